@@ -1,0 +1,35 @@
+# Every target sets up what it needs; a second run skips what is done (scripts/setup.py).
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help demo test check bench clean dev
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+
+demo: ## run the quickstart, with the core install only
+	@$(PYTHON) scripts/setup.py demo
+	$(BIN)/python examples/quickstart.py
+
+test: dev ## everything CI runs: check, then the tests under coverage
+	@$(BIN)/python scripts/debian.py
+	@$(MAKE) --no-print-directory check
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage report
+
+check: dev ## lint, formatting, types and layers; no tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src
+	$(BIN)/python -m pytest tests/test_layers.py
+
+bench: dev ## run the benchmarks
+	$(BIN)/python -m bench
+
+clean: ## remove what the other targets made
+	rm -rf .venv .venv-boot .coverage htmlcov dist
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+dev:
+	@$(PYTHON) scripts/setup.py dev

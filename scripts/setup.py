@@ -1,0 +1,100 @@
+"""Make `.venv` and install WINK into it: `python scripts/setup.py demo` (the core) or `dev` (all).
+
+1. Only the standard library, and syntax that an older Python can read far enough to be replaced.
+2. A second run does nothing, unless pyproject.toml, the Python or the folder changed.
+3. Safe to interrupt: without its stamp, written last, a venv is rebuilt.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+OLDEST = (3, 11)
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+BOOT = ROOT / ".venv-boot"
+STAMP = VENV / ".wink-setup"
+WHAT = {"demo": ".", "dev": ".[dev]"}
+
+
+def say(line: str) -> None:
+    """One calm line per step."""
+    print(f"setup: {line}", flush=True)
+
+
+def run(*command: object, **variables: str) -> None:
+    """Run quietly; on failure show all that the command said and stop."""
+    quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=ROOT,
+        env={**os.environ, **quiet},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    if done.returncode:
+        sys.stdout.write(done.stdout.decode(errors="replace"))
+        sys.exit(f"setup: failed: {' '.join(str(part) for part in command)}")
+
+
+def is_new_enough(python: str) -> bool:
+    """Ask the interpreter itself: a name on PATH may be a shim with nothing behind it."""
+    ask = f"import sys; sys.exit(sys.version_info < {OLDEST})"
+    return subprocess.call([python, "-c", ask], stderr=subprocess.DEVNULL) == 0
+
+
+def use_new_enough_python() -> None:
+    """Go on under a newer Python where this one is too old."""
+    if sys.version_info >= OLDEST:
+        return
+    for name in ("python3.14", "python3.13", "python3.12", "python3.11"):
+        python = shutil.which(name)
+        if python and is_new_enough(python):
+            os.execv(python, [python, *sys.argv])
+    sys.exit(
+        f"setup: expected Python 3.11 or newer, got {sys.version.split()[0]} ({sys.executable}), "
+        "and found no other on PATH - run: make PYTHON=/path/to/python3.11 ..."
+    )
+
+
+def make_venv() -> None:
+    """A venv from the standard library or, where Debian split that off, from virtualenv."""
+    shutil.rmtree(VENV, ignore_errors=True)
+    say(f"making .venv with Python {sys.version.split()[0]}")
+    # Debian without python3-venv has the module `venv`, but not the `ensurepip` that it needs.
+    attempt = [sys.executable, "-m", "venv", str(VENV)]
+    if subprocess.call(attempt, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
+        return
+    shutil.rmtree(VENV, ignore_errors=True)
+    say("this Python cannot make a venv by itself; fetching virtualenv into .venv-boot")
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", BOOT)
+    # An externally managed Python guards its own folders, which --target does not touch.
+    run(*pip, "virtualenv", PIP_BREAK_SYSTEM_PACKAGES="1")
+    run(sys.executable, "-m", "virtualenv", "--quiet", VENV, PYTHONPATH=str(BOOT))
+
+
+def main(level: str) -> None:
+    home = f"{VENV} {sys.version}"
+    digest = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    before = STAMP.read_text().split("\n") if STAMP.exists() else [""]
+    if before in ([home, digest, level], [home, digest, "dev"]):
+        return
+    STAMP.unlink(missing_ok=True)
+    if before[0] != home:
+        make_venv()
+    say(f"installing WINK and what `{level}` needs into .venv (up to a minute)")
+    run(VENV / "bin" / "python", "-m", "pip", "install", "--quiet", "--editable", WHAT[level])
+    STAMP.write_text("\n".join((home, digest, level)))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1] not in WHAT:
+        sys.exit(f"usage: python {sys.argv[0]} {'|'.join(WHAT)}")
+    try:
+        use_new_enough_python()
+        main(sys.argv[1])
+    except KeyboardInterrupt:
+        sys.exit(130)

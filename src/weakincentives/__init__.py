@@ -1,0 +1,46 @@
+"""WINK: agents, and evals that say how good they are.
+
+The names below are loaded when they are first used, so that the command line starts at once.
+"""
+
+from importlib import import_module
+from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .chat import ChatMessage, TokenUsage, ToolCall
+    from .errors import WinkError
+    from .experiment import BASELINE, CONTROL, Experiment
+    from .runtime.session import Session
+
+__all__ = [
+    "BASELINE",
+    "CONTROL",
+    "ChatMessage",
+    "Experiment",
+    "Session",
+    "TokenUsage",
+    "ToolCall",
+    "WinkError",
+]
+
+_HOME = {
+    "BASELINE": ".experiment",
+    "CONTROL": ".experiment",
+    "ChatMessage": ".chat",
+    "Experiment": ".experiment",
+    "Session": ".runtime.session",
+    "TokenUsage": ".chat",
+    "ToolCall": ".chat",
+    "WinkError": ".errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

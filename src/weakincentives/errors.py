@@ -1,0 +1,98 @@
+"""Every exception that WINK raises on purpose.
+
+    WinkError
+    ├── UsageError (ValueError)          you called us wrongly; names the argument
+    │   ├── EvaluatorShapeError (TypeError)   a function that no evaluator shape fits
+    │   └── MissingExtraError (ImportError)   an optional package is not installed
+    ├── DatasetError (ValueError)        a data file is wrong; names file, line and `$.path`
+    ├── ReportError (ValueError)         a saved report is wrong; names file and line
+    ├── SerializationError (ValueError)  a value has no JSON form, or JSON does not fit a type
+    │   └── SnapshotError                a session cannot become bytes, or bytes no session
+    └── EvaluatorError                   an evaluator could not judge; the sample's output is kept
+
+Messages follow one grammar: what was expected, what came, where, what to do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = [
+    "DatasetError",
+    "EvaluatorError",
+    "EvaluatorShapeError",
+    "MissingExtraError",
+    "ReportError",
+    "SerializationError",
+    "SnapshotError",
+    "UsageError",
+    "WinkError",
+]
+
+
+class WinkError(Exception):
+    """The root: catch this to catch everything that WINK raises on purpose."""
+
+
+class UsageError(WinkError, ValueError):
+    """You called us wrongly. Raised at construction, never in the middle of a run."""
+
+
+class EvaluatorShapeError(UsageError, TypeError):
+    """A function takes parameters that no evaluator shape has."""
+
+
+class MissingExtraError(UsageError, ImportError):
+    """An optional package is needed here; the message is the command that installs it."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package `{package}`, which is not installed - "
+            f"run: pip install 'weakincentives-evals[{extra}]'"
+        )
+
+
+class SerializationError(WinkError, ValueError):
+    """A value has no JSON form, or JSON does not fit the type that was asked for."""
+
+
+class SnapshotError(SerializationError):
+    """A session has an item with no JSON form, or the bytes of a snapshot are damaged."""
+
+
+class EvaluatorError(WinkError):
+    """An evaluator could not reach a verdict. This is never a score of 0.0."""
+
+
+class _FileError(WinkError, ValueError):
+    """A message that ends in the place it speaks of: `problem - at `$.path` (file:line)`."""
+
+    def __init__(
+        self, problem: str, *, file: Path | str, line: int | None = None, path: str = ""
+    ) -> None:
+        self.problem = problem
+        self.file = str(file)
+        self.line = line
+        self.path = path
+        field = f" - at `{path}`" if path else ""
+        place = f"{self.file}:{line}" if line is not None else self.file
+        super().__init__(f"{problem}{field} ({place})")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The default rebuilds from `args`, which lacks the keywords: errors cross process pools.
+        rebuild = _rebuild_file_error
+        return rebuild, (type(self), self.problem, self.file, self.line, self.path)
+
+
+def _rebuild_file_error(
+    cls: type[_FileError], problem: str, file: str, line: int | None, path: str
+) -> _FileError:
+    return cls(problem, file=file, line=line, path=path)
+
+
+class DatasetError(_FileError):
+    """A data file is wrong: `.file`, `.line` (from 1), `.path` (`$.input.question`), `.problem`."""
+
+
+class ReportError(_FileError):
+    """A saved report is wrong: `.file`, `.line` (from 1), `.path`, `.problem`."""

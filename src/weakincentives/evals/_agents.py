@@ -1,0 +1,34 @@
+"""Agents: a sample goes in, a trajectory (and perhaps a session) comes out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ..errors import UsageError
+from ..rollouts import Trajectory
+from ..runtime.session import SessionView
+from ._types import Sample
+
+__all__ = ["Agent", "function_agent"]
+
+Leavings = tuple[Trajectory[Any], SessionView | None]
+Agent = Callable[[Sample[Any, Any]], Leavings | Awaitable[Leavings]]
+
+
+def function_agent(fn: Callable[[Any], Any]) -> Agent:
+    """A plain function `input -> output`, sync or async, as an agent that leaves no session.
+
+    A function that returns a `Trajectory` is taken at its word.
+    """
+    if not callable(fn):
+        raise UsageError(f"expected a function as agent, got {fn!r}")
+
+    async def agent(sample: Sample[Any, Any]) -> Leavings:
+        output = fn(sample.input)
+        if inspect.isawaitable(output):
+            output = await output
+        return output if isinstance(output, Trajectory) else Trajectory(output=output), None
+
+    return agent

@@ -1,0 +1,5 @@
+"""An agent in a world, and the trajectory that it leaves."""
+
+from ._trajectory import Trajectory
+
+__all__ = ["Trajectory"]

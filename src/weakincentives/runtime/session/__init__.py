@@ -1,0 +1,19 @@
+"""Sessions: the typed state of one agent run, and the read-only views of it."""
+
+from ._reducers import Reducer, append_all, replace_latest, upsert_by
+from ._session import Session, SliceAccessor
+from ._slices import SessionView, SliceSnapshot, SliceView
+from ._snapshot import SessionSnapshot
+
+__all__ = [
+    "Reducer",
+    "Session",
+    "SessionSnapshot",
+    "SessionView",
+    "SliceAccessor",
+    "SliceSnapshot",
+    "SliceView",
+    "append_all",
+    "replace_latest",
+    "upsert_by",
+]

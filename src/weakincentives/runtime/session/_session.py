@@ -1,0 +1,337 @@
+"""A session: the typed, event-sourced state that one agent run leaves behind.
+
+Rules of this file:
+1. A slice holds one concrete type. A type that was never recorded reads as empty.
+2. An event changes all its slices or none: the reducers run first, then everything is stored.
+3. Telemetry is always recorded, whatever is registered, and recorded once.
+4. One lock guards all state. Nothing is published while it is held.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from types import MappingProxyType, TracebackType
+from typing import Any, Generic, Self, TypeVar, cast
+from uuid import UUID, uuid4
+
+from ...clock import SYSTEM_CLOCK
+from ...errors import UsageError
+from ...serde import type_name
+from ..dispatcher import DispatchResult, EventBus
+from ..events import TELEMETRY
+from ._attachment import BusAttachment
+from ._reducers import Reducer
+from ._slices import Slice, checked, slice_type
+from ._snapshot import SessionSnapshot, read_slice, stored_name
+
+__all__ = ["Session", "SliceAccessor"]
+
+T = TypeVar("T")
+E = TypeVar("E")
+
+
+class Session:
+    """State by type, fed by events.
+
+    >>> session = Session()
+    >>> session[str].append("a note")
+    >>> session[str].all()
+    ('a note',)
+
+    On a bus, it records its own telemetry and the event types that it has reducers for.
+    `bus` and `dispatcher` are two names of one argument.
+    """
+
+    def __init__(
+        self,
+        *,
+        dispatcher: EventBus | None = None,
+        bus: EventBus | None = None,
+        session_id: UUID | None = None,
+        created_at: datetime | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        if bus is not None and dispatcher is not None and bus is not dispatcher:
+            raise UsageError("expected one bus, got `bus` and `dispatcher` that differ - pass one")
+        if not isinstance(session_id, UUID | None):
+            raise UsageError(f"expected `session_id` to be a UUID, got {session_id!r}")
+        self._session_id = session_id or uuid4()
+        self._created_at = created_at or SYSTEM_CLOCK.now()
+        self._tags = _read_only(tags or {})
+        self._bus = dispatcher if dispatcher is not None else bus
+        self._lock = threading.RLock()
+        self._changing = False
+        self._publishing = _Publishing()
+        self._slices: dict[type[Any], Slice[Any]] = {}
+        # Restored and not yet asked for, by stored name.
+        self._raw: dict[str, bytes] = {}
+        self._reducers: dict[type[Any], tuple[tuple[type[Any], Reducer[Any]], ...]] = {}
+        self._attachment: BusAttachment | None = None
+        if self._bus is not None:
+            self._attachment = BusAttachment(self._bus, self._hear)
+            for event_type in TELEMETRY:
+                self._attachment.listen(event_type, self._session_id)
+            weakref.finalize(self, self._attachment.detach).atexit = False
+
+    @property
+    def session_id(self) -> UUID:
+        """Whose events this session records."""
+        return self._session_id
+
+    @property
+    def created_at(self) -> datetime:
+        """When the session began."""
+        return self._created_at
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """What its maker noted about it; read-only."""
+        return self._tags
+
+    @property
+    def dispatcher(self) -> EventBus | None:
+        """The bus it is on, if any."""
+        return self._bus
+
+    def __getitem__(self, wanted: type[T]) -> SliceAccessor[T]:
+        return SliceAccessor(self, slice_type(wanted))
+
+    def query(self, wanted: type[T]) -> SliceAccessor[T]:
+        """The same as `session[wanted]`."""
+        return self[wanted]
+
+    def mutate(self, wanted: type[T]) -> SliceAccessor[T]:
+        """The same as `session[wanted]`."""
+        return self[wanted]
+
+    def dispatch(self, event: object) -> DispatchResult:
+        """Record the event here, then publish it for others.
+
+        A reducer that raises leaves the session unchanged, and nothing is published.
+        """
+        owner = getattr(event, "session_id", None)
+        if isinstance(owner, UUID) and owner != self._session_id:
+            raise UsageError(
+                f"expected an event of session {self._session_id}, got "
+                f"`{type(event).__qualname__}` of {owner} - publish it on the bus instead"
+            )
+        self._record(event)
+        if self._bus is None:
+            return DispatchResult(event)
+        self._publishing.events.append(event)
+        try:
+            return self._bus.publish(event)
+        finally:
+            self._publishing.events.pop()
+
+    def view(self) -> SessionSnapshot:
+        """The session as it is now, for readers: it never changes and cannot be changed."""
+        with self._lock:
+            return SessionSnapshot(
+                session_id=self._session_id,
+                created_at=self._created_at,
+                tags=self._tags,
+                _slices={cls: items.all() for cls, items in self._slices.items()},
+                _raw=dict(self._raw),
+            )
+
+    def snapshot(self) -> bytes:
+        """Everything in the session, telemetry included, as JSON that `restore` reads."""
+        return self.view().to_bytes()
+
+    def restore(self, data: bytes | SessionSnapshot) -> Self:
+        """Become the session that was snapshotted: its state, id, date and tags.
+
+        The types need not be known yet; registered reducers stay.
+        """
+        snapshot = data if isinstance(data, SessionSnapshot) else SessionSnapshot.from_bytes(data)
+        with self._change():
+            self._session_id = snapshot.session_id
+            self._created_at = snapshot.created_at
+            self._tags = snapshot.tags
+            self._slices = {cls: Slice(items) for cls, items in snapshot._slices.items()}
+            self._raw = dict(snapshot._raw)
+            if self._attachment is not None:
+                self._attachment.move(self._session_id)
+        return self
+
+    def close(self) -> None:
+        """Hear nothing more from the bus. The state stays, and closing twice is fine."""
+        with self._lock:
+            if self._attachment is not None:
+                self._attachment.detach()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        counts = {cls.__qualname__: len(items) for cls, items in self._slices.items()}
+        return f"Session({self._session_id}, {counts})"
+
+    def _hear(self, event: object) -> None:
+        """What the bus calls. An event that names nobody, or another session, is not ours."""
+        owner = getattr(event, "session_id", self._session_id)
+        own = any(event is published for published in self._publishing.events)
+        if owner == self._session_id and not own:
+            self._record(event)
+
+    def _record(self, event: object) -> None:
+        cls = type(event)
+        with self._change():
+            reducers = self._reducers.get(cls, ())
+            own = self._slice(cls) if not reducers or cls in TELEMETRY else None
+            states: dict[type[Any], tuple[Any, ...]] = {}
+            for target, reducer in reducers:
+                # A second reducer of the same slice goes on from the first one's result.
+                state = states[target] if target in states else self._slice(target).all()
+                states[target] = _reduce(reducer, state, event, target)
+            for target, state in states.items():
+                self._slice(target).replace(state)
+            if own is not None:
+                own.append(event)
+
+    def _register(self, target: type[T], event_type: type[E], reducer: Reducer[T]) -> None:
+        cls = slice_type(event_type)
+        if not callable(reducer):
+            raise UsageError(f"expected a function `(state, event) -> items`, got {reducer!r}")
+        if cls is target and cls in TELEMETRY:
+            raise UsageError(
+                f"expected a slice other than `{cls.__qualname__}` for a reducer of its own "
+                "events, since telemetry is kept as it happened - register it on another type"
+            )
+        with self._change():
+            self._reducers[cls] = (*self._reducers.get(cls, ()), (target, reducer))
+            if self._attachment is not None:
+                self._attachment.listen(cls, self._session_id)
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """The only way to write. Code that is called meanwhile, such as a reducer, may not."""
+        with self._lock:
+            if self._changing:
+                raise UsageError(
+                    "expected a reducer or predicate that only returns, got one that changes "
+                    "the session - return the new items instead"
+                )
+            self._changing = True
+            try:
+                yield
+            finally:
+                self._changing = False
+
+    def _peek(self, cls: type[T]) -> Slice[T]:
+        """The slice to read: a restored one is built on first use, an unknown one is not kept."""
+        found = self._slices.get(cls)
+        if found is None and (name := stored_name(self._raw, cls)) is not None:
+            found = self._slices[cls] = Slice(read_slice(self._raw[name], cls))
+            del self._raw[name]
+        return Slice() if found is None else found
+
+    def _slice(self, cls: type[T]) -> Slice[T]:
+        """The slice to write."""
+        return self._slices.setdefault(cls, self._peek(cls))
+
+
+class SliceAccessor(Generic[T]):
+    """One slice of a live session, to read and to write."""
+
+    __slots__ = ("_cls", "_session")
+
+    def __init__(self, session: Session, cls: type[T]) -> None:
+        self._session = session
+        self._cls = cls
+
+    def all(self) -> tuple[T, ...]:
+        """Every item, oldest first."""
+        with self._session._lock:
+            return self._session._peek(self._cls).all()
+
+    def latest(self) -> T | None:
+        """The newest item; None in an empty slice."""
+        with self._session._lock:
+            return self._session._peek(self._cls).latest()
+
+    def where(self, predicate: Callable[[T], bool]) -> tuple[T, ...]:
+        """The items for which the predicate is true."""
+        return tuple(item for item in self.all() if predicate(item))
+
+    def append(self, item: T) -> None:
+        """Record the item as `dispatch` would, reducers included, but do not publish it."""
+        checked((item,), self._cls, "`append`")
+        self._session._record(item)
+
+    def seed(self, items: T | Iterable[T]) -> None:
+        """Replace the whole slice, by one item or by many."""
+        single = type(items) is self._cls or not isinstance(items, Iterable)
+        many = (items,) if single else cast("Iterable[T]", items)
+        new = checked(many, self._cls, "`seed`")
+        with self._session._change():
+            self._session._slice(self._cls).replace(new)
+
+    def clear(self, predicate: Callable[[T], bool] | None = None) -> None:
+        """Remove every item, or those for which the predicate is true."""
+        with self._session._change():
+            found = self._session._peek(self._cls)
+            if predicate is None:
+                found.replace(())
+            else:
+                found.replace(tuple(item for item in found.all() if not predicate(item)))
+
+    def register(
+        self, event_type: type[E], reducer: Callable[[tuple[T, ...], E], Iterable[T]]
+    ) -> None:
+        """From now on, an event of exactly this type makes the slice `reducer(items, event)`.
+
+        >>> session = Session()
+        >>> session[int].register(str, lambda state, event: (*state, len(event)))
+        >>> session.dispatch("four").ok, session[int].all()
+        (True, (4,))
+        """
+        self._session._register(self._cls, event_type, reducer)
+
+    def __len__(self) -> int:
+        with self._session._lock:
+            return len(self._session._peek(self._cls))
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.all())
+
+
+class _Publishing(threading.local):
+    """The events that this thread is publishing for the session: recorded already."""
+
+    def __init__(self) -> None:
+        self.events: list[object] = []
+
+
+def _reduce(
+    reducer: Reducer[T], state: tuple[T, ...], event: object, target: type[T]
+) -> tuple[T, ...]:
+    try:
+        return checked(reducer(state, event), target, "a reducer")
+    except Exception as error:
+        name = getattr(reducer, "__qualname__", repr(reducer))
+        error.add_note(
+            f"in the reducer `{name}` of the slice `{type_name(target)}`, on an event "
+            f"`{type_name(type(event))}`; the session is unchanged"
+        )
+        raise
+
+
+def _read_only(tags: Mapping[str, str]) -> Mapping[str, str]:
+    for key, value in tags.items():
+        if not (isinstance(key, str) and isinstance(value, str)):
+            raise UsageError(f"expected `tags` from `str` to `str`, got {key!r}: {value!r}")
+    return MappingProxyType(dict(tags))

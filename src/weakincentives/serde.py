@@ -1,0 +1,184 @@
+"""Values to JSON and back, on msgspec.
+
+Rules of this file:
+1. What goes out comes back equal, for every value that JSON can carry, lone surrogates included.
+   (A high surrogate before a low one is not lone: in JSON the two are one character.)
+2. The receiver says which type it wants; nothing in the data ever names a class to build.
+3. Nothing is coerced: `"3"` is not 3 and `4` is not `"4"`, since equality decides scores.
+
+JSON has no NaN and no infinity: they are refused, and never become `null` on the way.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import PurePath
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from .errors import SerializationError
+
+__all__ = ["convert", "decode", "decoder", "encode", "plain", "type_name"]
+
+T = TypeVar("T")
+
+
+def _to_json(value: Any) -> Any:
+    """What msgspec cannot encode by itself, as something it can."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, type):
+        return type_name(value)
+    # Pydantic models, then NumPy scalars and arrays: known by their method, so never imported.
+    for method in ("model_dump", "tolist"):
+        if hasattr(value, method):
+            return getattr(value, method)()
+    raise SerializationError(
+        f"expected a value that JSON can carry, got `{type(value).__qualname__}` - "
+        "make it a dataclass, or return plain data"
+    )
+
+
+def _from_json(wanted: type[Any], value: Any) -> Any:
+    """What msgspec cannot build by itself."""
+    if hasattr(wanted, "model_validate"):
+        return wanted.model_validate(value)
+    if isinstance(value, wanted):
+        return value
+    raise SerializationError(
+        f"expected a type that JSON can fill, got `{wanted.__qualname__}` - make it a dataclass"
+    )
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_to_json)
+_sorting_encoder = msgspec.json.Encoder(enc_hook=_to_json, order="sorted")
+_msgpack_encoder = msgspec.msgpack.Encoder(enc_hook=_to_json)
+
+
+def encode(value: Any, *, sort: bool = False) -> bytes:
+    """JSON bytes; with `sort`, equal values give equal bytes in every process."""
+    try:
+        data = (_sorting_encoder if sort else _encoder).encode(value)
+    except UnicodeEncodeError:
+        # A lone surrogate, which models do emit: UTF-8 cannot carry it, an escape can.
+        simple = msgspec.to_builtins(value, enc_hook=_to_json, str_keys=True)
+        _refuse_non_finite(simple)
+        return json.dumps(simple, sort_keys=sort, separators=(",", ":")).encode("ascii")
+    except SerializationError:
+        raise
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SerializationError(
+            f"expected a value that JSON can carry, got `{type(value).__qualname__}`: {error}"
+        ) from None
+    if b"null" in data and _may_be_non_finite(value):
+        _refuse_non_finite(msgspec.to_builtins(value, enc_hook=_to_json, str_keys=True))
+    return data
+
+
+# How a float begins in MessagePack that is NaN or infinite. No text contains these bytes.
+_non_finite = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
+
+
+def _may_be_non_finite(value: Any) -> bool:
+    """Whether a `null` may have been NaN, which msgspec writes so: cheap, and never a false no."""
+    try:
+        data = _msgpack_encoder.encode(value)
+    except (OverflowError, ValueError):  # an integer too long for MessagePack
+        return True
+    return _non_finite(data) is not None
+
+
+def _refuse_non_finite(value: Any, path: str = "$") -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SerializationError(f"expected a finite number, got {value} - at `{path}`")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _refuse_non_finite(item, f"{path}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _refuse_non_finite(item, f"{path}[{index}]")
+
+
+def decoder(wanted: Any = Any) -> Callable[[bytes], Any]:
+    """A function from JSON bytes to `wanted`, raising msgspec's own errors; made once per type."""
+    return _decoder(wanted)
+
+
+@lru_cache(maxsize=256)
+def _decoder(wanted: Any) -> Callable[[bytes], Any]:
+    try:
+        decode_fast = msgspec.json.Decoder(wanted, dec_hook=_from_json).decode
+    except TypeError as error:
+        raise SerializationError(
+            f"expected a type that JSON can fill, got `{wanted!r}`: {error}"
+        ) from None
+
+    def decode_any(data: bytes) -> Any:
+        try:
+            return decode_fast(data)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            if b"\\ud" not in data and b"\\uD" not in data:
+                raise
+            # Perhaps a lone surrogate. The standard library reads it; msgspec knows the types,
+            # and says what else is wrong, once the surrogates are masked.
+            try:
+                simple = json.loads(data, parse_float=_finite, parse_constant=_finite)
+                return msgspec.convert(simple, wanted, dec_hook=_from_json, str_keys=True)
+            except (ValueError, RecursionError) as error:
+                decode_fast(data.replace(b"\\ud", b"\\u0").replace(b"\\uD", b"\\u0"))
+                raise msgspec.DecodeError(str(error)) from None
+
+    return decode_any
+
+
+def _finite(text: str) -> float:
+    if math.isfinite(number := float(text)):
+        return number
+    raise ValueError(f"Number out of range: {text}")
+
+
+@overload
+def decode(data: bytes | str, wanted: type[T]) -> T: ...
+@overload
+def decode(data: bytes | str, wanted: Any = Any) -> Any: ...
+def decode(data: bytes | str, wanted: Any = Any) -> Any:
+    """The value in JSON bytes, as `wanted`; without a type, plain data."""
+    if isinstance(data, str):
+        data = data.encode("utf-8", "surrogatepass")
+    try:
+        return decoder(wanted)(data)
+    except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
+        raise SerializationError(str(error)) from None
+
+
+@overload
+def convert(value: Any, wanted: type[T]) -> T: ...
+@overload
+def convert(value: Any, wanted: Any) -> Any: ...
+def convert(value: Any, wanted: Any) -> Any:
+    """Plain data as `wanted`: `convert({"question": "?"}, QAInput)`."""
+    try:
+        return msgspec.convert(value, wanted, dec_hook=_from_json)
+    except (TypeError, ValueError) as error:  # msgspec's own errors are ValueErrors
+        raise SerializationError(str(error)) from None
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON data (dict, list, str, int, float, bool, None), as a reader gets it."""
+    if value is None or value.__class__ in (str, bool, int):
+        return value
+    return decode(encode(value))
+
+
+def type_name(cls: type[Any]) -> str:
+    """`module:QualName`: how a stored value names its type to a reader who knows it."""
+    return f"{cls.__module__}:{cls.__qualname__}"

@@ -1,0 +1,197 @@
+"""`wink` as a user meets it: exit codes, streams, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import metadata, version
+from pathlib import Path
+
+import pytest
+
+from weakincentives.cli import main
+
+OURS = "weakincentives-evals"
+WINK = Path(sys.executable).with_name("wink")
+
+
+def wink(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The installed command, in its own process, with these environment variables on top."""
+    return subprocess.run(
+        [WINK, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **variables},
+    )
+
+
+def pretend_installed(folder: Path, name: str, number: str) -> None:
+    """What pip leaves of a distribution, as far as Python looks."""
+    info = folder / f"{name}-{number}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"wink {version(OURS)}\n"
+
+
+def test_without_a_verb_the_help_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "doctor" in err
+
+
+def test_help_loads_none_of_our_dependencies() -> None:
+    """Nor anything else that takes longer to import than the help takes to read."""
+    code = (
+        "import sys; from weakincentives.cli import main\n"
+        "try: main(['--help'])\n"
+        "finally: print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+
+    heavy = {"anyio", "asyncio", "dataclasses", "importlib.metadata", "json", "msgspec", "rich"}
+    assert "doctor" in loaded
+    assert heavy & set(loaded.split()) == set()
+
+
+def test_an_unknown_verb_is_a_usage_error() -> None:
+    done = wink("frobnicate")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "invalid choice: 'frobnicate'" in done.stderr
+
+
+def test_doctor_is_content_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith("Core\nok  wink")
+    assert "pip install 'weakincentives-evals[rl]'" in out
+    assert "All is well" in out
+
+
+def test_doctor_has_words_for_every_extra(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor", "--format", "json"])
+
+    extras = json.loads(capsys.readouterr().out)["extras"]
+    assert [extra["name"] for extra in extras] == sorted(
+        metadata(OURS).get_all("Provides-Extra", [])
+    )
+    assert all(extra["purpose"] and extra["packages"] for extra in extras)
+
+
+def test_doctor_fits_eighty_columns() -> None:
+    lines = wink("doctor", COLUMNS="80").stdout.splitlines()
+
+    assert max(map(len, lines)) <= 80
+    assert any("pip install 'weakincentives-evals[anthropic]'" in line for line in lines)
+
+
+def test_doctor_gives_the_same_as_data(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--format", "json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert found["wink"] == version(OURS)
+    assert [each["name"] for each in found["core"]] == ["python", "anyio", "msgspec", "rich"]
+    assert found["problems"] == []
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_doctor_never_shows_a_key(form: str) -> None:
+    done = wink("doctor", "--format", form, OPENAI_API_KEY="sk-secret", ANTHROPIC_API_KEY="")
+
+    assert done.returncode == 0
+    assert "sk-secret" not in done.stdout + done.stderr
+    if form == "json":
+        keys = json.loads(done.stdout)["keys"]
+        assert (keys["OPENAI_API_KEY"], keys["ANTHROPIC_API_KEY"]) == ("set", "not set")
+
+
+def test_doctor_finds_the_distribution_that_cannot_be_here(tmp_path: Path) -> None:
+    pretend_installed(tmp_path, "weakincentives", "0.9")
+
+    done = wink("doctor", PYTHONPATH=str(tmp_path))
+
+    assert done.returncode == 2
+    assert "cannot share an environment" in " ".join(done.stdout.split())
+    assert "  pip uninstall weakincentives\n" in done.stdout
+
+
+def test_doctor_finds_a_core_package_that_is_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretend_installed(tmp_path, "anyio", "4.9.3")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert main(["doctor"]) == 2
+    assert "Expected anyio 4.10 or newer, got 4.9.3." in capsys.readouterr().out
+
+
+def test_an_extra_that_is_too_old_counts_as_missing(tmp_path: Path) -> None:
+    pretend_installed(tmp_path, "openai", "1.0")
+
+    done = wink("doctor", "--format", "json", PYTHONPATH=str(tmp_path))
+
+    (openai,) = (e for e in json.loads(done.stdout)["extras"] if e["name"] == "openai")
+    assert not openai["installed"]
+    assert openai["packages"][0]["version"] == "1.0"
+
+
+def test_doctor_without_our_metadata_says_what_to_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", [])
+
+    assert main(["doctor"]) == 2
+    assert capsys.readouterr().err == (
+        "wink: expected the distribution `weakincentives-evals`, got none - "
+        "run: pip install weakincentives-evals\n"
+    )
+
+
+def test_a_bug_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)  # Python's own way to forbid an import
+
+    assert main(["doctor"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("wink: unexpected ModuleNotFoundError:")
+
+    monkeypatch.setenv("WINK_DEBUG", "1")
+    with pytest.raises(ModuleNotFoundError):
+        main(["doctor"])
+
+
+def test_an_interrupt_is_130_and_silent(tmp_path: Path) -> None:
+    """Ctrl-C in the middle of an import, the longest thing that `doctor` does."""
+    (tmp_path / "rich.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+
+    done = wink("doctor", PYTHONPATH=str(tmp_path))
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_reader_that_leaves_gets_no_traceback() -> None:
+    """As in `wink doctor | head -1`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        done = subprocess.run([WINK, "doctor"], stdout=gone, stderr=subprocess.PIPE)
+
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_colour_is_for_terminals_only() -> None:
+    assert "\x1b" not in wink("doctor").stdout
+    assert "\x1b" in wink("doctor", FORCE_COLOR="1", TERM="xterm").stdout
+    assert "\x1b[3" not in wink("doctor", FORCE_COLOR="1", TERM="xterm", NO_COLOR="1").stdout

@@ -1,0 +1,342 @@
+"""Evaluators of the output, and the algebra of combining them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weakincentives.errors import EvaluatorError, MissingExtraError, UsageError
+from weakincentives.evals import (
+    Criterion,
+    Score,
+    adapt,
+    all_of,
+    any_of,
+    contains,
+    criterion,
+    exact_match,
+    ignoring,
+    is_session_aware,
+    json_schema,
+    json_subset,
+    matches,
+    negate,
+    numeric,
+    one_of,
+    similar,
+    weighted,
+    within_tolerance,
+)
+from weakincentives.evals._text import edit_distance
+from weakincentives.testing import session_with
+
+
+@dataclass(frozen=True)
+class Invoice:
+    total: float
+    lines: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "output", "expected", "passed"),
+    [
+        (exact_match, "a", "a", True),
+        (exact_match, "a", "A", False),
+        (exact_match, Invoice(1.0), Invoice(1.0), True),
+        (exact_match, None, None, True),
+        (contains, "The answer is 42.", "42", True),
+        (contains, "The answer is 42.", "43", False),
+        (contains, "anything", "", True),
+        (one_of, "b", ["a", "b"], True),
+        (one_of, "c", {"a", "b"}, False),
+        (one_of, "a", [], False),
+        (matches(r"\d+"), "abc 12", None, True),
+        (matches(r"\d+", whole=True), "abc 12", None, False),
+        (matches(re.compile("ABC", re.IGNORECASE)), "abc", None, True),
+        (matches(r"answer:\s*{expected}"), "answer: 1+1", "1+1", True),
+        (matches(r"answer:\s*{expected}"), "answer: 11", "1+1", False),
+        (numeric(), "The total is 1,234.50.", 1234.5, True),
+        (numeric(), "3 apples, 4 pears", "4", True),
+        (numeric(), "x = -2", -2, True),
+        (numeric(), "x = −2", -2, True),
+        (numeric(), "1.5e3", 1500, True),
+        (numeric(), ".5", 0.5, True),
+        (numeric(), "12%", 0.12, True),
+        (numeric(), "no number here", 1, False),
+        (numeric(), "3.14", 3.1416, False),
+        (numeric(tolerance=0.01), "3.14", 3.1416, True),
+        (numeric(relative=0.1), 109, 100, True),
+        (numeric(relative=0.1), 111, 100, False),
+        (numeric(), 7, 7, True),
+        (similar(0.5), "kitten", "sitting", True),
+        (similar(0.6), "kitten", "sitting", False),
+        (similar(1.0), "", "", True),
+        (json_subset, {"a": 1, "b": 2}, {"a": 1}, True),
+        (json_subset, {"a": 1}, {"a": 2}, False),
+        (json_subset, {"a": {"x": 1, "y": 2}}, {"a": {"x": 1}}, True),
+        (json_subset, {"a": [1, 2]}, {"a": [1]}, False),
+        (json_subset, '{"a": {"x": 1}}', {"a": {"x": 1}}, True),
+        (json_subset, Invoice(2.0), {"total": 2.0}, True),
+        (json_subset, "not json", {"a": 1}, False),
+        (json_subset, [1], {"a": 1}, False),
+        (json_subset, {"a": 3}, {"a": {"x": 1}}, False),
+        (json_subset, {}, {}, True),
+        (json_schema(Invoice), '{"total": 3}', None, True),
+        (json_schema(Invoice), '{"total": "3"}', None, False),
+        (json_schema(Invoice), {"total": 3, "lines": ["a"]}, None, True),
+        (json_schema(list[int]), [1, "2"], None, False),
+        (json_schema({"type": "object", "required": ["a"]}), {"a": 1}, None, True),
+        (json_schema({"type": "object", "required": ["a"]}), "{}", None, False),
+        (
+            json_schema({"properties": {"a": {"items": {"type": "integer"}}}}),
+            {"a": ["x"]},
+            0,
+            False,
+        ),
+        (json_schema({}), "{", None, False),
+    ],
+)
+def test_evaluators_pass_and_fail_as_they_say(
+    evaluator: Criterion, output: Any, expected: Any, passed: bool
+) -> None:
+    score = evaluator(output, expected)
+
+    assert score.passed is passed
+    assert 0.0 <= score.value <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "output", "expected", "reason"),
+    [
+        (json_subset, {"a": {"x": 2}}, {"a": {"x": 1}}, "missing or wrong: a.x"),
+        (json_subset, {}, {"a": 1}, "missing or wrong: a"),
+        (json_subset, "{", {"a": 1}, "the output is not JSON"),
+        (json_schema(Invoice), {"total": "3"}, None, "Expected `float`, got `str` - at `$.total`"),
+        (json_schema({"items": {"type": "string"}}), ["a", 1], None, "at `$[1]`"),
+        (json_schema({"properties": {"a": {"type": "null"}}}), {"a": 1}, None, "at `$.a`"),
+        (numeric(), "it is 3", 4, "got 3, expected 4"),
+        (within_tolerance(0.5), 1.0, 1.25, "diff=0.2500"),
+        (matches("a+"), "b", None, "no match: a+"),
+    ],
+)
+def test_a_failure_says_why(evaluator: Criterion, output: Any, expected: Any, reason: str) -> None:
+    assert reason in evaluator(output, expected).reason
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "output", "expected", "message"),
+    [
+        (contains, 3, "3", "expected text as output, got `int`"),
+        (contains, "3", 3, "expected text as `expected`, got `int`"),
+        (similar(), None, "a", "expected text as output"),
+        (matches("a"), None, None, "expected text as output"),
+        (one_of, "a", "abc", "expected a collection as `expected`"),
+        (one_of, "a", 3, "expected a collection as `expected`"),
+        (within_tolerance(1), "1", 1.0, "expected a finite number for `output`"),
+        (numeric(), "1", "none", "expected a number as `expected`"),
+        (numeric(), None, 1, "expected a finite number"),
+        (json_subset, {}, [1], "expected a mapping as `expected`"),
+    ],
+)
+def test_what_cannot_be_judged_is_an_error_and_not_a_failed_sample(
+    evaluator: Criterion, output: Any, expected: Any, message: str
+) -> None:
+    with pytest.raises(EvaluatorError, match=message):
+        evaluator(output, expected)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: all_of(),
+        lambda: any_of(),
+        lambda: weighted(),
+        lambda: weighted((exact_match, -1)),
+        lambda: weighted((exact_match, 0)),
+        lambda: weighted((exact_match, float("nan"))),
+        lambda: weighted((exact_match, 1), pass_mark=float("inf")),
+        lambda: within_tolerance(-1),
+        lambda: numeric(tolerance=-1),
+        lambda: numeric(relative=float("nan")),
+        lambda: similar(1.5),
+        lambda: matches("("),
+        lambda: ignoring(exact_match),
+        lambda: ignoring(exact_match, "spelling"),  # type: ignore[arg-type]
+        lambda: json_schema({"type": 3}),
+    ],
+)
+def test_misuse_is_refused_at_construction(build: Any) -> None:
+    with pytest.raises(UsageError, match="expected"):
+        build()
+
+
+def test_a_schema_without_its_package_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)  # as if it were not there
+
+    with pytest.raises(MissingExtraError, match=r"pip install 'weakincentives-evals\[schema\]'"):
+        json_schema({"type": "object"})
+
+
+def test_within_tolerance_falls_linearly() -> None:
+    near = within_tolerance(2.0)
+
+    assert [near(x, 0.0).value for x in (0, 1, 2, 3)] == [1.0, 0.5, 0.0, 0.0]
+    assert [near(x, 0.0).passed for x in (0, 1, 2, 3)] == [True, True, True, False]
+    assert [within_tolerance(0)(x, 0).value for x in (0, 1)] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("accidents", "output", "expected", "passed"),
+    [
+        (("case",), "PARIS", "paris", True),
+        (("case",), "Straße", "STRASSE", True),
+        (("whitespace",), "  a \n b ", "a b", True),
+        (("punctuation",), "“Paris!”", "Paris", True),
+        (("accents",), "Café", "Cafe", True),
+        (("articles",), "the cat", "cat", True),
+        (("articles",), "theatre", "atre", False),
+        (("case", "articles", "punctuation"), "The Eiffel Tower.", "eiffel tower", True),
+        (("case",), "a b", "a  b", False),
+        (("case",), 3, 3, True),
+    ],
+)
+def test_texts_are_compared_without_their_accidents(
+    accidents: Any, output: Any, expected: Any, passed: bool
+) -> None:
+    assert ignoring(exact_match, *accidents)(output, expected).passed is passed
+
+
+def test_accidents_are_ignored_inside_collections_and_other_shapes() -> None:
+    assert ignoring(one_of, "case")("PARIS", ["Paris", "London"]).passed
+    assert ignoring(exact_match, "case")({"A", "B"}, {"a", "b"}).passed
+    assert ignoring(exact_match, "case")(("A", ["B"]), ("a", ["b"])).passed
+    assert ignoring(exact_match, "case").name == "exact_match"
+    assert is_session_aware(ignoring(lambda output, expected, session: True, "case"))
+
+
+@given(st.text("ab", max_size=8), st.text("abc", max_size=8))
+def test_edit_distance_is_what_the_table_says(a: str, b: str) -> None:
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        previous, row = row, [i]
+        for j, y in enumerate(b, 1):
+            row.append(min(previous[j] + 1, row[-1] + 1, previous[j - 1] + (x != y)))
+
+    assert edit_distance(a, b) == row[-1]
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_edit_distance_is_a_distance(a: str, b: str) -> None:
+    assert edit_distance(a, b) == edit_distance(b, a) <= max(len(a), len(b))
+    assert (edit_distance(a, b) == 0) is (a == b)
+
+
+# ── the algebra ─────────────────────────────────────────────────────────────────────────────────
+
+
+def fixed(score: Score) -> Criterion:
+    return criterion(lambda output, expected: score, name="fixed")
+
+
+verdicts = st.lists(
+    st.builds(Score, st.floats(0, 1), st.booleans(), st.sampled_from(["", "why", "so"])),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(verdicts)
+def test_all_of_is_and_and_mean(scores: list[Score]) -> None:
+    score = all_of(*map(fixed, scores))("o", "e")
+
+    assert score.passed is all(s.passed for s in scores)
+    assert score.value == pytest.approx(sum(s.value for s in scores) / len(scores))
+    assert score.reason == "; ".join(s.reason for s in scores if s.reason)
+    assert [(m.value, m.metadata["passed"]) for m in score.metrics] == [
+        (s.value, s.passed) for s in scores
+    ]
+
+
+@given(verdicts)
+def test_any_of_is_or_and_max(scores: list[Score]) -> None:
+    score = any_of(*map(fixed, scores))("o", "e")
+
+    assert score.passed is any(s.passed for s in scores)
+    assert score.value == max(s.value for s in scores)
+    assert all(metric.weight == 0 for metric in score.metrics)
+    assert len(score.parts) == len(scores)
+
+
+@given(verdicts, st.randoms(use_true_random=False))
+def test_the_order_of_criteria_changes_no_verdict(scores: list[Score], random: Any) -> None:
+    shuffled = random.sample(scores, len(scores))
+    for combine in (all_of, any_of):
+        before, after = (combine(*map(fixed, s))("o", "e") for s in (scores, shuffled))
+
+        assert (before.passed, before.value) == (after.passed, pytest.approx(after.value))
+
+
+@given(verdicts)
+def test_de_morgan(scores: list[Score]) -> None:
+    criteria = [fixed(score) for score in scores]
+
+    left = negate(all_of(*criteria))("o", "e")
+    right = any_of(*map(negate, criteria))("o", "e")
+    assert left.passed is right.passed
+    assert negate(negate(criteria[0]))("o", "e").value == pytest.approx(scores[0].value)
+
+
+@given(verdicts, st.data())
+def test_weighted_is_a_mean_that_passes_at_its_mark(scores: list[Score], data: Any) -> None:
+    weights = data.draw(st.lists(st.floats(0.1, 9), min_size=len(scores), max_size=len(scores)))
+    pairs = [(fixed(s), w) for s, w in zip(scores, weights, strict=True)]
+
+    score = weighted(*pairs, pass_mark=0.7)("o", "e")
+
+    mean = sum(s.value * w for s, w in zip(scores, weights, strict=True)) / sum(weights)
+    assert score.value == pytest.approx(mean)
+    assert score.passed is (score.value >= 0.7)
+
+
+def test_nested_parts_stay_visible_and_count_once() -> None:
+    score = all_of(any_of(exact_match, contains), all_of(exact_match, contains))("ab", "a")
+
+    assert score.value == pytest.approx((1.0 + 0.5) / 2)
+    assert [(m.name, m.weight) for m in score.metrics] == [
+        ("any_of", 1.0),
+        ("all_of", 1.0),
+        ("exact_match", 0.0),
+        ("contains", 0.0),
+        ("all_of/exact_match", 0.0),
+        ("all_of/contains", 0.0),
+    ]
+
+
+def test_equal_names_are_told_apart() -> None:
+    score = all_of(exact_match, exact_match, exact_match)("a", "a")
+
+    assert [m.name for m in score.metrics] == ["exact_match", "exact_match_2", "exact_match_3"]
+
+
+def test_a_combination_that_looks_at_the_session_says_so() -> None:
+    aware = criterion(lambda output, expected, session: True)
+
+    assert is_session_aware(all_of(exact_match, aware))
+    assert not is_session_aware(all_of(exact_match, contains))
+    assert all_of(exact_match, aware)("a", "a", session_with()).passed
+
+
+def test_adapt_takes_a_session_and_ignores_it() -> None:
+    adapted = adapt(exact_match)
+
+    assert is_session_aware(adapted)
+    assert adapted("a", "a", session_with()).passed
+    assert adapted("a", "a").passed

@@ -1,0 +1,262 @@
+"""Metrics, scores, samples, datasets, contexts, requests and configurations."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import strategies as our
+from weakincentives.errors import UsageError
+from weakincentives.evals import (
+    BASELINE,
+    Dataset,
+    EvalConfig,
+    EvalContext,
+    EvalRequest,
+    Metric,
+    Sample,
+    Score,
+)
+from weakincentives.evals._types import weighted_mean
+
+NOT_FINITE = [math.nan, math.inf, -math.inf, "0.5", b"1", None, 10**400, [1.0], 1j]
+
+
+def test_a_metric_is_a_name_and_a_number() -> None:
+    metric = Metric("turns", 3)
+
+    assert (metric.name, metric.value, metric.weight, metric.metadata) == ("turns", 3.0, 0.0, {})
+    assert isinstance(metric.value, float)
+    assert hash(metric) == hash(Metric("turns", 3))
+
+
+@pytest.mark.parametrize("value", NOT_FINITE)
+def test_no_number_of_ours_is_ever_anything_but_finite(value: Any) -> None:
+    with pytest.raises(UsageError, match="expected a finite number"):
+        Metric("m", value)
+    with pytest.raises(UsageError, match="expected a finite number"):
+        Metric("m", 1.0, weight=value)
+    if value is not None:
+        with pytest.raises(UsageError, match="expected a finite number"):
+            Score(value)
+
+
+@pytest.mark.parametrize("name", ["", None, 3])
+def test_a_metric_needs_a_name(name: Any) -> None:
+    with pytest.raises(UsageError, match=r"non-empty `Metric\.name`"):
+        Metric(name, 1.0)
+
+
+def test_a_negative_weight_is_refused_with_the_remedy() -> None:
+    with pytest.raises(UsageError, match="a penalty is a negative value"):
+        Metric("m", 1.0, weight=-1)
+
+
+@pytest.mark.parametrize(
+    ("score", "value", "passed"),
+    [
+        (Score(0.7), 0.7, True),
+        (Score(0.5), 0.5, True),
+        (Score(0.49), 0.49, False),
+        (Score(1.0, False), 1.0, False),
+        (Score(value=0.0, passed=True), 0.0, True),
+        (Score(), 0.0, False),
+        (Score(metrics=(Metric("a", 1.0, 1.0), Metric("b", 0.0, 3.0))), 0.25, False),
+        (Score(metrics=[Metric("tracked", 9.0)]), 0.0, False),
+        (Score(0.8, metrics=[Metric("tracked", 9.0)]), 0.8, True),
+        (Score(-2.5), -2.5, False),
+        (Score(Fraction(3, 4)), 0.75, True),
+    ],
+)
+def test_a_score_fills_in_what_it_was_not_given(score: Score, value: float, passed: bool) -> None:
+    assert (score.value, score.reward, score.passed) == (value, value, passed)
+
+
+def test_a_value_that_contradicts_its_metrics_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"expected `Score\.value` to be 1, .* got 0\.5"):
+        Score(0.5, metrics=[Metric("correct", 1.0, 1.0)])
+
+
+def test_rationale_is_another_name_for_reason() -> None:
+    assert Score(1.0, rationale="good").reason == Score(1.0, reason="good").rationale == "good"
+    assert Score(1.0, reason="good", rationale="good").reason == "good"
+    with pytest.raises(UsageError, match="one of `reason` and `rationale`"):
+        Score(1.0, reason="good", rationale="bad")
+
+
+def test_scores_are_frozen_and_can_be_replaced_and_hashed() -> None:
+    score = Score(1.0, metrics=[Metric("m", 1.0)])
+
+    with pytest.raises(FrozenInstanceError):
+        score.value = 0.0  # type: ignore[misc]
+    assert replace(score, reason="because").reason == "because"
+    assert len({score, replace(score)}) == 1
+
+
+@given(st.lists(our.metrics))
+def test_the_reward_lies_between_the_metrics_that_count(metrics: list[Metric]) -> None:
+    counting = [metric.value for metric in metrics if metric.weight > 1e-9]
+    mean = weighted_mean(metric for metric in metrics if metric.weight > 1e-9)
+
+    if mean is None:
+        assert not counting
+    else:
+        assert min(counting) - 1e-6 <= mean <= max(counting) + 1e-6
+
+
+def test_the_parts_of_a_score_are_what_counts_and_what_has_a_verdict() -> None:
+    score = Score(
+        metrics=[
+            Metric("counts", 0.25, 1.0),
+            Metric("verdict", 0.9, 0.0, {"passed": False, "reason": "no"}),
+            Metric("tracked", 3.0),
+        ]
+    )
+
+    assert score.parts == (
+        Score(0.25, criterion="counts"),
+        Score(0.9, False, "no", criterion="verdict"),
+    )
+
+
+def test_ground_truth_is_another_name_for_expected() -> None:
+    sample = Sample(id="1", input={"q": "?"}, ground_truth="4", metadata={"level": 3})
+
+    assert sample.expected == sample.ground_truth == "4"
+    assert sample == Sample("1", {"q": "?"}, "4", {"level": 3})
+    with pytest.raises(UsageError, match="got both"):
+        Sample("1", "x", expected="a", ground_truth="a")
+
+
+def test_a_falsy_expected_value_is_kept() -> None:
+    assert [Sample("1", "x", value).expected for value in ("", 0, False)] == ["", 0, False]
+    assert Sample("1", "x").expected is None
+
+
+def test_a_sample_id_is_text() -> None:
+    with pytest.raises(UsageError, match=r"expected a `str` for `Sample\.id`, got `int`"):
+        Sample(1, "x")  # type: ignore[arg-type]
+
+
+def test_a_dataset_is_an_immutable_sequence_of_samples() -> None:
+    dataset = Dataset((Sample(str(i), i, i) for i in range(5)), name="five", version="2.0")
+
+    assert len(dataset) == 5
+    assert [sample.input for sample in dataset] == [0, 1, 2, 3, 4]
+    assert dataset[-1].id == "4"
+    assert dataset[1:3] == Dataset([Sample("1", 1, 1), Sample("2", 2, 2)], "five", "2.0")
+    assert Dataset(name="none", samples=()).samples == ()
+    with pytest.raises(FrozenInstanceError):
+        dataset.name = "x"  # type: ignore[misc]
+
+
+def test_a_dataset_refuses_a_second_sample_of_the_same_id() -> None:
+    with pytest.raises(UsageError, match=r"got 'a' twice - at `samples\[0\]` and `samples\[2\]`"):
+        Dataset([Sample("a", 1), Sample("b", 2), Sample("a", 3)])
+
+
+def test_a_dataset_refuses_what_is_no_sample() -> None:
+    with pytest.raises(UsageError, match=r"expected a `Sample`, got `str` - at `samples\[0\]`"):
+        Dataset(["x"])  # type: ignore[list-item]
+
+
+@given(st.lists(our.samples, max_size=4, unique_by=lambda sample: sample.id))
+def test_equal_samples_in_equal_order_have_equal_digests(samples: list[Sample]) -> None:
+    dataset = Dataset(samples, name="one")
+
+    assert dataset.digest == Dataset(list(samples), name="other", version="9").digest
+    if len(samples) > 1:
+        assert dataset.digest != Dataset(samples[::-1]).digest
+        assert dataset.digest != Dataset(samples[1:]).digest
+
+
+@dataclass(frozen=True)
+class Question:
+    text: str
+    hints: tuple[str, ...] = ()
+
+
+def test_the_digest_is_the_same_in_every_process() -> None:
+    code = (
+        "from weakincentives.evals import Dataset, Sample\n"
+        "print(Dataset([Sample('1', {'b': 1, 'a': [None, 'é']}, {'x'}, {'k': 0.5})]).digest)"
+    )
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for seed in ("0", "1", "2")
+    }
+
+    assert seen == {Dataset([Sample("1", {"a": [None, "é"], "b": 1}, ["x"], {"k": 0.5})]).digest}
+
+
+def test_a_dataset_is_saved_and_loaded_with_its_types(tmp_path: Path) -> None:
+    dataset = Dataset([Sample("1", Question("?", ("a", "b")), 3, {"level": 1})], name="questions")
+
+    dataset.save(tmp_path / "questions.jsonl")
+
+    assert Dataset.load(tmp_path / "questions.jsonl", Question, int) == dataset
+
+
+def test_a_context_can_be_built_from_as_little_as_a_test_has() -> None:
+    context = EvalContext(adapter=None, session=None, run_id="test")
+
+    assert (context.sample.id, context.trajectory.output, context.run_id) == ("", None, "test")
+
+
+def test_requests_are_told_apart_by_their_ids() -> None:
+    first, second = EvalRequest(Sample("1", "x")), EvalRequest(Sample("1", "x"))
+
+    assert first.request_id != second.request_id
+    assert first.created_at.tzinfo is not None
+    assert (first.experiment, first.epoch) == (BASELINE, 1)
+
+
+def test_a_config_has_the_seeds_defaults_and_reads_by_name_too() -> None:
+    config = replace(EvalConfig(), max_samples=100, experiment_name="math")
+
+    assert (config.max_concurrent, config.timeout_per_sample_ms) == (1, 30_000)
+    assert config["experiment_name"] == "math"
+    assert not config.stop_on_error
+    with pytest.raises(KeyError, match="expected one of max_concurrent"):
+        config["max_conc"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_concurrent": 0},
+        {"max_concurrent": None},
+        {"max_concurrent": True},
+        {"timeout_per_sample_ms": 0},
+        {"max_retries": -1},
+        {"max_samples": -1},
+        {"epochs": 0},
+        {"epochs": 1.5},
+    ],
+)
+def test_a_config_that_cannot_be_carried_out_is_refused(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+
+    with pytest.raises(UsageError, match=rf"`EvalConfig\.{name}`, got"):
+        EvalConfig(**wrong)
+
+
+def test_no_limit_is_a_legal_limit() -> None:
+    config = EvalConfig(timeout_per_sample_ms=None, max_samples=None)
+
+    assert config.timeout_per_sample_ms is None

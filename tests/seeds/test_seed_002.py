@@ -1,0 +1,167 @@
+"""Seed 002: criterion-named scores, evaluators with a context, accumulation in a slice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weakincentives import Session
+from weakincentives.chat import TokenUsage
+from weakincentives.evals import (
+    Dataset,
+    EvalConfig,
+    EvalContext,
+    EvalReport,
+    EvalResult,
+    Sample,
+    Score,
+    Trajectory,
+    composite,
+    contains,
+    criterion,
+    exact_match,
+    load_jsonl,
+)
+from weakincentives.runtime import EventBus, InProcessEventBus
+
+
+@dataclass(slots=True, frozen=True)
+class QAInput:
+    question: str
+
+
+@dataclass(slots=True, frozen=True)
+class MathInput:
+    problem: str
+
+
+@dataclass(slots=True, frozen=True)
+class MathExpected:
+    answer: int
+
+
+@pytest.fixture
+def context() -> EvalContext:
+    return EvalContext(adapter=None, session=Session(), run_id="test")
+
+
+def test_a_dataset_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "qa_eval.jsonl"
+    path.write_text('{"id": "1", "input": {"question": "Capital of France?"}, "expected": "Paris"}')
+
+    dataset: Dataset[QAInput, str] = load_jsonl(path, QAInput, str)
+
+    assert dataset[0].input == QAInput(question="Capital of France?")
+    assert dataset.name == "qa_eval"
+
+
+def test_a_dataset_in_code() -> None:
+    problems = [("1+1", 2), ("6*7", 42)]
+    dataset = Dataset(
+        name="math-eval",
+        samples=tuple(
+            Sample(id=str(i), input=MathInput(problem=p), expected=MathExpected(answer=a))
+            for i, (p, a) in enumerate(problems)
+        ),
+    )
+
+    assert (dataset.name, dataset.version, len(dataset)) == ("math-eval", "1.0", 2)
+    assert [sample.expected.answer for sample in dataset] == [2, 42]
+
+
+def test_a_score_has_a_criterion_and_a_rationale() -> None:
+    score = Score(criterion="clarity", value=0.9, passed=True, rationale="reads well")
+
+    assert (score.criterion, score.value, score.passed) == ("clarity", 0.9, True)
+    assert score.rationale == score.reason == "reads well"
+
+
+def test_exact_match_passes(context: EvalContext) -> None:
+    sample = Sample(id="1", input="x", expected="hello")
+
+    scores = exact_match(sample, "hello", context=context)
+
+    assert len(scores) == 1
+    assert scores[0].passed is True
+    assert scores[0].value == 1.0
+    assert scores[0].criterion == "exact_match"
+
+
+def test_exact_match_fails(context: EvalContext) -> None:
+    sample = Sample(id="1", input="x", expected="hello")
+
+    scores = exact_match(sample, "world", context=context)
+
+    assert scores[0].passed is False
+    assert scores[0].value == 0.0
+
+
+def test_contains(context: EvalContext) -> None:
+    (score,) = contains(Sample("1", "x", "42"), "The answer is 42.", context=context)
+
+    assert (score.criterion, score.passed) == ("contains", True)
+
+
+def test_a_custom_evaluator_and_a_composite(context: EvalContext) -> None:
+    def polite(sample: Sample[Any, str], output: str, *, context: EvalContext) -> tuple[Score, ...]:
+        passed = "please" in output
+        return (Score(criterion="polite", value=float(passed), passed=passed),)
+
+    scores = composite(exact_match, polite)(Sample("1", "x", "please"), "please", context=context)
+
+    assert [(s.criterion, s.value) for s in scores] == [("exact_match", 1.0), ("polite", 1.0)]
+    assert criterion(polite).name == "polite"
+
+
+def test_a_report_computes_everything() -> None:
+    scores = composite(exact_match, contains)
+    report = EvalReport(
+        run_id="abc123",
+        dataset_name="qa",
+        results=tuple(
+            EvalResult(
+                sample_id=str(i),
+                score=scores(output, "Paris"),
+                latency_ms=100,
+                trajectory=Trajectory(output=output, usage=TokenUsage(10, 2)),
+            )
+            for i, output in enumerate(["Paris", "It is Paris", "London"])
+        ),
+        config=EvalConfig(max_concurrent=4, timeout_per_sample_ms=30000),
+    )
+
+    assert (report.total_samples, report.successful_samples) == (3, 3)
+    assert f"{report.pass_rate:.1%}" == "33.3%"
+    assert f"{report.mean_score:.2f}" == "0.50"
+    assert report.scores_by_criterion == {
+        "exact_match": pytest.approx(1 / 3),
+        "contains": pytest.approx(2 / 3),
+    }
+    assert (report.total_tokens, report.mean_latency_ms) == (36, 100.0)
+    assert report.results[1].output == "It is Paris"
+    assert report.results[1].aggregate_score == 0.5
+
+
+@dataclass(slots=True, frozen=True)
+class SampleEvaluated:
+    run_id: str
+    result: EvalResult[Any]
+
+
+def test_results_accumulate_in_session_state() -> None:
+    bus: EventBus = InProcessEventBus()
+    session = Session(bus=bus, tags={"eval_run_id": "abc123"})
+    session.mutate(EvalResult).seed(())
+    session.mutate(EvalResult).register(
+        SampleEvaluated,
+        lambda state, event: (*state, event.result),
+    )
+
+    for id in ("1", "2"):
+        bus.publish(SampleEvaluated(run_id="abc123", result=EvalResult(id, Score(1.0))))
+    current_results = session.query(EvalResult).all()
+
+    assert [result.sample_id for result in current_results] == ["1", "2"]

@@ -1,0 +1,74 @@
+"""The documents tell the truth: their examples run and print what they say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from doctest import ELLIPSIS, DocTestFinder, DocTestRunner
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src"
+EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n\n```text\n(?P<output>.*?)```", re.DOTALL)
+MODULES = sorted(
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+    for path in SOURCE.rglob("*.py")
+    if ">>>" in path.read_text("utf-8")
+)
+
+
+def examples() -> list[tuple[str, str]]:
+    text = (ROOT / "README.md").read_text("utf-8")
+    return [(found["code"], found["output"]) for found in EXAMPLE.finditer(text)]
+
+
+@pytest.mark.parametrize(("code", "output"), examples())
+def test_an_example_of_the_readme_prints_what_it_says(
+    code: str, output: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+
+    assert done.stdout == output, done.stderr
+
+
+def test_no_example_of_the_readme_goes_unread() -> None:
+    assert (ROOT / "README.md").read_text("utf-8").count("```python") == len(examples())
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_an_example_in_a_docstring_is_true(name: str) -> None:
+    module = import_module(name)
+    runner = DocTestRunner(optionflags=ELLIPSIS)
+    for example in DocTestFinder().find(module, name, globs=vars(module).copy()):
+        runner.run(example)
+
+    assert (runner.failures, runner.tries > 0) == (0, True)
+
+
+def test_every_file_that_the_readme_lists_is_there() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    tree = text.split("## The files")[1].split("```")[1]
+    listed = set(re.findall(r"[\w/]+\.py", tree))
+    files = {path.name for path in SOURCE.rglob("*.py")}
+
+    assert listed
+    assert {Path(name).name for name in listed} - files == set()
+
+
+def test_the_demo_runs_without_a_network_and_says_what_came_of_it(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "quickstart.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+    )
+
+    assert "3/6 passed, 1 error" in done.stdout, done.stderr
+    assert (tmp_path / "outputs" / "quickstart" / "results.jsonl").exists()

