@@ -19,6 +19,7 @@ from weakincentives.evals import (
     Score,
     Trajectory,
 )
+from weakincentives.runtime import PromptExecuted, PromptRendered, ToolInvoked
 
 # Any text at all, lone surrogates included: models do emit them, and `st.text` hardly ever. (A high
 # one before a low one is not lone: in JSON, as in UTF-16, the two are one character.)
@@ -28,6 +29,7 @@ texts = st.text(max_size=9) | st.lists(
 names = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=12)
 numbers = st.floats(-1e6, 1e6)
 counts = st.integers(0, 10**6)
+dates = st.datetimes(timezones=st.just(UTC))
 
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | numbers | texts,
@@ -66,6 +68,43 @@ trajectories = st.builds(
     cost=st.none() | st.floats(0, 100),
     metadata=metadata,
 )
+session_ids = st.none() | st.uuids()
+tool_events = st.builds(
+    ToolInvoked,
+    name=texts,
+    prompt_name=texts,
+    adapter=texts,
+    params=metadata,
+    result=json_values,
+    error=st.none() | texts,
+    rendered_output=texts,
+    call_id=st.none() | texts,
+    usage=st.none() | usages,
+    latency_ms=st.none() | counts,
+    session_id=session_ids,
+    created_at=dates,
+)
+prompt_events = st.builds(
+    PromptExecuted,
+    prompt_name=texts,
+    result=json_values,
+    model=st.none() | texts,
+    usage=st.none() | usages,
+    cost=st.none() | st.floats(0, 1e6),
+    latency_ms=st.none() | counts,
+    session_id=session_ids,
+    created_at=dates,
+)
+render_events = st.builds(
+    PromptRendered,
+    prompt_ns=texts,
+    prompt_key=texts,
+    rendered_prompt=texts,
+    tools=st.lists(texts, max_size=3),
+    session_id=session_ids,
+    created_at=dates,
+)
+events = tool_events | prompt_events | render_events
 experiments = st.builds(
     Experiment,
     name=names.filter(str.strip),
@@ -105,7 +144,7 @@ requests = st.builds(
     sample=samples,
     experiment=experiments,
     request_id=st.uuids(),
-    created_at=st.datetimes(timezones=st.just(UTC)),
+    created_at=dates,
     run_id=texts,
     epoch=st.integers(1, 5),
 )

@@ -23,7 +23,7 @@ import msgspec
 
 from .errors import SerializationError
 
-__all__ = ["convert", "decode", "decoder", "encode", "plain", "type_name"]
+__all__ = ["convert", "decode", "decoder", "encode", "plain", "refuse_non_finite", "type_name"]
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ def encode(value: Any, *, sort: bool = False) -> bytes:
     except UnicodeEncodeError:
         # A lone surrogate, which models do emit: UTF-8 cannot carry it, an escape can.
         simple = msgspec.to_builtins(value, enc_hook=_to_json, str_keys=True)
-        _refuse_non_finite(simple)
+        refuse_non_finite(simple)
         return json.dumps(simple, sort_keys=sort, separators=(",", ":")).encode("ascii")
     except SerializationError:
         raise
@@ -78,7 +78,7 @@ def encode(value: Any, *, sort: bool = False) -> bytes:
             f"expected a value that JSON can carry, got `{type(value).__qualname__}`: {error}"
         ) from None
     if b"null" in data and _may_be_non_finite(value):
-        _refuse_non_finite(msgspec.to_builtins(value, enc_hook=_to_json, str_keys=True))
+        refuse_non_finite(msgspec.to_builtins(value, enc_hook=_to_json, str_keys=True))
     return data
 
 
@@ -95,15 +95,16 @@ def _may_be_non_finite(value: Any) -> bool:
     return _non_finite(data) is not None
 
 
-def _refuse_non_finite(value: Any, path: str = "$") -> None:
+def refuse_non_finite(value: Any, path: str = "$") -> None:
+    """Raise for a NaN or an infinity anywhere in plain data, and say where it is."""
     if isinstance(value, float) and not math.isfinite(value):
         raise SerializationError(f"expected a finite number, got {value} - at `{path}`")
     if isinstance(value, dict):
         for key, item in value.items():
-            _refuse_non_finite(item, f"{path}.{key}")
+            refuse_non_finite(item, f"{path}.{key}")
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            _refuse_non_finite(item, f"{path}[{index}]")
+            refuse_non_finite(item, f"{path}[{index}]")
 
 
 def decoder(wanted: Any = Any) -> Callable[[bytes], Any]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from dataclasses import FrozenInstanceError, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import strategies as our
+from tests.processes import outputs_by_hash_seed
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
     BASELINE,
@@ -190,16 +189,7 @@ def test_the_digest_is_the_same_in_every_process() -> None:
         "from weakincentives.evals import Dataset, Sample\n"
         "print(Dataset([Sample('1', {'b': 1, 'a': [None, 'é']}, {'x'}, {'k': 0.5})]).digest)"
     )
-    seen = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        for seed in ("0", "1", "2")
-    }
+    seen = outputs_by_hash_seed(code)
 
     assert seen == {Dataset([Sample("1", {"a": [None, "é"], "b": 1}, ["x"], {"k": 0.5})]).digest}
 

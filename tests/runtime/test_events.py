@@ -9,70 +9,16 @@ from uuid import uuid4
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
+from tests import strategies as our
 from weakincentives import serde
 from weakincentives.errors import UsageError
 from weakincentives.runtime import (
     TELEMETRY,
     PromptExecuted,
     PromptRendered,
-    TokenUsage,
     ToolInvoked,
 )
-
-# Models emit lone surrogates, which `st.text` hardly ever draws. (A high one before a low one is
-# not lone: in JSON, as in UTF-16, the two are one character.)
-TEXT = st.text(max_size=9) | st.lists(
-    st.characters() | st.sampled_from(["\ud800-", "\udfff"]), max_size=9
-).map("".join)
-DATES = st.datetimes(timezones=st.just(UTC))
-COUNTS = st.none() | st.integers(0, 2**40)
-USAGE = st.none() | st.builds(TokenUsage, COUNTS, COUNTS, COUNTS)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=8,
-)  # fmt: skip
-IDS = st.none() | st.uuids()
-
-TOOL_EVENTS = st.builds(
-    ToolInvoked,
-    name=TEXT,
-    prompt_name=TEXT,
-    adapter=TEXT,
-    params=st.dictionaries(TEXT, JSON, max_size=3),
-    result=JSON,
-    error=st.none() | TEXT,
-    rendered_output=TEXT,
-    call_id=st.none() | TEXT,
-    usage=USAGE,
-    latency_ms=COUNTS,
-    session_id=IDS,
-    created_at=DATES,
-)
-PROMPT_EVENTS = st.builds(
-    PromptExecuted,
-    prompt_name=TEXT,
-    result=JSON,
-    model=st.none() | TEXT,
-    usage=USAGE,
-    cost=st.none() | st.floats(0, 1e6),
-    latency_ms=COUNTS,
-    session_id=IDS,
-    created_at=DATES,
-)
-RENDER_EVENTS = st.builds(
-    PromptRendered,
-    prompt_ns=TEXT,
-    prompt_key=TEXT,
-    rendered_prompt=TEXT,
-    tools=st.lists(TEXT, max_size=3),
-    session_id=IDS,
-    created_at=DATES,
-)
-EVENTS = TOOL_EVENTS | PROMPT_EVENTS | RENDER_EVENTS
 
 
 @dataclass(frozen=True)
@@ -101,7 +47,7 @@ class Hostile:
         raise RuntimeError("repr")
 
 
-@given(EVENTS)
+@given(our.events)
 def test_every_event_survives_json(event: object) -> None:
     assert serde.decode(serde.encode(event), type(event)) == event
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.runtime.test_events import DATES, EVENTS, TEXT
+from tests import strategies as our
 from weakincentives.errors import SerializationError, SnapshotError
 from weakincentives.runtime import (
     TELEMETRY,
@@ -62,19 +62,23 @@ class Holder:
 
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
-PLACES = st.builds(Place, TEXT, st.tuples(FLOATS, FLOATS))
+PLACES = st.builds(Place, our.texts, st.tuples(FLOATS, FLOATS))
 TRIPS = st.recursive(
-    st.builds(Trip, TEXT, st.lists(PLACES, max_size=2).map(tuple), st.just({})),
+    st.builds(Trip, our.texts, st.lists(PLACES, max_size=2).map(tuple), st.just({})),
     lambda inner: st.builds(
-        Trip, TEXT, st.just(()), st.dictionaries(TEXT, st.none() | st.integers(), max_size=2), inner
+        Trip,
+        our.texts,
+        st.just(()),
+        st.dictionaries(our.texts, st.none() | st.integers(), max_size=2),
+        inner,
     ),
     max_leaves=3,
 )
 SESSIONS = st.builds(
     lambda items, tags, created_at: _filled(Session(tags=tags, created_at=created_at), items),
-    st.lists(EVENTS | TRIPS | PLACES, max_size=5),
-    st.dictionaries(TEXT, TEXT, max_size=2),
-    DATES,
+    st.lists(our.events | TRIPS | PLACES, max_size=5),
+    st.dictionaries(our.texts, our.texts, max_size=2),
+    our.dates,
 )
 
 
@@ -86,7 +90,9 @@ def _filled(session: Session, items: list[object]) -> Session:
 
 def score_in(module: str) -> type[Any]:
     """A class of its own at every call, as if it came from that module."""
-    return make_dataclass("Score", [("value", int)], namespace={"__module__": module})
+    cls = make_dataclass("Score", [("value", int)])
+    cls.__module__ = module  # from 3.12 on, `make_dataclass` has a mind of its own about it
+    return cls
 
 
 def change(data: bytes, **fields: object) -> bytes:

@@ -20,8 +20,8 @@ import msgspec
 from msgspec import inspect
 
 from .. import serde
-from ..errors import DatasetError
-from ._decoding import Defect, not_utf8, too_deep
+from ..errors import DatasetError, SerializationError
+from ._decoding import Defect, not_utf8, problem_and_path, too_deep
 from ._formats import Source, lines, optional
 
 __all__ = ["Row", "csv_rows", "parquet_rows"]
@@ -181,21 +181,12 @@ def parquet_rows(file: io.BufferedReader, source: Source) -> Iterator[Row]:
         _refuse_repeats(table.schema_arrow.names)
         for batch in table.iter_batches(batch_size=1024):
             for row in batch.to_pylist():
-                _refuse_non_finite(row, "$")
+                serde.refuse_non_finite(row)
                 yield number, row
                 number += 1
     except Defect as defect:
         raise defect.at(source.path, number) from None
+    except SerializationError as error:
+        raise Defect(*problem_and_path(error)).at(source.path, number) from None
     except (OSError, ValueError, OverflowError, arrow.ArrowException) as error:
         raise source.unreadable(error, number) from None
-
-
-def _refuse_non_finite(value: Any, path: str) -> None:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise Defect(f"expected a finite number, got `{value}`", path)
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            _refuse_non_finite(inner, f"{path}.{key}")
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            _refuse_non_finite(inner, f"{path}[{index}]")
