@@ -31,7 +31,7 @@ PURPOSE = {
     "parquet": "Parquet files",
     "redis": "Redis mailboxes",
     "rl": "RL training",
-    "schema": "tool-call schemas",
+    "schema": "JSON schemas",
     "sqs": "SQS mailboxes",
     "trio": "evals under trio",
     "web": "the web view",
