@@ -168,6 +168,16 @@ def test_a_dataset_refuses_what_is_no_sample() -> None:
         Dataset(["x"])  # type: ignore[list-item]
 
 
+class Hard(Sample[str, str]):
+    """A user's own kind of sample."""
+
+
+def test_a_subclass_of_sample_is_a_sample() -> None:
+    dataset = Dataset([Hard("a", "x", "y"), Sample("b", "x", "y")])
+
+    assert [type(sample).__name__ for sample in dataset] == ["Hard", "Sample"]
+
+
 @given(st.lists(our.samples, max_size=4, unique_by=lambda sample: sample.id))
 def test_equal_samples_in_equal_order_have_equal_digests(samples: list[Sample]) -> None:
     dataset = Dataset(samples, name="one")

@@ -109,8 +109,7 @@ class Criterion:
         except RuntimeError as error:
             if "Already running" not in str(error):
                 raise
-            if inspect.iscoroutine(verdict):
-                verdict.close()
+            getattr(verdict, "close", bool)()  # a coroutine never started would warn
             raise UsageError(
                 f"`{self.name}` waits for something, and an event loop is running here - "
                 "write `await criterion(evaluator).ask(context)`"
