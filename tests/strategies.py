@@ -52,7 +52,7 @@ usages = st.builds(TokenUsage, *[st.none() | counts] * 3)
 tool_calls = st.builds(ToolCall, id=texts, name=texts, arguments=metadata)
 messages = st.builds(
     ChatMessage,
-    role=st.sampled_from(["system", "user", "assistant", "tool"]),
+    role=st.sampled_from(["system", "developer", "user", "assistant", "tool"]),
     content=texts,
     tool_calls=st.lists(tool_calls, max_size=2).map(tuple),
     tool_call_id=st.none() | texts,
@@ -80,7 +80,7 @@ tool_events = st.builds(
     rendered_output=texts,
     call_id=st.none() | texts,
     usage=st.none() | usages,
-    latency_ms=st.none() | counts,
+    latency_ms=st.none() | st.floats(0, 1e6),
     session_id=session_ids,
     created_at=dates,
 )
@@ -91,7 +91,7 @@ prompt_events = st.builds(
     model=st.none() | texts,
     usage=st.none() | usages,
     cost=st.none() | st.floats(0, 1e6),
-    latency_ms=st.none() | counts,
+    latency_ms=st.none() | st.floats(0, 1e6),
     session_id=session_ids,
     created_at=dates,
 )

@@ -14,7 +14,8 @@ import pytest
 # Lowest first; names on one line may not import each other. "" is the package's own __init__, which
 # offers names from everywhere: a file that imports from it could mean any layer.
 LAYERS = (
-    {"errors", "_typevars"},
+    {"errors", "_frozen", "_typevars"},
+    {"_checks"},
     {"budget", "chat", "clock", "experiment", "serde"},
     {"prompt"},
     {"runtime"},
@@ -24,6 +25,7 @@ LAYERS = (
     {"contrib", "pytest_plugin", "rl", "testing", "web"},
     {""},
     {"cli"},
+    {"__main__"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 LONGEST = 400

@@ -103,6 +103,19 @@ def test_what_people_put_into_outputs_becomes_plain_data(value: Any, plain: Any)
     assert serde.plain(value) == plain
 
 
+def test_paths_come_back_as_paths() -> None:
+    assert serde.decode(serde.encode([Path("a/b")]), list[Path]) == [Path("a/b")]
+
+
+def test_a_type_that_does_not_resolve_is_refused() -> None:
+    @dataclass
+    class Lost:
+        inner: "Nowhere"  # type: ignore[name-defined]  # noqa: F821, UP037
+
+    with pytest.raises(SerializationError, match="Nowhere"):
+        serde.decode(b"{}", Lost)
+
+
 def test_pydantic_models_decode_through_their_own_validation() -> None:
     assert serde.decode(b'{"x": 3}', Pydanticish) == Pydanticish(3)
     assert serde.convert({"x": 3}, Pydanticish) == Pydanticish(3)
@@ -221,7 +234,8 @@ def test_a_payload_that_names_a_class_stays_plain_data() -> None:
 def test_sorted_json_is_the_same_in_every_process() -> None:
     code = (
         "from weakincentives import serde\n"
-        "print(serde.encode({'b': {'x', 'y', 'z'}, 'a': 'é'}, sort=True))"
+        "print(serde.encode({'b': {'x', 'y', 'z'}, 'a': 'é'}, sort=True))\n"
+        "print(serde.encode({'b': {'x', 'y', 'z'}, 'a': '\\ud800'}, sort=True))"
     )
 
     assert len(outputs_by_hash_seed(code)) == 1

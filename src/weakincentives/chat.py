@@ -1,16 +1,24 @@
-"""What is said to and by a model: chat messages, tool calls, and what they cost in tokens."""
+"""What is said to and by a model: chat messages, tool calls, and what they cost in tokens.
+
+What can be constructed here comes back equal from JSON (if `arguments` holds JSON data): a value of
+another type is made plain where it is clear what it means, and refused by name where it is not.
+"""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from .errors import UsageError
+from ._checks import plain_mapping, plain_texts, tuple_of
+from .errors import UsageError, shown
 
 __all__ = ["ChatMessage", "Role", "TokenUsage", "ToolCall"]
 
-Role = Literal["system", "user", "assistant", "tool"]
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+
+_set = object.__setattr__
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +32,12 @@ class TokenUsage:
     def __post_init__(self) -> None:
         for name in ("input_tokens", "output_tokens", "cached_tokens"):
             count = getattr(self, name)
-            if count is not None and count < 0:
+            if count is None:
+                continue
+            if count.__class__ is not int:
+                count = _whole(count, name)
+                _set(self, name, count)
+            if count < 0:
                 raise UsageError(f"expected `{name}` >= 0, got {count}")
 
     @property
@@ -42,6 +55,19 @@ class TokenUsage:
             _add(self.cached_tokens, other.cached_tokens),
         )
 
+    def __radd__(self, other: int) -> TokenUsage:
+        """0 plus usage is usage: `sum` begins with 0."""
+        return self if other == 0 else NotImplemented
+
+
+def _whole(count: Any, name: str) -> int:
+    try:
+        if not isinstance(count, bool):
+            return operator.index(count)
+    except TypeError:
+        pass
+    raise UsageError(f"expected a whole number for `{name}`, got {shown(count)}")
+
 
 def _add(a: int | None, b: int | None) -> int | None:
     return None if a is None and b is None else (a or 0) + (b or 0)
@@ -54,6 +80,11 @@ class ToolCall:
     id: str
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        plain_texts(self, "id", "name")
+        advice = "pass json.loads(text) of JSON text"
+        _set(self, "arguments", plain_mapping(self.arguments, "ToolCall.arguments", advice))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +101,14 @@ class ChatMessage:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        if self.role not in ("system", "user", "assistant", "tool"):
+        if self.role not in get_args(Role):
             raise UsageError(
-                f"expected the role `system`, `user`, `assistant` or `tool`, got {self.role!r}"
+                "expected the role `system`, `developer`, `user`, `assistant` or `tool`, "
+                f"got {shown(self.role)}"
             )
-        object.__setattr__(self, "tool_calls", tuple(self.tool_calls))
+        if self.content is None:  # what OpenAI says beside tool calls
+            _set(self, "content", "")
+        plain_texts(self, "role", "content", or_none=("tool_call_id", "name"))
+        advice = "pass ToolCall(id, name, arguments)"
+        calls = tuple_of(ToolCall, self.tool_calls, "ChatMessage.tool_calls", advice)
+        _set(self, "tool_calls", calls)

@@ -30,6 +30,15 @@ __all__ = [
 ]
 
 
+def shown(value: object, limit: int = 80) -> str:
+    """The value's `repr` for a message: cut where it is long, and never a second error."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = object.__repr__(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
 class WinkError(Exception):
     """The root: catch this to catch everything that WINK raises on purpose."""
 
@@ -46,10 +55,14 @@ class MissingExtraError(UsageError, ImportError):
     """An optional package is needed here; the message is the command that installs it."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
+        self.missing = (package, extra, purpose)
         super().__init__(
             f"{purpose} needs the package `{package}`, which is not installed - "
             f"run: pip install 'weakincentives-evals[{extra}]'"
         )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self.missing
 
 
 class SerializationError(WinkError, ValueError):

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .errors import UsageError
+from ._checks import plain_mapping, plain_texts
+from .errors import UsageError, shown
 
 __all__ = ["BASELINE", "CONTROL", "Experiment"]
 
@@ -27,7 +28,9 @@ class Experiment:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
-            raise UsageError(f"expected a non-empty experiment name, got {self.name!r}")
+            raise UsageError(f"expected a non-empty experiment name, got {shown(self.name)}")
+        plain_texts(self, "name", "overrides_tag", or_none=("owner", "description"))
+        object.__setattr__(self, "flags", plain_mapping(self.flags, "Experiment.flags"))
 
     def with_flag(self, key: str, value: Any) -> Experiment:
         """A copy in which one flag is set."""

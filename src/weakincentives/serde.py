@@ -50,6 +50,8 @@ def _from_json(wanted: type[Any], value: Any) -> Any:
     """What msgspec cannot build by itself."""
     if hasattr(wanted, "model_validate"):
         return wanted.model_validate(value)
+    if issubclass(wanted, PurePath) and isinstance(value, str):
+        return wanted(value)
     if isinstance(value, wanted):
         return value
     raise SerializationError(
@@ -68,7 +70,9 @@ def encode(value: Any, *, sort: bool = False) -> bytes:
         data = (_sorting_encoder if sort else _encoder).encode(value)
     except UnicodeEncodeError:
         # A lone surrogate, which models do emit: UTF-8 cannot carry it, an escape can.
-        simple = msgspec.to_builtins(value, enc_hook=_to_json, str_keys=True)
+        simple = msgspec.to_builtins(
+            value, enc_hook=_to_json, str_keys=True, order="sorted" if sort else None
+        )
         refuse_non_finite(simple)
         return json.dumps(simple, sort_keys=sort, separators=(",", ":")).encode("ascii")
     except SerializationError:
@@ -116,7 +120,7 @@ def decoder(wanted: Any = Any) -> Callable[[bytes], Any]:
 def _decoder(wanted: Any) -> Callable[[bytes], Any]:
     try:
         decode_fast = msgspec.json.Decoder(wanted, dec_hook=_from_json).decode
-    except TypeError as error:
+    except (TypeError, NameError) as error:  # NameError: an annotation that does not resolve
         raise SerializationError(
             f"expected a type that JSON can fill, got `{wanted!r}`: {error}"
         ) from None
@@ -175,7 +179,7 @@ def convert(value: Any, wanted: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """The value as JSON data (dict, list, str, int, float, bool, None), as a reader gets it."""
-    if value is None or value.__class__ in (str, bool, int):
+    if value is None or value.__class__ in (str, bool):
         return value
     return decode(encode(value))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import anyio
 import pytest
 
 from weakincentives import Session
-from weakincentives.errors import UsageError
+from weakincentives.errors import EvaluatorShapeError, UsageError
 from weakincentives.evals import (
     EvalContext,
     Sample,
@@ -124,6 +125,70 @@ async def test_cancelling_passes_through() -> None:
         await attempt(function_agent(forever), SAMPLE, exact_match)
 
     assert scope.cancelled_caught
+
+
+async def test_a_plain_function_is_an_evaluator_and_anything_else_is_refused() -> None:
+    result = await attempt(function_agent(str.upper), SAMPLE, lambda output, expected: 0.75)
+
+    assert result.score == Score(0.75, criterion="lambda")
+    with pytest.raises(EvaluatorShapeError):
+        await attempt(function_agent(str.upper), SAMPLE, lambda output: True)
+
+
+@pytest.mark.parametrize("left", ["text", ("text", None), None, (Trajectory(), None, 3)])
+async def test_an_agent_that_leaves_something_else_is_told_what_to_leave(left: Any) -> None:
+    result = await attempt(lambda sample: left, SAMPLE, exact_match)
+
+    assert result.error_source == "agent"
+    assert "expected the agent to leave a trajectory" in (result.error or "")
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        (Unspeakable(), "Unspeakable (its message could not be read)"),
+        (ExceptionGroup("several", [ValueError("first"), ValueError("second")]), "first"),
+        (KeyError("x"), "KeyError: 'x'"),
+    ],
+)
+async def test_an_error_says_what_it_can(failure: Exception, error: str) -> None:
+    def agent(question: str) -> str:
+        raise failure
+
+    assert (await attempt(function_agent(agent), SAMPLE, exact_match)).error == error
+
+
+async def test_synchronous_agents_run_at_once() -> None:
+    meeting = threading.Barrier(3, timeout=10)
+
+    def agent(question: str) -> str:
+        meeting.wait()
+        return "IN"
+
+    results = []
+
+    async def one() -> None:
+        results.append(await attempt(function_agent(agent), SAMPLE, exact_match))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(one)
+
+    assert [result.passed for result in results] == [True] * 3
+
+
+async def test_a_session_that_cannot_travel_is_the_agents_error() -> None:
+    session = session_with(object())
+
+    result = await attempt(lambda sample: (Trajectory(output="IN"), session), SAMPLE, exact_match)
+
+    assert result.error_source == "agent"
+    assert result.output == "IN"
 
 
 async def test_what_is_no_function_is_no_agent() -> None:

@@ -26,6 +26,7 @@ from weakincentives.evals import (
     criterion,
     exact_match,
     is_session_aware,
+    tool_called,
 )
 from weakincentives.testing import session_with
 
@@ -243,10 +244,13 @@ def test_evaluators_of_a_context_are_seen_score_by_score() -> None:
     assert [score.criterion for score in beside] == ["exact_match", "right", "brief"]
 
 
-@pytest.mark.parametrize("verdict", [None, "yes", (), [1.0], {"score": 1}, float("nan"), object()])
+@pytest.mark.parametrize(
+    "verdict", [None, "yes", (), [1.0], [Score(1.0), True], {"score": 1}, float("nan"), object()]
+)
 def test_what_is_no_verdict_is_an_evaluator_error(verdict: Any) -> None:
-    with pytest.raises(EvaluatorError, match="evaluator `odd`"):
+    with pytest.raises(EvaluatorError, match="evaluator `odd`") as caught:
         criterion(lambda o, e: verdict, name="odd")(None, None)
+    assert "raised" not in str(caught.value)
 
 
 def test_an_evaluator_that_raises_is_named() -> None:
@@ -336,7 +340,40 @@ def test_built_ins_are_called_as_each_seed_calls_them() -> None:
     assert exact_match("hello", "hello").passed
     assert exact_match(output="hello", expected="world").passed is False
     assert exact_match(sample, "hello", context=EvalContext(run_id="t"))[0].passed
+    assert exact_match(sample=sample, output="hello", context=EvalContext())[0].passed
     assert exact_match(Trajectory(output="hello"), sample).passed
+    assert exact_match(trajectory=Trajectory(output="hello"), sample=sample).passed
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c: c("a"),
+        lambda c: c("a", "b", None, "d"),
+        lambda c: c("a", expectd="b"),
+        lambda c: c(Sample("1", "x"), context=EvalContext()),
+    ],
+)
+def test_a_call_by_hand_with_other_arguments_says_what_it_takes(call: Any) -> None:
+    with pytest.raises(TypeError, match=r"expected a call as \("):
+        call(exact_match)
+
+
+def test_what_looks_like_a_mistake_gets_a_hint() -> None:
+    with pytest.raises(EvaluatorShapeError, match=r"unpack it: all_of\(\*evaluators\)"):
+        all_of([exact_match])  # type: ignore[arg-type]
+    with pytest.raises(EvaluatorShapeError, match=r"so call it: tool_called\(\.\.\.\)"):
+        all_of(tool_called)
+    assert repr(exact_match) == "<criterion exact_match>"
+
+
+def test_a_renamed_criterion_keeps_its_parts_and_its_waiting() -> None:
+    pair = criterion(composite(exact_match, lambda o, e: 0.25), name="pair")
+    waits = criterion(criterion(later), name="waits")
+
+    scores = pair(Sample("1", "x", "a"), "a", context=EvalContext())
+    assert [score.criterion for score in scores] == ["exact_match", "lambda"]
+    assert waits("a", "a").criterion == "waits"
 
 
 def test_composite_answers_with_each_criterion_on_its_own() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from weakincentives.errors import EvaluatorError, MissingExtraError, UsageError
 from weakincentives.evals import (
     Criterion,
+    Metric,
     Score,
     adapt,
     all_of,
@@ -61,6 +62,14 @@ class Invoice:
         (matches(re.compile("ABC", re.IGNORECASE)), "abc", None, True),
         (matches(r"answer:\s*{expected}"), "answer: 1+1", "1+1", True),
         (matches(r"answer:\s*{expected}"), "answer: 11", "1+1", False),
+        (matches("^{expected}{2}$"), "abab", "ab", True),
+        (numeric(), "-$5.50", -5.5, True),
+        (numeric(), "12 %", 0.12, True),
+        (json_subset, {"a": True}, {"a": 1}, False),
+        (json_subset, {"a": [1, {"b": True}]}, {"a": [1.0, {"b": True}]}, True),
+        (json_subset, {"a": [1, {"b": True}]}, {"a": [1, {"b": 1}]}, False),
+        (json_subset, {"a": [1]}, {"a": [1, 2]}, False),
+        (within_tolerance(0.1), 1.1, 1.0, True),
         (numeric(), "The total is 1,234.50.", 1234.5, True),
         (numeric(), "3 apples, 4 pears", "4", True),
         (numeric(), "x = -2", -2, True),
@@ -136,6 +145,7 @@ def test_a_failure_says_why(evaluator: Criterion, output: Any, expected: Any, re
         (contains, "3", 3, "expected text as `expected`, got `int`"),
         (similar(), None, "a", "expected text as output"),
         (matches("a"), None, None, "expected text as output"),
+        (matches("{expected}"), "None", None, "expected text as `expected`"),
         (one_of, "a", "abc", "expected a collection as `expected`"),
         (one_of, "a", 3, "expected a collection as `expected`"),
         (within_tolerance(1), "1", 1.0, "expected a finite number for `output`"),
@@ -166,6 +176,13 @@ def test_what_cannot_be_judged_is_an_error_and_not_a_failed_sample(
         lambda: numeric(relative=float("nan")),
         lambda: similar(1.5),
         lambda: matches("("),
+        lambda: matches(None),
+        lambda: matches(re.compile(b"x")),
+        lambda: weighted(exact_match),
+        lambda: weighted([(exact_match, 1)]),
+        lambda: json_schema(None),
+        lambda: json_schema("object"),
+        lambda: json_schema({"$ref": "http://127.0.0.1:9/x.json"}),
         lambda: ignoring(exact_match),
         lambda: ignoring(exact_match, "spelling"),  # type: ignore[arg-type]
         lambda: json_schema({"type": 3}),
@@ -201,6 +218,12 @@ def test_within_tolerance_falls_linearly() -> None:
         (("whitespace",), "  a \n b ", "a b", True),
         (("punctuation",), "“Paris!”", "Paris", True),
         (("accents",), "Café", "Cafe", True),
+        (("accents",), "각", "가", False),
+        (("punctuation",), "3.14", "314", False),
+        (("punctuation",), "-5", "5", False),
+        (("punctuation",), "well-known.", "wellknown", True),
+        (("punctuation",), "東京。", "東京", True),
+        (("punctuation",), "yes 👍", "yes ", False),
         (("articles",), "the cat", "cat", True),
         (("articles",), "theatre", "atre", False),
         (("case", "articles", "punctuation"), "The Eiffel Tower.", "eiffel tower", True),
@@ -218,7 +241,8 @@ def test_accidents_are_ignored_inside_collections_and_other_shapes() -> None:
     assert ignoring(one_of, "case")("PARIS", ["Paris", "London"]).passed
     assert ignoring(exact_match, "case")({"A", "B"}, {"a", "b"}).passed
     assert ignoring(exact_match, "case")(("A", ["B"]), ("a", ["b"])).passed
-    assert ignoring(exact_match, "case").name == "exact_match"
+    assert ignoring(exact_match, "case").name == "ignoring(exact_match, case)"
+    assert ignoring(exact_match, "case")("A", "a").criterion == "ignoring(exact_match, case)"
     assert is_session_aware(ignoring(lambda output, expected, session: True, "case"))
 
 
@@ -318,6 +342,16 @@ def test_nested_parts_stay_visible_and_count_once() -> None:
         ("all_of/exact_match", 0.0),
         ("all_of/contains", 0.0),
     ]
+
+
+def test_what_counted_stays_visible_inside_a_combination() -> None:
+    def score_fn(output: str, expected: str) -> Score:
+        return Score(metrics=[Metric("correct", 1.0, 1.0), Metric("turns", 3)])
+
+    score = all_of(score_fn, exact_match)("a", "a")
+
+    assert [part.criterion for part in score.parts] == ["score_fn", "exact_match", "correct"]
+    assert {m.name: m.weight for m in score.metrics}["turns"] == 0.0
 
 
 def test_equal_names_are_told_apart() -> None:

@@ -7,14 +7,17 @@ import gc
 import gzip
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from pathlib import Path
-from typing import Any, Literal
+from functools import partial
+from pathlib import Path, PurePath
+from typing import Annotated, Any, ClassVar, Literal
+from uuid import UUID
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -48,6 +51,46 @@ class QAInput:
     def __post_init__(self) -> None:
         if not self.question:
             raise ValueError("A question has words")
+
+
+class Plain:
+    pass
+
+
+@dataclass
+class Holder:
+    plain: Plain
+
+
+@dataclass
+class Runtime:
+    """A field that has a default need not come from the file."""
+
+    client: Plain | None = None
+
+
+@dataclass
+class Tree:
+    children: list[Tree]
+
+
+@dataclass
+class Unresolved:
+    field: Nowhere  # type: ignore[name-defined]  # noqa: F821
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True):
+    pass
+
+
+@dataclass
+class Moody:
+    a: int
+    moods: ClassVar[list[Any]] = [LookupError]
+
+    def __post_init__(self) -> None:
+        if self.moods:
+            raise self.moods.pop()
 
 
 ROWS: list[dict[str, Any]] = [
@@ -108,6 +151,11 @@ def test_json_fills_nested_types(
 
 
 @dataclass(frozen=True)
+class Truth:
+    ground_truth: int
+
+
+@dataclass(frozen=True)
 class Asked:
     question: str
     difficulty: int | None = None
@@ -151,6 +199,10 @@ class Color(Enum):
     BLUE = 2
 
 
+class Named(Enum):
+    FIRST = "first"
+
+
 CELLS: list[tuple[Any, str, Any]] = [
     (str, "007", "007"),
     (str, "[1]", "[1]"),
@@ -166,6 +218,10 @@ CELLS: list[tuple[Any, str, Any]] = [
     (Literal[1, 2], "2", 2),
     (Literal["a", "b"], "b", "b"),
     (Literal[1, None], "", None),
+    (Literal["a", None], "", None),
+    (Literal["", None], "", ""),
+    (Named | None, "", None),
+    (Annotated[int, msgspec.Meta(description="a count")], "7", 7),
     (Color, "2", Color.BLUE),
     (date, "2025-01-31", date(2025, 1, 31)),
     (Decimal, "1.10", Decimal("1.10")),
@@ -192,16 +248,20 @@ def test_the_type_of_a_field_says_what_its_cell_means(
 @pytest.mark.parametrize(
     ("wanted", "text", "path", "problem"),
     [
-        (int, "x", "$.expected", "expected `int`, got `str`"),
-        (int, "1.5", "$.expected", "expected `int`, got `str`"),
-        (int, "", "", "missing required field `expected`"),
+        (int, "x", "$.expected", "expected `int`, got the text 'x'"),
+        (int, "1.5", "$.expected", "expected `int`, got the text '1.5'"),
+        (int, "007", "$.expected", "expected `int`, got the text '007'"),
+        (int, "+5", "$.expected", "expected `int`, got the text '+5'"),
+        (int, " 5", "$.expected", "expected `int`, got the text ' 5'"),
+        (int | list[int], "x", "$.expected", "expected `int | array`, got the text 'x'"),
+        (int, "", "$.expected", "expected the field `expected`, got only `id`, `input`"),
         (float, "nan", "$.expected", "expected a finite number, got `nan`"),
         (float | None, "-Infinity", "$.expected", "expected a finite number, got `-Infinity`"),
-        (float, "1e999", "$.expected", "expected `float`, got `str`"),
-        (int, "7" * 5000, "$.expected", "expected `int`, got `str`"),
-        (list[float], "[NaN]", "$.expected", "expected `array`, got `str`"),
-        (list[float], '["nan"]', "$.expected[0]", "expected `float`, got `str`"),
-        (Literal["a"], "b", "$.expected", "invalid enum value 'b'"),
+        (float, "1e999", "$.expected", "expected `float`, got the text '1e999'"),
+        (int, "7" * 5000, "$.expected", "expected `int`, got the text '7777"),
+        (list[float], "[NaN]", "$.expected", "expected `array`, got the text '[NaN]'"),
+        (list[float], '["nan"]', "$.expected[0]", "expected `float`, got the text 'nan'"),
+        (Literal["a"], "b", "$.expected", "expected one of 'a', got 'b'"),
         (dict[int, int], '{"x":1}', "$.expected", "expected `int`, got `str` for a key"),
     ],
 )
@@ -224,6 +284,32 @@ def test_dotted_columns_reach_into_unions_mappings_and_ground_truth(tmp_path: Pa
     assert sample.metadata == {"x": {"y": "1", "z": [2]}}
 
 
+def test_a_field_named_ground_truth_keeps_its_own_type(tmp_path: Path) -> None:
+    file = write(tmp_path / "qa.csv", b"id,input.ground_truth\n1,7\n")
+    assert load_csv(file, dict[str, int], Any)[0].input == {"ground_truth": 7}
+    assert load_csv(file, Truth, Any)[0].input == Truth(7)
+
+
+@pytest.mark.parametrize(
+    ("header", "problem"),
+    [
+        ("id;input;expected", "`id`, got `id;input;expected` - is it separated by `;`?"),
+        ("id\tinput\texpected", "- is it separated by tabs?"),
+        ("ID,input,a;b", "expected the column `id`, got `ID`, `input`, `a;b`"),
+        ("id,imput", "expected the column `input`, got `id`, `imput` - is `imput` a typo?"),
+    ],
+)
+def test_a_table_without_a_needed_column_is_refused_at_its_header(
+    header: str, problem: str, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "qa.csv", f"{header}\n".encode())
+    with pytest.raises(DatasetError) as caught:
+        load_csv(file, str, str)
+    assert caught.value.problem.endswith(problem)
+    assert caught.value.line == 1
+    assert load_csv(file) == []
+
+
 def test_a_column_and_its_parts_exclude_each_other(tmp_path: Path) -> None:
     file = write(tmp_path / "qa.csv", b"id,input,input.question\n")
     with pytest.raises(
@@ -238,19 +324,194 @@ def test_a_nested_defect_has_its_whole_path(tmp_path: Path) -> None:
     with pytest.raises(DatasetError) as caught:
         load_jsonl(file, QAInput, Any)
     assert (caught.value.path, caught.value.line) == ("$.input.turns[0].role", 1)
-    assert caught.value.problem == "invalid enum value 'usr'"
+    assert caught.value.problem == "expected one of 'assistant', 'user', got 'usr'"
 
 
-def test_a_field_missing_inside_is_named_with_its_place(tmp_path: Path) -> None:
-    file = write(tmp_path / "qa.jsonl", b'{"id":"1","input":{"quesiton":"?"}}')
-    with pytest.raises(DatasetError, match=r"missing required field `question` - at `\$.input`"):
-        load_jsonl(file, QAInput, Any)
+def refused(folder: Path, wanted: Any, value: str, name: str = "input") -> DatasetError:
+    row = {"id": "1", "input": None, name: json.loads(value)}
+    file = write(folder / "qa.jsonl", json.dumps(row).encode())
+    with pytest.raises(DatasetError) as caught:
+        load_jsonl(file, wanted if name == "input" else Any, wanted)
+    assert caught.value.line == 1
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ('{"quesiton":"?"}', "got only `quesiton` - is `quesiton` a typo?"),
+        ('{"question":"?","turns":[{"role":"user"}]}', "`content`, got only `role`"),
+    ],
+)
+def test_a_field_missing_inside_is_named_with_its_place(
+    value: str, problem: str, tmp_path: Path
+) -> None:
+    error = refused(tmp_path, QAInput, value)
+    assert error.path in ("$.input.question", "$.input.turns[0].content")
+    assert error.problem.endswith(problem)
+
+
+TEXT_FORMS = [
+    (UUID, "expected a UUID"),
+    (datetime, "expected a date and time as in RFC 3339"),
+    (date, "expected a date as in RFC 3339"),
+    (time, "expected a time as in RFC 3339"),
+    (timedelta, "expected a duration as in ISO 8601"),
+    (Decimal, "expected a decimal number"),
+    (bytes, "expected base64"),
+    (Literal["a", "b"], "expected one of 'a', 'b'"),
+    (list[Literal["a"]] | Literal["b"], "expected one of 'b'"),
+    (Named | None, "expected one of 'first'"),
+    (Literal[tuple("abcdefghijk")], "expected one of the allowed values"),
+    (Annotated[str, msgspec.Meta(min_length=3)], "expected `str` of length >= 3"),
+]
+
+
+@pytest.mark.parametrize(("wanted", "expected"), TEXT_FORMS)
+def test_what_a_text_should_be_and_what_came(wanted: Any, expected: str, tmp_path: Path) -> None:
+    for name in ("input", "expected", "ground_truth"):
+        error = refused(tmp_path, wanted, '"q"', name)
+        assert (error.problem, error.path) == (f"{expected}, got 'q'", f"$.{name}")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value", "path", "problem"),
+    [
+        (tuple[int, Literal["a"]], '[1,"b"]', "$.input[1]", "expected one of 'a', got 'b'"),
+        (dict[str, Literal["a"]], '{"x":"b"}', "$.input[...]", "expected one of 'a', got 'b'"),
+        (dict[str, UUID], '{"x":"b"}', "$.input[...]", "expected a UUID, got other text"),
+        (dict[UUID, int], '{"x":1}', "$.input", "expected a UUID, got other text for a key"),
+        (tuple[int, int], "[1]", "$.input", "expected `array` of length 2, got [1]"),
+        (Annotated[int, msgspec.Meta(gt=3)], "1", "$.input", "expected `int` >= 4, got 1"),
+        (Strict, '{"a":1}', "$.input", "expected no field beyond those of its type, got `a`"),
+    ],
+)
+def test_every_defect_says_expected_and_got(
+    wanted: Any, value: str, path: str, problem: str, tmp_path: Path
+) -> None:
+    error = refused(tmp_path, wanted, value)
+    assert (error.path, error.problem) == (path, problem)
 
 
 def test_what_a_users_type_refuses_keeps_its_words(tmp_path: Path) -> None:
-    file = write(tmp_path / "qa.jsonl", b'{"id":"1","input":{"question":""}}')
-    with pytest.raises(DatasetError, match=r"A question has words - at `\$.input`"):
-        load_jsonl(file, QAInput, Any)
+    error = refused(tmp_path, QAInput, '{"question":""}')
+    assert error.path == "$.input"
+    assert error.problem == (
+        "expected a value that its type accepts, got ValueError: A question has words"
+    )
+
+
+@dataclass
+class Picky:
+    error: str
+
+    def __post_init__(self) -> None:
+        assert self.error != "assert"
+        raise {"key": KeyError, "os": OSError, "wink": UsageError}[self.error]("expected more")
+
+
+@pytest.mark.parametrize(
+    ("value", "got"),
+    [
+        ("assert", "AssertionError"),
+        ("key", "KeyError: 'expected more'"),
+        ("os", "OSError: expected more"),
+        ("?", "KeyError: '?'"),
+    ],
+)
+def test_whatever_a_users_type_raises_is_one_error(value: str, got: str, tmp_path: Path) -> None:
+    for name in ("input", "expected", "ground_truth"):
+        error = refused(tmp_path, Picky, f'{{"error":"{value}"}}', name)
+        assert error.problem.startswith(f"expected a value that its type accepts, got {got}")
+        assert error.path == f"$.{name}"
+        assert type(error.__cause__).__name__ == got.partition(":")[0]
+        assert "\n" not in str(error)
+
+
+def test_a_type_that_speaks_our_grammar_is_left_its_words(tmp_path: Path) -> None:
+    assert refused(tmp_path, Picky, '{"error":"wink"}').problem == "expected more"
+
+
+def test_a_moody_type_that_raises_only_once_has_no_path(tmp_path: Path) -> None:
+    error = refused(tmp_path, Moody, '{"a":1}')
+    assert (error.path, error.problem[-11:]) == ("", "LookupError")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "named"),
+    [
+        (Plain, "`Plain` - make it a dataclass"),
+        (complex, "`complex` - make it a dataclass"),
+        (list[Plain | None], "`Plain` - make it a dataclass"),
+        (dict[str, tuple[int, Plain]], "`Plain` - make it a dataclass"),
+        (Holder, "`Plain` - make it a dataclass"),
+        (Iterable[int], "`Iterable` - make it a dataclass"),
+        (Unresolved, "`Unresolved`: name 'Nowhere' is not defined"),
+        (str | bytes, "`str | bytes`: Type unions may not"),
+        ("Nowhere", "`ForwardRef('Nowhere')`: Type"),
+    ],
+)
+def test_a_type_that_json_cannot_fill_is_refused_at_the_call(wanted: Any, named: str) -> None:
+    for types in ((wanted, str), (str, wanted)):
+        with pytest.raises(UsageError, match="expected a type that JSON can fill, got") as caught:
+            iter_samples("never-opened.jsonl", *types)
+        assert named in str(caught.value)
+        assert "Sample[" not in str(caught.value)
+
+
+class Model:
+    """What pydantic's models look like to us."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    model_validate = classmethod(lambda cls, value: cls(value))
+
+
+@pytest.mark.parametrize("wanted", [Tree, Runtime, Model, Path, PurePath, object])
+def test_a_type_that_json_can_fill_is_not(wanted: Any, tmp_path: Path) -> None:
+    value = {Tree: '{"children":[]}', Runtime: "{}"}.get(wanted, '"a"')
+    line = f'{{"id":"1","input":{value}}}'.encode()
+    [sample] = load_jsonl(write(tmp_path / "qa.jsonl", line), wanted, Any)
+    assert isinstance(sample.input, wanted)
+
+
+DEEP = {
+    "jsonl": b'{"id":"1","input":[[[[]]]],"expected":null}',
+    "json": b'[{"id":"1","input":[[[[]]]],"expected":null}]',
+    "csv": b'id,input\n1,"[[[[]]]]"\n',
+}
+
+
+@pytest.mark.parametrize("suffix", DEEP)
+def test_every_loader_takes_limits(suffix: str, tmp_path: Path) -> None:
+    file = write(tmp_path / f"qa.{suffix}", DEEP[suffix])
+    load = getattr(loaders, f"load_{suffix}")
+    for read in (load, partial(Dataset.load, input_type=Any, expected_type=Any)):
+        assert len(read(file, max_line_bytes=50, max_depth=5)) == 1
+    with pytest.raises(DatasetError, match=r"at most 4 levels .* raise `max_depth`"):
+        load(file, Any, Any, max_depth=4)
+    with pytest.raises(DatasetError, match=r"at most 4 levels"):
+        list(iter_samples(file, Any, Any, max_depth=4))
+    if suffix != "json":
+        with pytest.raises(DatasetError, match=r"at most 7 bytes, .* raise `max_line_bytes`"):
+            list(iter_rows(file, max_line_bytes=7))
+
+
+def test_parquet_takes_limits_and_checks_them(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ["1"], "input": [[["x"]]]}), tmp_path / "qa.parquet")
+    assert load_parquet(tmp_path / "qa.parquet", Any, Any, max_depth=3)[0].input == [["x"]]
+    with pytest.raises(DatasetError, match="at most 2 levels"):
+        load_parquet(tmp_path / "qa.parquet", Any, Any, max_depth=2)
+    with pytest.raises(UsageError, match="`max_depth`, got 0"):
+        load_parquet(tmp_path / "qa.parquet", max_depth=0)
+
+
+def test_a_json_dataset_keeps_its_name_and_version(tmp_path: Path) -> None:
+    content = b'{"name":"capitals","version":"2.0","samples":[{"id":"1","input":""}]}'
+    for file in (tmp_path / "qa.json", tmp_path / "qa.txt"):
+        dataset = load_json(write(file, content), str, Any)
+        assert (dataset.name, dataset.version) == ("capitals", "2.0")
 
 
 @pytest.mark.parametrize("load", [load_jsonl, load_json, load_csv, load_parquet])

@@ -11,8 +11,9 @@ import warnings
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal, Optional, TypeVar
+from typing import Any, Literal, Optional, TypeVar, Unpack
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,12 +21,19 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weakincentives.errors import DatasetError, MissingExtraError
+from weakincentives import serde
+from weakincentives.errors import (
+    DatasetError,
+    MissingExtraError,
+    SerializationError,
+    UsageError,
+)
 from weakincentives.evals import Sample
 from weakincentives.evals._reading import (
+    Limits,
     admits_none,
     collector_paused,
-    dataset_name,
+    dataset_header,
     problem_and_path,
     read_rows,
     read_samples,
@@ -45,7 +53,9 @@ def write(folder: Path, name: str, content: bytes) -> Path:
     return path
 
 
-def samples(path: Path, expected: Any = str, input: Any = str, **limits: int) -> list[Any]:
+def samples(
+    path: Path, expected: Any = str, input: Any = str, **limits: Unpack[Limits]
+) -> list[Any]:
     required = not admits_none(expected)
     return list(read_samples(path, Sample[input, expected], expected_required=required, **limits))
 
@@ -60,16 +70,31 @@ def deep(depth: int) -> bytes:
 DEFECTS = {
     "wrong type": (b'{"id":"1","input":4}', "$.input", "expected `str`, got `int`"),
     "null": (b'{"id":"1","input":"","expected":null}', "$.expected", "expected `str`, got `null`"),
-    "missing id": (b'{"input":"q"}', "", "missing required field `id`"),
-    "missing input": (b'{"id":"1","expected":""}', "", "missing required field `input`"),
-    "missing expected": (b'{"id":"1","input":"expected"}', "", "missing required field `expected`"),
-    "misspelt input": (b'{"id":"1","imput":"q"}', "", "is `imput` a typo?"),
-    "misspelt expected": (b'{"id":"1","input":"q","expcted":""}', "", "is `expcted` a typo?"),
+    "nothing": (b"{}", "$.id", "expected the field `id`, got an empty object"),
+    "missing id": (b'{"input":"q"}', "$.id", "expected the field `id`, got only `input`"),
+    "missing input": (b'{"id":"","expected":""}', "$.input", "`input`, got only `id`, `expected`"),
+    "missing expected": (b'{"id":"1","input":"expected"}', "$.expected", "got only `id`, `input`"),
+    "missing of many": (
+        b'{"input":"","a":1,"b":1,"c":1,"d":1,"' + b"x" * 1000 + b'":1,"f":1}',
+        "$.id",
+        "expected the field `id`, got only `input`, `a`, `b`, `c`, `d` and 2 more",
+    ),
+    "misspelt input": (b'{"id":"1","imput":"q"}', "$.input", "`imput` - is `imput` a typo?"),
+    "misspelt expected": (
+        b'{"id":"1","input":"q","expcted":""}',
+        "$.expected",
+        "got only `id`, `input`, `expcted` - is `expcted` a typo?",
+    ),
+    "text for an array": (
+        b'{"id":"1","input":"","metadata":"%s"}' % (b"m" * 100),
+        "$.metadata",
+        "expected `object`, got the text 'mmm",
+    ),
     "not an object": (b"[1]", "", "expected `object`, got `array`"),
     "a number": (b"3", "", "expected `object`, got `int`"),
     "trailing comma": (b'{"id":"1","input":"q",}', "", "trailing comma in object) - in column 23"),
     "two objects": (b'{"id":"1","input":"","expected":""} {}', "", "trailing characters"),
-    "missing, then junk": (b'{"id":"1"} x', "", "missing required field `input`"),
+    "missing, then junk": (b'{"id":"1"} x', "$.input", "field `input`, got only `id`"),
     "bare word": ('{"id":"ä","input":oops}'.encode(), "", "malformed text (invalid character)"),
     "column in characters": ('{"é" 1}'.encode(), "", "in column 6"),
     "truncated": (b'{"id":"1","inp', "", "cut off - in column 15"),
@@ -225,7 +250,7 @@ def test_a_missing_expected_is_fine_where_none_is_allowed(tmp_path: Path) -> Non
 def test_but_a_misspelt_one_is_not(tmp_path: Path) -> None:
     file = write(tmp_path, "qa.jsonl", b'{"id":"1","input":"","expcted":"x"}')
     with pytest.raises(
-        DatasetError, match="missing required field `expected` - is `expcted` a typo"
+        DatasetError, match=r"expected the field `expected`, .* is `expcted` a typo"
     ):
         samples(file, str | None)
 
@@ -321,7 +346,35 @@ def test_the_file_is_closed_however_reading_ends(end: str, suffix: str, tmp_path
     ],
 )
 def test_a_dataset_is_named_after_its_file(name: str, stem: str) -> None:
-    assert dataset_name(name) == dataset_name(Path(name)) == stem
+    assert dataset_header(name) == dataset_header(Path(name)) == (stem, "1.0")
+
+
+@pytest.mark.parametrize(
+    ("content", "header"),
+    [
+        (b'{"name":"capitals","version":"2.1","samples":[]}', ("capitals", "2.1")),
+        (b'\xef\xbb\xbf{"samples":[{"id":"\\ud800"}],"version":3}', ("qa", "3")),
+        (b'{"name":"capitals","version":null}', ("capitals", "1.0")),
+        (b'{"name":["capitals"],"version":"2"}', ("qa", "1.0")),
+        (b'[{"name":"capitals"}]', ("qa", "1.0")),
+        (b'{"name":"capitals",', ("qa", "1.0")),
+        (b'{"a":' + b"[" * 100_000, ("qa", "1.0")),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".json", ".json.gz", ".json.zst"])
+def test_a_json_file_may_name_itself(
+    content: bytes, header: tuple[str, str], suffix: str, tmp_path: Path
+) -> None:
+    assert dataset_header(write(tmp_path, "qa" + suffix, content)) == header
+
+
+def test_only_json_has_a_header_and_a_bad_file_none(tmp_path: Path) -> None:
+    named = b'{"name":"capitals","version":"2"}'
+    assert dataset_header(write(tmp_path, "qa.jsonl", named)) == ("qa", "1.0")
+    assert dataset_header(write(tmp_path, "qa.txt", named), "json") == ("capitals", "2")
+    (tmp_path / "qa.json.gz").write_bytes(named)
+    assert dataset_header(tmp_path / "qa.json.gz") == ("qa", "1.0")
+    assert dataset_header(tmp_path / "none.json") == ("none", "1.0")
 
 
 # --- limits ---------------------------------------------------------------------------------------
@@ -382,6 +435,30 @@ def test_a_small_zstd_file_cannot_fill_the_memory(tmp_path: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 60_000_000
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, "200", None, 2**31])
+@pytest.mark.parametrize("name", ["max_line_bytes", "max_depth"])
+def test_a_limit_is_a_positive_whole_number(name: str, value: Any) -> None:
+    limits: Any = {name: value}
+    with pytest.raises(UsageError, match=f"expected a whole number from 1 .* for `{name}`, got"):
+        read_rows("never-opened.jsonl", **limits)
+    with pytest.raises(UsageError, match="expected a whole number"):
+        read_samples("never-opened.jsonl", Sample[str, str], **limits)
+
+
+def test_an_unknown_limit_lists_the_known_ones() -> None:
+    limits: Any = {"max_deph": 3}
+    with pytest.raises(UsageError, match="`max_line_bytes` or `max_depth`, got `max_deph`"):
+        read_rows("never-opened.jsonl", **limits)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_a_depth_beyond_python_is_refused_whatever_the_limit(name: str, tmp_path: Path) -> None:
+    line = deep(100_000).strip()
+    file = write(tmp_path, name, b"[\n" + line + b"]" if name == "a.json" else b"\n" + line)
+    with pytest.raises(DatasetError, match="got more than Python's recursion limit allows"):
+        samples(file, max_depth=200_000)
 
 
 # --- JSON -----------------------------------------------------------------------------------------
@@ -562,6 +639,60 @@ def test_parquet_refuses_what_is_no_number(number: float, tmp_path: Path) -> Non
     assert (caught.value.line, caught.value.path) == (2, "$.x[1].y")
 
 
+def test_parquet_nests_dotted_columns_for_samples(tmp_path: Path) -> None:
+    rows = [{"id": "1", "input.q": "?", "input.n.x": None, "expected": "", "metadata.a": 1}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert list(read_rows(tmp_path / "a.parquet")) == rows
+    [sample] = samples(tmp_path / "a.parquet", input=dict[str, Any])
+    assert (sample.input, sample.metadata) == ({"q": "?", "n": {"x": None}}, {"a": 1})
+
+
+def test_parquet_refuses_a_column_beside_its_parts(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"id": ["1"], "input": ["a"], "input.q": ["b"]}), tmp_path / "a.parquet"
+    )
+    with pytest.raises(DatasetError, match=r"one of the columns `input` and `input.q`, got both"):
+        samples(tmp_path / "a.parquet", input=Any)
+
+
+def maps(value: Any, kind: Any, folder: Path) -> Path:
+    table = pa.table({"id": ["1"], "input": ["q"], "expected": pa.array([value], kind)})
+    pq.write_table(table, folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+TEXT_TO_INT = pa.map_(pa.string(), pa.int64())
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "read"),
+    [
+        (TEXT_TO_INT, [("a", 1), ("b", None)], {"a": 1, "b": None}),
+        (TEXT_TO_INT, [], {}),
+        (TEXT_TO_INT, None, None),
+        (pa.map_(pa.int64(), pa.string()), [(1, "a")], [(1, "a")]),
+        (pa.list_(TEXT_TO_INT), [[("a", 1)], []], [{"a": 1}, {}]),
+        (pa.list_(TEXT_TO_INT, 1), [[("a", 1)]], [{"a": 1}]),
+        (
+            pa.map_(pa.large_string(), pa.struct({"m": TEXT_TO_INT, "n": pa.int64()})),
+            [("x", {"m": [("a", 1)], "n": 2})],
+            {"x": {"m": {"a": 1}, "n": 2}},
+        ),
+    ],
+)
+def test_a_map_of_parquet_with_text_keys_is_a_dict(
+    kind: Any, given: Any, read: Any, tmp_path: Path
+) -> None:
+    [row] = read_rows(maps(given, kind, tmp_path))
+    assert row == {"id": "1", "input": "q", "expected": read}
+
+
+def test_a_map_of_parquet_has_every_key_once(tmp_path: Path) -> None:
+    file = maps([("a", 1), ("a", 2)], TEXT_TO_INT, tmp_path)
+    with pytest.raises(DatasetError, match="expected every key of a map once, got `a` 2 times"):
+        list(read_rows(file))
+
+
 def test_parquet_refuses_a_column_twice(tmp_path: Path) -> None:
     table = pa.table([pa.array(["1"]), pa.array(["2"])], names=["id", "id"])
     pq.write_table(table, tmp_path / "a.parquet")
@@ -625,8 +756,50 @@ def test_whether_a_type_admits_none(wanted: Any, admits: bool) -> None:
     assert admits_none(wanted) is admits
 
 
-def test_a_message_without_a_place_is_all_problem() -> None:
-    assert problem_and_path(RecursionError("too deep")) == ("too deep", "")
+@pytest.mark.parametrize(
+    ("error", "problem", "path"),
+    [
+        (RecursionError(), "expected less nesting, got more than Python's", ""),
+        (SerializationError("expected 1, got 2 - at `$.a`"), "expected 1, got 2", "$.a"),
+        (
+            msgspec.DecodeError("Later words"),
+            "expected a value of its type, got another",
+            "",
+        ),
+        (ValueError(), "expected a value that its type accepts, got ValueError", ""),
+        (msgspec.ValidationError("Invalid UUID - at `$.a`"), "expected a UUID, got other", "$.a"),
+        (msgspec.ValidationError("Expected `int` >= 4"), "expected `int` >= 4, got another", ""),
+        (
+            msgspec.ValidationError("Object missing required field `a` - at `$.b`"),
+            "expected the field `a`, got an object without it",
+            "$.b.a",
+        ),
+    ],
+)
+def test_an_error_without_its_data_still_says_expected_and_got(
+    error: Exception, problem: str, path: str
+) -> None:
+    words, place = problem_and_path(error)
+    assert words.startswith(problem)
+    assert place == path
+
+
+@pytest.mark.parametrize(
+    ("line", "without", "within"),
+    [
+        (b"{oops}", "malformed text (object keys must be strings, byte 1)", "in column 2"),
+        (b'{"a":NaN}', "malformed text (invalid character, byte 5)", "got `NaN`, which JSON does"),
+        (b'{"a":', "got one that is cut off", "got one that is cut off - in column 6"),
+        (b'{"a":"\xff"}', "expected UTF-8, got byte 0xff", "expected UTF-8, got byte 0xff"),
+    ],
+)
+def test_a_line_of_a_report_is_explained_like_one_of_a_dataset(
+    line: bytes, without: str, within: str
+) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        serde.decoder()(line)
+    assert without in problem_and_path(caught.value)[0]
+    assert within in problem_and_path(caught.value, line)[0]
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import strategies as our
-from weakincentives.chat import TokenUsage
+from weakincentives import BASELINE, Experiment, TokenUsage, serde
 from weakincentives.errors import ReportError, UsageError
 from weakincentives.evals import (
     EvalConfig,
@@ -137,6 +137,50 @@ def test_the_headline_never_hides_errors_or_uncertainty(
     assert headline in repr(EvalReport(results, run_id="r"))
 
 
+def test_large_rewards_have_a_mean_and_a_spread() -> None:
+    wide = EvalReport([result("1", 1e200), result("2", -1e200)])
+    huge = EvalReport([result("1", 1.7e308), result("2", 1.7e308)])
+
+    assert wide.summary["std"] == pytest.approx(2**0.5 * 1e200)
+    assert huge.mean_score == pytest.approx(1.7e308)
+
+
+def test_tracked_metrics_have_means_too() -> None:
+    score = Score(metrics=[Metric("correct", 1.0, 1.0), Metric("turns", 4)])
+    other = Score(metrics=[Metric("correct", 0.0, 1.0), Metric("turns", 2)])
+    report = EvalReport([EvalResult("1", score), EvalResult("2", other), failed("3")])
+
+    assert report.metric_means == {"correct": 0.5, "turns": 3.0}
+    assert report.scores_by_criterion == {"correct": 0.5}
+    assert EvalReport([result("1", 0.5)]).scores_by_criterion == {"score": 0.5}
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: EvalResult(1, Score(1.0)),
+        lambda: EvalResult("1", 1.0),
+        lambda: EvalResult("1", Score(1.0), "soon"),
+        lambda: EvalResult("1", Score(1.0), error_source="bogus"),
+        lambda: EvalReport([1]),
+        lambda: EvalReport([], run_id=None),
+        lambda: EvalReport([], config=3),
+    ],
+)
+def test_what_could_not_be_loaded_again_is_refused_at_once(build: Any) -> None:
+    with pytest.raises(UsageError, match="expected"):
+        build()
+
+
+def test_a_latency_is_whole_milliseconds() -> None:
+    assert EvalResult("1", Score(1.0), 12.7).latency_ms == 13  # type: ignore[arg-type]
+
+
+@given(our.reports)
+def test_a_report_is_json_both_ways(report: EvalReport[Any]) -> None:
+    assert serde.decode(serde.encode(report), EvalReport[Any]) == report
+
+
 def test_experiments_are_told_apart() -> None:
     assert {name: len(found) for name, found in MIXED.by_experiment().items()} == {
         "baseline": 2,
@@ -152,6 +196,9 @@ def test_two_experiments_are_compared() -> None:
     assert (comparison.baseline_pass_rate, comparison.treatment_pass_rate) == (1.0, 0.5)
     assert comparison.pass_rate_delta == -0.5
     assert comparison.relative_improvement == -0.5
+    assert comparison == MIXED.compare_experiments(BASELINE, Experiment("concise"))
+    assert str(comparison).splitlines()[2] == "pass rate -50.0%"
+    assert "baseline: 1/2 passed, 1 error" in str(comparison)
     nothing = EvalReport([result("1", 0.0), result("1", 1.0, experiment_name="x")])
     assert nothing.compare_experiments("baseline", "x").relative_improvement is None
 
@@ -272,7 +319,7 @@ def test_a_score_edited_by_hand_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("results.jsonl", b'{"a": 1}\n{}\n', r"missing required field `sample_id` \(.*jsonl:1\)"),
+        ("results.jsonl", b'{"a": 1}\n{}\n', r"expected the field `sample_id`, .*jsonl:1\)"),
         ("results.jsonl", b"\xff\n", r"results\.jsonl:1"),
         ("results.jsonl", b"[" * 100_000 + b"\n", r"results\.jsonl:1"),
         (
@@ -283,13 +330,14 @@ def test_a_score_edited_by_hand_is_noticed(tmp_path: Path) -> None:
         ("config.json", b"{", r"truncated \(.*config\.json\)"),
         ("config.json", b"[]", r"config\.json"),
         ("config.json", b'{"format": 99}', r"expected format 1, got 99 .* at `\$\.format`"),
-        ("config.json", b'{"format": 1, "config": 3}', "unusable configuration"),
+        ("config.json", b'{"format": 1, "config": 3}', "an `EvalConfig` or a mapping"),
+        ("config.json", b'{"format": 1, "run_id": 3}', r"`str` for `run_id` .*config\.json"),
         (
             "config.json",
-            b'{"format": 1, "config_kind": "EvalConfig", "config": {"epochs": 0}}',
-            "unusable configuration: expected a whole number >= 1",
+            b'{"format": 1, "config": {"max_concurrent": 0, "timeout_per_sample_ms": null, '
+            b'"max_retries": 0, "stop_on_error": false}}',
+            "a usable configuration: expected a whole number >= 1",
         ),
-        ("summary.json", b"{", r"summary\.json"),
     ],
 )
 def test_a_damaged_report_says_where(
@@ -322,6 +370,61 @@ def test_an_output_that_has_no_json_form_is_named_and_leaves_the_old_report(
 
     assert EvalReport.load(tmp_path) == MIXED
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_config_that_has_no_json_form_leaves_the_old_report(tmp_path: Path) -> None:
+    MIXED.save(tmp_path)
+
+    with pytest.raises(ReportError, match=r"got nan - at `\$\.config\.x`"):
+        EvalReport([result("9")], config={"x": math.nan}).save(tmp_path)
+    assert EvalReport.load(tmp_path) == MIXED
+
+
+def test_a_report_needs_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ReportError, match="expected a folder to write to"):
+        MIXED.save(tmp_path / "file")
+
+
+def test_a_config_of_an_older_version_is_a_config(tmp_path: Path) -> None:
+    old = {
+        "max_concurrent": 3,
+        "timeout_per_sample_ms": None,
+        "max_retries": 0,
+        "stop_on_error": False,
+    }
+
+    assert EvalReport([], config=old).config == EvalConfig(
+        max_concurrent=3, timeout_per_sample_ms=None
+    )
+    assert EvalReport([], config={"experiment_name": "x"}).config == {"experiment_name": "x"}
+
+
+def test_a_torn_summary_and_a_blank_line_cost_nothing_but_a_warning(tmp_path: Path) -> None:
+    MIXED.save(tmp_path)
+    (tmp_path / "summary.json").write_bytes(b"{")
+    with (tmp_path / "results.jsonl").open("ab") as file:
+        file.write(b"\n")
+
+    with pytest.warns(ReportWarning, match=r"summary\.json"):
+        assert EvalReport.load(tmp_path) == MIXED
+
+
+@dataclass(frozen=True)
+class Picky:
+    text: str
+
+    def __post_init__(self) -> None:
+        if self.text == "out":
+            raise LookupError("not this one")
+
+
+def test_a_type_that_refuses_an_output_is_named_with_its_line(tmp_path: Path) -> None:
+    EvalReport([result("1", trajectory=Trajectory(output=Answer("out")))]).save(tmp_path)
+
+    with pytest.raises(ReportError, match=r"not this one.*results\.jsonl:1"):
+        EvalReport.load(tmp_path, output_type=Picky)
 
 
 def test_no_score_that_is_not_a_number_is_ever_loaded(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from weakincentives.errors import EvaluatorError, UsageError
 from weakincentives.evals import (
     Criterion,
+    Sample,
     Score,
+    Trajectory,
     all_of,
     all_tools_succeeded,
     cost_under,
@@ -143,6 +145,22 @@ def test_what_was_not_measured_is_not_zero(budget: Criterion) -> None:
         budget(None, None, session_with(executed()))
 
 
+def test_a_budget_without_a_session_goes_by_the_trajectory() -> None:
+    spent = Trajectory(usage=TokenUsage(60, 40), latency_ms=500, cost=0.01)
+    sample = Sample("1", "x")
+    for under, limit in ((token_usage_under, 100), (latency_under, 500), (cost_under, 0.01)):
+        assert under(limit)(spent, sample).passed
+        assert not under(limit * 0.9)(spent, sample).passed
+        with pytest.raises(EvaluatorError, match="got neither"):
+            under(limit)("output", "expected")
+
+
+def test_a_tool_may_have_a_parameter_called_name() -> None:
+    session = session_with(ToolInvoked(name="greet", params={"name": "wink"}))
+
+    assert tool_called_with("greet", name="wink")(None, None, session).passed
+
+
 def test_parameters_that_are_no_object_fit_only_when_nothing_is_asked() -> None:
     session = session_with(ToolInvoked(name="raw", params="text"))
 
@@ -158,6 +176,12 @@ def test_parameters_that_are_no_object_fit_only_when_nothing_is_asked() -> None:
         lambda: latency_under(float("nan")),
         lambda: cost_under(-0.1),
         lambda: slice_contains(PlanStep, bool, min_count=-1),
+        lambda: slice_contains(PlanStep, None),
+        lambda: slice_contains("PlanStep", bool),
+        lambda: tool_call_count("a", min_count="2"),
+        lambda: tool_called(print),
+        lambda: tool_not_called(""),
+        lambda: tools_called_in_order(["a", "b"]),
     ],
 )
 def test_impossible_bounds_are_refused(build: Any) -> None:

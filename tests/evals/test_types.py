@@ -14,18 +14,22 @@ from hypothesis import strategies as st
 
 from tests import strategies as our
 from tests.processes import outputs_by_hash_seed
-from weakincentives.errors import UsageError
+from weakincentives import serde
+from weakincentives.errors import DatasetError, SerializationError, UsageError
 from weakincentives.evals import (
     BASELINE,
     Dataset,
     EvalConfig,
     EvalContext,
+    EvalReport,
     EvalRequest,
+    EvalResult,
     Metric,
     Sample,
     Score,
+    Trajectory,
 )
-from weakincentives.evals._types import weighted_mean
+from weakincentives.evals._score import weighted_mean
 
 NOT_FINITE = [math.nan, math.inf, -math.inf, "0.5", b"1", None, 10**400, [1.0], 1j]
 
@@ -47,6 +51,57 @@ def test_no_number_of_ours_is_ever_anything_but_finite(value: Any) -> None:
     if value is not None:
         with pytest.raises(UsageError, match="expected a finite number"):
             Score(value)
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        [Metric("a", 1e308, weight=10), Metric("b", 1e308, weight=10)],
+        [Metric("a", 1, weight=1e308), Metric("b", 1, weight=1e308)],
+    ],
+)
+def test_a_mean_beyond_all_floats_is_refused_too(metrics: list[Metric]) -> None:
+    with pytest.raises(UsageError, match=r"expected a finite number for `Score\.value`"):
+        Score(metrics=metrics)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Score(1.0, "false"),
+        lambda: Score(1.0, 3),
+        lambda: Score(metrics=["a"]),
+        lambda: Metric("a", 1.0, 1.0, None),
+        lambda: Sample("1", "x", metadata="abc"),
+        lambda: EvalRequest("x"),
+        lambda: EvalRequest(Sample("1", "x"), experiment="baseline"),
+        lambda: EvalRequest(Sample("1", "x"), epoch=0),
+        lambda: EvalConfig(stop_on_error="no"),
+        lambda: EvalConfig(experiment_name=None),
+        lambda: EvalConfig(seed=-1),
+        lambda: Trajectory(messages=[{"role": "user"}]),
+        lambda: Trajectory(cost=math.nan),
+        lambda: Trajectory(latency_ms="soon"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_construction(build: Any) -> None:
+    with pytest.raises(UsageError, match="expected"):
+        build()
+
+
+def test_a_verdict_may_come_from_another_library() -> None:
+    class Yes:
+        """As NumPy's bool: equal to True, and not it."""
+
+        def __eq__(self, other: object) -> bool:
+            return other is True
+
+        def __bool__(self) -> bool:
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    assert Score(0.0, Yes()).passed is True  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["", None, 3])
@@ -136,12 +191,42 @@ def test_ground_truth_is_another_name_for_expected() -> None:
         Sample("1", "x", expected="a", ground_truth="a")
 
 
+def test_types_can_be_subscripted_where_they_are_built() -> None:
+    sample = Sample[str, str]("1", "a", "b")
+    dataset = Dataset[str, str]([sample])
+    result = EvalResult[str]("1", Score(1.0), trajectory=Trajectory[str](output="x"))
+
+    assert dataset[0] == sample == EvalRequest[str, str](sample).sample
+    assert EvalReport[str]([result]).passed == 1
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'extra'"):
+        sample.extra = 1  # type: ignore[attr-defined]
+    with pytest.raises(FrozenInstanceError, match="cannot delete field 'id'"):
+        del sample.id
+
+
+def test_a_later_change_of_what_was_given_does_not_reach_a_sample() -> None:
+    metadata = {"level": 1}
+    sample = Sample("1", "x", metadata=metadata)
+    metadata["level"] = 2
+
+    assert sample.metadata == {"level": 1}
+
+
+def test_a_context_shares_nothing_that_can_be_changed() -> None:
+    with pytest.raises(TypeError):
+        EvalContext().trajectory.metadata["z"] = 1  # type: ignore[index]
+
+
 def test_a_falsy_expected_value_is_kept() -> None:
     assert [Sample("1", "x", value).expected for value in ("", 0, False)] == ["", 0, False]
     assert Sample("1", "x").expected is None
 
 
 def test_a_sample_id_is_text() -> None:
+    class Text(str):
+        pass
+
+    assert type(Sample(Text("1"), "x").id) is str
     with pytest.raises(UsageError, match=r"expected a `str` for `Sample\.id`, got `int`"):
         Sample(1, "x")  # type: ignore[arg-type]
 
@@ -161,6 +246,21 @@ def test_a_dataset_is_an_immutable_sequence_of_samples() -> None:
 def test_a_dataset_refuses_a_second_sample_of_the_same_id() -> None:
     with pytest.raises(UsageError, match=r"got 'a' twice - at `samples\[0\]` and `samples\[2\]`"):
         Dataset([Sample("a", 1), Sample("b", 2), Sample("a", 3)])
+
+
+@pytest.mark.parametrize("id", ["", "a\0b"])
+def test_a_dataset_refuses_an_id_that_no_file_could_hold(id: str) -> None:
+    with pytest.raises(UsageError, match=r"expected a non-empty id without NUL.*samples\[1\]"):
+        Dataset([Sample("a", 1), Sample(id, 2)])
+
+
+def test_a_sample_is_found_by_its_id() -> None:
+    dataset = Dataset([Sample("a", 1), Sample("b", 2)], name="two")
+
+    assert dataset["b"].input == 2
+    assert repr(dataset) == "<Dataset two: 2 samples>"
+    with pytest.raises(KeyError, match="no sample has the id 'c'"):
+        dataset["c"]
 
 
 def test_a_dataset_refuses_what_is_no_sample() -> None:
@@ -212,6 +312,35 @@ def test_a_dataset_is_saved_and_loaded_with_its_types(tmp_path: Path) -> None:
     assert Dataset.load(tmp_path / "questions.jsonl", Question, int) == dataset
 
 
+def test_a_dataset_that_cannot_be_saved_leaves_the_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "samples.jsonl"
+    Dataset([Sample("1", "a", "b")]).save(path)
+
+    with pytest.raises(SerializationError, match=r"got `object` .*\(sample '2'\)"):
+        Dataset([Sample("1", "x", "y"), Sample("2", object(), "y")]).save(path)
+    with pytest.raises(UsageError, match=r"ends in \.jsonl, got `samples\.csv`"):
+        Dataset([Sample("1", "a", "b")]).save(tmp_path / "samples.csv")
+
+    assert Dataset.load(path, str, str)["1"].input == "a"
+    assert [p.name for p in path.parent.iterdir()] == ["samples.jsonl"]
+
+
+def test_a_json_dataset_keeps_its_name_and_version(tmp_path: Path) -> None:
+    dataset = Dataset([Sample("1", "a", "b")], name="letters", version="2.3")
+    (tmp_path / "full.json").write_bytes(serde.encode(dataset))
+
+    assert Dataset.load(tmp_path / "full.json", str, str) == dataset
+
+
+def test_a_limit_can_be_raised(tmp_path: Path) -> None:
+    dataset = Dataset([Sample("1", "x" * 200, "b")])
+    dataset.save(tmp_path / "long.jsonl")
+
+    with pytest.raises(DatasetError, match="raise `max_line_bytes`"):
+        Dataset.load(tmp_path / "long.jsonl", str, str, max_line_bytes=100)
+    assert len(Dataset.load(tmp_path / "long.jsonl", str, str, max_line_bytes=1000)) == 1
+
+
 def test_a_context_can_be_built_from_as_little_as_a_test_has() -> None:
     context = EvalContext(adapter=None, session=None, run_id="test")
 
@@ -231,6 +360,8 @@ def test_a_config_has_the_seeds_defaults_and_reads_by_name_too() -> None:
 
     assert (config.max_concurrent, config.timeout_per_sample_ms) == (1, 30_000)
     assert config["experiment_name"] == "math"
+    assert dict(zip(config, map(config.__getitem__, config), strict=True))["max_samples"] == 100
+    assert "epochs" in config
     assert not config.stop_on_error
     with pytest.raises(KeyError, match="expected one of max_concurrent"):
         config["max_conc"]
@@ -247,6 +378,7 @@ def test_a_config_has_the_seeds_defaults_and_reads_by_name_too() -> None:
         {"max_samples": -1},
         {"epochs": 0},
         {"epochs": 1.5},
+        {"seed": "x"},
     ],
 )
 def test_a_config_that_cannot_be_carried_out_is_refused(wrong: dict[str, Any]) -> None:

@@ -17,8 +17,11 @@ from weakincentives.runtime import (
     TELEMETRY,
     PromptExecuted,
     PromptRendered,
+    SessionSnapshot,
+    TokenUsage,
     ToolInvoked,
 )
+from weakincentives.testing import session_with
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ def test_only_the_name_of_a_tool_is_required() -> None:
         ({"error": ""}, False),
         ({"error": "recovered", "success": True}, True),
         ({"result": {"success": True}, "success": False}, False),
+        ({"success": 1}, True),
+        ({"success": 0}, False),
     ],
 )
 def test_success_is_explicit_or_derived(fields: dict[str, object], success: bool) -> None:
@@ -104,11 +109,32 @@ def test_a_value_without_json_form_is_kept_as_its_repr() -> None:
     assert event.result == "Outcome()"
 
 
+def test_only_the_part_without_json_form_becomes_its_repr() -> None:
+    bad = Outcome(True)
+    event = ToolInvoked(
+        name="search",
+        params={"a": {"good": 1, "bad": bad}, "b": [1, (2, bad)], "c": {frozenset({bad})}},
+    )
+    assert event.params == {
+        "a": {"good": 1, "bad": "Outcome()"},
+        "b": [1, [2, "Outcome()"]],
+        "c": [["Outcome()"]],
+    }
+
+
+def test_a_value_inside_itself_ends_there() -> None:
+    parent: dict[str, object] = {"name": "root"}
+    parent["children"] = [{"name": str(number), "parent": parent} for number in range(3)]
+    result = ToolInvoked(name="tree", result=parent).result
+    assert [child["name"] for child in result["children"]] == ["0", "1", "2"]
+    assert result["children"][2]["parent"].startswith("<dict object at")
+
+
 def test_no_result_is_hostile_enough_to_lose_the_event() -> None:
     nested: list[object] = []
     for _ in range(100_000):
         nested = [nested]
-    assert ToolInvoked(name="deep", result=nested).result.startswith("<list object at")
+    assert "<list object at" in str(ToolInvoked(name="deep", result=nested).result)
     hostile = ToolInvoked(name="hostile", result=Hostile())
     assert hostile.success
     assert "Hostile object at" in hostile.result
@@ -120,9 +146,60 @@ def test_events_can_be_put_in_a_set() -> None:
         assert len({event, event}) == 1
 
 
-def test_a_cost_that_json_cannot_carry_is_refused() -> None:
-    with pytest.raises(UsageError, match="expected a finite `cost`, got nan"):
-        PromptExecuted(cost=float("nan"))
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), -1, "3", True, timedelta(1), 10**400]
+)
+@pytest.mark.parametrize("field", ["cost", "latency_ms"])
+def test_an_amount_is_finite_and_not_negative(field: str, value: object) -> None:
+    with pytest.raises(UsageError, match=f"expected a finite `{field}` >= 0, got"):
+        PromptExecuted(**{field: value})
+
+
+def test_a_latency_may_be_a_difference_of_perf_counter() -> None:
+    assert ToolInvoked(name="search", latency_ms=12.5).latency_ms == 12.5
+    assert type(PromptExecuted(latency_ms=3).latency_ms) is float
+    with pytest.raises(UsageError, match="expected a finite `latency_ms` >= 0, got -1"):
+        ToolInvoked(name="search", latency_ms=-1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": None}, "expected `str` for `ToolInvoked.name`, got None"),
+        ({"adapter": None}, "expected `str` for `ToolInvoked.adapter`, got None"),
+        ({"call_id": 3}, "expected `str` for `ToolInvoked.call_id`, got 3"),
+        ({"usage": {}}, r"expected `TokenUsage` for `ToolInvoked.usage`, got \{\}"),
+        ({"session_id": "a"}, "expected `UUID` for `ToolInvoked.session_id`, got 'a'"),
+        ({"event_id": None}, "expected `UUID` for `ToolInvoked.event_id`, got None"),
+        ({"created_at": datetime(2025, 1, 1)}, "got datetime.* - pass tz=UTC"),  # noqa: DTZ001
+        ({"created_at": "now"}, "expected an aware `datetime` for `ToolInvoked.created_at`"),
+    ],
+)
+def test_a_field_of_another_type_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ToolInvoked(**{"name": "search", **fields})
+
+
+def test_an_exception_as_error_becomes_its_message() -> None:
+    assert ToolInvoked(name="a", error=ValueError("no")).error == "no"  # type: ignore[arg-type]
+    assert ToolInvoked(name="a", error=TimeoutError()).error == "TimeoutError()"  # type: ignore[arg-type]
+
+
+def test_one_odd_event_does_not_poison_the_snapshot() -> None:
+    usage = TokenUsage(1)
+    session = session_with(ToolInvoked(name="a", latency_ms=12.5, success=1, usage=usage))  # type: ignore[arg-type]
+    (event,) = SessionSnapshot.from_bytes(session.snapshot())[ToolInvoked].all()
+    assert event == session[ToolInvoked].latest()
+
+
+def test_tools_are_names() -> None:
+    assert PromptRendered(tools=None).tools == ()  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="expected several of `str`, got 'search'"):
+        PromptRendered(tools="search")  # type: ignore[arg-type]
+    with pytest.raises(
+        UsageError, match=r"got 3 - at `PromptRendered.tools\[1\]`; pass their names"
+    ):
+        PromptRendered(tools=["a", 3])  # type: ignore[list-item, arg-type]
 
 
 def test_the_tools_of_a_prompt_become_a_tuple() -> None:

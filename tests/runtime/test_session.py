@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 from uuid import UUID, uuid4
 
 import pytest
@@ -145,9 +145,20 @@ def test_a_subclass_is_another_slice() -> None:
         Session()[Note].append(Special("a"))
 
 
-def test_only_a_class_names_a_slice() -> None:
-    with pytest.raises(UsageError, match="expected a class to name a slice, got 'Note'"):
-        Session()["Note"]  # type: ignore[index]
+@pytest.mark.parametrize("name", ["Note", 0, None, Any, int | str, Annotated[int, "x"]])
+def test_only_a_class_names_a_slice(name: Any) -> None:
+    with pytest.raises(UsageError, match="expected a class to name a slice, got "):
+        Session()[name]
+    with pytest.raises(UsageError, match="expected a class to name a slice, got "):
+        Session()[Note].register(name, append_all)
+
+
+def test_a_session_is_no_collection() -> None:
+    for session in (Session(), Session().view()):
+        with pytest.raises(TypeError, match="is not iterable"):
+            list(session)  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match="is not a container"):
+            Note in session  # type: ignore[operator]  # noqa: B015
 
 
 def test_wrong_arguments_are_refused_at_construction() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import FrozenInstanceError, dataclass, make_dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import strategies as our
-from weakincentives.errors import SerializationError, SnapshotError
+from weakincentives.errors import SerializationError, SnapshotError, UsageError
 from weakincentives.runtime import (
     TELEMETRY,
     InProcessEventBus,
@@ -200,6 +203,30 @@ def test_a_restored_session_hears_the_bus_under_its_new_id() -> None:
     session.restore(Session().snapshot())
     result = bus.publish(ToolInvoked(name="a", session_id=session.session_id))
     assert result.handlers_invoked == 0
+
+
+@pytest.mark.parametrize("data", [None, "{}", Session(), {}])
+def test_only_bytes_or_a_view_can_be_restored(data: Any) -> None:
+    session = Session()
+    with pytest.raises(UsageError, match=r"expected the `bytes` of a snapshot, got .* - pass what"):
+        session.restore(data)
+
+
+def share_of_successes(view: SessionView) -> float:
+    calls = view[ToolInvoked].all()
+    return sum(call.success for call in calls) / len(calls)
+
+
+def test_a_view_scores_the_same_in_another_process() -> None:
+    view = session_with(ToolInvoked(name="a"), ToolInvoked(name="b", success=False)).view()
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        assert pool.submit(share_of_successes, view).result() == share_of_successes(view) == 0.5
+
+
+@given(SESSIONS)
+def test_a_view_can_be_copied_and_pickled(session: Session) -> None:
+    view = session.view()
+    assert pickle.loads(pickle.dumps(view)) == copy.deepcopy(view) == view
 
 
 def test_the_format_is_plain_json() -> None:

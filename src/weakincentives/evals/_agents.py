@@ -6,7 +6,9 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..errors import UsageError
+from anyio import to_thread
+
+from ..errors import UsageError, shown
 from ..rollouts import Trajectory
 from ..runtime.session import SessionView
 from ._types import Sample
@@ -20,13 +22,18 @@ Agent = Callable[[Sample[Any, Any]], Leavings | Awaitable[Leavings]]
 def function_agent(fn: Callable[[Any], Any]) -> Agent:
     """A plain function `input -> output`, sync or async, as an agent that leaves no session.
 
-    A function that returns a `Trajectory` is taken at its word.
+    A synchronous one runs in a thread, so that several samples can run at once. A function that
+    returns a `Trajectory` is taken at its word.
     """
     if not callable(fn):
-        raise UsageError(f"expected a function as agent, got {fn!r}")
+        raise UsageError(f"expected a function as agent, got {shown(fn)}")
+    waits = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
 
     async def agent(sample: Sample[Any, Any]) -> Leavings:
-        output = fn(sample.input)
+        if waits:
+            output = fn(sample.input)
+        else:
+            output = await to_thread.run_sync(fn, sample.input, abandon_on_cancel=True)
         if inspect.isawaitable(output):
             output = await output
         return output if isinstance(output, Trajectory) else Trajectory(output=output), None

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ..clock import SYSTEM_CLOCK, Clock
+from ..errors import UsageError, shown
 from ..experiment import BASELINE
-from ..runtime.session import Session
+from ..rollouts import Trajectory
+from ..runtime.session import Session, SessionSnapshot, SessionView
 from ._agents import Agent
-from ._criterion import Criterion
+from ._criterion import criterion
 from ._report import ErrorSource, EvalResult
-from ._types import NO_TRAJECTORY, EvalContext, Sample, Score
+from ._score import Score
+from ._types import EvalContext, Sample
 
 __all__ = ["attempt"]
-
-
-def _message(failure: Exception) -> str:
-    """The plain message; with the type's name where it says nothing by itself."""
-    if isinstance(failure, KeyError) or not str(failure):
-        return f"{type(failure).__name__}: {failure}".rstrip(": ")
-    return str(failure)
 
 
 async def attempt(
     agent: Agent,
     sample: Sample[Any, Any],
-    criterion: Criterion,
+    evaluator: Callable[..., Any],
     *,
     scope: EvalContext = EvalContext(),  # noqa: B008  # frozen
     experiment_name: str = BASELINE.name,
@@ -39,24 +36,24 @@ async def attempt(
     `scope` brings what is the same for a whole run: the adapter and the run id. One bad sample is
     data: whatever the agent or the evaluator raises ends in the result, cancellation excepted.
     """
-    trajectory, error = NO_TRAJECTORY, None
+    judge = criterion(evaluator)
+    trajectory: Trajectory[Any] | None = None
+    error: str | None = None
     source: ErrorSource | None = "agent"
-    start = clock.monotonic()
     latency_ms = 0
+    start = clock.monotonic()
     try:
         try:
             left = agent(sample)
-            trajectory, session = await left if inspect.isawaitable(left) else left
+            left = await left if inspect.isawaitable(left) else left
         finally:
-            latency_ms = int((clock.monotonic() - start) * 1000)
-        if trajectory.latency_ms is not None:
-            latency_ms = trajectory.latency_ms
+            latency_ms = round((clock.monotonic() - start) * 1000)
+        trajectory, session = _leavings(left)
+        if trajectory.latency_ms is None:
+            trajectory = replace(trajectory, latency_ms=latency_ms)
+        context = replace(scope, sample=sample, trajectory=trajectory, session=_view(session))
         source = "evaluator"
-        # Evaluators look; they never touch.
-        view = session.view() if isinstance(session, Session) else session
-        score = await criterion.ask(
-            replace(scope, sample=sample, trajectory=trajectory, session=view)
-        )
+        score = await judge.ask(context)
         source = None
     except Exception as failure:
         error = _message(failure)
@@ -64,13 +61,41 @@ async def attempt(
     return EvalResult(
         sample.id,
         score,
-        latency_ms,
+        latency_ms if trajectory is None else trajectory.latency_ms or 0,
         error,
         sample,
-        None if trajectory is NO_TRAJECTORY else trajectory,
-        dict(sample.metadata),
+        trajectory,
+        sample.metadata,
         experiment_name,
         epoch,
         scope.run_id,
         error_source=source,
     )
+
+
+def _leavings(left: Any) -> tuple[Trajectory[Any], Any]:
+    if isinstance(left, tuple) and len(left) == 2 and isinstance(left[0], Trajectory):
+        return left
+    raise UsageError(
+        f"expected the agent to leave a trajectory and a session (or None), got {shown(left)} - "
+        "wrap a plain function: function_agent(fn)"
+    )
+
+
+def _view(session: SessionView | None) -> SessionView | None:
+    """What evaluators see: never the session itself, and just what another process would see."""
+    if isinstance(session, Session):
+        return SessionSnapshot.from_bytes(session.snapshot())
+    return session
+
+
+def _message(failure: BaseException) -> str:
+    """The plain message; with the type's name where it says nothing by itself."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    kind = type(failure).__name__
+    try:
+        text = str(failure)
+    except Exception:
+        return f"{kind} (its message could not be read)"
+    return f"{kind}: {text}" if text and isinstance(failure, KeyError) else text or kind

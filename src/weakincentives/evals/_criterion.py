@@ -20,11 +20,12 @@ from typing import Any, NamedTuple, overload
 import anyio
 
 from .._typevars import ExpectedT, OutputT
-from ..errors import EvaluatorError, EvaluatorShapeError, UsageError
+from ..errors import EvaluatorError, EvaluatorShapeError, UsageError, shown
 from ..rollouts import Trajectory
 from ..runtime.session import SessionView
 from ._fold import fold
-from ._types import EvalContext, Sample, Score
+from ._score import Score
+from ._types import EvalContext, Sample
 
 __all__ = [
     "Criterion",
@@ -75,25 +76,28 @@ class Criterion:
     def __call__(self, output: Any, expected: Any, session: SessionView | None = None) -> Score: ...
     @overload
     def __call__(
-        self, sample: Sample[Any, Any], output: Any, /, *, context: EvalContext
+        self, sample: Sample[Any, Any], output: Any, *, context: EvalContext
     ) -> tuple[Score, ...]: ...
+    @overload
+    def __call__(self, trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> Score: ...
     def __call__(
-        self,
-        output: Any,
-        expected: Any,
-        session: SessionView | None = None,
-        *,
-        context: EvalContext | None = None,
+        self, *given: Any, context: EvalContext | None = None, **named: Any
     ) -> Score | tuple[Score, ...]:
         if context is not None:
-            sample, output = output, expected
+            sample, output = _bound(("sample", "output"), given, named)
             trajectory = replace(context.trajectory, output=output)
             return self.apart(self._answer(replace(context, sample=sample, trajectory=trajectory)))
-        if isinstance(output, Trajectory) and isinstance(expected, Sample):
-            trajectory, sample = output, expected
-        else:
-            trajectory, sample = Trajectory(output=output), Sample("", None, expected)
+        if "trajectory" in named or isinstance((*given, None)[0], Trajectory):
+            trajectory, sample = _bound(("trajectory", "sample"), given, named)
+            return self._answer(EvalContext(sample=sample, trajectory=trajectory))
+        output, expected, session = _bound(
+            ("output", "expected", "session"), given, {"session": None, **named}
+        )
+        sample, trajectory = Sample("", None, expected), Trajectory(output=output)
         return self._answer(EvalContext(sample=sample, trajectory=trajectory, session=session))
+
+    def __repr__(self) -> str:
+        return f"<criterion {self.name}>"
 
     def apart(self, score: Score) -> tuple[Score, ...]:
         """The score as the several that it is made of, where this criterion gives several."""
@@ -114,6 +118,17 @@ class Criterion:
                 f"`{self.name}` waits for something, and an event loop is running here - "
                 "write `await criterion(evaluator).ask(context)`"
             ) from None
+
+
+def _bound(names: tuple[str, ...], given: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+    """The arguments of a call by hand, in the order of their names."""
+    values = {**named, **dict(zip(names, given, strict=False))}
+    if len(given) > len(names) or set(values) != set(names):
+        raise TypeError(
+            f"expected a call as ({', '.join(names)}), got {len(given)} arguments by place"
+            + (f" and {', '.join(named)} by name" if named else "")
+        )
+    return [values[name] for name in names]
 
 
 async def _wait(verdict: Awaitable[Score]) -> Score:
@@ -157,7 +172,8 @@ _MEANINGFUL = {"output", "expected", "sample", "trajectory", "session", "context
 def _recognise(fn: Callable[..., Any]) -> Shape:
     """The shape that fits the function's required parameters and their names."""
     if isinstance(fn, type) or not callable(fn):
-        raise EvaluatorShapeError(f"expected a function as evaluator, got {fn!r}")
+        hint = " - unpack it: all_of(*evaluators)" if isinstance(fn, (list, tuple)) else ""
+        raise EvaluatorShapeError(f"expected a function as evaluator, got {shown(fn)}{hint}")
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except ValueError:
@@ -196,10 +212,13 @@ _PASSED = (inspect.Parameter.POSITIONAL_ONLY, *_NAMED)
 
 
 def _no_shape(fn: Callable[..., Any], took: str) -> EvaluatorShapeError:
+    name = _name_of(fn)
+    hint = "give every other parameter a default, or bind it with functools.partial"
+    if getattr(fn, "__annotations__", {}).get("return") in ("Criterion", Criterion):
+        hint = f"it makes evaluators, so call it: {name}(...)"
     return EvaluatorShapeError(
         f"expected an evaluator that takes {', '.join(s.text for s in _SHAPES[:-1])} or "
-        f"{_SHAPES[-1].text}, got `{_name_of(fn)}` with {took} - "
-        "give every other parameter a default, or bind it with functools.partial"
+        f"{_SHAPES[-1].text}, got `{name}` with {took} - {hint}"
     )
 
 
@@ -222,9 +241,7 @@ def criterion(fn: Callable[..., Any], *, name: str = "") -> Criterion:
     True
     """
     if isinstance(fn, Criterion):
-        if not name or name == fn.name:
-            return fn
-        return combined([fn], name, lambda scores: replace(scores[0], criterion=name))
+        return _renamed(fn, name) if name and name != fn.name else fn
     shape = _recognise(fn)
     name = name or _name_of(fn)
     call = shape.call
@@ -237,11 +254,11 @@ def criterion(fn: Callable[..., Any], *, name: str = "") -> Criterion:
             )
         try:
             verdict = call(fn, context)
-            if isinstance(verdict, Score) or not inspect.isawaitable(verdict):
-                return _as_score(verdict, name)
-            return _later(verdict, name)
         except Exception as error:
             raise _raised(name, error) from error
+        if isinstance(verdict, Score) or not inspect.isawaitable(verdict):
+            return _as_score(verdict, name)
+        return _later(verdict, name)
 
     recognised = Criterion(
         name,
@@ -267,9 +284,27 @@ def _raised(name: str, error: Exception) -> EvaluatorError:
 
 async def _later(verdict: Awaitable[Any], name: str) -> Score:
     try:
-        return _as_score(await verdict, name)
+        settled = await verdict
     except Exception as error:
         raise _raised(name, error) from error
+    return _as_score(settled, name)
+
+
+def _renamed(inner: Criterion, name: str) -> Criterion:
+    """The same criterion, whose scores carry another name."""
+
+    def judge(context: EvalContext) -> Score | Awaitable[Score]:
+        verdict = inner.judge(context)
+        if isinstance(verdict, Score):
+            return replace(verdict, criterion=name)
+        return later(verdict)
+
+    async def later(verdict: Awaitable[Score]) -> Score:
+        return replace(await verdict, criterion=name)
+
+    renamed = replace(inner, name=name, judge=judge)
+    renamed.__dict__.update(__doc__=inner.__doc__, __name__=name)
+    return renamed
 
 
 def _as_score(verdict: Any, name: str) -> Score:
@@ -278,13 +313,18 @@ def _as_score(verdict: Any, name: str) -> Score:
         if verdict.criterion:
             return verdict
         return Score(verdict.value, verdict.passed, verdict.reason, verdict.metrics, name)
-    if isinstance(verdict, (bool, int, float)) or hasattr(verdict, "__float__"):
-        return Score(verdict, criterion=name)
-    if isinstance(verdict, (tuple, list)) and verdict and isinstance(verdict[0], Score):
-        return fold(verdict, name) if len(verdict) > 1 else _as_score(verdict[0], name)
+    try:
+        if isinstance(verdict, (bool, int, float)) or hasattr(verdict, "__float__"):
+            return Score(verdict, criterion=name)
+        if isinstance(verdict, (tuple, list)) and verdict:
+            scores = [_as_score(score, name) for score in verdict if isinstance(score, Score)]
+            if len(scores) == len(verdict):
+                return fold(verdict, name) if len(verdict) > 1 else scores[0]
+    except UsageError as error:
+        raise EvaluatorError(f"evaluator `{name}` returned no verdict: {error}") from None
     raise EvaluatorError(
         f"expected a Score, a bool, a number or a tuple of scores from evaluator `{name}`, "
-        f"got {verdict!r}"
+        f"got {shown(verdict)}"
     )
 
 

@@ -3,26 +3,31 @@
 1. The good path costs a few byte counts. Whatever is slow runs only on a suspicious record.
 2. Nothing recurses before the depth is known, and nothing is decoded that is not UTF-8.
 3. Every text here keeps the length of the record, so that offsets stay true.
+4. Whatever a decoder or a user's type raises becomes a `Defect`: expected, got, and the path.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from traceback import format_exception_only
+from typing import Any, get_args
 
 import msgspec
 
-from ..errors import DatasetError
+from .. import serde
+from ..errors import DatasetError, WinkError, shown
+from ._shapes import choices
 
 __all__ = [
     "NAMES",
     "Defect",
     "decode_record",
     "explain",
+    "listed",
     "masked",
     "missing",
     "misspelt",
@@ -40,18 +45,33 @@ _ID, _INPUT, _EXPECTED, _METADATA = b'"id"', b'"input"', b'"expected"', b'"metad
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _JSON_ERROR = re.compile(r"JSON is malformed: (?P<what>.+) \(byte (?P<offset>\d+)\)")
 _PLACE = re.compile(r"(?P<what>.*) - at (?P<key>`key` in )?`(?P<path>\$.*)`", re.DOTALL)
-_MISSING = re.compile(r"missing required field `(.+)`")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_MISSING = re.compile(r"Object missing required field `(.+)`")
+_UNKNOWN = re.compile(r"Object contains unknown field (`.+`)")
+_NO_CHOICE = re.compile(r"Invalid (?:enum )?value (.+)", re.DOTALL)
 _NOT_A_NUMBER = re.compile(rb"-?(?:NaN|Infinity|inf|nan)")
 _CLEARER = {
     "Number out of range": "expected a finite number, got one beyond the range of a float",
     "Integer value out of range": "expected an integer of at most 4300 digits, got a longer one",
 }
+_FORMS = {
+    "Invalid RFC3339 encoded date": "a date as in RFC 3339",
+    "Invalid RFC3339 encoded datetime": "a date and time as in RFC 3339",
+    "Invalid RFC3339 encoded time": "a time as in RFC 3339",
+    "Invalid ISO8601 duration": "a duration as in ISO 8601",
+    "Invalid UUID": "a UUID",
+    "Invalid base64 encoded string": "base64",
+    "Invalid decimal string": "a decimal number",
+}
+_MOST_KEYS = 5
 
 _BRACES_AS_BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 
 raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 """An object whose values are still JSON."""
+
+_scan = json.JSONDecoder().raw_decode
 
 
 class Defect(Exception):
@@ -69,8 +89,10 @@ class Defect(Exception):
         return DatasetError(self.problem, file=file, line=line, path="" if path == "$" else path)
 
 
-def decode_record(data: bytes, decode: Callable[[bytes], Any], max_depth: int) -> Any:
-    """The record as `decode` reads it, checked."""
+def decode_record(
+    data: bytes, decode: Callable[[bytes], Any], max_depth: int, wanted: Any = None
+) -> Any:
+    """The record as `decode` reads it, checked; `wanted`, its type, helps to explain a defect."""
     if not data.isascii():
         try:
             data.decode()
@@ -80,8 +102,10 @@ def decode_record(data: bytes, decode: Callable[[bytes], Any], max_depth: int) -
         raise too_deep(max_depth)
     try:
         value = decode(data)
-    except msgspec.MsgspecError as error:
-        raise explain(error, data) from None
+    except Defect:
+        raise
+    except Exception as error:
+        raise explain(error, data, wanted) from _users_own(error)
     count = data.count
     if count(_ID) > 1 or count(_INPUT) > 1 or count(_EXPECTED) > 1 or count(_METADATA) > 1:
         for quoted in (_ID, _INPUT, _EXPECTED, _METADATA):
@@ -94,19 +118,24 @@ def too_deep(max_depth: int, *, lines_down: int = 0) -> Defect:
     return Defect(f"{problem} - raise `max_depth` to allow them", lines_down=lines_down)
 
 
-def missing(name: str, data: bytes) -> Defect:
+def missing(name: str, keys: Collection[str] | None, path: str = "") -> Defect:
     """A field is not there; if a key looks like a misspelling of it, say so."""
-    hint = misspelt(name, data)
-    return Defect(f"missing required field `{name}`" + (f" - is `{hint}` a typo?" if hint else ""))
+    got = f"only {listed(keys)}" if keys else "an empty object"
+    if keys is None:
+        got = "an object without it"
+    elif hint := misspelt(name, keys):
+        got += f" - is `{hint}` a typo?"
+    return Defect(f"expected the field `{name}`, got {got}", f"{path or '$'}.{name}")
 
 
-def misspelt(name: str, data: bytes) -> str:
+def listed(keys: Collection[str]) -> str:
+    names = ", ".join(f"`{key[:60]}`" for key in list(keys)[:_MOST_KEYS])
+    return names + (f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else "")
+
+
+def misspelt(name: str, keys: Iterable[str]) -> str:
     """The key that was probably meant to be `name`, or nothing."""
-    try:
-        unknown = raw_object(masked(data)).keys() - set(NAMES)
-    except msgspec.DecodeError:
-        return ""  # What follows the object is no JSON either.
-    return next(iter(get_close_matches(name, unknown, 1, 0.75)), "")
+    return next(iter(get_close_matches(name, set(keys) - set(NAMES), 1, 0.75)), "")
 
 
 def not_utf8(data: bytes, error: UnicodeDecodeError) -> Defect:
@@ -119,43 +148,108 @@ def not_utf8(data: bytes, error: UnicodeDecodeError) -> Defect:
     )
 
 
-def explain(error: msgspec.MsgspecError, data: bytes) -> Defect:
-    """msgspec's message in our grammar, with its place."""
+def problem_and_path(error: Exception, data: bytes = b"") -> tuple[str, str]:
+    """What is wrong, in our grammar, and at which `$.path` (or nothing); better with the data."""
+    defect = explain(error, data)
+    return defect.problem, defect.path
+
+
+def explain(error: Exception, data: bytes = b"", wanted: Any = None) -> Defect:
+    """What msgspec or a user's type raised, in our grammar and with its place."""
+    if isinstance(error, RecursionError):
+        return Defect("expected less nesting, got more than Python's recursion limit allows")
+    if isinstance(error, UnicodeDecodeError):
+        return Defect(f"expected UTF-8, got byte 0x{error.object[error.start]:02x}")
     if str(error) == "Input data was truncated":
         return _syntax("got one that is cut off", data, len(data.rstrip()))
-    if (found := _JSON_ERROR.fullmatch(str(error))) is None:
-        return _mismatch(error, data)
-    offset = int(found["offset"])
+    if found := _JSON_ERROR.fullmatch(str(error)):
+        return _malformed(found["what"], int(found["offset"]), data)
+    return _mismatch(error, data, wanted)
+
+
+def _malformed(what: str, offset: int, data: bytes) -> Defect:
     if b"\0" in data[:4]:
         return Defect("expected UTF-8, got UTF-16 or binary data - save the file as UTF-8")
     if number := _NOT_A_NUMBER.match(data, offset - (data[offset - 1 : offset] == b"-")):
         return _syntax(f"got `{number[0].decode()}`, which JSON does not have", data, offset)
-    return _syntax(f"got malformed text ({found['what']})", data, offset)
+    where = "" if data else f", byte {offset}"
+    return _syntax(f"got malformed text ({what}{where})", data, offset)
 
 
 def _syntax(got: str, data: bytes, offset: int) -> Defect:
     start = data.rfind(b"\n", 0, offset) + 1
     column = len(data[start:offset].decode("utf-8", "replace")) + 1
     return Defect(
-        f"expected a JSON value, {got} - in column {column}",
+        f"expected a JSON value, {got}" + (f" - in column {column}" if data else ""),
         lines_down=data.count(b"\n", 0, offset),
     )
 
 
-def _mismatch(error: msgspec.MsgspecError, data: bytes) -> Defect:
-    problem, path = problem_and_path(error)
-    field = _MISSING.fullmatch(problem)
-    return missing(field[1], data) if field and not path else Defect(problem, path)
-
-
-def problem_and_path(error: Exception) -> tuple[str, str]:
-    """msgspec's message in our grammar: what is wrong, and at which `$.path` (or nothing)."""
+def _mismatch(error: Exception, data: bytes, wanted: Any) -> Defect:
     place = _PLACE.fullmatch(str(error))
-    problem, path = (place["what"], place["path"]) if place else (str(error), "")
-    if error.__cause__ is None:  # Otherwise these are the words of a user's `__post_init__`.
-        problem = problem.removeprefix("Object ")
-        problem = _CLEARER.get(problem, problem[:1].lower() + problem[1:])
-    return (f"{problem} for a key" if place and place["key"] else problem), path
+    words, path = (place["what"], place["path"]) if place else (str(error), "")
+    if isinstance(cause := _users_own(error), WinkError):
+        return Defect(words, path)
+    if cause is not None:
+        raised = " ".join("".join(format_exception_only(cause)).split())
+        problem = f"expected a value that its type accepts, got {raised}"
+        return Defect(problem, path or _refusing_field(data, wanted))
+    of_key = place is not None and place["key"] is not None
+    got = ... if of_key else _value_at(path, data)
+    if field := _MISSING.fullmatch(words):
+        return missing(field[1], got if isinstance(got, dict) else None, path)
+    if found := _NO_CHOICE.fullmatch(words):
+        allowed = choices(wanted, [key or index for key, index in _STEP.findall(path)])
+        problem = f"expected {allowed}, got {_shown_or(found[1][:80], got)}"
+    else:
+        problem = _CLEARER.get(words) or _reworded(words, got)
+    return Defect(f"{problem} for a key" if of_key else problem, path)
+
+
+def _users_own(error: Exception) -> BaseException | None:
+    """The error that is not msgspec's: it wraps some of those that a `__post_init__` raises."""
+    return error.__cause__ if isinstance(error, msgspec.MsgspecError) else error
+
+
+def _refusing_field(data: bytes, wanted: Any) -> str:
+    """Where a sample's type raised an error that msgspec did not wrap, and so did not place."""
+    types = get_args(wanted)
+    for name, part in zip(("input", "expected", "ground_truth"), types + types[1:], strict=False):
+        if (value := _value_at(f"$.{name}", data)) is not ...:
+            try:
+                serde.decode(json.dumps(value), part)
+            except Exception:
+                return f"$.{name}"
+    return ""
+
+
+def _value_at(path: str, data: bytes) -> Any:
+    """The value that a path leads to in a record, or `...` where it leads nowhere for sure."""
+    try:
+        value, _ = _scan(data.decode().lstrip())
+        for key, index in _STEP.findall(path):
+            value = value[key or int(index)]
+    except (LookupError, RecursionError, TypeError, ValueError):
+        return ...
+    return value
+
+
+def _reworded(words: str, got: Any) -> str:
+    """msgspec's words in our grammar; `got` is `...` where the value is not known."""
+    if words.startswith("Expected "):
+        expected, _, kind = words.removeprefix("Expected ").partition(", got ")
+        if kind == "`str`" and isinstance(got, str):
+            kind = f"the text {shown(got)}"
+        return f"expected {expected}, got {kind or _shown_or('another value', got)}"
+    if found := _UNKNOWN.fullmatch(words):
+        return f"expected no field beyond those of its type, got {found[1]}"
+    if words in _FORMS:
+        return f"expected {_FORMS[words]}, got {_shown_or('other text', got)}"
+    return f"expected a value of its type, got {_shown_or('another', got)} ({words})"
+
+
+def _shown_or(unknown: str, got: Any) -> str:
+    return unknown if got is ... else shown(got)
 
 
 def masked(data: bytes) -> bytes:

@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from .. import serde
-from ..errors import EvaluatorError, MissingExtraError, SerializationError, UsageError
+from ..errors import EvaluatorError, MissingExtraError, SerializationError, UsageError, shown
 from ._criterion import Criterion, combined, criterion
 from ._fold import fold
+from ._score import PASS_MARK, Score, finite
 from ._text import Accident, edit_distance, without
-from ._types import PASS_MARK, EvalContext, Score, finite
+from ._types import EvalContext
 
 __all__ = [
     "adapt",
@@ -41,7 +42,8 @@ __all__ = [
 
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise EvaluatorError(f"expected text as {what}, got `{type(value).__name__}`: {value!r}")
+        kind = type(value).__name__
+        raise EvaluatorError(f"expected text as {what}, got `{kind}`: {shown(value)}")
     return value
 
 
@@ -75,18 +77,22 @@ def matches(pattern: str | re.Pattern[str], *, whole: bool = False) -> Criterion
     `matches(r"answer:\\s*{expected}")`. A pattern is code: one that backtracks without end on
     some output will do so here as well.
     """
-    source = pattern if isinstance(pattern, str) else pattern.pattern
-    flags = 0 if isinstance(pattern, str) else pattern.flags
+    source: Any = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+    flags = pattern.flags if isinstance(pattern, re.Pattern) else 0
+    if not isinstance(source, str):
+        raise UsageError(f"expected a regular expression of text, got {shown(source)}")
     per_sample = "{expected}" in source
+
+    def compiled(expected: str) -> re.Pattern[str]:
+        return re.compile(source.replace("{expected}", f"(?:{re.escape(expected)})"), flags)
+
     try:
-        compiled = re.compile(source.replace("{expected}", ""), flags)
+        fixed = compiled("x")
     except re.error as error:
         raise UsageError(f"expected a regular expression, got {source!r}: {error}") from None
 
     def evaluate(output: str, expected: Any) -> Score:
-        regex = compiled
-        if per_sample:
-            regex = re.compile(source.replace("{expected}", re.escape(str(expected))), flags)
+        regex = compiled(_text(expected, "`expected`")) if per_sample else fixed
         found = (regex.fullmatch if whole else regex.search)(_text(output, "output"))
         return Score(float(found is not None), reason="" if found else f"no match: {source}")
 
@@ -102,8 +108,9 @@ def within_tolerance(tolerance: float) -> Criterion:
         raise UsageError(f"expected `tolerance` >= 0, got {tolerance}")
 
     def evaluate(output: float, expected: float) -> Score:
-        distance = abs(_number(output, "output") - _number(expected, "`expected`"))
-        passed = distance <= tolerance
+        distance = abs(_number(output, "output") - _number(expected, "expected"))
+        # 1.1 - 1.0 is a little more than 0.1, and is not meant to be.
+        passed = distance <= tolerance or math.isclose(distance, tolerance)
         value = max(0.0, 1.0 - distance / tolerance) if tolerance else float(passed)
         return Score(value, passed, f"diff={distance:.4f}")
 
@@ -111,7 +118,8 @@ def within_tolerance(tolerance: float) -> Criterion:
 
 
 _NUMBER = re.compile(
-    r"(?:(?<![\d.])[-+−])?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?%?"
+    r"(?:(?<![\d.])[-+−])?[$€£¥]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)"
+    r"(?:[eE][-+]?\d+)?(?:\s?%)?"
 )
 
 
@@ -143,12 +151,15 @@ def numeric(*, tolerance: float = 0.0, relative: float = 0.0) -> Criterion:
 def _read_number(value: Any) -> float | None:
     """A number as it is, or the last one in a text."""
     if not isinstance(value, str):
-        return _number(value, "a number")
+        return _number(value, "output or expected")
     found = _NUMBER.findall(value)
     if not found:
         return None
-    text = found[-1].replace(",", "").replace("−", "-")
-    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    text = found[-1].replace("−", "-").translate(_NOT_OF_THE_NUMBER)
+    return float(text) / (100 if found[-1].endswith("%") else 1)
+
+
+_NOT_OF_THE_NUMBER = dict.fromkeys(map(ord, ",$€£¥% "))
 
 
 def _number(value: Any, what: str) -> float:
@@ -202,7 +213,7 @@ def json_subset(output: Any, expected: Any) -> Score:
 def _missing(got: Any, wanted: Any, path: str) -> str:
     """The first place at which `wanted` is not in `got`; empty where all of it is."""
     if not isinstance(wanted, dict):
-        return "" if got == wanted else path
+        return "" if _same(got, wanted) else path
     if not isinstance(got, dict):
         return path or "the output is no object"
     for key, value in wanted.items():
@@ -214,6 +225,15 @@ def _missing(got: Any, wanted: Any, path: str) -> str:
     return ""
 
 
+def _same(a: Any, b: Any) -> bool:
+    """Equality of JSON data, in which 1 is 1.0 but is not true."""
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    return bool(a == b) and isinstance(a, bool) is isinstance(b, bool)
+
+
 def json_schema(schema: Mapping[str, Any] | type[Any]) -> Criterion:
     """The output fits a JSON schema, or a Python type: `json_schema(Invoice)`.
 
@@ -222,6 +242,8 @@ def json_schema(schema: Mapping[str, Any] | type[Any]) -> Criterion:
     """
     if isinstance(schema, Mapping):
         problem = _schema_checker(dict(schema))
+    elif schema is None or isinstance(schema, (str, bytes, list)):
+        raise UsageError(f"expected a JSON schema or a type, got {shown(schema)}")
     else:
         serde.decoder(schema)  # an unusable type is refused here, not on the first sample
 
@@ -248,11 +270,12 @@ def _schema_checker(schema: dict[str, Any]) -> Callable[[Any], str]:
     except ImportError:
         raise MissingExtraError("jsonschema-rs", "schema", "json_schema with a mapping") from None
     try:
-        validator = jsonschema_rs.validator_for(schema)
+        validator = jsonschema_rs.validator_for(schema, retriever=_refuse_to_fetch)
     except ValueError as error:
         raise UsageError(f"expected a JSON schema: {str(error).splitlines()[0]}") from None
 
     def problem(value: Any) -> str:
+        serde.refuse_non_finite(value)
         error = next(validator.iter_errors(value), None)
         if error is None:
             return ""
@@ -260,6 +283,10 @@ def _schema_checker(schema: dict[str, Any]) -> Callable[[Any], str]:
         return f"{error.message} - at `${''.join(steps)}`"
 
     return problem
+
+
+def _refuse_to_fetch(uri: str) -> Any:
+    raise ValueError(f"a schema that refers to {uri}: we fetch nothing - put it under `$defs`")
 
 
 # ── text, less its accidents ────────────────────────────────────────────────────────────────────
@@ -290,7 +317,8 @@ def ignoring(evaluator: Callable[..., Any], *accidents: Accident) -> Criterion:
         trajectory = replace(context.trajectory, output=even(context.trajectory.output))
         return inner.judge(replace(context, sample=sample, trajectory=trajectory))
 
-    return replace(inner, judge=judge)
+    name = f"ignoring({inner.name}, {', '.join(accidents)})"
+    return criterion(replace(inner, judge=judge), name=name)
 
 
 # ── evaluators out of evaluators ────────────────────────────────────────────────────────────────
@@ -320,6 +348,9 @@ def weighted(*weights: tuple[Callable[..., Any], float], pass_mark: float = PASS
 
     With weight 0 an evaluator is tracked without counting.
     """
+    for pair in weights:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise UsageError(f"expected pairs (evaluator, weight), got {shown(pair)}")
     numbers = [finite(weight, "weight") for _, weight in weights]
     if any(number < 0 for number in numbers) or not any(numbers):
         raise UsageError(f"expected weights >= 0 and one above 0, got {numbers}")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
-from ._types import Score, metric_of
+from ._score import PASS_MARK, Metric, Score, metric_of
 
 __all__ = ["fold"]
 
@@ -37,7 +36,7 @@ def fold(
         if score.metrics:
             brought.append((part, score.metrics))
     for part, tracked in brought:
-        metrics += [replace(m, name=_unused(m.name, taken, part), weight=0.0) for m in tracked]
+        metrics += [_tracked(m, _unused(m.name, taken, part)) for m in tracked]
     return Score(
         value([score.value for score in scores]) if value else None,
         passed([score.passed for score in scores]),
@@ -45,6 +44,14 @@ def fold(
         metrics,
         name,
     )
+
+
+def _tracked(metric: Metric, name: str) -> Metric:
+    """The metric without its weight; one that counted stays visible as a verdict of its own."""
+    metadata = metric.metadata
+    if metric.weight > 0 and not isinstance(metadata.get("passed"), bool):
+        metadata = {**metadata, "passed": metric.value >= PASS_MARK}
+    return Metric(name, metric.value, 0.0, metadata)
 
 
 def _unused(name: str, taken: set[str], owner: str = "") -> str:

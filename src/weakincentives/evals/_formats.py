@@ -213,8 +213,9 @@ def json_records(file: io.BufferedReader, source: Source, max_depth: int) -> Ite
         raise not_utf8(data, error).at(source.path, 1) from None
     except msgspec.MsgspecError as error:
         raise explain(error, data).at(source.path, 1) from None
-    except RecursionError:
-        deep = too_deep(max_depth, lines_down=_lines_to_depth(data, max_depth))
+    except RecursionError as error:
+        above = _lines_to_depth(data, max_depth)
+        deep = explain(error) if above is None else too_deep(max_depth, lines_down=above)
         raise deep.at(source.path, 1) from None
     except Defect as defect:
         raise defect.at(source.path, 1) from None
@@ -241,11 +242,11 @@ def _array(text: bytes) -> tuple[str, int, list[msgspec.Raw]]:
     return "$.samples", text.index(bytes(samples)), elements
 
 
-def _lines_to_depth(data: bytes, max_depth: int) -> int:
+def _lines_to_depth(data: bytes, max_depth: int) -> int | None:
     """How many lines lie above the first bracket that is too deep; slow, for the message."""
     depth = 0
     for token in _STRING_OR_BRACKET.finditer(data):
         depth += (token[0] in (b"[", b"{")) - (token[0] in (b"]", b"}"))
         if depth > max_depth:
             return data.count(b"\n", 0, token.start())
-    return 0  # pragma: no cover - only a recursion limit below `max_depth` leads here
+    return None  # Within the limit, but not within Python's own.

@@ -11,32 +11,44 @@ from __future__ import annotations
 import gc
 import io
 import threading
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypedDict, TypeVar, Union, Unpack, get_args, get_origin
 
 import msgspec
 
 from .. import serde
-from ..errors import SerializationError
+from ..errors import SerializationError, UsageError, shown
 from ._decoding import (
     Defect,
     decode_record,
+    masked,
     missing,
     misspelt,
     problem_and_path,
     raw_object,
     refuse_repeated,
 )
-from ._formats import Format, Record, Source, dataset_name, json_records, jsonl_records
+from ._formats import (
+    Format,
+    Record,
+    Source,
+    dataset_name,
+    format_of,
+    json_records,
+    jsonl_records,
+)
+from ._shapes import refuse_unfillable
 from ._tables import Row, csv_rows, parquet_rows
 
 __all__ = [
+    "Limits",
     "admits_none",
     "collector_paused",
-    "dataset_name",
+    "dataset_header",
     "problem_and_path",
     "read_rows",
     "read_samples",
@@ -46,23 +58,28 @@ SampleT = TypeVar("SampleT")
 
 _TABLES = ("csv", "parquet", "tsv")
 
-MAX_LINE_BYTES = 16 * 1024 * 1024
-MAX_DEPTH = 200
 MAX_ID_BYTES = 512
 
 _GROUND_TRUTH = b'"ground_truth"'
 _plain_object = serde.decoder(dict[str, Any])
 
 
+class Limits(TypedDict, total=False):
+    """What a file may ask for: the length of a line (not of `.json`), and levels of nesting."""
+
+    max_line_bytes: int
+    max_depth: int
+
+
+_DEFAULTS = Limits(max_line_bytes=16 * 1024 * 1024, max_depth=200)
+_HIGHEST = 2**31 - 1
+
+
 def read_rows(
-    path: Path | str,
-    *,
-    format: Format | None = None,
-    max_line_bytes: int = MAX_LINE_BYTES,
-    max_depth: int = MAX_DEPTH,
+    path: Path | str, *, format: Format | None = None, **limits: Unpack[Limits]
 ) -> Iterator[dict[str, Any]]:
     """The objects of a file as they are; cells of CSV are text."""
-    return _rows(Source.of(path, format), max_line_bytes, max_depth)
+    return _rows(Source.of(path, format), _all_limits(limits))
 
 
 def read_samples(
@@ -71,14 +88,42 @@ def read_samples(
     *,
     expected_required: bool = False,
     format: Format | None = None,
-    max_line_bytes: int = MAX_LINE_BYTES,
-    max_depth: int = MAX_DEPTH,
+    **limits: Unpack[Limits],
 ) -> Iterator[SampleT]:
     """The samples of a file, each decoded as `sample_type`: `Sample[QAInput, str]`."""
     source = Source.of(path, format)
-    wanted: Any = sample_type
-    decode = _either_name(serde.decoder(wanted))
-    return _samples(source, wanted, decode, expected_required, max_line_bytes, max_depth)
+    refuse_unfillable(sample_type)
+    decode = _either_name(serde.decoder(sample_type))
+    return _samples(source, sample_type, decode, expected_required, _all_limits(limits))
+
+
+def _all_limits(given: Limits) -> Limits:
+    for name, value in given.items():
+        if name not in _DEFAULTS:
+            raise UsageError(f"expected `{'` or `'.join(_DEFAULTS)}`, got `{name}`")
+        if type(value) is not int or not 0 < value <= _HIGHEST:
+            raise UsageError(
+                f"expected a whole number from 1 to {_HIGHEST:,} for `{name}`, got {shown(value)}"
+            )
+    return {**_DEFAULTS, **given}
+
+
+class _Header(msgspec.Struct):
+    name: str | None = None
+    version: str | int | float | None = None
+
+
+def dataset_header(path: Path | str, format: Format | None = None) -> tuple[str, str]:
+    """Name and version: those that a `.json` object has, or the file's name and "1.0".
+
+    A file that cannot be read has none of its own: reading its samples says what is wrong.
+    """
+    header = _Header()
+    if (format or format_of(path)) == "json":
+        with suppress(Exception), Source.of(path, "json").open() as file:
+            header = serde.decode(file.read().removeprefix(BOM_UTF8), _Header)
+    name = dataset_name(path) if header.name is None else header.name
+    return name, "1.0" if header.version is None else str(header.version)
 
 
 def admits_none(wanted: Any) -> bool:
@@ -92,15 +137,15 @@ def admits_none(wanted: Any) -> bool:
     return wanted in (Any, None, NoneType, object)
 
 
-def _rows(source: Source, max_line_bytes: int, max_depth: int) -> Iterator[dict[str, Any]]:
+def _rows(source: Source, limits: Limits) -> Iterator[dict[str, Any]]:
     with source.open() as file:
         if source.format in _TABLES:
-            for _, row in _table(file, source, max_line_bytes, max_depth):
+            for _, row in _table(file, source, limits):
                 yield row
             return
-        for line, root, data in _json(file, source, max_line_bytes, max_depth):
+        for line, root, data in _json(file, source, limits):
             try:
-                row = decode_record(data, _plain_object, max_depth)
+                row = decode_record(data, _plain_object, limits["max_depth"])
             except Defect as defect:
                 raise defect.at(source.path, line, root) from None
             yield row
@@ -111,48 +156,41 @@ def _samples(
     sample_type: Any,
     decode: Callable[[bytes], Any],
     expected_required: bool,
-    max_line_bytes: int,
-    max_depth: int,
+    limits: Limits,
 ) -> Iterator[Any]:
     seen: dict[str, int] = {}
+    max_depth = limits["max_depth"]
     with source.open() as file:
         if source.format in _TABLES:
-            rows = _table(file, source, max_line_bytes, max_depth, sample_type)
-            records = _encoded(rows, source)
+            records = _encoded(_table(file, source, limits, sample_type), source)
         else:
-            records = _json(file, source, max_line_bytes, max_depth)
+            records = _json(file, source, limits)
         for line, root, data in records:
             try:
-                sample = decode_record(data, decode, max_depth)
+                sample = decode_record(data, decode, max_depth, sample_type)
                 id = sample.id
                 if id in seen or not id or "\0" in id or len(id) * 4 > MAX_ID_BYTES:
                     _check_id(id, seen)
                 if sample.expected is None:
                     _check_missing_expected(data, expected_required)
             except Defect as defect:
-                raise defect.at(source.path, line, root) from None
+                raise defect.at(source.path, line, root) from defect.__cause__
             seen[id] = line
             yield sample
 
 
 def _table(
-    file: io.BufferedReader,
-    source: Source,
-    max_line_bytes: int,
-    max_depth: int,
-    sample_type: Any = None,
+    file: io.BufferedReader, source: Source, limits: Limits, sample_type: Any = None
 ) -> Iterator[Row]:
     if source.format == "parquet":
-        return parquet_rows(file, source)
-    return csv_rows(file, source, max_line_bytes, max_depth, sample_type)
+        return parquet_rows(file, source, nested=sample_type is not None)
+    return csv_rows(file, source, limits["max_line_bytes"], sample_type)
 
 
-def _json(
-    file: io.BufferedReader, source: Source, max_line_bytes: int, max_depth: int
-) -> Iterator[Record]:
+def _json(file: io.BufferedReader, source: Source, limits: Limits) -> Iterator[Record]:
     if source.format == "json":
-        return json_records(file, source, max_depth)
-    return jsonl_records(file, source, max_line_bytes)
+        return json_records(file, source, limits["max_depth"])
+    return jsonl_records(file, source, limits["max_line_bytes"])
 
 
 def _encoded(rows: Iterable[Row], source: Source) -> Iterator[Record]:
@@ -204,8 +242,10 @@ def _check_id(id: str, seen: dict[str, int]) -> None:
 
 
 def _check_missing_expected(data: bytes, required: bool) -> None:
-    if required or (b'"expected"' not in data and misspelt("expected", data)):
-        raise missing("expected", data)
+    if required or b'"expected"' not in data:
+        keys = raw_object(masked(data)).keys()
+        if required or misspelt("expected", keys):
+            raise missing("expected", keys)
 
 
 class _Pauses:

@@ -6,25 +6,33 @@ On disk it is a folder (see `_report_files.py`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, get_args
 
+from .._frozen import truly_frozen
 from .._typevars import OutputT
-from ..errors import UsageError
-from ..experiment import BASELINE
+from ..errors import ReportError, UsageError, shown
+from ..experiment import BASELINE, Experiment
 from ..rollouts import Trajectory
 from . import _report_files
-from ._types import EvalConfig, Sample, Score, is_part
-from .statistics import wilson_interval
+from ._score import Score, finite, is_part
+from ._types import EvalConfig, Sample, config_of
+from .statistics import mean, std, wilson_interval
 
 __all__ = ["ErrorSource", "EvalReport", "EvalResult", "ExperimentComparison"]
 
 ErrorSource = Literal["agent", "evaluator", "infrastructure"]
+_SOURCES = (None, *get_args(ErrorSource))
+
+if TYPE_CHECKING:
+    Config = EvalConfig | Mapping[str, Any]
+else:
+    Config = Any  # a decoder cannot tell the two apart; `EvalReport` can
 
 
+@truly_frozen
 @dataclass(frozen=True, slots=True)
 class EvalResult(Generic[OutputT]):
     """One sample's outcome: a score, or an error and where it arose.
@@ -45,6 +53,19 @@ class EvalResult(Generic[OutputT]):
     run_id: str = ""
     attempt: int = 1
     error_source: ErrorSource | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sample_id, str) or not isinstance(self.score, Score):
+            raise UsageError(
+                "expected a `str` and a `Score` for `sample_id` and `score`, got "
+                f"{shown(self.sample_id)} and {shown(self.score)}"
+            )
+        if self.latency_ms.__class__ is not int:
+            object.__setattr__(self, "latency_ms", round(finite(self.latency_ms, "latency_ms")))
+        if self.error_source not in _SOURCES:
+            raise UsageError(
+                f"expected one of {_SOURCES} for `error_source`, got {shown(self.error_source)}"
+            )
 
     @property
     def success(self) -> bool:
@@ -78,6 +99,7 @@ class EvalResult(Generic[OutputT]):
         return self.score.value if self.success else 0.0
 
 
+@truly_frozen
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class EvalReport(Generic[OutputT]):
     """The outcomes of a run.
@@ -89,19 +111,31 @@ class EvalReport(Generic[OutputT]):
     results: tuple[EvalResult[OutputT], ...]
     run_id: str = ""
     dataset_name: str = ""
-    config: EvalConfig | Mapping[str, Any] = field(default_factory=EvalConfig)
+    config: Config = field(default_factory=EvalConfig)
 
     def __init__(
         self,
         results: Iterable[EvalResult[OutputT]],
         run_id: str = "",
         dataset_name: str = "",
-        config: EvalConfig | Mapping[str, Any] | None = None,
+        config: Config | None = None,
     ) -> None:
         object.__setattr__(self, "results", tuple(results))
         object.__setattr__(self, "run_id", run_id)
         object.__setattr__(self, "dataset_name", dataset_name)
         object.__setattr__(self, "config", EvalConfig() if config is None else config)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        for index, result in enumerate(self.results):
+            if not isinstance(result, EvalResult):
+                raise UsageError(
+                    f"expected an `EvalResult`, got {shown(result)} - at `results[{index}]`"
+                )
+        if not isinstance(self.run_id, str) or not isinstance(self.dataset_name, str):
+            raise UsageError("expected a `str` for `run_id` and for `dataset_name`")
+        if not isinstance(self.config, EvalConfig):
+            object.__setattr__(self, "config", config_of(self.config))
 
     def __str__(self) -> str:
         low, high = wilson_interval(self.passed, self.total)
@@ -161,7 +195,7 @@ class EvalReport(Generic[OutputT]):
     @property
     def mean_score(self) -> float:
         """The mean value of those without an error."""
-        return _mean([result.score.value for result in self.results if result.error is None])
+        return mean([result.score.value for result in self.results if result.error is None])
 
     @property
     def scores_by_criterion(self) -> dict[str, float]:
@@ -171,19 +205,27 @@ class EvalReport(Generic[OutputT]):
             if result.error is None:
                 score = result.score
                 parts = [(metric.name, metric.value) for metric in score.metrics if is_part(metric)]
-                for name, value in parts or [(score.criterion, score.value)]:
+                for name, value in parts or [(score.criterion or "score", score.value)]:
                     values.setdefault(name, []).append(value)
-        return {name: _mean(found) for name, found in values.items()}
+        return {name: mean(found) for name, found in values.items()}
+
+    @property
+    def metric_means(self) -> dict[str, float]:
+        """The mean of every metric by name, tracked ones included, without those of errors."""
+        values: dict[str, list[float]] = {}
+        for result in self.results:
+            if result.error is None:
+                for metric in result.score.metrics:
+                    values.setdefault(metric.name, []).append(metric.value)
+        return {name: mean(found) for name, found in values.items()}
 
     @property
     def summary(self) -> dict[str, float]:
         """`mean`, `std` (n - 1), `min`, `max` of the values; `n` scored, `errors`, `total`."""
         values = [result.score.value for result in self.results if result.error is None]
-        mean = _mean(values)
-        squares = math.fsum((value - mean) ** 2 for value in values)
         return {
-            "mean": mean,
-            "std": math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else 0.0,
+            "mean": mean(values),
+            "std": std(values),
             "min": min(values, default=0.0),
             "max": max(values, default=0.0),
             "n": len(values),
@@ -196,7 +238,7 @@ class EvalReport(Generic[OutputT]):
     @property
     def mean_latency_ms(self) -> float:
         """The agent's mean time, errors included."""
-        return _mean([result.latency_ms for result in self.results])
+        return mean([result.latency_ms for result in self.results])
 
     @property
     def total_tokens(self) -> int:
@@ -233,26 +275,28 @@ class EvalReport(Generic[OutputT]):
     def _each(self, number: Callable[[EvalReport[OutputT]], float]) -> dict[str, float]:
         return {name: number(EvalReport(found)) for name, found in self.by_experiment().items()}
 
-    def compare_experiments(self, baseline: str, treatment: str) -> ExperimentComparison[OutputT]:
-        """Two experiments of this report beside each other."""
+    def compare_experiments(
+        self, baseline: str | Experiment, treatment: str | Experiment
+    ) -> ExperimentComparison[OutputT]:
+        """Two experiments of this report beside each other, by name."""
         found = self.by_experiment()
-        for name in (baseline, treatment):
+        a, b = (x.name if isinstance(x, Experiment) else x for x in (baseline, treatment))
+        for name in (a, b):
             if name not in found:
                 known = ", ".join(found) or "none"
                 raise UsageError(f"expected an experiment of this report ({known}), got {name!r}")
-        return ExperimentComparison(baseline, treatment, found[baseline], found[treatment])
+        return ExperimentComparison(a, b, found[a], found[b])
 
     # ── on disk ─────────────────────────────────────────────────────────────────────────────────
 
     def save(self, path: Path | str) -> None:
         """Write a folder of `config.json`, `results.jsonl` and `summary.json`."""
-        _report_files.save(
-            Path(path),
-            header={"run_id": self.run_id, "dataset_name": self.dataset_name},
-            config=self.config,
-            results=self.results,
-            summary=self.summary,
-        )
+        header = {
+            "run_id": self.run_id,
+            "dataset_name": self.dataset_name,
+            "config": self.config,
+        }
+        _report_files.save(Path(path), header=header, results=self.results, summary=self.summary)
 
     @classmethod
     def load(
@@ -267,12 +311,17 @@ class EvalReport(Generic[OutputT]):
 
         A torn last line, as a killed writer leaves it, is left out with a `ReportWarning`.
         """
-        header, config, results = _report_files.load(
-            Path(path), EvalResult[output_type], input_type, expected_type
-        )
-        return EvalReport(results, header["run_id"], header["dataset_name"], config)
+        path = Path(path)
+        head, results = _report_files.load(path, EvalResult[output_type], input_type, expected_type)
+        try:
+            return EvalReport(
+                results, head.get("run_id", ""), head.get("dataset_name", ""), head.get("config")
+            )
+        except UsageError as error:
+            raise ReportError(str(error), file=path / "config.json") from None
 
 
+@truly_frozen
 @dataclass(frozen=True, slots=True)
 class ExperimentComparison(Generic[OutputT]):
     """Two experiments beside each other, by their pass rates."""
@@ -281,6 +330,13 @@ class ExperimentComparison(Generic[OutputT]):
     treatment_name: str
     baseline_results: tuple[EvalResult[OutputT], ...]
     treatment_results: tuple[EvalResult[OutputT], ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.baseline_name}: {EvalReport(self.baseline_results)}\n"
+            f"{self.treatment_name}: {EvalReport(self.treatment_results)}\n"
+            f"pass rate {self.pass_rate_delta:+.1%}"
+        )
 
     @property
     def baseline_pass_rate(self) -> float:
@@ -306,8 +362,3 @@ class ExperimentComparison(Generic[OutputT]):
 
 def _ratio(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
-
-
-def _mean(values: list[float] | list[int]) -> float:
-    # fsum, so that the order of the results never shows in the number.
-    return math.fsum(values) / len(values) if values else 0.0

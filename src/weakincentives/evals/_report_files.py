@@ -10,7 +10,6 @@ Each file appears whole or not at all. The summary is for readers; loading compu
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -18,12 +17,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from .. import serde
 from ..errors import ReportError, SerializationError
+from ._files import write_whole
 from ._reading import collector_paused, problem_and_path
-from ._types import EvalConfig
 
 __all__ = ["ReportWarning", "load", "save"]
 
@@ -37,12 +34,11 @@ class ReportWarning(UserWarning):
 def save(
     folder: Path,
     *,
-    header: Mapping[str, str],
-    config: EvalConfig | Mapping[str, Any],
+    header: Mapping[str, Any],
     results: Iterable[Any],
     summary: Mapping[str, float],
 ) -> None:
-    """Write the three files; one that cannot be encoded leaves the folder as it was."""
+    """Write the three files; what cannot be encoded leaves the folder as it was."""
     content = sha256()
 
     def lines() -> Iterable[bytes]:
@@ -56,13 +52,18 @@ def save(
             content.update(line)
             yield line
 
-    kind = "EvalConfig" if isinstance(config, EvalConfig) else "mapping"
-    head = {"format": FORMAT, **header, "config_kind": kind, "config": config}
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "results.jsonl", lines())
-    _write(folder / "config.json", [_pretty(head)])
-    stamp = {**summary, "results_sha256": content.hexdigest()}
-    _write(folder / "summary.json", [_pretty(stamp)])
+    try:
+        head = _pretty({"format": FORMAT, **header})
+    except SerializationError as error:
+        raise ReportError(str(error), file=folder / "config.json") from None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / "results.jsonl", lines())
+        write_whole(folder / "config.json", [head])
+        stamp = {**summary, "results_sha256": content.hexdigest()}
+        write_whole(folder / "summary.json", [_pretty(stamp)])
+    except OSError as error:
+        raise ReportError(f"expected a folder to write to, got: {error}", file=folder) from None
 
 
 def _pretty(value: Any) -> bytes:
@@ -70,23 +71,10 @@ def _pretty(value: Any) -> bytes:
     return json.dumps(serde.plain(value), indent=2).encode() + b"\n"
 
 
-def _write(path: Path, lines: Iterable[bytes]) -> None:
-    """Write beside the file, then take its place."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            file.writelines(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 def load(
     folder: Path, result_type: Any, input_type: Any, expected_type: Any
-) -> tuple[dict[str, str], EvalConfig | dict[str, Any], list[Any]]:
-    """Header, configuration and results, in the order in which they were written."""
+) -> tuple[dict[str, Any], list[Any]]:
+    """What config.json says, and the results in the order in which they were written."""
     for name in ("config.json", "results.jsonl"):
         if not (folder / name).is_file():
             raise ReportError(
@@ -101,21 +89,10 @@ def load(
             file=folder / "config.json",
             path="$.format",
         )
-    header = {key: str(head.get(key, "")) for key in ("run_id", "dataset_name")}
     results = _results(folder, result_type)
     if input_type is not Any or expected_type is not Any:
         results = [_with_types(result, folder, input_type, expected_type) for result in results]
-    return header, _config(head, folder / "config.json"), results
-
-
-def _config(head: Mapping[str, Any], path: Path) -> EvalConfig | dict[str, Any]:
-    config = head.get("config")
-    try:
-        if head.get("config_kind") != "EvalConfig":
-            return serde.convert(config, dict[str, Any])
-        return serde.convert(config, EvalConfig)
-    except SerializationError as error:
-        raise ReportError(f"unusable configuration: {error}", file=path) from None
+    return head, results
 
 
 def _results(folder: Path, result_type: Any) -> list[Any]:
@@ -125,9 +102,11 @@ def _results(folder: Path, result_type: Any) -> list[Any]:
     with path.open("rb") as file, collector_paused():
         for number, line in enumerate(file, start=1):
             content.update(line)
+            if line.isspace():
+                continue
             try:
                 results.append(decode(line))
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            except Exception as error:  # also what a user's own type raises
                 if not line.endswith(b"\n"):
                     torn = number  # the writer was killed in the middle of its last line
                     break
@@ -136,7 +115,10 @@ def _results(folder: Path, result_type: Any) -> list[Any]:
     if torn:
         _warn(f"left out a torn last line, kept {len(results)} results ({path}:{torn})")
     elif (folder / "summary.json").is_file():
-        stamp = _json_object(folder / "summary.json").get("results_sha256")
+        try:
+            stamp = _json_object(folder / "summary.json").get("results_sha256")
+        except ReportError:
+            stamp = None  # torn; all that it says is computed anyway
         if stamp != content.hexdigest():
             _warn(f"the results are not those that summary.json was written for ({path})")
     return results

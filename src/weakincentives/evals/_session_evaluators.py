@@ -6,7 +6,8 @@ another process, and on a stored one.
 Empty sets: an agent that called no tool passes `all_tools_succeeded`, `tool_not_called` and every
 budget, and fails `tool_called`. What was not measured is not 0: a budget on latency or cost is an
 `EvaluatorError` where an event does not say. Tokens are the exception that the providers make:
-an execution without usage counts as 0.
+an execution without usage counts as 0. Where an agent leaves no session, a budget goes by the
+trajectory.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from .. import serde
-from ..errors import EvaluatorError, UsageError
+from ..errors import EvaluatorError, UsageError, shown
 from ..runtime.events import PromptExecuted, ToolInvoked
 from ..runtime.session import SessionView
 from ._criterion import Criterion, criterion
-from ._types import Score, finite
+from ._score import Score, finite
+from ._types import EvalContext
 
 __all__ = [
     "all_tools_succeeded",
@@ -41,6 +43,12 @@ def _count(session: SessionView, name: str) -> int:
     return sum(1 for call in session[ToolInvoked].all() if call.name == name)
 
 
+def _tool(name: str) -> str:
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"expected the name of a tool, got {shown(name)}")
+    return name
+
+
 def tool_called(name: str) -> Criterion:
     """The tool was called at least once, with whatever success."""
 
@@ -48,7 +56,7 @@ def tool_called(name: str) -> Criterion:
         count = _count(session, name)
         return Score(float(count > 0), reason=f"tool '{name}' called {count} time(s)")
 
-    return criterion(evaluate, name=f"tool_called({name})")
+    return criterion(evaluate, name=f"tool_called({_tool(name)})")
 
 
 def tool_not_called(name: str) -> Criterion:
@@ -59,15 +67,16 @@ def tool_not_called(name: str) -> Criterion:
         reason = f"tool '{name}' called {count} time(s)" if count else ""
         return Score(float(count == 0), reason=reason)
 
-    return criterion(evaluate, name=f"tool_not_called({name})")
+    return criterion(evaluate, name=f"tool_not_called({_tool(name)})")
 
 
 def tool_call_count(name: str, *, min_count: int = 0, max_count: int | None = None) -> Criterion:
     """The tool was called from `min_count` to `max_count` times, both included."""
-    if min_count < 0 or (max_count is not None and max_count < min_count):
+    counts = (min_count,) if max_count is None else (min_count, max_count)
+    if not all(isinstance(count, int) for count in counts) or not 0 <= min_count <= counts[-1]:
         raise UsageError(
-            f"expected 0 <= min_count <= max_count, got min_count={min_count}, "
-            f"max_count={max_count}"
+            "expected whole numbers with 0 <= min_count <= max_count, got "
+            f"min_count={min_count!r}, max_count={max_count!r}"
         )
     bounds = f">= {min_count}" if max_count is None else f"{min_count}-{max_count}"
 
@@ -77,10 +86,10 @@ def tool_call_count(name: str, *, min_count: int = 0, max_count: int | None = No
         reason = f"tool '{name}' called {count} times (expected {bounds})"
         return Score(float(passed), reason=reason)
 
-    return criterion(evaluate, name=f"tool_call_count({name})")
+    return criterion(evaluate, name=f"tool_call_count({_tool(name)})")
 
 
-def tool_called_with(name: str, **params: Any) -> Criterion:
+def tool_called_with(name: str, /, **params: Any) -> Criterion:
     """One call of the tool had these parameters, whatever others: `("search", query="wink")`.
 
     A value may be a function, which is asked: `("search", query=lambda q: "wink" in q)`.
@@ -94,7 +103,7 @@ def tool_called_with(name: str, **params: Any) -> Criterion:
         reason = "" if passed else f"tool '{name}' called with {seen or 'nothing: no call'}"
         return Score(float(passed), reason=reason)
 
-    return criterion(evaluate, name=f"tool_called_with({name})")
+    return criterion(evaluate, name=f"tool_called_with({_tool(name)})")
 
 
 def _equals(want: Any) -> Callable[[Any], bool]:
@@ -113,6 +122,7 @@ def tools_called_in_order(*names: str, exactly: bool = False) -> Criterion:
 
     No names: with `exactly`, no tool may be called at all; without, every session passes.
     """
+    names = tuple(map(_tool, names))
 
     def evaluate(output: Any, expected: Any, session: SessionView) -> Score:
         called = tuple(call.name for call in session[ToolInvoked].all())
@@ -136,41 +146,67 @@ def all_tools_succeeded() -> Criterion:
 
 def token_usage_under(max_tokens: int) -> Criterion:
     """Input and output tokens of all prompts together are at most `max_tokens`."""
-    limit = _limit(max_tokens, "max_tokens")
 
-    def evaluate(output: Any, expected: Any, session: SessionView) -> Score:
-        used = sum(e.usage.total_tokens for e in session[PromptExecuted].all() if e.usage)
-        return Score(float(used <= limit), reason=f"used {used} tokens (limit: {max_tokens})")
+    def used(context: EvalContext) -> float:
+        if context.session is not None:
+            executed = context.session[PromptExecuted].all()
+            return sum(event.usage.total_tokens for event in executed if event.usage)
+        usage = context.trajectory.usage
+        return _known(usage.total_tokens if usage else None, "usage")
 
-    return criterion(evaluate)
+    return _budget(
+        "token_usage_under", max_tokens, used, lambda n: f"used {n} tokens (limit: {max_tokens})"
+    )
 
 
 def latency_under(max_ms: float) -> Criterion:
     """All prompts together, tools included, took at most `max_ms` milliseconds."""
-    limit = _limit(max_ms, "max_ms")
 
-    def evaluate(output: Any, expected: Any, session: SessionView) -> Score:
-        took = _total(session, "latency_ms")
-        return Score(float(took <= limit), reason=f"took {took:g} ms (limit: {max_ms:g})")
+    def took(context: EvalContext) -> float:
+        if context.session is not None:
+            return _total(context.session, "latency_ms")
+        return _known(context.trajectory.latency_ms, "latency_ms")
 
-    return criterion(evaluate)
+    return _budget("latency_under", max_ms, took, lambda n: f"took {n:g} ms (limit: {max_ms:g})")
 
 
 def cost_under(max_cost: float) -> Criterion:
     """All prompts together cost at most `max_cost` US dollars."""
-    limit = _limit(max_cost, "max_cost")
 
-    def evaluate(output: Any, expected: Any, session: SessionView) -> Score:
-        cost = _total(session, "cost")
-        return Score(float(cost <= limit), reason=f"cost ${cost:.4f} (limit: ${max_cost:.4f})")
+    def cost(context: EvalContext) -> float:
+        if context.session is not None:
+            return _total(context.session, "cost")
+        return _known(context.trajectory.cost, "cost")
 
-    return criterion(evaluate)
+    return _budget(
+        "cost_under", max_cost, cost, lambda n: f"cost ${n:.4f} (limit: ${max_cost:.4f})"
+    )
 
 
-def _limit(value: float, name: str) -> float:
-    if finite(value, name) < 0:
-        raise UsageError(f"expected `{name}` >= 0, got {value}")
-    return value
+def _budget(
+    name: str,
+    limit: float,
+    spent: Callable[[EvalContext], float],
+    reason: Callable[[float], str],
+) -> Criterion:
+    """Passes while what was spent, by the session or else by the trajectory, is within bounds."""
+    if finite(limit, name) < 0:
+        raise UsageError(f"expected a limit >= 0 for `{name}`, got {limit}")
+
+    def evaluate(sample: Any, output: Any, *, context: EvalContext) -> Score:
+        amount = spent(context)
+        return Score(float(amount <= limit), reason=reason(amount))
+
+    return criterion(evaluate, name=name)
+
+
+def _known(amount: float | None, field: str) -> float:
+    if amount is None:
+        raise EvaluatorError(
+            f"expected a session, or a trajectory with `{field}`, got neither - "
+            "run an agent that measures it"
+        )
+    return amount
 
 
 def _total(session: SessionView, field: str) -> float:
@@ -191,8 +227,12 @@ def slice_contains(
     slice_type: type[T], predicate: Callable[[T], bool], *, min_count: int = 1
 ) -> Criterion:
     """At least `min_count` items of a slice satisfy the predicate."""
-    if min_count < 0:
-        raise UsageError(f"expected `min_count` >= 0, got {min_count}")
+    if not isinstance(slice_type, type) or not callable(predicate):
+        raise UsageError(
+            f"expected a class and a function, got {shown(slice_type)} and {shown(predicate)}"
+        )
+    if not isinstance(min_count, int) or min_count < 0:
+        raise UsageError(f"expected `min_count` >= 0, got {min_count!r}")
 
     def evaluate(output: Any, expected: Any, session: SessionView) -> Score:
         found = len(session[slice_type].where(predicate))

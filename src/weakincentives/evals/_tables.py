@@ -1,7 +1,8 @@
 """Tables to rows: CSV, TSV and Parquet, one dict a row, with the line (or row) it comes from.
 
-A cell of CSV is text. For a typed sample, the type of its field decides what the text means:
-text stays text for `str`, `"3"` is 3 for `int`, `[1, 2]` is a list for `list[int]`.
+For a sample, a dotted column (`input.question`) fills a nested field. A cell of CSV is text, and
+the type of its field decides what the text means: text stays text for `str`, `"3"` is 3 for `int`,
+`[1, 2]` is a list for `list[int]`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from types import NoneType
@@ -21,8 +22,9 @@ from msgspec import inspect
 
 from .. import serde
 from ..errors import DatasetError, SerializationError
-from ._decoding import Defect, not_utf8, problem_and_path, too_deep
+from ._decoding import Defect, explain, listed, misspelt, not_utf8
 from ._formats import Source, lines, optional
+from ._shapes import allowed_values, types_at
 
 __all__ = ["Row", "csv_rows", "parquet_rows"]
 
@@ -40,7 +42,7 @@ _anything = serde.decoder()
 
 
 def csv_rows(
-    file: io.BufferedReader, source: Source, max_bytes: int, max_depth: int, sample_type: Any = None
+    file: io.BufferedReader, source: Source, max_bytes: int, sample_type: Any = None
 ) -> Iterator[Row]:
     """Rows by the names in the header: all text, or shaped to be decoded as `sample_type`."""
     # The limit is the process's, so it is only ever raised; `lines` has its own.
@@ -61,15 +63,15 @@ def csv_rows(
                     raise Defect(f"expected {len(header)} columns, got {len(cells)}")
                 yield (
                     line,
-                    _shaped(columns, cells) if columns else dict(zip(header, cells, strict=True)),
+                    _row(columns, cells) if columns else dict(zip(header, cells, strict=True)),
                 )
             line = reader.line_num + 1
     except csv.Error as error:
         raise DatasetError(f"expected CSV, got: {error}", file=source.path, line=line) from None
     except Defect as defect:
         raise defect.at(source.path, line) from None
-    except RecursionError:
-        raise too_deep(max_depth).at(source.path, line) from None
+    except RecursionError as error:
+        raise explain(error).at(source.path, line) from None
     if not header:
         raise DatasetError("expected a header row, got an empty file", file=source.path, line=1)
 
@@ -84,17 +86,18 @@ def _text(file: io.BufferedReader, source: Source, max_bytes: int) -> Iterator[s
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """Where a cell goes (`("input", "question")`), and the types that its text may stand for."""
+    """Where a cell goes (`("input", "question")`), and what its text may stand for."""
 
     keys: tuple[str, ...]
-    kinds: frozenset[type]
+    kinds: set[type]  # Empty for dates, ids and containers.
+    empty: Any
 
     def value(self, text: str) -> Any:
         """The cell as JSON data; UNSET where an empty cell means that there is nothing."""
+        if not text:
+            return self.empty
         if str in self.kinds:
             return text
-        if not text and object not in self.kinds:
-            return None if NoneType in self.kinds else msgspec.UNSET
         try:
             if text.startswith(("[", "{")):
                 return _anything(text.encode())
@@ -110,83 +113,109 @@ class _Column:
 
 
 def _columns(header: list[str], sample_type: Any) -> list[_Column]:
-    _refuse_repeats(header)
+    _refuse_repeats("column", header)
     if sample_type is None:
         return []
-    info = inspect.type_info(sample_type)
-    paths = [_path(name) for name in header]
+    paths = _paths(header)
+    for name in ("id", "input"):
+        if not any(path[0] == name for path in paths):
+            hint = _hint(name, header)
+            raise Defect(f"expected the column `{name}`, got {listed(header)}{hint}")
+    return [_column(path, types_at(sample_type, path)) for path in paths]
+
+
+def _hint(name: str, header: list[str]) -> str:
+    if len(header) == 1:
+        for separator, words in ((";", "`;`"), ("\t", "tabs"), (",", "`,`")):
+            if separator in header[0]:
+                return f" - is it separated by {words}?"
+    typo = misspelt(name, header)
+    return f" - is `{typo}` a typo?" if typo else ""
+
+
+def _column(path: tuple[str, ...], types: list[inspect.Type]) -> _Column:
+    types = types or [inspect.AnyType()]
+    values = allowed_values(types)
+    scalars = {_SCALARS[type(info)] for info in types if type(info) in _SCALARS}
+    kinds = scalars.union(map(type, values))
+    empty: Any = None if NoneType in kinds else msgspec.UNSET
+    if scalars & {str, object} or "" in values:
+        empty = ""
+    return _Column(path, kinds, empty)
+
+
+def _refuse_repeats(what: str, names: Iterable[str]) -> None:
+    for name, times in Counter(names).most_common(1):
+        if times > 1:
+            raise Defect(f"expected every {what} once, got `{name}` {times} times")
+
+
+def _paths(header: list[str]) -> list[tuple[str, ...]]:
+    """Where each column goes in a sample."""
+    nested = ("input.", "expected.", "ground_truth.", "metadata.")
+    paths = [tuple(name.split(".")) if name.startswith(nested) else (name,) for name in header]
     for path in paths:
         for parent in list(accumulate(path, lambda above, key: f"{above}.{key}"))[:-1]:
             if parent in header:
                 raise Defect(
                     f"expected one of the columns `{parent}` and `{'.'.join(path)}`, got both"
                 )
-    return [_Column(path, frozenset(_kinds(_target(info, path)))) for path in paths]
+    return paths
 
 
-def _refuse_repeats(names: list[str]) -> None:
-    for name, times in Counter(names).most_common(1):
-        if times > 1:
-            raise Defect(f"expected every column once, got `{name}` {times} times")
+def _row(columns: list[_Column], cells: list[str]) -> dict[str, Any]:
+    pairs = ((column.keys, column.value(text)) for column, text in zip(columns, cells, strict=True))
+    return _nested(pairs)
 
 
-def _path(column: str) -> tuple[str, ...]:
-    keys = tuple(column.split("."))
-    return keys if keys[0] in ("input", "expected", "ground_truth", "metadata") else (column,)
-
-
-def _target(info: inspect.Type, path: tuple[str, ...]) -> inspect.Type:
-    """The type at a path below another: of a field, or of a mapping's values."""
-    if not path:
-        return info
-    key, *rest = path
-    key = "expected" if key == "ground_truth" else key
-    for part in getattr(info, "types", (info,)):
-        if isinstance(part, inspect.DictType):
-            return _target(part.value_type, tuple(rest))
-        for field in getattr(part, "fields", ()):
-            if field.encode_name == key:
-                return _target(field.type, tuple(rest))
-    return inspect.AnyType()
-
-
-def _kinds(info: inspect.Type) -> set[type]:
-    """The plain types that a cell's text may stand for; none for dates, ids and containers."""
-    if isinstance(info, inspect.UnionType):
-        return set().union(*map(_kinds, info.types))
-    if isinstance(info, inspect.LiteralType):
-        return {type(value) for value in info.values}
-    if isinstance(info, inspect.EnumType):
-        return {type(member.value) for member in info.cls}
-    return {_SCALARS[type(info)]} if type(info) in _SCALARS else set()
-
-
-def _shaped(columns: list[_Column], cells: list[str]) -> dict[str, Any]:
+def _nested(pairs: Iterable[tuple[tuple[str, ...], Any]]) -> dict[str, Any]:
     row: dict[str, Any] = {}
-    for column, text in zip(columns, cells, strict=True):
+    for keys, value in pairs:
         inside = row
-        for key in column.keys[:-1]:
+        for key in keys[:-1]:
             inside = inside.setdefault(key, {})
-        if (value := column.value(text)) is not msgspec.UNSET:
-            inside[column.keys[-1]] = value
+        if value is not msgspec.UNSET:
+            inside[keys[-1]] = value
     return row
 
 
-def parquet_rows(file: io.BufferedReader, source: Source) -> Iterator[Row]:
+def parquet_rows(file: io.BufferedReader, source: Source, nested: bool) -> Iterator[Row]:
     """Rows in batches, so that a file is never whole in memory; the line is the row's number."""
     arrow = optional("pyarrow")
     number = 1
     try:
         table = optional("pyarrow.parquet").ParquetFile(file)
-        _refuse_repeats(table.schema_arrow.names)
+        schema = table.schema_arrow
+        _refuse_repeats("column", schema.names)
+        paths = _paths(schema.names) if nested else []
+        with_maps = {field.name: field.type for field in schema if "map<" in str(field.type)}
         for batch in table.iter_batches(batch_size=1024):
             for row in batch.to_pylist():
+                for name, kind in with_maps.items():
+                    row[name] = _unpaired(row[name], kind)
+                if nested:
+                    row = _nested(zip(paths, row.values(), strict=True))
                 serde.refuse_non_finite(row)
                 yield number, row
                 number += 1
     except Defect as defect:
         raise defect.at(source.path, number) from None
     except SerializationError as error:
-        raise Defect(*problem_and_path(error)).at(source.path, number) from None
+        raise explain(error).at(source.path, number) from None
     except (OSError, ValueError, OverflowError, arrow.ArrowException) as error:
         raise source.unreadable(error, number) from None
+
+
+def _unpaired(value: Any, kind: Any) -> Any:
+    """What pyarrow gives, with a dict for every map with text for keys: there it gives pairs."""
+    if isinstance(value, dict):
+        return {field.name: _unpaired(value[field.name], field.type) for field in kind}
+    if not isinstance(value, list):
+        return value
+    if not hasattr(kind, "key_type"):
+        return [_unpaired(item, kind.value_type) for item in value]
+    pairs = [(key, _unpaired(item, kind.item_type)) for key, item in value]
+    if "string" not in str(kind.key_type):
+        return pairs
+    _refuse_repeats("key of a map", (key for key, _ in pairs))
+    return dict(pairs)

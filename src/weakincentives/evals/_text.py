@@ -12,7 +12,8 @@ __all__ = ["Accident", "edit_distance", "without"]
 
 Accident = Literal["case", "whitespace", "punctuation", "accents", "articles"]
 
-_PUNCTUATION = dict.fromkeys(map(ord, string.punctuation + "“”‘’«»„…–—¿¡"))
+# The point, comma or sign of a number belongs to the number: 3.14 is not 314.
+_PUNCTUATION = re.compile(r"(?P<number>(?<=\d)[.,](?=\d)|(?<!\w)[-−](?=[\d.]))|[^\w\s]|_")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b", re.IGNORECASE)
 
 
@@ -20,15 +21,26 @@ def without(text: str, accidents: Collection[str]) -> str:
     """The text less its accidents; whitespace is made even rather than removed."""
     if "accents" in accidents:
         apart = unicodedata.normalize("NFD", text)
-        text = "".join(c for c in apart if not unicodedata.combining(c))
+        # Together again afterwards: Hangul, for one, comes apart into letters.
+        text = unicodedata.normalize("NFC", "".join(c for c in apart if not _is_accent(c)))
     if "case" in accidents:
         text = text.casefold()
     if "punctuation" in accidents:
-        text = text.translate(_PUNCTUATION)
+        text = _PUNCTUATION.sub(_unless_in_a_number, text)
     if "articles" in accidents:
         text = _ARTICLES.sub(" ", text)
     # Taking articles away leaves gaps, which would count as differences.
     return " ".join(text.split()) if {"whitespace", "articles"} & set(accidents) else text
+
+
+def _unless_in_a_number(found: re.Match[str]) -> str:
+    mark = found[0]
+    is_punctuation = mark in string.punctuation or unicodedata.category(mark).startswith("P")
+    return "" if is_punctuation and not found["number"] else mark
+
+
+def _is_accent(character: str) -> bool:
+    return unicodedata.combining(character) > 0
 
 
 def edit_distance(a: str, b: str) -> int:

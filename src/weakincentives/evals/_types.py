@@ -1,28 +1,32 @@
-"""The nouns of an eval: metric, score, sample, dataset, context, request, config.
+"""The nouns of an eval: sample, dataset, context, request, config. (Scores are in `_score.py`.)
 
 All are frozen and slotted, check themselves at construction, and go to JSON and back by
-`weakincentives.serde`. A decoder fills the fields and calls `__post_init__`, so whatever must
-hold for every value is checked there; `__init__` only adds the other spellings.
+`weakincentives.serde`. A decoder fills the fields and calls `__post_init__`, so what it cannot
+see to by itself is checked there; `__init__` adds the other spellings.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Generic, cast, overload
+from types import MappingProxyType
+from typing import Any, Generic, Unpack, cast, overload
 from uuid import UUID, uuid4
 
 from .. import serde
+from .._checks import plain_mapping
+from .._frozen import truly_frozen
 from .._typevars import ExpectedT, InputT
-from ..errors import UsageError
+from ..errors import SerializationError, UsageError, shown
 from ..experiment import BASELINE, Experiment
 from ..rollouts import Trajectory
 from ..runtime.session import SessionView
-from ._reading import admits_none, collector_paused, dataset_name, read_samples
+from ._files import write_whole
+from ._reading import Limits, admits_none, collector_paused, dataset_header, read_samples
+from ._score import PASS_MARK, Metric, Score
 
 __all__ = [
     "PASS_MARK",
@@ -35,151 +39,10 @@ __all__ = [
     "Score",
 ]
 
-PASS_MARK = 0.5
-"""A score with no verdict of its own passes from this value on."""
-
 _set = object.__setattr__
 
 
-def finite(value: Any, what: str) -> float:
-    """The value as a float; NaN, infinity and what is no number are refused."""
-    if value.__class__ is float and math.isfinite(value):
-        return value
-    try:
-        number = math.nan if isinstance(value, (str, bytes)) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise UsageError(f"expected a finite number for `{what}`, got {value!r}")
-    return number
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One named number. With weight 0 it is only tracked; above 0 it counts in the score."""
-
-    name: str
-    value: float
-    weight: float = 0.0
-    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise UsageError(f"expected a non-empty `Metric.name`, got {self.name!r}")
-        _set(self, "value", finite(self.value, "Metric.value"))
-        _set(self, "weight", finite(self.weight, "Metric.weight"))
-        if self.weight < 0:
-            raise UsageError(
-                f"expected `Metric.weight` >= 0, got {self.weight} for {self.name!r} - "
-                "a penalty is a negative value, not a negative weight"
-            )
-
-
-_slots = [vars(Metric)[name].__set__ for name in ("name", "value", "weight", "metadata")]
-_set_name, _set_value, _set_weight, _set_metadata = _slots
-
-
-def metric_of(name: str, value: float, weight: float, metadata: Mapping[str, Any]) -> Metric:
-    """A metric out of values that a score has checked: several a sample, so the quick way."""
-    metric = object.__new__(Metric)
-    _set_name(metric, name)
-    _set_value(metric, value)
-    _set_weight(metric, weight)
-    _set_metadata(metric, metadata)
-    return metric
-
-
-def is_part(metric: Metric) -> bool:
-    """True for the metric of a criterion: it counts, or it carries a verdict of its own."""
-    return metric.weight > 0 or "passed" in metric.metadata
-
-
-def weighted_mean(metrics: Iterable[Metric]) -> float | None:
-    """The mean of the metrics that count, by weight; None where none counts."""
-    total = weights = 0.0
-    for metric in metrics:
-        total += metric.value * metric.weight
-        weights += metric.weight
-    return total / weights if weights else None
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class Score:
-    """The verdict on one sample.
-
-    >>> Score(metrics=[Metric("correct", 1, weight=3), Metric("brief", 0, weight=1)]).value
-    0.75
-
-    Without a `value` it is the weighted mean of the metrics (0.0 if none counts); without a
-    `passed` it passes from `PASS_MARK` on. Rewards may be negative: any finite number is legal.
-    """
-
-    value: float
-    passed: bool
-    reason: str = ""
-    metrics: tuple[Metric, ...] = ()
-    criterion: str = ""
-
-    def __init__(
-        self,
-        value: float | None = None,
-        passed: bool | None = None,
-        reason: str = "",
-        metrics: Iterable[Metric] = (),
-        criterion: str = "",
-        *,
-        rationale: str = "",
-    ) -> None:
-        if rationale and reason and rationale != reason:
-            raise UsageError("expected one of `reason` and `rationale`, got two that differ")
-        metrics = tuple(metrics)
-        given = value is not None
-        value = finite(value, "Score.value") if given else weighted_mean(metrics) or 0.0
-        _set(self, "value", value)
-        _set(self, "passed", value >= PASS_MARK if passed is None else bool(passed))
-        _set(self, "reason", reason or rationale)
-        _set(self, "metrics", metrics)
-        _set(self, "criterion", criterion)
-        if given and metrics:
-            self.__post_init__()
-
-    def __post_init__(self) -> None:
-        mean = weighted_mean(self.metrics)
-        if mean is not None and not math.isclose(self.value, mean, rel_tol=1e-9, abs_tol=1e-9):
-            raise UsageError(
-                f"expected `Score.value` to be {mean:g}, the weighted mean of its metrics, got "
-                f"{self.value:g} - leave `value` out, or give the metrics weight 0"
-            )
-
-    @property
-    def reward(self) -> float:
-        """The value, as a trainer calls it."""
-        return self.value
-
-    @property
-    def rationale(self) -> str:
-        """The reason, by its other name."""
-        return self.reason
-
-    @property
-    def parts(self) -> tuple[Score, ...]:
-        """One score for each criterion below this one; empty where it stands alone.
-
-        They are made of the metrics that count and of those that carry a verdict (`passed` in
-        their metadata), as `all_of` and `any_of` leave them.
-        """
-        return tuple(
-            Score(
-                metric.value,
-                metric.metadata.get("passed"),
-                metric.metadata.get("reason", ""),
-                criterion=metric.name,
-            )
-            for metric in self.metrics
-            if is_part(metric)
-        )
-
-
+@truly_frozen
 @dataclass(frozen=True, slots=True, init=False)
 class Sample(Generic[InputT, ExpectedT]):
     """One case: an input and what to expect of it, which is `ground_truth` by another name."""
@@ -198,14 +61,14 @@ class Sample(Generic[InputT, ExpectedT]):
         *,
         ground_truth: ExpectedT = cast(Any, None),
     ) -> None:
-        if id.__class__ is not str:  # a decoder has seen to that by itself
+        if not isinstance(id, str):  # a decoder has seen to that by itself
             raise UsageError(f"expected a `str` for `Sample.id`, got `{type(id).__name__}`")
         if expected is not None and ground_truth is not None:
             raise UsageError(f"expected one of `expected` and `ground_truth`, got both ({id!r})")
-        _set(self, "id", id)
+        _set(self, "id", str(id))
         _set(self, "input", input)
         _set(self, "expected", ground_truth if expected is None else expected)
-        _set(self, "metadata", {} if metadata is None else metadata)
+        _set(self, "metadata", plain_mapping(metadata or {}, "Sample.metadata"))
 
     @property
     def ground_truth(self) -> ExpectedT:
@@ -213,7 +76,8 @@ class Sample(Generic[InputT, ExpectedT]):
         return self.expected
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@truly_frozen
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Dataset(Generic[InputT, ExpectedT]):
     """An immutable collection of samples, each with an id of its own.
 
@@ -239,7 +103,7 @@ class Dataset(Generic[InputT, ExpectedT]):
 
     def __post_init__(self) -> None:
         ids = {sample.id for sample in self.samples if sample.__class__ is Sample}
-        if len(ids) == len(self.samples):
+        if len(ids) == len(self.samples) and "" not in ids and "\0" not in "".join(ids):
             return
         first: dict[str, int] = {}
         for index, sample in enumerate(self.samples):
@@ -247,11 +111,19 @@ class Dataset(Generic[InputT, ExpectedT]):
                 raise UsageError(
                     f"expected a `Sample`, got `{type(sample).__name__}` - at `samples[{index}]`"
                 )
+            if not sample.id or "\0" in sample.id:
+                raise UsageError(
+                    f"expected a non-empty id without NUL, got {sample.id!r} - "
+                    f"at `samples[{index}]`"
+                )
             if first.setdefault(sample.id, index) != index:
                 raise UsageError(
                     f"expected every sample id once, got {sample.id!r} twice - "
                     f"at `samples[{first[sample.id]}]` and `samples[{index}]`"
                 )
+
+    def __repr__(self) -> str:
+        return f"<Dataset {self.name or 'unnamed'}: {len(self)} samples>"
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -260,15 +132,20 @@ class Dataset(Generic[InputT, ExpectedT]):
         return iter(self.samples)
 
     @overload
-    def __getitem__(self, index: int) -> Sample[InputT, ExpectedT]: ...
+    def __getitem__(self, index: int | str) -> Sample[InputT, ExpectedT]: ...
     @overload
     def __getitem__(self, index: slice) -> Dataset[InputT, ExpectedT]: ...
     def __getitem__(
-        self, index: int | slice
+        self, index: int | str | slice
     ) -> Sample[InputT, ExpectedT] | Dataset[InputT, ExpectedT]:
-        """One sample, or for a slice a smaller dataset of the same name and version."""
+        """A sample by place or by id; for a slice, a smaller dataset of the same name."""
         if isinstance(index, slice):
             return Dataset(self.samples[index], self.name, self.version)
+        if isinstance(index, str):
+            for sample in self.samples:
+                if sample.id == index:
+                    return sample
+            raise KeyError(f"no sample has the id {index!r}")
         return self.samples[index]
 
     @property
@@ -276,20 +153,26 @@ class Dataset(Generic[InputT, ExpectedT]):
         """The content hash: equal samples in equal order, equal digest, on every machine."""
         content = sha256()
         for sample in self.samples:
-            content.update(serde.encode(sample, sort=True))
-            content.update(b"\n")
+            content.update(_line(sample, sort=True))
         return content.hexdigest()
 
     @overload
     @staticmethod
     def load(
-        path: Path | str, input_type: type[InputT], expected_type: type[ExpectedT]
+        path: Path | str,
+        input_type: type[InputT],
+        expected_type: type[ExpectedT],
+        **limits: Unpack[Limits],
     ) -> Dataset[InputT, ExpectedT]: ...
     @overload
     @staticmethod
-    def load(path: Path | str, input_type: Any, expected_type: Any) -> Dataset[Any, Any]: ...
+    def load(
+        path: Path | str, input_type: Any, expected_type: Any, **limits: Unpack[Limits]
+    ) -> Dataset[Any, Any]: ...
     @staticmethod
-    def load(path: Path | str, input_type: Any, expected_type: Any) -> Dataset[Any, Any]:
+    def load(
+        path: Path | str, input_type: Any, expected_type: Any, **limits: Unpack[Limits]
+    ) -> Dataset[Any, Any]:
         """Samples from a file, typed: `Dataset.load("qa.jsonl", QAInput, str)`.
 
         The suffix says the format (`.jsonl`, `.json`, `.csv`, `.tsv`, `.parquet`, also `.gz` and
@@ -298,17 +181,31 @@ class Dataset(Generic[InputT, ExpectedT]):
         sample_type = Sample[input_type, expected_type]
         required = not admits_none(expected_type)
         with collector_paused():
-            samples = tuple(read_samples(path, sample_type, expected_required=required))
-        return Dataset(samples, name=dataset_name(path))
+            samples = tuple(read_samples(path, sample_type, expected_required=required, **limits))
+        return Dataset(samples, *dataset_header(path))
 
     def save(self, path: Path | str) -> None:
-        """Write the samples as JSONL, one a line; `Dataset.load` reads them back."""
-        with Path(path).open("wb") as file:
-            file.writelines(serde.encode(sample) + b"\n" for sample in self.samples)
+        """Write the samples as JSONL, one a line; `Dataset.load` reads them back.
+
+        The file appears whole or not at all. Name and version are not part of it.
+        """
+        path = Path(path)
+        if path.suffix not in (".jsonl", ".ndjson"):
+            raise UsageError(f"expected a file that ends in .jsonl, got `{path.name}`")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, map(_line, self.samples))
 
 
+def _line(sample: Sample[Any, Any], *, sort: bool = False) -> bytes:
+    try:
+        return serde.encode(sample, sort=sort) + b"\n"
+    except SerializationError as error:
+        raise SerializationError(f"{error} (sample {sample.id!r})") from None
+
+
+# Shared by every context that has none of its own.
 NO_SAMPLE: Sample[Any, Any] = Sample("", None)
-NO_TRAJECTORY: Trajectory[Any] = Trajectory()
+NO_TRAJECTORY: Trajectory[Any] = Trajectory(metadata=MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +219,7 @@ class EvalContext:
     run_id: str = ""
 
 
+@truly_frozen
 @dataclass(frozen=True, slots=True)
 class EvalRequest(Generic[InputT, ExpectedT]):
     """A wish to have one sample evaluated, as it travels through a mailbox."""
@@ -332,6 +230,18 @@ class EvalRequest(Generic[InputT, ExpectedT]):
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     run_id: str = ""
     epoch: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sample, Sample):
+            raise UsageError(f"expected a `Sample` to evaluate, got {shown(self.sample)}")
+        if not isinstance(self.experiment, Experiment):
+            raise UsageError(f"expected an `Experiment`, got {shown(self.experiment)}")
+        _check_whole(self.epoch, 1, "EvalRequest.epoch")
+
+
+def _check_whole(value: Any, least: int, what: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise UsageError(f"expected a whole number >= {least} for `{what}`, got {shown(value)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,16 +263,24 @@ class EvalConfig:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             value = getattr(self, name)
-            if value is None and name in _OPTIONAL:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise UsageError(
-                    f"expected a whole number >= {least} for `EvalConfig.{name}`, got {value!r}"
-                )
+            if value is not None or name not in _OPTIONAL:
+                _check_whole(value, least, f"EvalConfig.{name}")
+        if not isinstance(self.stop_on_error, bool):
+            raise UsageError(
+                f"expected a bool for `EvalConfig.stop_on_error`, got {shown(self.stop_on_error)}"
+            )
+        if not isinstance(self.experiment_name, str):
+            raise UsageError(
+                "expected a `str` for `EvalConfig.experiment_name`, got "
+                f"{shown(self.experiment_name)}"
+            )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__slots__)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in (known := [f.name for f in fields(self)]):
-            raise KeyError(f"expected one of {', '.join(known)}, got {name!r}")
+        if name not in self.__slots__:
+            raise KeyError(f"expected one of {', '.join(self)}, got {name!r}")
         return getattr(self, name)
 
 
@@ -372,5 +290,20 @@ _LEAST = {
     "max_retries": 0,
     "max_samples": 0,
     "epochs": 1,
+    "seed": 0,
 }
 _OPTIONAL = {"timeout_per_sample_ms", "max_samples"}
+_OLDEST = {"max_concurrent", "timeout_per_sample_ms", "max_retries", "stop_on_error"}
+
+
+def config_of(given: Any) -> EvalConfig | dict[str, Any]:
+    """A mapping as it is; one that has the fields of an `EvalConfig`, as that."""
+    if not isinstance(given, Mapping):
+        raise UsageError(f"expected an `EvalConfig` or a mapping for `config`, got {shown(given)}")
+    # The oldest four are always there; a file of an older version may lack the others.
+    if _OLDEST <= set(given) <= set(EvalConfig.__slots__):
+        try:
+            return serde.convert(dict(given), EvalConfig)
+        except SerializationError as error:
+            raise UsageError(f"expected a usable configuration: {error}") from None
+    return dict(given)

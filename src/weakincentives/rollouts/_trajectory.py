@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any, Generic, cast
 
+from .._frozen import truly_frozen
 from .._typevars import OutputT
 from ..chat import ChatMessage, TokenUsage
+from ..errors import UsageError, shown
 
 __all__ = ["Trajectory"]
 
 
+@truly_frozen
 @dataclass(frozen=True, slots=True)
 class Trajectory(Generic[OutputT]):
     """The conversation of one attempt and the output that it ended in.
@@ -31,3 +36,19 @@ class Trajectory(Generic[OutputT]):
     def __post_init__(self) -> None:
         if self.messages.__class__ is not tuple:
             object.__setattr__(self, "messages", tuple(self.messages))
+        for index, message in enumerate(self.messages):
+            if not isinstance(message, ChatMessage):
+                raise UsageError(
+                    f"expected a `ChatMessage`, got {shown(message)} - at `messages[{index}]`"
+                )
+        if self.latency_ms.__class__ not in (int, NoneType):
+            object.__setattr__(self, "latency_ms", _milliseconds(self.latency_ms))
+        if self.cost is not None and not math.isfinite(self.cost):
+            raise UsageError(f"expected a finite `cost`, got {self.cost} - None means unknown")
+
+
+def _milliseconds(value: Any) -> int:
+    try:
+        return round(float(value))
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"expected milliseconds for `latency_ms`, got {shown(value)}") from None

@@ -2,8 +2,9 @@
 
 Rules of this file:
 1. An event holds only what JSON can carry, from its construction on. An evaluator therefore sees
-   the same `params` and `result` live, in a snapshot, and in a run stored a month ago.
-2. Making an event never breaks an agent: a value with no JSON form is kept as its `repr`.
+   the same event live, in a snapshot, and in a run stored a month ago.
+2. No value of `params` or `result` breaks an agent: what has no JSON form is kept as its `repr`.
+   A value of the wrong type in another field is refused at once.
 3. `success` is always set, so that no reader has to guess it from the shape of `result`.
 """
 
@@ -12,16 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
+from .._checks import plain_texts, tuple_of
 from ..chat import TokenUsage
 from ..clock import SYSTEM_CLOCK
-from ..errors import UsageError
+from ..errors import UsageError, shown
 from ..serde import plain
 
 __all__ = ["TELEMETRY", "PromptExecuted", "PromptRendered", "TokenUsage", "ToolInvoked"]
+
+_set = object.__setattr__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +50,25 @@ class ToolInvoked:
     rendered_output: str = ""
     call_id: str | None = None
     usage: TokenUsage | None = None
-    latency_ms: int | None = None
+    latency_ms: float | None = None
     session_id: UUID | None = None
     created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
     event_id: UUID = field(default_factory=uuid4)
 
     def __post_init__(self) -> None:
-        if self.success is None:
-            failed = self.error is not None or _says_failed(self.result)
-            object.__setattr__(self, "success", not failed)
-        object.__setattr__(self, "params", _plain_or_repr(self.params))
-        object.__setattr__(self, "result", _plain_or_repr(self.result))
+        success: Any = self.success
+        if success is None:
+            success = self.error is None and not _says_failed(self.result)
+        _set(self, "success", bool(success))
+        if isinstance(self.error, BaseException):
+            _set(self, "error", str(self.error) or repr(self.error))
+        plain_texts(
+            self, "name", "prompt_name", "adapter", "rendered_output", or_none=("error", "call_id")
+        )
+        _set(self, "params", _plain_or_repr(self.params))
+        _set(self, "result", _plain_or_repr(self.result))
+        _check_measures(self, "latency_ms")
+        _check_origin(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +81,16 @@ class PromptExecuted:
     model: str | None = None
     usage: TokenUsage | None = None
     cost: float | None = None
-    latency_ms: int | None = None
+    latency_ms: float | None = None
     session_id: UUID | None = None
     created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
     event_id: UUID = field(default_factory=uuid4)
 
     def __post_init__(self) -> None:
-        if self.cost is not None and not math.isfinite(self.cost):
-            raise UsageError(f"expected a finite `cost`, got {self.cost} - None means unknown")
-        object.__setattr__(self, "result", _plain_or_repr(self.result))
+        plain_texts(self, "prompt_name", "adapter", or_none=("model",))
+        _set(self, "result", _plain_or_repr(self.result))
+        _check_measures(self, "cost", "latency_ms")
+        _check_origin(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,29 +108,68 @@ class PromptRendered:
     event_id: UUID = field(default_factory=uuid4)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tools", tuple(self.tools))
+        plain_texts(self, "prompt_ns", "prompt_key", "prompt_name", "adapter", "rendered_prompt")
+        tools = tuple_of(str, self.tools, "PromptRendered.tools", "pass their names")
+        _set(self, "tools", tuple(map(str.__str__, tools)))
+        _check_origin(self)
 
 
 TELEMETRY = (ToolInvoked, PromptExecuted, PromptRendered)
 
 
-def _plain_or_repr(value: Any) -> Any:
-    """JSON data; what has none becomes its `repr`, in a mapping only the values that need it."""
+def _check_origin(event: ToolInvoked | PromptExecuted | PromptRendered) -> None:
+    for name, value in (("session_id", event.session_id), ("event_id", event.event_id)):
+        if not isinstance(value, UUID) and (value is not None or name == "event_id"):
+            raise _wrong(event, name, "`UUID`")
+    moment = event.created_at
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise _wrong(event, "created_at", "an aware `datetime`", " - pass tz=UTC")
+    if moment.__class__ is not datetime or moment.tzinfo is not UTC:
+        # A time that the clocks show twice equals no time of another zone, so not itself in JSON.
+        utc = moment.astimezone(UTC)
+        _set(event, "created_at", datetime.combine(utc.date(), utc.time(), UTC))
+
+
+def _check_measures(event: ToolInvoked | PromptExecuted, *names: str) -> None:
+    if not isinstance(event.usage, TokenUsage | None):
+        raise _wrong(event, "usage", "`TokenUsage`")
+    for name in names:
+        value = getattr(event, name)
+        if value is None:
+            continue
+        try:
+            number = math.nan if isinstance(value, str | bytes | bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not 0 <= number < math.inf:
+            raise UsageError(
+                f"expected a finite `{name}` >= 0, got {shown(value)} - None means unknown"
+            )
+        _set(event, name, number)
+
+
+def _wrong(event: object, name: str, expected: str, advice: str = "") -> UsageError:
+    got = shown(getattr(event, name))
+    return UsageError(f"expected {expected} for `{type(event).__name__}.{name}`, got {got}{advice}")
+
+
+def _plain_or_repr(value: Any, above: tuple[int, ...] = ()) -> Any:
+    """JSON data; a part that has none becomes its `repr`. `above` are the ids of what holds it."""
     try:
         return plain(value)
     except Exception:
-        if isinstance(value, Mapping):
-            return {str(key): _leaf(item) for key, item in value.items()}
-        return _leaf(value)
-
-
-def _leaf(value: Any) -> Any:
-    # `repr` is other people's code as well, and fails for example on very deep nesting.
-    for attempt in (plain, repr):
-        try:
-            return attempt(value)
-        except Exception:
-            continue
+        pass
+    # Items, keys and `repr` are other people's code as well, and may fail.
+    try:
+        if not isinstance(value, Mapping | list | tuple | set | frozenset):
+            return repr(value)
+        if len(above) < 8 and id(value) not in above:
+            above = (*above, id(value))
+            if isinstance(value, Mapping):
+                return {str(key): _plain_or_repr(item, above) for key, item in value.items()}
+            return [_plain_or_repr(item, above) for item in value]
+    except Exception:
+        pass
     return object.__repr__(value)
 
 

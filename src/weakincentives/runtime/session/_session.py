@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType, TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
@@ -65,7 +66,6 @@ class Session:
         self._bus = dispatcher if dispatcher is not None else bus
         self._lock = threading.RLock()
         self._changing = False
-        self._publishing = _Publishing()
         self._slices: dict[type[Any], Slice[Any]] = {}
         # Restored and not yet asked for, by stored name.
         self._raw: dict[str, bytes] = {}
@@ -100,6 +100,10 @@ class Session:
     def __getitem__(self, wanted: type[T]) -> SliceAccessor[T]:
         return SliceAccessor(self, slice_type(wanted))
 
+    # Or Python would try `session[0]`, `session[1]`, ...
+    __iter__ = None
+    __contains__ = None
+
     def query(self, wanted: type[T]) -> SliceAccessor[T]:
         """The same as `session[wanted]`."""
         return self[wanted]
@@ -109,9 +113,10 @@ class Session:
         return self[wanted]
 
     def dispatch(self, event: object) -> DispatchResult:
-        """Record the event here, then publish it for others.
+        """Record the event here, then publish it for others; no other session records it.
 
-        A reducer that raises leaves the session unchanged, and nothing is published.
+        Telemetry that names no session becomes this session's own. A reducer that raises leaves
+        the session unchanged, and nothing is published.
         """
         owner = getattr(event, "session_id", None)
         if isinstance(owner, UUID) and owner != self._session_id:
@@ -119,14 +124,15 @@ class Session:
                 f"expected an event of session {self._session_id}, got "
                 f"`{type(event).__qualname__}` of {owner} - publish it on the bus instead"
             )
+        event = self._owned(event)
         self._record(event)
         if self._bus is None:
             return DispatchResult(event)
-        self._publishing.events.append(event)
+        _publishing.events.append((self._bus, event))
         try:
             return self._bus.publish(event)
         finally:
-            self._publishing.events.pop()
+            _publishing.events.pop()
 
     def view(self) -> SessionSnapshot:
         """The session as it is now, for readers: it never changes and cannot be changed."""
@@ -183,9 +189,17 @@ class Session:
     def _hear(self, event: object) -> None:
         """What the bus calls. An event that names nobody, or another session, is not ours."""
         owner = getattr(event, "session_id", self._session_id)
-        own = any(event is published for published in self._publishing.events)
-        if owner == self._session_id and not own:
+        dispatched = any(
+            bus is self._bus and published is event for bus, published in _publishing.events
+        )
+        if owner == self._session_id and not dispatched:
             self._record(event)
+
+    def _owned(self, event: E) -> E:
+        """Telemetry that names nobody, as our own."""
+        if isinstance(event, TELEMETRY) and event.session_id is None:
+            return replace(event, session_id=self._session_id)
+        return event
 
     def _record(self, event: object) -> None:
         cls = type(event)
@@ -270,7 +284,7 @@ class SliceAccessor(Generic[T]):
     def append(self, item: T) -> None:
         """Record the item as `dispatch` would, reducers included, but do not publish it."""
         checked((item,), self._cls, "`append`")
-        self._session._record(item)
+        self._session._record(self._session._owned(item))
 
     def seed(self, items: T | Iterable[T]) -> None:
         """Replace the whole slice, by one item or by many."""
@@ -310,10 +324,13 @@ class SliceAccessor(Generic[T]):
 
 
 class _Publishing(threading.local):
-    """The events that this thread is publishing for the session: recorded already."""
+    """What this thread is publishing for some session, which has recorded it, and on which bus."""
 
     def __init__(self) -> None:
-        self.events: list[object] = []
+        self.events: list[tuple[EventBus, object]] = []
+
+
+_publishing = _Publishing()
 
 
 def _reduce(

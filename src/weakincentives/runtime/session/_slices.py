@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, Protocol, TypeVar, get_origin, runtime_checkable
+from types import UnionType
+from typing import Annotated, Any, Generic, Protocol, TypeVar, get_origin, runtime_checkable
 from uuid import UUID
 
 from ...errors import UsageError
@@ -104,7 +105,7 @@ class Slice(Generic[T]):
 def slice_type(wanted: type[T]) -> type[T]:
     """The class that keys a slice: `EvalResult[str]` and `EvalResult` are one slice."""
     cls: Any = get_origin(wanted) or wanted
-    if not isinstance(cls, type):
+    if not isinstance(cls, type) or cls in (Any, Annotated, UnionType):
         raise UsageError(f"expected a class to name a slice, got {wanted!r}")
     return cls
 

@@ -22,7 +22,7 @@ from uuid import UUID
 import msgspec
 
 from ... import serde
-from ...errors import SerializationError, SnapshotError
+from ...errors import SerializationError, SnapshotError, UsageError, shown
 from ._slices import SliceSnapshot, slice_type
 
 __all__ = ["SessionSnapshot", "read_slice", "stored_name"]
@@ -47,6 +47,10 @@ class SessionSnapshot:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tags", MappingProxyType(dict(self.tags)))
+
+    # Or Python would try `view[0]`, `view[1]`, ...
+    __iter__ = None
+    __contains__ = None
 
     def __getitem__(self, wanted: type[T]) -> SliceSnapshot[T]:
         cls = slice_type(wanted)
@@ -83,6 +87,11 @@ class SessionSnapshot:
     @classmethod
     def from_bytes(cls, data: bytes) -> SessionSnapshot:
         """What `to_bytes` wrote, here or in another process; safe on bytes from anywhere."""
+        if not isinstance(data, bytes):
+            raise UsageError(
+                f"expected the `bytes` of a snapshot, got {shown(data)} - "
+                "pass what `snapshot()` or `to_bytes()` returned"
+            )
         try:
             envelope = _read_envelope(data)
         except SerializationError as error:
@@ -98,6 +107,9 @@ class SessionSnapshot:
             tags=envelope.tags,
             _raw=raw,
         )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return SessionSnapshot.from_bytes, (self.to_bytes(),)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SessionSnapshot):

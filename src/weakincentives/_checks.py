@@ -1,0 +1,56 @@
+"""What values check of their own fields: made plain where it is clear what is meant, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from .errors import UsageError, shown
+
+__all__ = ["plain_mapping", "plain_texts", "tuple_of"]
+
+T = TypeVar("T")
+_set = object.__setattr__
+
+
+def plain_texts(owner: object, *names: str, or_none: tuple[str, ...] = ()) -> None:
+    """Each of these fields as a plain `str`, or None where that is allowed; refuse the rest."""
+    for name in (*names, *or_none):
+        value = getattr(owner, name)
+        if isinstance(value, str):
+            _set(owner, name, str.__str__(value))  # of a subclass too, which JSON does not know
+        elif value is not None or name in names:
+            raise UsageError(
+                f"expected `str` for `{type(owner).__qualname__}.{name}`, got {shown(value)}"
+            )
+
+
+def tuple_of(cls: type[T], items: Iterable[T] | None, where: str, advice: str) -> tuple[T, ...]:
+    """The items, None being no items; where one is no `cls`, an error says what to pass."""
+    if items is None:
+        return ()
+    kind = cls.__qualname__
+    if isinstance(items, str) or not isinstance(items, Iterable):
+        raise UsageError(
+            f"expected several of `{kind}`, got {shown(items)} - for `{where}`; {advice}"
+        )
+    many = tuple(items)
+    for index, item in enumerate(many):
+        if not isinstance(item, cls):
+            raise UsageError(
+                f"expected `{kind}`, got {shown(item)} - at `{where}[{index}]`; {advice}"
+            )
+    return many
+
+
+def plain_mapping(given: Any, where: str, advice: str = "") -> dict[str, Any]:
+    """A dict of our own with plain `str` keys; later changes of the given one do not reach it."""
+    hint = f" - {advice}" if advice else ""
+    if not isinstance(given, Mapping):
+        raise UsageError(
+            f"expected a mapping for `{where}`, got `{type(given).__qualname__}`{hint}"
+        )
+    for key in given:
+        if not isinstance(key, str):
+            raise UsageError(f"expected `str` keys in `{where}`, got {shown(key)}")
+    return {str.__str__(key): value for key, value in given.items()}
