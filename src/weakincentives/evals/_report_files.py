@@ -110,7 +110,7 @@ def _results(folder: Path, result_type: Any) -> list[Any]:
                 if not line.endswith(b"\n"):
                     torn = number  # the writer was killed in the middle of its last line
                     break
-                problem, place = problem_and_path(error)
+                problem, place = problem_and_path(error, line)
                 raise ReportError(problem, file=path, line=number, path=place) from None
     if torn:
         _warn(f"left out a torn last line, kept {len(results)} results ({path}:{torn})")
