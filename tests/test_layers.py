@@ -16,7 +16,8 @@ import pytest
 LAYERS = (
     {"errors", "_frozen", "_typevars"},
     {"_checks"},
-    {"budget", "chat", "clock", "experiment", "serde"},
+    {"chat", "clock", "experiment", "serde"},
+    {"budget"},
     {"prompt"},
     {"runtime"},
     {"adapters"},

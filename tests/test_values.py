@@ -30,7 +30,13 @@ from weakincentives import (
 )
 from weakincentives.chat import Role
 from weakincentives.clock import SYSTEM_CLOCK
-from weakincentives.errors import DatasetError, MissingExtraError, UsageError, WinkError
+from weakincentives.errors import (
+    DatasetError,
+    MissingExtraError,
+    ProviderError,
+    UsageError,
+    WinkError,
+)
 from weakincentives.rollouts import Trajectory
 from weakincentives.runtime import PromptExecuted, PromptRendered, ToolInvoked
 
@@ -186,12 +192,12 @@ def test_usages_have_a_sum() -> None:
 def test_a_count_is_a_plain_whole_number() -> None:
     assert type(TokenUsage(Number()).input_tokens) is int  # type: ignore[arg-type]
     for count in (1.5, True, "3"):
-        with pytest.raises(UsageError, match="expected a whole number for `output_tokens`, got"):
+        with pytest.raises(UsageError, match="expected a whole number >= 0"):
             TokenUsage(2, count)  # type: ignore[arg-type]
 
 
 def test_usage_is_refused_where_it_makes_no_sense() -> None:
-    with pytest.raises(UsageError, match="expected `output_tokens` >= 0, got -1"):
+    with pytest.raises(UsageError, match=r"`TokenUsage\.output_tokens`, got -1"):
         TokenUsage(1, -1)
     with pytest.raises(TypeError):
         TokenUsage(1) + 1  # type: ignore[operator]
@@ -230,8 +236,30 @@ def test_a_file_error_names_its_place_and_survives_a_process_boundary() -> None:
     assert str(DatasetError("gone", file="qa.jsonl")) == "gone (qa.jsonl)"
 
 
+def test_an_error_about_a_value_is_short_and_never_fails() -> None:
+    class Unspeakable:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    assert len(errors.shown("x" * 1000)) == 80
+    assert errors.shown(Unspeakable()).startswith("<tests.test_values")
+
+
+def test_a_provider_error_survives_a_process_boundary() -> None:
+    error = ProviderError("slow down", retryable=True, retry_after=2.5, status=429)
+
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.retryable, copy.retry_after, copy.status) == (
+        "slow down",
+        True,
+        2.5,
+        429,
+    )
+
+
 def test_a_missing_extra_says_how_to_install_it() -> None:
     error = MissingExtraError("pyarrow", "parquet", "reading Parquet")
 
     assert isinstance(error, ImportError)
     assert "pip install 'weakincentives-evals[parquet]'" in str(error)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)

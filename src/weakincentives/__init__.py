@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from .chat import ChatMessage, TokenUsage, ToolCall
     from .errors import WinkError
     from .experiment import BASELINE, CONTROL, Experiment
+    from .prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
+    from .runtime.main_loop import MainLoop
     from .runtime.session import Session
 
 __all__ = [
@@ -18,9 +20,16 @@ __all__ = [
     "CONTROL",
     "ChatMessage",
     "Experiment",
+    "MainLoop",
+    "MarkdownSection",
+    "Prompt",
+    "PromptTemplate",
     "Session",
     "TokenUsage",
+    "Tool",
     "ToolCall",
+    "ToolContext",
+    "ToolResult",
     "WinkError",
 ]
 
@@ -29,9 +38,16 @@ _HOME = {
     "CONTROL": ".experiment",
     "ChatMessage": ".chat",
     "Experiment": ".experiment",
+    "MainLoop": ".runtime.main_loop",
+    "MarkdownSection": ".prompt",
+    "Prompt": ".prompt",
+    "PromptTemplate": ".prompt",
     "Session": ".runtime.session",
     "TokenUsage": ".chat",
+    "Tool": ".prompt",
     "ToolCall": ".chat",
+    "ToolContext": ".prompt",
+    "ToolResult": ".prompt",
     "WinkError": ".errors",
 }
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from .errors import UsageError, shown
 
-__all__ = ["plain_mapping", "plain_texts", "tuple_of"]
+__all__ = ["plain_mapping", "plain_texts", "tuple_of", "whole_or_none"]
 
 T = TypeVar("T")
 _set = object.__setattr__
@@ -41,6 +42,23 @@ def tuple_of(cls: type[T], items: Iterable[T] | None, where: str, advice: str) -
                 f"expected `{kind}`, got {shown(item)} - at `{where}[{index}]`; {advice}"
             )
     return many
+
+
+def whole_or_none(owner: object, name: str, *, least: int) -> None:
+    """A field as a plain whole number of at least `least`, or None; refuse the rest."""
+    value = getattr(owner, name)
+    if value is None:
+        return
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < least:
+        raise UsageError(
+            f"expected a whole number >= {least} for `{type(owner).__qualname__}.{name}`, "
+            f"got {shown(value)}"
+        )
+    _set(owner, name, number)
 
 
 def plain_mapping(given: Any, where: str, advice: str = "") -> dict[str, Any]:

@@ -6,12 +6,11 @@ another type is made plain where it is clear what it means, and refused by name 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from ._checks import plain_mapping, plain_texts, tuple_of
+from ._checks import plain_mapping, plain_texts, tuple_of, whole_or_none
 from .errors import UsageError, shown
 
 __all__ = ["ChatMessage", "Role", "TokenUsage", "ToolCall"]
@@ -31,14 +30,7 @@ class TokenUsage:
 
     def __post_init__(self) -> None:
         for name in ("input_tokens", "output_tokens", "cached_tokens"):
-            count = getattr(self, name)
-            if count is None:
-                continue
-            if count.__class__ is not int:
-                count = _whole(count, name)
-                _set(self, name, count)
-            if count < 0:
-                raise UsageError(f"expected `{name}` >= 0, got {count}")
+            whole_or_none(self, name, least=0)
 
     @property
     def total_tokens(self) -> int:
@@ -58,15 +50,6 @@ class TokenUsage:
     def __radd__(self, other: int) -> TokenUsage:
         """0 plus usage is usage: `sum` begins with 0."""
         return self if other == 0 else NotImplemented
-
-
-def _whole(count: Any, name: str) -> int:
-    try:
-        if not isinstance(count, bool):
-            return operator.index(count)
-    except TypeError:
-        pass
-    raise UsageError(f"expected a whole number for `{name}`, got {shown(count)}")
 
 
 def _add(a: int | None, b: int | None) -> int | None:

@@ -3,11 +3,16 @@
     WinkError
     ├── UsageError (ValueError)          you called us wrongly; names the argument
     │   ├── EvaluatorShapeError (TypeError)   a function that no evaluator shape fits
+    │   ├── PromptError                  a template, section, tool or binding is wrong; names it
     │   └── MissingExtraError (ImportError)   an optional package is not installed
     ├── DatasetError (ValueError)        a data file is wrong; names file, line and `$.path`
     ├── ReportError (ValueError)         a saved report is wrong; names file and line
     ├── SerializationError (ValueError)  a value has no JSON form, or JSON does not fit a type
     │   └── SnapshotError                a session cannot become bytes, or bytes no session
+    ├── ProviderError                    a model's service failed; says whether to try again
+    ├── BudgetExceededError              an attempt used more than it may
+    ├── DeadlineExceededError (TimeoutError)   an attempt took longer than it may
+    ├── OutputParseError (ValueError)    a model's reply does not hold the output asked for
     └── EvaluatorError                   an evaluator could not judge; the sample's output is kept
 
 Messages follow one grammar: what was expected, what came, where, what to do.
@@ -18,10 +23,15 @@ from __future__ import annotations
 from pathlib import Path
 
 __all__ = [
+    "BudgetExceededError",
     "DatasetError",
+    "DeadlineExceededError",
     "EvaluatorError",
     "EvaluatorShapeError",
     "MissingExtraError",
+    "OutputParseError",
+    "PromptError",
+    "ProviderError",
     "ReportError",
     "SerializationError",
     "SnapshotError",
@@ -51,6 +61,10 @@ class EvaluatorShapeError(UsageError, TypeError):
     """A function takes parameters that no evaluator shape has."""
 
 
+class PromptError(UsageError):
+    """A prompt is wrong: names the template, and the section and parameter where it is one."""
+
+
 class MissingExtraError(UsageError, ImportError):
     """An optional package is needed here; the message is the command that installs it."""
 
@@ -71,6 +85,43 @@ class SerializationError(WinkError, ValueError):
 
 class SnapshotError(SerializationError):
     """A session has an item with no JSON form, or the bytes of a snapshot are damaged."""
+
+
+class ProviderError(WinkError):
+    """A model's service failed.
+
+    `retryable` where another try may succeed (rate limits, overload, lost connections); then
+    `retry_after` is the wait in seconds that the service asked for, if it did.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retryable: bool = False,
+        retry_after: float | None = None,
+        status: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_after = retry_after
+        self.status = status
+
+    def __reduce__(self) -> tuple[object, ...]:
+        state = {k: getattr(self, k) for k in ("retryable", "retry_after", "status")}
+        return type(self), self.args, state
+
+
+class BudgetExceededError(WinkError):
+    """An attempt used more tokens than its budget allows."""
+
+
+class DeadlineExceededError(WinkError, TimeoutError):
+    """An attempt took longer than its deadline allows."""
+
+
+class OutputParseError(WinkError, ValueError):
+    """A model's reply does not hold the output that was asked for."""
 
 
 class EvaluatorError(WinkError):

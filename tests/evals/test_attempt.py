@@ -53,6 +53,14 @@ async def test_an_async_function_may_leave_a_whole_trajectory() -> None:
     assert result.trajectory.stop_reason == "length"
 
 
+async def test_a_plain_function_may_return_something_to_wait_for() -> None:
+    async def agent(question: str) -> str:
+        await anyio.lowlevel.checkpoint()
+        return question.upper()
+
+    assert (await attempt(function_agent(lambda q: agent(q)), SAMPLE, exact_match)).passed
+
+
 async def test_latency_is_the_agents_own_without_the_scoring() -> None:
     clock = FakeClock()
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from weakincentives import Session
+from weakincentives import MarkdownSection, PromptTemplate, Session
+from weakincentives.adapters import ScriptedAdapter
 from weakincentives.chat import TokenUsage
 from weakincentives.evals import (
     Dataset,
@@ -23,6 +24,7 @@ from weakincentives.evals import (
     contains,
     criterion,
     exact_match,
+    llm_judge,
     load_jsonl,
 )
 from weakincentives.runtime import EventBus, InProcessEventBus
@@ -114,6 +116,58 @@ def test_a_custom_evaluator_and_a_composite(context: EvalContext) -> None:
 
     assert [(s.criterion, s.value) for s in scores] == [("exact_match", 1.0), ("polite", 1.0)]
     assert criterion(polite).name == "polite"
+
+
+@dataclass(slots=True, frozen=True)
+class QAOutput:
+    answer: str
+
+
+qa_prompt = PromptTemplate[QAOutput](
+    ns="my-app",
+    key="qa",
+    name="qa_prompt",
+    sections=[
+        MarkdownSection(
+            title="Question Answering",
+            template="Answer the question: $question",
+            key="main",
+        ),
+    ],
+)
+
+
+def test_a_prompt_is_bound_by_keyword_and_answered() -> None:
+    sample = Sample("1", QAInput(question="Capital of France?"), "Paris")
+    session = Session(tags={"eval_run_id": "abc123", "sample_id": sample.id})
+
+    prompt = qa_prompt.bind(**asdict(sample.input))
+    response = ScriptedAdapter([{"answer": "Paris"}]).evaluate(prompt, session=session)
+
+    assert response.output == QAOutput(answer="Paris")
+    assert response.usage is not None
+    assert response.usage.total_tokens > 0
+    assert "Answer the question: Capital of France?" in response.messages[0].content
+
+
+def test_judges_without_an_adapter_ask_the_contexts() -> None:
+    judge = ScriptedAdapter(
+        [{"reason": "right", "rating": "excellent"}, {"reason": "wordy", "rating": "fair"}]
+    )
+    evaluator = composite(
+        exact_match,
+        llm_judge("Answers the question correctly and completely"),
+        llm_judge("Response is concise and well-formatted"),
+    )
+    context = EvalContext(adapter=judge, session=Session(), run_id="test")
+
+    scores = evaluator(Sample("1", "?", "Paris"), "Paris", context=context)
+
+    assert [(score.criterion, score.value, score.rationale) for score in scores] == [
+        ("exact_match", 1.0, ""),
+        ("Answers the question correctly and completely", 1.0, "right"),
+        ("Response is concise and well-formatted", 0.5, "wordy"),
+    ]
 
 
 def test_a_report_computes_everything() -> None:

@@ -32,6 +32,17 @@ from ._evaluators import (
     weighted,
     within_tolerance,
 )
+from ._judge import (
+    JUDGE_TEMPLATE,
+    PASSING_RATINGS,
+    RATING_VALUES,
+    RATINGS,
+    JudgeOutput,
+    JudgeParams,
+    Rating,
+    Scale,
+    llm_judge,
+)
 from ._report import EvalReport, EvalResult, ExperimentComparison
 from ._report_files import ReportWarning
 from ._session_evaluators import (
@@ -61,7 +72,11 @@ from .loaders import iter_rows, iter_samples, load_csv, load_json, load_jsonl, l
 __all__ = [
     "BASELINE",
     "CONTROL",
+    "JUDGE_TEMPLATE",
+    "PASSING_RATINGS",
     "PASS_MARK",
+    "RATINGS",
+    "RATING_VALUES",
     "Agent",
     "Criterion",
     "Dataset",
@@ -73,9 +88,13 @@ __all__ = [
     "Evaluator",
     "Experiment",
     "ExperimentComparison",
+    "JudgeOutput",
+    "JudgeParams",
     "Metric",
+    "Rating",
     "ReportWarning",
     "Sample",
+    "Scale",
     "Score",
     "ScoreFn",
     "SessionEvaluator",
@@ -101,6 +120,7 @@ __all__ = [
     "json_schema",
     "json_subset",
     "latency_under",
+    "llm_judge",
     "load_csv",
     "load_json",
     "load_jsonl",

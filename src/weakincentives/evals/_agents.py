@@ -33,7 +33,10 @@ def function_agent(fn: Callable[[Any], Any]) -> Agent:
         if waits:
             output = fn(sample.input)
         else:
-            output = await to_thread.run_sync(fn, sample.input, abandon_on_cancel=True)
+            # In a tuple: trio would refuse a bare coroutine, which a lambda may well return.
+            (output,) = await to_thread.run_sync(
+                lambda: (fn(sample.input),), abandon_on_cancel=True
+            )
         if inspect.isawaitable(output):
             output = await output
         return output if isinstance(output, Trajectory) else Trajectory(output=output), None

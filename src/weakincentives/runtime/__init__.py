@@ -1,4 +1,4 @@
-"""What agents run on: events, the bus that carries them, and sessions that record them."""
+"""What agents run on: the main loop, the events that it leaves, sessions that record them."""
 
 from .dispatcher import (
     ControlDispatcher,
@@ -9,6 +9,8 @@ from .dispatcher import (
     InProcessEventBus,
 )
 from .events import TELEMETRY, PromptExecuted, PromptRendered, TokenUsage, ToolInvoked
+from .main_loop import MainLoop, MainLoopConfig, MainLoopRequest, MainLoopResult
+from .provider import AsyncProviderAdapter, PromptResponse, ProviderAdapter
 from .session import (
     Reducer,
     Session,
@@ -24,14 +26,21 @@ from .session import (
 
 __all__ = [
     "TELEMETRY",
+    "AsyncProviderAdapter",
     "ControlDispatcher",
     "DispatchResult",
     "Dispatcher",
     "EventBus",
     "InProcessDispatcher",
     "InProcessEventBus",
+    "MainLoop",
+    "MainLoopConfig",
+    "MainLoopRequest",
+    "MainLoopResult",
     "PromptExecuted",
     "PromptRendered",
+    "PromptResponse",
+    "ProviderAdapter",
     "Reducer",
     "Session",
     "SessionSnapshot",

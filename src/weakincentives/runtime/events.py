@@ -73,11 +73,15 @@ class ToolInvoked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptExecuted:
-    """A model answered. `cost` is in US dollars; None where it is unknown."""
+    """A prompt came to its end: a model answered, or `error` says why none did.
+
+    `cost` is in US dollars; None where it is unknown.
+    """
 
     prompt_name: str = ""
     adapter: str = ""
     result: Any = field(default=None, hash=False)
+    error: str | None = None
     model: str | None = None
     usage: TokenUsage | None = None
     cost: float | None = None
@@ -87,7 +91,7 @@ class PromptExecuted:
     event_id: UUID = field(default_factory=uuid4)
 
     def __post_init__(self) -> None:
-        plain_texts(self, "prompt_name", "adapter", or_none=("model",))
+        plain_texts(self, "prompt_name", "adapter", or_none=("model", "error"))
         _set(self, "result", _plain_or_repr(self.result))
         _check_measures(self, "cost", "latency_ms")
         _check_origin(self)

@@ -1,6 +1,8 @@
-"""Real parts for your tests: sessions with a known past, and time that you move yourself."""
+"""Real parts for your tests: sessions with a past, time that you move, a local model server."""
 
 from ._clock import FakeClock
+from ._model_server import ModelServer
+from ._script import Fault, Reply, ServedRequest
 from ._sessions import session_with
 
-__all__ = ["FakeClock", "session_with"]
+__all__ = ["FakeClock", "Fault", "ModelServer", "Reply", "ServedRequest", "session_with"]

@@ -1,0 +1,207 @@
+"""Ask, call tools, ask again: the one conversation that every adapter holds.
+
+Rules of this file:
+1. Every tool attempt leaves an event, in the order in which the model asked: also one that
+   raised, that does not exist, or that was cut off while others were done.
+2. Every prompt leaves an event, also one that failed.
+3. A failing tool never ends the conversation: the model is told what went wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anyio
+
+from ..budget import BudgetTracker, Deadline
+from ..chat import ChatMessage, TokenUsage, ToolCall
+from ..clock import SYSTEM_CLOCK, Clock
+from ..errors import DeadlineExceededError, ProviderError
+from ..prompt import RenderedPrompt, Tool, ToolContext, ToolResult, parse_output
+from ..runtime.events import PromptExecuted, PromptRendered, ToolInvoked
+from ..runtime.provider import PromptResponse
+from ..runtime.session import Session
+from ._model import Model, ModelReply, ModelRequest, ToolSpec
+
+__all__ = ["Conversation", "converse"]
+
+_SHOWN = 1000
+"""How much of a tool's answer an event keeps as text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """What stays the same from the first question to the last answer."""
+
+    rendered: RenderedPrompt
+    request: ModelRequest
+    adapter: str
+    session: Session | None = None
+    deadline: Deadline | None = None
+    budget_tracker: BudgetTracker | None = None
+    max_turns: int = 20
+    clock: Clock = SYSTEM_CLOCK
+
+
+@dataclass(slots=True)
+class _Spent:
+    """What the conversation has taken so far; None until a provider says."""
+
+    usage: TokenUsage | None = None
+    latency_ms: float | None = None
+    model: str | None = None
+
+    def add(self, reply: ModelReply) -> None:
+        if reply.usage is not None:
+            self.usage = reply.usage + (self.usage or TokenUsage())
+        if reply.latency_ms is not None:
+            self.latency_ms = reply.latency_ms + (self.latency_ms or 0.0)
+        self.model = reply.model or self.model
+
+
+async def converse(ask: Model, talk: Conversation, price: Any = None) -> PromptResponse[Any]:
+    """Hold the conversation to its end and read the output."""
+    rendered, spent = talk.rendered, _Spent()
+    _dispatch(
+        talk,
+        PromptRendered(
+            prompt_ns=rendered.ns,
+            prompt_key=rendered.key,
+            prompt_name=rendered.name,
+            adapter=talk.adapter,
+            rendered_prompt=rendered.text,
+            tools=tuple(tool.name for tool in rendered.tools),
+        ),
+    )
+    try:
+        messages, reply = await _turns(ask, talk, spent)
+        text = reply.message.content
+        output = parse_output(text, rendered.output_type)
+    except Exception as error:
+        _dispatch(talk, _executed(talk, spent, error=str(error) or type(error).__name__))
+        raise
+    cost = price(spent.model or talk.request.model, spent.usage) if price and spent.usage else None
+    _dispatch(talk, _executed(talk, spent, cost=cost, result={"text": text, "output": output}))
+    return PromptResponse(
+        prompt_name=rendered.name,
+        text=text,
+        output=output,
+        usage=spent.usage,
+        messages=tuple(messages),
+        finish_reason=reply.finish_reason,
+        model=spent.model,
+        latency_ms=spent.latency_ms,
+        cost=cost,
+    )
+
+
+def _executed(talk: Conversation, spent: _Spent, **more: Any) -> PromptExecuted:
+    return PromptExecuted(
+        prompt_name=talk.rendered.name,
+        adapter=talk.adapter,
+        usage=spent.usage,
+        latency_ms=spent.latency_ms,
+        model=spent.model,
+        **more,
+    )
+
+
+async def _turns(
+    ask: Model, talk: Conversation, spent: _Spent
+) -> tuple[list[ChatMessage], ModelReply]:
+    """Ask until the model answers without calling a tool."""
+    messages = list(talk.request.messages)
+    for _ in range(talk.max_turns):
+        reply = await _ask(ask, talk, replace(talk.request, messages=tuple(messages)))
+        spent.add(reply)
+        messages.append(reply.message)
+        if talk.budget_tracker is not None:
+            talk.budget_tracker.record(reply.usage or TokenUsage())
+            talk.budget_tracker.check()
+        if not reply.message.tool_calls:
+            return messages, reply
+        messages += await _call_tools(talk, reply.message.tool_calls)
+    raise ProviderError(
+        f"expected an answer within {talk.max_turns} turns, got a tool call in each of them"
+    )
+
+
+async def _ask(ask: Model, talk: Conversation, request: ModelRequest) -> ModelReply:
+    limits = [talk.deadline, talk.budget_tracker and talk.budget_tracker.budget.deadline]
+    deadlines = [limit for limit in limits if isinstance(limit, Deadline)]
+    for deadline in deadlines:
+        deadline.check()
+    seconds = min((deadline.remaining() for deadline in deadlines), default=None)
+    with anyio.move_on_after(seconds) if seconds is not None else nullcontext():
+        return await ask(request)
+    raise DeadlineExceededError(f"expected an answer within {seconds:.1f} s, and none came")
+
+
+async def _call_tools(talk: Conversation, calls: Sequence[ToolCall]) -> list[ChatMessage]:
+    """Call them together; tell of them in the order in which they were asked for."""
+    done: list[tuple[ToolResult[Any], float] | None] = [None] * len(calls)
+
+    async def run(index: int) -> None:
+        start = talk.clock.monotonic()
+        result = await _call_tool(talk, calls[index])
+        done[index] = result, (talk.clock.monotonic() - start) * 1000
+
+    try:
+        async with anyio.create_task_group() as group:
+            for index in range(len(calls)):
+                group.start_soon(run, index)
+    finally:
+        for call, outcome in zip(calls, done, strict=True):
+            _dispatch(talk, _invoked(talk, call, outcome))
+    return [
+        ChatMessage("tool", outcome[0].text, tool_call_id=call.id, name=call.name)
+        for call, outcome in zip(calls, done, strict=True)
+        if outcome is not None
+    ]
+
+
+async def _call_tool(talk: Conversation, call: ToolCall) -> ToolResult[Any]:
+    known: dict[str, Tool[Any, Any]] = {tool.name: tool for tool in talk.rendered.tools}
+    if call.name not in known:
+        return ToolResult.failed(
+            f"there is no tool `{call.name}`; known: {', '.join(known) or 'none'}"
+        )
+    context = ToolContext(
+        session=talk.session,
+        prompt_name=talk.rendered.name,
+        adapter=talk.adapter,
+        call_id=call.id,
+        deadline=talk.deadline,
+    )
+    return await known[call.name].call(call.arguments, context)
+
+
+def _invoked(
+    talk: Conversation, call: ToolCall, outcome: tuple[ToolResult[Any], float] | None
+) -> ToolInvoked:
+    result, latency_ms = outcome or (ToolResult.failed("cut off before it was done"), None)
+    return ToolInvoked(
+        prompt_name=talk.rendered.name,
+        adapter=talk.adapter,
+        name=call.name,
+        params=call.arguments,
+        result=result.value,
+        success=result.success,
+        error=result.error,
+        rendered_output=result.text[:_SHOWN],
+        call_id=call.id,
+        latency_ms=latency_ms,
+    )
+
+
+def _dispatch(talk: Conversation, event: object) -> None:
+    if talk.session is not None:
+        talk.session.dispatch(event)
+
+
+def specs(tools: Sequence[Tool[Any, Any]]) -> tuple[ToolSpec, ...]:
+    """The tools as a provider sees them."""
+    return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in tools)

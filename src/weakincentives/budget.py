@@ -1,0 +1,106 @@
+"""How much an attempt may take: time and tokens, and what has been taken so far."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from ._checks import whole_or_none
+from .chat import TokenUsage
+from .clock import SYSTEM_CLOCK, Clock
+from .errors import BudgetExceededError, DeadlineExceededError, UsageError, shown
+
+__all__ = ["Budget", "BudgetTracker", "Deadline"]
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A point in time after which nothing more is begun.
+
+    >>> Deadline.after(60).expired
+    False
+    """
+
+    expires_at: datetime
+    clock: Clock = field(default=SYSTEM_CLOCK, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.expires_at, datetime) or self.expires_at.tzinfo is None:
+            raise UsageError(f"expected an aware datetime, got {shown(self.expires_at)}")
+
+    @classmethod
+    def after(cls, seconds: float, *, clock: Clock = SYSTEM_CLOCK) -> Deadline:
+        """The deadline that many seconds from now."""
+        return cls(clock.now() + timedelta(seconds=seconds), clock)
+
+    def remaining(self) -> float:
+        """Seconds that are left; negative once it has passed."""
+        return (self.expires_at - self.clock.now()).total_seconds()
+
+    @property
+    def expired(self) -> bool:
+        """True once it has passed."""
+        return self.remaining() <= 0
+
+    def check(self) -> None:
+        """Raise once it has passed."""
+        if self.expired:
+            raise DeadlineExceededError(
+                f"expected to be done by {self.expires_at.isoformat()}, and it is "
+                f"{-self.remaining():.1f} s later"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits for one attempt; at least one is set, and reaching it exactly is still within it."""
+
+    deadline: Deadline | None = None
+    max_total_tokens: int | None = None
+    max_input_tokens: int | None = None
+    max_output_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        limits = ("max_total_tokens", "max_input_tokens", "max_output_tokens")
+        for name in limits:
+            whole_or_none(self, name, least=1)
+        if self.deadline is None and all(getattr(self, name) is None for name in limits):
+            raise UsageError(f"expected a `Budget` with a deadline or one of {', '.join(limits)}")
+
+
+class BudgetTracker:
+    """What has been taken of a budget; several threads may record at once."""
+
+    __slots__ = ("_consumed", "_lock", "budget")
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self._consumed = TokenUsage()
+        self._lock = threading.Lock()
+
+    @property
+    def consumed(self) -> TokenUsage:
+        """All usage recorded so far."""
+        return self._consumed
+
+    def record(self, usage: TokenUsage) -> None:
+        """Add what one call took."""
+        with self._lock:
+            self._consumed += usage
+
+    def check(self) -> None:
+        """Raise where the deadline has passed or a limit is exceeded, and say which."""
+        if self.budget.deadline is not None:
+            self.budget.deadline.check()
+        used = self.consumed
+        for name, taken in (
+            ("input_tokens", used.input_tokens or 0),
+            ("output_tokens", used.output_tokens or 0),
+            ("total_tokens", used.total_tokens),
+        ):
+            limit = getattr(self.budget, f"max_{name}")
+            if limit is not None and taken > limit:
+                raise BudgetExceededError(
+                    f"expected at most {limit} {name.replace('_', ' ')}, used {taken}"
+                )

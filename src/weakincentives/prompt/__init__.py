@@ -1,0 +1,20 @@
+"""Prompts: sections with placeholders, templates with typed output, tools with typed parameters."""
+
+from __future__ import annotations
+
+from ._output import output_schema, parse_output
+from ._section import MarkdownSection
+from ._template import Prompt, PromptTemplate, RenderedPrompt
+from ._tool import Tool, ToolContext, ToolResult
+
+__all__ = [
+    "MarkdownSection",
+    "Prompt",
+    "PromptTemplate",
+    "RenderedPrompt",
+    "Tool",
+    "ToolContext",
+    "ToolResult",
+    "output_schema",
+    "parse_output",
+]

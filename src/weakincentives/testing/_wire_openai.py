@@ -1,0 +1,136 @@
+"""OpenAI's Chat Completions as bytes on the wire: what it asks for, answers, streams and refuses.
+
+The names in capitals and the functions are what `ModelServer` needs of a wire format.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from ..chat import ToolCall
+from ._script import Reply, ServedRequest, arguments, pieces, usage_of
+
+__all__ = ["PATH", "REQUEST_ID", "error", "events", "key", "problem", "whole"]
+
+PATH = "/v1/chat/completions"
+REQUEST_ID = "x-request-id"
+
+_FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+_CODES = {401: "invalid_api_key", 404: "unknown_url", 429: "rate_limit_exceeded"}
+
+
+def key(headers: Mapping[str, str]) -> str:
+    """The key that the request carries, or an empty string."""
+    return headers.get("authorization", "").removeprefix("Bearer ")
+
+
+def problem(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
+    """Why the service would refuse the request, or None."""
+    if not isinstance(body.get("model"), str) or not body["model"]:
+        return "you must provide a model parameter"
+    if "messages" not in body:
+        return "Missing required parameter: 'messages'."
+    if not isinstance(body["messages"], list) or not body["messages"]:
+        return "Invalid 'messages': expected a non-empty array of messages."
+    return None
+
+
+def error(status: int, message: str) -> dict[str, Any]:
+    """The body of an error."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    if status == 429:
+        kind = "requests"
+    details = {"message": message, "type": kind, "param": None, "code": _CODES.get(status)}
+    return {"error": details}
+
+
+def whole(request: ServedRequest, reply: Reply) -> dict[str, Any]:
+    """The body of an answer that is not streamed."""
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text, "refusal": None}
+    if reply.tool_calls:
+        message["content"] = reply.text or None
+        message["tool_calls"] = [_tool_call(call, arguments(call)) for call in reply.tool_calls]
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": _finish_reason(reply),
+    }
+    return {
+        **_envelope(request, reply, "chat.completion"),
+        "choices": [choice],
+        "usage": _usage(request, reply),
+    }
+
+
+def events(request: ServedRequest, reply: Reply) -> Iterator[bytes]:
+    """The server-sent events of a streamed answer."""
+    base = _envelope(request, reply, "chat.completion.chunk")
+    with_usage = (request.body.get("stream_options") or {}).get("include_usage") is True
+    if with_usage:  # the real service then says null on every chunk but the last
+        base["usage"] = None
+
+    def chunk(delta: Mapping[str, Any], finish_reason: str | None = None) -> bytes:
+        choice = {
+            "index": 0,
+            "delta": delta,
+            "logprobs": None,
+            "finish_reason": finish_reason,
+        }
+        return _event({**base, "choices": [choice]})
+
+    content = None if reply.tool_calls and not reply.text else ""
+    yield chunk({"role": "assistant", "content": content, "refusal": None})
+    for piece in pieces(reply.text):
+        yield chunk({"content": piece})
+    for index, call in enumerate(reply.tool_calls):
+        yield chunk({"tool_calls": [{"index": index, **_tool_call(call, "")}]})
+        for piece in pieces(arguments(call)):
+            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    yield chunk({}, _finish_reason(reply))
+    if with_usage:
+        yield _event({**base, "choices": [], "usage": _usage(request, reply)})
+    yield b"data: [DONE]\n\n"
+
+
+def _event(data: object) -> bytes:
+    return b"data: " + msgspec.json.encode(data) + b"\n\n"
+
+
+def _envelope(request: ServedRequest, reply: Reply, kind: str) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-{request.number}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": reply.model or request.body["model"],
+        "system_fingerprint": None,
+    }
+
+
+def _tool_call(call: ToolCall, text: str) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": text}}
+
+
+def _finish_reason(reply: Reply) -> str:
+    said = reply.finish_reason or ("tool_calls" if reply.tool_calls else "stop")
+    return _FINISH.get(said, said)
+
+
+def _usage(request: ServedRequest, reply: Reply) -> dict[str, Any]:
+    asked, said, cached = usage_of(request, reply)
+    return {
+        "prompt_tokens": asked,
+        "completion_tokens": said,
+        "total_tokens": asked + said,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }

@@ -1,0 +1,133 @@
+"""The model that says what it was told to say, and the adapter around any model."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import pytest
+
+from weakincentives import ChatMessage, TokenUsage, ToolCall
+from weakincentives.adapters import (
+    AsyncProviderAdapter,
+    Model,
+    ModelAdapter,
+    ModelReply,
+    ModelRequest,
+    ModelSettings,
+    ProviderAdapter,
+    ScriptedAdapter,
+    scripted_model,
+)
+from weakincentives.errors import ProviderError, UsageError
+from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
+
+QUESTION = Prompt(
+    PromptTemplate[str](
+        ns="tests",
+        key="qa",
+        sections=[MarkdownSection(title="Q", template="Why?", key="q")],
+    )
+)
+REQUEST = ModelRequest(model="m", messages=(ChatMessage("user", "two words"),))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    label: str
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("text", ChatMessage("assistant", "text")),
+        (ChatMessage("assistant", "as is"), ChatMessage("assistant", "as is")),
+        (ToolCall("1", "add"), ChatMessage("assistant", tool_calls=(ToolCall("1", "add"),))),
+        ([ToolCall("1", "add")], ChatMessage("assistant", tool_calls=(ToolCall("1", "add"),))),
+        (Verdict("good"), ChatMessage("assistant", '{"label":"good"}')),
+        ({"label": "good"}, ChatMessage("assistant", '{"label":"good"}')),
+        ([1, 2], ChatMessage("assistant", "[1,2]")),
+    ],
+)
+def test_a_reply_is_what_it_looks_like(said: Any, message: ChatMessage) -> None:
+    reply = anyio.run(scripted_model([said]), REQUEST)
+
+    assert reply.message == message
+    assert reply.usage is not None
+    assert reply.usage.input_tokens == 2
+    assert reply.finish_reason == ("tool_calls" if message.tool_calls else "stop")
+
+
+def test_a_whole_reply_and_an_exception_pass_through() -> None:
+    whole = ModelReply(message=ChatMessage("assistant", "x"), usage=TokenUsage(1, 1))
+    model = scripted_model([whole, ProviderError("down", retryable=True)])
+
+    assert anyio.run(model, REQUEST) is whole
+    with pytest.raises(ProviderError, match="down"):
+        anyio.run(model, REQUEST)
+    with pytest.raises(ProviderError, match="the script has 2 replies"):
+        anyio.run(model, REQUEST)
+
+
+def test_a_function_may_look_at_the_request_and_may_wait() -> None:
+    async def echo(request: ModelRequest) -> str:
+        await anyio.lowlevel.checkpoint()
+        return request.messages[-1].content
+
+    assert anyio.run(scripted_model(echo, latency=0.001), REQUEST).message.content == "two words"
+
+
+@pytest.mark.parametrize("wrong", ["one text", b"bytes", {"a": 1}, 3, None])
+def test_what_is_no_script_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="expected several replies or a function"):
+        ScriptedAdapter(wrong)
+
+
+def test_the_synchronous_face_works_from_many_threads_at_once() -> None:
+    adapter: ScriptedAdapter[str] = ScriptedAdapter(str(n) for n in range(40))
+    answers: list[str] = []
+
+    def work() -> None:
+        answers.extend(adapter.evaluate(QUESTION).output for _ in range(10))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(answers, key=int) == [str(n) for n in range(40)]
+
+
+def test_something_can_be_put_around_any_model() -> None:
+    asked: list[ModelRequest] = []
+
+    def watched(model: Model) -> Model:
+        async def ask(request: ModelRequest) -> ModelReply:
+            asked.append(request)
+            return await model(request)
+
+        return ask
+
+    adapter = ScriptedAdapter[str](["a"], model="small").around(watched)
+
+    assert adapter.evaluate(QUESTION, epoch=3).output == "a"
+    assert [(r.model, r.epoch) for r in asked] == [("small", 3)]
+    assert type(adapter) is ModelAdapter
+
+
+def test_an_adapter_is_what_the_protocols_ask_for() -> None:
+    adapter: ScriptedAdapter[str] = ScriptedAdapter([])
+
+    assert isinstance(adapter, ProviderAdapter)
+    assert isinstance(adapter, AsyncProviderAdapter)
+
+
+def test_settings_are_plain_data() -> None:
+    assert ModelSettings(stop=["a", "b"]).stop == ("a", "b")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="expected several texts for `stop`"):
+        ModelSettings(stop="end")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="expected a mapping"):
+        ModelSettings(extra=3)  # type: ignore[arg-type]
