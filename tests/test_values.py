@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -206,6 +208,13 @@ def test_usage_is_refused_where_it_makes_no_sense() -> None:
 def test_the_system_clock_is_steady_and_aware() -> None:
     assert SYSTEM_CLOCK.monotonic() <= SYSTEM_CLOCK.monotonic()
     assert SYSTEM_CLOCK.now().utcoffset() is not None
+
+
+def test_the_package_knows_its_version_and_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "weakincentives", "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert said == f"wink {weakincentives.__version__}\n"
 
 
 def test_the_package_offers_its_names_and_no_others() -> None:

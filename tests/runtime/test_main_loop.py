@@ -110,12 +110,19 @@ async def test_a_result_carries_the_session_to_those_far_away() -> None:
 
 @pytest.mark.anyio
 async def test_a_failure_is_a_result_that_keeps_the_session() -> None:
+    class Unprepared(QALoop):
+        def initialize(self, question: str) -> Any:  # type: ignore[override]
+            raise KeyError(question)
+
     result = await loop_saying(ValueError("no model")).respond(MainLoopRequest("?"))
-    unprepared = await loop_saying("x").respond(MainLoopRequest(object()))  # type: ignore[arg-type]
+    unprepared = await Unprepared(adapter=Plain(), bus=ControlDispatcher()).respond(
+        MainLoopRequest("?")
+    )
 
     assert (result.error, result.success, result.output) == ("no model", False, None)
     assert result.session_snapshot is not None
     assert isinstance(unprepared, MainLoopResult)
+    assert (unprepared.error, unprepared.session_id) == ("'?'", None)
 
 
 class Plain:
