@@ -4,10 +4,13 @@ The names below are loaded when they are first used, so that the command line st
 """
 
 from importlib import import_module
-from typing import Any
+
+from ._lazy import lazily as _lazily
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from .chat import ChatMessage, TokenUsage, ToolCall
     from .errors import WinkError
     from .experiment import BASELINE, CONTROL, Experiment
@@ -52,13 +55,10 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
+_get, __dir__ = _lazily(__name__, _HOME)
+
+
+def __getattr__(name: str) -> "Any":
     if name == "__version__":
         return import_module("importlib.metadata").version("weakincentives-evals")
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name], __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return _get(name)

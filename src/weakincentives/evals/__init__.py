@@ -1,5 +1,8 @@
 """How good was it? Datasets, evaluators, results and reports."""
 
+from typing import TYPE_CHECKING
+
+from .._lazy import lazily as _lazily
 from ..experiment import BASELINE, CONTROL, Experiment
 from ..rollouts import Trajectory
 from ..runtime.session import SessionView, SliceView
@@ -32,17 +35,6 @@ from ._evaluators import (
     weighted,
     within_tolerance,
 )
-from ._judge import (
-    JUDGE_TEMPLATE,
-    PASSING_RATINGS,
-    RATING_VALUES,
-    RATINGS,
-    JudgeOutput,
-    JudgeParams,
-    Rating,
-    Scale,
-    llm_judge,
-)
 from ._report import EvalReport, EvalResult, ExperimentComparison
 from ._report_files import ReportWarning
 from ._session_evaluators import (
@@ -68,6 +60,19 @@ from ._types import (
     Score,
 )
 from .loaders import iter_rows, iter_samples, load_csv, load_json, load_jsonl, load_parquet
+
+if TYPE_CHECKING:
+    from ._judge import (
+        JUDGE_TEMPLATE,
+        PASSING_RATINGS,
+        RATING_VALUES,
+        RATINGS,
+        JudgeOutput,
+        JudgeParams,
+        Rating,
+        Scale,
+        llm_judge,
+    )
 
 __all__ = [
     "BASELINE",
@@ -140,3 +145,19 @@ __all__ = [
     "weighted",
     "within_tolerance",
 ]
+
+# Judges need prompts, which most evals do without.
+__getattr__, __dir__ = _lazily(
+    __name__,
+    {
+        "JUDGE_TEMPLATE": "._judge",
+        "PASSING_RATINGS": "._judge",
+        "RATINGS": "._judge",
+        "RATING_VALUES": "._judge",
+        "JudgeOutput": "._judge",
+        "JudgeParams": "._judge",
+        "Rating": "._judge",
+        "Scale": "._judge",
+        "llm_judge": "._judge",
+    },
+)

@@ -1,5 +1,8 @@
 """What agents run on: the main loop, the events that it leaves, sessions that record them."""
 
+from typing import TYPE_CHECKING
+
+from .._lazy import lazily as _lazily
 from .dispatcher import (
     ControlDispatcher,
     Dispatcher,
@@ -9,8 +12,6 @@ from .dispatcher import (
     InProcessEventBus,
 )
 from .events import TELEMETRY, PromptExecuted, PromptRendered, TokenUsage, ToolInvoked
-from .main_loop import MainLoop, MainLoopConfig, MainLoopRequest, MainLoopResult
-from .provider import AsyncProviderAdapter, PromptResponse, ProviderAdapter
 from .session import (
     Reducer,
     Session,
@@ -23,6 +24,10 @@ from .session import (
     replace_latest,
     upsert_by,
 )
+
+if TYPE_CHECKING:
+    from .main_loop import MainLoop, MainLoopConfig, MainLoopRequest, MainLoopResult
+    from .provider import AsyncProviderAdapter, PromptResponse, ProviderAdapter
 
 __all__ = [
     "TELEMETRY",
@@ -54,3 +59,17 @@ __all__ = [
     "replace_latest",
     "upsert_by",
 ]
+
+# These need prompts, which whoever only reads sessions need not load.
+__getattr__, __dir__ = _lazily(
+    __name__,
+    {
+        "AsyncProviderAdapter": ".provider",
+        "MainLoop": ".main_loop",
+        "MainLoopConfig": ".main_loop",
+        "MainLoopRequest": ".main_loop",
+        "MainLoopResult": ".main_loop",
+        "PromptResponse": ".provider",
+        "ProviderAdapter": ".provider",
+    },
+)
