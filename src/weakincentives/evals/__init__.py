@@ -62,6 +62,7 @@ from ._types import (
 from .loaders import iter_rows, iter_samples, load_csv, load_json, load_jsonl, load_parquet
 
 if TYPE_CHECKING:
+    from ._calibration import Calibration, Disagreement, calibrate, calibrate_async
     from ._judge import (
         JUDGE_TEMPLATE,
         PASSING_RATINGS,
@@ -73,6 +74,9 @@ if TYPE_CHECKING:
         Scale,
         llm_judge,
     )
+    from ._judge_panel import judge_panel
+    from ._pairwise import PairwiseJudge, Preference, pairwise_judge
+    from ._rubric import llm_rubric
 
 __all__ = [
     "BASELINE",
@@ -83,8 +87,10 @@ __all__ = [
     "RATINGS",
     "RATING_VALUES",
     "Agent",
+    "Calibration",
     "Criterion",
     "Dataset",
+    "Disagreement",
     "EvalConfig",
     "EvalContext",
     "EvalReport",
@@ -96,6 +102,8 @@ __all__ = [
     "JudgeOutput",
     "JudgeParams",
     "Metric",
+    "PairwiseJudge",
+    "Preference",
     "Rating",
     "ReportWarning",
     "Sample",
@@ -112,6 +120,8 @@ __all__ = [
     "all_tools_succeeded",
     "any_of",
     "attempt",
+    "calibrate",
+    "calibrate_async",
     "composite",
     "contains",
     "cost_under",
@@ -124,8 +134,10 @@ __all__ = [
     "iter_samples",
     "json_schema",
     "json_subset",
+    "judge_panel",
     "latency_under",
     "llm_judge",
+    "llm_rubric",
     "load_csv",
     "load_json",
     "load_jsonl",
@@ -134,6 +146,7 @@ __all__ = [
     "negate",
     "numeric",
     "one_of",
+    "pairwise_judge",
     "similar",
     "slice_contains",
     "token_usage_under",
@@ -159,5 +172,14 @@ __getattr__, __dir__ = _lazily(
         "Rating": "._judge",
         "Scale": "._judge",
         "llm_judge": "._judge",
+        "Calibration": "._calibration",
+        "Disagreement": "._calibration",
+        "PairwiseJudge": "._pairwise",
+        "Preference": "._pairwise",
+        "calibrate": "._calibration",
+        "calibrate_async": "._calibration",
+        "judge_panel": "._judge_panel",
+        "llm_rubric": "._rubric",
+        "pairwise_judge": "._pairwise",
     },
 )

@@ -7,25 +7,23 @@ Rules of this file:
    JSON text has no line breaks and no way out of its quotes, so no answer can add a heading, close
    its slot, or change a byte outside it.
 3. The reason comes before the label, so that the label follows from it.
-4. A verdict that cannot be read is an error, never a score. The judge's tokens and cost are kept
-   with its metric, apart from the agent's.
+4. The labels are a closed list in the schema of the answer, so that a provider with strict output
+   can give no other. A verdict that cannot be read is asked for once more, and then an error, never
+   a score. The judge's tokens and cost are kept with its metric, apart from the agent's.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, overload
 
-from anyio import to_thread
-
-from .. import serde
-from ..errors import EvaluatorError, OutputParseError, UsageError, shown
-from ..prompt import MarkdownSection, Prompt, PromptTemplate
-from ..runtime.provider import PromptResponse
+from ..errors import UsageError, shown
+from ..prompt import MarkdownSection, PromptTemplate
 from ._criterion import Criterion, criterion
-from ._score import Metric, Score, finite
+from ._judge_call import Question, adapter_of, checked_adapter, slot
+from ._score import Score, finite
 from ._types import EvalContext, Sample
 
 __all__ = [
@@ -38,6 +36,10 @@ __all__ = [
     "Rating",
     "Scale",
     "llm_judge",
+    "misrated",
+    "output_type",
+    "params_of",
+    "score_of",
 ]
 
 Rating = Literal["excellent", "good", "fair", "poor", "wrong"]
@@ -54,10 +56,10 @@ PASSING_RATINGS: frozenset[Rating] = frozenset({"excellent", "good"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeOutput:
-    """What a judge answers: first why, then which label."""
+    """What a judge answers: first why, then which label (of the standard scale)."""
 
     reason: str
-    rating: str
+    rating: Rating
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,11 @@ class Scale:
             f"- **{label}**" + (f": {self.meanings[label]}" if label in self.meanings else "")
             for label in self.values
         )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels in order."""
+        return tuple(self.values)
 
 
 RATINGS = Scale(
@@ -147,83 +154,93 @@ Reference answer: $expected""",
 
 @overload
 def llm_judge(
-    adapter: Any, criterion: str, /, *, scale: Scale = RATINGS, name: str = ""
+    adapter: Any, criterion: str, /, *, scale: Scale = RATINGS, name: str = "", retries: int = 1
 ) -> Criterion: ...
 @overload
-def llm_judge(criterion: str, /, *, scale: Scale = RATINGS, name: str = "") -> Criterion: ...
-def llm_judge(*given: Any, scale: Scale = RATINGS, name: str = "", **named: Any) -> Criterion:
+def llm_judge(
+    criterion: str, /, *, scale: Scale = RATINGS, name: str = "", retries: int = 1
+) -> Criterion: ...
+def llm_judge(
+    *given: Any, scale: Scale = RATINGS, name: str = "", retries: int = 1, **named: Any
+) -> Criterion:
     """A model that rates the output on a criterion: `llm_judge(adapter, "Factually accurate")`.
 
     Without an adapter it asks that of the context, which is the agent's own. The score's reason is
-    the judge's; its metrics carry the judge's tokens and cost, which do not count.
+    the judge's; its metrics carry the judge's tokens and cost, which do not count. A verdict that
+    cannot be read is asked for again, `retries` times.
     """
-    adapter, question = _adapter_and_question(given, named)
-    label = name or question
+    adapter, text = _adapter_and_criterion(given, named)
+    label = name or text
+    wanted = output_type(scale)
+    question = Question(
+        label,
+        f"one of {', '.join(scale.labels)}",
+        JUDGE_TEMPLATE if wanted is JudgeOutput else replace(JUDGE_TEMPLATE, output_type=wanted),
+        lambda output: misrated(output, scale, f"the judge `{label}`"),
+        retries,
+    )
 
     async def judge(sample: Sample[Any, Any], output: Any, *, context: EvalContext) -> Score:
-        asked = adapter if adapter is not None else context.adapter
-        if asked is None:
-            raise EvaluatorError(
-                f"the judge `{label}` has no adapter - pass one: llm_judge(adapter, criterion)"
-            )
-        params = JudgeParams(
-            criterion=question,
-            output=_slot(output),
-            expected=_slot(sample.expected),
-            input=_slot(sample.input),
-            scale=str(scale),
-        )
-        response = await _ask(asked, Prompt(JUDGE_TEMPLATE).bind(params))
-        verdict = response.output
-        if verdict.rating not in scale.values:
-            raise EvaluatorError(
-                f"expected one of {', '.join(scale.values)} from the judge `{label}`, got "
-                f"{shown(verdict.rating)}"
-            )
-        return Score(
-            float(scale.values[verdict.rating]),
-            verdict.rating in scale.passing,
-            verdict.reason,
-            _spent(response),
-            label,
-        )
+        asked = adapter_of(context, adapter, label)
+        answer = await question.ask(asked, params_of(text, scale, sample, output))
+        return replace(score_of(answer.output, scale, label), metrics=answer.metrics)
 
     return criterion(judge, name=label)
 
 
-def _adapter_and_question(given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, str]:
+def output_type(scale: Scale) -> type[JudgeOutput]:
+    """`JudgeOutput` for the labels of this scale: one type for each list of labels."""
+    if not isinstance(scale, Scale):
+        raise UsageError(f"expected a `Scale` of labels, got {shown(scale)}")
+    return JudgeOutput if scale.labels == RATINGS.labels else _output_type(scale.labels)
+
+
+@lru_cache(maxsize=256)
+def _output_type(labels: tuple[str, ...]) -> type[JudgeOutput]:
+    rating: Any = Literal[labels]
+    return make_dataclass(
+        "JudgeOutput",
+        [("rating", rating)],
+        bases=(JudgeOutput,),
+        frozen=True,
+        slots=True,
+        kw_only=True,
+    )
+
+
+def params_of(text: str, scale: Scale, sample: Sample[Any, Any], output: Any) -> JudgeParams:
+    """What a judge of this output is told."""
+    return JudgeParams(
+        criterion=text,
+        output=slot(output),
+        expected=slot(sample.expected),
+        input=slot(sample.input),
+        scale=str(scale),
+    )
+
+
+def misrated(output: Any, scale: Scale, who: str) -> str:
+    """What is wrong with a verdict: a user's adapter may return anything."""
+    if not isinstance(output, JudgeOutput):
+        return f"expected a verdict from the judge, got {shown(output)}"
+    if output.rating in scale.labels:
+        return ""
+    return f"expected one of {', '.join(scale.labels)} from {who}, got {shown(output.rating)}"
+
+
+def score_of(verdict: JudgeOutput, scale: Scale, name: str) -> Score:
+    """The label in numbers: ours, whatever the judge thinks that it is worth."""
+    value, passed = float(scale.values[verdict.rating]), verdict.rating in scale.passing
+    return Score(value, passed, verdict.reason, criterion=name)
+
+
+def _adapter_and_criterion(given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, str]:
     values = dict(zip(("adapter", "criterion")[-max(len(given), 1) :], given, strict=False)) | named
-    question = values.pop("criterion", None)
+    text = values.pop("criterion", None)
     adapter = values.pop("adapter", None)
-    if values or len(given) > 2 or not isinstance(question, str) or not question.strip():
+    if values or len(given) > 2 or not isinstance(text, str) or not text.strip():
         raise UsageError(
             "expected llm_judge(adapter, criterion) or llm_judge(criterion), where the criterion "
             f"is text, got {shown((*given, *named.items()))}"
         )
-    if adapter is not None and not callable(getattr(adapter, "evaluate", None)):
-        raise UsageError(f"expected an adapter with `evaluate`, got {shown(adapter)}")
-    return adapter, question
-
-
-def _slot(value: Any) -> str:
-    """JSON text in ASCII: no line break, no quote and no invisible character survives in it."""
-    return json.dumps(value if isinstance(value, str) else serde.encode(value).decode())
-
-
-async def _ask(adapter: Any, prompt: Prompt[JudgeOutput]) -> PromptResponse[JudgeOutput]:
-    try:
-        if hasattr(adapter, "evaluate_async"):
-            response = await adapter.evaluate_async(prompt)
-        else:
-            response = await to_thread.run_sync(adapter.evaluate, prompt)
-    except OutputParseError as error:
-        raise EvaluatorError(f"the judge gave no verdict: {error}") from None
-    if not isinstance(response.output, JudgeOutput):
-        raise EvaluatorError(f"expected a verdict from the judge, got {shown(response.output)}")
-    return response  # type: ignore[no-any-return]
-
-
-def _spent(response: PromptResponse[Any]) -> list[Metric]:
-    usage, cost = response.usage, response.cost
-    metrics = [Metric("judge_tokens", usage.total_tokens)] if usage else []
-    return metrics + ([Metric("judge_cost", cost)] if cost is not None else [])
+    return None if adapter is None else checked_adapter(adapter), text
