@@ -157,6 +157,36 @@ def test_nothing_is_coerced_or_dropped_at_any_depth(reply: str, wanted: Any, mes
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("reply", "wanted", "key"),
+    [
+        ('{"x": 1, "x": 2}', Point, "x"),
+        ('{"x": 1, "x": 1}', Point, "x"),
+        (r'{"x": 1, "\u0078": 2}', Point, "x"),
+        ('```json\n{"x": 1, "x": 2}\n```', Point, "x"),
+        ('It is {"x": 1, "x": 2}.', Point, "x"),
+        ('{"x": 1, "x": 2}, I mean {"x": 3}', Point, "x"),
+        ('[{"x": 1}, {"x": 2, "label": "a", "label": "b"}]', list[Point], "label"),
+        ('{"point": {"x": 1, "x": 2}, "kind": "leaf"}', Tree, "x"),
+        ('{"a": [{"b": {"c": 1, "c": 2}}]}', dict[str, Any], "c"),
+        (r'{"x": 1, "label": "\ud800", "label": ""}', Point, "label"),
+        ('{"x": 1, "x": 2}', Pydanticish, "x"),
+    ],
+)
+def test_an_object_with_a_key_twice_has_two_meanings_and_so_none(
+    reply: str, wanted: Any, key: str
+) -> None:
+    message = f"got an object that has the key '{key}' 2 times - in"
+    with pytest.raises(OutputParseError, match=message):
+        parse_output(reply, wanted)
+
+
+def test_the_same_key_in_several_objects_is_fine() -> None:
+    reply = '{"point": {"x": 1}, "kind": "node", "below": [' + f"{TREE}, {TREE}" + "]}"
+
+    assert len(parse_output(reply, Tree).below) == 2
+
+
 @pytest.mark.parametrize("depth", [10, 300, 600, 900, 1200, 100_000], ids=str)
 def test_depth_is_no_way_to_crash(depth: int) -> None:
     reply = '{"a": ' + "[" * depth + "]" * depth + "}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from tests.seeds.loops import QALoop
 from weakincentives import Session
 from weakincentives.adapters import ScriptedAdapter
 from weakincentives.budget import Budget, Deadline
@@ -22,33 +22,6 @@ from weakincentives.runtime.main_loop import (
 )
 from weakincentives.runtime.provider import PromptResponse
 from weakincentives.testing import FakeClock
-
-
-@dataclass(slots=True, frozen=True)
-class QAParams:
-    question: str
-
-
-class QALoop(MainLoop[str, str]):
-    """Seed 003's loop, as written there."""
-
-    def __init__(self, *, adapter: Any, bus: ControlDispatcher, **more: Any) -> None:
-        super().__init__(adapter=adapter, bus=bus, **more)
-        self._template = PromptTemplate[str](
-            ns="qa",
-            key="answer",
-            name="qa",
-            sections=[
-                MarkdownSection[QAParams](
-                    title="Question", template="Answer concisely: $question", key="q"
-                ),
-            ],
-        )
-
-    def initialize(self, question: str) -> tuple[Prompt[str], Session]:  # type: ignore[override]
-        prompt = Prompt(self._template).bind(QAParams(question=question))
-        session = Session(dispatcher=self._bus)
-        return prompt, session
 
 
 def loop_saying(*replies: Any, **more: Any) -> QALoop:

@@ -1,13 +1,16 @@
-"""Seed 000: core types, built-in evaluators, session-aware evaluators."""
+"""Seed 000: core types, built-in and session-aware evaluators, judges, a session that travels."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 
-from weakincentives import Session
+from tests.seeds.loops import MathLoop
+from weakincentives import Session, ToolCall
 from weakincentives.evals import (
     Dataset,
     EvalReport,
@@ -24,12 +27,14 @@ from weakincentives.evals import (
     contains,
     criterion,
     exact_match,
+    llm_judge,
     slice_contains,
     token_usage_under,
     tool_call_count,
     tool_called,
     tool_not_called,
 )
+from weakincentives.runtime import ControlDispatcher, MainLoopRequest, MainLoopResult
 from weakincentives.runtime.events import PromptExecuted, TokenUsage, ToolInvoked
 from weakincentives.testing import session_with
 
@@ -101,6 +106,25 @@ def test_session_evaluators(evaluator: SessionEvaluator[str, str], passed: bool)
     assert criterion(evaluator)("a", "a", session).passed is passed
 
 
+@pytest.mark.parametrize(
+    ("rating", "value", "passes"),
+    [
+        ("excellent", 1.0, True),
+        ("good", 0.75, True),
+        ("fair", 0.5, False),
+        ("poor", 0.25, False),
+        ("wrong", 0.0, False),
+    ],
+)
+def test_a_judge_rates(saying: Callable[..., Any], rating: str, value: float, passes: bool) -> None:
+    adapter = saying({"reason": "so", "rating": rating})
+    evaluator: Evaluator[str, str] = llm_judge(adapter, "Clarity")
+
+    score = evaluator("output", "expected")
+
+    assert (score.value, score.passed, score.reason) == (value, passes, "so")
+
+
 def test_result_and_report() -> None:
     result = EvalResult(
         sample_id="1", score=Score(value=1.0, passed=True), latency_ms=120, error=None
@@ -115,13 +139,21 @@ def test_result_and_report() -> None:
     assert report.failed_samples() == ()
 
 
-def test_a_snapshot_travels_in_a_result_and_scores_the_same() -> None:
+@pytest.mark.anyio
+async def test_a_snapshot_travels_in_a_result_and_scores_the_same(
+    saying: Callable[..., Any],
+) -> None:
     """Strategy 1: the session's bytes go with the result, the evaluator reads them back."""
-    live = session_with(ToolInvoked(name="search"), PromptExecuted(usage=TokenUsage(10, 5)))
-    session_snapshot: bytes = live.snapshot()
+    call = ToolCall("call_1", "calculator", {"left": 2, "right": 3})
+    mainloop = MathLoop(adapter=saying(call, "5", call, "5"), bus=ControlDispatcher())
+    evaluator = all_of(exact_match, tool_called("calculator"), token_usage_under(200))
 
-    session = Session().restore(session_snapshot)
-    evaluator = all_of(exact_match, tool_called("search"), token_usage_under(15))
+    result: MainLoopResult[str] = await mainloop.respond(MainLoopRequest("What is 2 + 3?"))
+    response, live = await mainloop.execute_async("What is 2 + 3?")
 
-    assert session.session_id == live.session_id
-    assert evaluator("a", "a", session) == evaluator("a", "a", live)
+    assert result.session_snapshot is not None
+    session = Session().restore(result.session_snapshot)
+    assert session.session_id == result.session_id
+    score = evaluator(result.output, "5", session)
+    assert score.passed
+    assert score == evaluator(response.output, "5", live)

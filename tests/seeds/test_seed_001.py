@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from weakincentives.evals import (
+    RATING_VALUES,
     Dataset,
     EvalReport,
     EvalResult,
@@ -13,6 +17,7 @@ from weakincentives.evals import (
     any_of,
     contains,
     exact_match,
+    llm_judge,
     slice_contains,
     token_usage_under,
     tool_called,
@@ -46,3 +51,16 @@ def test_every_evaluator_of_the_table_is_there() -> None:
     assert behaviour(None, None, session).passed
     assert not tool_called("search")(None, None, session).passed
     assert not slice_contains(str, lambda item: True)(None, None, session).passed
+
+
+def test_a_judge_and_its_scale(saying: Callable[..., Any]) -> None:
+    judge = llm_judge(saying({"reason": "half of it", "rating": "fair"}), "Complete")
+
+    assert judge("a", "a and b").value == RATING_VALUES["fair"] == 0.5
+    assert list(RATING_VALUES.items()) == [
+        ("excellent", 1.0),
+        ("good", 0.75),
+        ("fair", 0.5),
+        ("poor", 0.25),
+        ("wrong", 0.0),
+    ]

@@ -1,7 +1,8 @@
-"""Seed 002: criterion-named scores, evaluators with a context, accumulation in a slice."""
+"""Seed 002: criterion-named scores, evaluators with a context, prompts and judges, a slice."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import pytest
 
 from weakincentives import MarkdownSection, PromptTemplate, Session
-from weakincentives.adapters import ScriptedAdapter
 from weakincentives.chat import TokenUsage
 from weakincentives.evals import (
     Dataset,
@@ -27,7 +27,7 @@ from weakincentives.evals import (
     llm_judge,
     load_jsonl,
 )
-from weakincentives.runtime import EventBus, InProcessEventBus
+from weakincentives.runtime import EventBus, InProcessEventBus, PromptExecuted, PromptRendered
 
 
 @dataclass(slots=True, frozen=True)
@@ -137,37 +137,129 @@ qa_prompt = PromptTemplate[QAOutput](
 )
 
 
-def test_a_prompt_is_bound_by_keyword_and_answered() -> None:
+def test_a_prompt_is_bound_by_keyword_and_answered(saying: Callable[..., Any]) -> None:
     sample = Sample("1", QAInput(question="Capital of France?"), "Paris")
     session = Session(tags={"eval_run_id": "abc123", "sample_id": sample.id})
 
     prompt = qa_prompt.bind(**asdict(sample.input))
-    response = ScriptedAdapter([{"answer": "Paris"}]).evaluate(prompt, session=session)
+    response = saying({"answer": "Paris"}).evaluate(prompt, session=session)
 
     assert response.output == QAOutput(answer="Paris")
-    assert response.usage is not None
     assert response.usage.total_tokens > 0
     assert "Answer the question: Capital of France?" in response.messages[0].content
+    assert len(session[PromptExecuted]) == 1
 
 
-def test_judges_without_an_adapter_ask_the_contexts() -> None:
-    judge = ScriptedAdapter(
-        [{"reason": "right", "rating": "excellent"}, {"reason": "wordy", "rating": "fair"}]
-    )
+def answers(question: str) -> dict[str, str]:
+    """One model for the question and for both judges, as where the suite has one adapter."""
+    if "correctly and completely" in question:
+        return {"reason": "right", "rating": "excellent"}
+    if "concise and well-formatted" in question:
+        return {"reason": "wordy", "rating": "fair"}
+    return {"answer": "Paris"}
+
+
+def test_a_sample_is_answered_and_judged_by_the_adapter_of_the_context(
+    saying: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "qa_samples.jsonl"
+    row = '{"id": "1", "input": {"question": "Capital?"}, "expected": {"answer": "Paris"}}'
+    path.write_text(row)
+    dataset = load_jsonl(path, QAInput, QAOutput)
     evaluator = composite(
         exact_match,
         llm_judge("Answers the question correctly and completely"),
         llm_judge("Response is concise and well-formatted"),
     )
-    context = EvalContext(adapter=judge, session=Session(), run_id="test")
+    context = EvalContext(adapter=saying(answers), session=Session(), run_id="test")
 
-    scores = evaluator(Sample("1", "?", "Paris"), "Paris", context=context)
+    (sample,) = dataset
+    prompt = qa_prompt.bind(**asdict(sample.input))
+    response = context.adapter.evaluate(prompt, session=context.session)
+    scores = evaluator(sample, response.output, context=context)
 
     assert [(score.criterion, score.value, score.rationale) for score in scores] == [
         ("exact_match", 1.0, ""),
         ("Answers the question correctly and completely", 1.0, "right"),
         ("Response is concise and well-formatted", 0.5, "wordy"),
     ]
+
+
+@dataclass(slots=True, frozen=True)
+class JudgeOutput:
+    score: float  # 0.0 to 1.0
+    passed: bool
+    rationale: str
+
+
+JUDGE_PROMPT = PromptTemplate[JudgeOutput](
+    ns="wink.evals",
+    key="llm-judge",
+    name="llm_judge",
+    sections=[
+        MarkdownSection(
+            title="Evaluation Task",
+            template="""
+You are an evaluation judge. Score the following output on the criterion.
+
+## Criterion
+$criterion
+
+## Output to Evaluate
+$output
+
+## Expected (if provided)
+$expected
+
+Provide a score from 0.0 to 1.0 and explain your reasoning.
+""",
+            key="task",
+        ),
+    ],
+)
+
+
+def numeric_judge(criterion: str) -> Callable[..., tuple[Score, ...]]:
+    """The seed's own judge: ours rates by labels, and a user may still write this one."""
+
+    def evaluate(
+        sample: Sample[Any, str | None], output: str, *, context: EvalContext
+    ) -> tuple[Score, ...]:
+        prompt = JUDGE_PROMPT.bind(
+            criterion=criterion,
+            output=output,
+            expected=sample.expected or "Not provided",
+        )
+        response = context.adapter.evaluate(
+            prompt,
+            session=context.session,
+        )
+        return (
+            Score(
+                criterion=criterion,
+                value=response.output.score,
+                passed=response.output.passed,
+                rationale=response.output.rationale,
+            ),
+        )
+
+    return evaluate
+
+
+@pytest.mark.parametrize(("expected", "shown"), [("Paris", "Paris"), (None, "Not provided")])
+def test_a_judge_of_ones_own_asks_the_adapter_of_the_context(
+    saying: Callable[..., Any], expected: str | None, shown: str
+) -> None:
+    verdict = {"score": 0.9, "passed": True, "rationale": "close"}
+    context = EvalContext(adapter=saying(verdict), session=Session(), run_id="test")
+    judge = criterion(numeric_judge("Accuracy"))
+
+    (score,) = judge(Sample("1", "Capital?", expected), "It is Paris.", context=context)
+
+    assert (score.criterion, score.value, score.rationale) == ("Accuracy", 0.9, "close")
+    (rendered,) = context.session[PromptRendered].all()
+    assert f"## Expected (if provided)\n{shown}\n" in rendered.rendered_prompt
+    assert "## Output to Evaluate\nIt is Paris.\n" in rendered.rendered_prompt
 
 
 def test_a_report_computes_everything() -> None:

@@ -11,18 +11,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from weakincentives import MainLoop, MarkdownSection, Prompt, PromptTemplate, Session
-from weakincentives.adapters import ScriptedAdapter
+from tests.seeds.loops import PlanStep
 from weakincentives.errors import DatasetError
 from weakincentives.evals import (
-    PASSING_RATINGS,
-    RATING_VALUES,
     Dataset,
     EvalReport,
     EvalRequest,
     EvalResult,
     Evaluator,
-    JudgeOutput,
     Sample,
     Score,
     adapt,
@@ -33,13 +29,11 @@ from weakincentives.evals import (
     criterion,
     exact_match,
     is_session_aware,
-    llm_judge,
     slice_contains,
     token_usage_under,
     tool_called,
     tool_not_called,
 )
-from weakincentives.runtime import ControlDispatcher
 from weakincentives.runtime.events import PromptExecuted, TokenUsage, ToolInvoked
 from weakincentives.testing import session_with
 
@@ -48,12 +42,6 @@ from weakincentives.testing import session_with
 class MathProblem:
     left: int
     right: int
-
-
-@dataclass(slots=True, frozen=True)
-class PlanStep:
-    name: str
-    status: str
 
 
 # ── datasets ────────────────────────────────────────────────────────────────────────────────────
@@ -260,78 +248,6 @@ def test_adapt_and_session_awareness() -> None:
     assert is_session_aware(adapt(exact_match))
     assert not is_session_aware(exact_match)
     assert adapt(exact_match)("a", "a", session_with()).passed
-
-
-# ── LLM as judge ────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_rating_scale() -> None:
-    assert RATING_VALUES == {
-        "excellent": 1.0,
-        "good": 0.75,
-        "fair": 0.5,
-        "poor": 0.25,
-        "wrong": 0.0,
-    }
-    assert frozenset({"excellent", "good"}) == PASSING_RATINGS
-
-
-def test_judges_beside_plain_evaluators() -> None:
-    judge_adapter: ScriptedAdapter[JudgeOutput] = ScriptedAdapter(
-        [JudgeOutput(rating="good", reason="clear"), JudgeOutput(rating="poor", reason="made up")]
-    )
-    evaluator = all_of(
-        contains,  # Must contain expected answer
-        llm_judge(judge_adapter, "Response is helpful and well-formatted"),
-        llm_judge(judge_adapter, "No hallucinated information"),
-    )
-
-    score = evaluator("The answer is 42.", "42")
-
-    assert (score.passed, score.reason) == (False, "clear; made up")
-    assert score.value == pytest.approx((1.0 + 0.75 + 0.25) / 3)
-
-
-# ── MainLoop ────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(slots=True, frozen=True)
-class QAParams:
-    """Parameters for the QA prompt."""
-
-    question: str
-
-
-class QALoop(MainLoop[str, str]):
-    def __init__(self, *, adapter: ScriptedAdapter[str], bus: ControlDispatcher) -> None:
-        super().__init__(adapter=adapter, bus=bus)
-        self._template = PromptTemplate[str](
-            ns="qa",
-            key="answer",
-            name="qa",
-            sections=[
-                MarkdownSection[QAParams](
-                    title="Question",
-                    template="Answer concisely: $question",
-                    key="q",
-                ),
-            ],
-        )
-
-    def initialize(self, question: str) -> tuple[Prompt[str], Session]:  # type: ignore[override]
-        prompt = Prompt(self._template).bind(QAParams(question=question))
-        session = Session(dispatcher=self._bus)
-        return prompt, session
-
-
-def test_the_loop_answers_and_records() -> None:
-    bus = ControlDispatcher()
-    main_loop = QALoop(adapter=ScriptedAdapter(["4"]), bus=bus)
-
-    response, session = main_loop.execute("What is 2+2?")
-
-    assert exact_match(response.output, "4").passed
-    assert token_usage_under(100)(response.output, "4", session).passed
 
 
 # ── results ─────────────────────────────────────────────────────────────────────────────────────

@@ -118,7 +118,7 @@ async def _turns(
         reply = await _ask(ask, talk, replace(talk.request, messages=tuple(messages)))
         spent.add(reply)
         messages.append(reply.message)
-        if talk.budget_tracker is not None:
+        if talk.budget_tracker is not None and not reply.cached:  # what was paid for before is free
             talk.budget_tracker.record(reply.usage or TokenUsage())
             talk.budget_tracker.check()
         if not reply.message.tool_calls:
@@ -198,7 +198,7 @@ def _invoked(
 
 
 def _dispatch(talk: Conversation, event: object) -> None:
-    if talk.session is not None:
+    if isinstance(talk.session, Session):  # a view, as evaluators have it, records nothing
         talk.session.dispatch(event)
 
 

@@ -25,6 +25,7 @@ from ..rollouts import Trajectory
 from ..runtime.session import SessionView
 from ._fold import fold
 from ._score import Score
+from ._threads import in_thread
 from ._types import EvalContext, Sample
 
 __all__ = [
@@ -66,10 +67,14 @@ class Criterion:
     # Several scores in one, as `composite` and functions of a context give them: a call with
     # `context=` answers with each on its own, and so does a `composite` that holds this one.
     in_parts: bool = False
+    quick: bool = False  # it may run on the event loop; what else is synchronous gets a thread
+    parts: tuple[Criterion, ...] = ()
+    combine: Callable[[Sequence[Score]], Score] | None = None
 
     async def ask(self, context: EvalContext) -> Score:
         """The score for one attempt."""
-        verdict = self.judge(context)
+        here = self.quick or self.is_async
+        verdict = self.judge(context) if here else await in_thread(self.judge, context)
         return verdict if isinstance(verdict, Score) else await verdict
 
     @overload
@@ -233,6 +238,9 @@ def _name_of(fn: Callable[..., Any]) -> str:
     return "lambda" if name == "<lambda>" else str(name)
 
 
+_QUICK = {f"{__package__}.{module}" for module in ("_evaluators", "_session_evaluators")}
+
+
 def criterion(fn: Callable[..., Any], *, name: str = "") -> Criterion:
     """Recognise an evaluator: a function of one of the four shapes, sync or async.
 
@@ -266,6 +274,7 @@ def criterion(fn: Callable[..., Any], *, name: str = "") -> Criterion:
         session_aware=shape.session_aware,
         is_async=inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__),
         in_parts=shape is _CONTEXT,
+        quick=getattr(fn, "__module__", None) in _QUICK,
     )
     recognised.__dict__.update(__doc__=fn.__doc__, __name__=name, __wrapped__=fn)
     return recognised
@@ -277,9 +286,8 @@ def is_session_aware(fn: Callable[..., Any]) -> bool:
 
 
 def _raised(name: str, error: Exception) -> EvaluatorError:
-    if isinstance(error, EvaluatorError):
-        return error
-    return EvaluatorError(f"evaluator `{name}` raised {type(error).__name__}: {error}")
+    text = f"evaluator `{name}` raised {type(error).__name__}: {error}"
+    return error if isinstance(error, EvaluatorError) else EvaluatorError(text)
 
 
 async def _later(verdict: Awaitable[Any], name: str) -> Score:
@@ -310,9 +318,7 @@ def _renamed(inner: Criterion, name: str) -> Criterion:
 def _as_score(verdict: Any, name: str) -> Score:
     """A verdict as a score that carries the criterion's name."""
     if isinstance(verdict, Score):
-        if verdict.criterion:
-            return verdict
-        return Score(verdict.value, verdict.passed, verdict.reason, verdict.metrics, name)
+        return verdict if verdict.criterion else replace(verdict, criterion=name)
     try:
         if isinstance(verdict, (bool, int, float)) or hasattr(verdict, "__float__"):
             return Score(verdict, criterion=name)
@@ -387,4 +393,7 @@ def combined(
         session_aware=any(part.session_aware for part in parts),
         is_async=is_async,
         in_parts=in_parts,
+        quick=all(part.quick for part in parts),
+        parts=parts,
+        combine=combine,
     )

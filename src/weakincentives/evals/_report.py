@@ -17,8 +17,9 @@ from ..errors import ReportError, UsageError, shown
 from ..experiment import BASELINE, Experiment
 from ..rollouts import Trajectory
 from . import _report_files
+from ._config import EvalConfig, config_of
 from ._score import Score, finite, is_part
-from ._types import EvalConfig, Sample, config_of
+from ._types import Sample
 from .statistics import mean, std, wilson_interval
 
 __all__ = ["ErrorSource", "EvalReport", "EvalResult", "ExperimentComparison"]

@@ -1,4 +1,4 @@
-"""The nouns of an eval: sample, dataset, context, request, config. (Scores are in `_score.py`.)
+"""The nouns of an eval: sample, dataset, context, request. (Scores: `_score.py`; `_config.py`.)
 
 All are frozen and slotted, check themselves at construction, and go to JSON and back by
 `weakincentives.serde`. A decoder fills the fields and calls `__post_init__`, so what it cannot
@@ -24,6 +24,7 @@ from ..errors import SerializationError, UsageError, shown
 from ..experiment import BASELINE, Experiment
 from ..rollouts import Trajectory
 from ..runtime.session import SessionView
+from ._config import EvalConfig, check_whole
 from ._files import write_whole
 from ._reading import Limits, admits_none, collector_paused, dataset_header, read_samples
 from ._score import PASS_MARK, Metric, Score
@@ -236,74 +237,4 @@ class EvalRequest(Generic[InputT, ExpectedT]):
             raise UsageError(f"expected a `Sample` to evaluate, got {shown(self.sample)}")
         if not isinstance(self.experiment, Experiment):
             raise UsageError(f"expected an `Experiment`, got {shown(self.experiment)}")
-        _check_whole(self.epoch, 1, "EvalRequest.epoch")
-
-
-def _check_whole(value: Any, least: int, what: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise UsageError(f"expected a whole number >= {least} for `{what}`, got {shown(value)}")
-
-
-@dataclass(frozen=True, slots=True)
-class EvalConfig:
-    """How a run is carried out. It holds no callables and no secrets, so it can be stored.
-
-    `config["max_concurrent"]` reads a field too, as it does on a stored report's configuration.
-    """
-
-    max_concurrent: int = 1
-    timeout_per_sample_ms: int | None = 30_000
-    max_retries: int = 0
-    stop_on_error: bool = False
-    max_samples: int | None = None
-    epochs: int = 1
-    experiment_name: str = BASELINE.name
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value is not None or name not in _OPTIONAL:
-                _check_whole(value, least, f"EvalConfig.{name}")
-        if not isinstance(self.stop_on_error, bool):
-            raise UsageError(
-                f"expected a bool for `EvalConfig.stop_on_error`, got {shown(self.stop_on_error)}"
-            )
-        if not isinstance(self.experiment_name, str):
-            raise UsageError(
-                "expected a `str` for `EvalConfig.experiment_name`, got "
-                f"{shown(self.experiment_name)}"
-            )
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.__slots__)
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self.__slots__:
-            raise KeyError(f"expected one of {', '.join(self)}, got {name!r}")
-        return getattr(self, name)
-
-
-_LEAST = {
-    "max_concurrent": 1,
-    "timeout_per_sample_ms": 1,
-    "max_retries": 0,
-    "max_samples": 0,
-    "epochs": 1,
-    "seed": 0,
-}
-_OPTIONAL = {"timeout_per_sample_ms", "max_samples"}
-_OLDEST = {"max_concurrent", "timeout_per_sample_ms", "max_retries", "stop_on_error"}
-
-
-def config_of(given: Any) -> EvalConfig | dict[str, Any]:
-    """A mapping as it is; one that has the fields of an `EvalConfig`, as that."""
-    if not isinstance(given, Mapping):
-        raise UsageError(f"expected an `EvalConfig` or a mapping for `config`, got {shown(given)}")
-    # The oldest four are always there; a file of an older version may lack the others.
-    if _OLDEST <= set(given) <= set(EvalConfig.__slots__):
-        try:
-            return serde.convert(dict(given), EvalConfig)
-        except SerializationError as error:
-            raise UsageError(f"expected a usable configuration: {error}") from None
-    return dict(given)
+        check_whole(self.epoch, 1, "EvalRequest.epoch")

@@ -5,13 +5,15 @@ Rules of this file:
 2. Nothing is guessed. A reply is JSON as a whole, or holds fenced `json` blocks, or JSON objects
    and arrays among words; of these exactly one may fit the type. JSON that breaks off is refused,
    rather than some piece of its inside taken for the answer.
-3. Nothing is coerced, and a key that the type does not have is refused, at any depth.
+3. Nothing is coerced, and a key that the type does not have is refused, at any depth. So is a key
+   that an object has twice: a reader would take the last, silently, and drop the others.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
@@ -137,10 +139,12 @@ def fitted(data: bytes | str, wanted: Any) -> Any:
     """JSON as a value of the type; an error says what was expected, what came, and where."""
     try:
         value = serde.decode(data, wanted)
-        _refuse_unknown(serde.decode(data), value, "$")
+        _refuse_unknown(_plain(data if isinstance(data, str) else data.decode()), value, "$")
     except SerializationError as error:
         text = str(error)
         raise SerializationError(text[:1].lower() + text[1:]) from None
+    except _BrokenError:
+        raise
     except Exception as error:  # a user's `__post_init__`, or too deep a value
         name = name_of(wanted)
         raise SerializationError(f"expected a valid `{name}`, got {said(error)}") from error
@@ -181,7 +185,18 @@ def _refuse_unknown(raw: Any, value: Any, path: str) -> None:
 
 
 class _BrokenError(Exception):
-    """JSON that began and did not end well."""
+    """JSON that does not end, or that says two things at once: the whole reply is refused."""
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        key, times = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise _BrokenError(f"an object that has the key {shown(key)} {times} times")
+    return made
+
+
+_plain = json.JSONDecoder(object_pairs_hook=_each_key_once).decode
 
 
 def _candidates(text: str) -> Iterator[str]:

@@ -86,6 +86,12 @@ class PromptTemplate(Typed, Generic[OutputT]):
         return f"{self.ns}/{self.key}"
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names that its texts ask for, in the order in which they appear."""
+        names = (name for node in self._nodes for name in node.section.placeholders)
+        return tuple(dict.fromkeys(names))
+
+    @property
     def output_schema(self) -> dict[str, Any] | None:
         """The JSON schema of the output; None for plain text."""
         return deepcopy(self._schema)

@@ -7,7 +7,7 @@ and returns the prompt to answer and the session to record in.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -99,6 +99,11 @@ class MainLoop(Generic[InputT, OutputT]):
         self._config = config or MainLoopConfig()
         self._accepted = _accepted(adapter)
 
+    @property
+    def adapter(self) -> Any:
+        """Who answers the prompts."""
+        return self._adapter
+
     def initialize(self, request: InputT) -> tuple[Prompt[OutputT], Session]:
         """The prompt for a request, and the session to record in. Override this one …"""
         raise UsageError(f"`{type(self).__qualname__}` prepares nothing by this name")
@@ -128,9 +133,15 @@ class MainLoop(Generic[InputT, OutputT]):
         budget: Budget | None = None,
         deadline: Deadline | None = None,
         experiment: Experiment | None = None,
+        on_session: Callable[[Session], object] | None = None,
     ) -> tuple[PromptResponse[OutputT], Session]:
-        """Answer a request without blocking the event loop; a synchronous adapter gets a thread."""
+        """Answer a request without blocking the event loop; a synchronous adapter gets a thread.
+
+        `on_session` sees the session before anything is asked, so that a failure cannot lose it.
+        """
         prompt, session, limits = self._begin(request, budget, deadline, experiment)
+        if on_session is not None:
+            on_session(session)
         return await self._ask(prompt, limits), session
 
     async def respond(self, request: MainLoopRequest[InputT]) -> MainLoopResult[OutputT]:

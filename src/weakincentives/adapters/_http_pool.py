@@ -1,0 +1,314 @@
+"""Keep-alive HTTP/1.1 to one origin: anyio sockets, h11 for the protocol, one pool per event loop.
+
+Rules of this file:
+1. What a request costs does not grow with the number of connections: the idle connection that
+   was used last is used next.
+2. A connection is in the pool only while it is idle. Whoever took it gives it back after a whole
+   answer, and closes it after anything else, cancellation included.
+3. A request is sent again only if a kept-alive connection turns out dead before any byte of the
+   answer came, and then once, on a new connection.
+4. Every failure is a `ProviderError`. No redirects, no proxies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import ssl
+import weakref
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from contextvars import Context
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import anyio
+from anyio.abc import AnyByteStream, SocketAttribute
+from anyio.lowlevel import current_token
+
+from ..clock import SYSTEM_CLOCK
+from ..errors import MissingExtraError, ProviderError
+
+__all__ = ["LARGEST_ANSWER", "Answer", "HTTPClient", "Origin"]
+
+LARGEST_ANSWER = 64 * 1024 * 1024
+
+_BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)  # ssl.SSLError as well
+
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where to connect, and with `tls` who is trusted there."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer, and the seconds from the request to its end. Header names: lower case."""
+
+    status: int
+    headers: Mapping[bytes, bytes]
+    body: bytes
+    seconds: float
+
+
+class _Dead(Exception):
+    """The connection ended before any byte of the answer came."""
+
+
+class HTTPClient:
+    """Posts to one origin. `timeout` is for one post, without waiting for a free connection."""
+
+    def __init__(self, origin: Origin, *, timeout: float, max_connections: int) -> None:
+        try:
+            import h11
+        except ImportError:
+            raise MissingExtraError("h11", "http", "HTTPAdapter") from None
+        self._h11: ModuleType = h11
+        self._origin = origin
+        self._timeout = timeout
+        self._max_connections = max_connections
+        self._pools: dict[Any, _Pool] = {}
+        # Sockets that are dropped and not closed warn; and only their own loop may close them.
+        weakref.finalize(self, _close_soon, self._pools).atexit = False
+
+    async def post(self, target: bytes, headers: Headers, body: bytes) -> Answer:
+        """Send the request and wait for the whole answer."""
+        pool = await self._pool()
+        request = self._h11.Request(
+            method=b"POST",
+            target=target,
+            headers=[*headers, (b"content-length", b"%d" % len(body))],
+        )
+        async with pool.slots:
+            with anyio.move_on_after(self._timeout):
+                return await self._answer(pool, request, body)
+        raise ProviderError(
+            f"expected an answer of {self._origin} within {self._timeout:g} s, and none came",
+            retryable=True,
+        )
+
+    async def aclose(self) -> None:
+        """Close what is idle on this event loop; what is in use is closed when it is done."""
+        pool = self._pools.get(_token())
+        if pool is not None:
+            await pool.life.aclose()
+
+    async def _pool(self) -> _Pool:
+        token = _token()
+        pool = self._pools.get(token)
+        if pool is None:
+            pool = self._pools[token] = _Pool(self._max_connections)
+            pool.life = _life(pool, self._pools, token)
+            await pool.life.__anext__()
+        return pool
+
+    async def _answer(self, pool: _Pool, request: Any, body: bytes) -> Answer:
+        kept = await pool.take()
+        if kept is not None:
+            with suppress(_Dead):
+                return await self._exchange(pool, kept, request, body)
+        fresh = await self._connect()
+        try:
+            return await self._exchange(pool, fresh, request, body)
+        except _Dead as dead:
+            raise self._lost(dead) from dead
+
+    async def _exchange(
+        self, pool: _Pool, connection: _Connection, request: Any, body: bytes
+    ) -> Answer:
+        try:
+            answer = await connection.exchange(request, body)
+        except BaseException as error:
+            await connection.aclose()
+            if isinstance(error, (*_BROKEN, self._h11.RemoteProtocolError)):
+                raise self._lost(error) from error
+            raise
+        if connection.ready_for_next() and not pool.closed:
+            pool.idle.append(connection)
+        else:
+            await connection.aclose()
+        return answer
+
+    async def _connect(self) -> _Connection:
+        origin = self._origin
+        try:
+            if origin.tls is None:
+                stream: AnyByteStream = await anyio.connect_tcp(origin.host, origin.port)
+            else:
+                # Not `standard_compatible`: few servers say goodbye in TLS, and HTTP itself
+                # tells whether an answer is whole.
+                stream = await anyio.connect_tcp(
+                    origin.host,
+                    origin.port,
+                    ssl_context=origin.tls,
+                    tls_hostname=origin.host,
+                    tls_standard_compatible=False,
+                )
+        except ssl.SSLError as error:
+            raise ProviderError(
+                f"expected a TLS server that can be trusted at {origin}, got: {error}"
+            ) from error
+        except (*_BROKEN, anyio.EndOfStream) as error:
+            raise ProviderError(
+                f"could not connect to {origin}: {error or type(error).__name__}", retryable=True
+            ) from error
+        return _Connection(stream, self._h11)
+
+    def _lost(self, error: BaseException) -> ProviderError:
+        reason = str(error) or type(error).__name__
+        return ProviderError(
+            f"expected a whole answer of {self._origin}, got: {reason}", retryable=True
+        )
+
+
+@dataclass(slots=True, eq=False)
+class _Pool:
+    """The connections of one event loop."""
+
+    limit: int
+    slots: anyio.Semaphore = field(init=False)
+    idle: list[_Connection] = field(default_factory=list)
+    closed: bool = False
+    life: AsyncGenerator[None, None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.slots = anyio.Semaphore(self.limit, fast_acquire=True)
+
+    async def take(self) -> _Connection | None:
+        """The connection that was used last, leaving out those that died meanwhile."""
+        while self.idle:
+            connection = self.idle.pop()
+            if connection.looks_alive():
+                return connection
+            await connection.aclose()
+        return None
+
+    async def aclose(self) -> None:
+        self.closed = True
+        while self.idle:
+            await self.idle.pop().aclose()
+
+
+class _Connection:
+    """One socket, and where it is in the protocol."""
+
+    __slots__ = ("_h11", "_http", "_socket", "_stream")
+
+    def __init__(self, stream: AnyByteStream, h11: ModuleType) -> None:
+        self._stream = stream
+        self._socket = stream.extra(SocketAttribute.raw_socket)
+        self._h11 = h11
+        self._http = h11.Connection(our_role=h11.CLIENT)
+
+    def looks_alive(self) -> bool:
+        """False where the peer has closed it, or has spoken without being asked."""
+        number = self._socket.fileno()
+        return number >= 0 and not _readable(number)
+
+    async def exchange(self, request: Any, body: bytes) -> Answer:
+        h11, http = self._h11, self._http
+        head = http.send(request)
+        body = http.send(h11.Data(data=body)) + http.send(h11.EndOfMessage())
+        start = SYSTEM_CLOCK.monotonic()
+        with suppress(anyio.BrokenResourceError):  # an early refusal may still be there to read
+            await self._stream.send(head + body)
+        heard, parts, size = False, [], 0
+        response: Any = None
+        while True:
+            event = http.next_event()
+            if event is h11.NEED_DATA:
+                http.receive_data(await self._receive(heard))
+                heard = True
+            elif type(event) is h11.Data:
+                parts.append(event.data)
+                size += len(event.data)
+                if size > LARGEST_ANSWER:
+                    raise ProviderError(
+                        f"expected an answer of at most {LARGEST_ANSWER} bytes, got more"
+                    )
+            elif type(event) is h11.Response:
+                response = event
+            elif type(event) is h11.EndOfMessage:
+                seconds = SYSTEM_CLOCK.monotonic() - start
+                whole = b"".join(parts)
+                return Answer(response.status_code, dict(response.headers), whole, seconds)
+            # what is left is informational, as `103 Early Hints`
+
+    async def _receive(self, heard: bool) -> bytes:
+        try:
+            return await self._stream.receive()
+        except anyio.EndOfStream:
+            if heard:
+                return b""  # h11 knows whether the answer may end here
+            raise _Dead("the connection was closed") from None
+        except _BROKEN as error:
+            if heard:
+                raise
+            raise _Dead(str(error) or "the connection was reset") from error
+
+    def ready_for_next(self) -> bool:
+        """Whether both sides are done, agree to go on, and nothing more was sent."""
+        h11, http = self._h11, self._http
+        if (http.our_state, http.their_state) != (h11.DONE, h11.DONE) or http.trailing_data[0]:
+            return False
+        http.start_next_cycle()
+        return True
+
+    async def aclose(self) -> None:
+        with anyio.CancelScope(shield=True), suppress(*_BROKEN):
+            await self._stream.aclose()
+
+
+async def _life(pool: _Pool, pools: dict[Any, _Pool], token: object) -> AsyncGenerator[None, None]:
+    """Ends with its event loop: both back-ends close the generators that are left then."""
+    try:
+        yield
+    finally:
+        if pools.get(token) is pool:
+            del pools[token]
+        await pool.aclose()
+
+
+def _close_soon(pools: dict[Any, _Pool]) -> None:
+    """Close every pool on its own loop, for a client that nobody has any more."""
+
+    async def close(pool: _Pool) -> None:
+        await pool.aclose()
+        with suppress(RuntimeError):  # the loop is ending it already
+            await pool.life.aclose()
+
+    for token, pool in tuple(pools.items()):
+        with suppress(RuntimeError):  # the loop has ended
+            if isinstance(token, asyncio.AbstractEventLoop):
+                # In no context: that of a collector may say that this is another back-end's loop.
+                token.call_soon_threadsafe(
+                    lambda loop, p: loop.create_task(close(p)), token, pool, context=Context()
+                )
+            else:
+                import trio
+
+                token.run_sync_soon(trio.lowlevel.spawn_system_task, close, pool)
+
+
+def _token() -> Any:
+    """The running event loop: asyncio's own, or Trio's token."""
+    token = current_token()
+    return getattr(token, "native_token", token)  # before anyio 4.11 it is that itself
+
+
+def _readable(number: int) -> bool:
+    if hasattr(select, "poll"):  # not on Windows; `select` in turn takes no high numbers
+        poll = select.poll()
+        poll.register(number, select.POLLIN)
+        return bool(poll.poll(0))
+    return bool(select.select([number], [], [], 0)[0])

@@ -1,0 +1,180 @@
+"""How requests and replies look on the wire, where more than one adapter needs to know.
+
+Chat Completions are what OpenAI and most inference servers speak: `openai.py` sends them through
+the SDK, `http.py` without one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+
+from .. import serde
+from ..chat import ChatMessage
+from ..clock import SYSTEM_CLOCK
+from ..errors import ProviderError
+from ._model import Model, ModelReply, ModelRequest, ToolSpec
+
+__all__ = [
+    "INVALID_JSON",
+    "call_id",
+    "completion_body",
+    "retry_after",
+    "schema_in_words",
+    "schema_or_words",
+    "tool_arguments",
+]
+
+INVALID_JSON = "__invalid_json__"  # where the arguments of a tool were none: no tool knows it
+
+_object = serde.decoder(dict[str, Any])
+
+
+def tool_arguments(given: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The JSON object; or what every tool refuses, so that the model hears of its mistake."""
+    if isinstance(given, Mapping):
+        return given
+    try:
+        return _object((given or "{}").encode("utf-8", "surrogatepass"))  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return {INVALID_JSON: given}
+
+
+def call_id(given: str | None, request: ModelRequest, index: int) -> str:
+    """The call's id; where a server gives none, one that is unique in the conversation."""
+    return given or f"call_{len(request.messages)}_{index}"
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """How many seconds the service asks to wait; its header has a number or a date."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        with suppress(KeyError, ValueError):
+            seconds = float(headers[name]) * unit
+            if math.isfinite(seconds):
+                return max(0.0, seconds)
+    with suppress(KeyError, ValueError, TypeError):
+        until = parsedate_to_datetime(headers["retry-after"])
+        until = until if until.tzinfo else until.replace(tzinfo=UTC)
+        return max(0.0, until.timestamp() - SYSTEM_CLOCK.now().timestamp())
+    return None
+
+
+def schema_in_words(schema: Mapping[str, Any]) -> str:
+    """For models and servers that take no schema."""
+    text = serde.encode(schema).decode()
+    return f"Answer with one JSON value that fits this JSON schema, and with nothing else:\n{text}"
+
+
+# --- Chat Completions ----------------------------------------------------------------------------
+
+
+def schema_or_words(ask: Callable[[ModelRequest, bool], Awaitable[ModelReply]]) -> Model:
+    """The model, asked with the schema of its output, or with words where the server takes none.
+
+    `ask` gets the request and whether to send the schema as a schema.
+    """
+    takes_schemas = True  # until the server has refused one, and answered without
+
+    async def ask_either_way(request: ModelRequest) -> ModelReply:
+        nonlocal takes_schemas
+        if not takes_schemas or request.output_schema is None:
+            return await ask(request, False)
+        try:
+            return await ask(request, True)
+        except ProviderError as error:
+            refused = re.search("response_format|schema|guided", str(error))
+            if error.status not in (400, 422) or refused is None:
+                raise
+        reply = await ask(request, False)
+        takes_schemas = False
+        return reply
+
+    return ask_either_way
+
+
+def completion_body(request: ModelRequest, *, by_schema: bool, limit: str) -> dict[str, Any]:
+    """What is asked; `limit` is the server's word for the most tokens. Without `settings.extra`."""
+    settings, messages = request.settings, [_message(each) for each in request.messages]
+    body: dict[str, Any] = {
+        "model": request.model,
+        "messages": messages,
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "seed": settings.seed,
+        limit: settings.max_tokens,
+        "stop": list(settings.stop) or None,
+        "tools": [_tool(each) for each in request.tools] or None,
+    }
+    schema = request.output_schema
+    if schema is not None and by_schema and schema.get("type") == "object":
+        body["response_format"] = {"type": "json_schema", "json_schema": _format(request, schema)}
+    elif schema is not None:
+        messages.insert(0, {"role": "system", "content": schema_in_words(schema)})
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _message(message: ChatMessage) -> dict[str, Any]:
+    wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.role == "tool":
+        return {**wire, "tool_call_id": message.tool_call_id}
+    if message.name is not None:
+        wire["name"] = message.name
+    if message.tool_calls:
+        wire["content"] = message.content or None
+        wire["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": serde.encode(call.arguments).decode()},
+            }
+            for call in message.tool_calls
+        ]
+    return wire
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    parts = {"name": tool.name, "description": tool.description, "parameters": dict(tool.schema)}
+    return {"type": "function", "function": parts}
+
+
+def _format(request: ModelRequest, schema: Mapping[str, Any]) -> dict[str, Any]:
+    name = re.sub(r"[^a-zA-Z0-9_-]+", "_", request.output_name)[:64] or "output"
+    try:
+        return {"name": name, "schema": _strict(schema), "strict": True}
+    except _NotStrictError:
+        return {"name": name, "schema": dict(schema), "strict": False}
+
+
+class _NotStrictError(Exception):
+    """A schema that strict mode has no words for."""
+
+
+_NOT_STRICT = {"allOf", "oneOf", "patternProperties", "prefixItems", "uniqueItems"}
+
+
+def _strict(schema: Any) -> Any:
+    """The schema as strict mode wants it: closed objects, each property required, no defaults."""
+    if isinstance(schema, list):
+        return [_strict(each) for each in schema]
+    if not schema or not isinstance(schema, Mapping) or schema.keys() & _NOT_STRICT:
+        raise _NotStrictError
+    done: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in ("properties", "$defs"):
+            done[key] = {name: _strict(each) for name, each in value.items()}
+        elif key in ("items", "anyOf"):
+            done[key] = _strict(value)
+        elif key != "default":
+            done[key] = value
+    if done.get("type") == "object":
+        if done.get("additionalProperties") is not False:
+            raise _NotStrictError
+        done["required"] = list(done["properties"])
+    return done

@@ -1,0 +1,74 @@
+"""From a model's name to its adapter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from weakincentives.adapters import ModelSettings, ScriptedAdapter
+from weakincentives.adapters._names import PROVIDERS, adapter_for
+from weakincentives.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("name", "provider", "model"),
+    [
+        ("openai/gpt-4o", "openai", "gpt-4o"),
+        ("openai:gpt-4o", "openai", "gpt-4o"),
+        (" OpenAI/gpt-4o ", "openai", "gpt-4o"),
+        ("openai/org/model:7b", "openai", "org/model:7b"),
+        ("openai:ft:gpt-4o:me", "openai", "ft:gpt-4o:me"),
+        ("anthropic/claude-opus-5", "anthropic", "claude-opus-5"),
+        ("gpt-4o", "openai", "gpt-4o"),
+        ("gpt-oss:20b", "openai", "gpt-oss:20b"),
+        ("o1", "openai", "o1"),
+        ("o3-mini", "openai", "o3-mini"),
+        ("claude-3-opus", "anthropic", "claude-3-opus"),
+    ],
+)
+def test_a_name_says_who_answers(name: str, provider: str, model: str) -> None:
+    adapter = adapter_for(name)
+
+    assert (adapter.name, adapter.model) == (provider, model)
+
+
+def test_options_go_to_the_adapter() -> None:
+    adapter = adapter_for("gpt-4o", settings=ModelSettings(max_tokens=3), max_turns=2)
+
+    assert (adapter.settings.max_tokens, adapter.max_turns) == (3, 2)
+
+
+@pytest.mark.parametrize("name", ["llama", "o100", "scripted/x", "ft:x", "", "/gpt-4o"])
+def test_an_unknown_name_is_told_what_is_known(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        adapter_for(name)
+
+    assert "`anthropic/...`" in str(caught.value)
+    assert "`openai/...`" in str(caught.value)
+    assert "`gpt-...`" in str(caught.value)
+
+
+def test_a_slip_is_told_what_was_meant() -> None:
+    with pytest.raises(UsageError, match=r"did you mean `openai/gpt-4o`\?"):
+        adapter_for("opnai/gpt-4o")
+    with pytest.raises(UsageError, match=r"did you mean `anthropic/\.\.\.`\?"):
+        adapter_for("antropic")
+
+
+@pytest.mark.parametrize("name", ["openai/", "openai:"])
+def test_a_provider_alone_is_no_model(name: str) -> None:
+    with pytest.raises(UsageError, match="expected a model after `openai"):
+        adapter_for(name)
+
+
+def test_what_is_no_name_is_refused() -> None:
+    wrong: Any = 3
+    with pytest.raises(UsageError, match="expected a model's name"):
+        adapter_for(wrong)
+
+
+def test_a_provider_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROVIDERS, "echo", lambda model: ScriptedAdapter(["hi"], model=model))
+
+    assert adapter_for("echo/small").model == "small"

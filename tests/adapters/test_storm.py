@@ -1,0 +1,136 @@
+"""A storm of 429s and lost connections: every call ends in its own answer, and none is paid twice.
+
+The server is a process of its own (this file, run as a script), so that it neither slows the client
+down nor shares anything with it. It decides by a hash what goes wrong, and tells at its end what it
+answered to whom. A reset comes instead of an answer, never after one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from weakincentives.adapters import ModelAdapter, ModelRequest
+from weakincentives.adapters.http import HTTPAdapter
+from weakincentives.adapters.limits import Limiter
+from weakincentives.adapters.openai import OpenAIAdapter
+from weakincentives.adapters.retry import RetryPolicy, retrying
+from weakincentives.chat import ChatMessage
+from weakincentives.testing import Fault, ModelServer, ServedRequest
+
+CEILING = 32
+SHARE_OF_429, SHARE_OF_RESETS = 0.10, 0.02
+CALM = 1_000  # calls after the storm: enough for the limit to grow from 1 to the ceiling again
+POLICY = RetryPolicy(max_attempts=12, base_delay=0.001, max_delay=0.02)
+
+Outcomes = dict[str, list[str]]
+
+
+def serve() -> None:
+    """Answer until the input ends, then print what was answered to each call, in order."""
+    outcomes: Outcomes = {}
+
+    def answer(request: ServedRequest) -> str | Fault:
+        call = request.body["messages"][-1]["content"]
+        before = outcomes.setdefault(call, [])
+        digest = hashlib.sha256(f"{call} {len(before)}".encode()).digest()
+        chance = 1.0 if call.startswith("calm") else int.from_bytes(digest[:4]) / 2**32
+        if chance < SHARE_OF_429:
+            before.append("429")
+            return Fault("status", 429)
+        if chance < SHARE_OF_429 + SHARE_OF_RESETS:
+            before.append("reset")
+            return Fault("reset")
+        before.append("reply")
+        return f"the answer to {call}"
+
+    with ModelServer(answer) as server:
+        print(server.openai_base_url, flush=True)  # noqa: T201 - how the test learns of it
+        sys.stdin.read()
+    print(json.dumps(outcomes))  # noqa: T201
+
+
+@contextmanager
+def storm() -> Iterator[tuple[str, Outcomes]]:
+    """The server's address; after the block, its outcomes."""
+    outcomes: Outcomes = {}
+    with subprocess.Popen(
+        [sys.executable, __file__],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip(), outcomes
+        told, _ = server.communicate(timeout=10)
+    outcomes |= json.loads(told)
+
+
+async def answers(of: ModelAdapter[Any], calls: list[str]) -> dict[str, str]:
+    """All calls at once, and what came back to each."""
+    came: dict[str, str] = {}
+
+    async def ask(call: str) -> None:
+        request = ModelRequest(model="m", messages=(ChatMessage("user", call),))
+        came[call] = (await of.ask(request)).message.content
+
+    async with anyio.create_task_group() as group:
+        for call in calls:
+            group.start_soon(ask, call)
+    return came
+
+
+async def weather(make: Callable[[str], ModelAdapter[Any]], calls: int) -> None:
+    """A storm of so many calls and a calm after it; what must hold of both."""
+    limiter = Limiter(CEILING, adaptive=True)
+    limits: list[int] = []
+    retries = retrying(POLICY, on_retry=lambda _: limits.append(limiter.state.limit))
+    stormy, calm = [f"storm {n}" for n in range(calls)], [f"calm {n}" for n in range(CALM)]
+
+    with storm() as (address, outcomes):
+        adapter = make(address).around(limiter).around(retries)
+        came = await answers(adapter, stormy)
+        came |= await answers(adapter, calm)
+
+    assert came == {call: f"the answer to {call}" for call in (*stormy, *calm)}
+    assert outcomes.keys() == came.keys()
+    assert [told for told in outcomes.values() if told.index("reply") != len(told) - 1] == []
+
+    count = Counter(each for call in stormy for each in outcomes[call])
+    assert count["429"] == pytest.approx(SHARE_OF_429 * count.total(), rel=0.25)
+    assert count["reset"] == pytest.approx(SHARE_OF_RESETS * count.total(), rel=0.5)
+
+    state = limiter.state
+    assert (state.in_flight, state.waiting, state.throttled) == (0, 0, count["429"])
+    # What the limiter did not see are requests that found a kept-alive connection dead.
+    assert 0 <= count.total() + CALM - state.requests <= count["reset"]
+    assert min(limits) < CEILING / 4
+    assert state.limit == CEILING
+
+
+@pytest.mark.anyio
+async def test_ten_thousand_calls_survive_a_storm(anyio_backend: str) -> None:
+    calls = {"asyncio": 10_000, "trio": 2_000}[anyio_backend]
+
+    await weather(lambda address: HTTPAdapter("m", base_url=address, key_variable=None), calls)
+
+
+@pytest.mark.anyio
+async def test_so_do_calls_through_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    await weather(lambda address: OpenAIAdapter("m", base_url=address), 500)
+
+
+if __name__ == "__main__":
+    serve()
