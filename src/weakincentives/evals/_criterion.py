@@ -1,28 +1,25 @@
 """An evaluator, once recognised: a name, and one way to ask it.
 
 Rules of this file:
-1. A function is recognised once, here, from the names and the number of the parameters that it
-   requires. `tolerance=0.1` has a default, so it is not a session.
-2. Names that contradict their place are refused: `(expected, output)` would score the wrong way
-   round without a sound.
-3. An evaluator that raises, or returns something that is no verdict, ends in an `EvaluatorError`
+1. A function is recognised once, when its criterion is made (`_evaluator_shapes.py`).
+2. An evaluator that raises, or returns something that is no verdict, ends in an `EvaluatorError`
    that names it. It is never a score of 0.0.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import anyio
 
 from .._typevars import ExpectedT, OutputT
-from ..errors import EvaluatorError, EvaluatorShapeError, UsageError, shown
+from ..errors import EvaluatorError, UsageError, shown
 from ..rollouts import Trajectory
 from ..runtime.session import SessionView
+from ._evaluator_shapes import CONTEXT, evaluator_name, recognise
 from ._fold import fold
 from ._score import Score
 from ._threads import in_thread
@@ -53,7 +50,7 @@ Judge = Callable[[EvalContext], Score | Awaitable[Score]]
 class Criterion:
     """An evaluator once recognised; `await criterion.ask(context)` gives its score.
 
-    By hand it can be called as the evaluators are written, and then answers at once:
+    By hand it is called as evaluators are written, and answers at once:
 
     >>> from weakincentives.evals import contains
     >>> contains("The answer is 42.", "42").passed
@@ -67,14 +64,20 @@ class Criterion:
     # Several scores in one, as `composite` and functions of a context give them: a call with
     # `context=` answers with each on its own, and so does a `composite` that holds this one.
     in_parts: bool = False
-    quick: bool = False  # it may run on the event loop; what else is synchronous gets a thread
+    quick: bool = False  # it never waits for anything
     parts: tuple[Criterion, ...] = ()
     combine: Callable[[Sequence[Score]], Score] | None = None
 
     async def ask(self, context: EvalContext) -> Score:
         """The score for one attempt."""
-        here = self.quick or self.is_async
-        verdict = self.judge(context) if here else await in_thread(self.judge, context)
+        verdict = self.judge(context)
+        return verdict if isinstance(verdict, Score) else await verdict
+
+    async def ask_aside(self, context: EvalContext) -> Score:
+        """The same, and other tasks go on meanwhile: what may block gets a thread."""
+        if self.quick or self.is_async:
+            return await self.ask(context)
+        verdict = await in_thread(self.judge, context)
         return verdict if isinstance(verdict, Score) else await verdict
 
     @overload
@@ -140,104 +143,6 @@ async def _wait(verdict: Awaitable[Score]) -> Score:
     return await verdict
 
 
-class Shape(NamedTuple):
-    """One way in which people write an evaluator, and how to call it so."""
-
-    text: str
-    call: Callable[[Callable[..., Any], EvalContext], Any]
-    session_aware: bool = False
-    session_needed: bool = False
-
-
-_OUTPUT = Shape(
-    "(output, expected)",
-    lambda fn, c: fn(c.trajectory.output, c.sample.expected),
-)
-_SESSION = Shape(
-    "(output, expected, session)",
-    lambda fn, c: fn(c.trajectory.output, c.sample.expected, c.session),
-    session_aware=True,
-    session_needed=True,
-)
-_SESSION_BY_NAME = _SESSION._replace(
-    call=lambda fn, c: fn(c.trajectory.output, c.sample.expected, session=c.session)
-)
-_CONTEXT = Shape(
-    "(sample, output, *, context)",
-    lambda fn, c: fn(c.sample, c.trajectory.output, context=c),
-    session_aware=True,
-)
-_TRAJECTORY = Shape("(trajectory, sample)", lambda fn, c: fn(c.trajectory, c.sample))
-_SHAPES = (_OUTPUT, _SESSION, _CONTEXT, _TRAJECTORY)
-
-# Names that mean something, and so may stand only where that thing is passed.
-_MEANINGFUL = {"output", "expected", "sample", "trajectory", "session", "context"}
-
-
-def _recognise(fn: Callable[..., Any]) -> Shape:
-    """The shape that fits the function's required parameters and their names."""
-    if isinstance(fn, type) or not callable(fn):
-        hint = " - unpack it: all_of(*evaluators)" if isinstance(fn, (list, tuple)) else ""
-        raise EvaluatorShapeError(f"expected a function as evaluator, got {shown(fn)}{hint}")
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except ValueError:
-        raise _no_shape(fn, "no signature that Python can read") from None
-    required = [p for p in parameters if p.default is p.empty and p.kind in _PASSED]
-    by_place = [p.name for p in required if p.kind is not p.KEYWORD_ONLY]
-    needed = {p.name for p in required}
-    named = {p.name for p in parameters if p.kind in _NAMED}
-
-    if "context" in named and ("context" in needed or by_place[:1] == ["sample"]):
-        places, extra, shape = ("sample", "output"), "context", _CONTEXT
-    elif "session" in named or len(by_place) == 3:
-        places, extra, shape = ("output", "expected"), "session", _SESSION
-        if "session" in named:
-            shape = _SESSION_BY_NAME._replace(session_needed="session" in needed)
-    elif by_place[:1] == ["trajectory"] or by_place[1:2] == ["sample"]:
-        places, extra, shape = ("trajectory", "sample"), "", _TRAJECTORY
-    else:
-        places, extra, shape = ("output", "expected"), "", _OUTPUT
-
-    # The third place is the extra's own: under its name, or under any if it stands nowhere else.
-    third = by_place[2:3] == [extra] or (len(by_place) == 3 and extra not in named)
-    wanted = [*places, extra] if third else list(places)
-    fits = (
-        len(by_place) == len(wanted)
-        and needed - set(by_place) <= {extra}
-        and all(n == p or n not in _MEANINGFUL for n, p in zip(by_place, wanted, strict=True))
-    )
-    if not fits:
-        raise _no_shape(fn, f"({', '.join(str(p) for p in parameters)})")
-    return shape
-
-
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_PASSED = (inspect.Parameter.POSITIONAL_ONLY, *_NAMED)
-
-
-def _no_shape(fn: Callable[..., Any], took: str) -> EvaluatorShapeError:
-    name = _name_of(fn)
-    hint = "give every other parameter a default, or bind it with functools.partial"
-    if getattr(fn, "__annotations__", {}).get("return") in ("Criterion", Criterion):
-        hint = f"it makes evaluators, so call it: {name}(...)"
-    return EvaluatorShapeError(
-        f"expected an evaluator that takes {', '.join(s.text for s in _SHAPES[:-1])} or "
-        f"{_SHAPES[-1].text}, got `{name}` with {took} - {hint}"
-    )
-
-
-def _name_of(fn: Callable[..., Any]) -> str:
-    """A name for reports: the function's own, or its factory's where its own says nothing."""
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    name = getattr(fn, "__name__", type(fn).__name__)
-    outer = getattr(fn, "__qualname__", "").split(".<locals>.")
-    if name in ("evaluate", "evaluator", "inner", "wrapper") and len(outer) > 1:
-        name = outer[-2].rpartition(".")[2]
-    return "lambda" if name == "<lambda>" else str(name)
-
-
 _QUICK = {f"{__package__}.{module}" for module in ("_evaluators", "_session_evaluators")}
 
 
@@ -250,8 +155,8 @@ def criterion(fn: Callable[..., Any], *, name: str = "") -> Criterion:
     """
     if isinstance(fn, Criterion):
         return _renamed(fn, name) if name and name != fn.name else fn
-    shape = _recognise(fn)
-    name = name or _name_of(fn)
+    shape = recognise(fn)
+    name = name or evaluator_name(fn)
     call = shape.call
 
     def judge(context: EvalContext) -> Score | Awaitable[Score]:
@@ -273,7 +178,7 @@ def criterion(fn: Callable[..., Any], *, name: str = "") -> Criterion:
         judge,
         session_aware=shape.session_aware,
         is_async=inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__),
-        in_parts=shape is _CONTEXT,
+        in_parts=shape is CONTEXT,
         quick=getattr(fn, "__module__", None) in _QUICK,
     )
     recognised.__dict__.update(__doc__=fn.__doc__, __name__=name, __wrapped__=fn)
@@ -377,7 +282,7 @@ def combined(
         scores: list[Any] = [None] * len(parts)
 
         async def ask(index: int) -> None:
-            scores[index] = await parts[index].ask(context)
+            scores[index] = await parts[index].ask_aside(context)
 
         try:
             async with anyio.create_task_group() as group:
