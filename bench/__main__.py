@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from . import core, http
+from . import core, engine, http
 
-PARTS = {"core": (core.run, 100_000), "http": (http.run, 10_000)}
+PARTS = {
+    "core": (core.run, 100_000),
+    "engine": (engine.run, 100_000),
+    "http": (http.run, 10_000),
+}
 
 
 def main(arguments: list[str]) -> int:

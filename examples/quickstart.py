@@ -1,34 +1,34 @@
-"""A whole eval on one page: typed data, an agent with tools, what it said and how it got there.
+"""A whole eval on one page: typed data, an agent with a tool, two models, numbers with intervals.
 
-Run it with `make demo`. The model is simulated: it knows a little arithmetic, a few capitals, and
-makes the mistakes that real ones make. No key and no network are needed.
+Run it with `make demo`. The models are simulated and say so: no key and no network are needed.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import add, mul, sub
 from pathlib import Path
 
-import anyio
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from weakincentives import Session
+from weakincentives import MarkdownSection, PromptTemplate, Tool
+from weakincentives.adapters import adapter_for
 from weakincentives.evals import (
     Dataset,
+    EvalConfig,
     EvalReport,
-    Sample,
-    Trajectory,
-    all_of,
+    EvalSuite,
+    RunStore,
     all_tools_succeeded,
-    attempt,
     contains,
     token_usage_under,
-    tool_called,
 )
-from weakincentives.runtime import PromptExecuted, TokenUsage, ToolInvoked
+
+QUESTIONS = Path(__file__).with_name("questions.jsonl")
+SIGNS: dict[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul}
 
 
 @dataclass(frozen=True)
@@ -36,76 +36,49 @@ class Question:
     text: str
 
 
-QUESTIONS = Path(__file__).with_name("questions.jsonl")
-CAPITALS = {"France": "Paris", "Japan": "Kyoto"}
+@dataclass(frozen=True)
+class Sum:
+    expression: str
 
 
-def calculator(session: Session, expression: str) -> str:
-    """A tool. Every call of it leaves an event in the session, also one that fails."""
-    params = {"expression": expression}
-    a, sign, b = expression.split()
-    try:
-        value = {"+": int(a) + int(b), "*": int(a) * int(b)}[sign]
-    except KeyError as error:
-        session.dispatch(ToolInvoked(name="calculator", params=params, error=f"no {error}"))
-        return "undefined"
-    session.dispatch(ToolInvoked(name="calculator", params=params, result=value))
-    return str(value)
+def calculate(params: Sum) -> int:
+    """The tool. Every call of it leaves an event in the session, also one that fails."""
+    left, sign, right = params.expression.split()
+    return SIGNS[sign](int(left), int(right))
 
 
-def agent(sample: Sample[Question, str]) -> tuple[Trajectory[str], Session]:
-    """The agent under test: a sample goes in, a trajectory and a session come out."""
-    session = Session()
-    text = sample.input.text
-    if found := re.search(r"\d+ . \d+", text):
-        answer = f"The answer is {calculator(session, found[0])}."
-    else:
-        country = text.removeprefix("Capital of ").rstrip("?")
-        answer = f"It is {CAPITALS[country]}."  # Atlantis is not there: the agent crashes
-    usage = TokenUsage(input_tokens=len(text.split()), output_tokens=len(answer.split()))
-    session.dispatch(PromptExecuted(usage=usage))
-    return Trajectory(output=answer, usage=usage), session
-
-
-facts = all_of(contains, token_usage_under(20))
-maths = all_of(contains, tool_called("calculator"), all_tools_succeeded(), token_usage_under(20))
-
-
-async def run(dataset: Dataset[Question, str]) -> EvalReport[str]:
-    return EvalReport(
-        [
-            await attempt(agent, sample, maths if sample.metadata["kind"] == "math" else facts)
-            for sample in dataset
-        ],
-        dataset_name=dataset.name,
-    )
+calculator = Tool[Sum, int](name="calculator", description="Works out a sum.", handler=calculate)
+question = MarkdownSection(title="Question", template="$text", key="question", tools=[calculator])
+prompt = PromptTemplate[str](ns="quickstart", key="answer", sections=[question])
 
 
 def main() -> None:
-    report = anyio.run(run, Dataset.load(QUESTIONS, Question, str))
-    report.save("outputs/quickstart")  # a folder of JSON; EvalReport.load reads it back
-
+    dataset = Dataset.load(QUESTIONS, Question, str)
+    evaluators = [contains, all_tools_succeeded(), token_usage_under(40)]
     console = Console(highlight=False)
-    console.print("[bold]WINK Evals[/bold]: a simulated agent, six questions\n")
-    table = Table("sample", "verdict", "score", "answer", "why", box=None, header_style="bold")
-    for result in report.results:
-        verdict = "error" if result.error else "pass" if result.passed else "fail"
-        colour = {"pass": "green", "fail": "yellow", "error": "red"}[verdict]
-        failed = [score for score in result.scores if not score.passed]
-        why = "; ".join(score.reason or f"not {score.criterion}" for score in failed)
-        table.add_row(
-            result.sample_id,
-            f"[{colour}]{verdict}[/{colour}]",
-            "" if result.error else f"{result.score.value:.2f}",
-            escape(str(result.output or "")),
-            escape(f"{result.error_source}: {result.error}" if result.error else why),
-        )
-    console.print(table)
-    console.print(f"\n[bold]{report}[/bold]")
+    console.print(f"[bold]WINK Evals[/bold]: {len(dataset)} questions, two simulated models\n")
+    with RunStore(".wink/runs.db") as store:  # every result is on disk as soon as it is there
+        for model in ("demo/small", "demo/large"):
+            suite = EvalSuite(
+                prompt, dataset, evaluators, adapter_for(model), EvalConfig(max_concurrent=8)
+            )
+            show(console, model, dataset, suite.run(store=store))
+    console.print("next: [bold]wink eval list[/bold], [bold]wink eval show latest[/bold]")
+
+
+def show(
+    console: Console, model: str, dataset: Dataset[Question, str], report: EvalReport[str]
+) -> None:
+    console.print(f"[bold]{model}[/bold]: {report}")
     for name, value in report.scores_by_criterion.items():
         console.print(f"  {name:<24} {value:.2f}")
-    console.print(f"  {'tokens':<24} {report.total_tokens}")
-    console.print("\nsaved: outputs/quickstart")
+    table = Table("worst", "expected", "said", "why", box=None, header_style="dim", padding=(0, 2))
+    for result in [*report.errored_samples(), *report.failed_samples()][:4]:
+        why = "; ".join(s.reason or f"not {s.criterion}" for s in result.scores if not s.passed)
+        sample = dataset[result.sample_id]
+        cells = result.sample_id, sample.expected, result.output, result.error or why
+        table.add_row(*(escape(str(cell)) for cell in cells))
+    console.print(table, "")
 
 
 if __name__ == "__main__":

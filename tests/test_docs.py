@@ -70,5 +70,6 @@ def test_the_demo_runs_without_a_network_and_says_what_came_of_it(tmp_path: Path
         timeout=60,
     )
 
-    assert "3/6 passed, 1 error" in done.stdout, done.stderr
-    assert (tmp_path / "outputs" / "quickstart" / "results.jsonl").exists()
+    assert "demo/small: 26/40 passed, 0 errors" in done.stdout, done.stderr
+    assert "demo/large: 34/40 passed, 0 errors" in done.stdout
+    assert (tmp_path / ".wink" / "runs.db").exists()

@@ -18,6 +18,8 @@ def plain_texts(owner: object, *names: str, or_none: tuple[str, ...] = ()) -> No
     """Each of these fields as a plain `str`, or None where that is allowed; refuse the rest."""
     for name in (*names, *or_none):
         value = getattr(owner, name)
+        if value.__class__ is str:
+            continue
         if isinstance(value, str):
             _set(owner, name, str.__str__(value))  # of a subclass too, which JSON does not know
         elif value is not None or name in names:

@@ -7,8 +7,10 @@
     │   └── MissingExtraError (ImportError)   an optional package is not installed
     ├── DatasetError (ValueError)        a data file is wrong; names file, line and `$.path`
     ├── ReportError (ValueError)         a saved report is wrong; names file and line
+    ├── StoreError                       runs cannot be stored or read; names the file
     ├── SerializationError (ValueError)  a value has no JSON form, or JSON does not fit a type
-    │   └── SnapshotError                a session cannot become bytes, or bytes no session
+    │   ├── SnapshotError                a session cannot become bytes, or bytes no session
+    │   └── EnvelopeError                stored state is of another environment or version
     ├── ProviderError                    a model's service failed; says whether to try again
     ├── BudgetExceededError              an attempt used more than it may
     ├── DeadlineExceededError (TimeoutError)   an attempt took longer than it may
@@ -35,6 +37,7 @@ __all__ = [
     "ReportError",
     "SerializationError",
     "SnapshotError",
+    "StoreError",
     "UsageError",
     "WinkError",
 ]
@@ -160,3 +163,7 @@ class DatasetError(_FileError):
 
 class ReportError(_FileError):
     """A saved report is wrong: `.file`, `.line` (from 1), `.path`, `.problem`."""
+
+
+class StoreError(WinkError):
+    """Runs cannot be stored or read; says what to do. What was stored before is still there."""

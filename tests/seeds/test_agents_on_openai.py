@@ -198,11 +198,11 @@ async def test_openai_is_held_to_the_ratings() -> None:
     assert sorted(wanted["schema"]["properties"]["rating"]["enum"]) == sorted(RATING_VALUES)
 
 
-async def test_a_provider_that_is_down_is_an_error_of_the_agent() -> None:
+async def test_a_provider_that_is_down_is_no_fault_of_the_agent() -> None:
     with ModelServer([Fault("status", 503, message="overloaded")]) as server:
         adapter: OpenAIAdapter[str] = OpenAIAdapter("gpt-4o", base_url=server.openai_base_url)
         loop = QALoop(adapter=adapter, bus=ControlDispatcher())
         result = await attempt(agent_of(loop), Sample("1", "Capital?", "Paris"), exact_match)
 
-    assert (result.error_source, result.score.passed) == ("agent", False)
+    assert (result.error_source, result.score.passed) == ("infrastructure", False)
     assert "overloaded" in str(result.error)

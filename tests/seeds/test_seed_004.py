@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from weakincentives import Tool, ToolCall
 from weakincentives.chat import ChatMessage
 from weakincentives.evals import (
     EvalConfig,
@@ -18,8 +21,11 @@ from weakincentives.evals import (
     Score,
     Trajectory,
     criterion,
+    evaluate,
 )
 from weakincentives.evals.loaders import load_jsonl
+from weakincentives.rollouts import CalculatorEnvironment, EnvelopeError, Environment
+from weakincentives.rollouts._calculator import Expression
 
 base_config = EvalConfig()
 config = replace(
@@ -139,3 +145,86 @@ def test_results_are_saved_loaded_and_sliced(
         for m in failures[0].score.metrics
     ]
     assert shown == ["correct: 0.0 (w=1.0)", "num_turns: 2.0"]
+
+
+class CounterEnvironment:
+    """The seed's own pattern, assertions and all."""
+
+    ENV_KIND = "counter"
+    VERSION = "1.0.0"
+
+    def __init__(self) -> None:
+        self._history: list[str] = []
+        self.tools = (Tool[Expression, str]("note", "Notes an expression.", self.note),)
+
+    async def note(self, params: Expression) -> str:
+        self._history.append(params.expression)
+        return f"{len(self._history)} noted"
+
+    async def serialize(self) -> dict[str, Any]:
+        return {
+            "env_kind": self.ENV_KIND,
+            "version": self.VERSION,
+            "history": self._history,
+        }
+
+    @staticmethod
+    async def deserialize(data: dict[str, Any]) -> CounterEnvironment:
+        assert data["env_kind"] == CounterEnvironment.ENV_KIND
+        assert data["version"].startswith("1.")  # compatible versions
+        env = CounterEnvironment()
+        env._history = data["history"]
+        return env
+
+
+def noting(messages: list[ChatMessage]) -> ChatMessage:
+    """A model that notes what it is asked, and then says how that went."""
+    if messages[-1].role == "tool":
+        return ChatMessage("assistant", messages[-1].content)
+    call = ToolCall("c", "note", {"expression": messages[-1].content})
+    return ChatMessage("assistant", "", tool_calls=(call,))
+
+
+def test_the_flow_from_a_sample_to_a_report(samples: list[Sample[dict[str, Any], str]]) -> None:
+    made: list[CounterEnvironment] = []
+
+    def prepare_messages(sample: Sample[Any, Any]) -> list[ChatMessage]:
+        return [ChatMessage("user", f"Solve {sample.input['problem']}")]
+
+    def environment_factory(sample: Sample[Any, Any]) -> CounterEnvironment:
+        made.append(CounterEnvironment())
+        return made[-1]
+
+    async def verify(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> Score:
+        await trio.lowlevel.checkpoint()  # as one that asks an external verifier
+        return Score(metrics=(Metric("noted", 7.5, weight=1.0), Metric("turns", 1)))
+
+    report = trio.run(
+        evaluate,
+        samples,
+        replace(config, endpoint=noting),
+        verify,
+        prepare_messages,
+        environment_factory,
+    )
+
+    assert [r.trajectory.messages[-1].content for r in report.results] == ["1 noted"] * 2
+    assert [r.score.reward for r in report.results] == [7.5, 7.5]
+    assert [r.metadata["difficulty"] for r in report.results] == [1, 3]
+    assert report.config["experiment_name"] == "math_500_baseline"
+    states = [trio.run(environment.serialize) for environment in made]
+    assert sorted(state["history"][0] for state in states) == ["Solve 1+1", "Solve 6*7"]
+
+
+@pytest.mark.parametrize("kind", [CounterEnvironment, CalculatorEnvironment])
+def test_an_environment_is_restored_only_where_it_fits(kind: Any) -> None:
+    environment = kind()
+    assert isinstance(environment, Environment)
+    state = json.loads(json.dumps(trio.run(environment.serialize)))
+    assert {"env_kind", "version"} <= set(state)
+
+    again = trio.run(kind.deserialize, state)
+    assert trio.run(again.serialize) == state
+    for wrong in ({**state, "env_kind": "code_exec"}, {**state, "version": "2.0.0"}):
+        with pytest.raises((AssertionError, EnvelopeError)):
+            trio.run(kind.deserialize, wrong)

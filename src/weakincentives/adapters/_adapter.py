@@ -12,7 +12,7 @@ from .._typevars import OutputT
 from ..budget import BudgetTracker, Deadline
 from ..chat import TokenUsage
 from ..clock import SYSTEM_CLOCK, Clock
-from ..prompt import Prompt
+from ..prompt import Prompt, RenderedPrompt
 from ..runtime.provider import PromptResponse
 from ..runtime.session import Session
 from ._model import Model, ModelRequest, ModelSettings
@@ -36,6 +36,9 @@ class ModelAdapter(Generic[OutputT]):
     max_turns: int = 20
     price: Price | None = None
     clock: Clock = SYSTEM_CLOCK
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.model}"
 
     def around(self, wrap: Callable[[Model], Model]) -> ModelAdapter[OutputT]:
         """The same adapter with something around its model: `adapter.around(retrying)`."""
@@ -73,7 +76,18 @@ class ModelAdapter(Generic[OutputT]):
         epoch: int = 1,
     ) -> PromptResponse[OutputT]:
         """Answer the prompt. `epoch` tells repeats of one prompt apart, for caches."""
-        rendered = prompt.render()
+        return await self.converse(
+            prompt.render(),
+            epoch=epoch,
+            session=session,
+            deadline=deadline,
+            budget_tracker=budget_tracker,
+        )
+
+    async def converse(
+        self, rendered: RenderedPrompt[OutputT], *, epoch: int = 1, **how: Any
+    ) -> PromptResponse[OutputT]:
+        """Answer what is already rendered; `how` has more fields of the `Conversation`."""
         request = ModelRequest(
             model=self.model,
             messages=rendered.messages,
@@ -83,15 +97,7 @@ class ModelAdapter(Generic[OutputT]):
             settings=self.settings,
             epoch=epoch,
         )
-        talk = Conversation(
-            rendered=rendered,
-            request=request,
-            adapter=self.name,
-            session=session,
-            deadline=deadline,
-            budget_tracker=budget_tracker,
-            max_turns=self.max_turns,
-            clock=self.clock,
-        )
+        own: dict[str, Any] = {"max_turns": self.max_turns, "clock": self.clock}
+        talk = Conversation(rendered=rendered, request=request, adapter=self.name, **{**own, **how})
         response: PromptResponse[Any] = await converse(self.ask, talk, self.price)
         return response

@@ -20,6 +20,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -36,7 +37,7 @@ LARGEST_ANSWER = 64 * 1024 * 1024
 
 _BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)  # ssl.SSLError as well
 
-Headers = list[tuple[bytes, bytes]]
+Headers = tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +79,20 @@ class HTTPClient:
         self._timeout = timeout
         self._max_connections = max_connections
         self._pools: dict[Any, _Pool] = {}
+        # A request has no state, and to make one takes a good part of a call's time.
+        self._remembered = lru_cache(maxsize=1024)(partial(_request, h11))
         # Sockets that are dropped and not closed warn; and only their own loop may close them.
         weakref.finalize(self, _close_soon, self._pools).atexit = False
 
-    async def post(self, target: bytes, headers: Headers, body: bytes) -> Answer:
-        """Send the request and wait for the whole answer."""
+    async def post(
+        self, target: bytes, headers: Headers, body: bytes, secret: Headers = ()
+    ) -> Answer:
+        """Send the request and wait for the whole answer. Secret headers are not remembered."""
         pool = await self._pool()
-        request = self._h11.Request(
-            method=b"POST",
-            target=target,
-            headers=[*headers, (b"content-length", b"%d" % len(body))],
+        request = (
+            _request(self._h11, target, (*headers, *secret), len(body))
+            if secret
+            else self._remembered(target, headers, len(body))
         )
         async with pool.slots:
             with anyio.move_on_after(self._timeout):
@@ -169,6 +174,11 @@ class HTTPClient:
         return ProviderError(
             f"expected a whole answer of {self._origin}, got: {reason}", retryable=True
         )
+
+
+def _request(h11: ModuleType, target: bytes, headers: Headers, length: int) -> Any:
+    size = (b"content-length", b"%d" % length)
+    return h11.Request(method=b"POST", target=target, headers=[*headers, size])
 
 
 @dataclass(slots=True, eq=False)

@@ -3,16 +3,18 @@
 Rules of this file:
 1. Every tool attempt leaves an event, in the order in which the model asked: also one that
    raised, that does not exist, or that was cut off while others were done.
-2. Every prompt leaves an event, also one that failed.
+2. Every prompt leaves an event, also one that failed or was cut off, with what it took.
 3. A failing tool never ends the conversation: the model is told what went wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 import anyio
 
@@ -26,15 +28,22 @@ from ..runtime.provider import PromptResponse
 from ..runtime.session import Session
 from ._model import Model, ModelReply, ModelRequest, ToolSpec
 
-__all__ = ["Conversation", "converse"]
+__all__ = ["Conversation", "converse", "specs"]
 
 _SHOWN = 1000
 """How much of a tool's answer an event keeps as text."""
 
+_CUT_OFF = "cut off before it was done"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """What stays the same from the first question to the last answer."""
+    """What stays the same from the first question to the last answer.
+
+    A `transcript` is filled while they talk, so that what was said outlives a failure. Where they
+    talk until `max_turns`, that is an error; with `open_end`, the conversation is over and its
+    finish reason is `max_turns`.
+    """
 
     rendered: RenderedPrompt
     request: ModelRequest
@@ -44,6 +53,13 @@ class Conversation:
     budget_tracker: BudgetTracker | None = None
     max_turns: int = 20
     clock: Clock = SYSTEM_CLOCK
+    transcript: list[ChatMessage] | None = None
+    open_end: bool = False
+
+    @property
+    def owner(self) -> UUID | None:
+        """Whose events these are."""
+        return None if self.session is None else self.session.session_id
 
 
 @dataclass(slots=True)
@@ -52,6 +68,7 @@ class _Spent:
 
     usage: TokenUsage | None = None
     latency_ms: float | None = None
+    waited_ms: float = 0.0
     model: str | None = None
 
     def add(self, reply: ModelReply) -> None:
@@ -67,24 +84,27 @@ async def converse(ask: Model, talk: Conversation, price: Any = None) -> PromptR
     rendered, spent = talk.rendered, _Spent()
     _dispatch(
         talk,
-        PromptRendered(
+        lambda: PromptRendered(
             prompt_ns=rendered.ns,
             prompt_key=rendered.key,
             prompt_name=rendered.name,
             adapter=talk.adapter,
             rendered_prompt=rendered.text,
             tools=tuple(tool.name for tool in rendered.tools),
+            session_id=talk.owner,
         ),
     )
     try:
         messages, reply = await _turns(ask, talk, spent)
         text = reply.message.content
         output = parse_output(text, rendered.output_type)
-    except Exception as error:
-        _dispatch(talk, _executed(talk, spent, error=str(error) or type(error).__name__))
+    except BaseException as error:
+        why = (str(error) or type(error).__name__) if isinstance(error, Exception) else _CUT_OFF
+        _dispatch(talk, lambda: _executed(talk, spent, error=why))
         raise
     cost = price(spent.model or talk.request.model, spent.usage) if price and spent.usage else None
-    _dispatch(talk, _executed(talk, spent, cost=cost, result={"text": text, "output": output}))
+    result = {"text": text, "output": output}
+    _dispatch(talk, lambda: _executed(talk, spent, cost=cost, result=result))
     return PromptResponse(
         prompt_name=rendered.name,
         text=text,
@@ -94,6 +114,7 @@ async def converse(ask: Model, talk: Conversation, price: Any = None) -> PromptR
         finish_reason=reply.finish_reason,
         model=spent.model,
         latency_ms=spent.latency_ms,
+        waited_ms=max(0.0, spent.waited_ms),
         cost=cost,
     )
 
@@ -105,6 +126,7 @@ def _executed(talk: Conversation, spent: _Spent, **more: Any) -> PromptExecuted:
         usage=spent.usage,
         latency_ms=spent.latency_ms,
         model=spent.model,
+        session_id=talk.owner,
         **more,
     )
 
@@ -113,10 +135,15 @@ async def _turns(
     ask: Model, talk: Conversation, spent: _Spent
 ) -> tuple[list[ChatMessage], ModelReply]:
     """Ask until the model answers without calling a tool."""
-    messages = list(talk.request.messages)
-    for _ in range(talk.max_turns):
-        reply = await _ask(ask, talk, replace(talk.request, messages=tuple(messages)))
+    messages = [] if talk.transcript is None else talk.transcript
+    messages[:] = talk.request.messages
+    for turn in range(talk.max_turns):
+        request = replace(talk.request, messages=tuple(messages)) if turn else talk.request
+        start = talk.clock.monotonic()
+        reply = await _ask(ask, talk, request)
+        took = (talk.clock.monotonic() - start) * 1000
         spent.add(reply)
+        spent.waited_ms += took - (took if reply.latency_ms is None else reply.latency_ms)
         messages.append(reply.message)
         if talk.budget_tracker is not None and not reply.cached:  # what was paid for before is free
             talk.budget_tracker.record(reply.usage or TokenUsage())
@@ -124,6 +151,8 @@ async def _turns(
         if not reply.message.tool_calls:
             return messages, reply
         messages += await _call_tools(talk, reply.message.tool_calls)
+    if talk.open_end:
+        return messages, replace(reply, finish_reason="max_turns")
     raise ProviderError(
         f"expected an answer within {talk.max_turns} turns, got a tool call in each of them"
     )
@@ -155,7 +184,7 @@ async def _call_tools(talk: Conversation, calls: Sequence[ToolCall]) -> list[Cha
                 group.start_soon(run, index)
     finally:
         for call, outcome in zip(calls, done, strict=True):
-            _dispatch(talk, _invoked(talk, call, outcome))
+            _dispatch(talk, partial(_invoked, talk, call, outcome))
     return [
         ChatMessage("tool", outcome[0].text, tool_call_id=call.id, name=call.name)
         for call, outcome in zip(calls, done, strict=True)
@@ -182,7 +211,7 @@ async def _call_tool(talk: Conversation, call: ToolCall) -> ToolResult[Any]:
 def _invoked(
     talk: Conversation, call: ToolCall, outcome: tuple[ToolResult[Any], float] | None
 ) -> ToolInvoked:
-    result, latency_ms = outcome or (ToolResult.failed("cut off before it was done"), None)
+    result, latency_ms = outcome or (ToolResult.failed(_CUT_OFF), None)
     return ToolInvoked(
         prompt_name=talk.rendered.name,
         adapter=talk.adapter,
@@ -194,12 +223,13 @@ def _invoked(
         rendered_output=result.text[:_SHOWN],
         call_id=call.id,
         latency_ms=latency_ms,
+        session_id=talk.owner,
     )
 
 
-def _dispatch(talk: Conversation, event: object) -> None:
+def _dispatch(talk: Conversation, event: Callable[[], object]) -> None:
     if isinstance(talk.session, Session):  # a view, as evaluators have it, records nothing
-        talk.session.dispatch(event)
+        talk.session.dispatch(event())
 
 
 def specs(tools: Sequence[Tool[Any, Any]]) -> tuple[ToolSpec, ...]:

@@ -23,7 +23,7 @@ from .._typevars import OutputT
 from ..chat import ChatMessage, TokenUsage, ToolCall
 from ..errors import ProviderError, UsageError, shown
 from ._adapter import ModelAdapter
-from ._http_pool import Answer, HTTPClient, Origin
+from ._http_pool import Answer, Headers, HTTPClient, Origin
 from ._model import Model, ModelReply, ModelRequest, ModelSettings
 from ._prices import Price, price_of
 from ._wire import call_id, completion_body, retry_after, schema_or_words, tool_arguments
@@ -101,17 +101,17 @@ class HTTPAdapter(ModelAdapter[OutputT]):
 def _model(
     client: HTTPClient, target: bytes, host: str, key_variable: str | None, safe: bool
 ) -> Model:
-    fixed = [
+    fixed: Headers = (
         (b"host", host.encode()),
         (b"user-agent", b"weakincentives-evals"),
         (b"accept", b"application/json"),
         (b"accept-encoding", b"identity"),
         (b"content-type", b"application/json"),
-    ]
+    )
 
     async def ask(request: ModelRequest, by_schema: bool) -> ModelReply:
         key = os.environ.get(key_variable, "").strip() if key_variable else ""
-        headers = fixed
+        secret: Headers = ()
         if key:
             if not safe:
                 raise ProviderError(
@@ -120,10 +120,10 @@ def _model(
                 )
             if not key.isascii() or not key.isprintable():  # h11 would say the key in its error
                 raise ProviderError(f"expected printable ASCII as the key in ${key_variable}")
-            headers = [*fixed, (b"authorization", b"Bearer " + key.encode())]
+            secret = ((b"authorization", b"Bearer " + key.encode()),)
         body = completion_body(request, by_schema=by_schema, limit="max_tokens")
         sent = serde.encode({**body, **request.settings.extra})
-        answer = await client.post(target, headers, sent)
+        answer = await client.post(target, fixed, sent, secret)
         if answer.status != 200:
             raise _refused(answer, host, key, key_variable)
         return _reply(answer, host, request, key)

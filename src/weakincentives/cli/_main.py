@@ -1,7 +1,8 @@
 """The command line: find the verb, import its module, run it, and keep tracebacks to ourselves.
 
 1. Before a verb is chosen nothing heavier than argparse is imported, so `wink --help` is instant.
-2. A verb is a module `_<verb>.py` with `configure(parser)` and `run(args) -> int`, the exit code.
+2. A verb is a module `_<verb>.py`, or `_<group>_<verb>.py`, with `configure(parser)` and
+   `run(args) -> int`, the exit code.
 3. Results go to stdout. What went wrong is one line on stderr, and exit code 2.
 """
 
@@ -10,13 +11,30 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
 __all__ = ["main"]
 
+PATIENCE = 0.5  # seconds for calls that nobody waits for any more
 VERBS = {
+    "eval": "run evals and see what came of them",
     "doctor": "check this installation: versions, extras, keys, conflicts",
+}
+GROUPS = {
+    "eval": {
+        "init": "put a working eval into this folder",
+        "run": "run an eval: a file, a prompt with a dataset, or any function",
+        "resume": "go on with a run that was interrupted",
+        "list": "the stored runs, newest first",
+        "show": "one run: its verdict, its worst samples, or one sample whole",
+        "score": "score a stored run with other evaluators; no model is asked",
+        "export": "a run as CSV, JSON, JSONL, Parquet or Markdown",
+    },
 }
 
 
@@ -24,9 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `wink` with these arguments (those of the process, if none) and give its exit code."""
     try:
         try:
-            return _dispatch(list(sys.argv[1:] if argv is None else argv))
+            code = _dispatch(list(sys.argv[1:] if argv is None else argv))
         finally:
             sys.stdout.flush()  # a reader that left is noticed here, and not at interpreter exit
+        if argv is None:
+            _leave_hung_threads(code)
+        return code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -42,13 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="wink", description="Measure agents.")
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    verbs = parser.add_subparsers(title="commands", metavar="command", dest="verb")
-    module = None
-    for verb, summary in VERBS.items():
-        verb_parser = verbs.add_parser(verb, help=summary, description=summary)
-        if argv[:1] == [verb]:
-            module = import_module(f"{__package__}._{verb}")
-            module.configure(verb_parser)
+    module, last = _add_verbs(parser, VERBS, argv, "_")
     args = parser.parse_args(argv)
     if args.version:
         from importlib.metadata import version
@@ -56,9 +71,45 @@ def _dispatch(argv: list[str]) -> int:
         print(f"wink {version('weakincentives-evals')}")
         return 0
     if module is None:
-        parser.print_help(sys.stderr)
+        last.print_help(sys.stderr)
         return 2
     return int(module.run(args))
+
+
+def _add_verbs(
+    parser: argparse.ArgumentParser, verbs: Mapping[str, str], argv: Sequence[str], prefix: str
+) -> tuple[Any, argparse.ArgumentParser]:
+    """Add the verbs; import and configure the one that is asked for. It, and its parser."""
+    module, last = None, parser
+    # Of the option before a verb, only `--version` exists, and it takes no value.
+    asked = next((word for word in argv if not word.startswith("-")), "")
+    choices = parser.add_subparsers(title="commands", metavar="command")
+    for verb, summary in verbs.items():
+        last_of_verb = choices.add_parser(verb, help=summary, description=summary)
+        if verb != asked:
+            continue
+        last = last_of_verb
+        if verb in GROUPS and prefix == "_":
+            rest = argv[argv.index(verb) + 1 :]
+            module, last = _add_verbs(last, GROUPS[verb], rest, f"_{verb}_")
+        else:
+            module = import_module(f"{__package__}.{prefix}{verb}")
+            module.configure(last)
+    return module, last
+
+
+def _leave_hung_threads(code: int) -> None:
+    """Python would wait for calls that outlived their deadline, perhaps for ever."""
+    import threading
+    import time
+
+    until = time.monotonic() + PATIENCE
+    for thread in threading.enumerate():
+        if thread.name == "AnyIO worker thread":
+            thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                sys.stderr.flush()
+                os._exit(code)
 
 
 def _one_line(error: Exception) -> str:

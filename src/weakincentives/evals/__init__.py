@@ -6,8 +6,6 @@ from .._lazy import lazily as _lazily
 from ..experiment import BASELINE, CONTROL, Experiment
 from ..rollouts import Trajectory
 from ..runtime.session import SessionView, SliceView
-from ._agents import Agent, function_agent
-from ._attempt import attempt
 from ._criterion import (
     Criterion,
     Evaluator,
@@ -62,7 +60,18 @@ from ._types import (
 from .loaders import iter_rows, iter_samples, load_csv, load_json, load_jsonl, load_parquet
 
 if TYPE_CHECKING:
+    from ._agents import (
+        Agent,
+        agent_of,
+        endpoint_agent,
+        function_agent,
+        loop_agent,
+        prompt_agent,
+    )
+    from ._attempt import attempt
     from ._calibration import Calibration, Disagreement, calibrate, calibrate_async
+    from ._evaluate import evaluate, stream
+    from ._events import EvalRunCompleted, EvalRunStarted, SampleEvaluated
     from ._judge import (
         JUDGE_TEMPLATE,
         PASSING_RATINGS,
@@ -77,6 +86,9 @@ if TYPE_CHECKING:
     from ._judge_panel import judge_panel
     from ._pairwise import PairwiseJudge, Preference, pairwise_judge
     from ._rubric import llm_rubric
+    from ._store import CriterionInfo, RunManifest, RunRecord, RunStore, StoredRow
+    from ._suite import EvalSuite
+    from ._threads import in_process
 
 __all__ = [
     "BASELINE",
@@ -89,6 +101,7 @@ __all__ = [
     "Agent",
     "Calibration",
     "Criterion",
+    "CriterionInfo",
     "Dataset",
     "Disagreement",
     "EvalConfig",
@@ -96,6 +109,9 @@ __all__ = [
     "EvalReport",
     "EvalRequest",
     "EvalResult",
+    "EvalRunCompleted",
+    "EvalRunStarted",
+    "EvalSuite",
     "Evaluator",
     "Experiment",
     "ExperimentComparison",
@@ -106,16 +122,22 @@ __all__ = [
     "Preference",
     "Rating",
     "ReportWarning",
+    "RunManifest",
+    "RunRecord",
+    "RunStore",
     "Sample",
+    "SampleEvaluated",
     "Scale",
     "Score",
     "ScoreFn",
     "SessionEvaluator",
     "SessionView",
     "SliceView",
+    "StoredRow",
     "Trajectory",
     "Verdict",
     "adapt",
+    "agent_of",
     "all_of",
     "all_tools_succeeded",
     "any_of",
@@ -126,9 +148,12 @@ __all__ = [
     "contains",
     "cost_under",
     "criterion",
+    "endpoint_agent",
+    "evaluate",
     "exact_match",
     "function_agent",
     "ignoring",
+    "in_process",
     "is_session_aware",
     "iter_rows",
     "iter_samples",
@@ -142,13 +167,16 @@ __all__ = [
     "load_json",
     "load_jsonl",
     "load_parquet",
+    "loop_agent",
     "matches",
     "negate",
     "numeric",
     "one_of",
     "pairwise_judge",
+    "prompt_agent",
     "similar",
     "slice_contains",
+    "stream",
     "token_usage_under",
     "tool_call_count",
     "tool_called",
@@ -159,10 +187,29 @@ __all__ = [
     "within_tolerance",
 ]
 
-# Judges need prompts, which most evals do without.
+# Judges need prompts and a store needs SQLite, which not every eval does.
 __getattr__, __dir__ = _lazily(
     __name__,
     {
+        "EvalRunCompleted": "._events",
+        "EvalRunStarted": "._events",
+        "SampleEvaluated": "._events",
+        "EvalSuite": "._suite",
+        "evaluate": "._evaluate",
+        "stream": "._evaluate",
+        "RunStore": "._store",
+        "RunManifest": "._store",
+        "RunRecord": "._store",
+        "StoredRow": "._store",
+        "CriterionInfo": "._store",
+        "in_process": "._threads",
+        "Agent": "._agents",
+        "function_agent": "._agents",
+        "attempt": "._attempt",
+        "agent_of": "._agents",
+        "endpoint_agent": "._agents",
+        "loop_agent": "._agents",
+        "prompt_agent": "._agents",
         "JUDGE_TEMPLATE": "._judge",
         "PASSING_RATINGS": "._judge",
         "RATINGS": "._judge",

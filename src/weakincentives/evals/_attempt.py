@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
+import anyio
+
+from ..chat import ChatMessage
 from ..clock import SYSTEM_CLOCK, Clock
-from ..errors import UsageError, shown
-from ..experiment import BASELINE
+from ..errors import ProviderError, UsageError, shown
+from ..experiment import BASELINE, Experiment
 from ..rollouts import Trajectory
 from ..runtime.session import Session, SessionSnapshot, SessionView
-from ._agents import Agent
-from ._criterion import criterion
+from ._agents import Agent, Attempt, _current
+from ._criterion import Criterion, criterion
 from ._report import ErrorSource, EvalResult
 from ._score import Score
 from ._types import EvalContext, Sample
 
-__all__ = ["attempt"]
+__all__ = ["Attempted", "attempt", "attempted", "scored"]
+
+BEFORE_SCORING = ("agent", "infrastructure")  # errors of an attempt that left nothing to score
+
+
+@dataclass(slots=True)
+class Attempted:
+    """A result, and what is kept beside it: the session's bytes, and the error itself."""
+
+    result: EvalResult[Any]
+    session: bytes | None = None
+    failure: BaseException | None = None
 
 
 async def attempt(
@@ -36,41 +52,112 @@ async def attempt(
     `scope` brings what is the same for a whole run: the adapter and the run id. One bad sample is
     data: whatever the agent or the evaluator raises ends in the result, cancellation excepted.
     """
-    judge = criterion(evaluator)
+    this = Attempt(run_id=scope.run_id, experiment=Experiment(experiment_name), epoch=epoch)
+    done = await attempted(agent, sample, criterion(evaluator), this, scope=scope, clock=clock)
+    return done.result
+
+
+async def attempted(
+    agent: Agent,
+    sample: Sample[Any, Any],
+    judge: Criterion,
+    this: Attempt,
+    *,
+    scope: EvalContext,
+    limit: anyio.CancelScope | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Attempted:
+    """The same for the engine: until `limit` is cancelled, and with what is kept beside it."""
     trajectory: Trajectory[Any] | None = None
-    error: str | None = None
+    session: SessionView | None = None
+    kept: bytes | None = None
+    failure: BaseException | None = None
     source: ErrorSource | None = "agent"
+    score: Score | None = None
     latency_ms = 0
+    token = _current.set(this)
     start = clock.monotonic()
     try:
-        try:
-            left = agent(sample)
-            left = await left if inspect.isawaitable(left) else left
-        finally:
-            latency_ms = round((clock.monotonic() - start) * 1000)
-        trajectory, session = _leavings(left)
-        if trajectory.latency_ms is None:
-            trajectory = replace(trajectory, latency_ms=latency_ms)
-        context = replace(scope, sample=sample, trajectory=trajectory, session=_view(session))
-        source = "evaluator"
-        score = await judge.ask(context)
-        source = None
-    except Exception as failure:
-        error = _message(failure)
-        score = Score(0.0, False, error)
-    return EvalResult(
+        with limit or nullcontext():
+            try:
+                left = agent(sample)
+                left = await left if inspect.isawaitable(left) else left
+            finally:
+                latency_ms = round((clock.monotonic() - start) * 1000)
+            trajectory, session = _leavings(left)
+            if trajectory.latency_ms is None:
+                trajectory = _timed(trajectory, latency_ms)
+            session, kept = _view(session, judge.session_aware, this.keep)
+            context = EvalContext(
+                sample=sample,
+                trajectory=trajectory,
+                session=session,
+                adapter=scope.adapter,
+                run_id=scope.run_id,
+            )
+            source = "evaluator"
+            verdict = judge.judge(context) if judge.quick else judge.ask_aside(context)
+            score = verdict if isinstance(verdict, Score) else await verdict
+            source = None
+        if score is None:
+            seconds = clock.monotonic() - start
+            failure = TimeoutError(f"expected a result in time, got none in {seconds:.1f} s")
+    except BaseException as error:
+        if not _is_failure(error):
+            raise
+        failure = error
+    finally:
+        _current.reset(token)
+    if source == "agent" and isinstance(failure, ProviderError) and failure.retryable:
+        source = "infrastructure"  # a provider that is busy or away says nothing about the agent
+    if source in BEFORE_SCORING and trajectory is None:  # what it left before it failed
+        kept = _last_words(this)
+        said = tuple(each for each in this.messages if isinstance(each, ChatMessage))
+        trajectory = Trajectory(said, latency_ms=latency_ms) if said else None
+    message = None if failure is None else _message(failure)
+    result = EvalResult(
         sample.id,
-        score,
+        Score(0.0, False, message or "") if score is None else score,
         latency_ms if trajectory is None else trajectory.latency_ms or 0,
-        error,
+        message,
         sample,
         trajectory,
         sample.metadata,
-        experiment_name,
-        epoch,
+        this.experiment.name,
+        this.epoch,
         scope.run_id,
-        error_source=source,
+        this.number,
+        source,
     )
+    return Attempted(result, kept, failure)
+
+
+async def scored(
+    result: EvalResult[Any],
+    session: bytes | None,
+    ask: Callable[[EvalContext], Any],
+    scope: EvalContext,
+) -> EvalResult[Any]:
+    """A stored result with a new score, from what its attempt left: no agent runs."""
+    if result.sample is None or result.trajectory is None or result.error_source in BEFORE_SCORING:
+        return result
+    view = None if session is None else SessionSnapshot.from_bytes(session)
+    context = replace(scope, sample=result.sample, trajectory=result.trajectory, session=view)
+    try:
+        score = await ask(context)
+    except BaseException as failure:
+        if not _is_failure(failure):
+            raise
+        error = _message(failure)
+        return replace(
+            result, score=Score(0.0, False, error), error=error, error_source="evaluator"
+        )
+    return replace(result, score=score, error=None, error_source=None)
+
+
+def _timed(t: Trajectory[Any], latency_ms: int) -> Trajectory[Any]:
+    # Not `replace`, which takes longer than all else that happens to an instant agent's sample.
+    return Trajectory(t.messages, t.output, t.usage, t.stop_reason, latency_ms, t.cost, t.metadata)
 
 
 def _leavings(left: Any) -> tuple[Trajectory[Any], Any]:
@@ -82,11 +169,43 @@ def _leavings(left: Any) -> tuple[Trajectory[Any], Any]:
     )
 
 
-def _view(session: SessionView | None) -> SessionView | None:
-    """What evaluators see: never the session itself, and just what another process would see."""
-    if isinstance(session, Session):
-        return SessionSnapshot.from_bytes(session.snapshot())
-    return session
+def _view(
+    session: SessionView | None, seen: bool, kept: bool
+) -> tuple[SessionView | None, bytes | None]:
+    """What evaluators see, and what is kept.
+
+    Never the session itself, but just what another process would see; and nothing is made that
+    nobody looks at.
+    """
+    if isinstance(session, SessionSnapshot):
+        return session, session.to_bytes() if kept else None
+    if not isinstance(session, Session) or not (seen or kept):
+        return session if seen else None, None
+    data = session.snapshot()
+    return SessionSnapshot.from_bytes(data) if seen else None, data
+
+
+def _last_words(this: Attempt) -> bytes | None:
+    """The session of an attempt that failed, if it can be written down."""
+    try:
+        return _view(this.session, seen=False, kept=this.keep)[1]
+    except Exception:
+        return None
+
+
+def _is_failure(error: BaseException) -> bool:
+    """True for what one sample ends in: any error, `sys.exit()`, a cancellation that nobody asked.
+
+    An agent that waits for something of its own that was cancelled gets a `CancelledError`, just as
+    one that is cancelled itself. Left alone, it would end the worker without a result.
+    """
+    if not isinstance(error, asyncio.CancelledError):
+        return isinstance(error, Exception | SystemExit)
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # trio, which has another error for it
+        return True
+    return task is None or not task.cancelling()
 
 
 def _message(failure: BaseException) -> str:
@@ -98,4 +217,6 @@ def _message(failure: BaseException) -> str:
         text = str(failure)
     except Exception:
         return f"{kind} (its message could not be read)"
-    return f"{kind}: {text}" if text and isinstance(failure, KeyError) else text or kind
+    return (
+        f"{kind}: {text}" if text and isinstance(failure, KeyError | SystemExit) else text or kind
+    )

@@ -22,7 +22,6 @@ from ..runtime.session import SessionView
 from ._evaluator_shapes import CONTEXT, evaluator_name, recognise
 from ._fold import fold
 from ._score import Score
-from ._threads import in_thread
 from ._types import EvalContext, Sample
 
 __all__ = [
@@ -77,6 +76,8 @@ class Criterion:
         """The same, and other tasks go on meanwhile: what may block gets a thread."""
         if self.quick or self.is_async:
             return await self.ask(context)
+        from ._threads import in_thread  # here, since not every eval needs one
+
         verdict = await in_thread(self.judge, context)
         return verdict if isinstance(verdict, Score) else await verdict
 
@@ -223,7 +224,9 @@ def _renamed(inner: Criterion, name: str) -> Criterion:
 def _as_score(verdict: Any, name: str) -> Score:
     """A verdict as a score that carries the criterion's name."""
     if isinstance(verdict, Score):
-        return verdict if verdict.criterion else replace(verdict, criterion=name)
+        if verdict.criterion:
+            return verdict
+        return Score(verdict.value, verdict.passed, verdict.reason, verdict.metrics, name)
     try:
         if isinstance(verdict, (bool, int, float)) or hasattr(verdict, "__float__"):
             return Score(verdict, criterion=name)

@@ -22,7 +22,7 @@ from ._score import Score, finite, is_part
 from ._types import Sample
 from .statistics import mean, std, wilson_interval
 
-__all__ = ["ErrorSource", "EvalReport", "EvalResult", "ExperimentComparison"]
+__all__ = ["ErrorSource", "EvalReport", "EvalResult", "ExperimentComparison", "headline"]
 
 ErrorSource = Literal["agent", "evaluator", "infrastructure"]
 _SOURCES = (None, *get_args(ErrorSource))
@@ -100,10 +100,20 @@ class EvalResult(Generic[OutputT]):
         return self.score.value if self.success else 0.0
 
 
+def headline(passed: int, total: int, errors: int) -> str:
+    """The verdict on a run in a line: counts first, then the rate with its interval and its n."""
+    low, high = wilson_interval(passed, total)
+    return (
+        f"{passed}/{total} passed, {errors} {'error' if errors == 1 else 'errors'} "
+        f"({passed / total if total else 0.0:.1%}, "
+        f"95% interval {low:.1%} to {high:.1%}, n = {total})"
+    )
+
+
 @truly_frozen
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class EvalReport(Generic[OutputT]):
-    """The outcomes of a run.
+    """The outcomes of a run. `stopped` says why it ended before its last sample, if it did.
 
     >>> print(EvalReport([EvalResult("1", Score(1.0)), EvalResult("2", Score(0.0))]))
     1/2 passed, 0 errors (50.0%, 95% interval 9.5% to 90.5%, n = 2)
@@ -113,6 +123,7 @@ class EvalReport(Generic[OutputT]):
     run_id: str = ""
     dataset_name: str = ""
     config: Config = field(default_factory=EvalConfig)
+    stopped: str = ""
 
     def __init__(
         self,
@@ -120,11 +131,13 @@ class EvalReport(Generic[OutputT]):
         run_id: str = "",
         dataset_name: str = "",
         config: Config | None = None,
+        stopped: str = "",
     ) -> None:
         object.__setattr__(self, "results", tuple(results))
         object.__setattr__(self, "run_id", run_id)
         object.__setattr__(self, "dataset_name", dataset_name)
         object.__setattr__(self, "config", EvalConfig() if config is None else config)
+        object.__setattr__(self, "stopped", stopped)
         self.__post_init__()
 
     def __post_init__(self) -> None:
@@ -139,12 +152,8 @@ class EvalReport(Generic[OutputT]):
             object.__setattr__(self, "config", config_of(self.config))
 
     def __str__(self) -> str:
-        low, high = wilson_interval(self.passed, self.total)
-        errors = "1 error" if self.errors == 1 else f"{self.errors} errors"
-        return (
-            f"{self.passed}/{self.total} passed, {errors} ({self.strict_pass_rate:.1%}, "
-            f"95% interval {low:.1%} to {high:.1%}, n = {self.total})"
-        )
+        line = headline(self.passed, self.total, self.errors)
+        return f"{line} - {self.stopped}" if self.stopped else line
 
     def __repr__(self) -> str:
         return f"<EvalReport {self.run_id or self.dataset_name or 'unnamed'}: {self}>"
@@ -296,6 +305,7 @@ class EvalReport(Generic[OutputT]):
             "run_id": self.run_id,
             "dataset_name": self.dataset_name,
             "config": self.config,
+            "stopped": self.stopped,
         }
         _report_files.save(Path(path), header=header, results=self.results, summary=self.summary)
 
@@ -316,7 +326,11 @@ class EvalReport(Generic[OutputT]):
         head, results = _report_files.load(path, EvalResult[output_type], input_type, expected_type)
         try:
             return EvalReport(
-                results, head.get("run_id", ""), head.get("dataset_name", ""), head.get("config")
+                results,
+                head.get("run_id", ""),
+                head.get("dataset_name", ""),
+                head.get("config"),
+                head.get("stopped", ""),
             )
         except UsageError as error:
             raise ReportError(str(error), file=path / "config.json") from None

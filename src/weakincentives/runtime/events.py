@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import NoneType
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -122,6 +123,13 @@ TELEMETRY = (ToolInvoked, PromptExecuted, PromptRendered)
 
 
 def _check_origin(event: ToolInvoked | PromptExecuted | PromptRendered) -> None:
+    if (
+        event.event_id.__class__ is UUID
+        and event.session_id.__class__ in (UUID, NoneType)
+        and event.created_at.__class__ is datetime
+        and event.created_at.tzinfo is UTC
+    ):
+        return  # as nearly always
     for name, value in (("session_id", event.session_id), ("event_id", event.event_id)):
         if not isinstance(value, UUID) and (value is not None or name == "event_id"):
             raise _wrong(event, name, "`UUID`")

@@ -25,7 +25,8 @@ class PromptResponse(Generic[OutputT]):
     """What came of a prompt: the text as it came, and the output that was read from it.
 
     For a prompt of plain text both are the same. `messages` is the whole conversation, tool calls
-    included; `latency_ms` leaves out the time spent waiting for a free place or a rate limit.
+    included; `latency_ms` leaves out the time spent waiting for a free place or a rate limit, which
+    is `waited_ms`.
     """
 
     prompt_name: str
@@ -37,6 +38,7 @@ class PromptResponse(Generic[OutputT]):
     model: str | None = None
     latency_ms: float | None = None
     cost: float | None = None
+    waited_ms: float = 0.0
 
 
 @runtime_checkable

@@ -1,0 +1,38 @@
+"""`wink eval resume`: the command that began a run, again, without what is already stored."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from . import _eval_run
+
+__all__ = ["configure", "run"]
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.add_argument("run_id", nargs="?", default="latest", metavar="RUN", help="which (latest)")
+    parser.add_argument("--store", metavar="PATH", help="where runs are kept")
+    parser.add_argument("--retry-errors", action="store_true", help="run its errors again")
+    _eval_run.add_looks(parser.add_argument)
+
+
+def run(args: Namespace) -> int:
+    """Read how the run began, and go on with it."""
+    from ..errors import UsageError
+    from ._views import open_store
+
+    with open_store(args) as store:
+        manifest = store.run(args.run_id).manifest
+    if not manifest.command:
+        raise UsageError(
+            f"expected a run that `wink eval run` began, got {manifest.run_id} of a script - "
+            "run that again with `resume=` and its `store`"
+        )
+    parser = ArgumentParser(prog="wink eval run")
+    _eval_run.configure(parser)
+    again = parser.parse_args(manifest.command[3:])
+    again.resume, again.store = manifest.run_id, args.store or again.store
+    for name in ("retry_errors", "quiet", "no_progress", "format"):
+        setattr(again, name, getattr(args, name))
+    return _eval_run.run(again)

@@ -1,0 +1,216 @@
+"""What the verbs that read stored runs share: which store it is, and how things look."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Container, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..clock import SYSTEM_CLOCK
+from ..errors import UsageError, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+    from ..evals import EvalResult, RunRecord, RunStore
+
+__all__ = [
+    "COLOURS",
+    "add_store",
+    "ago",
+    "columns",
+    "line_of",
+    "names_width",
+    "open_store",
+    "out",
+    "record_data",
+    "same_store",
+    "say",
+    "screen",
+    "store_path",
+    "why",
+]
+
+COLOURS = {"pass": "green", "fail": "yellow", "error": "red"}
+_AGES = (("w", 604_800), ("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+
+
+def add_store(parser: ArgumentParser) -> None:
+    """The option that says where runs are kept."""
+    parser.add_argument(
+        "--store", metavar="PATH", help="where runs are kept ($WINK_STORE, or .wink/runs.db)"
+    )
+
+
+def store_path(args: Namespace) -> Path:
+    """Where runs are kept: --store, $WINK_STORE, or `.wink/runs.db`."""
+    return Path(args.store or os.environ.get("WINK_STORE") or ".wink/runs.db")
+
+
+def open_store(args: Namespace) -> RunStore:
+    """The store that is there; reading never makes a new one."""
+    path = store_path(args)
+    if not path.exists():
+        raise UsageError(
+            f"expected a file of runs, found none ({path}) - run an eval first, "
+            "or say where it is: --store PATH"
+        )
+    from ..evals import RunStore
+
+    return RunStore(path)
+
+
+def record_data(record: RunRecord) -> dict[str, Any]:
+    """A run as data, by the names that `wink eval run --format json` has for it."""
+    from ..evals.statistics import wilson_interval
+
+    manifest, total = record.manifest, record.total
+    return {
+        "run_id": manifest.run_id,
+        "parent": manifest.parent,
+        "created_at": manifest.created_at,
+        "finished_at": record.finished_at,
+        "dataset": manifest.dataset_name,
+        "agent": manifest.agent,
+        "model": manifest.model,
+        "tags": manifest.tags,
+        "status": record.status,
+        "note": record.note,
+        "planned": manifest.planned,
+        "total": total,
+        "passed": record.passed,
+        "errors": record.errors,
+        "pass_rate": record.passed / total if total else 0.0,
+        "interval": wilson_interval(record.passed, total),
+        "mean_score": record.mean_score,
+        "tokens": record.tokens,
+        "cost": record.cost,
+    }
+
+
+# ── on the screen ───────────────────────────────────────────────────────────────────────────────
+
+
+def screen() -> Console:
+    """What knows the width of stdout, and whether it has colours."""
+    from rich.console import Console
+
+    return Console(highlight=False, emoji=False, markup=False)
+
+
+def out(to: Console, *things: RenderableType) -> None:
+    """Print to stdout. What its encoding lacks is escaped; a reader that left is noticed."""
+    from rich.console import Group
+
+    # Captured, because rich would answer a closed pipe with exit code 1: a failed gate.
+    with to.capture() as captured:
+        to.print(Group(*things))  # printed by itself, a text forgets that it must not be wrapped
+    encoding = sys.stdout.encoding or "utf-8"
+    text = "".join(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def columns(
+    table: Mapping[str, Iterable[Text]],
+    width: int,
+    *,
+    right: Container[str] = (),
+    shrink: Sequence[str] = (),
+) -> Text:
+    """Columns below their titles; those to `shrink` give way until all have room.
+
+    (A table of rich cuts every column a little, and takes much longer over a thousand rows.)
+    """
+    from rich.text import Text
+
+    cells = {title: [Text(title, "dim"), *column] for title, column in table.items()}
+    widths = {title: max(cell.cell_len for cell in column) for title, column in cells.items()}
+    while shrink and sum(widths.values()) + 2 * (len(widths) - 1) > width:
+        widest = max(shrink, key=widths.__getitem__)
+        if widths[widest] <= 6:
+            break
+        widths[widest] -= 1
+    lines = []
+    for row in zip(*cells.values(), strict=True):
+        line = Text()
+        for cell, (title, wide) in zip(row, widths.items(), strict=True):
+            cell.truncate(wide, overflow="ellipsis")
+            gap = " " * (wide - cell.cell_len)
+            line.append("  " if line else "").append(gap if title in right else "")
+            line.append_text(cell).append("" if title in right else gap)
+        lines.append(line)
+    return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+
+
+def same_store(args: Namespace) -> str:
+    """What a next command must say, to find the same store."""
+    return f" --store {shlex.quote(args.store)}" if args.store else ""
+
+
+def say(*lines: str) -> None:
+    """A word to people: on stderr, after what is on stdout."""
+    sys.stdout.flush()
+    for line in lines:
+        print(line, file=sys.stderr)
+
+
+def ago(moment: datetime, now: datetime | None = None) -> str:
+    """How long ago that was, in one unit: `5m ago`. After two months, the day."""
+    since = (now or SYSTEM_CLOCK.now()) - moment
+    if since > timedelta(weeks=8):
+        return f"{moment:%Y-%m-%d}"
+    whole = int(since.total_seconds())
+    return next((f"{whole // size}{unit} ago" for unit, size in _AGES if whole >= size), "now")
+
+
+def why(result: EvalResult[Any]) -> str:
+    """Why a result is what it is, in a line: its error, its reason, or what came of what."""
+    from ._summary import harmless
+
+    if result.error is not None:
+        return harmless(f"{result.error_source or 'agent'}: {result.error}")
+    failed = [] if result.passed else [part for part in result.score.parts if not part.passed]
+    told = [f"{part.criterion}: {part.reason}" for part in failed if part.reason]
+    reason = "; ".join(told) or result.score.reason
+    if not reason and not result.passed and result.sample is not None:
+        names = ", ".join(part.criterion for part in failed)
+        reason = f"got {shown(result.output)}, expected {shown(result.sample.expected)}"
+        reason = f"{names}: {reason}" if names else reason
+    return harmless(reason)
+
+
+def line_of(result: EvalResult[Any], width: int, *, epochs: bool) -> Text:
+    """A result in a line: verdict, value, id in so many columns, and why."""
+    from rich.text import Text
+
+    from ..evals._export import verdict_of
+    from ._summary import harmless
+
+    verdict = verdict_of(result)
+    name = Text(harmless(result.sample_id))
+    name.truncate(width, overflow="ellipsis", pad=True)
+    return Text.assemble(
+        (f"  {verdict:<5}", COLOURS[verdict]),
+        "     -  " if verdict == "error" else f"  {result.score.value:4.2f}  ",
+        name,
+        (f"  epoch {result.epoch}" if epochs else "", "dim"),
+        "  ",
+        (why(result), "dim" if verdict == "pass" else ""),
+        no_wrap=True,
+        overflow="ellipsis",
+    )
+
+
+def names_width(names: Iterable[str], most: int = 32) -> int:
+    """How many columns ids need, within reason."""
+    from rich.cells import cell_len
+
+    from ._summary import harmless
+
+    return min(most, max((cell_len(harmless(name)) for name in names), default=1))

@@ -1,0 +1,388 @@
+"""The doors to the engine for async code: `evaluate`, whose result is a report, and `stream`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Optional
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ..errors import UsageError
+from ..experiment import Experiment
+from ._agents import Agent, agent_of, endpoint_agent
+from ._attempt import Attempted
+from ._config import EvalConfig
+from ._criterion import Criterion, criterion
+from ._events import EvalRunCompleted, EvalRunStarted, SampleEvaluated
+from ._report import EvalReport, EvalResult
+from ._run import BEHIND, YIELD, Engine, Job, Task, sample_digest, told
+from ._threads import in_thread
+from ._types import Dataset, EvalContext
+
+if TYPE_CHECKING:
+    from ..runtime.dispatcher import EventBus
+    from ._resume import Reuse
+    from ._store import RunManifest, RunStore, StoredRow
+
+__all__ = ["Run", "Stream", "evaluate", "stream"]
+
+Emit = Callable[[int, EvalResult[Any]], "Awaitable[None] | None"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """A run from its manifest to its last row: agent, criterion, engine, store and bus."""
+
+    samples: Any
+    agent: Agent
+    criterion: Criterion
+    config: EvalConfig = field(default_factory=EvalConfig)
+    adapter: Any = None
+    store: RunStore | None = None
+    run_id: str = ""
+    resume: str | None = None
+    retry_errors: bool = False
+    bus: EventBus | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    dataset_name: str = ""
+    model: str | None = None
+    command: tuple[str, ...] = ()
+    output_type: Any = Any
+    on_note: Callable[[str], object] = lambda note: None
+    engine: Engine = field(init=False)
+    reuse: Reuse | None = field(init=False, default=None)
+    _mark: str = field(init=False, default="")
+    _row: Any = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.resume is not None and self.store is None:
+            raise UsageError("expected `store` to resume a run from, got none")
+        if not self.dataset_name and isinstance(self.samples, Dataset):
+            self.dataset_name = self.samples.name
+
+    async def go(self, emit: Emit) -> None:
+        """Run to the end; `emit` gets the place in the dataset and the result, as they come."""
+        if self.store is None:
+            self.run_id = self.run_id or _new_run_id()
+        else:
+            await in_thread(self._begin, self.store)
+        scope = EvalContext(adapter=self.adapter, run_id=self.run_id)
+        job = Job(
+            agent=self.agent,
+            criterion=self.criterion,
+            config=self.config,
+            scope=scope,
+            experiment=Experiment(self.config.experiment_name),
+            tags=dict(self.tags),
+            keep=self.store is not None,
+        )
+        select = self.reuse.select if self.reuse else lambda task: task
+        self.engine = engine = Engine(
+            job, lambda task, done: self._settle(task, done, emit), select
+        )
+        count = len(self.samples) if hasattr(self.samples, "__len__") else None
+        if count is not None and self.config.max_samples is not None:
+            count = min(count, self.config.max_samples)
+        self._publish(EvalRunStarted(self.run_id, self.dataset_name, count))
+        status = "interrupted"
+        try:
+            await engine.run(self.samples)
+            await self._rescore(scope, emit)
+            if count is not None and engine.tally.done >= count * self.config.epochs:
+                engine.stopped = ""  # by the last sample of all, so that nothing was left out
+            status = "stopped" if engine.stopped else "complete"
+        finally:
+            if self.store is not None:
+                with anyio.CancelScope(shield=True):
+                    await in_thread(self.store.finish, self.run_id, status, engine.stopped)
+        tally = engine.tally
+        scored = tally.done - tally.failed
+        rate, mean = (tally.passed / scored, tally.value / scored) if scored else (0.0, 0.0)
+        self._publish(EvalRunCompleted(self.run_id, rate, mean, tally.tokens))
+
+    def _begin(self, store: RunStore) -> None:
+        """Write down what the run is; with `resume`, see what an earlier one left."""
+        from ._manifest import described_run, new_run_id
+        from ._resume import Reuse, criteria_mark
+        from ._store import StoredRow
+
+        earlier = None if self.resume is None else store.run(self.resume).manifest
+        if earlier is not None:
+            self.run_id = earlier.run_id
+        elif self.run_id:
+            _refuse_known(store, self.run_id)
+        self.run_id = self.run_id or new_run_id()
+        self._mark, self._row = criteria_mark(self.criterion), StoredRow
+        manifest: RunManifest = described_run(
+            self.run_id,
+            self.agent,
+            self.criterion,
+            self.config,
+            self.samples,
+            name=self.dataset_name,
+            model=self.model,
+            tags=self.tags,
+            command=self.command,
+        )
+        if earlier is not None:
+            self.reuse = Reuse(store, earlier, manifest, self._mark, retry_errors=self.retry_errors)
+            manifest = replace(
+                manifest,
+                created_at=earlier.created_at,
+                tags={**earlier.tags, **manifest.tags},
+                command=manifest.command or earlier.command,
+            )
+        store.begin(manifest)
+
+    def _settle(self, task: Task, done: Attempted, emit: Emit) -> Awaitable[None] | None:
+        """Store, tell, hand on; what to wait for, if anything."""
+        behind = False
+        if self.store is not None:
+            self.store.put(
+                self._row(
+                    result=done.result,
+                    position=task.position,
+                    sample_digest=sample_digest(task.sample),
+                    criteria=self._mark,
+                    session=done.session,
+                )
+            )
+            behind = self.store.pending > BEHIND
+        if self.bus is not None:
+            self.bus.publish(SampleEvaluated(self.run_id, done.result))
+        emitted = emit(task.position, done.result)
+        return self._wait(behind, emitted) if behind or emitted is not None else None
+
+    async def _wait(self, behind: bool, emitted: Awaitable[None] | None) -> None:
+        if behind and self.store is not None:
+            await in_thread(self.store.flush)
+        if emitted is not None:
+            await emitted
+
+    async def _rescore(self, scope: EvalContext, emit: Emit) -> None:
+        """Bring in what an earlier run left, by today's criteria."""
+        if (reuse := self.reuse) is None:
+            return
+        for note in reuse.notes():
+            self.on_note(note)
+        places = anyio.Semaphore(self.config.max_concurrent)
+        limit = self.config.timeout_per_sample_ms
+        seconds = None if limit is None else limit / 1000
+        types = {"output_type": Optional[self.output_type]}  # noqa: UP045  # none after a failure
+
+        async def hand_on(row: StoredRow, result: EvalResult[Any]) -> None:
+            self.engine.tally.add(result)
+            emitted = emit(row.position, result)
+            if emitted is not None:
+                await emitted
+
+        async def score_anew(row: StoredRow) -> None:
+            try:
+                await hand_on(row, await reuse.rescored(row, self.criterion, scope, seconds))
+            finally:
+                places.release()
+
+        try:
+            async with anyio.create_task_group() as group:
+                for stored in reuse.rows(types):
+                    row = _with_sample(stored, self.samples)
+                    if not reuse.stands(row):
+                        await places.acquire()
+                        group.start_soon(score_anew, row)
+                        continue
+                    await hand_on(row, row.result)
+                    if self.engine.tally.done % YIELD == 0:
+                        await anyio.lowlevel.checkpoint()
+        except BaseExceptionGroup as failures:
+            raise told(failures) from None
+
+    def _publish(self, event: object) -> None:
+        if self.bus is not None:
+            self.bus.publish(event)
+
+
+def _refuse_known(store: RunStore, run_id: str) -> None:
+    """Rows of two runs under one id could not be told apart."""
+    try:
+        known = store.run(run_id).manifest.run_id == run_id
+    except UsageError:
+        known = False
+    if known:
+        raise UsageError(
+            f"expected the id of a new run, got {run_id!r}, which is stored - "
+            f"go on with it by resume={run_id!r}, or choose another"
+        )
+
+
+def _new_run_id() -> str:
+    from ._manifest import new_run_id
+
+    return new_run_id()
+
+
+async def report_of(run: Run) -> EvalReport[Any]:
+    """The whole run as a report, in dataset order whatever the finishing order."""
+    found: list[tuple[int, int, EvalResult[Any]]] = []
+
+    def keep(position: int, result: EvalResult[Any]) -> None:
+        found.append((position, result.epoch, result))
+
+    await run.go(keep)
+    found.sort(key=lambda each: each[:2])
+    results = [result for _, _, result in found]
+    return EvalReport(
+        results, run.run_id, run.dataset_name, run.config.stored(), run.engine.stopped
+    )
+
+
+def _with_sample(row: StoredRow, samples: Any) -> StoredRow:
+    """With the sample as the dataset has it: what comes from a store has lost its types."""
+    if not isinstance(samples, (Dataset, list, tuple)):
+        return row
+    return replace(row, result=replace(row.result, sample=samples[row.position]))
+
+
+def _run(
+    samples: Any,
+    config: EvalConfig,
+    score_fn: Callable[..., Any],
+    prepare_messages: Callable[..., Any] | None,
+    environment_factory: Callable[..., Any] | None,
+    options: dict[str, Any],
+) -> Run:
+    if not isinstance(config, EvalConfig):
+        raise UsageError(f"expected an `EvalConfig`, got `{type(config).__name__}`")
+    agent = options.pop("agent", None)
+    if agent is not None and (prepare_messages or environment_factory):
+        raise UsageError("`prepare_messages` and `environment_factory` are for an endpoint's agent")
+    if agent is None and config.endpoint is None:
+        raise UsageError(
+            "expected someone to answer, got none - set `EvalConfig(endpoint='openai/gpt-4o')`, "
+            "or pass `agent=`"
+        )
+    if agent is None:
+        agent = endpoint_agent(config.endpoint, prepare_messages, environment_factory)
+    adapter = options.get("adapter")
+    return Run(
+        samples=samples,
+        agent=agent_of(agent, adapter=adapter, bus=options.get("bus")),
+        criterion=criterion(score_fn),
+        config=config,
+        **options,
+    )
+
+
+async def evaluate(
+    samples: Any,
+    config: EvalConfig,
+    score_fn: Callable[..., Any],
+    prepare_messages: Callable[..., Any] | None = None,
+    environment_factory: Callable[..., Any] | None = None,
+    **options: Any,
+) -> EvalReport[Any]:
+    """Evaluate every sample, and report in dataset order.
+
+    Samples are any iterable, lazy or async. Who answers is `config.endpoint`, with the messages
+    that `prepare_messages(sample)` gives and in the environment that `environment_factory(sample)`
+    makes; or `agent=`, any function or `MainLoop`. With `store=` every row is on disk at once, and
+    `resume="latest"` goes on where a run ended. Further options: `adapter` (for judges), `run_id`,
+    `retry_errors`, `bus`, `tags`, `dataset_name`.
+    """
+    return await report_of(
+        _run(samples, config, score_fn, prepare_messages, environment_factory, options)
+    )
+
+
+def stream(
+    samples: Any,
+    config: EvalConfig,
+    score_fn: Callable[..., Any],
+    prepare_messages: Callable[..., Any] | None = None,
+    environment_factory: Callable[..., Any] | None = None,
+    **options: Any,
+) -> Stream:
+    """Like `evaluate`, but gives results as they finish, and keeps none.
+
+    `async for result in stream(...)` to the end; to leave earlier, `async with stream(...) as
+    results` ends what is under way.
+    """
+    return Stream(_run(samples, config, score_fn, prepare_messages, environment_factory, options))
+
+
+class Stream:
+    """The results of a run, as they finish."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._most = run.config.max_concurrent
+        self._waiting: deque[EvalResult[Any]] = deque()  # finished, and not yet asked for
+        self._ended = False
+        self._failure: Exception | None = None
+        self._group: TaskGroup
+        self._coming: AsyncGenerator[EvalResult[Any]]
+
+    async def __aenter__(self) -> AsyncIterator[EvalResult[Any]]:
+        self._changed = anyio.Event()
+        self._group = anyio.create_task_group()
+        await self._group.__aenter__()
+        self._group.start_soon(self._go)
+        self._coming = self._results()
+        return self._coming
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        self._group.cancel_scope.cancel()  # at its end there is nothing left to cancel
+        await self._coming.aclose()
+        if isinstance(error, anyio.get_cancelled_exc_class()):
+            return await self._group.__aexit__(kind, error, traceback)
+        await self._group.__aexit__(None, None, None)  # which would wrap any other error
+        if self._failure is not None and error is None:
+            raise self._failure
+        return None
+
+    async def __aiter__(self) -> AsyncIterator[EvalResult[Any]]:
+        async with self as results:
+            async for result in results:
+                yield result
+
+    async def _results(self) -> AsyncGenerator[EvalResult[Any]]:
+        while True:
+            while self._waiting:
+                result = self._waiting.popleft()
+                if len(self._waiting) == self._most - 1:
+                    self._tell()
+                yield result
+            if self._ended:
+                return
+            await self._changed.wait()
+
+    async def _go(self) -> None:
+        try:
+            await self.run.go(self._put)
+        except Exception as error:
+            self._failure = error
+        self._ended = True
+        self._tell()
+
+    def _put(self, position: int, result: EvalResult[Any]) -> Awaitable[None] | None:
+        self._waiting.append(result)
+        if len(self._waiting) == 1:
+            self._tell()
+        return self._room() if len(self._waiting) >= self._most else None
+
+    async def _room(self) -> None:
+        """Wait until somebody asks for results, so that few of them wait."""
+        while len(self._waiting) >= self._most:
+            await self._changed.wait()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()

@@ -1,0 +1,27 @@
+"""A folder with evals in it, to work in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sums_eval import CAPITALS, QA, SUMS
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of its own to work in, whose modules are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("WINK_STORE", "CI", "FORCE_COLOR", "NO_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "sums.py").write_text(SUMS)
+    (tmp_path / "prompts.py").write_text(QA)
+    (tmp_path / "qa.jsonl").write_text(CAPITALS)
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]

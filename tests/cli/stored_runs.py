@@ -1,0 +1,97 @@
+"""Runs in a store, and `wink eval` to look at them: for tests of the verbs that read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
+from weakincentives.cli import main
+from weakincentives.evals import (
+    EvalResult,
+    RunManifest,
+    RunStore,
+    Sample,
+    Score,
+    StoredRow,
+    Trajectory,
+    contains,
+)
+from weakincentives.runtime import PromptExecuted, Session, ToolInvoked
+
+WINK = Path(sys.executable).with_name("wink")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder to be in, on a terminal of 80 columns; its modules are forgotten after."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("WINK_STORE", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def wink(capsys: pytest.CaptureFixture[str]) -> Run:
+    """`wink eval` with these words: exit code, stdout, stderr."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = main(["eval", *words])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def stored(run_id: str, *results: EvalResult[Any], minutes: int = 0, **about: Any) -> None:
+    """A run in the store of this folder, so many minutes old."""
+    own = {name: about.pop(name) for name in ("status", "note", "session") if name in about}
+    created_at = datetime.now(UTC) - timedelta(minutes=minutes)
+    manifest = RunManifest(run_id=run_id, created_at=created_at, **about)
+    with RunStore() as store:
+        store.begin(manifest)
+        for position, result in enumerate(results):
+            row = StoredRow(result=replace(result, run_id=run_id), position=position)
+            store.put(replace(row, session=own.get("session")))
+        if own.get("status") != "running":
+            store.finish(run_id, own.get("status", "complete"), own.get("note", ""))
+
+
+def answer(sample_id: str, output: Any = "Paris", **more: Any) -> EvalResult[Any]:
+    """A result that passes if it holds Paris."""
+    sample = Sample(sample_id, "Capital of France?", "Paris")
+    trajectory = Trajectory(output=output, usage=TokenUsage(5, 2), latency_ms=20)
+    fields = {"score": contains(str(output), "Paris"), "trajectory": trajectory, **more}
+    return EvalResult(sample_id, sample=sample, latency_ms=20, **fields)
+
+
+def broken(sample_id: str, error: str = "no answer") -> EvalResult[Any]:
+    return EvalResult(sample_id, Score(0.0, False), error=error, error_source="agent")
+
+
+def conversation() -> tuple[EvalResult[Any], bytes]:
+    session = Session()
+    session.dispatch(ToolInvoked(name="search", params={"q": "France"}, result="Paris"))
+    session.dispatch(PromptExecuted(model="demo/large", usage=TokenUsage(5, 2)))
+    call = ToolCall("call_1", "search", {"q": "France"})
+    messages = (
+        ChatMessage("user", "Capital of France?"),
+        ChatMessage("assistant", tool_calls=(call,)),
+        ChatMessage("tool", "Paris is\nthe capital.", tool_call_id="call_1"),
+        ChatMessage("assistant", "Paris"),
+    )
+    trajectory = Trajectory(messages, "Paris", TokenUsage(5, 2), cost=0.25)
+    return answer("fr", trajectory=trajectory), session.snapshot()

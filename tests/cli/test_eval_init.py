@@ -1,0 +1,114 @@
+"""`wink eval init`: from an empty folder to a first result, without a key."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from weakincentives.cli import main
+
+WINK = Path(sys.executable).with_name("wink")
+
+
+def wink(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The installed command in that folder, without any key."""
+    clean = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    return subprocess.run(
+        [WINK, "eval", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=clean,
+    )
+
+
+def test_what_init_writes_runs(tmp_path: Path) -> None:
+    made = wink(tmp_path, "init")
+
+    assert (made.returncode, made.stdout) == (0, "")
+    assert made.stderr.splitlines()[-1] == "Next: wink eval run evals/capitals.py"
+    done = wink(tmp_path, *made.stderr.splitlines()[-1].split()[3:], "--format", "json")
+    assert done.returncode == 0, done.stderr
+    (run,) = json.loads(done.stdout)["runs"]
+    assert run["total"] > run["passed"] > run["total"] / 2  # there is something to look at
+    assert set(run["criteria"]) == {"contains", "brief"}
+
+
+def test_the_name_in_pyproject_runs_too(tmp_path: Path) -> None:
+    wink(tmp_path, "init")
+
+    words = "run --prompt capitals --dataset evals/capitals.jsonl --model demo/large"
+    assert wink(tmp_path, *words.split()).returncode == 0
+    assert wink(tmp_path, *words.split(), "--filter", "continent=Asia").returncode == 0
+
+
+def test_another_folder_is_made_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["eval", "init", "my evals/first"]) == 0
+    assert (tmp_path / "my evals/first/evals/capitals.jsonl").exists()
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "Next: cd 'my evals/first' && wink eval run evals/capitals.py"
+
+
+@pytest.mark.parametrize("name", ["capitals.py", "capitals.jsonl"])
+def test_nothing_is_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "evals").mkdir()
+    (tmp_path / "evals" / name).write_text("mine")
+
+    assert main(["eval", "init", str(tmp_path)]) == 2
+    assert "expected no file yet, found one" in capsys.readouterr().err
+    assert [each.name for each in tmp_path.rglob("*")] == ["evals", name]
+    assert (tmp_path / "evals" / name).read_text() == "mine"
+
+
+def test_what_is_in_pyproject_and_gitignore_stays(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "mine"')
+    (tmp_path / ".gitignore").write_text("*.pyc")
+
+    assert main(["eval", "init", str(tmp_path)]) == 0
+
+    project = tomllib.loads((tmp_path / "pyproject.toml").read_text())
+    assert project["project"] == {"name": "mine"}
+    assert project["tool"]["wink"]["prompts"] == {"capitals": "evals/capitals.py:prompt"}
+    assert (tmp_path / ".gitignore").read_text() == "*.pyc\n.wink/\n"
+
+
+def test_what_is_said_already_is_not_said_again(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.wink.agents]\n")
+    (tmp_path / ".gitignore").write_text("/.wink\n")
+
+    assert main(["eval", "init", str(tmp_path)]) == 0
+
+    assert (tmp_path / "pyproject.toml").read_text() == "[tool.wink.agents]\n"
+    assert (tmp_path / ".gitignore").read_text() == "/.wink\n"
+
+
+def test_a_broken_pyproject_stops_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool")
+
+    assert main(["eval", "init", str(tmp_path)]) == 2
+    assert "wink: expected TOML, got: " in capsys.readouterr().err
+    assert not (tmp_path / "evals").exists()
+
+
+def test_a_file_in_the_place_of_the_folder_is_one_clear_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+
+    assert main(["eval", "init", str(tmp_path / "file")]) == 2
+    assert "expected a folder to write to" in capsys.readouterr().err

@@ -1,0 +1,342 @@
+"""`wink eval list`, `show` and `export`: stored runs as a user meets them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.stored_runs import WINK, Run, answer, broken, conversation, folder, stored, wink
+from weakincentives.chat import ChatMessage, ToolCall
+from weakincentives.cli._views import ago
+from weakincentives.evals import CriterionInfo, Score, Trajectory
+from weakincentives.runtime import Session, ToolInvoked
+
+__all__ = ["folder", "wink"]  # fixtures
+
+NOW = datetime.now(UTC)
+HOSTILE = "../../etc/x\x1b[2J\x1b]0;owned\x07\u202e\ud800"
+
+
+# ── list ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_list_shows_the_newest_first_with_their_uncertainty(wink: Run) -> None:
+    stored("20260102-030405-aaaaaa", answer("1"), broken("2"), minutes=90, dataset_name="old")
+    about = {"dataset_name": "new", "model": "demo/x", "minutes": 5}
+    stored("20260102-040405-bbbbbb", answer("1"), answer("2"), **about)
+
+    code, text, said = wink("list")
+
+    assert code == 0
+    title, first, second = text.splitlines()
+    assert title == "run              when    dataset  agent   passed     rate (95%)  errors"
+    assert first == "20260102-040405  5m ago  new      demo/x     2/2  100% (34-100)       0"
+    assert second == "20260102-030405  1h ago  old      -          1/2     50% (9-91)       1"
+    assert "wink eval show 20260102-040405" in said
+
+
+@pytest.mark.parametrize("columns", [70, 80, 110, 140])
+def test_list_fits_the_terminal(wink: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for number in range(3):
+        model = "anthropic/claude-opus-5-20260101"
+        run_id = f"20260102-03040{number}-aaaaaa"
+        stored(run_id, answer("1"), dataset_name="a dataset of a long name", model=model)
+
+    _, text, _ = wink("list")
+
+    assert len(text.splitlines()) == 4
+    assert max(map(len, text.splitlines())) <= columns
+    assert ("20260102-030400-aaaaaa" in text) == (columns >= 110)
+    assert "100% (21-100)" in text
+
+
+def test_ids_are_cut_where_they_still_tell_runs_apart(wink: Run) -> None:
+    for end in ("abc111", "abd222"):
+        stored(f"20260102-030405-{end}", answer("1"))
+
+    _, text, _ = wink("list")
+
+    assert {line.split()[0] for line in text.splitlines()[1:]} == {
+        "20260102-030405-abc",
+        "20260102-030405-abd",
+    }
+    assert wink("show", "20260102-030405-abc")[0] == 0
+
+
+def test_list_marks_what_is_not_complete(wink: Run) -> None:
+    stored("one", answer("1"), status="interrupted")
+    stored("two", status="running")
+
+    _, text, said = wink("list")
+
+    assert "!  one" in text
+    assert ">  two" in text
+    assert "> running   ! interrupted" in said
+
+
+def test_list_as_data_has_all_and_text_the_first(wink: Run) -> None:
+    for number in range(25):
+        stored(f"run{number:02}", answer("1"), minutes=number, tags={"odd": str(number % 2)})
+
+    assert len(wink("list")[1].splitlines()) == 21
+    assert "There are more: --limit N" in wink("list")[2]
+    everything = json.loads(wink("list", "--format", "json")[1])
+    assert [run["run_id"] for run in everything] == [f"run{number:02}" for number in range(25)]
+    assert everything[0]["interval"] == pytest.approx([0.2065, 1.0], abs=1e-4)
+    lines = wink("list", "--format", "jsonl", "--tag", "odd=1", "--limit", "3")[1].splitlines()
+    assert [json.loads(line)["run_id"] for line in lines] == ["run01", "run03", "run05"]
+
+
+def test_list_of_nothing_says_how_to_begin_and_makes_no_file(wink: Run, folder: Path) -> None:
+    code, text, said = wink("list")
+
+    assert (code, text) == (0, "")
+    assert "No runs here yet" in said
+    assert wink("list", "--format", "json") == (0, "[]\n", "")
+    assert [*folder.iterdir()] == []
+
+
+def test_the_store_is_the_option_or_the_variable(
+    wink: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored("here", answer("1"))
+    Path(".wink/runs.db").rename("else where.db")
+
+    assert "here" in wink("list", "--store", "else where.db")[1]
+    assert "show here --store 'else where.db'" in wink("list", "--store", "else where.db")[2]
+    monkeypatch.setenv("WINK_STORE", "else where.db")
+    assert "here" in wink("list")[1]
+
+
+@pytest.mark.parametrize("verb", [["show"], ["export"], ["score", "--evaluator", "contains"]])
+def test_reading_without_a_store_is_one_clear_line(wink: Run, folder: Path, verb: Any) -> None:
+    code, text, said = wink(*verb)
+
+    assert (code, text) == (2, "")
+    assert said.startswith("wink: expected a file of runs, found none (.wink/runs.db) - ")
+    assert [*folder.iterdir()] == []
+
+
+def test_ages_are_told_in_one_unit() -> None:
+    def since(**passed: float) -> str:
+        return ago(NOW - timedelta(**passed), NOW)
+
+    assert [since(), since(seconds=59), since(minutes=61)] == ["now", "59s ago", "1h ago"]
+    assert [since(days=6), since(days=20)] == ["6d ago", "2w ago"]
+    assert since(weeks=9) == f"{NOW - timedelta(weeks=9):%Y-%m-%d}"
+
+
+# ── show ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_show_begins_with_the_verdict_and_ends_with_the_next_command(wink: Run) -> None:
+    about = {"dataset_name": "qa", "model": "demo/large", "git_commit": "abc123+changes"}
+    criteria = (CriterionInfo(name="contains", version="0a1b"),)
+    command = ("wink", "eval", "run", "my evals.py")
+    results = [answer("right"), answer("bad one", "Lyon"), broken("none")]
+    stored("run", *results, criteria=criteria, command=command, minutes=5, **about)
+
+    code, text, said = wink("show")
+
+    assert code == 0
+    lines = text.splitlines()
+    assert lines[0].startswith("run  demo/large on qa  5m ago, took 5:0")
+    assert lines[2] == "1/3 passed, 1 error (33.3%, 95% interval 6.1% to 79.2%, n = 3)"
+    assert "  contains   0.500" in lines
+    assert "errors: 1 agent" in text
+    assert "  error     -  none     agent: no answer" in lines
+    assert "  fail   0.00  bad one  got 'Lyon', expected 'Paris'" in lines
+    assert "  evaluators  contains 0a1b" in lines
+    assert "  command     wink eval run 'my evals.py'" in lines
+    assert said.splitlines()[-1] == "One sample, whole: wink eval show run none"
+
+
+def test_show_lists_every_sample_of_a_kind(wink: Run) -> None:
+    results = [answer(f"q{n}", "Paris" if n % 2 else "Lyon") for n in range(300)]
+    stored("run", *results, broken("none"))
+
+    def listed(*options: str) -> list[str]:
+        lines = wink("show", "run", *options)[1].splitlines()[4:]
+        return [line.split()[2] for line in lines]
+
+    assert listed("--failed") == [f"q{n}" for n in range(0, 300, 2)]
+    assert listed("--errors") == ["none"]
+    assert len(listed("--failed", "--errors")) == 151
+    assert len(listed("--all")) == 301
+
+
+def test_show_as_data(wink: Run) -> None:
+    stored("run", answer("right"), answer("wrong", "Lyon"), broken("none"))
+
+    found = json.loads(wink("show", "run", "--format", "json")[1])
+    assert (found["run_id"], found["passed"], found["total"]) == ("run", 1, 3)
+    assert [each["sample_id"] for each in found["samples"]] == ["none", "wrong"]
+    found = json.loads(wink("show", "run", "--all", "--format", "json")[1])
+    assert [each["verdict"] for each in found["samples"]] == ["pass", "fail", "error"]
+
+
+def test_a_sample_is_shown_whole(wink: Run) -> None:
+    result, session = conversation()
+    stored("run", result, session=session)
+
+    code, text, _ = wink("show", "latest", "fr")
+
+    assert code == 0
+    assert text.startswith("fr  pass  1.000  20 ms, 7 tokens, $0.2500, run run\n")
+    for part in (
+        "Input\n  Capital of France?\n",
+        "Expected\n  Paris\n",
+        "Output\n  Paris\n",
+        "Scores\n  pass  1.000  contains\n",
+        '  assistant\n    calls search({"q":"France"})  call_1\n',
+        "  tool  call_1\n    Paris is\n    the capital.\n",
+    ):
+        assert part in text
+    events = text[text.index("Session") :]
+    assert 'ToolInvoked     name=search params={"q":"France"} result=Paris' in events
+    assert "PromptExecuted  model=demo/large" in events
+
+
+def test_a_sample_as_data_has_its_session(wink: Run) -> None:
+    result, session = conversation()
+    stored("run", result, session=session)
+
+    (row,) = json.loads(wink("show", "run", "fr", "--format", "json")[1])["rows"]
+
+    assert row["verdict"] == "pass"
+    assert row["result"]["trajectory"]["messages"][1]["tool_calls"][0]["name"] == "search"
+    assert {each["type"].rpartition(":")[2] for each in row["session"]["slices"]} == {
+        "ToolInvoked",
+        "PromptExecuted",
+    }
+
+
+def test_epochs_of_a_sample_are_told_apart(wink: Run) -> None:
+    stored("run", answer("fr", epoch=1), answer("fr", "Lyon", epoch=2))
+
+    _, text, said = wink("show", "run", "fr")
+    assert text.startswith("fr  pass")
+    assert "Other epochs: 2 fail - see one with --epoch N" in said
+    assert wink("show", "run", "fr", "--epoch", "2")[1].startswith("fr  fail  0.000  epoch 2")
+    assert "there are 1, 2" in wink("show", "run", "fr", "--epoch", "3")[2]
+    assert "expected a SAMPLE with --epoch" in wink("show", "run", "--epoch", "3")[2]
+
+
+def test_unknown_names_are_told_with_those_near(wink: Run) -> None:
+    stored("run", answer("france"))
+
+    code, _, said = wink("show", "run", "frnace")
+    assert code == 2
+    assert "got 'frnace' - near it: 'france'" in said
+    assert "wink: expected the id of a run, got 'ruin' - near it: run" in wink("show", "ruin")[2]
+
+
+@pytest.mark.parametrize("words", [("list",), ("show",), ("show", "--all"), ("show", "it", "odd")])
+def test_nothing_that_was_stored_reaches_the_terminal_as_a_command(
+    wink: Run, words: tuple[str, ...]
+) -> None:
+    message = ChatMessage("assistant", HOSTILE, (ToolCall(HOSTILE, HOSTILE, {"a": HOSTILE}),))
+    trajectory = Trajectory((message,), HOSTILE)
+    score = Score(0.0, False, HOSTILE, criterion=HOSTILE)
+    session = Session(tags={"a": HOSTILE})
+    session.dispatch(ToolInvoked(name=HOSTILE, result=HOSTILE))
+    result = replace(answer("odd"), trajectory=trajectory, score=score, metadata={"a": HOSTILE})
+    names = dict.fromkeys(("dataset_name", "agent", "git_commit"), HOSTILE)
+    about = {**names, "command": (HOSTILE,), "tags": {"a": HOSTILE}, "note": HOSTILE}
+    results = [result, broken(HOSTILE, HOSTILE)]
+    stored("it", *results, session=session.snapshot(), **about)
+
+    code, text, said = wink(*words)
+
+    assert code == 0, said
+    assert not {*text, *said} & {*"\x1b\x07\u202e\ud800"}
+    assert "\\x1b" in text
+
+
+def test_a_hostile_run_id_is_told_harmlessly(wink: Run) -> None:
+    stored(HOSTILE, answer("1", "Lyon"), status="interrupted", command=("wink",))
+
+    for words in (("list",), ("show",), ("show", "latest", "1")):
+        code, text, said = wink(*words)
+        assert code == 0
+        assert not {*text, *said} & {*"\x1b\x07\u202e\ud800"}
+
+
+def test_a_terminal_without_unicode_sees_escapes(folder: Path) -> None:
+    stored("run", answer("Brasília", "東京"))
+
+    variables = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    words = [WINK, "eval", "show", "run", "Brasília"]
+    done = subprocess.run(words, capture_output=True, env=variables, timeout=60)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\u6771\\u4eac" in done.stdout
+
+
+# ── export ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_export_as_the_seed_says_it(folder: Path) -> None:
+    stored("abc123", answer("1", "=cmd()"), answer(HOSTILE))
+
+    done = subprocess.run(
+        [WINK, "eval", "export", "--run-id", "abc123", "--format", "csv"],
+        capture_output=True,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    rows = list(csv.DictReader(io.StringIO(done.stdout.decode(), newline="")))
+    assert [row["output"] for row in rows] == ["'=cmd()", "Paris"]
+    assert [each.name for each in folder.iterdir()] == [".wink"]
+
+
+def test_export_to_a_file_by_its_suffix(wink: Run) -> None:
+    stored("run", answer("1"))
+
+    assert wink("export", "-o", "out.jsonl") == (0, "", "Wrote out.jsonl\n")
+    assert json.loads(Path("out.jsonl").read_bytes())["sample_id"] == "1"
+    assert wink("export", "run", "-o", "out.md")[0] == 0
+    assert "1/1 passed" in Path("out.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "--run-id", "other"), "expected one run, got 'run' and 'other'"),
+        (("run", "-o", "."), "expected a file for --output, got a folder (.)"),
+        (("run", "-o", "x.xls"), "expected a file that ends in one of .csv, .json"),
+        (("ruin",), "expected the id of a run, got 'ruin'"),
+    ],
+)
+def test_export_of_something_else_is_one_clear_line(
+    wink: Run, words: tuple[str, ...], said: str
+) -> None:
+    stored("run", answer("1"))
+
+    code, text, line = wink("export", *words)
+
+    assert (code, text) == (2, "")
+    assert line.startswith(f"wink: {said}")
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback() -> None:
+    stored("run", *(answer(f"q{number}", "Paris" * 1_000) for number in range(100)))
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        done = subprocess.run(
+            [WINK, "eval", "export"], stdout=gone, stderr=subprocess.PIPE, timeout=60
+        )
+
+    assert (done.returncode, done.stderr) == (141, b"")

@@ -1,0 +1,266 @@
+"""`wink eval run` and `wink eval resume`, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+
+from tests.sums_eval import failing, ids, latest
+from weakincentives.cli import _eval_run, main
+from weakincentives.evals import EvalSuite, RunStore, Sample, exact_match
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+# ── what is run ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_file_runs_and_its_verdict_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "run", "sums.py"]) == 0
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    what, *told = err.split("\n\n")
+    assert what.startswith("sums: adder, 4 samples, by exact_match, contains\nrun ")
+    assert told[0] == "3/4 passed, 0 errors (75.0%, 95% interval 30.1% to 95.4%, n = 4)"
+    assert told[0] == str(latest())
+    assert told[1] == "  exact_match  0.750\n  contains     0.750"
+    assert "got '5', expected '4'" in told[2]
+    run_id = latest().run_id
+    assert f"run {run_id}\n" in err
+    assert told[-1] == f"exit 0: no gate failed\nlook closer: wink eval show {run_id}\n"
+
+
+def test_what_an_agent_prints_is_no_data(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "run", "sums.py", "--format", "json", "--tag", "who=me"]) == 0
+
+    out, err = capsys.readouterr()
+    (run,) = json.loads(out)["runs"]
+    assert "thinking" in err
+    assert (run["passed"], run["total"], run["errors"]) == (3, 4, 0)
+    assert run["tags"] == {"who": "me"}
+    assert run["criteria"] == {"exact_match": 0.75, "contains": 0.75}
+    assert (run["exit_code"], run["rule"]) == (0, "no gate failed")
+
+
+def test_results_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "run", "sums.py", "--format", "jsonl", "--quiet"]) == 0
+
+    out, err = capsys.readouterr()
+    assert sorted(json.loads(each)["sample_id"] for each in out.splitlines()) == [*"abcd"]
+    assert err.splitlines()[-1] == str(latest())
+
+
+def test_every_suite_of_a_file_runs_and_the_gravest_code_counts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failing(boom=1)
+
+    assert main(["eval", "run", "sums.py", "--format", "json"]) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert [run["exit_code"] for run in document["runs"]] == [0, 3]
+    assert main(["eval", "run", "sums.py:good"]) == 0
+    assert main(["eval", "run", "sums.py", "-o", "a.csv"]) == 2
+    assert "name one: sums.py:good, sums.py:bad" in capsys.readouterr().err
+
+
+# ── which samples ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("words", "chosen"),
+    [
+        (["--limit", "2"], "ab"),
+        (["--filter", "kind=hard"], "cd"),
+        (["--filter", "kind=h*", "--limit", "1"], "c"),
+        (["--filter", "id=[bd]"], "bd"),
+        (["--filter", "id=[bd]", "--filter", "kind=hard"], "d"),
+        (["--limit", "1", "--repeat", "3"], "aaa"),
+        (["--sample", "9"], "abcd"),
+    ],
+)
+def test_a_part_of_the_samples(words: list[str], chosen: str) -> None:
+    assert main(["eval", "run", "sums.py", *words]) == 0
+    assert "".join(ids()) == chosen
+
+
+def test_the_same_seed_makes_the_same_choice() -> None:
+    def choice(number: int, seed: int) -> list[str]:
+        words = ["--sample", str(number), "--seed", str(seed)]
+        assert main(["eval", "run", "sums.py", "--quiet", *words]) == 0
+        return ids()
+
+    assert choice(2, 5) == choice(2, 5)
+    assert set(choice(2, 5)) < set(choice(3, 5))
+    assert len({tuple(choice(2, seed)) for seed in range(6)}) > 1
+
+
+@pytest.mark.parametrize("words", [["--filter", "kind=blue"], ["--limit", "0"]])
+def test_nothing_selected_is_exit_code_4(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", "run", "sums.py", *words]) == 4
+    assert capsys.readouterr().err.startswith("wink: nothing selected: none of 4 samples fits")
+    assert not Path(".wink").exists()
+
+
+# ── gates ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "rule"),
+    [
+        (["--fail-under", "75%"], 0, "75.0% passed, --fail-under asks for 75.0%"),
+        (["--fail-under", "0.76"], 1, "75.0% passed, --fail-under asks for 76.0%"),
+    ],
+)
+def test_a_gate(words: list[str], code: int, rule: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "run", "sums.py", *words]) == code
+    assert f"exit {code}: {rule}\n" in capsys.readouterr().err
+
+
+def test_errors_are_a_gate_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    failing(boom=1)
+
+    assert main(["eval", "run", "sums.py:bad"]) == 3
+    err = capsys.readouterr().err
+    assert "exit 3: 1 of 5 are errors (20.0%), --max-error-rate allows 0.0%\n" in err
+    assert f"try errors again: wink eval resume {latest().run_id} --retry-errors\n" in err
+    assert r"agent: \x1b[31mthe service is down" in err
+    assert "\x1b" not in err
+    assert main(["eval", "run", "sums.py:bad", "--max-error-rate", "20%"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        (["-x", "--max-error-rate", "1"], "stopped by the error of sample 'a'"),
+        (["--max-time", "0.000001"], "stopped by the budget of 1e-06 s"),
+    ],
+)
+def test_a_run_that_is_stopped_is_not_complete(
+    folder: Path, words: list[str], note: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (folder / "sums.py").read_text().replace('{"kind": "easy"}', "{'boom': 1}", 1)
+    (folder / "sums.py").write_text(text.replace("boom", "boom" if "-x" in words else "kind"))
+
+    assert main(["eval", "run", "sums.py", *words]) == 3
+    err = capsys.readouterr().err
+    assert f"exit 3: {note}, before the last sample\n" in err
+    assert f"go on: wink eval resume {latest().run_id}\n" in err
+
+
+# ── resume ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_stored_is_not_run_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "run", "sums.py", "--limit", "2"]) == 0
+    assert main(["eval", "run", "sums.py", "--resume"]) == 0
+
+    assert "reuses 2 results of run" in capsys.readouterr().err
+    assert [*"abcd"] == sys.modules["sums"].CALLS
+    assert ids() == [*"abcd"]
+
+
+def test_resume_takes_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["eval", "run", "sums.py", "--limit", "2"])
+    assert main(["eval", "run", "--resume", "sums.py"]) == 0
+    assert ids() == [*"abcd"]
+
+
+def test_resume_types_the_command_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(boom=1)
+    words = ["--store", "runs.db", "--max-error-rate", "0.5", "--filter", "id=[ae]"]
+    assert main(["eval", "run", "sums.py:bad", *words]) == 0
+    capsys.readouterr()
+    assert main(["eval", "resume", "--store", "runs.db", "--retry-errors"]) == 0
+
+    assert "1 error tried again" in capsys.readouterr().err
+    assert [*"aee"] == sys.modules["sums"].CALLS
+    with RunStore("runs.db") as store:
+        (a, e) = store.report("latest").results
+    assert (a.attempt, e.attempt) == (1, 2)
+    monkeypatch.setenv("WINK_STORE", "runs.db")
+    assert main(["eval", "resume"]) == 0
+
+
+def test_a_run_of_a_script_is_not_resumed_here(capsys: pytest.CaptureFixture[str]) -> None:
+    with RunStore() as store:
+        EvalSuite(lambda x: x, [Sample("1", "a", "a")], exact_match).run(store=store)
+
+    assert main(["eval", "resume"]) == 2
+    assert "expected a run that `wink eval run` began" in capsys.readouterr().err
+
+
+def test_the_command_that_is_stored_means_the_same() -> None:
+    parser = ArgumentParser()
+    _eval_run.configure(parser)
+    words = (
+        "a.py:b -j 3 --epochs 2 --filter id=x --filter k=-1 --tag=-a=b --cache -x --timeout 0.5 "
+        "-o a.csv -o b.md --fail-under 85% --sample 4 --seed 0 --max-cost 1.5 --name new"
+    )
+    args = parser.parse_args(words.split())
+
+    command = _eval_run.command_of(args, "a.py:b")
+    assert command[:4] == ("wink", "eval", "run", "a.py:b")
+    assert parser.parse_args(command[3:]) == args
+
+
+# ── what becomes of it ──────────────────────────────────────────────────────────────────────────
+
+
+def test_results_in_files_of_any_kind() -> None:
+    kinds = ["csv", "json", "jsonl", "md", "parquet"]
+    files = [word for kind in kinds for word in ("-o", f"out.{kind}")]
+    assert main(["eval", "run", "sums.py", *files, "-o", "report"]) == 0
+
+    assert all(Path(f"out.{kind}").stat().st_size for kind in kinds)
+    assert Path("report/results.jsonl").read_text().count("\n") == 4
+
+
+def test_the_cache_is_asked_and_told(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--model", "demo/large", "--cache"]
+    assert main(["eval", "run", *words]) == 0
+    assert "cache: 0 hits, 2 misses" in capsys.readouterr().err
+    assert main(["eval", "run", *words, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["cache"] == {"hits": 2, "misses": 0}
+
+
+def test_a_judge_has_a_model_of_its_own(folder: Path) -> None:
+    (folder / "judged.py").write_text(
+        "from weakincentives.evals import *\n"
+        "def asks(sample, output, *, context):\n"
+        "    return [Score(1.0, context.adapter.model == 'small')]\n"
+        "suite = EvalSuite(lambda x: x, [Sample('1', 'a', 'a')], asks)\n"
+    )
+    assert main(["eval", "run", "judged.py", "--judge-model", "demo/small"]) == 0
+    assert latest().passed == 1
+
+
+def test_a_dry_run_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--dry-run"]
+    assert main(["eval", "run", *words, "--model", "openai/gpt-4o", "--epochs", "3"]) == 0
+    err = capsys.readouterr().err
+    assert "  samples     2 samples x 3 epochs\n" in err
+    assert "tokens in, 1,200 out, about $0.01" in err
+    assert main(["eval", "run", *words, "--model", "demo/large", "--format", "json"]) == 0
+    (plan,) = json.loads(capsys.readouterr().out)["plans"]
+    assert (plan["total"], plan["estimated_cost"]) == (2, None)
+    assert not Path(".wink").exists()
+
+
+def test_a_missing_key_is_said_once_and_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    words = ["--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--model", "openai/gpt-4o"]
+
+    assert main(["eval", "run", *words]) == 2
+    assert capsys.readouterr().err.endswith("got none - set the variable OPENAI_API_KEY\n")
+    assert not Path(".wink").exists()

@@ -1,0 +1,188 @@
+"""`wink eval score`: a stored run by other evaluators, without its agent."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stored_runs import WINK, Run, answer, conversation, folder, stored, wink
+from weakincentives.evals import Dataset, EvalConfig, EvalSuite, RunStore, Sample, contains
+
+__all__ = ["folder", "wink"]  # fixtures
+
+
+@dataclass(frozen=True)
+class City:
+    name: str
+
+
+EVALUATORS = """
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class City:
+    name: str
+
+def named(output: City, expected: City) -> bool:
+    return output.name == expected.name
+
+def long(output, expected) -> bool:
+    return len(output.name) > 4
+
+def broken(output, expected) -> bool:
+    print("not data")
+    raise RuntimeError("boom")
+
+def searched(output, expected, session) -> bool:
+    from weakincentives.runtime import ToolInvoked
+    return [event.name for event in session[ToolInvoked].all()] == ["search"]
+"""
+
+
+@pytest.fixture
+def cities(folder: Path) -> str:
+    """A run of an agent that answers with a dataclass, and is never called again."""
+    (folder / "mine.py").write_text(EVALUATORS)
+    samples = [Sample(str(n), n, City("Paris" if n % 2 else "Rome")) for n in range(6)]
+
+    def agent(number: int) -> City:
+        if number == 5:
+            raise RuntimeError("no answer")
+        return City("Paris")
+
+    suite = EvalSuite(agent, Dataset(samples, "cities"), lambda output, expected: True)
+    with RunStore() as store:
+        return suite.run(store=store).run_id
+
+
+def test_a_run_is_scored_anew_into_a_run_of_its_own(wink: Run, cities: str) -> None:
+    words = ("--evaluator", "mine.py:named", "--evaluator", "mine.py:long")
+    code, text, said = wink("score", cities, *words, "--max-error-rate", "20%")
+
+    assert (code, text) == (0, "")
+    lines = said.splitlines()
+    assert lines[1].strip().startswith("5/6 passed, 1 error")
+    assert lines[2:4] == [
+        "after   named, long",
+        "        2/6 passed, 1 error (33.3%, 95% interval 9.7% to 70.0%, n = 6)",
+    ]
+    assert "3 verdicts changed: 3 from pass to fail" in lines
+    with RunStore() as store:
+        old, new = store.run(cities), store.run("latest")
+        kept = [row.result.error for row in store.rows("latest")]
+    assert (old.passed, new.passed, new.status) == (5, 2, "complete")
+    assert new.manifest.parent == cities
+    assert [each.name for each in new.manifest.criteria] == ["named", "long"]
+    assert kept == [None] * 5 + ["no answer"]  # of an agent that failed there is nothing to score
+
+
+def test_types_come_back_as_annotations_or_options_say(wink: Run, cities: str) -> None:
+    def errors(*words: str) -> int:
+        wink("score", cities, *words)
+        with RunStore() as store:
+            return store.run("latest").errors
+
+    assert errors("--evaluator", "mine.py:named") == 1
+    assert errors("--evaluator", "mine.py:long", "--output-type", "mine.py:City") == 1
+    assert errors("--evaluator", "mine.py:long") == 6
+    said = wink("score", cities, "--evaluator", "mine.py:long")[2]
+    assert "annotate `output`, or say --output-type REF" in said
+
+
+def test_score_has_the_gates_of_run(wink: Run, cities: str) -> None:
+    words = ("score", cities, "--evaluator", "mine.py:named")
+
+    assert wink(*words)[0] == 3
+    assert wink(*words, "--max-error-rate", "0.5")[0] == 0
+    code, text, said = wink(*words, "--max-error-rate", "50%", "--fail-under=90%", "--format=json")
+    assert code == 1
+    assert "exit 1: 33.3% passed, --fail-under asks for 90.0%" in said
+    found = json.loads(text)
+    assert (found["exit_code"], found["changed"]) == (1, {"pass to fail": 3})
+    assert (found["before"]["passed"], found["after"]["passed"]) == (5, 2)
+
+
+def test_an_evaluator_that_fails_is_data(wink: Run, cities: str) -> None:
+    code, text, said = wink("score", cities, "--evaluator", "mine.py:broken")
+
+    assert (code, text) == (3, "")
+    assert "5 from pass to error" in said
+    assert "raised RuntimeError: boom" in said
+    assert wink("score", "latest", "--evaluator", "mine.py:named", "--max-error-rate=1")[0] == 0
+
+
+def test_sessions_are_scored_too(wink: Run, folder: Path) -> None:
+    (folder / "mine.py").write_text(EVALUATORS)
+    result, session = conversation()
+    stored("run", result, session=session)
+
+    assert wink("score", "run", "--evaluator", "mine.py:searched")[0] == 0
+
+
+def test_a_judge_has_a_model_of_its_own(wink: Run, folder: Path) -> None:
+    code = "from weakincentives.evals import llm_judge\njudge = llm_judge('Is it correct?')\n"
+    (folder / "judges.py").write_text(code)
+    stored("run", answer("right"), answer("wrong", "Lyon"))
+
+    words = ("score", "run", "--evaluator", "judges.py:judge", "--judge-model", "demo/large")
+    assert wink(*words)[0] == 0
+    with RunStore() as store:
+        assert [row.result.passed for row in store.rows("latest")] == [True, False]
+
+
+def test_ctrl_c_leaves_the_run_as_it_was(folder: Path) -> None:
+    code = "import pathlib, time\ndef slow(output, expected):\n"
+    code += "    pathlib.Path('begun').touch()\n    time.sleep(0.1)\n    return False\n"
+    (folder / "mine.py").write_text(code)
+    stored("run", *(answer(str(number)) for number in range(500)))
+    words = [WINK, "eval", "score", "run", "--evaluator", "mine.py:slow", "-j", "1"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as scoring:
+        while not Path("begun").exists():
+            assert scoring.poll() is None
+        scoring.send_signal(signal.SIGINT)
+        _, said = scoring.communicate(timeout=30)
+
+    assert (scoring.returncode, said) == (
+        130,
+        "wink: interrupted - the run is as it was; to score it, begin again\n",
+    )
+    with RunStore() as store:
+        new, old = store.runs()
+    assert (old.passed, new.status, new.passed) == (500, "interrupted", 0)
+
+
+def test_a_run_without_rows_has_nothing_to_score(wink: Run) -> None:
+    stored("run")
+
+    code, _, said = wink("score", "run", "--evaluator", "contains")
+    assert (code, said) == (4, "wink: nothing selected: run run has no rows\n")
+
+
+def test_evaluators_that_disagree_on_a_type_are_refused(wink: Run, folder: Path) -> None:
+    other = EVALUATORS.replace("City", "Town").replace("named", "called")
+    (folder / "mine.py").write_text(EVALUATORS + other)
+    stored("run", answer("1"))
+
+    words = ("--evaluator", "mine.py:named", "--evaluator", "mine.py:called")
+    code, _, said = wink("score", "run", *words)
+    assert code == 2
+    assert "expected evaluators that agree on the output type" in said
+    with RunStore() as store:
+        assert len(store.runs()) == 1
+
+
+def test_many_rows_are_scored_in_order(wink: Run) -> None:
+    config = EvalConfig(max_concurrent=8)
+    samples = [Sample(str(n), n, str(n)) for n in range(300)]
+    with RunStore() as store:
+        EvalSuite(lambda n: str(n), Dataset(samples), contains, config=config).run(store=store)
+
+    assert wink("score", "--evaluator", "exact_match", "-j", "4")[0] == 0
+    with RunStore() as store:
+        assert [row.result.sample_id for row in store.rows("latest")] == [s.id for s in samples]
+        assert store.run("latest").passed == 300

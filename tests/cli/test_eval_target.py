@@ -1,0 +1,102 @@
+"""What `wink eval run` can be told to run, and what it says where that is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.sums_eval import latest
+from weakincentives.cli import main
+from weakincentives.cli._target import load_reference
+from weakincentives.errors import UsageError
+from weakincentives.evals import EvalSuite, exact_match
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+def test_a_prompt_by_the_name_that_the_project_gives_it(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text('[tool.wink.prompts]\nqa = "prompts:qa"\n')
+
+    words = ["eval", "run", "--prompt", "qa", "--dataset", "qa.jsonl", "--model", "demo/large"]
+    assert main(words) == 0
+    assert latest().dataset_name == "qa"
+    assert [result.output for result in latest().results] == ["Paris", "Tokyo"]
+
+
+def test_what_is_expected_of_a_typed_prompt_has_its_type(folder: Path) -> None:
+    rows = [{"id": "fr", "input": "Capital of France?", "expected": {"answer": "Paris"}}]
+    (folder / "typed.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    words = ["eval", "run", "--prompt", "prompts.py:typed", "--model", "demo/large"]
+    assert main([*words, "--dataset", "typed.jsonl", "--fail-under", "100%"]) == 0
+
+
+def test_any_function_with_evaluators_of_any_origin() -> None:
+    words = ["eval", "run", "--agent", "sums:adder", "--dataset", "qa.jsonl"]
+    assert main([*words, "--evaluator", "contains", "--evaluator", "sums.py:shouts"]) == 0
+
+    assert latest().scores_by_criterion == {"contains": 1.0, "shouts": 0.0}
+
+
+def test_references(folder: Path) -> None:
+    assert load_reference("exact_match", "evaluator") is exact_match
+    assert load_reference("sums:EvalSuite.run", "agent") is EvalSuite.run
+    inner = folder / "deep" / "er"
+    inner.mkdir(parents=True)
+    os.chdir(inner)
+    (folder / "pyproject.toml").write_text('[tool.wink.agents]\nadd = "sums.py:adder"\n')
+    assert load_reference("add", "agent").__name__ == "adder"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nope.py"], "expected a file, found none (nope.py)"),
+        (["sums.py:god"], "expected `god` in sums.py for the eval to run, found none - near it"),
+        (["sums.py:adder"], "expected an `EvalSuite` as sums.py:adder, got <function adder"),
+        (["prompts.py"], "expected an `EvalSuite` at the top level of the file, found none"),
+        (["sums"], "expected `FILE.py` or `FILE.py:name` to run, got 'sums'"),
+        ([], "expected one of FILE.py, --prompt and --agent to run, got none"),
+        (["sums.py", "--agent", "sums:adder"], "expected a file or --agent, got both"),
+        (["sums.py", "--model", "demo/large"], "--model is for a suite with a prompt"),
+        (["sums.py", "--cache"], "--cache is for --model and --judge-model, got neither"),
+        (["sums.py", "-o", "a.xls"], "expected a file that ends in one of "),
+        (["sums.py", "--filter", "hard"], "expected key=value for --filter, got 'hard'"),
+        (["sums.py", "--resume", "2020"], "expected the id of a run, got '2020'"),
+        (["--agent", "sums:adder"], "expected --dataset FILE, got none"),
+        (["--agent", "sums:ader", "--dataset", "qa.jsonl"], "near it: adder"),
+        (["--agent", "none:x", "--dataset", "qa.jsonl"], "No module named 'none'"),
+        (["--prompt", "prompts:qa", "--dataset", "qa.jsonl"], "expected --model to answer"),
+        (["--prompt", "sums:adder", "--dataset", "qa.jsonl"], "expected a `PromptTemplate`"),
+        (
+            ["--agent", "sums:adder", "--dataset", "qa.jsonl", "--evaluator", "contain"],
+            "got 'contain' - near it: contains",
+        ),
+        (["broken.py"], "expected to import broken.py, got ZeroDivisionError: division by zero"),
+        (["torn.py"], "expected to import torn.py, got SyntaxError: '(' was never closed"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_exit_code_2(
+    folder: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "broken.py").write_text("x = 1\ny = x / 0\n")
+    (folder / "torn.py").write_text("print(\n")
+
+    assert main(["eval", "run", *words]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("wink: ")
+    assert said in told
+    if words == ["broken.py"]:
+        assert told.endswith(f"({folder / 'broken.py'}:2)")
+
+
+def test_a_project_file_that_is_wrong_is_named(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text("[tool.wink]\nprompts = 3\n")
+    with pytest.raises(UsageError, match=r"expected lines such as .* got 3 \("):
+        load_reference("qa", "prompt")
+    (folder / "pyproject.toml").write_text("[tool")
+    with pytest.raises(UsageError, match=r"expected TOML, got"):
+        load_reference("qa", "prompt")

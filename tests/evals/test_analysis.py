@@ -1,0 +1,48 @@
+"""Results in slices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from weakincentives.errors import UsageError
+from weakincentives.evals import EvalReport, EvalResult, Score
+from weakincentives.evals.analysis import group_by, summarize
+
+
+def result(id: str, value: float = 1.0, error: str | None = None, **metadata: Any) -> Any:
+    return EvalResult(id, Score(value), error=error, metadata=metadata)
+
+
+RESULTS = [
+    result("1", 1.0, level=5),
+    result("2", 0.0, level=1),
+    result("3", 0.5, level=5),
+    result("4", 0.0, error="lost", level=5),
+]
+
+
+@pytest.mark.parametrize("key", ["level", lambda result: result.metadata["level"]])
+def test_groups_come_in_the_order_in_which_they_appear(key: Any) -> None:
+    groups = group_by(RESULTS, key)
+
+    assert list(groups) == [5, 1]
+    assert [each.sample_id for each in groups[5]] == ["1", "3", "4"]
+    assert group_by([], key) == {}
+
+
+def test_a_summary_leaves_errors_out_of_the_mean_and_says_how_many() -> None:
+    summary = summarize(group_by(RESULTS, "level")[5])
+
+    assert (summary["mean"], summary["min"], summary["max"]) == (0.75, 0.5, 1.0)
+    assert (summary["n"], summary["errors"], summary["total"]) == (2, 1, 3)
+    assert summarize(RESULTS) == EvalReport(RESULTS).summary
+    assert summarize([])["mean"] == 0.0
+
+
+def test_what_cannot_be_grouped_is_said_with_its_sample() -> None:
+    with pytest.raises(UsageError, match=r"expected 'topic' .* got level - sample '1'"):
+        group_by(RESULTS, "topic")
+    with pytest.raises(UsageError, match=r"got \['a'\] - sample '9'"):
+        group_by([result("9", tags=["a"])], "tags")

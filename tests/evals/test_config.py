@@ -1,0 +1,97 @@
+"""How a run is carried out, as data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from weakincentives import serde
+from weakincentives.adapters import DemoAdapter, ScriptedAdapter
+from weakincentives.errors import UsageError
+from weakincentives.evals import EvalConfig
+from weakincentives.evals._config import config_of, described
+from weakincentives.rollouts import Endpoint
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("max_concurrent", 0, "expected a whole number >= 1 for `EvalConfig.max_concurrent`"),
+        ("max_concurrent", None, "expected a whole number >= 1"),
+        ("max_concurrent", True, "expected a whole number >= 1"),
+        ("max_concurrent", 2.0, "expected a whole number >= 1"),
+        ("timeout_per_sample_ms", 0, "expected a whole number >= 1"),
+        ("max_retries", -1, "expected a whole number >= 0"),
+        ("max_samples", -1, "expected a whole number >= 0"),
+        ("epochs", 0, "expected a whole number >= 1"),
+        ("seed", -1, "expected a whole number >= 0"),
+        ("max_total_tokens", 0, "expected a whole number >= 1"),
+        ("max_total_cost", 0, "expected a number > 0 for `EvalConfig.max_total_cost`, got 0"),
+        ("max_total_cost", float("nan"), "expected a number > 0"),
+        ("max_total_seconds", float("inf"), "expected a number > 0"),
+        ("max_total_seconds", "10", "expected a number > 0"),
+        ("stop_on_error", 1, "expected a bool for `EvalConfig.stop_on_error`, got 1"),
+        ("experiment_name", 3, "expected a `str` for `EvalConfig.experiment_name`, got 3"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused(field: str, value: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        EvalConfig(**{field: value})
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["timeout_per_sample_ms", "max_samples", "max_total_tokens", "max_total_cost", "endpoint"],
+)
+def test_what_may_be_left_open_may(field: str) -> None:
+    assert EvalConfig(**{field: None})[field] is None
+
+
+def test_it_reads_like_the_configuration_of_a_stored_report() -> None:
+    config = replace(EvalConfig(), max_samples=100, experiment_name="math_500")
+
+    assert config["experiment_name"] == "math_500"
+    assert {name: config[name] for name in config}["max_samples"] == 100
+    with pytest.raises(KeyError, match=r"expected one of max_concurrent, .*, got 'typo'"):
+        config["typo"]
+
+
+async def answer(messages: list[Any]) -> str:
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "words"),
+    [
+        ("openai/gpt-4o", "openai/gpt-4o"),
+        (Endpoint("openai/gpt-4o", temperature=0.0), "openai/gpt-4o (temperature=0.0)"),
+        (ScriptedAdapter(["x"], model="m"), "scripted/m"),
+        (DemoAdapter("small"), "demo/small"),
+        (answer, "answer"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_it_is_stored_with_its_endpoint_in_words(endpoint: Any, words: str) -> None:
+    config = EvalConfig(endpoint=endpoint, epochs=2)
+
+    assert described(endpoint) == words
+    assert config.stored() == EvalConfig(endpoint=words, epochs=2)
+    assert config_of(serde.plain(config.stored())) == config.stored()
+
+
+def test_a_configuration_from_elsewhere_stays_a_mapping() -> None:
+    assert config_of({"anything": 1}) == {"anything": 1}
+    oldest = {
+        "max_concurrent": 2,
+        "timeout_per_sample_ms": 5,
+        "max_retries": 0,
+        "stop_on_error": False,
+    }
+    assert config_of(oldest) == EvalConfig(max_concurrent=2, timeout_per_sample_ms=5)
+    assert config_of({**oldest, "from_the_future": 1}) == {**oldest, "from_the_future": 1}
+    with pytest.raises(UsageError, match="expected a usable configuration"):
+        config_of({**oldest, "epochs": "many"})
+    with pytest.raises(UsageError, match="expected an `EvalConfig` or a mapping"):
+        config_of(3)

@@ -1,0 +1,159 @@
+"""One bad sample is data: whatever fails, hangs or is tried again ends in its own result."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from tests.engine import SAMPLES, ran, right
+from weakincentives.errors import ProviderError, UsageError
+
+pytestmark = pytest.mark.anyio
+
+
+def one_raises(error: BaseException) -> Callable[[int], str]:
+    def agent(number: int) -> str:
+        if number == 3:
+            raise error
+        return "ok"
+
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("bad"), "bad"),
+        (SystemExit(3), "SystemExit: 3"),
+        (asyncio.CancelledError(), "CancelledError"),
+        (StopIteration(), "coroutine raised StopIteration"),
+        (BaseExceptionGroup("two", [ValueError("a"), ValueError("b")]), "a"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("waits", [False, True])
+async def test_whatever_an_agent_raises_is_the_result_of_that_sample(
+    error: BaseException, said: str, waits: bool
+) -> None:
+    agent = one_raises(error)
+
+    async def waiting(number: int) -> str:
+        await checkpoint()
+        return agent(number)
+
+    run = await ran(SAMPLES, waiting if waits else agent, max_concurrent=2)
+
+    assert len(run.results) == len(SAMPLES)
+    assert run.errors == {"3": ("agent", said)}
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # a trap of its own
+async def test_an_inner_task_that_was_cancelled_loses_no_sample() -> None:
+    async def agent(number: int) -> str:
+        inner = asyncio.ensure_future(asyncio.sleep(10))
+        if number == 3:
+            inner.cancel()
+            await inner
+        inner.cancel()
+        return "ok"
+
+    run = await ran(SAMPLES, agent, max_concurrent=2)
+
+    assert run.errors == {"3": ("agent", "CancelledError")}
+    assert len(run.results) == len(SAMPLES)
+
+
+async def hang() -> None:
+    await anyio.sleep_forever()
+
+
+def hang_in_thread() -> None:
+    threading.Event().wait(1)
+
+
+@pytest.mark.parametrize("three", [hang, hang_in_thread])
+async def test_an_agent_that_hangs_ends_at_the_time_limit(three: Callable[..., Any]) -> None:
+    def agent(number: int) -> Any:
+        return three() if number == 3 else "ok"
+
+    run = await ran(SAMPLES, agent, timeout_per_sample_ms=60, max_concurrent=3)
+
+    assert len(run.results) == len(SAMPLES)
+    assert run.errors == {"3": ("agent", "expected a result in time, got none in 0.1 s")}
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_an_evaluator_that_hangs_ends_at_the_time_limit_and_the_output_stays(
+    waits: bool,
+) -> None:
+    async def waiting(output: str, expected: str) -> bool:
+        await anyio.sleep_forever()
+        return True
+
+    def blocking(output: str, expected: str) -> bool:
+        hang_in_thread()
+        return True
+
+    run = await ran(SAMPLES[:1], right, waiting if waits else blocking, timeout_per_sample_ms=50)
+
+    (result,) = run.results
+    assert result.error_source == "evaluator"
+    assert "expected a result in time" in (result.error or "")
+    assert result.output == "ok"
+
+
+async def test_the_time_limit_is_for_each_sample_and_not_for_the_run() -> None:
+    async def agent(number: int) -> str:
+        await anyio.sleep(0.03)
+        return "ok"
+
+    assert (await ran(SAMPLES, agent, timeout_per_sample_ms=200)).errors == {}
+
+
+# ── another try ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"),
+    [
+        (ProviderError("busy", retryable=True), 3),
+        (ConnectionError("lost"), 3),
+        (ProviderError("no such model", retryable=False), 1),
+        (UsageError("wrong"), 1),
+    ],
+)
+async def test_only_what_may_pass_is_tried_again(
+    error: Exception, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.uniform", lambda low, high: low)
+    seen: list[int] = []
+
+    async def agent(number: int) -> str:
+        seen.append(number)
+        raise error
+
+    run = await ran(SAMPLES[:1], agent, max_retries=2)
+
+    assert len(seen) == run.results[0].attempt == tries
+    assert len(run.results) == 1
+
+
+async def test_an_evaluators_error_does_not_run_the_agent_again() -> None:
+    seen: list[int] = []
+
+    def agent(number: int) -> str:
+        seen.append(number)
+        return "ok"
+
+    def crash(output: str, expected: str) -> bool:
+        raise ConnectionError
+
+    run = await ran(SAMPLES[:1], agent, crash, max_retries=3)
+
+    assert (seen, run.results[0].error_source) == ([0], "evaluator")

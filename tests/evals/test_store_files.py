@@ -1,0 +1,265 @@
+"""The file of the run store: damage is noticed, foreign files are left alone, and it stays fast."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import tempfile
+import time
+import tracemalloc
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from weakincentives.adapters.cache import ResponseCache
+from weakincentives.errors import StoreError, UsageError
+from weakincentives.evals import EvalResult, Score, Trajectory
+from weakincentives.evals._store import RunManifest, RunStore, StoredRow
+from weakincentives.evals._store_sql import APPLICATION, MIGRATIONS
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+MANIFEST = RunManifest(run_id="run", created_at=NOW)
+
+
+def row(index: int, session: bytes | None = None) -> StoredRow:
+    trajectory = Trajectory(output=f"answer {index}" * (index % 50))
+    result = EvalResult(str(index), Score(index / 100), trajectory=trajectory, run_id="run")
+    return StoredRow(result=result, position=index, session=session)
+
+
+def filled(path: Path, count: int) -> list[StoredRow]:
+    with RunStore(path) as store:
+        store.begin(MANIFEST)
+        for index in range(count):
+            store.put(row(index))
+        store.flush()
+        return list(store.rows("run"))
+
+
+# ── damage ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_damaged_beginning_is_said(tmp_path: Path) -> None:
+    filled(tmp_path / "runs.db", 3)
+    with (tmp_path / "runs.db").open("r+b") as file:
+        file.write(b"not SQLite")
+
+    with pytest.raises(StoreError, match=r"runs.db.*its beginning is damaged.*put a good copy"):
+        RunStore(tmp_path / "runs.db")
+
+
+def test_a_damaged_middle_is_said(tmp_path: Path) -> None:
+    filled(tmp_path / "runs.db", 200)
+    whole = (tmp_path / "runs.db").read_bytes()
+    with (tmp_path / "runs.db").open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xaa" * (len(whole) - 8192))
+
+    with (
+        pytest.raises(StoreError, match=r"malformed.*the file is damaged: keep a copy.*recover"),
+        RunStore(tmp_path / "runs.db") as store,
+    ):
+        list(store.rows("run"))
+
+
+def test_a_changed_byte_is_never_another_score(tmp_path: Path) -> None:
+    written = {stored.result.sample_id: stored.result for stored in filled(tmp_path / "a", 60)}
+    whole = (tmp_path / "a").read_bytes()
+    noticed = same = 0
+    for offset in range(100, len(whole), 61):
+        path = tmp_path / "b"
+        path.write_bytes(whole[:offset] + bytes([whole[offset] ^ 0x10]) + whole[offset + 1 :])
+        try:
+            with RunStore(path) as store:
+                found = [stored.result for stored in store.rows("run")]
+        except StoreError:  # and nothing else
+            noticed += 1
+        else:
+            assert all(result == written[result.sample_id] for result in found), offset
+            same += 1
+        path.unlink()
+    assert noticed > 100
+    assert same > 0  # what is free, or not read
+
+
+@pytest.mark.parametrize("table", ["bodies", "runs"])
+def test_a_damaged_row_is_named(tmp_path: Path, table: str) -> None:
+    filled(tmp_path / "runs.db", 3)
+    column, what = {
+        "bodies": ("result", "the row of sample '0'"),
+        "runs": ("manifest", "the run 'run'"),
+    }[table]
+    longer = f"{column} = CAST({column} || x'00' AS BLOB)"
+    edit(tmp_path / "runs.db", f"UPDATE {table} SET {longer} WHERE id = 1")
+
+    with (
+        pytest.raises(
+            StoreError, match=rf"expected {what} as it was written.*damaged: keep a copy"
+        ),
+        RunStore(tmp_path / "runs.db") as store,
+    ):
+        store.report("run")
+
+
+def test_a_lost_body_is_said(tmp_path: Path) -> None:
+    filled(tmp_path / "runs.db", 3)
+    edit(tmp_path / "runs.db", "DELETE FROM bodies WHERE id = 2")
+
+    with (
+        pytest.raises(StoreError, match="the row of sample '1'"),
+        RunStore(tmp_path / "runs.db") as store,
+    ):
+        list(store.rows("run"))
+
+
+def edit(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(statement)
+    connection.close()
+
+
+# ── other files ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_new_store_has_no_runs(tmp_path: Path) -> None:
+    with RunStore(str(tmp_path / "runs.db")) as store:
+        assert repr(store) == f"<RunStore '{tmp_path / 'runs.db'}'>"
+        assert store.runs() == []
+        with pytest.raises(UsageError, match="there are no runs"):
+            store.run("latest")
+
+
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("not a database\n" * 300)
+    edit(tmp_path / "database", "CREATE TABLE t (x)")
+    edit(tmp_path / "owned", "PRAGMA application_id = 7")
+    ResponseCache(tmp_path / "cache").close()
+    (tmp_path / "folder").mkdir()
+    before = {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
+
+    for name in ("text", "database", "owned", "cache", "folder"):
+        with pytest.raises(StoreError, match=f"{name}.*give another path"):
+            RunStore(tmp_path / name)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
+
+
+def test_a_path_below_a_file_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(StoreError, match="check that its folder exists"):
+        RunStore(tmp_path / "file" / "runs.db")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="users and rights as Unix has them")
+def test_a_file_that_may_not_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        filled(folder / "runs.db", 3)
+        (folder / "runs.db").chmod(0o444)
+        folder.chmod(0o555)
+        root = os.geteuid() == 0
+        if root:  # who may write everything
+            os.seteuid(65534)
+        try:
+            with (
+                pytest.raises(StoreError, match=r"runs.db\) - it cannot be (written|opened)"),
+                RunStore(folder / "runs.db") as store,
+            ):
+                store.begin(MANIFEST)
+        finally:
+            if root:
+                os.seteuid(0)
+            folder.chmod(0o755)
+
+
+# ── versions ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_newer_file_is_refused_and_kept(tmp_path: Path) -> None:
+    filled(tmp_path / "runs.db", 3)
+    edit(tmp_path / "runs.db", f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    before = (tmp_path / "runs.db").read_bytes()
+
+    with pytest.raises(StoreError, match=rf"got version {len(MIGRATIONS) + 1}.*update this one"):
+        RunStore(tmp_path / "runs.db")
+    assert (tmp_path / "runs.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
+def test_an_older_file_is_brought_up_to_date(tmp_path: Path, version: int) -> None:
+    written = filled(tmp_path / "new.db", 3)
+    old = sqlite3.connect(tmp_path / "old.db", isolation_level=None)
+    for statement in (statement for made in MIGRATIONS[:version] for statement in made):
+        old.execute(statement)
+    old.execute(f"PRAGMA application_id = {APPLICATION}")
+    old.execute(f"PRAGMA user_version = {version}")
+    old.execute("ATTACH ? AS new", (str(tmp_path / "new.db"),))
+    for table in ("runs", "rows", "bodies"):
+        old.execute(f"INSERT INTO {table} SELECT * FROM new.{table}")
+    old.close()
+
+    with RunStore(tmp_path / "old.db") as store:
+        assert list(store.rows("run")) == written
+        assert store._database.read("PRAGMA user_version") == [(len(MIGRATIONS),)]
+        assert store._database.read("PRAGMA journal_mode") == [(b"wal",)]
+        with pytest.raises(StoreError, match="found none"):
+            store.load("a session")
+
+
+# ── size ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_reading_a_run_keeps_few_rows_in_memory(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        store.begin(MANIFEST)
+        for index in range(1000):
+            store.put(row(index, session=os.urandom(20_000)))
+        store.flush()
+        tracemalloc.start()
+        try:
+            read = sum(len(stored.session or b"") for stored in store.rows("run"))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert read == 20_000_000
+    assert peak < 5_000_000
+
+
+def test_long_bodies_are_compressed(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        store.begin(MANIFEST)
+        store.put(row(1, session=b"x" * 1_000_000))
+        store.flush()
+
+        assert next(store.rows("run")).session == b"x" * 1_000_000
+    assert (tmp_path / "runs.db").stat().st_size < 200_000
+
+
+def test_a_thousand_runs_and_a_hundred_thousand_rows_open_at_once(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        for index in range(1000):
+            created = NOW + timedelta(seconds=index)
+            store.begin(RunManifest(run_id=f"run-{index}", created_at=created))
+        with store._database.transaction() as cursor:  # as `put` would leave it, but quicker
+            for first, last in ((1, 1), (2, 1000)):
+                cursor.execute(
+                    "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
+                    "INSERT INTO rows SELECT runs.id, i, 1, x'61', 'sample ' || i, i, 1, "
+                    "randomblob(32), randomblob(32), i % 2, 0, NULL, 0.5, 10, 20, 0.25, '{}' "
+                    "FROM n, runs WHERE runs.id BETWEEN ? AND ?",
+                    (99_999 if first == 1 else 49, first, last),
+                )
+    start = time.perf_counter()
+    with RunStore(tmp_path / "runs.db") as store:
+        record = store.run("run-0")
+        opened = time.perf_counter()
+        listed = store.runs()
+        done = time.perf_counter()
+
+    assert (record.total, record.passed, record.tokens) == (100_000, 50_000, 2_000_000)
+    assert (len(listed), listed[0].total, listed[-1].total) == (1000, 50, 100_000)
+    assert opened - start < 1.0  # it takes about 0.05 s
+    assert done - opened < 1.0

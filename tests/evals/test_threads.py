@@ -1,0 +1,149 @@
+"""Synchronous code runs in threads, and in a process where its user asks for one."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from math import factorial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio import from_thread
+
+from weakincentives.errors import UsageError
+from weakincentives.evals import EvalConfig, Sample, evaluate, exact_match, in_process
+from weakincentives.evals._threads import in_thread
+
+pytestmark = pytest.mark.anyio
+
+
+def whereabouts(_: Any) -> int:
+    return os.getpid()
+
+
+def says_who_and_hangs(path: str) -> None:
+    Path(path).write_text(str(os.getpid()))
+    time.sleep(60)
+
+
+def breaks(_: Any) -> None:
+    raise ValueError("in another process")
+
+
+def alike(output: int, expected: int, *, tolerance: int = 0) -> bool:
+    return abs(output - expected) <= tolerance
+
+
+async def test_a_thread_gives_its_value_and_its_error() -> None:
+    here = threading.get_ident()
+
+    assert await in_thread(threading.get_ident) != here
+    assert await in_thread(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        await in_thread(divmod, 1, 0)
+
+
+async def test_a_thread_may_return_something_to_wait_for() -> None:
+    async def later() -> str:
+        return "waited"
+
+    assert await (await in_thread(lambda: later())) == "waited"
+
+
+async def test_many_threads_run_at_once_and_one_that_hangs_takes_no_place() -> None:
+    meeting, hung = threading.Barrier(100, timeout=10), threading.Event()
+    try:
+        with anyio.move_on_after(0.01):
+            await in_thread(hung.wait, 5)
+        async with anyio.create_task_group() as group:
+            for _ in range(100):
+                group.start_soon(in_thread, meeting.wait)
+    finally:
+        hung.set()
+
+
+async def test_a_thread_that_nobody_waits_for_any_more_learns_it() -> None:
+    ended = threading.Event()
+
+    def work() -> None:
+        try:
+            while True:
+                time.sleep(0.005)
+                from_thread.check_cancelled()
+        finally:
+            ended.set()
+
+    with anyio.move_on_after(0.02):
+        await in_thread(work)
+    assert await in_thread(ended.wait, 10)
+
+
+async def test_an_agent_in_a_process_of_its_own() -> None:
+    samples = [Sample("1", 20, factorial(20)), Sample("2", 0, 1)]
+
+    report = await evaluate(samples, EvalConfig(), exact_match, agent=in_process(factorial))
+
+    assert report.pass_rate == 1.0
+    (elsewhere,) = (
+        await evaluate([Sample("1", 0)], EvalConfig(), exact_match, agent=in_process(whereabouts))
+    ).results
+    assert elsewhere.output != os.getpid()
+
+
+async def test_an_evaluator_in_a_process_of_its_own() -> None:
+    agent = lambda number: number + 1  # noqa: E731
+    samples = [Sample("1", 1, 2), Sample("2", 1, 3)]
+
+    report = await evaluate(samples, EvalConfig(), in_process(alike), agent=agent)
+
+    assert [result.passed for result in report.results] == [True, False]
+    assert await in_process(alike)(1, 3, tolerance=2)
+
+
+async def test_its_error_is_the_samples_own() -> None:
+    report = await evaluate([Sample("1", 1)], EvalConfig(), exact_match, agent=in_process(breaks))
+
+    assert report.results[0].error == "in another process"
+
+
+async def test_a_deadline_ends_the_process_and_the_work_with_it(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    config = EvalConfig(timeout_per_sample_ms=2_000)
+    begin = time.monotonic()
+
+    report = await evaluate(
+        [Sample("1", str(note))], config, exact_match, agent=in_process(says_who_and_hangs)
+    )
+
+    assert report.results[0].error_source == "agent"
+    assert time.monotonic() - begin < 30
+    assert await in_thread(_is_gone, int(note.read_text()))
+
+
+def _is_gone(pid: int) -> bool:
+    patience = time.monotonic() + 10
+    while time.monotonic() < patience:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("wrong", [3, None, lambda number: number])
+async def test_what_another_process_could_not_find_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="expected a function of a module for `in_process`"):
+        in_process(wrong)
+    with pytest.raises(UsageError, match="expected a function of a module"):
+        in_process(_nested())
+
+
+def _nested() -> Any:
+    def inner(number: int) -> int:
+        return number
+
+    return inner
