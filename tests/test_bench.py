@@ -20,10 +20,17 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(("part", "size", "figures"), [("core", "5000", 6), ("http", "500", 20)])
-def test_every_figure_is_under_its_bar(part: str, size: str, figures: int) -> None:
+@pytest.mark.parametrize(
+    ("part", "figures"),
+    [
+        (("core", "5000"), 6),
+        (("http", "500"), 12),
+        (("engine", "2000", "3"), 5),  # its bars are for many samples and a machine of one's own
+    ],
+)
+def test_every_figure_is_under_its_bar(part: tuple[str, ...], figures: int) -> None:
     for _ in range(5):  # while something else has the machine, a figure in µs means nothing
-        if (done := bench(part, size)).returncode == 0:
+        if (done := bench(*part)).returncode == 0:
             break
 
     assert done.returncode == 0, done.stdout + done.stderr

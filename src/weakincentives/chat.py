@@ -16,6 +16,7 @@ from .errors import UsageError, shown
 __all__ = ["ChatMessage", "Role", "TokenUsage", "ToolCall"]
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
+_ROLES = get_args(Role)
 
 _set = object.__setattr__
 
@@ -84,7 +85,7 @@ class ChatMessage:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        if self.role not in get_args(Role):
+        if self.role not in _ROLES:
             raise UsageError(
                 "expected the role `system`, `developer`, `user`, `assistant` or `tool`, "
                 f"got {shown(self.role)}"
@@ -93,5 +94,6 @@ class ChatMessage:
             _set(self, "content", "")
         plain_texts(self, "role", "content", or_none=("tool_call_id", "name"))
         advice = "pass ToolCall(id, name, arguments)"
-        calls = tuple_of(ToolCall, self.tool_calls, "ChatMessage.tool_calls", advice)
-        _set(self, "tool_calls", calls)
+        if self.tool_calls != ():
+            calls = tuple_of(ToolCall, self.tool_calls, "ChatMessage.tool_calls", advice)
+            _set(self, "tool_calls", calls)

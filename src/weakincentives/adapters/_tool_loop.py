@@ -73,7 +73,7 @@ class _Spent:
 
     def add(self, reply: ModelReply) -> None:
         if reply.usage is not None:
-            self.usage = reply.usage + (self.usage or TokenUsage())
+            self.usage = reply.usage if self.usage is None else self.usage + reply.usage
         if reply.latency_ms is not None:
             self.latency_ms = reply.latency_ms + (self.latency_ms or 0.0)
         self.model = reply.model or self.model
@@ -159,6 +159,8 @@ async def _turns(
 
 
 async def _ask(ask: Model, talk: Conversation, request: ModelRequest) -> ModelReply:
+    if talk.deadline is None and talk.budget_tracker is None:
+        return await ask(request)
     limits = [talk.deadline, talk.budget_tracker and talk.budget_tracker.budget.deadline]
     deadlines = [limit for limit in limits if isinstance(limit, Deadline)]
     for deadline in deadlines:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..chat import ChatMessage
+from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import UsageError, shown
 from ..experiment import BASELINE, Experiment
 from ..rollouts import Trajectory
@@ -53,6 +54,7 @@ class Attempt:
     number: int = 1
     tags: Mapping[str, str] = field(default_factory=dict)
     keep: bool = True  # the session is stored
+    clock: Clock = SYSTEM_CLOCK
     session: SessionView | None = None
     messages: list[ChatMessage] = field(default_factory=list)
 
@@ -102,7 +104,8 @@ def function_agent(fn: Callable[[Any], Any]) -> Agent:
     whole = _takes_a_sample(fn)
 
     async def agent(sample: Sample[Any, Any]) -> Leavings:
-        given = sample if whole else sample.input
+        given, clock = sample if whole else sample.input, current().clock
+        start = clock.monotonic()
         output = fn(given) if waits else await in_thread(fn, given)
         if waits or inspect.isawaitable(output):
             output = await output
@@ -110,7 +113,7 @@ def function_agent(fn: Callable[[Any], Any]) -> Agent:
             return output, None
         if isinstance(output, tuple) and len(output) == 2 and isinstance(output[0], Trajectory):
             return output
-        return Trajectory(output=output), None
+        return Trajectory(output=output, latency_ms=round((clock.monotonic() - start) * 1000)), None
 
     return _named(agent, name_of(fn), fingerprint(fn))
 

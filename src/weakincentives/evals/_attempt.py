@@ -52,8 +52,8 @@ async def attempt(
     `scope` brings what is the same for a whole run: the adapter and the run id. One bad sample is
     data: whatever the agent or the evaluator raises ends in the result, cancellation excepted.
     """
-    this = Attempt(run_id=scope.run_id, experiment=Experiment(experiment_name), epoch=epoch)
-    done = await attempted(agent, sample, criterion(evaluator), this, scope=scope, clock=clock)
+    this = Attempt(scope.run_id, Experiment(experiment_name), epoch, clock=clock)
+    done = await attempted(agent, sample, criterion(evaluator), this, scope=scope)
     return done.result
 
 
@@ -65,7 +65,6 @@ async def attempted(
     *,
     scope: EvalContext,
     limit: anyio.CancelScope | None = None,
-    clock: Clock = SYSTEM_CLOCK,
 ) -> Attempted:
     """The same for the engine: until `limit` is cancelled, and with what is kept beside it."""
     trajectory: Trajectory[Any] | None = None
@@ -74,7 +73,7 @@ async def attempted(
     failure: BaseException | None = None
     source: ErrorSource | None = "agent"
     score: Score | None = None
-    latency_ms = 0
+    latency_ms, clock = 0, this.clock
     token = _current.set(this)
     start = clock.monotonic()
     try:

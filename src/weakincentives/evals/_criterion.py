@@ -158,7 +158,7 @@ def criterion(fn: Callable[..., Any], *, name: str = "") -> Criterion:
         return _renamed(fn, name) if name and name != fn.name else fn
     shape = recognise(fn)
     name = name or evaluator_name(fn)
-    call = shape.call
+    call, quick = shape.call, getattr(fn, "__module__", None) in _QUICK
 
     def judge(context: EvalContext) -> Score | Awaitable[Score]:
         if shape.session_needed and context.session is None:
@@ -170,6 +170,10 @@ def criterion(fn: Callable[..., Any], *, name: str = "") -> Criterion:
             verdict = call(fn, context)
         except Exception as error:
             raise _raised(name, error) from error
+        if quick and verdict.__class__ is Score:  # it is new, and nobody else's
+            if not verdict.criterion:
+                object.__setattr__(verdict, "criterion", name)
+            return verdict
         if isinstance(verdict, Score) or not inspect.isawaitable(verdict):
             return _as_score(verdict, name)
         return _later(verdict, name)
@@ -180,7 +184,7 @@ def criterion(fn: Callable[..., Any], *, name: str = "") -> Criterion:
         session_aware=shape.session_aware,
         is_async=inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__),
         in_parts=shape is CONTEXT,
-        quick=getattr(fn, "__module__", None) in _QUICK,
+        quick=quick,
     )
     recognised.__dict__.update(__doc__=fn.__doc__, __name__=name, __wrapped__=fn)
     return recognised

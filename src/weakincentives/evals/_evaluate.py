@@ -57,6 +57,7 @@ class Run:
     reuse: Reuse | None = field(init=False, default=None)
     _mark: str = field(init=False, default="")
     _row: Any = field(init=False, default=None)
+    _writing: anyio.Lock = field(init=False)
 
     def __post_init__(self) -> None:
         if self.resume is not None and self.store is None:
@@ -70,6 +71,7 @@ class Run:
             self.run_id = self.run_id or _new_run_id()
         else:
             await in_thread(self._begin, self.store)
+        self._writing = anyio.Lock(fast_acquire=True)
         scope = EvalContext(adapter=self.adapter, run_id=self.run_id)
         job = Job(
             agent=self.agent,
@@ -151,7 +153,7 @@ class Run:
                     session=done.session,
                 )
             )
-            behind = self.store.pending > BEHIND
+            behind = self.store.pending >= BEHIND
         if self.bus is not None:
             self.bus.publish(SampleEvaluated(self.run_id, done.result))
         emitted = emit(task.position, done.result)
@@ -159,7 +161,9 @@ class Run:
 
     async def _wait(self, behind: bool, emitted: Awaitable[None] | None) -> None:
         if behind and self.store is not None:
-            await in_thread(self.store.flush)
+            async with self._writing:
+                if self.store.pending >= BEHIND:  # or somebody else has written them meanwhile
+                    await in_thread(self.store.flush)
         if emitted is not None:
             await emitted
 

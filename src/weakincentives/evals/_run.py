@@ -45,7 +45,7 @@ __all__ = ["Engine", "Job", "Tally", "Task", "sample_digest", "told"]
 LENT = 3  # how many times as many samples as may run at once may be under way, with places lent
 YIELD = 16  # samples after which others get their turn, and Ctrl-C, where no agent ever waits
 LONGEST_WAIT = 120.0  # seconds; who asks for a longer one before another try gets none
-BEHIND = 2_000  # rows that the store may be behind before samples wait for it
+BEHIND = 500  # rows that the store may be behind before samples wait for it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,6 +129,8 @@ class Engine:
 
     async def run(self, samples: Iterable[Any] | AsyncIterable[Any]) -> None:
         """Try every sample, in every epoch."""
+        # The back-end's own class: to ask which back-end this is takes longer than to make a scope.
+        self._new_limit = type(anyio.CancelScope())
         self._next, close = _pulled(samples, self._job.config, self._select)
         try:
             async with anyio.create_task_group() as watch:
@@ -206,9 +208,17 @@ class Engine:
         job = self._job
         number = task.tries + 1
         while True:
-            this = Attempt(job.scope.run_id, job.experiment, task.epoch, number, job.tags, job.keep)
+            this = Attempt(
+                job.scope.run_id,
+                job.experiment,
+                task.epoch,
+                number,
+                job.tags,
+                job.keep,
+                job.clock,
+            )
             self.running[task] = job.clock.monotonic()
-            self._limits[task] = limit = anyio.CancelScope()
+            self._limits[task] = limit = self._new_limit()
             outcome = await attempted(
                 job.agent,
                 task.sample,
@@ -216,7 +226,6 @@ class Engine:
                 this,
                 scope=job.scope,
                 limit=limit,
-                clock=job.clock,
             )
             del self.running[task], self._limits[task]
             if outcome.failure is not None:  # one that came of being cancelled is no result

@@ -34,14 +34,12 @@ from ._store_rows import (
     RunManifest,
     RunRecord,
     StoredRow,
-    Written,
     packed,
     raw,
     row_of,
     text,
     unpacked,
     write_rows,
-    written,
 )
 from ._store_sql import Database
 from ._store_writer import Writer
@@ -90,7 +88,7 @@ class RunStore:
     def __init__(self, path: Path | str = ".wink/runs.db") -> None:
         self.path = Path(path)
         self._database = Database(self.path)
-        self._writer: Writer[Written] = Writer(partial(write_rows, self._database))
+        self._writer: Writer[StoredRow] = Writer(partial(write_rows, self._database))
         self._known: set[str] = set()
         self._finalizer = weakref.finalize(self, _close_at_last, self._writer, self._database)
 
@@ -130,7 +128,7 @@ class RunStore:
         self._known.add(run_id)
 
     def put(self, row: StoredRow) -> None:
-        """Queue the row; it is committed 100 rows or 100 ms later.
+        """Queue the row; it is written as it then is, 100 ms later or at the next `flush`.
 
         The first row of a key stays, with three exceptions: a row replaces one that was scored by
         other `criteria`, one of another `sample_digest`, and an error whose `attempt` is lower.
@@ -141,7 +139,7 @@ class RunStore:
         if (run_id := row.result.run_id) not in self._known:
             self._number(run_id)
             self._known.add(run_id)
-        self._writer.put(written(row))
+        self._writer.put(row)
 
     @property
     def pending(self) -> int:
@@ -338,14 +336,14 @@ class RunStore:
         )
 
 
-def _close(writer: Writer[Written], database: Database) -> None:
+def _close(writer: Writer[StoredRow], database: Database) -> None:
     try:
         writer.close()
     finally:
         database.close()
 
 
-def _close_at_last(writer: Writer[Written], database: Database) -> None:
+def _close_at_last(writer: Writer[StoredRow], database: Database) -> None:
     """When nobody closed the store and it goes away, with the process or before it."""
     if database.foreign:  # the rows and the connection are those of the process that forked
         return

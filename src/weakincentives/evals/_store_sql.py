@@ -163,7 +163,6 @@ def _opened(path: Path) -> sqlite3.Connection:
         version = _version(connection, path)
         connection.execute("COMMIT")
         if version < len(MIGRATIONS):
-            connection.execute("PRAGMA page_size = 16384")  # of a new file; rows hold transcripts
             _write_ahead(connection)
             _migrate(connection, path)
     except BaseException:

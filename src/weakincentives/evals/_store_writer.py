@@ -22,13 +22,17 @@ __all__ = ["Writer"]
 
 T = TypeVar("T")
 
-BATCH = 100  # items that are worth a commit
 MOST = 1000  # items in one commit: it keeps other processes waiting
 DELAY_SECONDS = 0.1
+PATIENCE = 10  # delays without an item, after which the thread sleeps until there is one
 
 
 class Writer(Generic[T]):
-    """Commits in the background, `BATCH` items or `DELAY_SECONDS` later."""
+    """Commits in the background, every `DELAY_SECONDS` in which items came.
+
+    To wake a thread for an item costs several times what the item does: it is done only for the
+    first one after a pause.
+    """
 
     def __init__(self, commit: Callable[[Sequence[T]], None]) -> None:
         self._commit = commit
@@ -36,7 +40,7 @@ class Writer(Generic[T]):
         self._changed = threading.Condition()
         self._committing = threading.Lock()
         self._failure: StoreError | None = None
-        self._closed = False
+        self._closed = self._asleep = False
         self._thread: threading.Thread | None = None
 
     @property
@@ -57,7 +61,7 @@ class Writer(Generic[T]):
                 )
                 self._thread.start()
             self._queue.append(item)
-            if len(self._queue) % BATCH in (0, 1):  # a full batch, or the first item of one
+            if self._asleep:
                 self._changed.notify()
 
     def flush(self) -> None:
@@ -76,16 +80,23 @@ class Writer(Generic[T]):
         self.flush()
 
     def _write(self) -> None:
+        quiet = 0
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or (self._queue and not self._failure))
-                self._changed.wait_for(
-                    lambda: self._closed or len(self._queue) >= BATCH, DELAY_SECONDS
-                )
+                self._asleep = quiet > PATIENCE or self._failure is not None
+                if self._asleep:
+                    self._changed.wait_for(lambda: self._closed or self._has_work())
+                    self._asleep = False
+                self._changed.wait_for(lambda: self._closed, DELAY_SECONDS)
                 if self._closed:
                     return
+            quiet = 0 if self._has_work() else quiet + 1
             with suppress(StoreError):  # kept for the next `put`
-                self._commit_batch()
+                while not quiet and self._commit_batch() == MOST:
+                    pass
+
+    def _has_work(self) -> bool:
+        return bool(self._queue) and self._failure is None
 
     def _commit_batch(self) -> int:
         with self._committing:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import NoneType
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from .._checks import plain_texts, tuple_of
+from .._ids import new_uuid
 from ..chat import TokenUsage
 from ..clock import SYSTEM_CLOCK
 from ..errors import UsageError, shown
@@ -54,7 +55,7 @@ class ToolInvoked:
     latency_ms: float | None = None
     session_id: UUID | None = None
     created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
-    event_id: UUID = field(default_factory=uuid4)
+    event_id: UUID = field(default_factory=new_uuid)
 
     def __post_init__(self) -> None:
         success: Any = self.success
@@ -89,7 +90,7 @@ class PromptExecuted:
     latency_ms: float | None = None
     session_id: UUID | None = None
     created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
-    event_id: UUID = field(default_factory=uuid4)
+    event_id: UUID = field(default_factory=new_uuid)
 
     def __post_init__(self) -> None:
         plain_texts(self, "prompt_name", "adapter", or_none=("model", "error"))
@@ -110,7 +111,7 @@ class PromptRendered:
     tools: tuple[str, ...] = ()
     session_id: UUID | None = None
     created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
-    event_id: UUID = field(default_factory=uuid4)
+    event_id: UUID = field(default_factory=new_uuid)
 
     def __post_init__(self) -> None:
         plain_texts(self, "prompt_ns", "prompt_key", "prompt_name", "adapter", "rendered_prompt")

@@ -17,8 +17,9 @@ from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType, TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
-from uuid import UUID, uuid4
+from uuid import UUID
 
+from ..._ids import new_uuid
 from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError
 from ...serde import type_name
@@ -60,7 +61,7 @@ class Session:
             raise UsageError("expected one bus, got `bus` and `dispatcher` that differ - pass one")
         if not isinstance(session_id, UUID | None):
             raise UsageError(f"expected `session_id` to be a UUID, got {session_id!r}")
-        self._session_id = session_id or uuid4()
+        self._session_id = session_id or new_uuid()
         self._created_at = created_at or SYSTEM_CLOCK.now()
         self._tags = _read_only(tags or {})
         self._bus = dispatcher if dispatcher is not None else bus
@@ -248,7 +249,7 @@ class Session:
     def _peek(self, cls: type[T]) -> Slice[T]:
         """The slice to read: a restored one is built on first use, an unknown one is not kept."""
         found = self._slices.get(cls)
-        if found is None and (name := stored_name(self._raw, cls)) is not None:
+        if found is None and self._raw and (name := stored_name(self._raw, cls)) is not None:
             found = self._slices[cls] = Slice(read_slice(self._raw[name], cls))
             del self._raw[name]
         return Slice() if found is None else found
