@@ -25,7 +25,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     [
         (("core", "5000"), 6),
         (("http", "500"), 12),
-        (("engine", "2000", "3"), 5),  # its bars are for many samples and a machine of one's own
+        (("engine", "1000", "3"), 5),  # its bars are for many samples and a machine of one's own
     ],
 )
 def test_every_figure_is_under_its_bar(part: tuple[str, ...], figures: int) -> None:

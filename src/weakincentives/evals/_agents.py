@@ -248,16 +248,22 @@ def endpoint_agent(
         messages = await messages if inspect.isawaitable(messages) else messages
         session = Session(tags={"eval_run_id": attempt.run_id, "sample_id": sample.id})
         attempt.session = session
+
+        def run(environment: Any) -> Awaitable[Trajectory[Any]]:
+            return run_agent(
+                messages,
+                environment,
+                asked,
+                session=session,
+                epoch=attempt.epoch,
+                transcript=attempt.messages,
+            )
+
+        if environment_factory is None:
+            return await run(None), session
         try:
             async with open_environment(environment_factory, sample) as environment:
-                trajectory = await run_agent(
-                    messages,
-                    environment,
-                    asked,
-                    session=session,
-                    epoch=attempt.epoch,
-                    transcript=attempt.messages,
-                )
+                trajectory = await run(environment)
         except CloseError as error:  # only ever after a good end, which stands
             said = {**trajectory.metadata, "close_error": str(error)}
             trajectory = replace(trajectory, metadata=said)

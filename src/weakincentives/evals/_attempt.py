@@ -30,10 +30,10 @@ BEFORE_SCORING = ("agent", "infrastructure")  # errors of an attempt that left n
 
 @dataclass(slots=True)
 class Attempted:
-    """A result, and what is kept beside it: the session's bytes, and the error itself."""
+    """A result, and what is kept beside it: the session, and the error itself."""
 
     result: EvalResult[Any]
-    session: bytes | None = None
+    session: bytes | Session | None = None
     failure: BaseException | None = None
 
 
@@ -69,7 +69,7 @@ async def attempted(
     """The same for the engine: until `limit` is cancelled, and with what is kept beside it."""
     trajectory: Trajectory[Any] | None = None
     session: SessionView | None = None
-    kept: bytes | None = None
+    kept: bytes | Session | None = None
     failure: BaseException | None = None
     source: ErrorSource | None = "agent"
     score: Score | None = None
@@ -170,24 +170,30 @@ def _leavings(left: Any) -> tuple[Trajectory[Any], Any]:
 
 def _view(
     session: SessionView | None, seen: bool, kept: bool
-) -> tuple[SessionView | None, bytes | None]:
+) -> tuple[SessionView | None, bytes | Session | None]:
     """What evaluators see, and what is kept.
 
-    Never the session itself, but just what another process would see; and nothing is made that
-    nobody looks at.
+    They never see the session itself, but just what another process would see. Nothing is made
+    that nobody looks at, and telemetry, which can always be written, is left for later.
     """
     if isinstance(session, SessionSnapshot):
         return session, session.to_bytes() if kept else None
     if not isinstance(session, Session) or not (seen or kept):
         return session if seen else None, None
+    if not seen and session.is_telemetry:
+        return None, session
     data = session.snapshot()
     return SessionSnapshot.from_bytes(data) if seen else None, data
 
 
 def _last_words(this: Attempt) -> bytes | None:
-    """The session of an attempt that failed, if it can be written down."""
+    """The session of an attempt that failed, if it can be written down.
+
+    At once: a thread that was left behind may still write to it.
+    """
     try:
-        return _view(this.session, seen=False, kept=this.keep)[1]
+        _, kept = _view(this.session, seen=False, kept=this.keep)
+        return kept.snapshot() if isinstance(kept, Session) else kept
     except Exception:
         return None
 

@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 
 from ..errors import UsageError
 from ..experiment import Experiment
+from ..runtime.session import Session
 from ._agents import Agent, agent_of, endpoint_agent
 from ._attempt import Attempted
 from ._config import EvalConfig
@@ -150,7 +151,7 @@ class Run:
                     position=task.position,
                     sample_digest=sample_digest(task.sample),
                     criteria=self._mark,
-                    session=done.session,
+                    **{"live" if isinstance(done.session, Session) else "session": done.session},
                 )
             )
             behind = self.store.pending >= BEHIND

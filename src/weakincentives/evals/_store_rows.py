@@ -22,6 +22,8 @@ from typing import Any
 
 from .. import serde
 from ..errors import SerializationError, StoreError, UsageError, shown
+from ..runtime.session import Session
+from ._reading import collector_paused
 from ._report import EvalResult
 from ._score import Score, is_part
 from ._store_sql import Database
@@ -96,7 +98,8 @@ class StoredRow:
     """One counted row: a result, and what a resumed run needs to know about it.
 
     `position` is the place of the sample in the dataset, `sample_digest` a hash of the sample,
-    `criteria` a fingerprint of what scored it, `session` the bytes of a session's snapshot.
+    `criteria` a fingerprint of what scored it, `session` the bytes of a session's snapshot; they
+    are made of a `live` one when the row is written.
     """
 
     result: EvalResult[Any]
@@ -104,6 +107,7 @@ class StoredRow:
     sample_digest: str = ""
     criteria: str = ""
     session: bytes | None = None
+    live: Session | None = None
 
     def __post_init__(self) -> None:
         result = self.result
@@ -215,7 +219,11 @@ def write_rows(database: Database, stored: Sequence[StoredRow]) -> None:
     """Store the rows in one transaction. Those of a run that was deleted meanwhile go with it."""
     # All at once, which takes a fraction of the time that each takes by itself in between other
     # work; and before the file is locked.
-    rows = [written(row) for row in stored]
+    with collector_paused():
+        _write(database, [written(row) for row in stored])
+
+
+def _write(database: Database, rows: Sequence[Written]) -> None:
     with database.transaction() as cursor:
         numbers: dict[str, int | None] = {}
         for run_id in {run_id for run_id, *_ in rows}:
@@ -277,7 +285,8 @@ def written(row: StoredRow) -> Written:
         trajectory.cost if trajectory else None,
         _values(result.score),
     )
-    session = None if row.session is None else packed(row.session)
+    data = row.session if row.live is None else row.live.snapshot()
+    session = None if data is None else packed(data)
     return result.run_id, key, rest, packed(_encoded(result)), session
 
 

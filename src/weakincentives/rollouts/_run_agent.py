@@ -53,7 +53,7 @@ async def run_agent(
     said[:] = tuple_of(ChatMessage, messages, "messages", "pass ChatMessage(role, content)")
     if not said:
         raise UsageError("expected at least one message, got none")
-    tools = await _tools_of(env)
+    tools = () if env is None else await _tools_of(env)
     start = clock.monotonic()
     if isinstance(adapter, ModelAdapter):
         response = await adapter.converse(

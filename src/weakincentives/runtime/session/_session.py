@@ -94,6 +94,11 @@ class Session:
         return self._tags
 
     @property
+    def is_telemetry(self) -> bool:
+        """True where it holds nothing but telemetry, which can always be written down."""
+        return not self._raw and self._slices.keys() <= set(TELEMETRY)
+
+    @property
     def dispatcher(self) -> EventBus | None:
         """The bus it is on, if any."""
         return self._bus
