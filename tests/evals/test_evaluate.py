@@ -30,8 +30,8 @@ from weakincentives.evals import (
     evaluate,
     exact_match,
 )
-from weakincentives.rollouts import CalculatorEnvironment
-from weakincentives.runtime import InProcessEventBus, SessionSnapshot, ToolInvoked
+from weakincentives.rollouts import CalculatorEnvironment, Trajectory
+from weakincentives.runtime import InProcessEventBus, Session, SessionSnapshot, ToolInvoked
 from weakincentives.testing import Fault, ModelServer, ServedRequest
 
 pytestmark = pytest.mark.anyio
@@ -334,3 +334,19 @@ async def test_nobody_knows_how_many_samples_a_stream_has() -> None:
     await evaluate(iter(SAMPLES), EvalConfig(), exact_match, agent=right, bus=bus, run_id="r1")
 
     assert told == [EvalRunStarted("r1", "", None)]
+
+
+async def test_a_session_that_samples_share_is_stored_as_each_attempt_left_it(
+    tmp_path: Path,
+) -> None:
+    shared = Session()
+
+    def agent(sample: Sample[int, str]) -> tuple[Trajectory[str], Session]:
+        shared.dispatch(ToolInvoked(name=sample.id))
+        return Trajectory(output="ok"), shared
+
+    with RunStore(tmp_path / "runs.db") as store:
+        await evaluate(SAMPLES[:3], EvalConfig(), exact_match, agent=agent, store=store)
+        kept = [SessionSnapshot.from_bytes(row.session or b"") for row in store.rows("latest")]
+
+    assert [len(each[ToolInvoked]) for each in kept] == [1, 2, 3]

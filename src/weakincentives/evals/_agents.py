@@ -55,6 +55,7 @@ class Attempt:
     tags: Mapping[str, str] = field(default_factory=dict)
     keep: bool = True  # the session is stored
     clock: Clock = SYSTEM_CLOCK
+    own: bool = False  # nobody else has the session
     session: SessionView | None = None
     messages: list[ChatMessage] = field(default_factory=list)
 
@@ -177,7 +178,7 @@ def prompt_agent(
         attempt = current()
         tags = {"eval_run_id": attempt.run_id, "sample_id": sample.id, **attempt.tags}
         with Session(bus=bus, tags=tags) as session:
-            attempt.session = session
+            attempt.session, attempt.own = session, True
             response = await ask(bound(prompt, sample.input), session, attempt.epoch)
             return _trajectory(response), session
 
@@ -247,7 +248,7 @@ def endpoint_agent(
         messages = prepare(sample)
         messages = await messages if inspect.isawaitable(messages) else messages
         session = Session(tags={"eval_run_id": attempt.run_id, "sample_id": sample.id})
-        attempt.session = session
+        attempt.session, attempt.own = session, True
 
         def run(environment: Any) -> Awaitable[Trajectory[Any]]:
             return run_agent(

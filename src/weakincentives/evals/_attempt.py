@@ -86,7 +86,7 @@ async def attempted(
             trajectory, session = _leavings(left)
             if trajectory.latency_ms is None:
                 trajectory = _timed(trajectory, latency_ms)
-            session, kept = _view(session, judge.session_aware, this.keep)
+            session, kept = _view(session, judge.session_aware, this.keep, later=this.own)
             context = EvalContext(
                 sample=sample,
                 trajectory=trajectory,
@@ -169,18 +169,19 @@ def _leavings(left: Any) -> tuple[Trajectory[Any], Any]:
 
 
 def _view(
-    session: SessionView | None, seen: bool, kept: bool
+    session: SessionView | None, seen: bool, kept: bool, *, later: bool = False
 ) -> tuple[SessionView | None, bytes | Session | None]:
     """What evaluators see, and what is kept.
 
     They never see the session itself, but just what another process would see. Nothing is made
-    that nobody looks at, and telemetry, which can always be written, is left for later.
+    that nobody looks at. With `later`, for a session that nobody changes any more, telemetry, which
+    can always be written, is left as it is.
     """
     if isinstance(session, SessionSnapshot):
         return session, session.to_bytes() if kept else None
     if not isinstance(session, Session) or not (seen or kept):
         return session if seen else None, None
-    if not seen and session.is_telemetry:
+    if later and not seen and session.is_telemetry:
         return None, session
     data = session.snapshot()
     return SessionSnapshot.from_bytes(data) if seen else None, data
@@ -193,7 +194,7 @@ def _last_words(this: Attempt) -> bytes | None:
     """
     try:
         _, kept = _view(this.session, seen=False, kept=this.keep)
-        return kept.snapshot() if isinstance(kept, Session) else kept
+        return kept if isinstance(kept, bytes) else None
     except Exception:
         return None
 

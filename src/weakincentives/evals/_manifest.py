@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import metadata
 from typing import Any
 from uuid import uuid4
@@ -40,7 +41,6 @@ def described_run(
     model: str | None = None,
     tags: Mapping[str, str] | None = None,
     command: tuple[str, ...] = (),
-    parent: str | None = None,
 ) -> RunManifest:
     """The manifest. It reads the git repository, so it is made off the event loop."""
     whole = isinstance(samples, Dataset)
@@ -63,20 +63,22 @@ def described_run(
         git_commit=git_commit(),
         packages=packages(),
         command=command,
-        parent=parent,
     )
 
 
 def infos(criterion: Criterion) -> Iterator[CriterionInfo]:
+    """Name and version of each criterion that it is made of."""
     for part in criterion.parts or (criterion,):
         yield CriterionInfo(name=part.name, version=fingerprint(part))
 
 
 def packages() -> dict[str, str]:
+    """The versions that may matter: Python's, ours, and those of the SDKs that are in use."""
     found = {"python": platform.python_version()}
     for name in _WATCHED:
         if name in sys.modules or name == "weakincentives-evals":
-            found[name] = metadata.version(name)
+            with suppress(metadata.PackageNotFoundError):  # run from its source, say
+                found[name] = metadata.version(name)
     return found
 
 
