@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional
 
 import anyio
-from anyio.abc import TaskGroup
 
 from ..errors import UsageError
 from ..experiment import Experiment
@@ -21,6 +18,7 @@ from ._criterion import Criterion, criterion
 from ._events import EvalRunCompleted, EvalRunStarted, SampleEvaluated
 from ._report import EvalReport, EvalResult
 from ._run import BEHIND, YIELD, Engine, Job, Task, sample_digest, told
+from ._stream import Stream
 from ._threads import in_thread
 from ._types import Dataset, EvalContext
 
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from ._resume import Reuse
     from ._store import RunManifest, RunStore, StoredRow
 
-__all__ = ["Run", "Stream", "evaluate", "stream"]
+__all__ = ["Run", "evaluate", "report_of", "stream"]
 
 Emit = Callable[[int, EvalResult[Any]], "Awaitable[None] | None"]
 
@@ -316,78 +314,3 @@ def stream(
     results` ends what is under way.
     """
     return Stream(_run(samples, config, score_fn, prepare_messages, environment_factory, options))
-
-
-class Stream:
-    """The results of a run, as they finish."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self._most = run.config.max_concurrent
-        self._waiting: deque[EvalResult[Any]] = deque()  # finished, and not yet asked for
-        self._ended = False
-        self._failure: Exception | None = None
-        self._group: TaskGroup
-        self._coming: AsyncGenerator[EvalResult[Any]]
-
-    async def __aenter__(self) -> AsyncIterator[EvalResult[Any]]:
-        self._changed = anyio.Event()
-        self._group = anyio.create_task_group()
-        await self._group.__aenter__()
-        self._group.start_soon(self._go)
-        self._coming = self._results()
-        return self._coming
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
-        self._group.cancel_scope.cancel()  # at its end there is nothing left to cancel
-        await self._coming.aclose()
-        if isinstance(error, anyio.get_cancelled_exc_class()):
-            return await self._group.__aexit__(kind, error, traceback)
-        await self._group.__aexit__(None, None, None)  # which would wrap any other error
-        if self._failure is not None and error is None:
-            raise self._failure
-        return None
-
-    async def __aiter__(self) -> AsyncIterator[EvalResult[Any]]:
-        async with self as results:
-            async for result in results:
-                yield result
-
-    async def _results(self) -> AsyncGenerator[EvalResult[Any]]:
-        while True:
-            while self._waiting:
-                result = self._waiting.popleft()
-                if len(self._waiting) == self._most - 1:
-                    self._tell()
-                yield result
-            if self._ended:
-                return
-            await self._changed.wait()
-
-    async def _go(self) -> None:
-        try:
-            await self.run.go(self._put)
-        except Exception as error:
-            self._failure = error
-        self._ended = True
-        self._tell()
-
-    def _put(self, position: int, result: EvalResult[Any]) -> Awaitable[None] | None:
-        self._waiting.append(result)
-        if len(self._waiting) == 1:
-            self._tell()
-        return self._room() if len(self._waiting) >= self._most else None
-
-    async def _room(self) -> None:
-        """Wait until somebody asks for results, so that few of them wait."""
-        while len(self._waiting) >= self._most:
-            await self._changed.wait()
-
-    def _tell(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
