@@ -18,11 +18,11 @@ def plain_texts(owner: object, *names: str, or_none: tuple[str, ...] = ()) -> No
     """Each of these fields as a plain `str`, or None where that is allowed; refuse the rest."""
     for name in (*names, *or_none):
         value = getattr(owner, name)
-        if value.__class__ is str:
+        if value.__class__ is str or (value is None and name in or_none):
             continue
         if isinstance(value, str):
             _set(owner, name, str.__str__(value))  # of a subclass too, which JSON does not know
-        elif value is not None or name in names:
+        else:
             raise UsageError(
                 f"expected `str` for `{type(owner).__qualname__}.{name}`, got {shown(value)}"
             )
@@ -49,7 +49,7 @@ def tuple_of(cls: type[T], items: Iterable[T] | None, where: str, advice: str) -
 def whole_or_none(owner: object, name: str, *, least: int) -> None:
     """A field as a plain whole number of at least `least`, or None; refuse the rest."""
     value = getattr(owner, name)
-    if value is None:
+    if value is None or (value.__class__ is int and value >= least):
         return
     try:
         number = None if isinstance(value, bool) else operator.index(value)

@@ -3,6 +3,7 @@
     WinkError
     ├── UsageError (ValueError)          you called us wrongly; names the argument
     │   ├── EvaluatorShapeError (TypeError)   a function that no evaluator shape fits
+    │   ├── InvalidParameterError        a lease, a wait or a number of messages out of range
     │   ├── PromptError                  a template, section, tool or binding is wrong; names it
     │   └── MissingExtraError (ImportError)   an optional package is not installed
     ├── DatasetError (ValueError)        a data file is wrong; names file, line and `$.path`
@@ -11,6 +12,15 @@
     ├── SerializationError (ValueError)  a value has no JSON form, or JSON does not fit a type
     │   ├── SnapshotError                a session cannot become bytes, or bytes no session
     │   └── EnvelopeError                stored state is of another environment or version
+    ├── MailboxError                     a mailbox could not do what it was asked
+    │   ├── MailboxConnectionError       its server is away or unwell; another try may succeed
+    │   ├── MailboxFullError             it holds as many messages as it may
+    │   ├── MainLoopTimeoutError (TimeoutError)   no main loop answered in time
+    │   ├── MailboxResolutionError       an address leads nowhere
+    │   ├── MessageFinalizedError        the message was acknowledged or handed back before
+    │   ├── ReceiptHandleExpiredError    the lease is over; somebody else may have the message
+    │   └── ReplyNotAvailableError       the message has no address to reply to
+    ├── MainLoopError                    a main loop far away failed; its own words
     ├── ProviderError                    a model's service failed; says whether to try again
     ├── BudgetExceededError              an attempt used more than it may
     ├── DeadlineExceededError (TimeoutError)   an attempt took longer than it may
@@ -30,10 +40,20 @@ __all__ = [
     "DeadlineExceededError",
     "EvaluatorError",
     "EvaluatorShapeError",
+    "InvalidParameterError",
+    "MailboxConnectionError",
+    "MailboxError",
+    "MailboxFullError",
+    "MailboxResolutionError",
+    "MainLoopError",
+    "MainLoopTimeoutError",
+    "MessageFinalizedError",
     "MissingExtraError",
     "OutputParseError",
     "PromptError",
     "ProviderError",
+    "ReceiptHandleExpiredError",
+    "ReplyNotAvailableError",
     "ReportError",
     "SerializationError",
     "SnapshotError",
@@ -64,6 +84,10 @@ class EvaluatorShapeError(UsageError, TypeError):
     """A function takes parameters that no evaluator shape has."""
 
 
+class InvalidParameterError(UsageError):
+    """A lease, a wait or a number of messages is out of range; says which range."""
+
+
 class PromptError(UsageError):
     """A prompt is wrong: names the template, and the section and parameter where it is one."""
 
@@ -88,6 +112,46 @@ class SerializationError(WinkError, ValueError):
 
 class SnapshotError(SerializationError):
     """A session has an item with no JSON form, or the bytes of a snapshot are damaged."""
+
+
+class MailboxError(WinkError):
+    """A mailbox could not do what it was asked; names the mailbox."""
+
+
+class MailboxConnectionError(MailboxError):
+    """The mailbox's server is away or unwell. Nothing is lost: another try may succeed."""
+
+
+class MailboxFullError(MailboxError):
+    """The mailbox holds as many messages as it may; nothing of what was sent went in."""
+
+
+class MailboxResolutionError(MailboxError):
+    """An address leads to no mailbox: `.identifier`."""
+
+    def __init__(self, message: str, identifier: str = "") -> None:
+        super().__init__(message)
+        self.identifier = identifier
+
+
+class MainLoopTimeoutError(MailboxError, TimeoutError):
+    """No main loop answered a request in time."""
+
+
+class MessageFinalizedError(MailboxError):
+    """The message was acknowledged or handed back before, by the same receiver."""
+
+
+class ReceiptHandleExpiredError(MailboxError):
+    """The lease of the message is over: it is somebody else's, or gone."""
+
+
+class ReplyNotAvailableError(MailboxError):
+    """The message has no address to reply to, or one that leads nowhere."""
+
+
+class MainLoopError(WinkError):
+    """A main loop in another process failed on a request; the message is its own."""
 
 
 class ProviderError(WinkError):

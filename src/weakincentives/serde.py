@@ -64,8 +64,11 @@ _sorting_encoder = msgspec.json.Encoder(enc_hook=_to_json, order="sorted")
 _msgpack_encoder = msgspec.msgpack.Encoder(enc_hook=_to_json)
 
 
-def encode(value: Any, *, sort: bool = False) -> bytes:
-    """JSON bytes; with `sort`, equal values give equal bytes in every process."""
+def encode(value: Any, *, sort: bool = False, nulls: int = 0) -> bytes:
+    """JSON bytes; with `sort`, equal values give equal bytes in every process.
+
+    `nulls` says how many there will be at least, for None: only further ones may have been NaN.
+    """
     try:
         data = (_sorting_encoder if sort else _encoder).encode(value)
     except UnicodeEncodeError:
@@ -81,7 +84,7 @@ def encode(value: Any, *, sort: bool = False) -> bytes:
         raise SerializationError(
             f"expected a value that JSON can carry, got `{type(value).__qualname__}`: {error}"
         ) from None
-    if b"null" in data and _may_be_non_finite(value):
+    if data.count(b"null") > nulls and _may_be_non_finite(value):
         refuse_non_finite(msgspec.to_builtins(value, enc_hook=_to_json, str_keys=True))
     return data
 

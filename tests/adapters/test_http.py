@@ -7,6 +7,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -353,6 +354,24 @@ async def test_no_answer_in_time_may_be_tried_again() -> None:
     assert "within 0.05 s" in str(error)
 
 
+async def test_every_call_has_its_time_from_its_own_start() -> None:
+    with ModelServer([Reply("early", delay=0.2), Fault("hang")]) as server:
+        http = adapter(server, timeout=0.3)
+        await ask(http)
+        start = time.monotonic()
+        error = await failure(http)  # on the same connection, whose first answer came in time
+
+    assert server.connections == 1
+    assert "within 0.3 s" in str(error)
+    assert time.monotonic() - start >= 0.3
+
+
+async def test_a_host_is_found_by_its_name() -> None:
+    with ModelServer(["Paris"]) as server:
+        url = server.openai_base_url.replace("127.0.0.1", "localhost")
+        assert (await ask(HTTPAdapter("m", base_url=url))).message.content == "Paris"
+
+
 async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
@@ -473,6 +492,34 @@ async def test_a_connection_that_died_while_idle_is_seen_before_anything_is_sent
         (pool,) = http._client._pools.values()  # type: ignore[attr-defined]
         await until(lambda: not pool.idle[0].looks_alive())
         assert (await ask(http)).message.content == "hello"
+
+
+async def test_a_connection_that_speaks_unasked_is_not_used_again() -> None:
+    late = threading.Event()
+
+    def serve() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            peer.recv(65536)
+            peer.sendall(raw(HELLO))
+            late.wait(TIMEOUT)
+            peer.sendall(raw(b"", status="408 Request Timeout"))
+            second, _ = listener.accept()
+            with second:
+                second.recv(65536)
+                second.sendall(raw(HELLO))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        http: HTTPAdapter[Any] = HTTPAdapter("m", base_url=url, timeout=TIMEOUT)
+        await ask(http)
+        late.set()
+        (pool,) = http._client._pools.values()  # type: ignore[attr-defined]
+        await until(lambda: not pool.idle[0].looks_alive())
+        assert (await ask(http)).message.content == "hello"
+        thread.join(TIMEOUT)
 
 
 @pytest.mark.parametrize("kind", ["reset", "close"])

@@ -97,7 +97,8 @@ class ModelAdapter(Generic[OutputT]):
             settings=self.settings,
             epoch=epoch,
         )
-        own: dict[str, Any] = {"max_turns": self.max_turns, "clock": self.clock}
-        talk = Conversation(rendered=rendered, request=request, adapter=self.name, **{**own, **how})
+        how.setdefault("max_turns", self.max_turns)
+        how.setdefault("clock", self.clock)
+        talk = Conversation(rendered=rendered, request=request, adapter=self.name, **how)
         response: PromptResponse[Any] = await converse(self.ask, talk, self.price)
         return response

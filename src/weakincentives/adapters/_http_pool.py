@@ -1,4 +1,4 @@
-"""Keep-alive HTTP/1.1 to one origin: anyio sockets, h11 for the protocol, one pool per event loop.
+"""Keep-alive HTTP/1.1 to one origin: h11 for the protocol, one pool per event loop.
 
 The plain answer, which nearly all are, is read without h11, in a third of the time.
 
@@ -16,23 +16,21 @@ from __future__ import annotations
 
 import asyncio
 import re
-import select
 import ssl
 import weakref
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any
 
 import anyio
-from anyio.abc import AnyByteStream, SocketAttribute
 from anyio.lowlevel import current_token
 
 from ..clock import SYSTEM_CLOCK
 from ..errors import MissingExtraError, ProviderError
+from ._http_stream import ByteStream, LateError, connect
 
 __all__ = ["LARGEST_ANSWER", "Answer", "HTTPClient", "Origin"]
 
@@ -82,28 +80,32 @@ class HTTPClient:
         self._timeout = timeout
         self._max_connections = max_connections
         self._pools: dict[Any, _Pool] = {}
-        # To make a head takes a good part of a call's time.
-        self._remembered = lru_cache(maxsize=1024)(partial(_head, h11))
         # Sockets that are dropped and not closed warn; and only their own loop may close them.
         weakref.finalize(self, _close_soon, self._pools).atexit = False
 
-    async def post(
-        self, target: bytes, headers: Headers, body: bytes, secret: Headers = ()
-    ) -> Answer:
-        """Send the request and wait for the whole answer. Secret headers are not remembered."""
+    def head(self, target: bytes, headers: Headers) -> bytes:
+        """The head of a post but for its length; h11 sees to it that it is one. Made once."""
+        h11 = self._h11
+        request = h11.Request(method=b"POST", target=target, headers=headers)
+        return bytes(h11.Connection(our_role=h11.CLIENT).send(request)).removesuffix(b"\r\n")
+
+    async def post(self, head: bytes, body: bytes, secret: bytes = b"") -> Answer:
+        """Send the request and wait for the whole answer. `secret` is one more line of its head."""
         pool = await self._pool()
-        head = (
-            _head(self._h11, target, (*headers, *secret), len(body))
-            if secret
-            else self._remembered(target, headers, len(body))
-        )
-        async with pool.slots:
-            with anyio.move_on_after(self._timeout):
-                return await self._answer(pool, head, body)
-        raise ProviderError(
-            f"expected an answer of {self._origin} within {self._timeout:g} s, and none came",
-            retryable=True,
-        )
+        sent = b"%bcontent-length: %d\r\n%b\r\n%b" % (head, len(body), secret, body)
+        try:
+            pool.slots.acquire_nowait()  # which nearly always goes, and in fewer steps
+        except anyio.WouldBlock:
+            await pool.slots.acquire()
+        try:
+            return await self._answer(pool, sent, SYSTEM_CLOCK.monotonic() + self._timeout)
+        except LateError:
+            raise ProviderError(
+                f"expected an answer of {self._origin} within {self._timeout:g} s, and none came",
+                retryable=True,
+            ) from None
+        finally:
+            pool.slots.release()
 
     async def aclose(self) -> None:
         """Close what is idle on this event loop; what is in use is closed when it is done."""
@@ -115,27 +117,29 @@ class HTTPClient:
         token = _token()
         pool = self._pools.get(token)
         if pool is None:
-            pool = self._pools[token] = _Pool(self._max_connections)
+            pool = self._pools[token] = _Pool(self._max_connections, token)
             pool.life = _life(pool, self._pools, token)
             await pool.life.__anext__()
         return pool
 
-    async def _answer(self, pool: _Pool, head: bytes, body: bytes) -> Answer:
+    async def _answer(self, pool: _Pool, sent: bytes, deadline: float) -> Answer:
         kept = await pool.take()
         if kept is not None:
-            with suppress(_Dead):
-                return await self._exchange(pool, kept, head, body)
-        fresh = await self._connect()
+            try:
+                return await self._exchange(pool, kept, sent, deadline)
+            except _Dead:
+                pass
+        fresh = await self._connect(pool.loop, deadline)
         try:
-            return await self._exchange(pool, fresh, head, body)
+            return await self._exchange(pool, fresh, sent, deadline)
         except _Dead as dead:
             raise self._lost(dead) from dead
 
     async def _exchange(
-        self, pool: _Pool, connection: _Connection, head: bytes, body: bytes
+        self, pool: _Pool, connection: _Connection, sent: bytes, deadline: float
     ) -> Answer:
         try:
-            answer = await connection.exchange(head, body)
+            answer = await connection.exchange(sent, deadline)
         except BaseException as error:
             await connection.aclose()
             if isinstance(error, (*_BROKEN, self._h11.RemoteProtocolError)):
@@ -147,21 +151,10 @@ class HTTPClient:
             await connection.aclose()
         return answer
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self, loop: object, deadline: float) -> _Connection:
         origin = self._origin
         try:
-            if origin.tls is None:
-                stream: AnyByteStream = await anyio.connect_tcp(origin.host, origin.port)
-            else:
-                # Not `standard_compatible`: few servers say goodbye in TLS, and HTTP itself
-                # tells whether an answer is whole.
-                stream = await anyio.connect_tcp(
-                    origin.host,
-                    origin.port,
-                    ssl_context=origin.tls,
-                    tls_hostname=origin.host,
-                    tls_standard_compatible=False,
-                )
+            stream = await connect(origin.host, origin.port, origin.tls, loop, deadline)
         except ssl.SSLError as error:
             raise ProviderError(
                 f"expected a TLS server that can be trusted at {origin}, got: {error}"
@@ -179,18 +172,12 @@ class HTTPClient:
         )
 
 
-def _head(h11: ModuleType, target: bytes, headers: Headers, length: int) -> bytes:
-    """The head of a request; h11 sees to it that it is one."""
-    size = (b"content-length", b"%d" % length)
-    request = h11.Request(method=b"POST", target=target, headers=[*headers, size])
-    return bytes(h11.Connection(our_role=h11.CLIENT).send(request))
-
-
 @dataclass(slots=True, eq=False)
 class _Pool:
     """The connections of one event loop."""
 
     limit: int
+    loop: object
     slots: anyio.Semaphore = field(init=False)
     idle: list[_Connection] = field(default_factory=list)
     closed: bool = False
@@ -217,34 +204,32 @@ class _Pool:
 class _Connection:
     """One socket. The usual answer is read here; whatever is unusual about one, h11 reads."""
 
-    __slots__ = ("_h11", "_reusable", "_socket", "_stream")
+    __slots__ = ("_h11", "_reusable", "_stream")
 
-    def __init__(self, stream: AnyByteStream, h11: ModuleType) -> None:
+    def __init__(self, stream: ByteStream, h11: ModuleType) -> None:
         self._stream = stream
-        self._socket = stream.extra(SocketAttribute.raw_socket)
         self._h11 = h11
         self._reusable = False
 
     def looks_alive(self) -> bool:
         """False where the peer has closed it, or has spoken without being asked."""
-        number = self._socket.fileno()
-        return number >= 0 and not _readable(number)
+        return self._stream.quiet
 
-    async def exchange(self, head: bytes, body: bytes) -> Answer:
+    async def exchange(self, sent: bytes, deadline: float) -> Answer:
         """Send and wait for the whole answer."""
         self._reusable = False
         start = SYSTEM_CLOCK.monotonic()
         with suppress(anyio.BrokenResourceError):  # an early refusal may still be there to read
-            await self._stream.send(head + body)
-        data = await self._receive(heard=False)
+            await self._stream.send(sent, deadline)
+        data = await self._receive(deadline, heard=False)
         usual = _usual(data)
         if usual is None:
-            answer = await self._unusual(data)
+            answer = await self._unusual(data, deadline)
         else:
             status, headers, begin, length = usual
             parts, size = [data[begin:]], len(data) - begin
             while size < length:
-                if not (more := await self._receive(heard=True)):
+                if not (more := await self._receive(deadline, heard=True)):
                     raise self._h11.RemoteProtocolError("the connection ended in mid-answer")
                 parts.append(more)
                 size += len(more)
@@ -254,7 +239,9 @@ class _Connection:
             answer = status, headers, b"".join(parts)[:length]
         return Answer(*answer, SYSTEM_CLOCK.monotonic() - start)
 
-    async def _unusual(self, data: bytes) -> tuple[int, Mapping[bytes, bytes], bytes]:
+    async def _unusual(
+        self, data: bytes, deadline: float
+    ) -> tuple[int, Mapping[bytes, bytes], bytes]:
         """Chunks, hints, answers that end with the connection, and what is no HTTP at all."""
         h11 = self._h11
         http = h11.Connection(our_role=h11.CLIENT)
@@ -266,7 +253,7 @@ class _Connection:
         while True:
             event = http.next_event()
             if event is h11.NEED_DATA:
-                http.receive_data(await self._receive(heard=True))
+                http.receive_data(await self._receive(deadline, heard=True))
             elif type(event) is h11.Data:
                 parts.append(event.data)
                 size += len(event.data)
@@ -282,9 +269,9 @@ class _Connection:
                 return response.status_code, dict(response.headers), b"".join(parts)
             # what is left is informational, as `103 Early Hints`
 
-    async def _receive(self, heard: bool) -> bytes:
+    async def _receive(self, deadline: float, *, heard: bool) -> bytes:
         try:
-            return await self._stream.receive()
+            return await self._stream.receive(deadline)
         except anyio.EndOfStream:
             if heard:
                 return b""  # h11 knows whether the answer may end here
@@ -365,13 +352,10 @@ def _close_soon(pools: dict[Any, _Pool]) -> None:
 
 def _token() -> Any:
     """The running event loop: asyncio's own, or Trio's token."""
+    try:
+        if asyncio.current_task() is not None:  # as it is for whoever waits on asyncio
+            return asyncio.get_running_loop()
+    except RuntimeError:  # no loop of asyncio's
+        pass
     token = current_token()
     return getattr(token, "native_token", token)  # before anyio 4.11 it is that itself
-
-
-def _readable(number: int) -> bool:
-    if hasattr(select, "poll"):  # not on Windows; `select` in turn takes no high numbers
-        poll = select.poll()
-        poll.register(number, select.POLLIN)
-        return bool(poll.poll(0))
-    return bool(select.select([number], [], [], 0)[0])

@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 from urllib.parse import urlsplit
@@ -138,7 +138,13 @@ async def timed(
     except Exception as error:
         # Without its cause, which holds the request, which holds the key.
         raise failure(error, service, model) from None
-    return replace(reply, latency_ms=(SYSTEM_CLOCK.monotonic() - start) * 1000)
+    return ModelReply(
+        message=reply.message,
+        usage=reply.usage,
+        finish_reason=reply.finish_reason,
+        model=reply.model,
+        latency_ms=(SYSTEM_CLOCK.monotonic() - start) * 1000,
+    )
 
 
 class MalformedError(Exception):

@@ -36,7 +36,7 @@ _SHOWN = 1000
 _CUT_OFF = "cut off before it was done"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Conversation:
     """What stays the same from the first question to the last answer.
 

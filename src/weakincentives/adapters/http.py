@@ -108,22 +108,23 @@ def _model(
         (b"accept-encoding", b"identity"),
         (b"content-type", b"application/json"),
     )
+    head = client.head(target, fixed)
 
     async def ask(request: ModelRequest, by_schema: bool) -> ModelReply:
         key = os.environ.get(key_variable, "").strip() if key_variable else ""
-        secret: Headers = ()
+        secret = b""
         if key:
             if not safe:
                 raise ProviderError(
                     f"expected https to send the key in ${key_variable} to {host}, got plain http "
                     "- pass allow_plain=True to send it all the same, or key_variable=None"
                 )
-            if not key.isascii() or not key.isprintable():  # h11 would say the key in its error
+            if not key.isascii() or not key.isprintable():
                 raise ProviderError(f"expected printable ASCII as the key in ${key_variable}")
-            secret = ((b"authorization", b"Bearer " + key.encode()),)
+            secret = b"authorization: Bearer %b\r\n" % key.encode()
         body = completion_body(request, by_schema=by_schema, limit="max_tokens")
         sent = serde.encode({**body, **request.settings.extra})
-        answer = await client.post(target, fixed, sent, secret)
+        answer = await client.post(head, sent, secret)
         if answer.status != 200:
             raise _refused(answer, host, key, key_variable)
         return _reply(answer, host, request, key)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-import anyio
-
 from ..chat import ChatMessage
 from ..clock import SYSTEM_CLOCK, Clock
-from ..errors import ProviderError, UsageError, shown
+from ..errors import MailboxError, ProviderError, UsageError, shown
 from ..experiment import BASELINE, Experiment
 from ..rollouts import Trajectory
 from ..runtime.session import Session, SessionSnapshot, SessionView
@@ -64,7 +62,7 @@ async def attempted(
     this: Attempt,
     *,
     scope: EvalContext,
-    limit: anyio.CancelScope | None = None,
+    limit: AbstractContextManager[Any] | None = None,
 ) -> Attempted:
     """The same for the engine: until `limit` is cancelled, and with what is kept beside it."""
     trajectory: Trajectory[Any] | None = None
@@ -107,8 +105,8 @@ async def attempted(
         failure = error
     finally:
         _current.reset(token)
-    if source == "agent" and isinstance(failure, ProviderError) and failure.retryable:
-        source = "infrastructure"  # a provider that is busy or away says nothing about the agent
+    if source == "agent" and _is_away(failure):
+        source = "infrastructure"
     if source in BEFORE_SCORING and trajectory is None:  # what it left before it failed
         kept = _last_words(this)
         said = tuple(each for each in this.messages if isinstance(each, ChatMessage))
@@ -197,6 +195,13 @@ def _last_words(this: Attempt) -> bytes | None:
         return kept if isinstance(kept, bytes) else None
     except Exception:
         return None
+
+
+def _is_away(failure: BaseException | None) -> bool:
+    """True for a provider or a mailbox that is busy or away, which says nothing of the agent."""
+    return (isinstance(failure, ProviderError) and failure.retryable) or isinstance(
+        failure, MailboxError
+    )
 
 
 def _is_failure(error: BaseException) -> bool:

@@ -16,6 +16,7 @@ from ._attempt import Attempted
 from ._config import EvalConfig
 from ._criterion import Criterion, criterion
 from ._events import EvalRunCompleted, EvalRunStarted, SampleEvaluated
+from ._garbage import calm_collector
 from ._report import EvalReport, EvalResult
 from ._run import BEHIND, YIELD, Engine, Job, Task, sample_digest, told
 from ._stream import Stream
@@ -55,6 +56,7 @@ class Run:
     engine: Engine = field(init=False)
     reuse: Reuse | None = field(init=False, default=None)
     _mark: str = field(init=False, default="")
+    _most_behind: int = field(init=False)
     _row: Any = field(init=False, default=None)
     _writing: anyio.Lock = field(init=False)
 
@@ -63,6 +65,8 @@ class Run:
             raise UsageError("expected `store` to resume a run from, got none")
         if not self.dataset_name and isinstance(self.samples, Dataset):
             self.dataset_name = self.samples.name
+        # Those that end at about the same time begin anew without waiting for the store.
+        self._most_behind = max(BEHIND, 4 * self.config.max_concurrent)
 
     async def go(self, emit: Emit) -> None:
         """Run to the end; `emit` gets the place in the dataset and the result, as they come."""
@@ -91,8 +95,9 @@ class Run:
         self._publish(EvalRunStarted(self.run_id, self.dataset_name, count))
         status = "interrupted"
         try:
-            await engine.run(self.samples)
-            await self._rescore(scope, emit)
+            with calm_collector():
+                await engine.run(self.samples)
+                await self._rescore(scope, emit)
             if count is not None and engine.tally.done >= count * self.config.epochs:
                 engine.stopped = ""  # by the last sample of all, so that nothing was left out
             status = "stopped" if engine.stopped else "complete"
@@ -143,16 +148,18 @@ class Run:
         """Store, tell, hand on; what to wait for, if anything."""
         behind = False
         if self.store is not None:
+            left = done.session
             self.store.put(
                 self._row(
                     result=done.result,
                     position=task.position,
                     sample_digest=sample_digest(task.sample),
                     criteria=self._mark,
-                    **{"live" if isinstance(done.session, Session) else "session": done.session},
+                    session=left if isinstance(left, bytes) else None,
+                    live=left if isinstance(left, Session) else None,
                 )
             )
-            behind = self.store.pending >= BEHIND
+            behind = self.store.pending >= self._most_behind
         if self.bus is not None:
             self.bus.publish(SampleEvaluated(self.run_id, done.result))
         emitted = emit(task.position, done.result)
@@ -161,7 +168,9 @@ class Run:
     async def _wait(self, behind: bool, emitted: Awaitable[None] | None) -> None:
         if behind and self.store is not None:
             async with self._writing:
-                if self.store.pending >= BEHIND:  # or somebody else has written them meanwhile
+                if (
+                    self.store.pending >= self._most_behind
+                ):  # or somebody else has written them meanwhile
                     await in_thread(self.store.flush)
         if emitted is not None:
             await emitted

@@ -22,6 +22,7 @@ from collections.abc import (
     Iterator,
 )
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -37,6 +38,7 @@ from ._agents import Agent, Attempt
 from ._attempt import BEFORE_SCORING, Attempted, attempted
 from ._config import EvalConfig
 from ._criterion import Criterion
+from ._limit import Limit
 from ._report import EvalResult
 from ._types import EvalContext, Sample
 
@@ -112,7 +114,7 @@ class Engine:
     def __init__(self, job: Job, settle: Settle, select: Select = lambda task: task) -> None:
         self.tally = Tally()
         self.running: dict[Task, float] = {}  # since when
-        self._limits: dict[Task, anyio.CancelScope] = {}
+        self._limits: dict[Task, Limit] = {}
         self.stopped = ""
         self._job = job
         self._settle = settle
@@ -129,9 +131,8 @@ class Engine:
 
     async def run(self, samples: Iterable[Any] | AsyncIterable[Any]) -> None:
         """Try every sample, in every epoch."""
-        # The back-end's own class: to ask which back-end this is takes longer than to make a scope.
-        self._new_limit = type(anyio.CancelScope())
         self._next, close = _pulled(samples, self._job.config, self._select)
+        self._source_waits = isinstance(samples, AsyncIterable)
         try:
             async with anyio.create_task_group() as watch:
                 if self._seconds is not None:
@@ -163,7 +164,7 @@ class Engine:
             self._hire()
 
     async def _work(self) -> None:
-        slot = Slot(self._places, self._on_leave)
+        slot, limit = Slot(self._places, self._on_leave), Limit()
         try:
             # The place is kept from task to task. Who lent one and comes back gets that of the
             # next who is done, since there are then more workers than places.
@@ -174,10 +175,11 @@ class Engine:
                     if task is None:
                         return
                     self._hire()
-                    await self._try(task)
+                    await self._try(task, limit)
                     if self.tally.done % YIELD == 0:
                         await anyio.lowlevel.checkpoint()
         finally:
+            limit.close()
             self._workers -= 1
 
     async def _watch(self, seconds: float) -> None:
@@ -194,7 +196,7 @@ class Engine:
         if self._exhausted or self.stopped:
             return None
         try:
-            task = await self._next()
+            task: Task | None = await self._next() if self._source_waits else self._next()
         except Exception as error:
             self._broken = self._broken or error
             task = None
@@ -204,7 +206,7 @@ class Engine:
         self._check_time()
         return None if self.stopped else task  # it may have waited for the source meanwhile
 
-    async def _try(self, task: Task) -> None:
+    async def _try(self, task: Task, limit: Limit) -> None:
         job = self._job
         number = task.tries + 1
         while True:
@@ -218,18 +220,14 @@ class Engine:
                 job.clock,
             )
             self.running[task] = job.clock.monotonic()
-            self._limits[task] = limit = self._new_limit()
+            self._limits[task] = limit
             outcome = await attempted(
-                job.agent,
-                task.sample,
-                job.criterion,
-                this,
-                scope=job.scope,
-                limit=limit,
+                job.agent, task.sample, job.criterion, this, scope=job.scope, limit=limit
             )
             del self.running[task], self._limits[task]
-            if outcome.failure is not None:  # one that came of being cancelled is no result
-                await anyio.lowlevel.checkpoint_if_cancelled()
+            if outcome.failure is None:
+                break
+            await anyio.lowlevel.checkpoint_if_cancelled()  # what came of that is no result
             wait = self._pause_before_another(outcome, number - task.tries)
             if wait is None:
                 break
@@ -292,8 +290,11 @@ def _pulled(
     samples: Iterable[Any] | AsyncIterable[Any],
     config: EvalConfig,
     select: Select,
-) -> tuple[Callable[[], Awaitable[Task | None]], Callable[[], Awaitable[None]]]:
-    """Two functions: the next task, None at the end, pulled as it is called; and an end to it."""
+) -> tuple[Callable[[], Any], Callable[[], Awaitable[None]]]:
+    """Two functions: the next task, None at the end, pulled as it is called; and an end to it.
+
+    Of a source that is async, the task is to be waited for.
+    """
     seen: set[int] = set()
 
     def tasks_of(position: int, sample: Any) -> Iterator[Task]:
@@ -321,13 +322,10 @@ def _pulled(
         raise UsageError(f"expected samples, got {shown(samples)}")
     rest = _tasks(samples, config.max_samples, tasks_of)
 
-    async def take() -> Task | None:
-        return next(rest, None)
-
     async def close() -> None:
         rest.close()
 
-    return take, close
+    return partial(next, rest, None), close
 
 
 def _tasks(

@@ -32,6 +32,7 @@ class Stream:
 
     async def __aenter__(self) -> AsyncIterator[EvalResult[Any]]:
         self._changed = anyio.Event()
+        self._door = anyio.Lock(fast_acquire=True)
         self._group = anyio.create_task_group()
         await self._group.__aenter__()
         self._group.start_soon(self._go)
@@ -84,9 +85,13 @@ class Stream:
         return self._room() if len(self._waiting) >= self._most else None
 
     async def _room(self) -> None:
-        """Wait until somebody asks for results, so that few of them wait."""
-        while len(self._waiting) >= self._most:
-            await self._changed.wait()
+        """Wait until somebody asks for results, so that few of them wait.
+
+        One by one: of all that were woken at once, the first could take all the room there is.
+        """
+        async with self._door:
+            while len(self._waiting) >= self._most:
+                await self._changed.wait()
 
     def _tell(self) -> None:
         self._changed.set()

@@ -115,8 +115,9 @@ class PromptRendered:
 
     def __post_init__(self) -> None:
         plain_texts(self, "prompt_ns", "prompt_key", "prompt_name", "adapter", "rendered_prompt")
-        tools = tuple_of(str, self.tools, "PromptRendered.tools", "pass their names")
-        _set(self, "tools", tuple(map(str.__str__, tools)))
+        if self.tools != ():
+            tools = tuple_of(str, self.tools, "PromptRendered.tools", "pass their names")
+            _set(self, "tools", tuple(map(str.__str__, tools)))
         _check_origin(self)
 
 
@@ -144,11 +145,11 @@ def _check_origin(event: ToolInvoked | PromptExecuted | PromptRendered) -> None:
 
 
 def _check_measures(event: ToolInvoked | PromptExecuted, *names: str) -> None:
-    if not isinstance(event.usage, TokenUsage | None):
+    if event.usage is not None and not isinstance(event.usage, TokenUsage):
         raise _wrong(event, "usage", "`TokenUsage`")
     for name in names:
         value = getattr(event, name)
-        if value is None:
+        if value is None or (value.__class__ is float and 0 <= value < math.inf):
             continue
         try:
             number = math.nan if isinstance(value, str | bytes | bool) else float(value)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType, TracebackType
@@ -34,6 +33,7 @@ __all__ = ["Session", "SliceAccessor"]
 
 T = TypeVar("T")
 E = TypeVar("E")
+_TELEMETRY = frozenset(TELEMETRY)
 
 
 class Session:
@@ -59,14 +59,14 @@ class Session:
     ) -> None:
         if bus is not None and dispatcher is not None and bus is not dispatcher:
             raise UsageError("expected one bus, got `bus` and `dispatcher` that differ - pass one")
-        if not isinstance(session_id, UUID | None):
+        if session_id is not None and not isinstance(session_id, UUID):
             raise UsageError(f"expected `session_id` to be a UUID, got {session_id!r}")
         self._session_id = session_id or new_uuid()
         self._created_at = created_at or SYSTEM_CLOCK.now()
         self._tags = _read_only(tags or {})
         self._bus = dispatcher if dispatcher is not None else bus
         self._lock = threading.RLock()
-        self._changing = False
+        self._change = _Change(self._lock)
         self._slices: dict[type[Any], Slice[Any]] = {}
         # Restored and not yet asked for, by stored name.
         self._raw: dict[str, bytes] = {}
@@ -96,7 +96,7 @@ class Session:
     @property
     def is_telemetry(self) -> bool:
         """True where it holds nothing but telemetry, which can always be written down."""
-        return not self._raw and self._slices.keys() <= set(TELEMETRY)
+        return not self._raw and self._slices.keys() <= _TELEMETRY
 
     @property
     def dispatcher(self) -> EventBus | None:
@@ -124,10 +124,10 @@ class Session:
         Telemetry that names no session becomes this session's own. A reducer that raises leaves
         the session unchanged, and nothing is published.
         """
-        owner = getattr(event, "session_id", None)
-        if isinstance(owner, UUID) and owner != self._session_id:
+        owner, mine = getattr(event, "session_id", None), self._session_id
+        if owner is not mine and isinstance(owner, UUID) and owner != mine:
             raise UsageError(
-                f"expected an event of session {self._session_id}, got "
+                f"expected an event of session {mine}, got "
                 f"`{type(event).__qualname__}` of {owner} - publish it on the bus instead"
             )
         event = self._owned(event)
@@ -161,7 +161,7 @@ class Session:
         The types need not be known yet; registered reducers stay.
         """
         snapshot = data if isinstance(data, SessionSnapshot) else SessionSnapshot.from_bytes(data)
-        with self._change():
+        with self._change:
             self._session_id = snapshot.session_id
             self._created_at = snapshot.created_at
             self._tags = snapshot.tags
@@ -209,7 +209,7 @@ class Session:
 
     def _record(self, event: object) -> None:
         cls = type(event)
-        with self._change():
+        with self._change:
             reducers = self._reducers.get(cls, ())
             own = self._slice(cls) if not reducers or cls in TELEMETRY else None
             states: dict[type[Any], tuple[Any, ...]] = {}
@@ -231,25 +231,10 @@ class Session:
                 f"expected a slice other than `{cls.__qualname__}` for a reducer of its own "
                 "events, since telemetry is kept as it happened - register it on another type"
             )
-        with self._change():
+        with self._change:
             self._reducers[cls] = (*self._reducers.get(cls, ()), (target, reducer))
             if self._attachment is not None:
                 self._attachment.listen(cls, self._session_id)
-
-    @contextmanager
-    def _change(self) -> Iterator[None]:
-        """The only way to write. Code that is called meanwhile, such as a reducer, may not."""
-        with self._lock:
-            if self._changing:
-                raise UsageError(
-                    "expected a reducer or predicate that only returns, got one that changes "
-                    "the session - return the new items instead"
-                )
-            self._changing = True
-            try:
-                yield
-            finally:
-                self._changing = False
 
     def _peek(self, cls: type[T]) -> Slice[T]:
         """The slice to read: a restored one is built on first use, an unknown one is not kept."""
@@ -297,12 +282,12 @@ class SliceAccessor(Generic[T]):
         single = type(items) is self._cls or not isinstance(items, Iterable)
         many = (items,) if single else cast("Iterable[T]", items)
         new = checked(many, self._cls, "`seed`")
-        with self._session._change():
+        with self._session._change:
             self._session._slice(self._cls).replace(new)
 
     def clear(self, predicate: Callable[[T], bool] | None = None) -> None:
         """Remove every item, or those for which the predicate is true."""
-        with self._session._change():
+        with self._session._change:
             found = self._session._peek(self._cls)
             if predicate is None:
                 found.replace(())
@@ -327,6 +312,30 @@ class SliceAccessor(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.all())
+
+
+class _Change:
+    """The only way to write. Code that is called meanwhile, such as a reducer, may not."""
+
+    __slots__ = ("_lock", "_under_way")
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
+        self._under_way = False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        if self._under_way:
+            self._lock.release()
+            raise UsageError(
+                "expected a reducer or predicate that only returns, got one that changes "
+                "the session - return the new items instead"
+            )
+        self._under_way = True
+
+    def __exit__(self, *error: object) -> None:
+        self._under_way = False
+        self._lock.release()
 
 
 class _Publishing(threading.local):
