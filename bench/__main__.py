@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from . import core, engine, http
+from . import core, engine, http, loop, mailbox
 
 PARTS = {
     "core": (core.run, 100_000),
     "engine": (engine.run, 100_000),
     "http": (http.run, 10_000),
+    "loop": (loop.run, 5_000),
+    "mailbox": (mailbox.run, 2_000),
 }
 
 

@@ -1,6 +1,7 @@
 """Real parts for your tests: sessions with a past, time that you move, a local model server.
 
-And the contract that every adapter keeps, as a suite for your own: `AdapterContract`.
+And the contracts that every adapter and every mailbox keep, as suites for your own:
+`AdapterContract`, `MailboxContract`.
 """
 
 from typing import TYPE_CHECKING
@@ -13,19 +14,36 @@ from ._sessions import session_with
 
 if TYPE_CHECKING:
     from ._contracts import AdapterContract, ServedAdapterContract
+    from ._mailbox_contract import MailboxContract
+    from ._mailbox_machine import MailboxMachine
+    from ._mailboxes import CollectingMailbox, FakeMailbox, NullMailbox
 
 __all__ = [
     "AdapterContract",
+    "CollectingMailbox",
     "FakeClock",
+    "FakeMailbox",
     "Fault",
+    "MailboxContract",
+    "MailboxMachine",
     "ModelServer",
+    "NullMailbox",
     "Reply",
     "ServedAdapterContract",
     "ServedRequest",
     "session_with",
 ]
 
-# These need pytest, which whoever only wants a server or a session may not have.
+# Suites need pytest or hypothesis, which whoever only wants a server or a session may not have.
 __getattr__, __dir__ = _lazily(
-    __name__, {"AdapterContract": "._contracts", "ServedAdapterContract": "._contracts"}
+    __name__,
+    {
+        "AdapterContract": "._contracts",
+        "CollectingMailbox": "._mailboxes",
+        "FakeMailbox": "._mailboxes",
+        "MailboxContract": "._mailbox_contract",
+        "MailboxMachine": "._mailbox_machine",
+        "NullMailbox": "._mailboxes",
+        "ServedAdapterContract": "._contracts",
+    },
 )

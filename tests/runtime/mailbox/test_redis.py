@@ -1,0 +1,365 @@
+"""What a mailbox on Redis promises beyond the contract. Faults are in `test_redis_faults.py`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from threading import Thread, Timer
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import redis
+
+from tests.runtime.mailbox.redis_server import KINDS, Server, cluster, running
+from weakincentives.errors import UsageError
+from weakincentives.runtime.mailbox import Letter
+from weakincentives.runtime.mailbox._redis import RedisMailbox, RedisMailboxFactory
+from weakincentives.testing import FakeClock
+
+Box = RedisMailbox[Any]
+
+
+@pytest.fixture(params=KINDS)
+def server(request: pytest.FixtureRequest) -> Server:
+    return running(request.param)
+
+
+@pytest.fixture
+def client(server: Server) -> redis.Redis:
+    return server.client()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"orders-{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def mailbox(client: redis.Redis, name: str) -> Box:
+    return RedisMailbox(name, client)
+
+
+@pytest.fixture
+def own(request: pytest.FixtureRequest) -> Iterator[Callable[..., Server]]:
+    """A server that the test may spoil."""
+    made: list[Server] = []
+
+    def start(*options: str) -> Server:
+        made.append(Server("valkey", *options))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.stop()
+
+
+def keys(client: Any, name: str) -> list[str]:
+    """What a mailbox has on the server, calls that are remembered for a minute left out."""
+    found = {key.decode().partition("}:")[2] for key in client.keys("{wink:" + name + "}:*")}
+    return sorted(key for key in found if not key.startswith("call:"))
+
+
+# --- whether messages last --------------------------------------------------------------------
+
+
+def test_a_queue_lasts_unless_all_who_send_want_otherwise(
+    client: redis.Redis, name: str, mailbox: Box
+) -> None:
+    replies: Box = RedisMailbox(name, client, ttl=100)
+    letters = "{wink:" + name + "}:letters"
+
+    replies.send("for a while")
+    (message,) = mailbox.receive()
+    assert all(0 < client.ttl(key) <= 100 for key in client.keys("{wink:" + name + "}:*"))
+    mailbox.send("for ever")
+    assert client.ttl(letters) == -1
+    replies.send("for a while")
+    replies.receive()
+    message.nack()
+
+    assert all(client.ttl("{wink:" + name + "}:" + key) == -1 for key in keys(client, name))
+
+
+def test_replies_wait_a_week(client: redis.Redis, name: str, mailbox: Box) -> None:
+    mailbox.send("2 + 2?", reply_to=f"{name}-replies")
+    mailbox.receive()[0].reply("4")
+
+    assert client.ttl("{wink:" + name + "-replies}:letters") == 7 * 24 * 3600
+    assert client.ttl("{wink:" + name + "}:letters") == -1
+
+
+def test_a_queue_that_was_emptied_leaves_nothing(
+    client: redis.Redis, name: str, mailbox: Box
+) -> None:
+    mailbox.send_all("abc")
+    for message in mailbox.receive(max_messages=3):
+        message.acknowledge()
+
+    assert keys(client, name) == []
+    assert all(0 < client.ttl(key) <= 60 for key in client.keys("{wink:" + name + "}:*"))
+
+
+# --- clocks and strangers ---------------------------------------------------------------------
+
+
+def test_a_clock_that_is_set_back_keeps_no_message_for_days(client: redis.Redis, name: str) -> None:
+    wrong, right = FakeClock(), FakeClock()
+    wrong.advance(3 * 24 * 3600)
+    RedisMailbox(name, client, clock=wrong).send("hello")
+    RedisMailbox(name, client, clock=wrong).receive(visibility_timeout=30)
+    mailbox: Box = RedisMailbox(name, client, clock=right)
+
+    assert mailbox.receive(visibility_timeout=30) == []
+    right.advance(30)
+
+    assert [message.body for message in mailbox.receive()] == ["hello"]
+
+
+def test_a_clock_that_is_set_forward_loses_nothing(client: redis.Redis, name: str) -> None:
+    clock = FakeClock()
+    mailbox: Box = RedisMailbox(name, client, clock=clock)
+    mailbox.send_all(range(2500))
+    taken = sum(len(mailbox.receive(max_messages=100)) for _ in range(25))
+    clock.advance(4 * 24 * 3600)
+
+    assert taken == 2500
+    assert sum(len(mailbox.receive(max_messages=100)) for _ in range(25)) == 2500
+
+
+def test_what_strangers_wrote_is_delivered_or_passed_over(
+    client: redis.Redis, name: str, mailbox: Box
+) -> None:
+    at = "{wink:" + name + "}:"
+    odd = {b"\xff\xfe": b"no colon", b"a": b"1:x:y", b"b": b"1:-2:y", b"c": b"1:999:y"}
+    odd[b"d"] = b"9" * 400 + b":0:y"
+    client.rpush(f"{at}waiting", "no letter", *odd)
+    client.hset(f"{at}letters", mapping=odd)
+    mailbox.send("hello")
+
+    found = mailbox.receive(max_messages=9)
+
+    assert [message.raw for message in found[:-1]] == [*odd.values()]
+    assert all(message.problem for message in found[:-1])
+    assert found[-1].body == "hello"
+    assert mailbox.acknowledge_all(found) == [True] * 6
+    assert keys(client, name) == []
+
+
+@pytest.mark.parametrize("bad", ["", "a{b", "a}b", None, 5])
+def test_a_name_that_would_leave_its_slot_is_refused(client: redis.Redis, bad: Any) -> None:
+    with pytest.raises(UsageError, match="without braces"):
+        RedisMailbox(bad, client)
+
+
+def test_an_address_with_braces_leads_nowhere(mailbox: Box) -> None:
+    mailbox.send("hello", reply_to="{other}")
+
+    assert mailbox.receive()[0].reply_to is None
+
+
+@pytest.mark.parametrize("wrong", ["redis://localhost", None, redis.asyncio.Redis()])
+def test_what_is_no_client_is_refused(wrong: Any) -> None:
+    for make in (lambda: RedisMailbox("orders", wrong), lambda: RedisMailboxFactory(wrong)):
+        with pytest.raises(UsageError, match=r"redis\.Redis"):
+            make()
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "1", True, float("nan")])
+def test_a_ttl_that_is_none_is_refused(client: redis.Redis, wrong: Any) -> None:
+    with pytest.raises(UsageError, match="ttl"):
+        RedisMailbox("orders", client, ttl=wrong)
+
+
+def test_an_id_that_is_here_needs_no_room_in_a_queue_that_is_too_full(
+    client: redis.Redis, name: str, mailbox: Box
+) -> None:
+    mailbox.send_all("abc", ids="abc")
+
+    RedisMailbox[str](name, client, max_size=2).send("again", id="a")
+
+    assert mailbox.approximate_count() == 3
+
+
+# --- waiting ----------------------------------------------------------------------------------
+
+
+def test_the_bell_stays_short(client: redis.Redis, name: str, mailbox: Box) -> None:
+    for number in range(20):
+        mailbox.send(number)
+    mailbox.receive(max_messages=5)
+
+    assert client.llen("{wink:" + name + "}:bell") == 1
+
+
+def test_everybody_who_waits_is_told(server: Server, name: str, mailbox: Box) -> None:
+    found: list[Any] = []
+
+    def work(box: Box) -> None:
+        found.extend(box.receive(wait_time_seconds=20))
+
+    boxes = [RedisMailbox[Any](name, server.client()) for _ in range(3)]
+    threads = [Thread(target=work, args=(box,)) for box in boxes]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)  # they most likely wait by now; it holds also where they do not
+    start = time.monotonic()
+    mailbox.queue.put([Letter(f"{n}", b"") for n in range(3)], None)
+    for thread in threads:
+        thread.join()
+
+    assert len(found) == 3
+    assert time.monotonic() - start < 3  # nobody sat out the 4 seconds of a wait
+
+
+def test_a_wait_ends_when_a_lease_does(mailbox: Box) -> None:
+    mailbox.send("hello")
+    mailbox.receive(visibility_timeout=0.2)
+    start = time.monotonic()
+
+    assert [m.delivery_count for m in mailbox.receive(wait_time_seconds=20)] == [2]
+    assert 0.1 < time.monotonic() - start < 3
+
+
+def test_a_wait_may_be_longer_than_the_patience_of_the_client(server: Server, name: str) -> None:
+    mailbox: Box = RedisMailbox(name, server.client(socket_timeout=0.2))
+    Timer(0.5, lambda: mailbox.send("hello")).start()
+
+    assert [message.body for message in mailbox.receive(wait_time_seconds=20)] == ["hello"]
+
+
+@pytest.mark.parametrize("end", ["wake", "close"])
+def test_a_long_poll_is_ended_at_once(mailbox: Box, end: str) -> None:
+    Timer(0.2, getattr(mailbox, end)).start()
+    start = time.monotonic()
+
+    assert mailbox.queue.take(1, 30, 20) == []
+    assert time.monotonic() - start < 3
+
+
+def test_closing_is_possible_without_a_server(own: Callable[..., Server]) -> None:
+    server = own()
+    mailbox: Box = RedisMailbox("orders", server.client())
+    replies = mailbox.sibling("replies", ephemeral=True)
+    server.kill()
+
+    replies.close()
+    mailbox.wake()
+    mailbox.close()
+
+
+def test_a_client_that_was_closed_connects_again(mailbox: Box, client: redis.Redis) -> None:
+    mailbox.send("hello")
+    client.close()
+
+    assert [message.body for message in mailbox.receive()] == ["hello"]
+
+
+# --- many processes ---------------------------------------------------------------------------
+
+
+def python(code: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+WORKER = """
+import redis, sys
+from weakincentives.runtime.mailbox._redis import RedisMailbox
+client = redis.Redis("127.0.0.1", int(sys.argv[1]), socket_timeout=None)
+mailbox = RedisMailbox(sys.argv[2], client)
+found = mailbox.receive(max_messages=7)
+mailbox.sibling("started").send(len(found))
+client.blpop("go", 60)
+while found:
+    for message in found:
+        print(message.body)
+        message.acknowledge()
+    found = mailbox.receive(max_messages=7)
+"""
+
+
+def test_processes_that_compete_get_every_message_once(
+    server: Server, name: str, mailbox: Box
+) -> None:
+    mailbox.send_all(range(1000))
+    workers = [python(WORKER, server.port, name) for _ in range(2)]
+    started = mailbox.sibling("started")
+    for _ in workers:  # nobody goes on before both have some
+        started.receive(wait_time_seconds=60)[0].acknowledge()
+    server.client().rpush("go", 1, 1)
+
+    outputs = [worker.communicate(timeout=60)[0].split() for worker in workers]
+
+    assert sorted(int(line) for output in outputs for line in output) == [*range(1000)]
+    assert all(outputs)
+
+
+def test_memory_does_not_follow_the_number_of_messages() -> None:
+    code = "from bench.mailbox import million; assert million(100_000) < 30"
+    run = python(code)
+    output, _ = run.communicate(timeout=120)
+
+    assert run.returncode == 0, output
+
+
+FORKED = """
+import os, redis, sys
+from weakincentives.runtime.mailbox._redis import RedisMailbox
+mailbox = RedisMailbox(sys.argv[2], redis.Redis("127.0.0.1", int(sys.argv[1])))
+mailbox.send("before")
+child = os.fork()
+for number in range(200):
+    mailbox.send(f"{'parent' if child else 'child'} {number}")
+if child:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+else:
+    os._exit(0)
+"""
+
+
+def test_a_forked_process_has_connections_of_its_own(
+    server: Server, name: str, mailbox: Box
+) -> None:
+    parent = python(FORKED, server.port, name)
+    parent.communicate(timeout=60)
+
+    assert parent.returncode == 0
+    assert mailbox.approximate_count() == 401
+
+
+def test_without_the_package_the_command_that_installs_it_is_named() -> None:
+    code = """
+import sys
+sys.modules["redis"] = None
+from weakincentives.errors import MissingExtraError
+from weakincentives.runtime.mailbox._redis import RedisMailbox
+try:
+    RedisMailbox("orders", None)
+except MissingExtraError as error:
+    print(error)
+"""
+    assert "weakincentives-evals[redis]" in python(code).communicate(timeout=60)[0]
+
+
+# --- a cluster --------------------------------------------------------------------------------
+
+
+def test_all_keys_of_a_mailbox_are_in_one_slot(name: str) -> None:
+    with redis.RedisCluster("127.0.0.1", cluster().port) as client:
+        mailbox: Box = RedisMailbox(name, client)
+        mailbox.send_all(range(5), reply_to=f"{name}-replies")
+        first, *_ = mailbox.receive(max_messages=4)
+        first.reply("done")
+        client.script_flush()
+        first.nack()
+
+        seen = client.keys("{wink:" + name + "}:*")
+        assert keys(client, name) == ["bell", "holders", "leases", "letters", "waiting"]
+        assert len({client.cluster_keyslot(key) for key in seen}) == 1
+        assert RedisMailbox(f"{name}-replies", client).receive()[0].body == "done"

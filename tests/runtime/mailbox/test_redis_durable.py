@@ -1,0 +1,122 @@
+"""What is said of a server that may forget messages, or that others may read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import redis
+
+from tests.runtime.mailbox.redis_server import KINDS, Server, running
+from weakincentives.errors import MailboxError
+from weakincentives.runtime.mailbox import RedisMailbox
+
+Box = RedisMailbox[Any]
+
+
+@pytest.fixture(params=KINDS)
+def server(request: pytest.FixtureRequest) -> Server:
+    return running(request.param)
+
+
+@pytest.fixture
+def client(server: Server) -> redis.Redis:
+    return server.client()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"orders-{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def own() -> Iterator[Callable[..., Server]]:
+    """A server that the test may spoil."""
+    made: list[Server] = []
+
+    def start(*options: str) -> Server:
+        made.append(Server("valkey", *options))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.stop()
+
+
+def test_a_server_that_forgets_is_warned_of_once(
+    server: Server, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = server.client()
+    for each in (name, f"{name}-2"):
+        RedisMailbox(each, client).send("hello")
+
+    assert [r.message for r in caplog.records if "appendonly yes" in r.message] != []
+    assert len(caplog.records) == 1
+
+
+def test_a_server_that_forgets_is_refused_where_that_matters(client: redis.Redis) -> None:
+    mailbox: Box = RedisMailbox("orders", client, require_durable=True)
+
+    for _ in range(2):
+        with pytest.raises(MailboxError, match=r"durable.*appendonly yes"):
+            mailbox.send("hello")
+
+
+def test_a_server_that_may_drop_keys_is_refused_too(own: Callable[..., Server]) -> None:
+    client = own("--appendonly", "yes").client()
+    RedisMailbox("orders", client, require_durable=True).send("hello")
+    client.config_set("maxmemory-policy", "allkeys-lru")
+
+    with pytest.raises(MailboxError, match="allkeys-lru"):
+        RedisMailbox("orders", client, require_durable=True).send("hello")
+
+
+def test_a_server_open_to_the_network_is_warned_of(
+    server: Server, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_client = redis.Redis("0.0.0.0", server.port)  # this machine, by a name of the network's
+    RedisMailbox(name, open_client).send("hello")
+
+    assert "without password and TLS" in caplog.text
+
+
+def test_a_socket_in_the_file_system_is_open_to_nobody_else(
+    own: Callable[..., Server], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "socket")
+    own("--unixsocket", path)
+
+    RedisMailbox("orders", redis.Redis(unix_socket_path=path)).send("hello")
+
+    assert f"Redis at {path} may be lost" in caplog.text
+    assert "without password" not in caplog.text
+
+
+def test_a_password_keeps_others_out(
+    own: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = own("--appendonly", "yes")
+    server.client().config_set("requirepass", "secret")
+    client = redis.Redis("0.0.0.0", server.port, password="secret")
+
+    RedisMailbox("orders", client, require_durable=True).send("hello")
+
+    assert caplog.text == ""
+
+
+def test_what_a_server_does_not_tell_is_not_believed(
+    own: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = own("--appendonly", "yes")
+    server.client().acl_setuser(
+        "wink", True, passwords="+secret", keys="*", commands=["+@all", "-info"]
+    )
+    client = server.client(username="wink", password="secret")
+
+    RedisMailbox("orders", client).send("hello")
+    assert caplog.text == ""
+    with pytest.raises(MailboxError, match=r"durable.*INFO.*allow it"):
+        RedisMailbox("orders", client, require_durable=True).send("hello")

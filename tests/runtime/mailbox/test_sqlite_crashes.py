@@ -1,0 +1,328 @@
+"""Processes die and fork, disks fill up, calls fail: nothing is lost, and nothing comes doubly."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from tests.runtime.mailbox.test_sqlite import WallClock, bodies, ended, started
+from weakincentives.errors import MailboxConnectionError, MailboxError, MailboxFullError
+from weakincentives.runtime.mailbox import Letter, SqliteMailbox
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "mail.db"
+
+
+# ── processes ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_receivers_that_are_killed_lose_nothing_and_double_nothing(path: Path) -> None:
+    """Four processes compete for 2,000 messages; every few moments one of them gets SIGKILL."""
+    code = """
+SqliteMailbox("orders", path).send_all(range(2000), ids=map(str, range(2000)))
+chance = random.Random(1)
+
+def work(log):
+    box = SqliteMailbox("orders", path)
+    while found := box.receive(max_messages=8, visibility_timeout=2, wait_time_seconds=4):
+        time.sleep(0.002)
+        ids = [message.id for message in found]
+        os.write(log, json.dumps(["tried", ids]).encode() + b"\\n")
+        done = box.acknowledge_all(found)
+        os.write(log, json.dumps(["done", [i for i, d in zip(ids, done) if d]]).encode() + b"\\n")
+    os._exit(0)
+
+def begin():
+    log = os.open(f"{path}.{len(pids) + kills}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    if not (pid := os.fork()): work(log)
+    os.close(log)
+    return pid
+
+pids, kills = [], 0
+for _ in range(4): pids.append(begin())
+while kills < 12 and SqliteMailbox("orders", path).approximate_count():
+    time.sleep(chance.random() * 0.08)
+    os.kill(victim := pids.pop(chance.randrange(4)), signal.SIGKILL)
+    os.waitpid(victim, 0)
+    kills += 1
+    pids.append(begin())
+for pid in pids: os.waitpid(pid, 0)
+print(kills, SqliteMailbox("orders", path).approximate_count())
+"""
+    kills, left = map(int, ended(started(code, path)).split())
+    tried: list[str] = []
+    done: list[str] = []
+    for log in path.parent.glob("*.log"):
+        for line in log.read_text().splitlines():
+            kind, ids = json.loads(line)
+            (tried if kind == "tried" else done).extend(ids)
+
+    assert (kills, left) == (12, 0)
+    assert len(done) == len(set(done))  # by one receiver each
+    assert set(tried) == {str(i) for i in range(2000)}
+    # Between its acknowledgement and its word about it a receiver may have been killed.
+    assert 2000 - 8 * kills <= len(done) <= 2000
+
+
+def test_a_sender_that_is_killed_leaves_whole_batches(path: Path) -> None:
+    code = """
+chance = random.Random(2)
+sent = 0
+SqliteMailbox("orders", path)
+for kill in range(15):
+    reader, writer = os.pipe()
+    if not (pid := os.fork()):
+        box = SqliteMailbox("orders", path)
+        while True:
+            box.send_all(range(500))
+            os.write(writer, b".")
+    os.close(writer)
+    said = os.read(reader, 1)
+    time.sleep(chance.random() * 0.05)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    while more := os.read(reader, 1000): said += more
+    os.close(reader)
+    sent += len(said) * 500
+    count = SqliteMailbox("orders", path).approximate_count()
+    assert count % 500 == 0 and sent <= count <= sent + 500, (count, sent)
+    sent = count
+print(sent)
+"""
+    assert int(ended(started(code, path))) >= 15 * 500
+
+
+def test_processes_make_the_file_at_once(path: Path) -> None:
+    code = """
+while not os.path.exists(path + ".go"): time.sleep(0.001)
+SqliteMailbox("orders", path).send(os.getpid())
+"""
+    processes = [started(code, path) for _ in range(4)]
+    Path(f"{path}.go").touch()
+    for process in processes:
+        ended(process)
+
+    assert sorted(bodies(path)) == sorted(process.pid for process in processes)
+
+
+def test_a_fork_shares_the_mailbox_and_loses_nothing(path: Path) -> None:
+    """The child goes on when its parent has closed: what it writes then must be there as well."""
+    code = """
+box = SqliteMailbox("orders", path)
+box.send("before")
+told, tell = os.pipe()
+if not (child := os.fork()):
+    box.send("child")
+    other = SqliteMailbox("others", path)
+    os.read(told, 1)
+    box.send("child, later")
+    other.send("child, elsewhere")
+    os._exit(0)
+box.send("parent")
+while box.approximate_count() < 3: time.sleep(0.01)
+box.close()
+os.write(tell, b".")
+assert os.waitpid(child, 0)[1] == 0
+"""
+    ended(started(code, path))
+
+    assert sorted(bodies(path)) == ["before", "child", "child, later", "parent"]
+    assert bodies(path, "others") == ["child, elsewhere"]
+
+
+def test_a_fork_that_python_did_not_see_may_not_use_the_mailbox(path: Path) -> None:
+    code = """
+import ctypes
+box = SqliteMailbox("orders", path)
+if not (child := ctypes.CDLL(None).fork()):
+    try: box.send("tea")
+    except Exception as error: print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    assert "open another in the new process" in ended(started(code, path))
+
+
+# ── disks ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
+    """On a file system of its own where we may make one; else the system lets no file grow."""
+    code = """
+folder, mounted = Path(path).parent, sys.argv[2] == "mounted"
+box = SqliteMailbox("orders", path)
+sent, refused = [], 0
+if not mounted: resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, -1))
+while not refused:
+    batch = [f"{len(sent) + i} " + "x" * 5000 for i in range(7)]
+    try: box.send_all(batch)
+    except MailboxConnectionError as error:
+        assert " - the disk " in str(error), error
+        refused += 1
+    else: sent += batch
+held = []
+try: held = box.receive(max_messages=3, visibility_timeout=0)
+except MailboxConnectionError as error: assert " - the disk " in str(error), error
+assert box.approximate_count() == len(sent)
+if mounted: (folder / "filler").unlink()
+else: resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+box.send_all(batch)
+found = []
+while part := box.receive(max_messages=50):
+    found += [message.body for message in part]
+    assert all(box.acknowledge_all(part))
+assert sorted(found) == sorted(sent + batch), (len(found), len(sent))
+print(len(sent))
+"""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
+    mounted = os.getuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
+    try:
+        (disk / "filler").write_bytes(b"x" * 1_200_000)
+        how = "mounted" if mounted else "limited"
+        assert int(ended(started(code, disk / "mail.db", how))) > 7
+    finally:
+        if mounted:
+            subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("locked", ["file", "folder"])
+def test_what_may_not_be_written(locked: str) -> None:
+    """Root may write everything, so there it becomes nobody first."""
+    code = """
+if os.getuid() == 0: os.setuid(65534)
+try: SqliteMailbox("orders", path).send("tea")
+except MailboxConnectionError as error: print(error)
+"""
+    with TemporaryDirectory() as name:  # pytest's own folder lets nobody else in
+        folder = Path(name)
+        if locked == "file":
+            SqliteMailbox("orders", folder / "mail.db").close()
+            (folder / "mail.db").chmod(0o444)
+        folder.chmod(0o555)
+        said = ended(started(code, folder / "mail.db"))
+        folder.chmod(0o755)
+
+    word = "cannot be written" if locked == "file" else "cannot be opened"
+    assert f" - it {word}: " in said
+    assert "or give another path" in said
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(MailboxConnectionError, match="check that its folder exists"):
+        SqliteMailbox("orders", tmp_path / "file" / "mail.db")
+
+
+# ── a fault at every step ───────────────────────────────────────────────────────────────────────
+
+
+class Fault:
+    """Counts statements; the one with the number `at` fails, before or after it was carried out."""
+
+    count, at, late = 0, -1, False
+
+    @classmethod
+    def around(cls, execute: Any, *values: Any) -> Any:
+        cls.count += 1
+        hit = cls.count == cls.at
+        if hit and not cls.late:
+            raise cls.error()
+        done = execute(*values)
+        if hit:
+            done.close()  # or its traceback would keep the file locked
+            raise cls.error()
+        return done
+
+    @staticmethod
+    def error() -> sqlite3.Error:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+        return error
+
+
+class FaultyCursor(sqlite3.Cursor):
+    def execute(self, *values: Any) -> Any:
+        return Fault.around(super().execute, *values)
+
+    def executemany(self, *values: Any) -> Any:
+        return Fault.around(super().executemany, *values)
+
+
+class FaultyConnection(sqlite3.Connection):
+    def execute(self, *values: Any) -> Any:
+        return Fault.around(super().execute, *values)
+
+    def cursor(self, *_: Any) -> Any:
+        return super().cursor(FaultyCursor)
+
+
+def work(path: Path, there: set[str], ended: set[str], gone: set[str]) -> None:
+    """Some traffic; what is known to be there is noted, what somebody ended, and what is gone."""
+    with SqliteMailbox("orders", path, max_size=9) as mailbox:
+        for batch in ("abc", "def"):
+            mailbox.send_all(batch, ids=batch)
+            there |= set(batch)
+        mailbox.receive(max_messages=4, visibility_timeout=0.001)
+        held = mailbox.receive(max_messages=2, visibility_timeout=600)
+        there -= {held[0].id}
+        ended.add(held[0].id)
+        held[0].acknowledge()
+        gone.add(held[0].id)
+        held[1].extend_visibility(900)
+        held[1].nack()
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_a_fault_at_any_step_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    plain = sqlite3.connect
+    failed = 0
+    for at in range(1, 1000):
+        path = tmp_path / str(at) / "mail.db"
+        there, ended, gone = set[str](), set[str](), set[str]()
+        monkeypatch.setattr(sqlite3, "connect", partial(plain, factory=FaultyConnection))
+        Fault.count, Fault.at, Fault.late = 0, at, late
+        said = ""
+        try:
+            work(path, there, ended, gone)
+        except MailboxConnectionError as error:
+            said = str(error)
+            failed += 1
+        assert not said or " - the disk does not read or write it: check" in said
+        reached = Fault.count >= at
+        monkeypatch.setattr(sqlite3, "connect", plain)
+        with SqliteMailbox("orders", path, clock=(clock := WallClock())) as mailbox:
+            clock.at = datetime.now(UTC) + timedelta(days=1)  # every lease is over
+            found = [message.body for message in mailbox.receive(max_messages=20)]
+        assert len(found) == len(set(found))
+        assert there <= set(found)
+        assert not gone & set(found)
+        assert len({"d", "e", "f"} & {*found, *ended}) in (0, 3)  # a whole batch
+        if not reached:
+            break
+    assert failed > 15
+
+
+def test_a_batch_that_fails_half_way_leaves_nothing(path: Path) -> None:
+    with SqliteMailbox("orders", path, max_size=3) as mailbox:
+        with pytest.raises(MailboxFullError, match="0 of 3"):
+            mailbox.send_all("abcd")
+        bad: Any = [Letter("1", b"x"), Letter("2", object())]
+        with pytest.raises(MailboxError):
+            mailbox.queue.put(bad, None)
+
+        assert mailbox.approximate_count() == 0
