@@ -378,3 +378,30 @@ def test_a_file_that_is_locked_for_too_long(
         store.flush()
 
         assert positions(store.path) == [0, 1, 2]
+
+
+def test_a_forked_process_with_a_store_of_its_own_loses_nothing(tmp_path: Path) -> None:
+    """SQLite's locks are a process's: an inherited connection would hide the child from others."""
+    code = f"""
+import os, warnings; warnings.simplefilter("ignore")  # Python's own, about forks beside threads
+from weakincentives.evals import RunStore
+path = {str(tmp_path / "runs.db")!r}
+parent = RunStore(path)
+parent.keep("before", b"1")
+to_parent, to_child = os.pipe(), os.pipe()
+if not os.fork():
+    child = RunStore(path)
+    child.keep("first", b"2")
+    os.write(to_parent[1], b"x"); os.read(to_child[0], 1)
+    child.keep("second", b"3")
+    os._exit(0)
+os.read(to_parent[0], 1)
+parent.keep("meanwhile", b"4")
+parent.close()
+os.write(to_child[1], b"x"); os.wait()
+with RunStore(path) as store:
+    print([store.find(key) for key in ("before", "first", "meanwhile", "second")])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+    assert done.stdout == "[b'1', b'2', b'4', b'3']\n", done.stderr

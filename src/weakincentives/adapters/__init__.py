@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .limits import Limiter, LimiterState
     from .openai import OpenAIAdapter
     from .retry import Retry, RetryPolicy, retrying
+    from .shared import SharedBudget, SharedLimiter
 
 __all__ = [
     "PRICES",
@@ -40,6 +41,8 @@ __all__ = [
     "Retry",
     "RetryPolicy",
     "ScriptedAdapter",
+    "SharedBudget",
+    "SharedLimiter",
     "ToolSpec",
     "adapter_for",
     "cached",
@@ -55,6 +58,7 @@ __getattr__, __dir__ = _lazily(
         **dict.fromkeys(("ResponseCache", "cached"), ".cache"),
         **dict.fromkeys(("Limiter", "LimiterState"), ".limits"),
         **dict.fromkeys(("Retry", "RetryPolicy", "retrying"), ".retry"),
+        **dict.fromkeys(("SharedBudget", "SharedLimiter"), ".shared"),
         "AnthropicAdapter": ".anthropic",
         "DemoAdapter": ".demo",
         "HTTPAdapter": ".http",

@@ -72,6 +72,14 @@ if TYPE_CHECKING:
     from ._calibration import Calibration, Disagreement, calibrate, calibrate_async
     from ._evaluate import evaluate, stream
     from ._events import EvalRunCompleted, EvalRunStarted, SampleEvaluated
+    from ._helpers import (
+        Collector,
+        Submission,
+        collect_results,
+        collect_results_async,
+        submit_dataset,
+        submit_experiments,
+    )
     from ._judge import (
         JUDGE_TEMPLATE,
         PASSING_RATINGS,
@@ -84,6 +92,8 @@ if TYPE_CHECKING:
         llm_judge,
     )
     from ._judge_panel import judge_panel
+    from ._loop import EvalLoop, EvalLoopConfig
+    from ._mailbox_agent import mailbox_agent
     from ._pairwise import PairwiseJudge, Preference, pairwise_judge
     from ._rubric import llm_rubric
     from ._store import CriterionInfo, RunManifest, RunRecord, RunStore, StoredRow
@@ -100,12 +110,15 @@ __all__ = [
     "RATING_VALUES",
     "Agent",
     "Calibration",
+    "Collector",
     "Criterion",
     "CriterionInfo",
     "Dataset",
     "Disagreement",
     "EvalConfig",
     "EvalContext",
+    "EvalLoop",
+    "EvalLoopConfig",
     "EvalReport",
     "EvalRequest",
     "EvalResult",
@@ -134,6 +147,7 @@ __all__ = [
     "SessionView",
     "SliceView",
     "StoredRow",
+    "Submission",
     "Trajectory",
     "Verdict",
     "adapt",
@@ -144,6 +158,8 @@ __all__ = [
     "attempt",
     "calibrate",
     "calibrate_async",
+    "collect_results",
+    "collect_results_async",
     "composite",
     "contains",
     "cost_under",
@@ -168,6 +184,7 @@ __all__ = [
     "load_jsonl",
     "load_parquet",
     "loop_agent",
+    "mailbox_agent",
     "matches",
     "negate",
     "numeric",
@@ -177,6 +194,8 @@ __all__ = [
     "similar",
     "slice_contains",
     "stream",
+    "submit_dataset",
+    "submit_experiments",
     "token_usage_under",
     "tool_call_count",
     "tool_called",
@@ -203,6 +222,15 @@ __getattr__, __dir__ = _lazily(
         "StoredRow": "._store",
         "CriterionInfo": "._store",
         "in_process": "._threads",
+        "Collector": "._helpers",
+        "Submission": "._helpers",
+        "collect_results": "._helpers",
+        "collect_results_async": "._helpers",
+        "submit_dataset": "._helpers",
+        "submit_experiments": "._helpers",
+        "EvalLoop": "._loop",
+        "EvalLoopConfig": "._loop",
+        "mailbox_agent": "._mailbox_agent",
         "Agent": "._agents",
         "function_agent": "._agents",
         "attempt": "._attempt",

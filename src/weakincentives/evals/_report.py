@@ -115,6 +115,8 @@ def headline(passed: int, total: int, errors: int) -> str:
 class EvalReport(Generic[OutputT]):
     """The outcomes of a run. `stopped` says why it ended before its last sample, if it did.
 
+    `missing` names what was submitted and never answered: experiment, sample id, epoch.
+
     >>> print(EvalReport([EvalResult("1", Score(1.0)), EvalResult("2", Score(0.0))]))
     1/2 passed, 0 errors (50.0%, 95% interval 9.5% to 90.5%, n = 2)
     """
@@ -124,6 +126,7 @@ class EvalReport(Generic[OutputT]):
     dataset_name: str = ""
     config: Config = field(default_factory=EvalConfig)
     stopped: str = ""
+    missing: tuple[tuple[str, str, int], ...] = ()
 
     def __init__(
         self,
@@ -132,12 +135,14 @@ class EvalReport(Generic[OutputT]):
         dataset_name: str = "",
         config: Config | None = None,
         stopped: str = "",
+        missing: Iterable[tuple[str, str, int]] = (),
     ) -> None:
         object.__setattr__(self, "results", tuple(results))
         object.__setattr__(self, "run_id", run_id)
         object.__setattr__(self, "dataset_name", dataset_name)
         object.__setattr__(self, "config", EvalConfig() if config is None else config)
         object.__setattr__(self, "stopped", stopped)
+        object.__setattr__(self, "missing", tuple(missing))
         self.__post_init__()
 
     def __post_init__(self) -> None:
@@ -306,6 +311,7 @@ class EvalReport(Generic[OutputT]):
             "dataset_name": self.dataset_name,
             "config": self.config,
             "stopped": self.stopped,
+            "missing": self.missing,
         }
         _report_files.save(Path(path), header=header, results=self.results, summary=self.summary)
 
@@ -331,6 +337,7 @@ class EvalReport(Generic[OutputT]):
                 head.get("dataset_name", ""),
                 head.get("config"),
                 head.get("stopped", ""),
+                [tuple(key) for key in head.get("missing", ())],
             )
         except UsageError as error:
             raise ReportError(str(error), file=path / "config.json") from None

@@ -273,6 +273,24 @@ class RunStore:
         with self._database.reading(what):
             return SessionSnapshot.from_bytes(unpacked(found[0][0]))
 
+    # ── outcomes ────────────────────────────────────────────────────────────────────────────────
+
+    def find(self, key: str) -> bytes | None:
+        """What was kept under the key, by this process or another one."""
+        found = self._database.read("SELECT body FROM kept WHERE key = ?", (raw(key),))
+        if not found:
+            return None
+        with self._database.reading(f"what is kept as {shown(key)}"):
+            return unpacked(found[0][0])
+
+    def keep(self, key: str, value: bytes) -> bytes:
+        """Keep the value, unless one is there already: the one that stays."""
+        with self._database.transaction() as cursor:
+            cursor.execute("INSERT OR IGNORE INTO kept VALUES (?, ?)", (raw(key), packed(value)))
+            ((body,),) = cursor.execute("SELECT body FROM kept WHERE key = ?", (raw(key),))
+        with self._database.reading(f"what is kept as {shown(key)}"):
+            return unpacked(body)
+
     # ── inside ──────────────────────────────────────────────────────────────────────────────────
 
     def _number(self, run_id: str, *, guess: bool = False) -> int:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from ..errors import StoreError, UsageError
 
@@ -68,6 +69,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             BEGIN DELETE FROM bodies WHERE id = OLD.body; END""",
     ),
     ("CREATE TABLE sessions (session_id BLOB PRIMARY KEY, body BLOB NOT NULL)",),
+    ("CREATE TABLE kept (key BLOB PRIMARY KEY, body BLOB NOT NULL)",),
 )
 
 
@@ -79,8 +81,10 @@ class Database:
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._open = True
+        self._paused = False
         with self._reported():
             self._connection = _opened(path)
+        _databases.add(self)
 
     @property
     def foreign(self) -> bool:
@@ -143,12 +147,51 @@ class Database:
             self._open = False
             self._connection.close()
 
+    def before_fork(self) -> None:
+        """Let go of the file for the moment of a fork, unless it is being written to."""
+        self._lock.acquire()
+        self._paused = self._open and not self._connection.in_transaction
+        if self._paused:
+            self._connection.close()
+
+    def after_fork(self) -> None:
+        """Take it up again."""
+        try:
+            if self._paused:
+                self._connection = _opened(self.path)
+        except (sqlite3.Error, OSError, StoreError):
+            pass  # the next use says so, as of any closed file
+        finally:
+            self._lock.release()
+
     @contextmanager
     def _reported(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             raise StoreError(_advice(error, self.path)) from error
+
+
+# SQLite keeps its locks a process. A child that inherits a connection and opens one of its own has
+# no lock that others see, and loses what it writes when its parent closes. So none is inherited.
+_databases: WeakSet[Database] = WeakSet()
+_forking = threading.local()
+
+
+def _before_fork() -> None:
+    _forking.databases = [each for each in _databases if not each.foreign]
+    for database in _forking.databases:
+        database.before_fork()
+
+
+def _after_fork() -> None:
+    for database in _forking.databases:
+        database.after_fork()
+    del _forking.databases
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
 
 
 def _opened(path: Path) -> sqlite3.Connection:

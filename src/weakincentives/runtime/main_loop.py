@@ -1,12 +1,14 @@
 """MainLoop: from a request to a response, by a prompt and a session that the user prepares.
 
 A user's loop overrides one method, `initialize(request)` or `prepare(request, experiment=...)`,
-and returns the prompt to answer and the session to record in.
+and returns the prompt to answer and the session to record in. With `requests`, `run()` works off a
+mailbox, and replies to whoever asked.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,14 +23,22 @@ from .._typevars import InputT, OutputT
 from ..budget import Budget, BudgetTracker, Deadline
 from ..chat import TokenUsage
 from ..clock import SYSTEM_CLOCK
-from ..errors import UsageError, shown
+from ..errors import ReplyNotAvailableError, UsageError, shown
 from ..experiment import Experiment
 from ..prompt import Prompt
 from .dispatcher import EventBus
+from .dlq import DLQPolicy
+from .mailbox import Message
+from .mailbox._envelope import pack, unpack
+from .mailbox_loop import MailboxLoop, OutcomeStore, SessionStore
 from .provider import PromptResponse
 from .session import Session
+from .worker import Worker, WorkerConfig
 
 __all__ = ["MainLoop", "MainLoopConfig", "MainLoopRequest", "MainLoopResult"]
+
+
+logger = logging.getLogger(__name__)
 
 
 @truly_frozen
@@ -64,16 +74,20 @@ class MainLoopResult(Generic[OutputT]):
         return self.error is None
 
 
-@dataclass(frozen=True, slots=True)
-class MainLoopConfig:
-    """Limits for every request that brings none of its own."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MainLoopConfig(WorkerConfig):
+    """Limits for every request that brings none of its own, and how `run` works."""
 
     budget: Budget | None = None
     deadline_seconds: float | None = None
 
 
-class MainLoop(Generic[InputT, OutputT]):
-    """The one class that users subclass: `initialize` says what to ask for a request."""
+class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
+    """The one class that users subclass: `initialize` says what to ask for a request.
+
+    With `session_store`, sessions are saved there instead of travelling with the result. With
+    `store`, a request that was answered before is not answered by the model again.
+    """
 
     def __init__(
         self,
@@ -83,6 +97,9 @@ class MainLoop(Generic[InputT, OutputT]):
         dispatcher: EventBus | None = None,
         requests: Any = None,
         config: MainLoopConfig | None = None,
+        dlq: DLQPolicy[Any] | None = None,
+        session_store: SessionStore | None = None,
+        store: OutcomeStore | None = None,
     ) -> None:
         own = type(self)
         if own.initialize is MainLoop.initialize and own.prepare is MainLoop.prepare:
@@ -97,6 +114,9 @@ class MainLoop(Generic[InputT, OutputT]):
         self._bus = bus if bus is not None else dispatcher
         self._requests = requests
         self._config = config or MainLoopConfig()
+        self._dlq = dlq
+        self._session_store = session_store
+        self._store = store
         self._accepted = _accepted(adapter)
 
     @property
@@ -146,17 +166,94 @@ class MainLoop(Generic[InputT, OutputT]):
 
     async def respond(self, request: MainLoopRequest[InputT]) -> MainLoopResult[OutputT]:
         """What goes back through a mailbox: whatever happened, as data, with the session."""
+        result, _ = await self._respond(request)
+        return result
+
+    async def _respond(
+        self, request: MainLoopRequest[InputT]
+    ) -> tuple[MainLoopResult[OutputT], Exception | None]:
         session: Session | None = None
+        failure: Exception | None = None
         done: dict[str, Any]
         try:
             prompt, session, limits = self._begin(request, None, None, None)
             response = await self._ask(prompt, limits)
             done = {"output": response.output, "text": response.text, "usage": response.usage}
         except Exception as error:
-            done = {"error": str(error) or type(error).__name__}
+            failure, done = error, {"error": str(error) or type(error).__name__}
         if session is not None:
-            done |= {"session_id": session.session_id, "session_snapshot": session.snapshot()}
-        return MainLoopResult(request.request_id, **done)
+            done["session_id"] = session.session_id
+            if self._session_store is None:
+                done["session_snapshot"] = session.snapshot()
+            else:
+                save = partial(self._session_store.save, session.session_id, session)
+                await to_thread.run_sync(save)
+        return MainLoopResult(request.request_id, **done), failure
+
+    # ── as a mailbox worker ─────────────────────────────────────────────────────────────────────
+
+    def _worker(self) -> Worker[MainLoopRequest[InputT]]:
+        if self._requests is None:
+            raise UsageError(
+                f"expected `{type(self).__qualname__}(requests=...)`, a mailbox to work off"
+            )
+        return Worker(
+            self._requests, self._handle, self._give_up, config=self._config, dlq=self._dlq
+        )
+
+    async def _handle(self, message: Message[MainLoopRequest[InputT]]) -> None:
+        """Answer, keep the outcome, reply, acknowledge."""
+        if not isinstance(message.body, MainLoopRequest):
+            problem = UsageError(f"expected a `MainLoopRequest` as body, got {shown(message.body)}")
+            await self.worker.bury(message, problem)
+            return
+        request, key = message.body, f"main:{message.body.request_id}"
+        if self._store is not None:
+            kept = await to_thread.run_sync(self._store.find, key)
+            if kept is not None:
+                await self._reply(message, unpack(kept, MainLoopResult)[0])
+                return
+        result, failure = await self._respond(request)
+        self.worker.worked(message)
+        if failure is not None and self._dlq is not None:
+            if self._dlq.should_dead_letter(message, failure):
+                await self._give_up(message, failure)
+            else:
+                await self.worker.hand_back(message)
+            return
+        if self._store is not None and failure is None:
+            await to_thread.run_sync(self._store.keep, key, pack(result))
+        await self._reply(message, result)
+
+    async def _give_up(
+        self, message: Message[MainLoopRequest[InputT]], error: BaseException
+    ) -> None:
+        """Set the request aside, and tell whoever asked."""
+        if not isinstance(message.body, MainLoopRequest):
+            await self.worker.bury(message, error)
+            return
+        said = f"gave up after {message.delivery_count} attempts: {error}"
+        await self._send(message, MainLoopResult(message.body.request_id, error=said))
+        await self.worker.bury(message, error)
+
+    async def _reply(
+        self, message: Message[MainLoopRequest[InputT]], result: MainLoopResult[Any]
+    ) -> None:
+        await self._send(message, result)
+        await self.worker.acknowledge(message)
+
+    async def _send(
+        self, message: Message[MainLoopRequest[InputT]], result: MainLoopResult[Any]
+    ) -> None:
+        target = message.reply_to
+        if target is None:
+            error = ReplyNotAvailableError(
+                f"expected a mailbox to reply to, got {message.reply_address!r}"
+            )
+            logger.warning("the answer to %s is lost: %s", result.request_id, error)
+            self.worker.counts["unanswered"] += 1
+        else:
+            await self.worker.send(target, result, f"{result.request_id}:{message.delivery_count}")
 
     async def _ask(
         self, prompt: Prompt[OutputT], limits: Mapping[str, Any]

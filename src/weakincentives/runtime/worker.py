@@ -1,0 +1,384 @@
+"""A mailbox worker: takes messages, has so many handled at once, keeps their leases.
+
+Rules of this file:
+1. A message is acknowledged by whoever handled it, after everything else. Whatever ends the
+   handling before that hands the message back, or lets its lease end.
+2. A mailbox that cannot be reached is waited for; it never ends the worker.
+3. A lease that is lost ends the work on its message, and nothing more is done with it.
+4. A body that cannot be read, and a message that was delivered too often, never reach the handler.
+5. `shutdown` wakes the worker. What is under way gets its time to end, then it is handed back.
+6. A message that was often delivered and never finished may be what ends its workers. On its last
+   two deliveries it is worked on alone, so that none goes down with it time and again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+
+from ..clock import SYSTEM_CLOCK, Clock
+from ..errors import (
+    MailboxConnectionError,
+    MailboxError,
+    ProviderError,
+    SerializationError,
+    StoreError,
+    UsageError,
+)
+from ._batching import Batcher, send_together
+from ._flights import Flight, keep_leases
+from .dlq import Backoff, DeadLetter, DLQPolicy
+from .leases import Heartbeat, LeaseExtenderConfig
+from .mailbox import Message, QueueMailbox
+
+__all__ = ["Worker", "WorkerConfig"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+TELLING = 3  # how many times as many messages as are worked on may be in hand
+GLANCE = 0.25  # seconds between two looks at whether to stop, which comes from another thread
+LONGEST_PAUSE = 30.0  # seconds before a mailbox that was away is asked again
+WAKE = 0.02  # seconds between two attempts to wake it
+MOST_DELIVERIES = 5  # where no policy says otherwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig:
+    """How a worker works: so many messages at once, how leases are kept, how failures are spaced.
+
+    `backoff` is the pause before a mailbox that could not be reached is asked again, and before a
+    message is delivered again that could not be worked on.
+    """
+
+    max_concurrent: int = 10
+    lease_extender: LeaseExtenderConfig = field(default_factory=LeaseExtenderConfig)
+    backoff: Backoff = field(default_factory=Backoff)
+
+    def __post_init__(self) -> None:
+        if type(self.max_concurrent) is not int or self.max_concurrent < 1:
+            raise UsageError(
+                f"expected a whole number >= 1 for `max_concurrent`, got {self.max_concurrent!r}"
+            )
+
+
+Handle = Callable[[Message[T]], Awaitable[None]]
+GiveUp = Callable[[Message[T], BaseException], Awaitable[None]]
+
+
+class Worker(Generic[T]):
+    """Works off a mailbox. `handle` gets each message; `give_up` those that nobody could finish.
+
+    Both end by `acknowledge`, `hand_back` or `bury`.
+    """
+
+    def __init__(
+        self,
+        requests: QueueMailbox[T],
+        handle: Handle[T],
+        give_up: GiveUp[T],
+        *,
+        config: WorkerConfig,
+        dlq: DLQPolicy[T] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.requests = requests
+        self.heartbeat = Heartbeat(clock=clock)
+        self.counts: Counter[str] = Counter()
+        self.policy = dlq
+        self.clock = clock
+        self._handle = handle
+        self._give_up = give_up
+        self._config = config
+        self._dead_letters: Any = dlq.mailbox if dlq is not None else None
+        self._most = MOST_DELIVERIES if dlq is None else dlq.max_delivery_count
+        self._flights: dict[str, Flight] = {}
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._ended.set()
+        self._grace = 30.0
+        self._failures = 0  # to receive, in a row
+        self.random = random.Random()  # draws how long to wait; a seeded one repeats itself
+
+    @property
+    def running(self) -> bool:
+        """True while `run` is under way."""
+        return not self._ended.is_set()
+
+    @property
+    def dead_letters(self) -> Any:
+        """Where dead letters go: the policy's mailbox, or `NAME-dlq` beside the requests."""
+        if self._dead_letters is None:
+            name = f"{self.requests.name}-dlq"
+            self._dead_letters = self.requests.sibling(name, DeadLetter)
+        return self._dead_letters
+
+    def metrics(self) -> Mapping[str, float]:
+        """Counters so far, and what is under way."""
+        return {
+            **{f"{name}_total": count for name, count in sorted(self.counts.items())},
+            "in_flight": len(self._flights),
+        }
+
+    # ── running ─────────────────────────────────────────────────────────────────────────────────
+
+    async def run(
+        self,
+        *,
+        max_iterations: int | None = None,
+        visibility_timeout: float = 300,
+        wait_time_seconds: float = 20,
+    ) -> None:
+        """Work until `shutdown`, or for so many iterations.
+
+        An iteration waits for a message, works off all that is there, and ends when it is done.
+        """
+        if not self._ended.is_set():
+            raise UsageError("expected a worker that is not running, got one that is")
+        self._ended.clear()
+        self._flights.clear()  # of a run that was cancelled
+        self._acknowledge = Batcher(self._acknowledge_all)
+        self._senders: dict[int, Batcher[tuple[Any, str | None], SerializationError | None]] = {}
+        try:
+            async with anyio.create_task_group() as group:
+                leases = self._config.lease_extender.for_lease(visibility_timeout)
+                signs = (self.heartbeat, self.counts)
+                group.start_soon(keep_leases, self._flights, self.requests, leases, *signs)
+                await self._work(group, max_iterations, visibility_timeout, wait_time_seconds)
+                group.cancel_scope.cancel()
+        except BaseExceptionGroup as group_error:
+            raise _only(group_error) from None
+        finally:
+            self._stopping.clear()
+            self._ended.set()
+
+    async def _work(
+        self, group: TaskGroup, iterations: int | None, lease: float, wait: float
+    ) -> None:
+        self._room = anyio.Event()
+        done = 0
+        while not self._stopping.is_set() and (iterations is None or done < iterations):
+            found = await self._fill(group, lease, wait)
+            while found and iterations is not None and not self._stopping.is_set():
+                found = await self._fill(group, lease, 0)
+                # They may hand messages back.
+                while not found and self._flights and not self._stopping.is_set():
+                    await self._wait_for_room(everything=True)
+                    found = await self._fill(group, lease, 0)
+            done += 1
+        await self._wait_for_room(everything=True)
+        with anyio.move_on_after(self._grace):
+            while self._flights:
+                await self._end_of_one()
+        for flight in list(self._flights.values()):
+            flight.scope.cancel()
+        while self._flights:
+            await self._end_of_one()
+
+    async def _fill(self, group: TaskGroup, lease: float, wait: float) -> bool:
+        """Take messages for the places that are free; whether any came."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        await self._wait_for_room()
+        if self._stopping.is_set():
+            return False
+        until = anyio.current_time() + lease
+        room = self._places()
+        try:
+            messages = await self.requests.receive_async(
+                max_messages=room, visibility_timeout=lease, wait_time_seconds=wait
+            )
+        except MailboxConnectionError as error:
+            self.counts["unreachable"] += 1
+            logger.warning("cannot receive from %r: %s", self.requests.name, error)
+            await self._pause()
+            return False
+        self._failures = 0
+        self.heartbeat.beat()
+        self.counts["received"] += len(messages)
+        suspects = [message for message in messages if self._is_suspect(message)]
+        kept = [self.random.choice(suspects)] if suspects else messages
+        flights = [Flight(message, until, alone=bool(suspects)) for message in kept]
+        self._flights.update({flight.message.receipt_handle: flight for flight in flights})
+        if suspects:
+            await self._part_from([message for message in messages if message is not kept[0]])
+        for flight in flights:
+            group.start_soon(self._fly, flight)
+        return bool(messages)
+
+    def _is_suspect(self, message: Message[T]) -> bool:
+        """True on its last two deliveries: it may be what ended its workers."""
+        return max(2, self._most - 1) <= message.delivery_count <= self._most
+
+    async def _part_from(self, others: list[Message[T]]) -> None:
+        """Before a suspect is worked on: others go back untried, and what is under way ends."""
+        if others:
+            await self._try_to_hand_back(others, 0.0, untried=True)
+        while len(self._flights) > 1 and not self._stopping.is_set():
+            with anyio.move_on_after(GLANCE):
+                await self._end_of_one()
+
+    async def _pause(self) -> None:
+        """Before a mailbox is asked again; `shutdown` is noticed meanwhile."""
+        self._failures += 1
+        end = anyio.current_time() + min(LONGEST_PAUSE, max(0.05, self._delay(self._failures)))
+        while (left := end - anyio.current_time()) > 0:
+            if self._stopping.is_set():
+                break
+            await anyio.sleep(min(GLANCE, left))
+
+    def _delay(self, attempt: int) -> float:
+        return self._config.backoff.delay(attempt, self.random.random())
+
+    async def _wait_for_room(self, *, everything: bool = False) -> None:
+        """Until a place is free, or all are, or it is asked to stop."""
+        while (self._flights if everything else self._places() < 1) and not self._stopping.is_set():
+            with anyio.move_on_after(GLANCE):
+                await self._end_of_one()
+
+    async def _end_of_one(self) -> None:
+        self._room = anyio.Event()
+        await self._room.wait()
+        await anyio.lowlevel.checkpoint()  # those that end together make room together
+
+    def _places(self) -> int:
+        """How many more may be worked on; one whose result is on its way needs no place."""
+        if any(flight.alone for flight in self._flights.values()):
+            return 0
+        most = self._config.max_concurrent
+        working = sum(not flight.worked for flight in self._flights.values())
+        return min(most - working, TELLING * most - len(self._flights))
+
+    async def _fly(self, flight: Flight) -> None:
+        message = flight.message
+        try:
+            with flight.scope:
+                await self._attend(message)
+        except (MailboxError, ProviderError, StoreError) as error:
+            self.counts["unreachable"] += 1
+            logger.warning("a message of %r comes back later: %s", self.requests.name, error)
+        finally:
+            if not message.is_finalized and not flight.lost:
+                with anyio.CancelScope(shield=True):
+                    # At a shutdown it comes back at once, as if it had not been delivered.
+                    if flight.scope.cancelled_caught:
+                        await self._try_to_hand_back([message], 0.0, untried=True)
+                    else:
+                        await self._try_to_hand_back([message], self._delay(1))
+            del self._flights[message.receipt_handle]
+            self._room.set()
+            self.heartbeat.beat()
+
+    async def _attend(self, message: Message[T]) -> None:
+        if message.problem is not None:
+            self.counts["undecodable"] += 1
+            await self.bury(message, SerializationError(message.problem))
+        elif message.delivery_count > self._most:
+            await self._give_up(message, _Overdelivered(message.delivery_count - 1))
+        else:
+            try:
+                await self._handle(message)
+            except SerializationError as error:  # of what came of it, which nobody can be sent
+                await self._give_up(message, error)
+
+    def worked(self, message: Message[T]) -> None:
+        """The work on it is done, and its place free; its result is still to be told."""
+        self._flights[message.receipt_handle].worked = True
+        self._room.set()
+
+    # ── what handlers end by ────────────────────────────────────────────────────────────────────
+
+    async def acknowledge(self, message: Message[T]) -> None:
+        """The message is done. Where its lease was over, somebody else will find it done."""
+        if await self._acknowledge(message):
+            self.counts["acknowledged"] += 1
+        else:
+            self.counts["late"] += 1
+            self._flights[message.receipt_handle].lost = True
+
+    async def _acknowledge_all(self, messages: list[Message[T]]) -> list[bool]:
+        return await self.requests.aside(partial(self.requests.acknowledge_all, messages))
+
+    async def hand_back(self, message: Message[T]) -> None:
+        """Let it be tried again, after a pause that grows with its deliveries."""
+        self.counts["retried"] += 1
+        backoff = self.policy.backoff if self.policy is not None else self._config.backoff
+        delay = backoff.delay(message.delivery_count, self.random.random())
+        await self._try_to_hand_back([message], delay)
+
+    async def _try_to_hand_back(
+        self, messages: list[Message[T]], delay: float, *, untried: bool = False
+    ) -> None:
+        release = partial(self.requests.release_all, messages, delay, untried=untried)
+        # Or their leases end by themselves, or an acknowledgement on its way has arrived.
+        with suppress(MailboxError):
+            await self.requests.aside(release)
+
+    async def bury(self, message: Message[T], error: BaseException) -> None:
+        """Set it aside with the reason, and acknowledge it."""
+        letter = DeadLetter.of(message, error, clock=self.clock)
+        await self.send(self.dead_letters, letter, message.id)
+        self.counts["dead"] += 1
+        logger.warning("a message of %r is dead: %s", self.requests.name, letter.last_error)
+        await self.acknowledge(message)
+
+    async def send(self, mailbox: Any, body: Any, id: str | None = None) -> None:
+        """Send, together with what goes to the same mailbox at the same time."""
+        sender = self._senders.get(key := hash(mailbox))
+        if sender is None:
+            sender = self._senders[key] = Batcher(partial(send_together, mailbox))
+        try:
+            problem = await sender((body, id))
+        finally:
+            if sender.idle:  # most mailboxes are somebody's for replies, and forgotten soon
+                self._senders.pop(key, None)
+        if problem is not None:
+            raise problem
+
+    # ── stopping ────────────────────────────────────────────────────────────────────────────────
+
+    def stop(self, *, grace: float = 30.0) -> None:
+        """Take nothing new, and end with what is under way; for handlers, which cannot wait.
+
+        What is not done after `grace` seconds is handed back.
+        """
+        self._grace = grace
+        self._stopping.set()
+        self.requests.wake()
+
+    def shutdown(self, *, timeout: float = 30.0) -> bool:
+        """Stop, from any thread, in time; whether it has. One that has not begun will not begin."""
+        self.stop(grace=timeout)
+        end = time.monotonic() + timeout + 1.0
+        while not self._ended.wait(WAKE) and time.monotonic() < end:
+            self.requests.wake()
+        return self._ended.is_set()
+
+
+class _Overdelivered(Exception):
+    """A message that no delivery finished."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(
+            f"was delivered {times} times and never finished - it may end its worker, or take "
+            "longer than its lease"
+        )
+
+
+def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error in a group that has one, so that callers can catch it by its type."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

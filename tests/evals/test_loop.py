@@ -1,0 +1,532 @@
+"""EvalLoop: every sample that was submitted ends in exactly one counted result."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from weakincentives.errors import MailboxConnectionError, UsageError
+from weakincentives.evals import (
+    Dataset,
+    EvalLoop,
+    EvalLoopConfig,
+    EvalRequest,
+    EvalResult,
+    Experiment,
+    RunStore,
+    Sample,
+    Score,
+    collect_results,
+    exact_match,
+    submit_dataset,
+    submit_experiments,
+)
+from weakincentives.runtime.dlq import Backoff, DeadLetter, DLQPolicy, dead_letters_of
+from weakincentives.runtime.leases import LeaseExtenderConfig
+from weakincentives.runtime.mailbox import InMemoryMailbox
+
+DATASET = Dataset([Sample(str(number), number, number + 1) for number in range(25)], name="sums")
+AT_ONCE = Backoff(base=0.0, longest=0.0)
+
+
+async def adds_one(number: int) -> int:
+    return number + 1
+
+
+class Boxes:
+    """The mailboxes of one deployment."""
+
+    def __init__(self) -> None:
+        self.requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
+        self.results: InMemoryMailbox[Any] = InMemoryMailbox("results")
+        self.dead: InMemoryMailbox[DeadLetter[Any]] = InMemoryMailbox("dead")
+
+    def loop(self, agent: Any = adds_one, **more: Any) -> EvalLoop[Any, Any, Any]:
+        evaluator = more.pop("evaluator", exact_match)
+        return EvalLoop(agent, evaluator, self.requests, self.results, **more)
+
+    def policy(self, **more: Any) -> DLQPolicy[Any]:
+        return DLQPolicy(self.dead, backoff=AT_ONCE, **more)
+
+
+@pytest.fixture
+def boxes() -> Boxes:
+    return Boxes()
+
+
+@contextmanager
+def working(*loops: Any) -> Iterator[None]:
+    """The loops run in threads, and are stopped at the end."""
+    threads = [threading.Thread(target=loop.run) for loop in loops]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        assert [loop.shutdown(timeout=10) for loop in loops] == [True] * len(loops)
+        for thread in threads:
+            thread.join()
+
+
+# ── submit, run, collect ────────────────────────────────────────────────────────────────────────
+
+
+def test_one_iteration_works_off_what_is_there(boxes: Boxes) -> None:
+    submission = submit_dataset(DATASET, boxes.requests)
+    boxes.loop().run(max_iterations=1)
+    report = collect_results(boxes.results, submission, timeout_seconds=5)
+
+    assert (report.total, report.passed, report.missing) == (25, 25, ())
+    assert [result.sample_id for result in report.results] == [s.id for s in DATASET]
+    assert (report.run_id, report.dataset_name) == (submission.run_id, "sums")
+    assert boxes.requests.approximate_count() == boxes.results.approximate_count() == 0
+
+
+@pytest.mark.anyio
+async def test_a_loop_runs_inside_an_event_loop(boxes: Boxes) -> None:
+    submission = submit_dataset(DATASET, boxes.requests)
+    await boxes.loop().run_async(max_iterations=1)
+
+    assert collect_results(boxes.results, submission, timeout_seconds=5).passed == 25
+
+
+def test_samples_run_at_the_same_time(boxes: Boxes) -> None:
+    """The barrier opens only where ten are inside at once."""
+    barrier = threading.Barrier(10, timeout=10)
+
+    def meets(number: int) -> int:
+        barrier.wait()
+        return number + 1
+
+    submission = submit_dataset(DATASET[:20], boxes.requests)
+    boxes.loop(meets, config=EvalLoopConfig(max_concurrent=10)).run(max_iterations=1)
+
+    assert collect_results(boxes.results, submission, timeout_seconds=5).passed == 20
+
+
+def test_results_go_to_the_reply_address_where_the_loop_has_none(boxes: Boxes) -> None:
+    submission = submit_dataset(DATASET, boxes.requests, reply_to=boxes.results)
+    EvalLoop(adds_one, exact_match, boxes.requests).run(max_iterations=1)
+
+    assert collect_results(boxes.results, submission, timeout_seconds=5).passed == 25
+
+
+def test_experiments_and_epochs_are_counted_apart(boxes: Boxes) -> None:
+    experiments = [Experiment("plain"), Experiment("bold")]
+    submission = submit_experiments(DATASET[:3], experiments, boxes.requests, epochs=2)
+    boxes.loop().run(max_iterations=1)
+    report = collect_results(boxes.results, submission, timeout_seconds=5)
+
+    assert len(submission) == report.total == 12
+    assert report.by_experiment().keys() == {"plain", "bold"}
+    keys = {(r.experiment_name, r.sample_id, r.epoch) for r in report.results}
+    assert len(keys) == 12
+
+
+def test_submitting_again_with_the_same_run_id_queues_nothing_twice(boxes: Boxes) -> None:
+    submit_dataset(DATASET, boxes.requests, run_id="night")
+    submit_dataset(DATASET, boxes.requests, run_id="night")
+
+    assert boxes.requests.approximate_count() == 25
+
+
+def test_a_result_that_comes_twice_counts_once(boxes: Boxes) -> None:
+    """Each copy was run for itself, so it is the key that makes them one."""
+    for _ in range(2):
+        submission = submit_dataset(DATASET, boxes.requests, run_id="night")
+        boxes.loop().run(max_iterations=1)
+    assert boxes.results.approximate_count() == 25  # the id of a result is its key
+
+    loop = boxes.loop()
+    loop.run(max_iterations=0)
+    for message in boxes.results.receive(max_messages=10, visibility_timeout=0):
+        boxes.results.send(message.body)
+    report = collect_results(boxes.results, submission, timeout_seconds=5)
+    assert report.total == 25
+
+
+def test_a_timeout_says_what_is_missing(boxes: Boxes) -> None:
+    submission = submit_dataset(DATASET[:4], boxes.requests)
+    boxes.requests.receive(max_messages=1)  # somebody has the first one, and keeps it
+    boxes.loop().run(max_iterations=1)
+    report = collect_results(boxes.results, submission, timeout_seconds=0.2)
+
+    assert report.total == 3
+    assert report.missing == (("baseline", "0", 1),)
+    assert "1 of 4 missing after 0.2 s: 0" in str(report)
+
+
+def test_a_bare_count_collects_too(boxes: Boxes) -> None:
+    submit_dataset(DATASET[:3], boxes.requests)
+    boxes.loop().run(max_iterations=1)
+
+    assert collect_results(boxes.results, expected_count=3, timeout_seconds=5).passed == 3
+    late = collect_results(boxes.results, expected_count=2, timeout_seconds=0.05)
+    assert "2 of 2 missing" in late.stopped
+
+
+def test_results_of_another_run_are_left_for_others(boxes: Boxes) -> None:
+    submit_dataset(DATASET[:2], boxes.requests, run_id="other")
+    submission = submit_dataset(DATASET[:2], boxes.requests, run_id="mine")
+    boxes.loop().run(max_iterations=1)
+    report = collect_results(boxes.results, submission, timeout_seconds=5)
+
+    assert {result.run_id for result in report.results} == {"mine"}
+    assert boxes.results.approximate_count() == 2
+
+
+def test_what_a_server_lost_is_sent_again(boxes: Boxes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weakincentives.evals._helpers.PATIENCE", 0.1)
+    monkeypatch.setattr("weakincentives.evals._helpers.LONGEST_POLL", 0.1)
+    submission = submit_dataset(DATASET, boxes.requests)
+    boxes.requests.purge()
+
+    with working(boxes.loop()):
+        report = collect_results(
+            boxes.results, submission, timeout_seconds=20, requests=boxes.requests
+        )
+    assert report.passed == 25
+
+
+def test_every_result_is_handed_on_before_it_is_acknowledged(boxes: Boxes) -> None:
+    submission = submit_dataset(DATASET, boxes.requests)
+    boxes.loop().run(max_iterations=1)
+    left: list[int] = []
+    collect_results(
+        boxes.results,
+        submission,
+        timeout_seconds=5,
+        on_result=lambda result: left.append(boxes.results.approximate_count()),
+    )
+
+    assert len(left) == left[0] == 25  # as many as there are: none was acknowledged before
+
+
+# ── failures ────────────────────────────────────────────────────────────────────────────────────
+
+
+async def fails(number: int) -> int:
+    raise ValueError(f"no {number}")
+
+
+def test_without_a_policy_a_failure_is_an_error_result_at_once(boxes: Boxes) -> None:
+    submission = submit_dataset(DATASET[:2], boxes.requests)
+    boxes.loop(fails).run(max_iterations=1)
+    report = collect_results(boxes.results, submission, timeout_seconds=5)
+
+    assert [(r.error, r.error_source) for r in report.results] == [
+        ("no 0", "agent"),
+        ("no 1", "agent"),
+    ]
+
+
+def test_with_a_policy_it_is_tried_again_and_then_dead(boxes: Boxes) -> None:
+    tries: list[int] = []
+
+    async def counts(number: int) -> int:
+        tries.append(number)
+        raise ValueError("never")
+
+    submission = submit_dataset(DATASET[:1], boxes.requests)
+    boxes.loop(counts, dlq=boxes.policy(max_delivery_count=3)).run(max_iterations=1)
+    report = collect_results(boxes.results, submission, timeout_seconds=5)
+
+    assert tries == [0, 0, 0]
+    assert report.results[0].error == "gave up after 3 deliveries: never"
+    (letter,) = dead_letters_of(boxes.dead)
+    assert (letter.last_error, letter.delivery_count) == ("never", 3)
+    assert letter.body is not None
+    assert letter.body.sample == DATASET[0]
+
+
+def test_a_failure_that_heals_is_a_result(boxes: Boxes) -> None:
+    seen: set[int] = set()
+
+    async def second_time(number: int) -> int:
+        if number in seen:
+            return number + 1
+        seen.add(number)
+        raise ValueError("not yet")
+
+    submission = submit_dataset(DATASET, boxes.requests)
+    boxes.loop(second_time, dlq=boxes.policy()).run(max_iterations=1)
+    report = collect_results(boxes.results, submission, timeout_seconds=5)
+
+    assert report.passed == 25
+    assert {result.attempt for result in report.results} == {2}
+    assert boxes.dead.approximate_count() == 0
+
+
+def test_an_evaluators_failure_is_never_tried_again(boxes: Boxes) -> None:
+    def broken(output: int, expected: int) -> Score:
+        raise RuntimeError("no verdict")
+
+    submission = submit_dataset(DATASET[:1], boxes.requests)
+    boxes.loop(evaluator=broken, dlq=boxes.policy()).run(max_iterations=1)
+    (result,) = collect_results(boxes.results, submission, timeout_seconds=5).results
+
+    assert (result.error_source, result.output, result.attempt) == ("evaluator", 1, 1)
+
+
+def test_a_sample_that_takes_too_long_is_an_error(boxes: Boxes) -> None:
+    async def never(number: int) -> int:
+        await anyio.sleep_forever()
+        return number
+
+    submission = submit_dataset(DATASET[:1], boxes.requests)
+    config = EvalLoopConfig(timeout_per_sample_ms=50)
+    boxes.loop(never, config=config).run(max_iterations=1)
+    (result,) = collect_results(boxes.results, submission, timeout_seconds=5).results
+
+    assert "got none in 0.1 s" in (result.error or "")
+
+
+def test_a_message_that_ends_its_worker_each_time_is_given_up_before_it_runs(
+    boxes: Boxes,
+) -> None:
+    """Five receivers had it and vanished; the sixth never begins."""
+    submission = submit_dataset(DATASET[:1], boxes.requests)
+    for _ in range(5):
+        boxes.requests.receive(visibility_timeout=0)
+    loop = boxes.loop(fails)
+    loop.run(max_iterations=1)
+    (result,) = collect_results(boxes.results, submission, timeout_seconds=5).results
+
+    assert "delivered 5 times and never finished" in (result.error or "")
+    assert result.error_source == "infrastructure"
+    assert len(dead_letters_of(loop.dead_letters)) == 1
+
+
+def test_a_body_of_another_kind_is_a_dead_letter(boxes: Boxes) -> None:
+    boxes.requests.send({"hello": 1})
+    submission = submit_dataset(DATASET[:1], boxes.requests)
+    loop = boxes.loop()
+    loop.run(max_iterations=1)
+
+    assert collect_results(boxes.results, submission, timeout_seconds=5).passed == 1
+    (letter,) = dead_letters_of(loop.dead_letters)
+    assert "expected an `EvalRequest`" in letter.last_error
+
+
+def test_what_could_not_be_answered_is_not_evaluated(boxes: Boxes) -> None:
+    submit_dataset(DATASET[:1], boxes.requests)
+    with pytest.raises(UsageError, match="pass `results`, or submit with `reply_to`"):
+        EvalLoop(adds_one, exact_match, boxes.requests).run(max_iterations=1)
+    assert boxes.requests.approximate_count() == 1  # it stays in its queue
+
+    EvalLoop(adds_one, exact_match, boxes.requests, dlq=boxes.policy()).run(max_iterations=1)
+    assert "reply_to" in dead_letters_of(boxes.dead)[0].last_error
+
+
+def test_a_mailbox_that_is_away_for_a_while_ends_nothing(boxes: Boxes) -> None:
+    config = EvalLoopConfig(backoff=Backoff(base=0.01, longest=0.02))
+    submission = submit_dataset(DATASET, boxes.requests)
+    broken = iter([True] * 3)
+    take = boxes.requests.queue.take
+
+    def unreachable(count: int, lease: float, wait: float) -> Any:
+        if next(broken, False):
+            raise MailboxConnectionError("away")
+        return take(count, lease, wait)
+
+    boxes.requests.queue.take = unreachable  # type: ignore[method-assign]
+    with working(boxes.loop(config=config)):
+        assert collect_results(boxes.results, submission, timeout_seconds=10).passed == 25
+
+
+# ── leases, stores, stopping ────────────────────────────────────────────────────────────────────
+
+
+def test_a_slow_sample_keeps_its_lease(boxes: Boxes) -> None:
+    """Two workers, a lease of 0.3 s and a sample of 1 s: it runs once."""
+    runs: list[int] = []
+
+    async def slow(number: int) -> int:
+        runs.append(number)
+        await anyio.sleep(1.0)
+        return number + 1
+
+    submission = submit_dataset(DATASET[:1], boxes.requests)
+    loops = [boxes.loop(slow), boxes.loop(slow)]
+    threads = [
+        threading.Thread(
+            target=loop.run,
+            kwargs={"max_iterations": 2, "visibility_timeout": 0.3, "wait_time_seconds": 0.7},
+        )
+        for loop in loops
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert runs == [0]
+    assert collect_results(boxes.results, submission, timeout_seconds=5).passed == 1
+
+
+def test_a_lost_lease_ends_the_work(boxes: Boxes) -> None:
+    cancelled = threading.Event()
+
+    async def slow(number: int) -> int:
+        boxes.requests.purge()  # whoever purges takes the lease with it
+        try:
+            await anyio.sleep(30)
+        finally:
+            cancelled.set()
+        return number
+
+    submit_dataset(DATASET[:1], boxes.requests)
+    loop = boxes.loop(slow)
+    loop.run(max_iterations=1, visibility_timeout=0.3)
+
+    assert cancelled.is_set()
+    assert loop.metrics()["lease_lost_total"] == 1
+    assert boxes.results.approximate_count() == 0
+
+
+def test_without_extension_a_slow_sample_is_run_twice_and_counted_once(boxes: Boxes) -> None:
+    async def slow(number: int) -> int:
+        await anyio.sleep(0.3)
+        return number + 1
+
+    config = EvalLoopConfig(lease_extender=LeaseExtenderConfig(enabled=False))
+    submission = submit_dataset(DATASET[:1], boxes.requests)
+    loop = boxes.loop(slow, config=config)
+    loop.run(max_iterations=1, visibility_timeout=0.2)
+    report = collect_results(boxes.results, submission, timeout_seconds=5)
+
+    assert report.total == 1
+    assert loop.metrics()["late_total"] >= 1
+
+
+def test_a_kept_outcome_is_not_run_again(boxes: Boxes, tmp_path: Path) -> None:
+    """The first worker died after it had kept the result, before it had sent it."""
+    runs: list[int] = []
+
+    async def counts(number: int) -> int:
+        runs.append(number)
+        return number + 1
+
+    submission = submit_dataset(DATASET[:1], boxes.requests)
+    with RunStore(tmp_path / "runs.db") as store:
+        first = EvalLoop(counts, exact_match, boxes.requests, InMemoryMailbox(), store=store)
+        first.run(max_iterations=1)
+        submit_dataset(DATASET[:1], boxes.requests, run_id=submission.run_id)
+        boxes.requests.receive(visibility_timeout=0)  # so that this is a second delivery
+        boxes.loop(counts, store=store).run(max_iterations=1)
+
+    assert runs == [0]
+    assert collect_results(boxes.results, submission, timeout_seconds=5).passed == 1
+
+
+def test_shutdown_lets_what_is_under_way_end(boxes: Boxes) -> None:
+    inside = threading.Event()
+
+    async def slow(number: int) -> int:
+        inside.set()
+        await anyio.sleep(0.2)
+        return number + 1
+
+    submit_dataset(DATASET[:3], boxes.requests)
+    loop = boxes.loop(slow, config=EvalLoopConfig(max_concurrent=1))
+    with working(loop):
+        inside.wait(10)
+
+    assert boxes.results.approximate_count() >= 1
+    assert boxes.results.approximate_count() + boxes.requests.approximate_count() == 3
+
+
+def test_shutdown_hands_back_what_does_not_end_in_time(boxes: Boxes) -> None:
+    inside = threading.Event()
+
+    async def never(number: int) -> int:
+        inside.set()
+        await anyio.sleep_forever()
+        return number
+
+    submit_dataset(DATASET[:1], boxes.requests)
+    loop = boxes.loop(never)
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    inside.wait(10)
+
+    assert loop.shutdown(timeout=0.1)
+    thread.join()
+    (message,) = boxes.requests.receive()  # at once, not when its lease ends
+    assert message.delivery_count == 1  # a worker that is replaced is no fault of the sample's
+
+
+def test_a_shutdown_before_the_start_counts(boxes: Boxes) -> None:
+    submit_dataset(DATASET[:1], boxes.requests)
+    loop = boxes.loop()
+    loop.worker.stop()
+    loop.run()
+
+    assert boxes.requests.approximate_count() == 1
+
+
+def test_a_used_up_budget_stops_the_loop_and_leaves_the_rest(boxes: Boxes) -> None:
+    class Three:
+        spent = 0
+
+        async def spend(self, tokens: float, cost: float) -> str:
+            return "3 of 3 used" if self.spent >= 3 else ""
+
+    budget = Three()
+
+    async def spends(number: int) -> int:
+        budget.spent += 1
+        return number + 1
+
+    submit_dataset(DATASET, boxes.requests)
+    config = EvalLoopConfig(max_concurrent=1)
+    boxes.loop(spends, budget=budget, config=config).run()
+
+    assert boxes.results.approximate_count() == 3
+    assert boxes.requests.approximate_count() == 22
+
+
+# ── construction ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_missing_or_too_much_is_refused(boxes: Boxes) -> None:
+    main: InMemoryMailbox[Any] = InMemoryMailbox("main")
+    with pytest.raises(UsageError, match=r"exactly one of .* got neither"):
+        EvalLoop(evaluator=exact_match, requests=boxes.requests)
+    with pytest.raises(UsageError, match=r"exactly one of .* got both"):
+        EvalLoop(adds_one, exact_match, boxes.requests, mainloop_requests=main)
+    with pytest.raises(UsageError, match=r"EvalLoop\(evaluator=\.\.\.\)"):
+        EvalLoop(adds_one, requests=boxes.requests)
+    with pytest.raises(UsageError, match=r"EvalLoop\(requests=\.\.\.\)"):
+        EvalLoop(adds_one, exact_match)
+    with pytest.raises(UsageError, match="mainloop_timeout"):
+        EvalLoopConfig(mainloop_timeout=0)
+    with pytest.raises(UsageError, match="max_concurrent"):
+        EvalLoopConfig(max_concurrent=0)
+
+
+def test_bad_submissions_are_refused(boxes: Boxes) -> None:
+    twice = [Experiment("a"), Experiment("a")]
+    with pytest.raises(UsageError, match="names of their own"):
+        submit_experiments(DATASET, twice, boxes.requests)
+    with pytest.raises(UsageError, match="a mailbox to submit to"):
+        submit_dataset(DATASET, Experiment("a"))
+    with pytest.raises(UsageError, match="expected a `Dataset`"):
+        submit_dataset([1], boxes.requests)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="epochs"):
+        submit_dataset(DATASET, boxes.requests, epochs=0)
+
+
+def test_a_request_made_by_hand_is_evaluated(boxes: Boxes) -> None:
+    boxes.requests.send(EvalRequest(sample=DATASET[0]))
+    boxes.loop().run(max_iterations=1)
+    (message,) = boxes.results.receive()
+
+    assert isinstance(message.body, EvalResult)
+    assert message.body.passed

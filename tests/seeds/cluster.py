@@ -1,0 +1,75 @@
+"""A worker process of the specifications' pictures: `python -m tests.seeds.cluster ROLE URL MODEL`.
+
+own    an EvalLoop with a main loop of its own, which sends to `results` (seed 003)
+eval   an EvalLoop that asks main loops through a mailbox, and replies (seed 000)
+main   a main loop that works off a mailbox (seed 000)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from weakincentives import MainLoop, MarkdownSection, Prompt, PromptTemplate, Session
+from weakincentives.adapters.openai import OpenAIAdapter
+from weakincentives.evals import (
+    EvalLoop,
+    EvalLoopConfig,
+    Score,
+    all_of,
+    exact_match,
+    token_usage_under,
+)
+from weakincentives.runtime.lifecycle import LoopGroup
+from weakincentives.runtime.mailbox import open_mailbox
+
+
+@dataclass(frozen=True)
+class Question:
+    """A user's own input: it must come out of the mailbox as what went in."""
+
+    text: str
+    words: int = 1
+
+
+class QuestionLoop(MainLoop[Question, str]):
+    def initialize(self, request: Question) -> tuple[Prompt[str], Session]:
+        assert isinstance(request, Question)
+        template = PromptTemplate[str](
+            ns="qa",
+            key="answer",
+            name="qa",
+            sections=[
+                MarkdownSection[Question](title="Question", template="In $words: $text", key="q")
+            ],
+        )
+        return Prompt(template).bind(request), Session()
+
+
+def named(output: str, expected: str) -> Score:
+    """Who did it: the test sees whether several workers had a part in the work."""
+    return Score(1.0, reason=str(os.getpid()))
+
+
+def loop(role: str, url: str, model: str) -> MainLoop[Any, Any] | EvalLoop[Any, Any, Any]:
+    adapter: OpenAIAdapter[str] = OpenAIAdapter(model="gpt-4o", base_url=model)
+    requests = open_mailbox(url, name="eval-requests")
+    main = open_mailbox(url, name="mainloop-requests")
+    evaluator = all_of(exact_match, token_usage_under(1000), named)
+    if role == "main":
+        return QuestionLoop(adapter=adapter, requests=main)
+    if role == "eval":
+        config = EvalLoopConfig(mainloop_timeout=30.0)
+        return EvalLoop(
+            evaluator=evaluator, requests=requests, mainloop_requests=main, config=config
+        )
+    results = open_mailbox(url, name="eval-results")
+    return EvalLoop(QuestionLoop(adapter=adapter), evaluator, requests, results)
+
+
+if __name__ == "__main__":
+    signal.alarm(120)  # whatever happens to the test that started it
+    LoopGroup([loop(*sys.argv[1:])]).run(visibility_timeout=30, wait_time_seconds=2)
