@@ -25,13 +25,21 @@ from ..evals._evaluate import Run
 from ..evals._export import format_by_suffix, write_export
 from ..evals._manifest import new_run_id
 from ..evals._overview import overview, worst
-from ._display import console, moves, watching
+from ._display import console, moment, moves, watching
 from ._plan import Plan, check_key, plans_of
 from ._selection import pairs, why_empty
 from ._summary import Outcome, ending, harmless, plan_data, plan_text, run_data
 from ._views import store_path
 
-__all__ = ["run_all"]
+__all__ = [
+    "check_output",
+    "conclude",
+    "first",
+    "gate",
+    "run_all",
+    "shown_meanwhile",
+    "write_line",
+]
 
 Step = Callable[[], Coroutine[Any, Any, None]]
 
@@ -66,7 +74,7 @@ def run_all(args: Namespace) -> int:
                 break
         code = max(outcome.code for outcome in outcomes)
         if args.format == "json":
-            _write(data, {"exit_code": code, "runs": [run_data(each) for each in outcomes]})
+            write_line(data, {"exit_code": code, "runs": [run_data(each) for each in outcomes]})
     return code
 
 
@@ -76,6 +84,11 @@ def _check(args: Namespace) -> None:
         args.target, args.resume = args.resume, "latest"  # `--resume FILE.py`: it takes no file
     if args.retry_errors and args.resume is None:
         args.resume = "latest"
+    check_output(args)
+
+
+def check_output(args: Namespace) -> None:
+    """Notice a format that does not exist before there is anything to write."""
     for path in map(Path, args.output):
         if not _is_folder(path):
             format_by_suffix(path)
@@ -91,7 +104,7 @@ def _dry_run(args: Namespace, plans: list[Plan], data: TextIO, to: Console) -> i
             to.print(plan_text(plan), soft_wrap=True)
         to.print("Nothing was run.")
     else:
-        _write(data, {"plans": [plan_data(plan) for plan in plans]})
+        write_line(data, {"plans": [plan_data(plan) for plan in plans]})
     return 0
 
 
@@ -100,40 +113,48 @@ def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console
 
     def emit(position: int, result: EvalResult[Any]) -> None:
         if args.format == "jsonl":
-            _write(data, result)
+            write_line(data, result)
 
     moving = moves() and not (args.format == "jsonl" and data.isatty())
     unseen = args.quiet or args.no_progress
-    watch = nullcontext(None) if unseen else watching(run, plan.total, to=to, moving=moving)
     began, interrupted = SYSTEM_CLOCK.monotonic(), False
+    now = partial(moment, run, plan.total, began)
+    watch = nullcontext(None) if unseen else watching(now, to=to, moving=moving)
     try:
         with watch as show:
-            anyio.run(_go, partial(run.go, emit), show)
+            anyio.run(shown_meanwhile, partial(run.go, emit), show)
     except KeyboardInterrupt:
         if not hasattr(run, "engine"):  # before anything was stored
             raise
         interrupted = True
     except BaseExceptionGroup as group:
-        raise _first(group) from group
+        raise first(group) from group
     found = overview(store, run.run_id)
     code, rule = gate(args, found.record)
     if interrupted:
         code, rule = 130, f"interrupted, {found.record.total:,} of {plan.total:,} are stored"
     outcome = Outcome(
-        plan=plan,
         found=found,
         worst=worst(store, run.run_id),
         code=code,
         rule=rule,
         seconds=SYSTEM_CLOCK.monotonic() - began,
+        epochs=plan.config.epochs,
+        cache=plan.cache,
     )
-    for path in () if interrupted else map(Path, args.output):
-        if _is_folder(path):
-            store.report(run.run_id).save(path)
-        else:
-            write_export(store, run.run_id, path)
-    to.print(ending(outcome, to, args.store, brief=args.quiet), soft_wrap=True)
+    conclude(args, outcome, store, to)
     return outcome
+
+
+def conclude(args: Namespace, outcome: Outcome, store: RunStore, to: Console) -> None:
+    """Write the files that were asked for, and say how it ended."""
+    run_id = outcome.found.record.manifest.run_id
+    for path in () if outcome.code == 130 else map(Path, args.output):
+        if _is_folder(path):
+            store.report(run_id).save(path)
+        else:
+            write_export(store, run_id, path)
+    to.print(ending(outcome, to, args.store, brief=args.quiet), soft_wrap=True)
 
 
 def _announced(args: Namespace, plan: Plan, store: RunStore, to: Console) -> Run:
@@ -161,7 +182,7 @@ def _announced(args: Namespace, plan: Plan, store: RunStore, to: Console) -> Run
     return run
 
 
-async def _go(run: Step, show: Step | None) -> None:
+async def shown_meanwhile(run: Step, show: Step | None) -> None:
     """Run to the end, shown meanwhile."""
     async with anyio.create_task_group() as group:
         if show is not None:
@@ -187,7 +208,7 @@ def gate(args: Namespace, record: RunRecord) -> tuple[int, str]:
     return int(rate < args.fail_under), rule
 
 
-def _write(data: TextIO, value: Any) -> None:
+def write_line(data: TextIO, value: Any) -> None:
     """One line of JSON, at once."""
     try:
         encoded = serde.encode(value)
@@ -197,7 +218,8 @@ def _write(data: TextIO, value: Any) -> None:
     data.flush()
 
 
-def _first(error: BaseException) -> BaseException:
+def first(error: BaseException) -> BaseException:
+    """The first of the errors in a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -31,7 +31,7 @@ from ._summary import harmless, money, seconds
 if TYPE_CHECKING:
     from ..evals._evaluate import Run
 
-__all__ = ["Moment", "console", "frame", "line", "moves", "watching"]
+__all__ = ["Moment", "console", "frame", "line", "moment", "moves", "watching"]
 
 FRAMES = 8  # a second
 STEP, SOON, LATE = 0.1, 10.0, 60.0  # a line after a tenth and 10 s, or after a minute
@@ -64,6 +64,7 @@ class Moment:
     elapsed: float = 0.0
     speed: float = 0.0
     slowest: tuple[tuple[str, float], ...] = ()
+    queue: str = ""  # of a run that others carry out: what is known of it from here
 
     @property
     def left(self) -> str:
@@ -102,13 +103,10 @@ def moment(run: Run, total: int, began: float) -> Moment:
 
 
 @contextmanager
-def watching(run: Run, total: int, *, to: Console, moving: bool) -> Iterator[Callable[[], Any]]:
-    """An async function that shows the run until it is cancelled."""
-    began = SYSTEM_CLOCK.monotonic()
-
-    def now() -> Moment:
-        return moment(run, total, began)
-
+def watching(
+    now: Callable[[], Moment], *, to: Console, moving: bool
+) -> Iterator[Callable[[], Any]]:
+    """An async function that shows what `now` gives, until it is cancelled."""
     if not moving:
 
         async def tell() -> None:
@@ -116,7 +114,7 @@ def watching(run: Run, total: int, *, to: Console, moving: bool) -> Iterator[Cal
             while True:
                 await anyio.sleep(0.5)
                 this = now()
-                share, waited = this.done / total, this.elapsed - last
+                share, waited = this.done / this.total, this.elapsed - last
                 if waited >= LATE or (waited >= SOON and share - told >= STEP):
                     last, told = this.elapsed, share
                     to.print(line(this), soft_wrap=True)
@@ -162,7 +160,10 @@ def frame(this: Moment) -> Group:
     facts.add_row("passed", _passed(this))
     facts.add_row("errors", _errors(this))
     facts.add_row("speed", _speed(this))
-    facts.add_row("slowest", _slowest(this))
+    if this.queue:
+        facts.add_row("queue", Text(this.queue))
+    else:
+        facts.add_row("slowest", _slowest(this))
     return Group("", done, facts)
 
 

@@ -1,4 +1,7 @@
-"""`wink eval resume`: the command that began a run, again, without what is already stored."""
+"""`wink eval resume`: the command that began a run, again, without what is already stored.
+
+What was submitted to workers is collected.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,8 @@ def run(args: Namespace) -> int:
             f"expected a run that `wink eval run` began, got {manifest.run_id} of a script - "
             "run that again with `resume=` and its `store`"
         )
+    if manifest.command[2] == "submit":
+        return _collect(args)
     parser = ArgumentParser(prog="wink eval run")
     _eval_run.configure(parser)
     again = parser.parse_args(manifest.command[3:])
@@ -36,3 +41,14 @@ def run(args: Namespace) -> int:
     for name in ("retry_errors", "quiet", "no_progress", "format"):
         setattr(again, name, getattr(args, name))
     return _eval_run.run(again)
+
+
+def _collect(args: Namespace) -> int:
+    """A run that was submitted goes on by being collected."""
+    from . import _eval_collect
+
+    parser = ArgumentParser(prog="wink eval collect")
+    _eval_collect.configure(parser)
+    again = parser.parse_args([])
+    vars(again).update(vars(args))
+    return _eval_collect.run(again)

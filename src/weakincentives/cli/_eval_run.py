@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import argparse
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["command_of", "configure", "run"]
+__all__ = ["add_gates", "add_looks", "add_selection", "command_of", "configure", "run", "words_of"]
 
 EXIT_CODES = """\
 exit codes:
@@ -53,15 +53,7 @@ def configure(parser: ArgumentParser) -> None:
     )  # fmt: skip
     add("--judge-model", metavar="MODEL", help="who answers judges, if not the model")
 
-    add = parser.add_argument_group("which samples").add_argument
-    add(
-        "--filter", action="append", default=[], metavar="KEY=GLOB",
-        help="only samples whose metadata, or id, fits; repeated, all must",
-    )  # fmt: skip
-    add("--sample", type=whole(0), metavar="N", help="N of them by chance")
-    add("--seed", type=whole(0), metavar="S", help="the same seed, the same choice (0)")
-    add("--limit", type=whole(0), metavar="N", help="the first N")
-    add("--epochs", "--repeat", type=whole(1), metavar="N", help="each of them N times")
+    add_selection(parser)
 
     add = parser.add_argument_group("how").add_argument
     add(
@@ -71,7 +63,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="N",
         help="so many at once (8, or as a suite says)",
     )
-    add("--timeout", type=_number, metavar="SECONDS", help="for each sample (30); 0: none")
+    add("--timeout", type=number, metavar="SECONDS", help="for each sample (30); 0: none")
     add("--max-retries", type=whole(0), metavar="N", help="try a sample that failed again (0)")
     add(
         "--cache", action=argparse.BooleanOptionalAction, default=False,
@@ -79,19 +71,14 @@ def configure(parser: ArgumentParser) -> None:
     )  # fmt: skip
     add("-x", "--fail-fast", action="store_true", help="begin nothing after the first error")
     add("--max-tokens-total", type=whole(1), metavar="N", help="begin nothing after N tokens")
-    add("--max-cost", type=_number, metavar="DOLLARS", help="begin nothing after that much")
-    add("--max-time", type=_number, metavar="SECONDS", help="begin nothing after that long")
+    add("--max-cost", type=number, metavar="DOLLARS", help="begin nothing after that much")
+    add("--max-time", type=number, metavar="SECONDS", help="begin nothing after that long")
 
     add = parser.add_argument_group("what becomes of it").add_argument
     add("--store", metavar="PATH", help="where runs are kept ($WINK_STORE, or .wink/runs.db)")
     add("--name", help="the experiment that the results belong to (baseline)")
     add("--tag", action="append", default=[], metavar="KEY=VALUE", help="to find the run by")
-    add(
-        "-o", "--output", action="append", default=[], metavar="FILE",
-        help="write the results: .json .jsonl .csv .parquet .md, or a folder; may be repeated",
-    )  # fmt: skip
-    add("--fail-under", type=share, metavar="RATE", help="the least that must pass: 0.85, 85%%")
-    add("--max-error-rate", type=share, metavar="RATE", help="how many may be errors (0)")
+    add_gates(add)
     add(
         "--resume", nargs="?", const="latest", metavar="RUN",
         help="go on with a stored run (the latest); what is stored is not run again",
@@ -103,8 +90,31 @@ def configure(parser: ArgumentParser) -> None:
     add_looks(add)
 
 
+def add_selection(parser: ArgumentParser) -> None:
+    """The options that say which samples of a dataset, and how often."""
+    add = parser.add_argument_group("which samples").add_argument
+    add(
+        "--filter", action="append", default=[], metavar="KEY=GLOB",
+        help="only samples whose metadata, or id, fits; repeated, all must",
+    )  # fmt: skip
+    add("--sample", type=whole(0), metavar="N", help="N of them by chance")
+    add("--seed", type=whole(0), metavar="S", help="the same seed, the same choice (0)")
+    add("--limit", type=whole(0), metavar="N", help="the first N")
+    add("--epochs", "--repeat", type=whole(1), metavar="N", help="each of them N times")
+
+
+def add_gates(add: Callable[..., object]) -> None:
+    """Where results go, and what decides on the exit code, through a parser's `add_argument`."""
+    add(
+        "-o", "--output", action="append", default=[], metavar="FILE",
+        help="write the results: .json .jsonl .csv .parquet .md, or a folder; may be repeated",
+    )  # fmt: skip
+    add("--fail-under", type=share, metavar="RATE", help="the least that must pass: 0.85, 85%%")
+    add("--max-error-rate", type=share, metavar="RATE", help="how many may be errors (0)")
+
+
 def add_looks(add: Callable[..., object]) -> None:
-    """The options that `run` and `resume` share, through a parser's `add_argument`."""
+    """What one sees while it runs and after, through a parser's `add_argument`."""
     add("--quiet", action="store_true", help="only the verdict")
     add("--no-progress", action="store_true", help="nothing while it runs")
     add(
@@ -115,17 +125,20 @@ def add_looks(add: Callable[..., object]) -> None:
 
 def command_of(args: Namespace, target: str | None) -> tuple[str, ...]:
     """The words that run this again, whatever else the command line said."""
-    words = ["wink", "eval", "run", *([target] if target else [])]
-    for name in REMEMBERED:
+    return ("wink", "eval", "run", *([target] if target else []), *words_of(args, REMEMBERED))
+
+
+def words_of(args: Namespace, names: Iterable[str]) -> Iterator[str]:
+    """The options of these names, as one types them."""
+    for name in names:
         value = getattr(args, name)
         flag = f"--{name.replace('_', '-')}"
         if value is True:
-            words.append(flag)
+            yield flag
         elif value is not None and value is not False:
             for each in value if isinstance(value, list) else [value]:
                 text = str(each)
-                words += [f"{flag}={text}"] if text.startswith("-") else [flag, text]
-    return tuple(words)
+                yield from [f"{flag}={text}"] if text.startswith("-") else [flag, text]
 
 
 def run(args: Namespace) -> int:
@@ -148,14 +161,15 @@ def whole(least: int) -> Callable[[str], int]:
     return parse
 
 
-def _number(text: str) -> float:
+def number(text: str) -> float:
+    """A number from zero on."""
     try:
-        number = float(text)
+        found = float(text)
     except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
+        found = -1.0
+    if not 0 <= found < float("inf"):
         raise ArgumentTypeError(f"expected a number >= 0, got {text!r}")
-    return number
+    return found
 
 
 def share(text: str) -> float:

@@ -23,6 +23,8 @@ __all__ = ["main"]
 PATIENCE = 0.5  # seconds for calls that nobody waits for any more
 VERBS = {
     "eval": "run evals and see what came of them",
+    "worker": "work off a queue, with as many processes as you like",
+    "dlq": "messages that nobody could work on: see them, send them again",
     "doctor": "check this installation: versions, extras, keys, conflicts",
 }
 GROUPS = {
@@ -30,10 +32,22 @@ GROUPS = {
         "init": "put a working eval into this folder",
         "run": "run an eval: a file, a prompt with a dataset, or any function",
         "resume": "go on with a run that was interrupted",
+        "submit": "send a dataset to the workers of a queue",
+        "collect": "bring in the results of what was submitted",
         "list": "the stored runs, newest first",
         "show": "one run: its verdict, its worst samples, or one sample whole",
         "score": "score a stored run with other evaluators; no model is asked",
         "export": "a run as CSV, JSON, JSONL, Parquet or Markdown",
+    },
+    "worker": {
+        "eval": "evaluate the samples that `wink eval submit` sends",
+        "main": "answer requests with a MainLoop of your own",
+    },
+    "dlq": {
+        "list": "the dead letters of a queue, and what they died of",
+        "show": "one of them, whole",
+        "replay": "send them back to work",
+        "purge": "remove them all",
     },
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
     from ..chat import TokenUsage
     from ..evals import Dataset, EvalConfig, EvalSuite
 
-__all__ = ["Plan", "check_key", "plans_of"]
+__all__ = [
+    "Plan",
+    "check_key",
+    "model_of",
+    "plans_of",
+    "suite_from_options",
+    "suites_from_file",
+]
 
 AT_ONCE = 8  # where neither the command nor a suite says
 LETTERS, ANSWER = 4, 200  # of a token, and tokens of an answer, for an estimate
@@ -110,7 +118,11 @@ def plans_of(args: Namespace, stack: ExitStack) -> list[Plan]:
     """The plans; what must be closed after them goes on the stack."""
     cache = _cache(args, stack)
     judge = None if args.judge_model is None else model_of(args.judge_model, cache)
-    suites = _from_file(args, cache) if args.target else {None: _from_options(args, cache)}
+    suites = (
+        suites_from_file(args, cache)
+        if args.target
+        else {None: suite_from_options(args, cache, _dataset_of(args))}
+    )
     return [
         Plan(
             suite=suite,
@@ -124,7 +136,10 @@ def plans_of(args: Namespace, stack: ExitStack) -> list[Plan]:
     ]
 
 
-def _from_file(args: Namespace, cache: ResponseCache | None) -> dict[str, EvalSuite[Any, Any, Any]]:
+def suites_from_file(
+    args: Namespace, cache: ResponseCache | None
+) -> dict[str, EvalSuite[Any, Any, Any]]:
+    """The suites of the file that is the target, answered by --model where it is given."""
     from ..evals import EvalSuite
     from ..prompt import PromptTemplate
 
@@ -148,7 +163,21 @@ def _from_file(args: Namespace, cache: ResponseCache | None) -> dict[str, EvalSu
     }
 
 
-def _from_options(args: Namespace, cache: ResponseCache | None) -> EvalSuite[Any, Any, Any]:
+def _dataset_of(args: Namespace) -> Callable[[Any], Dataset[Any, Any]]:
+    def load(output_type: Any) -> Dataset[Any, Any]:
+        if args.dataset is None:
+            raise UsageError("expected --dataset FILE, got none")
+        return load_dataset(args.dataset, output_type)
+
+    return load
+
+
+def suite_from_options(
+    args: Namespace,
+    cache: ResponseCache | None,
+    load: Callable[[Any], Dataset[Any, Any]],
+) -> EvalSuite[Any, Any, Any]:
+    """The suite of --prompt or --agent; `load` gives the samples for an output type."""
     from ..evals import EvalConfig, EvalSuite
     from ..prompt import PromptTemplate
 
@@ -157,8 +186,6 @@ def _from_options(args: Namespace, cache: ResponseCache | None) -> EvalSuite[Any
             "expected one of FILE.py, --prompt and --agent to run, got "
             + ("none - `wink eval init` writes a first one" if args.prompt is None else "two")
         )
-    if args.dataset is None:
-        raise UsageError("expected --dataset FILE, got none")
     evaluators = [load_reference(each, "evaluator") for each in args.evaluator or ["exact_match"]]
     config = EvalConfig(max_concurrent=AT_ONCE)
     if args.prompt is not None:
@@ -170,12 +197,12 @@ def _from_options(args: Namespace, cache: ResponseCache | None) -> EvalSuite[Any
             )
         if args.model is None:
             raise UsageError("expected --model to answer the prompt, got none - demo/large is one")
-        dataset = load_dataset(args.dataset, prompt.output_type)
+        dataset = load(prompt.output_type)
         return EvalSuite(prompt, dataset, evaluators, model_of(args.model, cache), config)
     agent = load_reference(args.agent, "agent")
     if args.model is not None:
         raise UsageError("--model is for --prompt; an agent asks a model of its own")
-    return EvalSuite(agent, load_dataset(args.dataset), evaluators, config=config)
+    return EvalSuite(agent, load(None), evaluators, config=config)
 
 
 def _config(args: Namespace, config: EvalConfig) -> EvalConfig:

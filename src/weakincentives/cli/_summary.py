@@ -17,6 +17,7 @@ from ._plan import ANSWER, LETTERS
 from ._views import line_of, names_width, why
 
 if TYPE_CHECKING:
+    from ..adapters import ResponseCache
     from ..evals import StoredRow
     from ..evals._overview import Overview
     from ._plan import Plan
@@ -40,12 +41,13 @@ MOST = 6  # lines of an error
 class Outcome:
     """How a run ended: what is stored, the exit code, and the rule that decided on it."""
 
-    plan: Plan
     found: Overview
     worst: list[StoredRow]
     code: int
     rule: str
     seconds: float
+    epochs: int = 1
+    cache: ResponseCache | None = None
 
 
 def ending(outcome: Outcome, to: Console, store: str | None, *, brief: bool) -> RenderableType:
@@ -74,7 +76,7 @@ def _bad_lines(outcome: Outcome, to: Console) -> Iterator[Text]:
     width = names_width(result.sample_id for result in results)
     told = set()
     for result in results:
-        line, reason = line_of(result, width, epochs=outcome.plan.config.epochs > 1), why(result)
+        line, reason = line_of(result, width, epochs=outcome.epochs > 1), why(result)
         if result.error is None:
             yield line
             continue
@@ -88,7 +90,7 @@ def _bad_lines(outcome: Outcome, to: Console) -> Iterator[Text]:
 
 
 def _spent(outcome: Outcome) -> Iterator[str]:
-    found, cache = outcome.found, outcome.plan.cache
+    found, cache = outcome.found, outcome.cache
     record = found.record
     yield seconds(outcome.seconds)
     if found.latency_p50_ms is not None and found.latency_p95_ms is not None:
@@ -106,7 +108,8 @@ def _next(outcome: Outcome, store: str | None) -> Iterator[Text]:
     record = outcome.found.record
     run_id = record.manifest.run_id
     where = ["--store", store] if store else []
-    resume = ["wink", "eval", "resume", run_id, *where]
+    verb = "collect" if record.manifest.command[2:3] == ("submit",) else "resume"
+    resume = ["wink", "eval", verb, run_id, *where]
     if record.status != "complete":
         yield _command("go on", resume)
     elif record.errors:
@@ -134,7 +137,7 @@ def _columns(rows: Iterable[tuple[str, str]], style: str = "") -> Text:
 
 def run_data(outcome: Outcome) -> dict[str, Any]:
     """The verdict document of one run."""
-    found, cache = outcome.found, outcome.plan.cache
+    found, cache = outcome.found, outcome.cache
     record = found.record
     manifest = record.manifest
     low, high = wilson_interval(record.passed, record.total)

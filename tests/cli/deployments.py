@@ -1,0 +1,151 @@
+"""A folder with an agent and a dataset, a queue to send it through, and `wink` in processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.runtime.mailbox.redis_server import running
+from weakincentives.evals import EvalReport, RunStore
+
+__all__ = ["SAMPLES", "Place", "outcomes", "place", "until"]
+
+WINK = Path(sys.executable).with_name("wink")
+SAMPLES = 40
+AGENT = """
+import os
+from pathlib import Path
+import anyio
+from weakincentives import MainLoop, MarkdownSection, Prompt, PromptTemplate, Session
+from weakincentives.evals import Dataset, EvalSuite, Sample, exact_match
+
+HERE = Path(__file__).parent
+CALLS = os.open(HERE / "calls.txt", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+section = MarkdownSection(title="Q", template="$question", key="q")
+template = PromptTemplate[str](ns="t", key="qa", sections=[section])
+
+async def agent(sample: Sample):
+    os.write(CALLS, f"{sample.id}\\n".encode())
+    print("thinking")
+    await anyio.sleep(sample.metadata.get("seconds", 0.02))
+    if sample.id == "7":
+        raise ValueError("seven is \\x1b[31mtoo much")
+    if sample.metadata.get("deadly") and (HERE / "deadly").exists():
+        os._exit(9)
+    return "wrong" if int(sample.id) % 5 == 0 else sample.expected
+
+class Loop(MainLoop[str, str]):
+    def initialize(self, request):
+        return Prompt(template).bind(question=request), Session()
+
+def make_loop(requests, adapter):
+    return Loop(requests=requests, adapter=adapter)
+
+suite = EvalSuite(agent, Dataset([]), exact_match)
+"""
+
+
+class Place:
+    """One folder, one queue."""
+
+    def __init__(self, folder: Path, queue: str) -> None:
+        self.folder, self.queue = folder, queue
+        (folder / "qa.py").write_text(AGENT)
+        self.write(*({} for _ in range(SAMPLES)))
+        self._started: list[subprocess.Popen[str]] = []
+
+    def write(self, *metadata: dict[str, Any]) -> None:
+        """The dataset: a sample for each metadata."""
+        lines = (
+            {"id": str(i), "input": f"q {i}", "expected": f"answer {i}", "metadata": each}
+            for i, each in enumerate(metadata)
+        )
+        (self.folder / "qa.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """A command under way, in a process group of its own."""
+        process = subprocess.Popen(
+            [WINK, *words],
+            cwd=self.folder,
+            env={**os.environ, "WINK_QUEUE": self.queue},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            # A shell may have told its background jobs to ignore interrupts.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        self._started.append(process)
+        return process
+
+    def wink(self, *words: str, timeout: float = 40) -> tuple[int, str, str]:
+        """A command to its end: exit code, stdout, stderr."""
+        process = self.start(*words)
+        out, err = process.communicate(timeout=timeout)
+        assert "Traceback" not in err
+        return process.returncode, out, err
+
+    def submit(self, *words: str) -> str:
+        """The id of a run that is sent."""
+        code, out, err = self.wink("eval", "submit", "--dataset", "qa.jsonl", *words)
+        assert code == 0, err
+        return out.strip()
+
+    def worker(self, *words: str) -> tuple[str, ...]:
+        """The words of a worker for the agent."""
+        return ("worker", "eval", "--agent", "qa.py:agent", *words)
+
+    def calls(self) -> Counter[str]:
+        """How often the agent was called with each sample."""
+        file = self.folder / "calls.txt"
+        return Counter(file.read_text().split() if file.exists() else ())
+
+    def report(self, run_id: str) -> EvalReport[Any]:
+        with RunStore(self.folder / ".wink" / "runs.db") as store:
+            return store.report(run_id)
+
+    def close(self) -> None:
+        """Nothing that a test started outlives it."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+def outcomes(report: EvalReport[Any]) -> list[tuple[Any, ...]]:
+    """All of it that does not depend on the clock."""
+    return [
+        (r.sample_id, r.epoch, r.output, r.score, r.error, r.error_source, r.sample, r.metadata)
+        for r in report.results
+    ]
+
+
+def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait for something that another process does."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.01)
+
+
+@pytest.fixture(params=["sqlite", "valkey"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """A folder and a queue of its own, in a file and on a real server."""
+    queue = "sqlite:///mail.db#qa"
+    if request.param == "valkey":
+        queue = f"redis://127.0.0.1:{running().port}/0#qa-{uuid4().hex[:8]}"
+    found = Place(tmp_path, queue)
+    yield found
+    found.close()

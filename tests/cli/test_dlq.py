@@ -1,0 +1,153 @@
+"""`wink dlq`: what nobody could work on is seen, understood, and sent again."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.deployments import Place, place, until
+from weakincentives.cli import main
+from weakincentives.evals import EvalRequest, Sample
+from weakincentives.runtime.dlq import DeadLetter
+from weakincentives.runtime.mailbox import Message, open_mailbox
+
+__all__ = ["place"]
+
+QUEUE = ["--queue", "sqlite:///mail.db#qa"]
+HOSTILE = "\x1b]0;owned\x07 \u202e"
+
+
+def test_a_sample_that_kills_its_worker_is_set_aside_and_replayed(place: Place) -> None:
+    place.write({}, {"deadly": True}, {})
+    (place.folder / "deadly").touch()
+    run_id = place.submit()
+    options = ("-n", "2", "-j", "1", "--lease", "0.5", "--max-deliveries", "2", "--drain")
+    code, _, said = place.wink(*place.worker(*options), timeout=60)
+    assert code == 0, said
+    assert "died (exit code 9)" in said
+    assert place.wink("eval", "collect")[0] == 3
+
+    (letter,) = json.loads(place.wink("dlq", "list", "--format", "json")[1])
+    assert letter["body"]["sample"]["id"] == "1"
+    code, out, said = place.wink("dlq", "list")
+    assert code == 0
+    assert re.search(rf"{letter['message_id'][:8]}\S* +1 +3 +\S+ ago +was delivered 2 times", out)
+    assert f"wink dlq show {letter['message_id'][:8]}" in said
+
+    (place.folder / "deadly").unlink()
+    code, _, said = place.wink("dlq", "replay", letter["message_id"][:8])
+    assert (code, "1 dead letter sent again to qa" in said) == (0, True), said
+    assert place.wink(*place.worker("--drain"))[0] == 0
+    assert place.wink("eval", "collect", run_id, "--retry-errors", "--timeout", "20")[0] == 0
+    assert [each.error for each in place.report(run_id).results] == [None] * 3
+    assert "No dead letters in qa" in place.wink("dlq", "list")[2]
+
+
+@pytest.fixture
+def letters(folder: Path) -> list[str]:
+    """Three dead letters, one hostile, one of a body that nobody can read; their ids."""
+    url = QUEUE[1]
+    mailbox, dead = open_mailbox(url), open_mailbox(url, name="qa-dlq")
+    requests = [
+        EvalRequest(Sample("good", "hello", "world"), run_id="r"),
+        EvalRequest(Sample(HOSTILE, HOSTILE, "world"), run_id="r"),
+    ]
+    mailbox.send_all(requests, reply_to="qa-results-r", ids=["aa1", "aa2"])
+    mailbox.send(requests[0], id="bb")
+    messages = mailbox.receive(max_messages=3)
+    for message in messages[:2]:
+        dead.send(DeadLetter.of(message, ValueError(f"no\nanswer {HOSTILE}")), id=message.id)
+    broken: Message[object] = messages[2]
+    broken._delivery = broken._delivery._replace(content=b"\x00 not ours")
+    dead.send(DeadLetter.of(broken, str(broken.problem)), id="bb")
+    mailbox.acknowledge_all(messages)
+    return ["aa1", "aa2", "bb"]
+
+
+def test_a_list_and_a_letter_obey_nobody(
+    letters: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["dlq", "list", *QUEUE]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()] == ["id", *letters]
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert "wink dlq show aa1 --queue 'sqlite:///mail.db#qa'" in err
+
+    assert main(["dlq", "show", "aa2", *QUEUE]) == 0
+    shown = capsys.readouterr().out
+    assert "\\x1b]0;owned\\x07" in shown
+    assert "reply to    qa-results-r" in shown
+    assert '"input": "\\u001b' in shown or "\\x1b" in shown
+    assert not set("\x1b\x07\u202e") & set(out + shown)
+
+    assert main(["dlq", "show", "bb", *QUEUE, "--format", "json"]) == 0
+    letter = json.loads(capsys.readouterr().out)
+    assert (letter["message_id"], letter["body"]) == ("bb", None)
+
+
+def test_ids_must_name_one_letter(letters: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        (["show", "aa"], "several begin so: aa1, aa2"),
+        (["show", "cc"], "expected the id of one dead letter, got 'cc' - there are: aa1, aa2, bb"),
+        (["replay"], "expected the ids of dead letters, or --all, got neither"),
+        (["replay", "aa1", "--all"], "got both"),
+        (["purge"], "expected --yes to remove 3 dead letters for ever, got nobody to ask"),
+    ):
+        assert main(["dlq", *words, *QUEUE]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_replayed_letters_are_requests_again(
+    letters: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dlq", "replay", "--all", *QUEUE]) == 0
+    assert "3 dead letters sent again to qa" in capsys.readouterr().err
+    found = {m.id: m for m in open_mailbox(QUEUE[1]).receive(max_messages=9)}
+    assert sorted(found) == letters
+    assert found["aa1"].body.sample == Sample("good", "hello", "world")
+    assert found["aa2"].reply_address == "qa-results-r"
+    assert found["bb"].raw == b"\x00 not ours"
+
+
+def test_purge_asks_whoever_is_there(
+    letters: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal("no\n"))
+    assert main(["dlq", "purge", *QUEUE]) == 1
+    assert "Remove 3 dead letters of qa for ever? [y/N] Nothing was" in capsys.readouterr().err
+    assert main(["dlq", "purge", "--yes", *QUEUE]) == 0
+    assert "3 dead letters removed from qa-dlq" in capsys.readouterr().err
+    assert main(["dlq", "list", *QUEUE]) == 0
+    assert "No dead letters in qa-dlq (sqlite:///mail.db#qa)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_the_letters_of_a_main_loop_are_apart(place: Place) -> None:
+    place.submit("--limit", "1")
+    worker = place.start(*("worker", "eval", "--main"), "--timeout-per-sample-ms", "60000")
+    answering = place.start(
+        *("worker", "main", "--loop", "qa.py:Loop", "--max-deliveries", "1"),
+    )
+    until(lambda: has_letter(place))
+    (letter,) = json.loads(place.wink("dlq", "list", "--main", "--format", "json")[1])
+    assert "adapter" in letter["last_error"]
+    assert place.wink("dlq", "list")[1] == ""
+    for process in (worker, answering):
+        os.kill(process.pid, signal.SIGTERM)
+        process.communicate(timeout=20)
+
+
+def has_letter(place: Place) -> bool:
+    return json.loads(place.wink("dlq", "list", "--main", "--format", "json")[1]) != []

@@ -1,0 +1,198 @@
+"""`wink worker`: processes that are killed, asked to stop, told nonsense, and looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+
+from tests.cli.deployments import SAMPLES, Place, outcomes, place, until
+from tests.sums_eval import CAPITALS, QA
+
+__all__ = ["place"]
+
+TYPED = (
+    QA
+    + """
+from weakincentives.evals import Dataset, EvalSuite, Sample, exact_match
+
+@dataclass(frozen=True)
+class Question:
+    text: str
+
+def agent(question: Question) -> Answer:
+    return Answer(question.text.upper())
+
+dataset = Dataset([Sample("x", Question("x"), Answer("X"))], name="typed")
+suite = EvalSuite(agent, dataset, exact_match)
+"""
+)
+
+
+def children_of(process: Popen[str]) -> list[int]:
+    """The processes that a supervisor has started, oldest first."""
+    found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return sorted(map(int, found))
+
+
+def is_gone(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_a_killed_worker_is_replaced_and_nothing_is_lost(place: Place) -> None:
+    run_id = place.submit()
+    workers = place.start(*place.worker("-n", "2", "-j", "2", "--lease", "1", "--drain"))
+    until(lambda: place.calls().total() >= 6)
+    os.kill(children_of(workers)[0], signal.SIGKILL)
+    _, said = workers.communicate(timeout=40)
+    assert workers.returncode == 0, said
+    assert "died (SIGKILL), starts again in " in said
+
+    assert place.wink("eval", "collect", run_id)[0] == 3
+    whole = outcomes(place.report(run_id))
+    place.wink("eval", "run", "--agent", "qa.py:agent", "--dataset", "qa.jsonl")
+    assert whole == outcomes(place.report("latest"))
+    assert set(place.calls()) == {str(i) for i in range(SAMPLES)}
+
+
+def test_sigterm_stops_all_in_time_and_hands_back_what_is_under_way(place: Place) -> None:
+    place.write(*({"seconds": 60 if i else 0.01} for i in range(9)))
+    place.submit()
+    workers = place.start(*place.worker("-n", "2", "-j", "2", "--shutdown-timeout", "0.5"))
+    until(lambda: place.calls().total() >= 5)
+    children = children_of(workers)
+    began = time.monotonic()
+    os.kill(workers.pid, signal.SIGTERM)
+    out, said = workers.communicate(timeout=20)
+
+    assert (workers.returncode, out) == (0, ""), said
+    assert time.monotonic() - began < 8
+    assert "thinking" in said
+    assert all(map(is_gone, children))
+    assert place.wink("eval", "collect", "--timeout", "0.1")[0] == 3
+    # Handed back, and not held until a lease is over: another worker has them at once.
+    place.write()
+    before = place.calls().total()
+    another = place.start(*place.worker("-j", "8"))
+    until(lambda: place.calls().total() >= before + 8)
+    os.kill(another.pid, signal.SIGTERM)
+    time.sleep(0.6)
+    os.kill(another.pid, signal.SIGTERM)
+    assert another.wait(timeout=10) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_the_second_signal_kills(place: Place) -> None:
+    place.write({"seconds": 60})
+    place.submit()
+    workers = place.start(*place.worker("-n", "2"))
+    until(lambda: place.calls().total() == 1)
+    children = children_of(workers)
+    os.kill(workers.pid, signal.SIGINT)
+    time.sleep(0.2)
+    os.kill(workers.pid, signal.SIGINT)
+    workers.communicate(timeout=10)
+    assert workers.returncode == 130
+    assert all(map(is_gone, children))
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_to_stop_before_it_has_begun_is_clean(place: Place) -> None:
+    workers = place.start(*place.worker("-n", "2"))
+    assert workers.stderr is not None
+    assert "2 processes work off sqlite:///mail.db#qa; Ctrl-C stops" in workers.stderr.readline()
+    os.kill(workers.pid, signal.SIGTERM)
+    assert workers.wait(timeout=10) == 0
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_children_do_not_outlive_their_parent(place: Place) -> None:
+    place.submit("--limit", "2")
+    workers = place.start(*place.worker("-n", "2"))
+    until(lambda: place.calls().total() == 2)
+    children = children_of(workers)
+    workers.kill()
+    until(lambda: all(map(is_gone, children)))
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_a_command_that_cannot_work_is_not_tried_again(place: Place) -> None:
+    code, out, said = place.wink("worker", "eval", "--agent", "qa.py:nobody", "-n", "2")
+    assert (code, out) == (2, "")
+    assert "expected `nobody` in qa.py for --agent, found none" in said
+    assert "starts again" not in said
+
+    code, _, said = place.wink("worker", "eval", "--main", "--agent", "qa.py:agent")
+    assert code == 2
+    assert "expected one agent, got --main and --agent" in said
+    code, _, said = place.wink("worker", "main", "--loop", "qa.py:make_loop", "-j", "3")
+    assert code == 2
+    assert "expected qa.py:make_loop to take `config`, for -j, and it does not" in said
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_each_process_tells_its_health(place: Place) -> None:
+    place.submit("--limit", "4")
+    port = 20_000 + os.getpid() % 20_000
+    workers = place.start(*place.worker("-n", "2", "--health-port", str(port)))
+    until(lambda: place.calls().total() == 4)
+    until(lambda: metrics(port) != "" != metrics(port + 1))
+    until(lambda: "acknowledged_total" in metrics(port) + metrics(port + 1))
+    for each in (port, port + 1):
+        with urllib.request.urlopen(f"http://127.0.0.1:{each}/health/ready", timeout=5) as answer:
+            assert json.load(answer) == {"status": "healthy"}
+    os.kill(workers.pid, signal.SIGTERM)
+    _, said = workers.communicate(timeout=20)
+    assert workers.returncode == 0
+    assert f"health on port {port} to {port + 1}" in said
+
+
+def metrics(port: int) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            return str(answer.read().decode())
+    except urllib.error.URLError:  # not there yet
+        return ""
+
+
+def test_the_agent_may_be_a_main_loop_elsewhere(place: Place) -> None:
+    (place.folder / "qa.jsonl").write_text(CAPITALS)
+    loop = ("--loop", "qa.py:Loop", "--model", "demo/large")
+    answering = place.start("worker", "main", *loop, "--store", "kept.db")
+    run_id = place.submit()
+    scoring = ("--main", "--evaluator", "contains", "--drain", "--store", "kept.db")
+    code, _, said = place.wink("worker", "eval", *scoring)
+    assert code == 0, said
+    code, _, said = place.wink("eval", "collect")
+    os.kill(answering.pid, signal.SIGTERM)
+    assert answering.wait(timeout=10) == 0
+    assert [each.error for each in place.report(run_id).results] == [None, None], said
+    assert all("demo" in each.output or each.passed for each in place.report(run_id).results)
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "what", [("typed.py",), ("--prompt", "typed.py:typed", "--model", "demo/large")]
+)
+def test_samples_have_the_types_of_the_suite(place: Place, what: tuple[str, ...]) -> None:
+    (place.folder / "typed.py").write_text(TYPED)
+    sample = {"id": "fr", "input": {"text": "Paris"}, "expected": {"answer": "PARIS"}}
+    if what[0] == "--prompt":
+        sample["input"] = {"question": "What is the capital of France?"}
+    (place.folder / "qa.jsonl").write_text(json.dumps(sample))
+    place.submit()
+    code, _, said = place.wink("worker", "eval", *what, "--drain")
+    assert code == 0, said
+    assert place.wink("eval", "collect")[0] == 0
+    (result,) = place.report("latest").results
+    assert (result.error, set(result.output)) == (None, {"answer"})
