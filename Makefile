@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test check bench clean dev
+.PHONY: help demo test check bench chaos clean dev
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -25,6 +25,11 @@ check: dev ## lint, formatting, types and layers; no tests
 
 bench: dev ## run the benchmarks
 	$(BIN)/python -m bench
+
+chaos: dev ## simulate faults by the thousand, then kill real processes and servers
+	$(BIN)/python -m chaos sim 5000
+	$(BIN)/python -m chaos processes --samples 10000 --workers 4
+	$(BIN)/python -m chaos pressure
 
 clean: ## remove what the other targets made
 	rm -rf .venv .venv-boot .coverage htmlcov dist

@@ -1,7 +1,9 @@
-"""Install the Debian packages that the tests need: Chromium, for the browser tests.
+"""Install the Debian packages that the tests need, where they are missing.
 
-Where that is not possible, say which command does it and go on: the browser tests then fail with
-the same words. `WINK_NO_BROWSER=1` leaves them out, and pytest says so.
+Chromium is for the browser tests. Where it cannot be had, say which command does it and go on: the
+browser tests then fail with the same words. `WINK_NO_BROWSER=1` leaves them out, and pytest says
+so. `ip` makes the two machines of tests/test_deploy.py, which only root can: others do without.
+That page's reader also uses `curl` and `openssl`.
 """
 
 import os
@@ -9,10 +11,10 @@ import shutil
 import subprocess
 import sys
 
-INSTALL = "apt-get install --yes --no-install-recommends chromium"
+INSTALL = "apt-get install --yes --no-install-recommends"
 MISSING = (
     "the browser tests need `chromium`, which is not on PATH - "
-    f"run as root: apt-get update && {INSTALL} (or leave them out: WINK_NO_BROWSER=1)"
+    f"run as root: apt-get update && {INSTALL} chromium (or leave them out: WINK_NO_BROWSER=1)"
 )
 
 
@@ -25,14 +27,24 @@ def as_root() -> list[str] | None:
     return [*sudo, "env"] if allowed and allowed.returncode == 0 else None
 
 
-def install_chromium() -> str:
+def missing() -> list[str]:
+    """The packages whose programs are not here, and of use to who asks."""
+    packages = []
+    if os.environ.get("WINK_NO_BROWSER") != "1" and not shutil.which("chromium"):
+        packages.append("chromium")
+    if os.geteuid() == 0 and not shutil.which("ip"):
+        packages.append("iproute2")
+    return packages + [name for name in ("curl", "openssl") if not shutil.which(name)]
+
+
+def install(packages: list[str]) -> str:
     """An empty string, or what apt-get said when it failed."""
     prefix = as_root()
     if prefix is None or not shutil.which("apt-get"):
         return "no apt-get, or no right to use it\n"
-    for command in ("apt-get update", INSTALL):
+    for command in (["apt-get", "update"], [*INSTALL.split(), *packages]):
         done = subprocess.run(
-            [*prefix, "DEBIAN_FRONTEND=noninteractive", *command.split()],
+            [*prefix, "DEBIAN_FRONTEND=noninteractive", *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -43,11 +55,13 @@ def install_chromium() -> str:
 
 
 if __name__ == "__main__":
-    if os.environ.get("WINK_NO_BROWSER") != "1" and not shutil.which("chromium"):
-        print("setup: installing Debian's chromium (about a minute)", flush=True)
+    if packages := missing():
+        names = " ".join(packages)
+        print(f"setup: installing Debian's {names} (about a minute)", flush=True)
         try:
-            problem = install_chromium()
+            problem = install(packages)
         except KeyboardInterrupt:
             sys.exit(130)
         if problem:
-            print(f"{problem}setup: {MISSING}", flush=True)
+            said = MISSING if "chromium" in packages else f"not installed: {names}"
+            print(f"{problem}setup: {said}", flush=True)

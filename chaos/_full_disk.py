@@ -1,0 +1,177 @@
+"""A disk that is full, then not: `python -m chaos._full_disk FOLDER tmpfs|limit` prints JSON.
+
+With `tmpfs`, a file system of a few megabytes is mounted at the folder, in a mount namespace of
+this process only (`run` sees to that). With `limit`, no file of this process may grow further; the
+server cannot be tested so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from weakincentives.errors import MailboxConnectionError, StoreError, WinkError
+from weakincentives.evals import EvalResult, RunManifest, RunStore, Score, StoredRow
+from weakincentives.runtime.mailbox import QueueMailbox, RedisMailbox, SqliteMailbox
+
+from ._server import Server
+
+__all__ = ["run"]
+
+ROOT = Path(__file__).parent.parent
+SIZE = 6_000_000
+BALLAST = 2_000_000
+MOST = 100_000
+
+
+def run() -> dict[str, Any]:
+    """What came of it, by part: how many were accepted, and what was lost of them."""
+    with tempfile.TemporaryDirectory(prefix="wink-chaos-") as folder:
+        command = [sys.executable, "-m", "chaos._full_disk", folder]
+        mount = f"mount -t tmpfs -o size={SIZE} tmpfs '{folder}' && exec \"$@\""
+        apart = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh"]
+        if os.geteuid() == 0 and _works(["unshare", "--mount", "true"]):
+            done = _output([*apart, *command, "tmpfs"])
+        else:
+            done = _output([*command, "limit"])
+    return dict(json.loads(done))
+
+
+def _works(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def _output(command: list[str]) -> bytes:
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+
+
+class Disk:
+    """Fills up, and gets space again."""
+
+    def __init__(self, folder: Path, how: str) -> None:
+        self.folder, self.how = folder, how
+
+    def shrink(self) -> None:
+        if self.how == "tmpfs":
+            (self.folder / "ballast").write_bytes(bytes(BALLAST))
+        else:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE - BALLAST, resource.RLIM_INFINITY))
+
+    def grow(self) -> None:
+        if self.how == "tmpfs":
+            (self.folder / "ballast").unlink()
+        else:
+            unlimited = resource.RLIM_INFINITY
+            resource.setrlimit(resource.RLIMIT_FSIZE, (unlimited, unlimited))
+
+
+def body() -> str:
+    return secrets.token_hex(4000)  # which no store can make much smaller
+
+
+def accepted(put: Callable[[int], object], error: type[WinkError], first: int = 0) -> int:
+    """How many went in before it was refused, by the error that says so."""
+    for number in range(first, MOST):
+        try:
+            put(number)
+        except error as refused:
+            if not any(word in str(refused) for word in ("disk", "AOF")):
+                raise
+            return number
+    raise AssertionError("expected a disk that fills up, got one that does not")
+
+
+def through_mailbox(mailbox: QueueMailbox[Any], disk: Disk) -> dict[str, int]:
+    def put(number: int) -> object:
+        return mailbox.send({"number": number, "text": body()}, id=str(number))
+
+    disk.shrink()
+    many = accepted(put, MailboxConnectionError)
+    disk.grow()
+    _patiently(lambda: put(many))  # the one that was refused
+    found: list[int] = []
+    while messages := mailbox.receive(max_messages=100, visibility_timeout=600):
+        found += [message.body["number"] for message in messages]
+        mailbox.acknowledge_all(messages)
+    return _lost(found, many + 1)
+
+
+def _patiently(call: Callable[[], object]) -> None:
+    """Again until it is done: a server looks once a second whether its disk has space."""
+    end = time.monotonic() + 10
+    while True:
+        try:
+            call()
+            return
+        except MailboxConnectionError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
+def through_run_store(disk: Disk) -> dict[str, int]:
+    path = disk.folder / "runs.db"
+    with RunStore(path) as store:
+        store.begin(RunManifest(run_id="run", created_at=datetime.now(UTC)))
+
+        def put(number: int) -> None:
+            result = EvalResult(str(number), Score(1.0, reason=body()), run_id="run")
+            store.put(StoredRow(result=result, position=number))
+            store.flush()
+
+        disk.shrink()
+        many = accepted(put, StoreError)
+        disk.grow()
+        store.flush()  # the one that was refused is still queued
+        put(many + 1)
+    with RunStore(path) as store:
+        found = [int(row.result.sample_id) for row in store.rows("run")]
+    path.unlink()
+    return _lost(found, many + 2)
+
+
+def through_server(disk: Disk) -> dict[str, int]:
+    # With `always`, a server that cannot write ends itself; nothing is lost then either.
+    options = ("--appendonly", "yes", "--appendfsync", "everysec")
+    with Server(*options, folder=str(disk.folder)) as server, server.client() as client:
+        return through_mailbox(RedisMailbox("full", client), disk)
+
+
+def _lost(found: list[int], many: int) -> dict[str, int]:
+    return {
+        "accepted": many,
+        "lost": len(set(range(many)) - set(found)),
+        "twice": len(found) - len(set(found)),
+    }
+
+
+def main(folder: str, how: str) -> None:
+    logging.disable()
+    disk = Disk(Path(folder), how)
+    mail = Path(folder, "mail.db")
+    told: dict[str, Any] = {"how": how}
+    told["SqliteMailbox"] = through_mailbox(SqliteMailbox("full", mail), disk)
+    for file in Path(folder).glob("mail.db*"):
+        file.unlink()
+    told["RunStore"] = through_run_store(disk)
+    if how == "tmpfs":
+        told["server"] = through_server(disk)
+    sys.stdout.write(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

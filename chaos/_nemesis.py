@@ -1,0 +1,215 @@
+"""Who hurts the system, and who looks after it: faults from a seed, and a supervisor."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from ._proxy import Proxy
+from ._server import Server
+
+__all__ = ["Fault", "Nemesis", "Workers"]
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(slots=True)
+class _Place:
+    """A worker as its supervisor knows it."""
+
+    role: str
+    process: subprocess.Popen[bytes]
+    stopped_until: float | None = None
+
+
+class Workers:
+    """Worker processes; one that ends is replaced, as a supervisor would."""
+
+    def __init__(self, roles: list[str], arguments: list[str]) -> None:
+        self.ended = 0
+        self._arguments = arguments
+        self.places = [_Place(role, self._start(role)) for role in roles]
+
+    def _start(self, role: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "chaos._worker_script", role, *self._arguments]
+        return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE)
+
+    def look(self) -> None:
+        """Let those go on whose pause is over, and replace the dead."""
+        for place in self.places:
+            if place.stopped_until is not None and time.monotonic() >= place.stopped_until:
+                self.resume(place)
+            if place.process.poll() is not None:
+                _close(place.process)
+                self.ended += 1
+                place.process, place.stopped_until = self._start(place.role), None
+
+    def resume(self, place: _Place) -> None:
+        place.stopped_until = None
+        place.process.send_signal(signal.SIGCONT)
+
+    def resume_all(self) -> None:
+        for place in self.places:
+            self.resume(place)
+
+    def end(self) -> None:
+        """Kill each of them, also those that are stopped."""
+        for place in self.places:
+            place.process.kill()
+            place.process.wait()
+            _close(place.process)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What was done, and when the last of it was over."""
+
+    kind: str
+    over: float
+
+
+class Nemesis:
+    """A thread that does harm for so many seconds, and supervises until it is left.
+
+    Which harm, when and to whom is drawn from the seed; what comes of it is up to the machine.
+    """
+
+    def __init__(
+        self, seed: int, workers: Workers, server: Server, proxy: Proxy, *, lease: float, gap: float
+    ) -> None:
+        self.faults: list[Fault] = []
+        self._random = random.Random(seed)
+        self._bag: list[str] = []
+        self._workers = workers
+        self._server = server
+        self._proxy = proxy
+        self._lease = lease
+        self._gap = gap
+        self._harm = threading.Event()
+        self._leave = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="chaos-nemesis", daemon=True)
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> Nemesis:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave.set()
+        self._thread.join()
+        self._workers.end()
+        if self._error is not None:
+            raise self._error
+
+    def attack(self, seconds: float) -> None:
+        """Begin, and stop after so many seconds by itself."""
+        self._until = time.monotonic() + seconds
+        self._harm.set()
+
+    def calm(self) -> None:
+        """Stop, and heal what can be healed."""
+        self._harm.clear()
+        self._proxy.heal()
+
+    @property
+    def calmed(self) -> bool:
+        """True where no harm is done any more."""
+        return not self._harm.is_set()
+
+    def counts(self) -> Counter[str]:
+        """How many faults of each class."""
+        return Counter(fault.kind for fault in self.faults)
+
+    def _run(self) -> None:
+        try:
+            next_time = 0.0
+            while not self._leave.wait(0.02):
+                self._workers.look()
+                now = time.monotonic()
+                if self._harm.is_set() and now >= self._until:
+                    self.calm()
+                    self._workers.resume_all()
+                elif self._harm.is_set() and now >= next_time:
+                    self._hurt()
+                    next_time = now + self._random.expovariate(1 / self._gap)
+        except BaseException as error:
+            self._error = error
+
+    def _hurt(self) -> None:
+        kinds: dict[str, tuple[int, Callable[[], float]]] = {
+            "worker killed": (4, self._kill),
+            "worker stopped": (3, self._stop),
+            "server killed": (1, self._kill_server),
+            "connections cut": (2, lambda: self._now(self._proxy.cut)),
+            "connections reset": (2, lambda: self._now(lambda: self._proxy.cut(reset=True))),
+            "replies lost": (4, self._lose_replies),
+            "requests lost": (3, self._lose_requests),
+            "network slow": (1, self._slow),
+            "network silent": (1, self._silence),
+        }
+        if not self._bag:  # every class has its turn, the frequent ones more often
+            self._bag = [kind for kind, (times, _) in kinds.items() for _ in range(times)]
+            self._random.shuffle(self._bag)
+        kind = self._bag.pop()
+        lasting = kinds[kind][1]()
+        self.faults.append(Fault(kind, time.monotonic() + lasting))
+
+    def _now(self, call: Callable[[], object]) -> float:
+        call()
+        return 0.0
+
+    def _kill(self) -> float:
+        self._random.choice(self._workers.places).process.kill()
+        return 0.0
+
+    def _stop(self) -> float:
+        """For up to three leases: it wakes up as one who believes that its messages are its own."""
+        place = self._random.choice(self._workers.places)
+        lasting = self._random.uniform(0.1, 3) * self._lease
+        place.process.send_signal(signal.SIGSTOP)
+        place.stopped_until = time.monotonic() + lasting
+        return lasting
+
+    def _kill_server(self) -> float:
+        away = self._random.uniform(0, 1)
+        self._server.kill()
+        time.sleep(away)
+        self._server.start()
+        return 0.0
+
+    def _lose_replies(self) -> float:
+        self._proxy.lose_replies(self._random.randint(1, 5))
+        return 0.0
+
+    def _lose_requests(self) -> float:
+        self._proxy.lose_requests(self._random.randint(1, 5))
+        return 0.0
+
+    def _slow(self) -> float:
+        lasting = self._random.uniform(0.2, 1)
+        self._proxy.delay(self._random.uniform(0.01, 0.2), lasting)
+        return lasting
+
+    def _silence(self) -> float:
+        lasting = self._random.uniform(0.2, 2) * self._lease
+        self._proxy.black_hole(lasting)
+        return lasting

@@ -1,0 +1,237 @@
+"""Poison and pressure: what cannot be read, what kills, full disks, too much of everything.
+
+python -m chaos pressure [messages]
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from weakincentives.errors import MailboxConnectionError, MailboxFullError
+from weakincentives.evals import (
+    Dataset,
+    EvalLoop,
+    Sample,
+    collect_results,
+    exact_match,
+    submit_dataset,
+)
+from weakincentives.runtime.dlq import dead_letters_of
+from weakincentives.runtime.mailbox import Letter, QueueMailbox, RedisMailbox, SqliteMailbox
+
+from . import _full_disk
+from ._nemesis import Workers
+from ._server import Server
+from ._worker_script import answer
+
+__all__ = ["PARTS", "run"]
+
+ROOT = Path(__file__).parent.parent
+MOST_MEMORY = 300.0  # MB, of a process that sends and receives any number of messages
+
+MILLION = """
+import sys
+from bench.mailbox import _peak, million
+million(int(sys.argv[1]))
+print(_peak())
+"""
+
+
+def undecodable() -> str:
+    """Half of what comes cannot be read. It is set aside as it came, and the rest is worked off."""
+    with _folder() as folder, Server() as server, server.client() as client:
+        for mailbox in (RedisMailbox[Any]("requests", client), _file_mailbox(folder)):
+            results: QueueMailbox[Any] = mailbox.sibling("results")
+            garbage = [Letter(f"g{number}", bytes([number]) * 50) for number in range(100)]
+            mailbox.queue.put(garbage, None)
+            dataset = Dataset([Sample(str(number), "q", answer("q")) for number in range(100)])
+            submission = submit_dataset(dataset, mailbox)
+            loop = EvalLoop(answer, exact_match, mailbox, results)
+            loop.run(max_iterations=1, wait_time_seconds=1)
+            report = collect_results(results, submission, timeout_seconds=30)
+            dead = {letter.message_id: letter.raw for letter in dead_letters_of(loop.dead_letters)}
+            assert (report.passed, report.total) == (100, 100), report
+            assert dead == {letter.id: letter.content for letter in garbage}
+    return "2 back-ends, 100 unreadable of 200: 100 dead letters byte for byte, 100 results each"
+
+
+def deadly() -> str:
+    """A sample ends every worker that touches it, at once; its neighbours come through."""
+    with _folder() as folder:
+        mailbox, results = _file_mailbox(folder), _file_mailbox(folder, "eval-results")
+        samples = [Sample(str(number), f"plain:{number}") for number in range(19)]
+        dataset = Dataset([*samples, Sample("deadly", "deadly:0")])
+        submission = submit_dataset(dataset, mailbox)
+        workers = Workers(["own"], [str(folder / "mail.db"), str(folder), "1", "0"])
+        with _supervised(workers):
+            report = collect_results(results, submission, timeout_seconds=60)
+            _wait_until(lambda: mailbox.approximate_count() == 0)  # its letter comes after its row
+        wrong = [each for each in report.results if each.error and each.sample_id != "deadly"]
+        dead = dead_letters_of(mailbox.sibling("eval-requests-dlq"))
+        assert report.total == 20, report
+        assert not wrong, wrong[:3]
+        assert [letter.body.sample.id for letter in dead if letter.body] == ["deadly"], dead
+    return f"{workers.ended} workers died of it, 19 of 19 neighbours answered, 1 dead letter"
+
+
+def full_disk() -> str:
+    """Our disk and the server's are full for a while."""
+    told = _full_disk.run()
+    how = told.pop("how")
+    for name, part in told.items():
+        assert part["lost"] == part["twice"] == 0 < part["accepted"], (name, part)
+    parts = ", ".join(f"{name} {part['accepted']} accepted" for name, part in told.items())
+    return f"by {how}: {parts}; lost 0, twice 0"
+
+
+def full_memory() -> str:
+    """The server has no memory left: it refuses, what is there can still be worked off."""
+    options = ("--maxmemory", "8mb", "--maxmemory-policy", "noeviction")
+    with Server(*options) as server, server.client() as client:
+        mailbox: RedisMailbox[Any] = RedisMailbox("full", client)
+        sent, refusal = 0, ""
+        while not refusal:
+            try:
+                mailbox.send({"number": sent, "text": "x" * 2000}, id=str(sent))
+                sent += 1
+            except MailboxConnectionError as error:
+                refusal = str(error)
+        assert "out of memory" in refusal, refusal
+        found = [message.body["number"] for message in _drained(mailbox)]
+        assert sorted(found) == list(range(sent)), (sent, len(found))
+        mailbox.send("again")
+        assert mailbox.approximate_count() == 1
+    return f"{sent:,} accepted, {len(found):,} received and acknowledged while it was full; lost 0"
+
+
+def slow_consumer(count: int = 5_000, depth: int = 500) -> str:
+    """Senders are faster: the queue does not grow past its limit, and nothing is dropped."""
+    deepest = refused = 0
+    with Server() as server, server.client() as client:
+        mailbox: RedisMailbox[Any] = RedisMailbox("deep", client, max_size=depth)
+
+        def send() -> None:
+            nonlocal refused
+            numbers = iter(range(count))
+            while part := list(islice(numbers, 100)):
+                ids = [str(number) for number in part]
+                while True:
+                    try:
+                        mailbox.send_all(part, ids=ids)
+                        break
+                    except MailboxFullError:
+                        refused += 1
+                        time.sleep(0.005)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        found: list[int] = []
+        while len(found) < count:
+            deepest = max(deepest, mailbox.approximate_count())
+            messages = mailbox.receive(max_messages=50, wait_time_seconds=5)
+            assert messages, f"{len(found)} of {count} came"
+            found += [message.body for message in messages]
+            assert all(mailbox.acknowledge_all(messages))
+            time.sleep(0.002)
+        sender.join()
+    assert sorted(found) == list(range(count))
+    assert deepest <= depth, deepest
+    return f"{count:,} sent, {refused:,} times refused, at most {deepest} waiting; lost 0, twice 0"
+
+
+def many_messages(count: int = 1_000_000) -> str:
+    """Any number of messages in bounded memory, of the one who sends and the one who receives."""
+    done = subprocess.run(
+        [sys.executable, "-c", MILLION, str(count)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    *figures, peak = done.stdout.strip().splitlines()
+    assert float(peak) < MOST_MEMORY, done.stdout
+    return f"{'; '.join(figures)}; {float(peak):.0f} MB at most in all"
+
+
+PARTS: dict[str, Callable[..., str]] = {
+    "bodies that nobody can read": undecodable,
+    "a sample that kills its worker": deadly,
+    "disks full": full_disk,
+    "server's memory full": full_memory,
+    "slow consumer": slow_consumer,
+    "many messages": many_messages,
+}
+
+
+def run(argv: list[str]) -> int:
+    """Every part, one line each; 0 where all was well."""
+    logging.disable()
+    count = int(argv[0]) if argv else 1_000_000
+    failed = 0
+    for name, part in PARTS.items():
+        start = time.monotonic()
+        try:
+            said = part(count) if part is many_messages else part()
+        except AssertionError as error:
+            failed += 1
+            said = f"FAILED: {error}"
+        print(f"{name:34}{time.monotonic() - start:6.1f} s  {said}", flush=True)
+    return 1 if failed else 0
+
+
+# ── what the parts share ────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="wink-chaos-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _file_mailbox(folder: Path, name: str = "eval-requests") -> SqliteMailbox[Any]:
+    return SqliteMailbox(name, folder / "mail.db")
+
+
+def _drained(mailbox: QueueMailbox[Any]) -> Iterator[Any]:
+    while messages := mailbox.receive(max_messages=100, visibility_timeout=60):
+        yield from messages
+        assert all(mailbox.acknowledge_all(messages))
+
+
+def _wait_until(ready: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not ready() and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+@contextmanager
+def _supervised(workers: Workers) -> Iterator[None]:
+    """Replace workers that end, until the block does."""
+    leave = threading.Event()
+
+    def look() -> None:
+        while not leave.wait(0.02):
+            workers.look()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        leave.set()
+        thread.join()
+        workers.end()

