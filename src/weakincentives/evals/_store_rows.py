@@ -228,11 +228,15 @@ def write_rows(database: Database, stored: Sequence[StoredRow]) -> None:
     # work; and before the file is locked.
     rows = [written(row) for row in stored]
     with database.transaction() as cursor:
+        # Each statement lets other threads in, and waits for its turn again: so, few of them.
         numbers: dict[str, int | None] = {}
+        body = 0
         for run_id in {run_id for run_id, *_ in rows}:
-            found = cursor.execute("SELECT id FROM runs WHERE run_id = ?", (raw(run_id),))
-            numbers[run_id] = (found.fetchone() or (None,))[0]
-        (body,) = cursor.execute("SELECT coalesce(max(id), 0) FROM bodies").fetchone()
+            ((numbers[run_id], body),) = cursor.execute(
+                "SELECT (SELECT id FROM runs WHERE run_id = ?), "
+                "(SELECT coalesce(max(id), 0) FROM bodies)",
+                (raw(run_id),),
+            )
         left = [(numbers[run_id], *rest) for run_id, *rest in rows if numbers[run_id] is not None]
         while left:
             count = next(size for size in _STATEMENTS if size <= len(left))

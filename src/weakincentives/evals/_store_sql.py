@@ -82,6 +82,7 @@ class Database:
         self._process = os.getpid()
         self._open = True
         self._paused = False
+        self._synced: bool | None = None  # how the connection writes now
         with self._reported():
             self._connection = _opened(path)
         _databases.add(self)
@@ -119,7 +120,9 @@ class Database:
             cursor = self._connection.cursor()
             if self._connection.in_transaction:  # the last one could not even be undone
                 cursor.execute("ROLLBACK")
-            cursor.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+            if self._synced is not synced:
+                cursor.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+                self._synced = synced
             cursor.execute("BEGIN IMMEDIATE")
             try:
                 yield cursor
@@ -159,6 +162,7 @@ class Database:
         try:
             if self._paused:
                 self._connection = _opened(self.path)
+                self._synced = None
         except (sqlite3.Error, OSError, StoreError):
             pass  # the next use says so, as of any closed file
         finally:
