@@ -11,11 +11,11 @@ demo: ## run the quickstart, with the core install only
 	@$(PYTHON) scripts/setup.py demo
 	$(BIN)/python examples/quickstart.py
 
-test: dev ## everything CI runs: check, then the tests under coverage
+test: dev ## everything CI runs: check, the tests under coverage, the benchmarks in small
 	@$(BIN)/python scripts/debian.py
 	@$(MAKE) --no-print-directory check
-	$(BIN)/coverage run -m pytest
-	$(BIN)/coverage report
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --cov --ignore tests/test_bench.py
+	$(BIN)/python -m pytest tests/test_bench.py
 
 check: dev ## lint, formatting, types and layers; no tests
 	$(BIN)/ruff check .

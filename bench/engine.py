@@ -92,7 +92,12 @@ def growth(count: int) -> float:
 
 def peak(count: int) -> float:
     in_folder(evaluated, instant, count, 10)
-    status = Path("/proc/self/status").read_text()  # `ru_maxrss` would remember our parent's peak
+    return highest_memory()
+
+
+def highest_memory() -> float:
+    """MB that this process had at most. `ru_maxrss` would remember our parent's peak."""
+    status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 

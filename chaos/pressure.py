@@ -42,9 +42,10 @@ MOST_MEMORY = 300.0  # MB, of a process that sends and receives any number of me
 
 MILLION = """
 import sys
-from bench.mailbox import _peak, million
+from bench.engine import highest_memory
+from bench.mailbox import million
 million(int(sys.argv[1]))
-print(_peak())
+print(highest_memory())
 """
 
 

@@ -25,6 +25,8 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     [
         (("core", "5000"), 6),
         (("http", "500"), 12),
+        (("mailbox", "1000", "2"), 2),
+        (("loop", "1000", "2"), 1),
         (("engine", "1000", "3"), 5),  # its bars are for many samples and a machine of one's own
     ],
 )

@@ -231,7 +231,7 @@ async def test_memory_does_not_grow_with_the_samples(store: RunStore) -> None:
         async for _ in results:
             count += 1
             if count in (4_000, 20_000):
-                alive = sum(isinstance(each, EvalResult) for each in gc.get_objects())
+                alive = sum(type(each) is EvalResult for each in gc.get_objects())
                 marks[count] = alive, _resident_bytes()
 
     assert store.run("latest").total == 20_000
