@@ -277,6 +277,7 @@ async def test_retry_after_in_seconds() -> None:
         ("-3", 0, 0),
         ("inf", None, None),
     ],
+    ids=["in an hour", "past", "past, no zone", "words", "negative", "endless"],
 )
 async def test_retry_after_as_a_date_or_nonsense(value: str, least: Any, most: Any) -> None:
     with speaking(raw(b"", f"retry-after: {value}", status="503 Busy")) as url:
