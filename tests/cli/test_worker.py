@@ -149,8 +149,7 @@ def test_each_process_tells_its_health(place: Place) -> None:
     until(lambda: metrics(port) != "" != metrics(port + 1))
     until(lambda: "acknowledged_total" in metrics(port) + metrics(port + 1))
     for each in (port, port + 1):
-        with urllib.request.urlopen(f"http://127.0.0.1:{each}/health/ready", timeout=5) as answer:
-            assert json.load(answer) == {"status": "healthy"}
+        until(lambda port=each: asked(port, "health/ready") == '{"status": "healthy"}')
     os.kill(workers.pid, signal.SIGTERM)
     _, said = workers.communicate(timeout=20)
     assert workers.returncode == 0
@@ -158,10 +157,15 @@ def test_each_process_tells_its_health(place: Place) -> None:
 
 
 def metrics(port: int) -> str:
+    return asked(port, "metrics")
+
+
+def asked(port: int, path: str) -> str:
+    """What it answers; nothing while it is not there or not ready yet."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as answer:
             return str(answer.read().decode())
-    except urllib.error.URLError:  # not there yet
+    except urllib.error.URLError:
         return ""
 
 
