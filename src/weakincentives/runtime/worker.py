@@ -262,6 +262,10 @@ class Worker(Generic[T]):
 
     async def _fly(self, flight: Flight) -> None:
         message = flight.message
+        if anyio.current_time() >= flight.until:  # it stood still since; somebody else has it
+            self.counts["lease_lost"] += 1
+            flight.lost = True
+            flight.scope.cancel()
         try:
             with flight.scope:
                 await self._attend(message)
