@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from . import core, engine, http, loop, mailbox
+from . import core, engine, http, loop, mailbox, stats
 
 PARTS = {
     "core": (core.run, 100_000),
@@ -12,6 +12,7 @@ PARTS = {
     "http": (http.run, 10_000),
     "loop": (loop.run, 5_000),
     "mailbox": (mailbox.run, 2_000),
+    "stats": (stats.run, 100_000),
 }
 
 

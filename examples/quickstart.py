@@ -1,4 +1,4 @@
-"""A whole eval on one page: typed data, an agent with a tool, two models, numbers with intervals.
+"""A whole eval on one page: typed data, an agent with a tool, two models, and which is better.
 
 Run it with `make demo`. The models are simulated and say so: no key and no network are needed.
 """
@@ -23,11 +23,14 @@ from weakincentives.evals import (
     EvalSuite,
     RunStore,
     all_tools_succeeded,
+    compare_runs,
     contains,
     token_usage_under,
+    write_page,
 )
 
 QUESTIONS = Path(__file__).with_name("questions.jsonl")
+PAGE = Path(".wink/quickstart.html")
 SIGNS: dict[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul}
 
 
@@ -57,12 +60,19 @@ def main() -> None:
     evaluators = [contains, all_tools_succeeded(), token_usage_under(40)]
     console = Console(highlight=False)
     console.print(f"[bold]WINK Evals[/bold]: {len(dataset)} questions, two simulated models\n")
+    reports = []
     with RunStore(".wink/runs.db") as store:  # every result is on disk as soon as it is there
         for model in ("demo/small", "demo/large"):
             suite = EvalSuite(
                 prompt, dataset, evaluators, adapter_for(model), EvalConfig(max_concurrent=8)
             )
-            show(console, model, dataset, suite.run(store=store))
+            reports.append(suite.run(store=store))
+            show(console, model, dataset, reports[-1])
+        small, large = reports
+        console.print("[bold]A[/bold] is the small one, [bold]B[/bold] the large one.")
+        console.print(f"[bold]{escape(str(compare_runs(small, large)))}[/bold]\n")
+        write_page(store, large.run_id, PAGE, compare=small.run_id)
+    console.print(f"both, side by side, for a browser: [bold]{PAGE}[/bold]")
     console.print("next: [bold]wink eval list[/bold], [bold]wink eval show latest[/bold]")
 
 

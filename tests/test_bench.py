@@ -27,6 +27,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
         (("http", "500"), 12),
         (("mailbox", "1000", "2"), 2),
         (("loop", "1000", "2"), 1),
+        (("stats", "2000", "2"), 3),
         (("engine", "1000", "3"), 5),  # its bars are for many samples and a machine of one's own
     ],
 )

@@ -16,7 +16,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of its own to work in, whose modules are forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in ("WINK_STORE", "CI", "FORCE_COLOR", "NO_COLOR", "COLUMNS"):
+    for name in ("GITHUB_ACTIONS", "WINK_STORE", "CI", "FORCE_COLOR", "NO_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "sums.py").write_text(SUMS)
     (tmp_path / "prompts.py").write_text(QA)

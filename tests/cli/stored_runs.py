@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("COLUMNS", "80")
-    for name in ("WINK_STORE", "FORCE_COLOR"):
+    for name in ("GITHUB_ACTIONS", "WINK_STORE", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     yield tmp_path
     for name, module in list(sys.modules.items()):

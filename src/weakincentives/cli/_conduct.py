@@ -23,6 +23,7 @@ from ..errors import SerializationError, UsageError
 from ..evals import EvalResult, RunRecord, RunStore
 from ..evals._evaluate import Run
 from ..evals._export import format_by_suffix, write_export
+from ..evals._github import on_github, tell_github
 from ..evals._manifest import new_run_id
 from ..evals._overview import overview, worst
 from ._display import console, moment, moves, watching
@@ -155,6 +156,16 @@ def conclude(args: Namespace, outcome: Outcome, store: RunStore, to: Console) ->
         else:
             write_export(store, run_id, path)
     to.print(ending(outcome, to, args.store, brief=args.quiet), soft_wrap=True)
+    if on_github():
+        notes = tell_github(
+            outcome.found,
+            outcome.worst,
+            code=outcome.code,
+            rule=outcome.rule,
+            fail_under=args.fail_under,
+        )
+        for note in notes:
+            print(note, file=sys.stderr)
 
 
 def _announced(args: Namespace, plan: Plan, store: RunStore, to: Console) -> Run:

@@ -33,6 +33,7 @@ PURPOSE = {
     "rl": "RL training",
     "schema": "JSON schemas",
     "sqs": "SQS mailboxes",
+    "stats": "resampling",
     "trio": "evals under trio",
     "web": "the web view",
     "zstd": ".zst files",

@@ -1,4 +1,4 @@
-"""`wink eval export`: a stored run as CSV, JSON, JSONL, Parquet or Markdown."""
+"""`wink eval export`: a stored run as CSV, JSON, JSONL, Parquet, Markdown or JUnit XML."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ columns of csv and parquet:
   score.NAME               the value of each criterion
 
 json and jsonl have every result whole: messages, tool calls, metrics.
+junit is XML for CI servers, in a file that ends in .xml: failures and errors apart.
 """
 
 
@@ -34,7 +35,7 @@ def configure(parser: ArgumentParser) -> None:
     add("run", nargs="?", metavar="RUN", help="which run (latest)")
     add("--run-id", metavar="RUN", help="the same, by name")
     add(
-        "--format", choices=("csv", "json", "jsonl", "parquet", "md"),
+        "--format", choices=("csv", "json", "jsonl", "parquet", "md", "junit"),
         help="what to write (what the end of FILE says, or csv)",
     )  # fmt: skip
     add("-o", "--output", metavar="FILE", help="where to write it (stdout)")

@@ -107,7 +107,7 @@ def add_gates(add: Callable[..., object]) -> None:
     """Where results go, and what decides on the exit code, through a parser's `add_argument`."""
     add(
         "-o", "--output", action="append", default=[], metavar="FILE",
-        help="write the results: .json .jsonl .csv .parquet .md, or a folder; may be repeated",
+        help="write the results: .json .jsonl .csv .parquet .md .xml, or a folder; repeatable",
     )  # fmt: skip
     add("--fail-under", type=share, metavar="RATE", help="the least that must pass: 0.85, 85%%")
     add("--max-error-rate", type=share, metavar="RATE", help="how many may be errors (0)")

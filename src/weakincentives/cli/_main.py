@@ -23,6 +23,7 @@ __all__ = ["main"]
 PATIENCE = 0.5  # seconds for calls that nobody waits for any more
 VERBS = {
     "eval": "run evals and see what came of them",
+    "judge": "see how far a judge can be trusted",
     "worker": "work off a queue, with as many processes as you like",
     "dlq": "messages that nobody could work on: see them, send them again",
     "doctor": "check this installation: versions, extras, keys, conflicts",
@@ -36,9 +37,15 @@ GROUPS = {
         "collect": "bring in the results of what was submitted",
         "list": "the stored runs, newest first",
         "show": "one run: its verdict, its worst samples, or one sample whole",
+        "compare": "is it better? two runs or more, with intervals and what changed",
+        "gate": "a run against a baseline, by one rule, as an exit code",
+        "power": "what a comparison would see, and how many samples it takes",
+        "trend": "the last runs of a dataset, and which steps are differences",
+        "report": "a run as one HTML page, alone or beside another",
         "score": "score a stored run with other evaluators; no model is asked",
-        "export": "a run as CSV, JSON, JSONL, Parquet or Markdown",
+        "export": "a run as CSV, JSON, JSONL, Parquet, Markdown or JUnit XML",
     },
+    "judge": {"calibrate": "a judge beside people: agreement, kappa, and where they differ"},
     "worker": {
         "eval": "evaluate the samples that `wink eval submit` sends",
         "main": "answer requests with a MainLoop of your own",

@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     )
     from ._attempt import attempt
     from ._calibration import Calibration, Disagreement, calibrate, calibrate_async
+    from ._compare import compare_runs, compare_several
+    from ._comparison import RunComparison
     from ._evaluate import evaluate, stream
     from ._events import EvalRunCompleted, EvalRunStarted, SampleEvaluated
     from ._helpers import (
@@ -94,6 +96,7 @@ if TYPE_CHECKING:
     from ._judge_panel import judge_panel
     from ._loop import EvalLoop, EvalLoopConfig
     from ._mailbox_agent import mailbox_agent
+    from ._page import write_page
     from ._pairwise import PairwiseJudge, Preference, pairwise_judge
     from ._rubric import llm_rubric
     from ._store import CriterionInfo, RunManifest, RunRecord, RunStore, StoredRow
@@ -135,6 +138,7 @@ __all__ = [
     "Preference",
     "Rating",
     "ReportWarning",
+    "RunComparison",
     "RunManifest",
     "RunRecord",
     "RunStore",
@@ -160,6 +164,8 @@ __all__ = [
     "calibrate_async",
     "collect_results",
     "collect_results_async",
+    "compare_runs",
+    "compare_several",
     "composite",
     "contains",
     "cost_under",
@@ -204,6 +210,7 @@ __all__ = [
     "tools_called_in_order",
     "weighted",
     "within_tolerance",
+    "write_page",
 ]
 
 # Judges need prompts and a store needs SQLite, which not every eval does.
@@ -222,6 +229,10 @@ __getattr__, __dir__ = _lazily(
         "StoredRow": "._store",
         "CriterionInfo": "._store",
         "in_process": "._threads",
+        "RunComparison": "._comparison",
+        "compare_runs": "._compare",
+        "compare_several": "._compare",
+        "write_page": "._page",
         "Collector": "._helpers",
         "Submission": "._helpers",
         "collect_results": "._helpers",

@@ -1,4 +1,4 @@
-"""A stored run as a file for others: CSV, JSON, JSONL, Parquet, Markdown.
+"""A stored run as a file for others: CSV, JSON, JSONL, Parquet, Markdown, JUnit XML.
 
 JSON and JSONL are exact: every result whole, as `EvalReport.save` writes it. The tables, CSV and
 Parquet, have one row a result and these columns:
@@ -31,12 +31,21 @@ from typing import Any, BinaryIO
 from .. import serde
 from ..errors import MissingExtraError, StoreError, UsageError
 from ._files import write_whole
+from ._junit import junit
 from ._overview import Overview, overview
 from ._report import EvalResult
 from ._store import RunStore, StoredRow
 from ._visible import as_text, visible
 
-__all__ = ["COLUMNS", "FORMATS", "export", "format_by_suffix", "verdict_of", "write_export"]
+__all__ = [
+    "COLUMNS",
+    "FORMATS",
+    "export",
+    "format_by_suffix",
+    "inline",
+    "verdict_of",
+    "write_export",
+]
 
 COLUMNS = {
     "run_id": str,
@@ -93,9 +102,10 @@ def export(rows: Iterable[StoredRow], format: str, file: BinaryIO, run: Overview
 
 def format_by_suffix(path: Path) -> str:
     """The format that a file's name asks for."""
-    format = {".markdown": "md", ".ndjson": "jsonl"}.get(path.suffix, path.suffix[1:]).lower()
+    suffix = path.suffix[1:].lower()
+    format = {"markdown": "md", "ndjson": "jsonl", "xml": "junit"}.get(suffix, suffix)
     if format not in FORMATS:
-        known = ", ".join(f".{name}" for name in FORMATS)
+        known = ", ".join(".xml" if name == "junit" else f".{name}" for name in FORMATS)
         raise UsageError(f"expected a file that ends in one of {known}, got `{path.name}`")
     return format
 
@@ -246,7 +256,7 @@ def _unicode(cell: Any) -> Any:
 
 def _markdown(results: Iterable[EvalResult[Any]], run: Overview) -> Iterator[bytes]:
     manifest = run.record.manifest
-    head = [f"# {_plain(manifest.dataset_name or manifest.run_id)}", "", f"**{_plain(str(run))}**"]
+    head = [f"# {inline(manifest.dataset_name or manifest.run_id)}", "", f"**{inline(str(run))}**"]
     about = {
         "run": manifest.run_id,
         "when": f"{manifest.created_at:%Y-%m-%d %H:%M} UTC",
@@ -254,25 +264,25 @@ def _markdown(results: Iterable[EvalResult[Any]], run: Overview) -> Iterator[byt
         "model": manifest.model,
         "commit": manifest.git_commit,
     }
-    head += ["", *(f"- {name}: {_plain(value)}" for name, value in about.items() if value)]
+    head += ["", *(f"- {name}: {inline(value)}" for name, value in about.items() if value)]
     if run.criteria:
         head += ["", "| criterion | mean |", "|---|--:|"]
-        head += [f"| {_plain(name)} | {value:.3f} |" for name, value in run.criteria.items()]
+        head += [f"| {inline(name)} | {value:.3f} |" for name, value in run.criteria.items()]
     head += ["", "| sample | epoch | verdict | value | why |", "|---|--:|---|--:|---|", ""]
     yield "\n".join(head).encode()
     for result in results:
         verdict = verdict_of(result)
         shout = verdict if verdict == "pass" else f"**{verdict}**"
         value = "" if result.error is not None else f"{result.score.value:.3f}"
-        why = _plain(result.error or result.score.reason)
-        name = _plain(result.sample_id)
+        why = inline(result.error or result.score.reason)
+        name = inline(result.sample_id)
         yield f"| {name} | {result.epoch} | {shout} | {value} | {why} |\n".encode()
 
 
 _MARKUP = re.compile(r"[\\`*\[\]<>|~&]|(?<!\w)_|_(?!\w)|:(?=//)|@(?=\w)")
 
 
-def _plain(text: str) -> str:
+def inline(text: str) -> str:
     """Somebody's text in a line of Markdown that means nothing but itself: no link, no image."""
     line = " ".join(visible(text).split())
     line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
@@ -285,5 +295,6 @@ FORMATS: dict[str, Callable[[Iterable[EvalResult[Any]], Overview], Iterator[byte
     "jsonl": _jsonl,
     "parquet": _parquet,
     "md": _markdown,
+    "junit": junit,
 }
 """What writes each format."""

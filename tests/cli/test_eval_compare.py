@@ -1,0 +1,274 @@
+"""`wink eval compare`: verdicts, numbers and flips as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.stored_runs import Run, answer, broken, folder, stored, wink
+from tests.sums_eval import CAPITALS, QA
+from weakincentives.evals import CriterionInfo, EvalReport, EvalResult, RunStore
+
+__all__ = ["folder", "wink"]  # fixtures
+
+HOSTILE = "x\x1b[2J\x1b]0;owned\x07\u202e\ud800"
+
+
+def results(passing: int, n: int = 40) -> Iterator[EvalResult[Any]]:
+    for sample in range(n):
+        output = "Paris" if sample < passing else "London"
+        yield answer(f"s{sample:02}", output, metadata={"level": "easy" if sample < 30 else "hard"})
+
+
+def two_runs(**about: Any) -> None:
+    stored("old", *results(20), minutes=5, dataset_name="qa", model="demo/small")
+    stored("new", *results(30), dataset_name="qa", model="demo/large", **about)
+
+
+def test_the_verdict_then_the_numbers_then_what_flipped(wink: Run) -> None:
+    two_runs()
+
+    code, text, said = wink("compare", "old", "new", "--flips", "2")
+
+    assert code == 0
+    assert text.splitlines() == [
+        "   run  agent       passed   rate (95%)  errors",
+        "A  old  demo/small   20/40  50% (35-65)       0",
+        "B  new  demo/large   30/40  75% (60-86)       0",
+        "",
+        "B is better: +25.0 points, 95 % interval 14.0 to 40.2, n = 40 (exact McNemar p =",
+        "0.002)",
+        "",
+        "                A      B  change    95% interval      p",
+        "passed %     50.0   75.0   +25.0    14.0 to 40.2  0.002  better",
+        "score       0.500  0.750  +0.250  0.140 to 0.402  0.002  better",
+        "latency ms     20     20       0         unknown  1.000",
+        "tokens        7.0    7.0     0.0         unknown  1.000",
+        "",
+        "passed in both 20, in neither 10, fixed 10, broken 0, effect size +0.52",
+        "latency p50 20 ms to 20 ms, p95 20 ms to 20 ms",
+        "",
+        "Fixed: 10",
+        "  s20",
+        "  s21",
+        "  and 8 more: --flips N",
+    ]
+    assert said == ""
+
+
+def test_runs_go_by_their_place_too(wink: Run) -> None:
+    two_runs()
+
+    assert wink("compare", "latest~1", "latest")[1] == wink("compare", "old", "new")[1]
+    code, _, said = wink("compare", "latest~2", "latest")
+    assert (code, said) == (2, "wink: expected more than 2 runs for latest~2, found 2\n")
+    assert wink("compare", "latest~x", "latest")[0] == 2
+
+
+def test_a_folder_and_a_baseline_are_runs(wink: Run) -> None:
+    two_runs()
+    with RunStore() as store:
+        store.report("old").save("saved")
+    assert wink("gate", "old", "--save-baseline", "base.json")[0] == 0
+
+    for name in ("saved", "base.json"):
+        _, text, _ = wink("compare", name, "new")
+        assert "B is better: +25.0 points" in text
+
+
+def test_files_need_no_store(wink: Run) -> None:
+    for name, passing in (("a", 20), ("b", 30)):
+        EvalReport(results(passing)).save(name)
+
+    assert "B is better" in wink("compare", "a", "b")[1]
+    assert not Path(".wink").exists()
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_it_fits_the_terminal(wink: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    model = "anthropic/claude-opus-5-20260101-with-a-long-name"
+    stored("20260102-030405-aaaaaa", *results(10), dataset_name="qa", model=model)
+    stored("20260102-030406-bbbbbb", *results(20), dataset_name="qa", model=model)
+
+    _, text, _ = wink("compare", "20260102-030405", "20260102-030406", "--by", "level")
+
+    assert max(map(len, text.splitlines())) <= columns
+    assert "20260102-030405-aaaaaa" in text
+
+
+def test_slices_are_adjusted_and_few_is_said(wink: Run) -> None:
+    two_runs()
+
+    _, text, said = wink("compare", "old", "new", "--by", "level", "--flips", "0")
+
+    rows = [line.split() for line in text.splitlines()[-3:]]
+    assert rows[0] == ["by", "level", "n", "A", "B", "change", "95%", "interval", "p"]
+    assert rows[1][:5] == ["easy", "30", "66.7", "100.0", "+33.3"]
+    assert rows[2][-1] == "few"
+    assert "note: p is after Holm" in said
+
+
+def test_data_has_all_of_it(wink: Run) -> None:
+    two_runs()
+
+    _, text, _ = wink("compare", "old", "new", "--by", "level", "--format", "json")
+
+    data = json.loads(text)
+    (compared,) = data["comparisons"]
+    assert [run["label"] for run in data["runs"]] == ["A", "B"]
+    assert (compared["outcome"], compared["pairing"]) == ("better", "epoch")
+    assert compared["measures"]["passed"]["delta"] == pytest.approx(0.25)
+    assert compared["measures"]["tokens"]["interval"] == [None, None]  # nothing varied
+    assert compared["fixed"] == len(compared["flips"]) == 10
+    assert [each["value"] for each in compared["slices"]] == ["easy", "hard"]
+
+
+def test_markdown_is_for_a_pull_request(wink: Run) -> None:
+    stored("a|b", *results(20))
+    stored("new", *results(30))
+
+    _, text, _ = wink("compare", "a|b", "new", "--format", "md")
+
+    assert "| A | a\\|b | - | 20/40 passed, 0 errors |" in text
+    assert "**B is better: +25.0 points" in text
+    assert "| passed | 40 | 50.0 | 75.0 | +25.0 | 14.0 to 40.2 | 0.002 |" in text
+
+
+def test_several_runs_are_compared_with_the_first(wink: Run) -> None:
+    two_runs()
+    stored("third", *results(21))
+
+    _, text, _ = wink("compare", "old", "new", "third")
+
+    assert "B is better: +25.0 points" in text
+    assert "after Holm p = 0.004" in text.replace("\n", " ")
+    assert "no difference shown: +2.5 points" in text
+
+
+def test_the_experiments_of_one_run_are_compared(wink: Run) -> None:
+    both = [
+        answer(f"s{n}", "Paris" if n < passing else "", experiment_name=name)
+        for name, passing in (("short", 10), ("long", 30))
+        for n in range(40)
+    ]
+    stored("run", *both)
+
+    assert "B is better: +50.0 points" in wink("compare", "run")[1]
+    stored("single", answer("1"))
+    code, _, said = wink("compare", "single")
+    assert (code, said) == (
+        2,
+        "wink: expected two runs to compare, got one with one experiment\n",
+    )
+
+
+def test_other_evaluators_are_refused_unless_forced(wink: Run) -> None:
+    for name in ("exact_match", "contains"):
+        stored(f"by_{name}", *results(20), criteria=(CriterionInfo(name=name, version="1"),))
+
+    code, text, said = wink("compare", "by_exact_match", "by_contains")
+    assert (code, text) == (2, "")
+    assert "evaluators differ: exact_match and contains" in said
+
+    code, text, said = wink("compare", "by_exact_match", "by_contains", "--force")
+    assert code == 0
+    assert "note: evaluators differ: exact_match and contains" in said
+
+
+def test_errors_are_shown_apart(wink: Run) -> None:
+    stored("old", *results(40))
+    stored("new", *list(results(40))[:30], *(broken(f"s{n}") for n in range(30, 40)))
+
+    _, text, said = wink("compare", "old", "new")
+
+    assert "B is worse: -25.0 points" in text
+    assert "  s30  an error in B" in text
+    assert "note: errors count as not passed: 0 in old, 10 in new" in said
+
+
+def test_hostile_names_do_nothing_to_the_terminal(wink: Run) -> None:
+    for name, output in (("a", "Paris"), ("b", "London")):
+        stored(f"{name}{HOSTILE}", answer(HOSTILE, output), dataset_name=HOSTILE, model=HOSTILE)
+
+    for format in ("text", "md"):
+        code, text, said = wink("compare", f"a{HOSTILE}", f"b{HOSTILE}", "--format", format)
+        assert code == 0
+        assert "\x1b" not in text + said
+        assert "\u202e" not in text + said
+
+
+def test_what_is_wrong_is_said_in_a_line(wink: Run) -> None:
+    two_runs()
+    for words, why in (
+        ((), "expected RUN_A RUN_B to compare, got none"),
+        (("old", "new", "--metric", "beauty"), "expected one of passed, score"),
+        (("old", "new", "--models", "a", "b"), "expected runs or --models, got both"),
+        (("--prompt", "qa"), "expected --models A B... with --prompt"),
+        (("--models", "demo/large"), "expected two models or more"),
+        (("old", "nowhere"), "expected the id of a run, got 'nowhere'"),
+    ):
+        code, text, said = wink("compare", *words)
+        assert (code, text) == (2, "")
+        assert said.startswith(f"wink: {why}")
+        assert said.count("\n") == 1
+
+
+def test_models_run_once_and_are_compared(wink: Run) -> None:
+    Path("prompts.py").write_text(QA)
+    Path("qa.jsonl").write_text(CAPITALS)
+    words = ("--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--evaluator", "contains")
+    models = ("--models", "demo/large", "demo/small")
+
+    code, text, said = wink("compare", *words, *models)
+    assert code == 0
+    assert "no difference shown: -100.0 points" in text
+    assert "demo/large" in text
+    assert said.count("run 20") == 2
+
+    again = wink("compare", *words, *models)
+    assert again[1] == text
+    assert again[2].count("is there, and is not run again") == 2
+
+    Path("qa.jsonl").write_text(CAPITALS.splitlines()[0] + "\n")
+    wink("compare", *words, *models)
+    with RunStore() as store:
+        assert [record.total for record in store.runs()] == [1, 1, 2, 2]
+
+
+def test_a_run_that_was_interrupted_goes_on(wink: Run) -> None:
+    Path("prompts.py").write_text(QA)
+    Path("qa.jsonl").write_text(CAPITALS)
+    words = ("--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--models", "demo/large")
+    wink("compare", *words, "demo/small")
+    with RunStore() as store:
+        store.finish(store.run("latest").manifest.run_id, "interrupted")
+
+    code, _, said = wink("compare", *words, "demo/small")
+
+    assert code == 0
+    assert "2 of 2 are stored" in said
+    with RunStore() as store:
+        assert [record.status for record in store.runs()] == ["complete", "complete"]
+
+
+def test_nothing_runs_where_one_of_the_models_is_wrong(wink: Run) -> None:
+    Path("prompts.py").write_text(QA)
+    Path("qa.jsonl").write_text(CAPITALS)
+    words = ("--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--models", "demo/large")
+
+    assert wink("compare", *words, "nobody/x")[0] == 2
+    assert not Path(".wink").exists()
+
+
+def test_one_can_ask_to_be_surer(wink: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    two_runs()
+
+    assert "99 % interval" in wink("compare", "old", "new", "--confidence", "99%")[1]
+    with pytest.raises(SystemExit):
+        wink("compare", "old", "new", "--confidence", "1")
+    assert "expected 0.5 to 0.999" in capsys.readouterr().err

@@ -1,0 +1,93 @@
+"""`wink eval power`: what a comparison would see."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from typing import Any
+
+import pytest
+
+from tests.cli.stored_runs import Run, answer, folder, stored, wink
+
+__all__ = ["folder", "wink"]  # fixtures
+
+
+def guesses(text: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(text)["guesses"]
+    return found
+
+
+def half(name: str, n: int = 100, epochs: int = 1, seed: int = 0) -> None:
+    """A run in which samples are easy or hard, with a little luck."""
+    rng = random.Random(seed)
+    stored(
+        name,
+        *(
+            answer(f"s{k}", "Paris" if k % 2 ^ (rng.random() < 0.1) else "", epoch=epoch)
+            for k in range(n)
+            for epoch in range(1, epochs + 1)
+        ),
+    )
+
+
+def test_it_says_what_would_be_seen_and_what_it_takes(wink: Run) -> None:
+    stored("run", *(answer(f"s{k}", "Paris" if k < 50 else "") for k in range(100)))
+
+    code, text, said = wink("power", "run", "--effect", "10")
+
+    assert code == 0
+    assert "for  a comparison of two runs of 100 samples" in text
+    assert "It would see 20.0 points, four times out of five" in text
+    assert "To see 10 points takes 395 samples" in text
+    assert "wink eval power RUN_A RUN_B" in said
+
+
+def test_more_samples_see_less(wink: Run) -> None:
+    half("run")
+    few, many = (
+        guesses(wink("power", "run", "--samples", n, "--format", "json")[1])[0]["detectable"]
+        for n in ("100", "10000")
+    )
+
+    assert few > 9 * many > 0
+
+
+def test_epochs_tell_luck_from_hard_samples(wink: Run) -> None:
+    half("run", epochs=4)
+
+    cautious, hopeful = guesses(wink("power", "run", "--format", "json")[1])
+
+    # Samples pass 9 or 1 times of 10: a variance of 0.16 between them, and of 0.09 within.
+    assert cautious["sd"] == pytest.approx(math.sqrt(2 * (0.16 + 0.09 / 4)), rel=0.1)
+    assert hopeful["sd"] == pytest.approx(math.sqrt(2 * 0.09 / 4), rel=0.1)
+    more = guesses(wink("power", "run", "--epochs", "16", "--format", "json")[1])
+    assert more[1]["sd"] == pytest.approx(hopeful["sd"] / 2)
+
+
+def test_two_runs_are_measured(wink: Run) -> None:
+    half("a")
+    half("b", seed=1)
+
+    (measured,) = guesses(wink("power", "a", "b", "--format", "json")[1])
+
+    assert measured["sd"] < guesses(wink("power", "a", "--format", "json")[1])[0]["sd"]
+    assert wink("power", "a", "b", "--epochs", "2")[0] == 2
+
+
+def test_a_run_in_which_all_passed_is_no_proof(wink: Run) -> None:
+    stored("run", *(answer(f"s{k}") for k in range(20)))
+
+    (guess,) = guesses(wink("power", "run", "--format", "json")[1])
+
+    assert guess["detectable"] > 10
+
+
+def test_no_effect_is_no_question(wink: Run) -> None:
+    half("run")
+
+    code, _, said = wink("power", "run", "--effect", "0")
+
+    assert code == 2
+    assert "expected --effect above 0" in said

@@ -1,0 +1,335 @@
+"""The page of a run: what is on it, and what no text can do to it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weakincentives.chat import ChatMessage, ToolCall
+from weakincentives.errors import UsageError
+from weakincentives.evals import (
+    CriterionInfo,
+    EvalResult,
+    Metric,
+    RunManifest,
+    RunStore,
+    Sample,
+    Score,
+    StoredRow,
+    Trajectory,
+)
+from weakincentives.evals._page import page, write_page
+from weakincentives.evals._page._details import Blocks
+from weakincentives.evals._page._markup import Html, tag
+from weakincentives.evals._page._plots import histogram
+
+HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>\u202e\u2028\ud800&\"'"
+HARMLESS = "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    with RunStore(tmp_path / "runs.db") as opened:
+        yield opened
+
+
+def put(store: RunStore, run_id: str, *results: EvalResult[Any], **about: Any) -> None:
+    status, note = about.pop("status", "complete"), about.pop("note", "")
+    store.begin(RunManifest(run_id=run_id, created_at=datetime.now(UTC), **about))
+    for position, result in enumerate(results):
+        store.put(StoredRow(result=replace(result, run_id=run_id), position=position))
+    store.finish(run_id, status, note)
+
+
+def scored(sample_id: str, value: float, output: Any = "out", **more: Any) -> EvalResult[Any]:
+    sample = Sample(sample_id, f"question {sample_id}", "42")
+    trajectory = more.pop("trajectory", Trajectory(output=output))
+    return EvalResult(sample_id, Score(value), sample=sample, trajectory=trajectory, **more)
+
+
+def unpacked(html: str, kind: str) -> Any:
+    """What the script would find in the block of that id."""
+    block = re.search(f'<script type="text/plain" id="{kind}">([^<]*)</script>', html)
+    assert block is not None, kind
+    return json.loads(zlib.decompress(b64decode(block[1])))
+
+
+def words(html: str) -> str:
+    """What a reader sees before any script has run."""
+    shown = re.sub(r"<(script|style)\b.*?</\1>", "", html, flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]*>", " ", shown).split())
+
+
+def test_the_headline_has_counts_the_rate_and_its_interval(store: RunStore) -> None:
+    error = EvalResult("c", Score(0.0, False), error="boom", error_source="agent")
+    put(store, "r1", scored("a", 1.0), scored("b", 0.0), error, model="m", dataset_name="qa")
+    told = words(page(store, "r1"))
+    assert "m on qa" in told
+    assert "33.3% 1 of 3 passed , 1 error 95% interval 6.1% to 79.2%, n = 3" in told
+
+
+def test_epochs_of_a_sample_count_as_a_cluster(store: RunStore) -> None:
+    rows = [scored(f"s{n}", float(n % 2), epoch=e) for n in range(6) for e in (1, 2, 3)]
+    put(store, "r1", *rows)
+    assert "n = 18 in 6 samples" in words(page(store, "r1"))
+
+
+def test_provenance_is_all_there(store: RunStore) -> None:
+    put(
+        store, "r1", scored("a", 1.0), dataset_name="qa", dataset_digest="d1ge57", agent="my:agent",
+        model="m", criteria=(CriterionInfo(name="exact", version="v7"),), git_commit="c0ffee",
+        config={"epochs": 3}, tags={"who": "me"}, packages={"openai": "2.1"}, command=("wink", "x"),
+    )  # fmt: skip
+    told = words(page(store, "r1"))
+    for fact in ("d1ge57", "my:agent", "exact v7", "c0ffee", "epochs=3", "who=me", "openai 2.1"):
+        assert fact in told
+    assert "Command wink x" in told
+
+
+def test_slices_have_intervals_and_small_ones_a_warning(store: RunStore) -> None:
+    hard = [scored(f"h{n}", 0.0, metadata={"level": "hard"}) for n in range(25)]
+    easy = [scored(f"e{n}", 1.0, metadata={"level": "easy"}) for n in range(3)]
+    put(store, "r1", *hard, *easy)
+    told = words(page(store, "r1"))
+    assert "hard 0.0% 0.0% to 13.3% 0/25" in told
+    assert "easy* 100.0% 43.9% to 100.0% 3/3" in told
+    assert "fewer than 20 rows" in told
+
+
+def test_what_tells_every_sample_apart_is_no_slice(store: RunStore) -> None:
+    rows = [scored(f"s{n}", 1.0, metadata={"source": f"doc {n}", "one": 1}) for n in range(5)]
+    put(store, "r1", *rows)
+    assert 'id="slices"' not in page(store, "r1")
+
+
+def test_criteria_have_their_own_rates_and_means(store: RunStore) -> None:
+    parts = [Metric("exact", 1.0, 1, {"passed": True}), Metric("brief", 0.2, 1, {"passed": False})]
+    result = replace(scored("a", 1.0), score=Score(metrics=parts))
+    put(store, "r1", result)
+    told = words(page(store, "r1"))
+    assert "exact 100.0% 20.7% to 100.0% 1.000 unknown 1" in told
+    assert "brief 0.0% 0.0% to 79.3% 0.200 unknown 1" in told
+
+
+def test_errors_are_counted_by_source_and_reason(store: RunStore) -> None:
+    def failed(sample_id: str, error: str) -> EvalResult[Any]:
+        return EvalResult(sample_id, Score(0.0, False), error=error, error_source="evaluator")
+
+    put(store, "r1", failed("a", "odd"), failed("b", "late"), failed("c", "late"))
+    assert "evaluator late 2 b evaluator odd 1 a" in words(page(store, "r1"))
+
+
+def test_a_run_without_rows_says_so(store: RunStore) -> None:
+    put(store, "r1")
+    assert "No sample has a result yet." in words(page(store, "r1"))
+
+
+def test_a_run_that_stopped_says_why(store: RunStore) -> None:
+    put(store, "r1", scored("a", 1.0), status="stopped", note="budget of $1", planned=9)
+    told = words(page(store, "r1"))
+    assert "This run is not complete (stopped: budget of $1); it has 1 of 9 rows." in told
+
+
+def test_a_comparison_has_the_verdict_both_rates_and_the_flips(store: RunStore) -> None:
+    put(store, "a", *(scored(f"s{n}", float(n < 20)) for n in range(40)))
+    put(store, "b", *(scored(f"s{n}", float(n < 30), "new") for n in range(40)))
+    html = page(store, "b", compare="a")
+    told = words(html)
+    assert "B is better: +25.0 points" in told
+    assert "50.0%" in told
+    assert "75.0%" in told
+    assert "10 fixed, 0 broken" in told
+    index = unpacked(html, "index")
+    assert index["was"] == [int(n >= 20) for n in range(40)]
+    assert [place >= 0 for place in index["oldCore"]] == [20 <= n < 30 for n in range(40)]
+
+
+def test_rows_of_experiments_with_other_names_are_partners(store: RunStore) -> None:
+    put(store, "a", scored("s", 0.0), scored("t", 0.0))
+    put(store, "b", *(scored(s, 1.0, experiment_name="new") for s in "st"))
+    assert unpacked(page(store, "b", "a"), "index")["was"] == [1, 1]
+
+
+def test_runs_that_were_not_measured_alike_are_shown_with_a_warning(store: RunStore) -> None:
+    for run_id, version in (("a", "1"), ("b", "2")):
+        put(store, run_id, scored("s", 1.0), criteria=(CriterionInfo(name="x", version=version),))
+    assert "Not measured alike: evaluators differ" in words(page(store, "b", "a"))
+
+
+def test_runs_with_other_epochs_are_compared_by_sample(store: RunStore) -> None:
+    put(store, "a", *(scored(f"s{n}", 0.0, epoch=e) for n in range(3) for e in (1, 2)))
+    put(store, "b", *(scored(f"s{n}", 1.0) for n in range(3)))
+    html = page(store, "b", "a")
+    assert "s0 fixed" in words(html)
+    assert "was" not in unpacked(html, "index")
+
+
+def test_an_unknown_run_is_named(store: RunStore) -> None:
+    put(store, "r1", scored("a", 1.0))
+    with pytest.raises(UsageError, match="nope"):
+        page(store, "r1", compare="nope")
+
+
+# ── hostile text, much text ─────────────────────────────────────────────────────────────────────
+
+
+class Elements(HTMLParser):
+    """The elements of a page, by name; what is inside scripts is no element."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.found.append(tag)
+        assert not any(name.startswith("on") or name == "style" for name, _ in attrs)
+
+
+def test_hostile_text_is_data(store: RunStore) -> None:
+    sample = Sample(HOSTILE, HOSTILE, HOSTILE, {HOSTILE: HOSTILE})
+    call = ToolCall(HOSTILE, HOSTILE, {HOSTILE: HOSTILE})
+    said = (ChatMessage("user", HOSTILE), ChatMessage("assistant", HOSTILE, (call,), name=HOSTILE))
+    score = Score(0.0, False, HOSTILE, criterion=HOSTILE)
+    one = EvalResult(HOSTILE, score, sample=sample, trajectory=Trajectory(said, HOSTILE))
+    two = EvalResult("e", Score(0.0, False), error=HOSTILE, metadata={"k": HOSTILE})
+    put(store, "r1", one, two, dataset_name=HOSTILE, agent=HOSTILE, tags={HOSTILE: HOSTILE})
+    html = page(store, "r1")
+    html.encode()
+    blocks = html.count('type="text/plain"')
+    found = Elements(html).found
+    assert found.count("script") == blocks + 1
+    assert "img" not in found
+    assert HARMLESS in html
+    assert not re.search("[\u2028\u202e\ud800]", html)
+    assert "\\u202e\\u2028\\ud800" in unpacked(html, "core-0")[0]["p"][0][1]
+
+
+def test_a_huge_output_is_cut_and_says_so(store: RunStore) -> None:
+    put(store, "r1", scored("a", 1.0, "x" * 1_000_000))
+    html = page(store, "r1")
+    (core,) = unpacked(html, "core-0")
+    output = dict(core["p"])["Output"]
+    assert output.endswith("[600,000 more letters are left out here]")
+    assert len(html) < 100_000
+
+
+def test_the_page_may_load_nothing_and_run_one_script(store: RunStore) -> None:
+    put(store, "r1", scored("a", 1.0))
+    html = page(store, "r1")
+    policy = re.search('http-equiv="Content-Security-Policy" content="([^"]*)"', html)
+    assert policy is not None
+    assert policy[1].startswith("default-src &#x27;none&#x27;")
+    for name in ("report.css", "report.js"):
+        source = files("weakincentives.evals._page").joinpath(name).read_text("utf-8")
+        assert source in html
+        assert b64encode(sha256(source.encode()).digest()).decode() in policy[1]
+    assert not re.search(r"https?://|url\(|@import|innerHTML|eval\(", html)
+
+
+def test_a_thousand_samples_are_a_small_page_and_made_soon(store: RunStore) -> None:
+    def said(n: int) -> tuple[ChatMessage, ...]:
+        text = " ".join(f"{n * k % 7919:x}" for k in range(150))
+        calls = tuple(ToolCall(f"c{n}", "search", {"q": f"{n} {k}"}) for k in range(2))
+        return (ChatMessage("user", text), ChatMessage("assistant", text, calls)) * 4
+
+    rows = [scored(f"s{n}", float(n % 3 > 0), trajectory=Trajectory(said(n))) for n in range(1000)]
+    put(store, "r1", *rows)
+    begun = time.process_time()
+    html = page(store, "r1")
+    assert time.process_time() - begun < 2
+    assert len(html.encode()) < 2_000_000
+
+
+def test_transcripts_without_room_are_left_out_first_those_of_what_passed(store: RunStore) -> None:
+    def said(n: int) -> Trajectory[Any]:
+        return Trajectory((ChatMessage("user", noise(n, 19_000)),), "out")
+
+    rows = [scored(f"s{n}", float(n < 190), trajectory=said(n)) for n in range(200)]
+    put(store, "r1", *rows)
+    html = page(store, "r1")
+    assert len(html.encode()) < 2_000_000
+    assert "of 200 rows are left out, to keep this page small" in words(html)
+    places = unpacked(html, "index")["transcript"]
+    assert all(place >= 0 for place in places[190:])
+    assert -2 in places
+
+
+def noise(seed: int, letters: int) -> str:
+    """Text that does not get much smaller."""
+    hashes = (sha256(f"{seed} {n}".encode()).hexdigest() for n in range(letters // 64 + 1))
+    return "".join(hashes)[:letters]
+
+
+def test_blocks_keep_what_fits() -> None:
+    blocks = Blocks(limit=100_000)
+    places = [blocks.add(partial(noise, n, 10_000)) for n in range(40)]
+    blocks.close()
+    kept = [blocks.holds(place) >= 0 for place in places]
+    assert kept == sorted(kept, reverse=True)
+    assert 0 < blocks.left_out == kept.count(False) < 40
+    assert sum(map(len, blocks.blocks)) <= 100_000
+
+
+def test_what_is_too_large_takes_no_room_from_others() -> None:
+    blocks = Blocks(limit=100_000)
+    places = [blocks.add(partial(noise, 0, letters)) for letters in (100, 400_000, 100)]
+    blocks.close()
+    first, large, last = map(blocks.holds, places)
+    assert (large, blocks.left_out) == (-2, 1)
+    assert min(first, last) >= 0
+
+
+def test_a_tag_escapes_what_is_not_markup() -> None:
+    assert tag("p", "<b>", Html("<i>"), title='"') == '<p title="&quot;">&lt;b&gt;<i></p>'
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -1e308, 1e308, 5e-324])
+def test_a_histogram_holds_any_value(value: float) -> None:
+    assert 'class="solid"' in histogram([value, 0.5], [])
+
+
+def test_the_file_appears_whole(store: RunStore, tmp_path: Path) -> None:
+    put(store, "r1", scored("a", 1.0))
+    write_page(store, "r1", tmp_path / "out.html")
+    assert (tmp_path / "out.html").read_text("utf-8").startswith("<!doctype html>")
+
+
+# ── colours ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def palettes() -> list[dict[str, str]]:
+    css = files("weakincentives.evals._page").joinpath("report.css").read_text("utf-8")
+    found = [
+        dict(re.findall(r"--(\w+): (#\w{6})", part)) for part in re.findall(r"\{[^{}]*\}", css)
+    ]
+    return [palette for palette in found if len(palette) > 5]
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    r, g, b = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+@pytest.mark.parametrize("text", ["ink", "quiet", "accent", "pass", "fail", "error"])
+@pytest.mark.parametrize("behind", ["paper", "shade"])
+def test_text_can_be_read_in_light_and_dark(text: str, behind: str) -> None:
+    light, dark = palettes()[:2]
+    for palette in (light, dark):
+        lighter, darker = sorted((luminance(palette[text]), luminance(palette[behind])))[::-1]
+        assert (lighter + 0.05) / (darker + 0.05) >= 4.5

@@ -1,0 +1,377 @@
+"""Evals as tests: items, thresholds, one run in the store; in one process and with pytest-xdist."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from weakincentives.evals import RunStore
+
+pytest_plugins = ["pytester"]
+
+CAPITALS = """\
+{"id": "fr", "input": "France", "expected": "Paris"}
+{"id": "jp", "input": "Japan", "expected": "Tokyo"}
+{"id": "de", "input": "Germany", "expected": "Berlin"}
+{"id": "it", "input": "Italy", "expected": "Rome"}
+"""
+HEAD = """
+import pytest
+from weakincentives.evals import *
+
+KNOWN = {"France": "Paris", "Japan": "Tokyo", "Germany": "Bonn", "Italy": "Rome"}
+"""
+SHARE = """
+@pytest.mark.wink_eval(dataset="capitals.jsonl", evaluator=exact_match, fail_under=%s)
+def test_capitals(country):
+    return KNOWN[country]
+"""
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture(autouse=True)
+def no_store_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WINK_STORE", "CI", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
+@pytest.fixture
+def pytest_on(pytester: pytest.Pytester) -> Run:
+    """pytest with the plugin, on a file with these tests; with `-n`, in processes of their own."""
+    (pytester.path / "capitals.jsonl").write_text(CAPITALS)
+
+    def run(tests: str, *words: str) -> pytest.RunResult:
+        pytester.makepyfile(test_qa=HEAD + tests)
+        words = ("-p", "weakincentives.pytest_plugin", "-p", "no:cacheprovider", *words)
+        if "-n" in words:
+            return pytester.runpytest_subprocess("-p", "xdist", *words)
+        quiet = "ignore::pytest.PytestAssertRewriteWarning"  # this process may know the plugin
+        return pytester.runpytest_inprocess("-W", quiet, *words)
+
+    return run
+
+
+def stored(path: Path) -> list[str]:
+    """The runs of a store: what each came to."""
+    with RunStore(path / ".wink" / "runs.db") as store:
+        return [
+            f"{run.manifest.dataset_name} {run.status} {run.passed}/{run.total}"
+            for run in reversed(store.runs())
+        ]
+
+
+processes = pytest.mark.parametrize("words", [[], ["-n", "2"]], ids=["one", "xdist"])
+
+
+# ── items and thresholds ────────────────────────────────────────────────────────────────────────
+
+
+@processes
+def test_every_sample_is_an_item_and_the_share_is_judged(
+    pytest_on: Run, pytester: pytest.Pytester, words: list[str]
+) -> None:
+    result = pytest_on(SHARE % 0.9, "-v", "--junitxml=out.xml", *words)
+
+    assert result.ret == 1
+    result.assert_outcomes(passed=3, failed=1)
+    text = result.stdout.str()
+    for name in ("fr", "jp", "it"):
+        assert f"test_capitals[{name}]" in text
+    assert "MISSED (0)" in text
+    assert "1 failed, 3 passed, 1 missed" in text
+    verdict = (
+        "4 passed, 95% interval 30.1% to 95.4%: too few, though the rate may be 0.9 or more "
+        "(fail_under=0.9)"
+    )
+    result.stdout.fnmatch_lines(
+        [
+            "*test_capitals?fail_under=0.9?*",
+            f"3/{verdict}",
+            "*= evals =*",
+            f"test_qa.py::test_capitals: 3/{verdict}",
+            "  de: score 0 does not pass: exact_match: got 'Bonn', expected 'Berlin'",
+            "  run *",
+            "FAILED test_qa.py::test_capitals?fail_under=0.9? - 3/4 passed*",
+        ]
+    )
+    assert stored(pytester.path) == ["capitals complete 3/4"]
+    names = {case.get("name") for case in ElementTree.parse("out.xml").iter("testcase")}
+    assert "test_capitals[fail_under=0.9]" in names
+
+
+@processes
+def test_a_share_that_is_enough_passes_and_tells_its_doubt(
+    pytest_on: Run, words: list[str]
+) -> None:
+    result = pytest_on(SHARE % 0.75, *words)
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        ["*3/4 passed, 95% interval 30.1% to 95.4%: the rate may be below 0.75*"]
+    )
+
+
+def test_with_a_confidence_the_whole_interval_must_be_high_enough(pytest_on: Run) -> None:
+    result = pytest_on(SHARE % "0.2, confidence=0.9" + SHARE % "0.75, confidence=0.9")
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*90% interval * the rate may be below 0.75 (fail_under=0.75, *"])
+
+    assert pytest_on(SHARE % "0.2, confidence=0.9").ret == 0
+
+
+def test_without_a_threshold_every_sample_must_pass(pytest_on: Run) -> None:
+    result = pytest_on(SHARE % None)
+
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*test_capitals?de?*",
+            "score 0 does not pass: exact_match: got 'Bonn', expected 'Berlin'",
+            "every sample must pass, since there is no `fail_under`",
+            "input: 'Germany'",
+        ]
+    )
+
+
+@processes
+def test_epochs_are_items_and_count_as_one_sample(
+    pytest_on: Run, pytester: pytest.Pytester, words: list[str]
+) -> None:
+    result = pytest_on(SHARE % "0.5, epochs=3", "-v", *words)
+
+    assert result.ret == 0
+    assert "test_capitals[fr#1]" in result.stdout.str()
+    assert "test_capitals[it#3]" in result.stdout.str()
+    result.stdout.fnmatch_lines(["*: 9/12 passed, 95% interval *, n = 4 samples: the rate may*"])
+    assert stored(pytester.path) == ["capitals complete 9/12"]
+
+
+def test_an_error_fails_its_item_with_its_traceback(
+    pytest_on: Run, pytester: pytest.Pytester
+) -> None:
+    tests = SHARE.replace("return KNOWN[country]", "return {'France': 'Paris'}[country]") % 0.1
+    result = pytest_on(tests)
+
+    result.assert_outcomes(passed=2, failed=3)
+    result.stdout.fnmatch_lines([">       return {'France': 'Paris'}?country?", "E  *KeyError: *"])
+    result.stdout.fnmatch_lines(["*: 1/4 passed, *, 3 errors: the rate may be below 0.1*"])
+    with RunStore(pytester.path / ".wink" / "runs.db") as store:
+        assert store.runs()[0].errors == 3
+
+
+# ── what can be marked ──────────────────────────────────────────────────────────────────────────
+
+
+def test_an_agent_may_be_async_a_method_with_fixtures_and_parametrized(
+    pytest_on: Run, pytester: pytest.Pytester
+) -> None:
+    tests = """
+@pytest.fixture
+def known():
+    return KNOWN
+
+@pytest.mark.wink_eval("capitals.jsonl", contains, fail_under=0.5)
+@pytest.mark.parametrize("mark", ["!", "?"])
+class TestIt:
+    async def test_capitals(self, sample, known, mark):
+        return known[sample.input] + mark
+"""
+    result = pytest_on(tests)
+
+    assert result.ret == 0
+    result.assert_outcomes(passed=8)
+    result.stdout.fnmatch_lines(
+        ["test_qa.py::TestIt::test_capitals (mark='!'): 3/4*", "*(mark='?'): 3/4*"]
+    )
+    assert stored(pytester.path) == ["capitals complete 3/4"] * 2
+
+
+@processes
+def test_a_function_may_return_a_suite(
+    pytest_on: Run, pytester: pytest.Pytester, words: list[str]
+) -> None:
+    tests = """
+@pytest.mark.wink_eval(fail_under=0.5, epochs=2)
+def test_suite():
+    samples = [Sample("a", "France", "Paris"), Sample("b", "Japan", "Kyoto")]
+    return EvalSuite(KNOWN.get, Dataset(samples, name="two"), exact_match)
+"""
+    result = pytest_on(tests, *words)
+
+    assert result.ret == 0
+    result.assert_outcomes(passed=3)
+    assert "2 missed" in result.stdout.str()
+    assert stored(pytester.path) == ["two complete 2/4"]
+
+
+def test_time_limits_and_further_tries_are_those_of_the_config(pytest_on: Run) -> None:
+    tests = """
+import anyio
+calls = []
+
+@pytest.mark.wink_eval([Sample("a", 1, 1)], config=EvalConfig(timeout_per_sample_ms=50))
+async def test_slow(given):
+    await anyio.sleep_forever()
+
+@pytest.mark.wink_eval([Sample("a", 1, 2)], config=EvalConfig(max_retries=1))
+def test_second(given):
+    calls.append(given)
+    if len(calls) < 2:
+        raise OSError("busy")
+    return len(calls)
+"""
+    result = pytest_on(tests)
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*TimeoutError: expected a result in time, got none in 0.*"])
+
+
+def test_what_was_chosen_is_what_is_judged(pytest_on: Run, pytester: pytest.Pytester) -> None:
+    result = pytest_on(SHARE % 1.0, "-k", "fr or jp")
+
+    assert result.ret == 0
+    assert stored(pytester.path) == ["capitals complete 2/2"]
+
+
+def test_a_skipped_sample_is_missing_and_told(pytest_on: Run, pytester: pytest.Pytester) -> None:
+    tests = SHARE.replace("return", "country == 'Italy' and pytest.skip('later')\n    return")
+    result = pytest_on(tests % 0.6)
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*: 2/3 passed, *, 1 of 4 without a result: the rate may*"])
+    assert stored(pytester.path) == ["capitals stopped 2/3"]
+
+
+@processes
+def test_a_session_that_stops_early_judges_nothing(
+    pytest_on: Run, pytester: pytest.Pytester, words: list[str]
+) -> None:
+    tests = SHARE % 0.9 + "\n@pytest.mark.wink_eval('capitals.jsonl')\ndef test_b(x): 1 / 0"
+    result = pytest_on(tests, "-x", *words)
+
+    assert result.ret in (1, 2)
+    assert "[fail_under=0.9]" not in result.stdout.str()
+    assert [run.split()[1] for run in stored(pytester.path)] == ["interrupted"] * 2
+
+
+# ── the store ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_results_are_whole_in_the_store(pytest_on: Run, pytester: pytest.Pytester) -> None:
+    tests = """
+from weakincentives.runtime import Session, ToolInvoked
+
+@pytest.mark.wink_eval([Sample("\\ud800", 1, 1)])
+def test_odd(given):
+    session = Session()
+    session.dispatch(ToolInvoked(name="search", params={}, result="\\udfff"))
+    return Trajectory(output=1), session
+
+@pytest.mark.wink_eval([Sample("o", 1, 1)], lambda output, expected: True)
+def test_object(given):
+    return object()
+"""
+    result = pytest_on(tests)
+
+    result.assert_outcomes(passed=2)
+    with RunStore(pytester.path / ".wink" / "runs.db") as store:
+        newest, oldest = store.runs()
+        (odd,) = store.rows(oldest.manifest.run_id)
+        (bare,) = store.rows(newest.manifest.run_id)
+    assert (odd.result.sample_id, odd.result.output) == ("\ud800", 1)
+    assert odd.session is not None
+    assert odd.sample_digest
+    assert oldest.manifest.tags == {"pytest": "test_qa.py::test_odd"}
+    assert (bare.result.passed, bare.result.output) == (True, None)
+
+
+def test_the_store_is_where_it_is_asked_for_or_nowhere(
+    pytest_on: Run, pytester: pytest.Pytester
+) -> None:
+    pytest_on(SHARE % 0.5, "--wink-store", "elsewhere.db")
+    assert (pytester.path / "elsewhere.db").exists()
+
+    result = pytest_on(SHARE % 0.5, "--wink-no-store")
+    assert result.ret == 0
+    assert "run " not in result.stdout.str().partition("= evals =")[2]
+    assert not (pytester.path / ".wink").exists()
+
+
+def test_a_store_that_cannot_be_written_changes_no_outcome(
+    pytest_on: Run, pytester: pytest.Pytester
+) -> None:
+    (pytester.path / ".wink").write_text("a file")
+    result = pytest_on(SHARE % 0.5)
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["not stored: *"])
+
+
+# ── what is wrong ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("mark", "signature", "told"),
+    [
+        ("dataset='no.jsonl'", "x", "no.jsonl"),
+        ("'capitals.jsonl', failunder=1", "x", "unexpected keyword argument 'failunder'"),
+        ("'capitals.jsonl', fail_under=80", "x", "`fail_under` between 0 and 1, got 80"),
+        ("'capitals.jsonl', confidence=0.9", "x", "expected `fail_under` with `confidence`"),
+        ("'capitals.jsonl'", "", "expected a parameter that takes the input of a sample"),
+        ("'capitals.jsonl', epochs=0", "x", "expected a whole number >= 1"),
+        ("[]", "x", "expected at least one sample, got none"),
+        ("", "x", "expected a function without parameters that returns an `EvalSuite`"),
+        ("", "", "expected an `EvalSuite` from the function, got None"),
+    ],
+)
+def test_a_wrong_mark_is_told_in_a_line(
+    pytest_on: Run, mark: str, signature: str, told: str
+) -> None:
+    result = pytest_on(f"@pytest.mark.wink_eval({mark})\ndef test_it({signature}): pass")
+
+    assert result.ret == 2
+    result.stdout.fnmatch_lines([f"*wink_eval: *{told}* - test_qa.py::test_it*"])
+    assert "Traceback" not in result.stdout.str()
+
+
+def test_it_is_loaded_only_if_asked_and_loads_nothing_heavy(pytester: pytest.Pytester) -> None:
+    assert "wink" not in pytester.runpytest_subprocess("--help").stdout.str()
+
+    code = "import weakincentives.pytest_plugin, sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    loaded = set(done.stdout.split())
+    assert not loaded & {"numpy", "openai", "anthropic", "rich", "weakincentives.evals"}
+
+
+def test_tests_without_the_mark_are_left_alone(pytest_on: Run, pytester: pytest.Pytester) -> None:
+    result = pytest_on("def test_plain(): pass")
+
+    assert result.ret == 0
+    assert "= evals =" not in result.stdout.str()
+    assert not (pytester.path / ".wink").exists()
+
+
+def test_the_page_about_it_tells_the_truth(pytester: pytest.Pytester) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "ci.md").read_text("utf-8")
+    blocks = page.partition("## pytest")[2].split("```")[1::2]
+    conftest, tests, samples, told = (block.partition("\n")[2] for block in blocks[:4])
+    pytester.makeconftest(conftest)
+    (pytester.path / "test_qa.py").write_text(tests)
+    (pytester.path / "capitals.jsonl").write_text(samples)
+
+    result = pytester.runpytest_subprocess("-v", "-p", "no:cacheprovider")
+
+    said = [line.rpartition(" [")[0].rstrip() for line in result.outlines if "::" in line]
+    assert said[:5] == told.splitlines()
+    assert result.ret == 0

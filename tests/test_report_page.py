@@ -1,0 +1,196 @@
+"""The page of a run in a real browser: it opens offline, and everything on it works."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cli.stored_runs import answer, broken, conversation, folder, stored
+from weakincentives.evals import EvalResult, RunStore
+from weakincentives.evals._page import write_page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+__all__ = ["folder"]
+
+Open = Callable[..., "Page"]
+
+
+@pytest.fixture
+def opened(browser: Browser, folder: Path) -> Iterator[Open]:
+    """Write the page of a run and open it; in the end nothing was loaded, nothing complained."""
+    said: list[str] = []
+    pages: list[Page] = []
+
+    def go(run_id: str, compare: str | None = None, hash: str = "", **how: Any) -> Page:
+        with RunStore() as store:
+            write_page(store, run_id, folder / "report.html", compare)
+        page = browser.new_page(**how)
+        pages.append(page)
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda r: said.append(r.url) if r.url.startswith("http") else None)
+        page.goto((folder / "report.html").as_uri() + hash)
+        if page.locator("#samples-table").count():
+            page.locator("#samples-table tbody tr").first.wait_for()
+        return page
+
+    yield go
+    for page in pages:
+        page.close()
+    assert said == []
+
+
+def names(page: Page) -> list[str]:
+    return page.locator("#samples-table button.opens").all_inner_texts()
+
+
+def many(n: int) -> list[EvalResult[Any]]:
+    return [
+        broken(f"s{i:04}", "late")
+        if i % 50 == 7
+        else answer(f"s{i:04}", "Paris" if i % 3 else "Rome")
+        for i in range(n)
+    ]
+
+
+def test_a_sample_opens_to_its_conversation_by_keyboard(opened: Open) -> None:
+    result, session = conversation()
+    stored("r1", result, session=session)
+    page = opened("r1")
+    page.locator("button.opens").focus()
+    page.keyboard.press("Enter")
+    sheet = page.locator(".sheet")
+    sheet.wait_for()
+    assert page.locator("button.opens").get_attribute("aria-expanded") == "true"
+    told = sheet.inner_text()
+    for text in ("Capital of France?", "calls search call_1", '{"q":"France"}', "ToolInvoked"):
+        assert text in told
+    assert "7 tokens (5 in, 2 out), $0.2500" in told
+    page.keyboard.press("Enter")
+    sheet.wait_for(state="hidden")
+
+
+def test_samples_are_filtered_by_verdict_and_by_text(opened: Open) -> None:
+    stored("r1", answer("a"), answer("b", "Rome, of course"), broken("c", "late"))
+    page = opened("r1")
+    assert names(page) == ["a", "b", "c"]
+    for kind, expected in (("fail", ["b"]), ("error", ["c"]), ("pass", ["a"])):
+        page.get_by_label("Show").select_option(kind)
+        page.get_by_text("1 of 3 samples").wait_for()
+        assert names(page) == expected
+    page.get_by_label("Show").select_option("")
+    page.get_by_label("Text").fill("of COURSE")
+    page.get_by_text("1 of 3 samples").wait_for()
+    assert names(page) == ["b"]
+
+
+def test_columns_sort_both_ways_and_say_so(opened: Open) -> None:
+    stored(
+        "r1",
+        *(
+            replace(answer(name), latency_ms=ms)
+            for name, ms in zip("abc", (20, 5, 90), strict=True)
+        ),
+    )
+    page = opened("r1")
+    head = page.locator("th", has=page.get_by_role("button", name="Latency"))
+    for order, expected in (("ascending", "bac"), ("descending", "cab"), ("none", "abc")):
+        head.get_by_role("button").click()
+        page.locator(f'th[aria-sort="{order}"]', has_text="Latency").wait_for()
+        assert names(page) == list(expected)
+
+
+def test_a_thousand_samples_come_by_the_page(opened: Open) -> None:
+    stored("r1", *many(1000))
+    page = opened("r1")
+    assert len(names(page)) == 50
+    page.get_by_role("button", name="Next").click()
+    page.get_by_text("Page 2 of 20").wait_for()
+    assert names(page)[0] == "s0050"
+
+
+def test_an_error_leads_to_its_first_sample(opened: Open) -> None:
+    stored("r1", *many(100), broken("last", "the rare one"))
+    page = opened("r1")
+    page.get_by_role("link", name="last").click()
+    page.locator(".sheet").wait_for()
+    assert page.evaluate("document.activeElement.textContent") == "last"
+    assert "the rare one" in page.locator(".sheet").inner_text()
+
+
+def test_flips_open_side_by_side(opened: Open) -> None:
+    stored("before", answer("a", "Rome"), answer("b"), answer("c"))
+    stored("after", answer("a", "Paris!"), answer("b", "Nice"), answer("c"))
+    page = opened("after", compare="before")
+    flips = page.locator("#flips-table")
+    assert flips.locator("button.opens").all_inner_texts() == ["a", "b"]
+    flips.locator("button.opens").first.click()
+    flips.locator(".sides").wait_for()
+    old, new = flips.locator(".sheet").all_inner_texts()
+    assert old.startswith("A: fail")
+    assert "Rome" in old
+    assert new.startswith("B: pass")
+    assert "Paris!" in new
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_it_fits_any_screen_in_any_light(opened: Open, scheme: str, width: int) -> None:
+    result, session = conversation()
+    long = replace(answer("x" * 300, "y" * 5_000), metadata={"z" * 100: "w" * 100})
+    stored("before", answer("fr", "Rome"), long)
+    stored("after", result, long, broken("e", "v" * 500), session=session)
+    page = opened("after", "before", viewport={"width": width, "height": 900}, color_scheme=scheme)
+    for button in page.locator("button.opens").all():
+        button.click()
+    page.locator(".sheet").nth(4).wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(255, 255, 255)") is (scheme == "light")
+
+
+def test_hostile_text_is_shown_and_does_nothing(opened: Open) -> None:
+    bad = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\u202e\u2028"
+    stored("r1", answer(bad, bad), broken("e", bad), dataset_name=bad)
+    page = opened("r1")
+    for button in page.locator("button.opens").all():
+        button.click()
+    page.locator(".sheet").nth(1).wait_for()
+    assert page.locator("img").count() == 0
+    assert "owned" not in page.title().split("-")[-1]
+    assert bad[:-2] + "\\u202e\\u2028" in page.locator(".sheet").first.inner_text()
+
+
+def test_an_empty_run_has_a_page(opened: Open) -> None:
+    stored("r1")
+    page = opened("r1")
+    assert page.get_by_text("No sample has a result yet.").is_visible()
+
+
+def test_everything_has_a_name_and_headings_go_down_by_one(opened: Open) -> None:
+    stored("r1", *many(60))
+    page = opened("r1")
+    page.locator("button.opens").first.click()
+    page.locator(".sheet").wait_for()
+    levels = page.locator("h1, h2, h3, h4").evaluate_all("all => all.map(h => +h.tagName[1])")
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    unnamed = "all => all.filter(e => !(e.textContent.trim() || e.labels?.length)).length"
+    assert page.locator("button, select, input, a").evaluate_all(unnamed) == 0
+    assert page.locator("header, main").count() == 2
+
+
+def test_printed_it_has_no_controls(opened: Open) -> None:
+    stored("r1", *many(60))
+    page = opened("r1")
+    page.emulate_media(media="print")
+    assert not page.get_by_label("Show").is_visible()
+    assert page.get_by_role("heading", name="Samples").is_visible()
