@@ -156,6 +156,22 @@ def test_each_process_tells_its_health(place: Place) -> None:
     assert f"health on port {port} to {port + 1}" in said
 
 
+@pytest.mark.parametrize("place", ["valkey"], indirect=True)
+def test_a_budget_that_is_used_up_ends_all_workers(place: Place) -> None:
+    place.wink("eval", "init")
+    place.wink("eval", "submit", "--dataset", "evals/capitals.jsonl")
+    budget = ("-n", "2", "-j", "1", "--max-tokens-total", "60", "--requests-per-minute", "6000")
+    code, _, said = place.wink("worker", "eval", "evals/capitals.py", *budget)
+    assert code == 0
+    assert "no further sample is begun" in said
+    assert "starts again" not in said
+    code, _, said = place.wink("worker", "eval", "evals/capitals.py", "--drain")
+    assert code == 0
+    code, _, said = place.wink("eval", "collect", "--timeout", "20")
+    assert code == 0
+    assert "18/19 passed" in said
+
+
 def metrics(port: int) -> str:
     return asked(port, "metrics")
 

@@ -113,7 +113,7 @@ class Supervisor:
         if child.process is not None and child.process.stdin is not None:
             child.process.stdin.close()
         child.process = None
-        if self._asked or (self._drains and code == 0):
+        if self._asked or code == 0:  # asked to, or done: the queue is empty, a budget used up
             child.done = True
             if code not in UNBEGUN and self._asked < 2:
                 self._code = max(self._code, 1)

@@ -157,7 +157,7 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
             await self._answer(message, kept)
             return
         if await self._used_up(0, 0.0):
-            await self.worker.hand_back(message)
+            await self.worker.hand_back(message, untried=True)
             return
         done = await self._attempt(request, message.delivery_count)
         self.worker.worked(message)

@@ -314,8 +314,14 @@ class Worker(Generic[T]):
     async def _acknowledge_all(self, messages: list[Message[T]]) -> list[bool]:
         return await self.requests.aside(partial(self.requests.acknowledge_all, messages))
 
-    async def hand_back(self, message: Message[T]) -> None:
-        """Let it be tried again, after a pause that grows with its deliveries."""
+    async def hand_back(self, message: Message[T], *, untried: bool = False) -> None:
+        """Let it be tried again, after a pause that grows with its deliveries.
+
+        At once where it is `untried`: this delivery does not count then.
+        """
+        if untried:
+            await self._try_to_hand_back([message], 0.0, untried=True)
+            return
         self.counts["retried"] += 1
         backoff = self.policy.backoff if self.policy is not None else self._config.backoff
         delay = backoff.delay(message.delivery_count, self.random.random())

@@ -136,7 +136,11 @@ def _key(result: EvalResult[Any]) -> Key:
 def _line(result: EvalResult[Any], preview: int) -> Line:
     trajectory = result.trajectory
     error = None
-    said = result.score.reason or next((s.reason for s in result.scores if s.reason), "")
+    failed = [score for score in result.scores if not score.passed]
+    # What a criterion says that is content explains no failure.
+    said = next((score.reason for score in failed or result.scores if score.reason), "")
+    if not failed and not said:
+        said = result.score.reason
     if result.error is not None:
         said = _start(result.error, 200)
         error = (result.error_source or "agent", said or "(no text)")
