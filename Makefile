@@ -1,6 +1,10 @@
 # Every target sets up what it needs; a second run skips what is done (scripts/setup.py).
 PYTHON ?= python3
 BIN := .venv/bin
+ON_ALL_CORES := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+# What these cover is covered elsewhere too, and measuring that would double their time.
+LONG := tests/test_simulation.py tests/test_chaos_processes.py tests/test_deploy.py \
+	tests/evals/test_statistics_simulation.py
 
 .PHONY: help demo test check bench chaos clean dev
 
@@ -14,7 +18,8 @@ demo: ## run the quickstart, with the core install only
 test: dev ## everything CI runs: check, the tests under coverage, the benchmarks in small
 	@$(BIN)/python scripts/debian.py
 	@$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --cov --ignore tests/test_bench.py
+	$(ON_ALL_CORES) --cov $(LONG:%=--ignore %) --ignore tests/test_bench.py
+	$(ON_ALL_CORES) $(LONG)
 	$(BIN)/python -m pytest tests/test_bench.py
 
 check: dev ## lint, formatting, types and layers; no tests
