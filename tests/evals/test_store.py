@@ -398,3 +398,14 @@ def test_sessions_are_kept_by_id(store: RunStore) -> None:
         store.load(uuid4())
     with pytest.raises(SnapshotError):
         store.save("bad", b"{}")
+
+
+def test_the_newest_runs_have_names(store: RunStore) -> None:
+    for day, name in enumerate(("middle", "new"), start=1):
+        store.begin(RunManifest(run_id=name, created_at=NOW + timedelta(days=day)))
+
+    found = [store.run(word).manifest.run_id for word in ("latest", "latest~0", "latest~2")]
+    assert found == ["new", "new", "run"]
+    for word in ("latest~3", "latest~x", "latest~"):
+        with pytest.raises(UsageError, match="expected the id of a run"):
+            store.run(word)

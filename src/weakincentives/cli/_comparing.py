@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
 from ._views import columns, names_width, open_store, say
 
 if TYPE_CHECKING:
@@ -71,18 +70,6 @@ class Finder:
             self._store = self._stack.enter_context(open_store(self._args))
         return self._store
 
-    def id_of(self, word: str) -> str:
-        """The id of a stored run; `latest~2` is the third newest."""
-        name, mark, back = word.partition("~")
-        if name != "latest" or not mark:
-            return self.store.run(word).manifest.run_id
-        if not back.isdecimal():
-            raise UsageError(f"expected a number after `latest~`, got {word!r}")
-        found = self.store.runs(int(back) + 1)
-        if len(found) <= int(back):
-            raise UsageError(f"expected more than {int(back)} runs for {word}, found {len(found)}")
-        return found[-1].manifest.run_id
-
     def find(self, word: str, by: str | None = None) -> RunOutcomes:
         """The run that the word names; with `by`, sliced by that key."""
         from ..evals import EvalReport
@@ -93,7 +80,7 @@ class Finder:
             return load_baseline(path)
         if (path / "config.json").is_file():
             return report_outcomes(EvalReport.load(path), by)
-        return stored_outcomes(self.store, self.id_of(word), by)
+        return stored_outcomes(self.store, self.store.run(word).manifest.run_id, by)
 
 
 def say_warnings(notes: Iterable[str]) -> None:

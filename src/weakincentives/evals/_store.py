@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import weakref
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -53,6 +54,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PAGE = 50  # rows in memory at a time
 _NEAR = 5  # run ids that an error names
+_LATEST = re.compile(r"latest(?:~([0-9]{1,9}))?")
 
 _RECORDS = """
 WITH listed AS (SELECT * FROM runs {where} ORDER BY created DESC, id DESC LIMIT ?)
@@ -184,7 +186,10 @@ class RunStore:
         return self._records("", (), -1 if limit is None else limit)
 
     def run(self, run_id: str) -> RunRecord:
-        """The run with this id, or the only one whose id begins so; "latest" is the newest."""
+        """The run with this id, or the only one whose id begins so.
+
+        "latest" is the newest, "latest~1" the one before it.
+        """
         number = self._number(run_id, guess=True)
         for record in self._records("WHERE id = ?", (number,), 1):
             return record
@@ -298,8 +303,9 @@ class RunStore:
         start, last = raw(run_id), raw(run_id) + b"\xff"
         ids = "SELECT id, run_id FROM runs"
         found = self._database.read(f"{ids} WHERE run_id = ?", (start,))
-        if guess and not found and run_id == "latest":
-            found = self._database.read(f"{ids} ORDER BY created DESC, id DESC LIMIT 1")
+        if guess and not found and (newest := _LATEST.fullmatch(run_id)):
+            order = "ORDER BY created DESC, id DESC LIMIT 1 OFFSET ?"
+            found = self._database.read(f"{ids} {order}", (int(newest[1] or 0),))
         if guess and not found:
             among = f"{ids} WHERE run_id BETWEEN ? AND ? LIMIT {_NEAR}"
             found = self._database.read(among, (start, last))
