@@ -227,16 +227,21 @@ async def test_memory_does_not_grow_with_the_samples(store: RunStore) -> None:
     marks: dict[int, tuple[int, int]] = {}
     count = 0
     config = EvalConfig(max_concurrent=8)
+    before = _results_alive()  # of other tests
     async with stream(numbers(20_000), config, exact_match, agent=right, store=store) as results:
         async for _ in results:
             count += 1
             if count in (4_000, 20_000):
-                alive = sum(type(each) is EvalResult for each in gc.get_objects())
-                marks[count] = alive, _resident_bytes()
+                marks[count] = _results_alive() - before, _resident_bytes()
 
     assert store.run("latest").total == 20_000
     assert marks[20_000][0] <= BEHIND + 100  # what the store may be behind, and a few
     assert marks[20_000][1] - marks[4_000][1] < 20_000_000
+
+
+def _results_alive() -> int:
+    gc.collect()
+    return sum(type(each) is EvalResult for each in gc.get_objects())
 
 
 def _resident_bytes() -> int:
