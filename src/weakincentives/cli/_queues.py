@@ -32,7 +32,9 @@ def add_queue(parser: ArgumentParser) -> None:
 
 def safe_url(url: str) -> str:
     """The URL without user and password, to be shown and stored."""
-    return re.sub(r"//[^/#?]*@", "//", url)
+    # Up to the last @: a password that nobody escaped may hold anything.
+    bare = re.sub(r"//.*@", "//", url)
+    return re.sub(r"([?&](?:user(?:name)?|password)=)[^&#]*", r"\1…", bare)
 
 
 @dataclass(frozen=True, slots=True)

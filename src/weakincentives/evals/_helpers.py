@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import tee
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
@@ -89,13 +90,12 @@ class Submission:
         only: Callable[[Key], bool] = lambda key: True,
     ) -> int:
         """Send what `only` wants; how many. What is queued already is not queued twice."""
-        wanted = [
+        wanted, again = tee(
             request
             for request in self.requests()
             if only(Key(request.experiment.name, request.sample.id, request.epoch))
-        ]
-        ids = map(request_key, wanted)
-        return requests.send_all(wanted, reply_to=reply_to, ids=ids)
+        )  # made as they are sent
+        return requests.send_all(wanted, reply_to=reply_to, ids=map(request_key, again))
 
 
 def submit_dataset(
