@@ -26,6 +26,7 @@ from ..prompt import RenderedPrompt, Tool, ToolContext, ToolResult, parse_output
 from ..runtime.events import PromptExecuted, PromptRendered, ToolInvoked
 from ..runtime.provider import PromptResponse
 from ..runtime.session import Session
+from ..runtime.tracing import span
 from ._model import Model, ModelReply, ModelRequest, ToolSpec
 
 __all__ = ["Conversation", "converse", "specs"]
@@ -81,6 +82,13 @@ class _Spent:
 
 async def converse(ask: Model, talk: Conversation, price: Any = None) -> PromptResponse[Any]:
     """Hold the conversation to its end and read the output."""
+    with span("prompt", talk.rendered.name, rendered=talk.rendered, adapter=talk.adapter) as seen:
+        response = await _converse(ask, talk, price)
+        seen.add(response=response)
+        return response
+
+
+async def _converse(ask: Model, talk: Conversation, price: Any) -> PromptResponse[Any]:
     rendered, spent = talk.rendered, _Spent()
     _dispatch(
         talk,
@@ -140,7 +148,9 @@ async def _turns(
     for turn in range(talk.max_turns):
         request = replace(talk.request, messages=tuple(messages)) if turn else talk.request
         start = talk.clock.monotonic()
-        reply = await _ask(ask, talk, request)
+        with span("model", request.model, request=request, adapter=talk.adapter) as seen:
+            reply = await _ask(ask, talk, request)
+            seen.add(reply=reply)
         took = (talk.clock.monotonic() - start) * 1000
         spent.add(reply)
         spent.waited_ms += took - (took if reply.latency_ms is None else reply.latency_ms)
@@ -177,7 +187,9 @@ async def _call_tools(talk: Conversation, calls: Sequence[ToolCall]) -> list[Cha
 
     async def run(index: int) -> None:
         start = talk.clock.monotonic()
-        result = await _call_tool(talk, calls[index])
+        with span("tool", calls[index].name, call=calls[index]) as seen:
+            result = await _call_tool(talk, calls[index])
+            seen.add(result=result)
         done[index] = result, (talk.clock.monotonic() - start) * 1000
 
     try:

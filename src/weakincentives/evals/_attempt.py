@@ -15,6 +15,7 @@ from ..errors import MailboxError, ProviderError, UsageError, shown
 from ..experiment import BASELINE, Experiment
 from ..rollouts import Trajectory
 from ..runtime.session import Session, SessionSnapshot, SessionView
+from ..runtime.tracing import span
 from ._agents import Agent, Attempt, _current
 from ._criterion import Criterion, criterion
 from ._report import ErrorSource, EvalResult
@@ -93,8 +94,10 @@ async def attempted(
                 run_id=scope.run_id,
             )
             source = "evaluator"
-            verdict = judge.judge(context) if judge.quick else judge.ask_aside(context)
-            score = verdict if isinstance(verdict, Score) else await verdict
+            with span("evaluator", judge.name) as seen:
+                verdict = judge.judge(context) if judge.quick else judge.ask_aside(context)
+                score = verdict if isinstance(verdict, Score) else await verdict
+                seen.add(score=score)
             source = None
         if score is None:
             seconds = clock.monotonic() - start

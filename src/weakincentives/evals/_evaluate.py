@@ -10,6 +10,7 @@ import anyio
 
 from ..errors import UsageError
 from ..experiment import Experiment
+from ..runtime import tracing
 from ..runtime.session import Session
 from ._agents import Agent, agent_of, endpoint_agent
 from ._attempt import Attempted
@@ -74,6 +75,12 @@ class Run:
             self.run_id = self.run_id or _new_run_id()
         else:
             await in_thread(self._begin, self.store)
+        facts = {"manifest": await in_thread(self._described)} if tracing.watched() else {}
+        with tracing.span("run", self.run_id, **facts) as seen:
+            await self._go(emit)
+            seen.add(tally=self.engine.tally, stopped=self.engine.stopped)
+
+    async def _go(self, emit: Emit) -> None:
         self._writing = anyio.Lock(fast_acquire=True)
         scope = EvalContext(adapter=self.adapter, run_id=self.run_id)
         job = Job(
@@ -112,7 +119,7 @@ class Run:
 
     def _begin(self, store: RunStore) -> None:
         """Write down what the run is; with `resume`, see what an earlier one left."""
-        from ._manifest import described_run, new_run_id
+        from ._manifest import new_run_id
         from ._resume import Reuse, criteria_mark
         from ._store import StoredRow
 
@@ -123,7 +130,21 @@ class Run:
             _refuse_known(store, self.run_id)
         self.run_id = self.run_id or new_run_id()
         self._mark, self._row = criteria_mark(self.criterion), StoredRow
-        manifest: RunManifest = described_run(
+        manifest = self._described()
+        if earlier is not None:
+            self.reuse = Reuse(store, earlier, manifest, self._mark, retry_errors=self.retry_errors)
+            manifest = replace(
+                manifest,
+                created_at=earlier.created_at,
+                tags={**earlier.tags, **manifest.tags},
+                command=manifest.command or earlier.command,
+            )
+        store.begin(manifest)
+
+    def _described(self) -> RunManifest:
+        from ._manifest import described_run
+
+        return described_run(
             self.run_id,
             self.agent,
             self.criterion,
@@ -134,15 +155,6 @@ class Run:
             tags=self.tags,
             command=self.command,
         )
-        if earlier is not None:
-            self.reuse = Reuse(store, earlier, manifest, self._mark, retry_errors=self.retry_errors)
-            manifest = replace(
-                manifest,
-                created_at=earlier.created_at,
-                tags={**earlier.tags, **manifest.tags},
-                command=manifest.command or earlier.command,
-            )
-        store.begin(manifest)
 
     def _settle(self, task: Task, done: Attempted, emit: Emit) -> Awaitable[None] | None:
         """Store, tell, hand on; what to wait for, if anything."""

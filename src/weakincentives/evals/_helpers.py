@@ -15,6 +15,7 @@ import anyio.lowlevel
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import MailboxError, UsageError, shown
 from ..experiment import BASELINE, Experiment
+from ..runtime import tracing
 from ._config import check_whole
 from ._loop import request_key
 from ._mailbox_agent import key_id
@@ -90,12 +91,27 @@ class Submission:
         only: Callable[[Key], bool] = lambda key: True,
     ) -> int:
         """Send what `only` wants; how many. What is queued already is not queued twice."""
-        wanted, again = tee(
-            request
-            for request in self.requests()
-            if only(Key(request.experiment.name, request.sample.id, request.epoch))
+        wanted, again, watching = tee(
+            (
+                request
+                for request in self.requests()
+                if only(Key(request.experiment.name, request.sample.id, request.epoch))
+            ),
+            3,
         )  # made as they are sent
-        return requests.send_all(wanted, reply_to=reply_to, ids=map(request_key, again))
+        ids = map(request_key, again)
+        if not tracing.watched():
+            return requests.send_all(wanted, reply_to=reply_to, ids=ids)
+        headers = map(partial(_traced, self.dataset), watching)
+        return requests.send_all(wanted, reply_to=reply_to, ids=ids, headers=headers)
+
+
+def _traced(dataset: Dataset[Any, Any], request: EvalRequest[Any, Any]) -> dict[str, str]:
+    """The headers by which what workers do for a request belongs to the trace that begins here."""
+    sample, experiment = request.sample, request.experiment.name
+    facts = {"run_id": request.run_id, "experiment": experiment, "epoch": request.epoch}
+    with tracing.span("request", sample.id, sample=sample, dataset_name=dataset.name, **facts):
+        return tracing.carried()
 
 
 def submit_dataset(

@@ -32,12 +32,14 @@ from ..runtime.dlq import DLQPolicy
 from ..runtime.mailbox import Mailbox, Message, QueueMailbox
 from ..runtime.mailbox._envelope import pack, unpack
 from ..runtime.mailbox_loop import MailboxLoop, OutcomeStore, SessionStore
+from ..runtime.tracing import continued
 from ..runtime.worker import Worker, WorkerConfig
 from ._agents import Attempt, agent_of
 from ._attempt import Attempted, attempted
 from ._criterion import criterion
 from ._mailbox_agent import key_id, mailbox_agent
 from ._report import ErrorSource, EvalResult
+from ._run import sample_span
 from ._score import Score
 from ._threads import in_thread
 from ._types import EvalContext, EvalRequest
@@ -159,7 +161,8 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         if await self._used_up(0, 0.0):
             await self.worker.hand_back(message, untried=True)
             return
-        done = await self._attempt(request, message.delivery_count)
+        with continued(message.headers):
+            done = await self._attempt(request, message.delivery_count)
         self.worker.worked(message)
         trajectory = done.result.trajectory
         cost = 0.0 if trajectory is None else trajectory.cost or 0.0
@@ -187,9 +190,13 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         limit = self._config.timeout_per_sample_ms
         scope = EvalContext(adapter=self._adapter, run_id=request.run_id)
         until = None if limit is None else anyio.move_on_after(limit / 1000)
-        return await attempted(
-            self._agent, request.sample, self._criterion, this, scope=scope, limit=until
-        )
+        with sample_span(request.sample, request.run_id, request.experiment, request.epoch) as seen:
+            done = await attempted(
+                self._agent, request.sample, self._criterion, this, scope=scope, limit=until
+            )
+            seen.add(result=done.result)
+            seen.error = done.failure
+        return done
 
     async def _used_up(self, tokens: int, cost: float) -> bool:
         """Count what a sample used; with nothing left, the loop stops."""

@@ -16,6 +16,7 @@ from ..errors import MailboxConnectionError, MainLoopError, MainLoopTimeoutError
 from ..rollouts import Trajectory
 from ..runtime._batching import Batcher
 from ..runtime.session import SessionSnapshot, SessionView
+from ..runtime.tracing import carried
 from ._agents import Agent, Leavings, _named, current
 from ._threads import in_thread
 from ._types import Sample
@@ -96,11 +97,13 @@ class ReplyDesk:
         self._reading = False
         self._send = Batcher(self._send_all)
 
-    async def _send_all(self, named: list[tuple[str, Any]]) -> list[None]:
-        ids, bodies = zip(*named, strict=True)
-        send = partial(self.requests.send_all, bodies, reply_to=self._replies, ids=ids)
+    async def _send_all(self, letters: list[tuple[str, Any, dict[str, str]]]) -> list[None]:
+        ids, bodies, headers = zip(*letters, strict=True)
+        send = partial(
+            self.requests.send_all, bodies, reply_to=self._replies, ids=ids, headers=headers
+        )
         await self.requests.aside(send)
-        return [None] * len(named)
+        return [None] * len(letters)
 
     async def ask(self, request: MainLoopRequest[Any]) -> MainLoopResult[Any]:
         """The reply to a request, or a `MainLoopTimeoutError`."""
@@ -109,7 +112,8 @@ class ReplyDesk:
         self._waiting.setdefault(request.request_id, []).append(waiter)
         try:
             # By the desk, too: another one's request for the same must not stand for this one.
-            await self._send((f"{request.request_id}:{self._id}:{new_uuid().hex[:8]}", request))
+            id = f"{request.request_id}:{self._id}:{new_uuid().hex[:8]}"
+            await self._send((id, request, carried()))
             with anyio.move_on_after(self.timeout):
                 await self._answer(waiter, replies)
         finally:

@@ -34,6 +34,7 @@ from .._slots import Slot, away
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import ProviderError, SerializationError, UsageError, shown
 from ..experiment import Experiment
+from ..runtime import tracing
 from ._agents import Agent, Attempt
 from ._attempt import BEFORE_SCORING, Attempted, attempted
 from ._config import EvalConfig
@@ -42,7 +43,7 @@ from ._limit import Limit
 from ._report import EvalResult
 from ._types import EvalContext, Sample
 
-__all__ = ["Engine", "Job", "Tally", "Task", "sample_digest", "told"]
+__all__ = ["Engine", "Job", "Tally", "Task", "sample_digest", "sample_span", "told"]
 
 LENT = 3  # how many times as many samples as may run at once may be under way, with places lent
 YIELD = 16  # samples after which others get their turn, and Ctrl-C, where no agent ever waits
@@ -207,6 +208,19 @@ class Engine:
         return None if self.stopped else task  # it may have waited for the source meanwhile
 
     async def _try(self, task: Task, limit: Limit) -> None:
+        with sample_span(
+            task.sample, self._job.scope.run_id, self._job.experiment, task.epoch
+        ) as seen:
+            outcome = await self._outcome(task, limit)
+            seen.add(result=outcome.result)
+            seen.error = outcome.failure
+        settled = self._settle(task, outcome)
+        if settled is not None:
+            await settled
+        self._count(outcome.result)
+
+    async def _outcome(self, task: Task, limit: Limit) -> Attempted:
+        """What came of it in the end, after as many tries as may be."""
         job = self._job
         number = task.tries + 1
         while True:
@@ -226,18 +240,14 @@ class Engine:
             )
             del self.running[task], self._limits[task]
             if outcome.failure is None:
-                break
+                return outcome
             await anyio.lowlevel.checkpoint_if_cancelled()  # what came of that is no result
             wait = self._pause_before_another(outcome, number - task.tries)
             if wait is None:
-                break
+                return outcome
             async with away():
                 await anyio.sleep(wait)
             number += 1
-        settled = self._settle(task, outcome)
-        if settled is not None:
-            await settled
-        self._count(outcome.result)
 
     def _pause_before_another(self, outcome: Attempted, number: int) -> float | None:
         """Seconds until the next try; None where this one stands."""
@@ -269,6 +279,15 @@ class Engine:
         most = self._job.config.max_total_seconds
         if most is not None and self._job.clock.monotonic() - self._started >= most:
             self.stop(f"stopped by the budget of {most:g} s")
+
+
+def sample_span(
+    sample: Sample[Any, Any], run_id: str, experiment: Experiment, epoch: int
+) -> tracing.Span:
+    """What tracers hear of one sample; its `result` comes at the end."""
+    return tracing.span(
+        "sample", sample.id, sample=sample, run_id=run_id, experiment=experiment.name, epoch=epoch
+    )
 
 
 def told(failures: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -33,6 +33,7 @@ from .mailbox._envelope import pack, unpack
 from .mailbox_loop import MailboxLoop, OutcomeStore, SessionStore
 from .provider import PromptResponse
 from .session import Session
+from .tracing import continued
 from .worker import Worker, WorkerConfig
 
 __all__ = ["MainLoop", "MainLoopConfig", "MainLoopRequest", "MainLoopResult"]
@@ -213,7 +214,8 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
             if kept is not None:
                 await self._reply(message, unpack(kept, MainLoopResult)[0])
                 return
-        result, failure = await self._respond(request)
+        with continued(message.headers):
+            result, failure = await self._respond(request)
         self.worker.worked(message)
         if failure is not None and self._dlq is not None:
             if self._dlq.should_dead_letter(message, failure):

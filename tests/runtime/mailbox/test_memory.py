@@ -173,7 +173,7 @@ def test_an_id_is_text(id: Any) -> None:
 def test_every_body_has_an_id_where_ids_are_given() -> None:
     mailbox = InMemoryMailbox[str]()
 
-    with pytest.raises(UsageError, match="an id for every body, got 1"):
+    with pytest.raises(UsageError, match="expected `ids` for every body, got only 1"):
         mailbox.send_all(["a", "b"], ids=["1"])
 
     assert mailbox.approximate_count() == 0

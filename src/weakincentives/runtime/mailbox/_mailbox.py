@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from random import Random
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -109,17 +109,25 @@ class QueueMailbox(Generic[T]):
         *,
         reply_to: Mailbox[Any] | str | None = None,
         ids: Iterable[str] | None = None,
+        headers: Iterable[Mapping[str, str] | None] | None = None,
     ) -> int:
-        """Put many in, as they come, with few round trips; how many."""
+        """Put many in, as they come, with few round trips; how many.
+
+        Of `ids` and `headers`, if they are given, there is one for every body.
+        """
         sent, rest = 0, iter(bodies)
         address = self._address(reply_to)
         names = iter(_new_id, "") if ids is None else map(_checked_id, ids)
+        heads = repeat(None) if headers is None else iter(headers)
         while part := list(islice(rest, self.queue.batch)):
-            named = list(islice(names, len(part)))
-            if len(named) < len(part):
-                raise UsageError(f"expected an id for every body, got {sent + len(named)} `ids`")
-            both = zip(named, part, strict=True)
-            self._put([Letter(id, self._write(body, None), address) for id, body in both])
+            named, headed = list(islice(names, len(part))), list(islice(heads, len(part)))
+            for what, there in (("ids", named), ("headers", headed)):
+                if len(there) < len(part):
+                    raise UsageError(
+                        f"expected `{what}` for every body, got only {sent + len(there)}"
+                    )
+            letters = zip(named, part, headed, strict=True)
+            self._put([Letter(id, self._write(body, head), address) for id, body, head in letters])
             sent += len(part)
         return sent
 

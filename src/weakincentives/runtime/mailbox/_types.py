@@ -126,6 +126,7 @@ class Mailbox(Protocol[T]):
         *,
         reply_to: Mailbox[Any] | str | None = None,
         ids: Iterable[str] | None = None,
+        headers: Iterable[Mapping[str, str] | None] | None = None,
     ) -> int: ...
     def receive(
         self,
