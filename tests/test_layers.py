@@ -14,6 +14,7 @@ import pytest
 # Lowest first; names on one line may not import each other. "" is the package's own __init__, which
 # offers names from everywhere: a file that imports from it could mean any layer.
 LAYERS = (
+    {"secrets"},
     {"errors", "_frozen", "_ids", "_lazy", "_slots", "_typevars"},
     {"_checks"},
     {"chat", "clock", "experiment", "serde"},

@@ -1,0 +1,400 @@
+"""An eval that leaks secrets everywhere is run every way, and no byte that is written has one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests import leaky
+from tests.cli.deployments import until
+from tests.leaky import PLACES, found_in, found_in_file, told
+from tests.runtime.mailbox.redis_server import running
+from weakincentives import secrets
+from weakincentives.adapters import ResponseCache, cached
+from weakincentives.adapters.anthropic import AnthropicAdapter
+from weakincentives.adapters.http import HTTPAdapter
+from weakincentives.adapters.openai import OpenAIAdapter
+from weakincentives.cli import main
+from weakincentives.errors import ProviderError
+from weakincentives.evals import EvalLoop, EvalReport, RunStore, collect_results, submit_dataset
+from weakincentives.evals._export import FORMATS, write_export
+from weakincentives.evals._page import write_page
+from weakincentives.runtime.dlq import DeadLetter, DLQPolicy, dead_letters_of
+from weakincentives.runtime.mailbox import RedisStore, open_mailbox
+from weakincentives.testing import Fault, LangSmithServer, ModelServer, OtlpReceiver
+
+ROOT = Path(__file__).parent.parent
+WINK = Path(sys.executable).with_name("wink")
+BY_A_MODEL = {*PLACES} - {"message", "note", "cause", "log"}  # which leaky.agent tells
+
+
+@pytest.fixture(autouse=True)
+def secrets_of_the_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The variables are there, and what a test makes known is forgotten after it."""
+    for name, value in leaky.variables().items():
+        monkeypatch.setenv(name, value)
+    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "WINK_STORE", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    before = dict(secrets._kept)
+    yield
+    secrets._kept.clear()
+    secrets._kept.update(before)
+    secrets._current = secrets._Known({}, -1, ())
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer(leaky.model) as server:
+        yield server
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Path]:
+    """All that our loggers say, tracebacks too, in a file."""
+    path, ours = tmp_path / "wink.log", logging.getLogger("weakincentives")
+    handler = logging.FileHandler(path)
+    before = ours.level
+    ours.addHandler(handler)
+    ours.setLevel(logging.DEBUG)
+    yield path
+    ours.removeHandler(handler)
+    ours.setLevel(before)
+    handler.close()
+
+
+def adapter_of(kind: str, server: ModelServer) -> Any:
+    if kind == "anthropic":
+        return AnthropicAdapter("claude-x", base_url=server.anthropic_base_url)
+    made: Any = OpenAIAdapter if kind == "openai" else HTTPAdapter
+    return made("gpt-x", base_url=server.openai_base_url)
+
+
+def exported(store: RunStore, run_id: str, folder: Path) -> None:
+    """A stored run in every form that it can take."""
+    for name in FORMATS:
+        write_export(store, run_id, folder / f"run.{'xml' if name == 'junit' else name}")
+    write_page(store, run_id, folder / "run.html")
+    store.report(run_id).save(folder / "saved")
+
+
+def swept(folder: Path) -> dict[str, set[str]]:
+    """What each file under the folder still holds."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.name: found for path in files if (found := found_in_file(path))}
+
+
+# ── in a process ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic", "http"])
+def test_no_artefact_of_a_run_holds_a_secret(
+    kind: str, server: ModelServer, tmp_path: Path, log: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with RunStore(tmp_path / "runs.db") as store, ResponseCache(tmp_path / "cache.db") as cache:
+        adapter = adapter_of(kind, server).around(cached(cache, provider=kind))
+        report = leaky.suite(adapter=adapter).run(store=store, tags={"token": told("tag")})
+        _, session = leaky.LeakyLoop(adapter=adapter).execute("it")
+        store.save("session", session)
+        exported(store, report.run_id, tmp_path)
+        report.save(tmp_path / "from memory")
+        assert (report.passed, report.errors) == (2, 2)
+    for words in (["show"], ["show", "latest", "fail"], ["list", "--format", "json"]):
+        assert main(["eval", *words, "--store", str(tmp_path / "runs.db")]) == 0
+    printed = capfd.readouterr()
+
+    assert swept(tmp_path) == {}
+    assert found_in(printed.out + printed.err) == set()
+    assert "***" in printed.out
+    errors = {result.sample_id: str(result.error) for result in report.results}
+    assert found_in(str(errors)) == set()
+    assert "Bearer ***" in errors["refusal"]
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic", "http"])
+@pytest.mark.parametrize("before", [270, 285, 295])
+def test_no_half_of_a_key_is_left_where_an_error_is_cut(kind: str, before: int) -> None:
+    key = told("key")
+    fault = Fault("status", 400, message="x" * before + key)
+    with ModelServer([fault]) as server, pytest.raises(ProviderError) as caught:
+        leaky.LeakyLoop(adapter=adapter_of(kind, server)).execute("it")
+
+    assert key[:4] not in str(caught.value)
+
+
+def test_what_nobody_knows_to_be_secret_is_found_everywhere(
+    server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the silence of the other tests would mean nothing."""
+    for place in PLACES:
+        monkeypatch.delenv(f"LEAK_{place.upper()}_TOKEN")
+    with RunStore(tmp_path / "runs.db") as store:
+        suite = leaky.suite(adapter=adapter_of("openai", server))
+        report = suite.run(store=store, tags={"token": told("tag")})
+        exported(store, report.run_id, tmp_path)
+
+    found = swept(tmp_path)
+    assert found["runs.db"] == BY_A_MODEL
+    for name, least in {
+        "run.jsonl": BY_A_MODEL - {"tag"},
+        "run.json": BY_A_MODEL,
+        "results.jsonl": BY_A_MODEL - {"tag"},
+        "run.html": BY_A_MODEL - {"metric"},
+        "run.xml": {"input", "expected", "output", "reason", "judge", "evaluator", "tag"},
+        "run.csv": {"input", "expected", "output", "reason", "evaluator", "metadata"},
+        "run.parquet": {"input", "expected", "output", "reason", "evaluator", "metadata"},
+        "run.md": {"evaluator"},
+    }.items():
+        assert (name, least - found[name]) == (name, set())
+
+
+def test_an_agent_that_raises_says_no_secret(
+    tmp_path: Path, server: ModelServer, log: Path
+) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        suite = leaky.suite(leaky.agent, adapter_of("openai", server))
+        report = suite.run(store=store)
+        exported(store, report.run_id, tmp_path)
+
+    assert swept(tmp_path) == {}
+    [error] = [each.error for each in report.results if each.sample_id == "refusal"]
+    assert error == "no ***, ***"  # one that is known, one that looks like a key
+    assert "***" in log.read_text()
+
+
+# ── commands ────────────────────────────────────────────────────────────────────────────────────
+
+
+def printed_by(folder: Path, *words: str | Path, **more: str) -> str:
+    """All that the command prints."""
+    done = subprocess.run(
+        words,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **more},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.stdout + done.stderr
+
+
+EVAL = """
+import os
+from tests import leaky
+from weakincentives.adapters.openai import OpenAIAdapter
+
+suite = leaky.suite(adapter=OpenAIAdapter("gpt-x", base_url=os.environ["SERVED"]))
+"""
+
+
+def test_no_command_prints_or_writes_a_secret(server: ModelServer, tmp_path: Path) -> None:
+    (tmp_path / "leaky_eval.py").write_text(EVAL)
+    printed = printed_by(
+        tmp_path,
+        *(WINK, "eval", "run", "leaky_eval.py", "--format", "jsonl"),
+        *("--tag", f"token={told('tag')}", "-o", "report", "-o", "run.xml", "-o", "run.csv"),
+        SERVED=server.openai_base_url,
+        GITHUB_ACTIONS="true",
+        GITHUB_STEP_SUMMARY=str(tmp_path / "summary.md"),
+    )
+
+    assert printed.count('"sample_id"') == 5
+    assert found_in(printed) == set()
+    assert swept(tmp_path) == {}
+    assert r"cannot judge \*\*\*" in (tmp_path / "summary.md").read_text()
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_what_goes_wrong_in_a_command_says_no_secret(debug: str, tmp_path: Path) -> None:
+    (tmp_path / "bad_eval.py").write_text(
+        "from tests.leaky import told\n"
+        "raise ValueError(told('message')) from KeyError(told('cause'))"
+    )
+    said = printed_by(tmp_path, WINK, "eval", "run", "bad_eval.py", WINK_DEBUG=debug)
+
+    assert "***" in said
+    assert ("Traceback" in said) is bool(debug)
+    assert found_in(said) == set()
+
+
+TESTS = """
+import pytest
+from tests import leaky
+
+@pytest.mark.wink_eval
+def test_leaky():
+    return leaky.suite(leaky.agent, judged=False)
+"""
+
+
+def test_pytest_says_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "test_leaky.py").write_text(TESTS)
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_runtest_logreport(report):\n"  # as plugins do that keep all reports
+        "    print(vars(report), file=open('reports.txt', 'a'))\n"
+    )
+    printed = printed_by(
+        tmp_path,
+        *(sys.executable, "-m", "pytest", "-p", "weakincentives.pytest_plugin", "--junitxml=x"),
+        *("-p", "no:cacheprovider", "-rA", "-q", "--log-level=DEBUG", "."),
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+    )
+
+    assert "no ***, ***" in printed
+    assert found_in(printed) == set()
+    (tmp_path / "test_leaky.py").unlink()
+    assert swept(tmp_path) == {}
+
+
+# ── queues ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def working(*loops: Any) -> Iterator[None]:
+    threads = [threading.Thread(target=loop.run) for loop in loops]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.shutdown()
+        for thread in threads:
+            thread.join()
+
+
+def all_of_redis(client: Any, prefix: str) -> Iterator[bytes]:
+    """Every value under keys that hold the prefix."""
+    read = {
+        b"string": client.get,
+        b"hash": client.hgetall,
+        b"list": lambda key: client.lrange(key, 0, -1),
+        b"zset": lambda key: client.zrange(key, 0, -1),
+        b"set": client.smembers,
+        b"stream": client.xrange,
+    }
+    for key in client.scan_iter(f"*{prefix}*"):
+        value = read[client.type(key)](key)
+        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        for part in [parts] if isinstance(parts, bytes) else parts:
+            data = part if isinstance(part, bytes) else str(part).encode()
+            yield data
+            try:
+                yield zlib.decompress(data)
+            except zlib.error:
+                continue
+
+
+def queue(where: str, folder: Path) -> tuple[str, str]:
+    """The URL of a queue of one's own, and its name."""
+    server = f"sqlite:///{folder / 'mail.db'}"
+    if where == "valkey":
+        server = f"redis://127.0.0.1:{running().port}/0"
+    return server, f"leaky-{uuid4().hex[:8]}"
+
+
+@pytest.mark.parametrize("where", ["sqlite", "valkey"])
+def test_what_workers_send_back_holds_no_secret(
+    where: str, server: ModelServer, tmp_path: Path, log: Path
+) -> None:
+    """Requests are the user's own, and go as they are: here they hold no secret."""
+    (url, name), client = queue(where, tmp_path), running().client()
+    requests, results, far = (open_mailbox(url, name=f"{name}-{n}") for n in range(3))
+    store: Any = RunStore(tmp_path / "kept.db") if where == "sqlite" else RedisStore(client, name)
+    both = {
+        "adapter": adapter_of("openai", server),
+        "store": store,
+        "session_store": None if where == "sqlite" else store,  # or they travel with the results
+    }
+    loop = EvalLoop(None, leaky.evaluator, requests, results, mainloop_requests=far, **both)
+    with working(loop, leaky.LeakyLoop(requests=far, **both)):
+        submission = submit_dataset(leaky.suite(leaky.agent, inputs=False).dataset, requests)
+        until(lambda: results.approximate_count() == 5)
+        left = [*all_of_redis(client, name)] if where == "valkey" else []
+        assert swept(tmp_path) == {}
+    report = collect_results(results, submission, timeout_seconds=30)
+
+    assert [found_in(data) for data in left if found_in(data)] == []
+    assert found_in(repr(report.results)) == set()
+    assert (report.passed, report.errors) == (2, 2)
+    assert (repr(report.results).count("***") > 5, bool(left)) == (True, where == "valkey")
+
+
+@pytest.mark.parametrize("where", ["sqlite", "valkey"])
+def test_a_dead_letter_says_no_secret_and_keeps_its_request(
+    where: str, tmp_path: Path, log: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever looks is shown none; whoever sends it again sends what it was."""
+    url, name = queue(where, tmp_path)
+    requests, results = open_mailbox(url, name=name), open_mailbox(url, name=f"{name}-results")
+    policy = DLQPolicy(open_mailbox(url, DeadLetter, f"{name}-dlq"), max_delivery_count=1)
+    suite = leaky.suite(leaky.agent)
+    with working(EvalLoop(leaky.agent, leaky.verdict, requests, results, dlq=policy)):
+        submission = submit_dataset(suite.dataset, requests)
+        report = collect_results(results, submission, timeout_seconds=30)
+
+    assert found_in(repr(report.results)) == set()
+    [letter] = dead_letters_of(policy.mailbox)
+    assert letter.last_error == "no ***, ***"
+    assert letter.body is not None
+    assert letter.body.sample == suite.dataset[3]  # with the secrets of its input
+    for words in ("list", f"show {letter.message_id}", f"show {letter.message_id} --format json"):
+        assert main(["dlq", *words.split(), "--queue", f"{url}#{name}"]) == 0
+    printed = capfd.readouterr()
+    assert found_in(printed.out + printed.err + log.read_text()) == set()
+    assert printed.out.count("***") >= 3
+
+
+# ── tracing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_no_span_holds_a_secret(server: ModelServer) -> None:
+    from weakincentives.contrib.opentelemetry import configure_otel
+
+    with (
+        OtlpReceiver() as receiver,
+        configure_otel(endpoint=receiver.url, content=True),
+    ):
+        leaky.suite(adapter=adapter_of("openai", server)).run()
+        leaky.suite(leaky.agent, adapter_of("openai", server)).run()
+
+    sent = b"".join(receiver.bodies)
+    assert b"***" in sent
+    assert found_in(sent) | found_in(repr((receiver.spans, receiver.logs))) == set()
+
+
+def test_langsmith_gets_no_secret(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from weakincentives.contrib.langsmith import configure_wink
+
+    monkeypatch.setenv("LANGSMITH_API_KEY", "lsv2_pt_0123456789abcdef")
+    with LangSmithServer() as langsmith:
+        configure_wink("leaky", api_url=langsmith.url)
+        try:
+            leaky.suite(adapter=adapter_of("openai", server)).run(tags={"token": told("tag")})
+            leaky.suite(leaky.agent, adapter_of("openai", server)).run()
+        finally:
+            configure_wink(tracing_enabled=False).close()
+        sent = json.dumps(vars(langsmith), default=str)
+
+    assert "***" in sent
+    assert found_in(sent) == set()
+
+
+def test_a_report_that_is_loaded_again_is_the_scrubbed_one(tmp_path: Path) -> None:
+    report = leaky.suite(leaky.agent, judged=False).run()
+    report.save(tmp_path / "report")
+
+    again: EvalReport[Any] = EvalReport.load(tmp_path / "report")
+    assert [each.passed for each in again.results] == [each.passed for each in report.results]
+    assert found_in(repr(again.results)) == set()
