@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
+from weakincentives.chat import ChatMessage, TokenTrace, TokenUsage, ToolCall
 from weakincentives.evals import (
     EvalConfig,
     EvalReport,
@@ -58,6 +58,18 @@ messages = st.builds(
     tool_call_id=st.none() | texts,
     name=st.none() | texts,
 )
+token_traces = st.lists(
+    st.tuples(counts, st.floats(-1e6, 0), st.integers(0, 1)), min_size=1, max_size=3
+).flatmap(
+    lambda tokens: st.builds(
+        TokenTrace,
+        prompt_ids=st.lists(counts, max_size=3),
+        ids=st.just([token for token, _, _ in tokens]),
+        logprobs=st.sampled_from([(), [logprob for _, logprob, _ in tokens]]),
+        mask=st.sampled_from([(), [trained for _, _, trained in tokens]]),
+        policy_version=st.none() | texts,
+    )
+)
 trajectories = st.builds(
     Trajectory,
     messages=st.lists(messages, max_size=2).map(tuple),
@@ -67,6 +79,7 @@ trajectories = st.builds(
     latency_ms=st.none() | counts,
     cost=st.none() | st.floats(0, 100),
     metadata=metadata,
+    tokens=st.lists(token_traces, max_size=2).map(tuple),
 )
 session_ids = st.none() | st.uuids()
 tool_events = st.builds(

@@ -25,6 +25,7 @@ from weakincentives import (
     CONTROL,
     ChatMessage,
     Experiment,
+    TokenTrace,
     TokenUsage,
     ToolCall,
     errors,
@@ -66,6 +67,7 @@ class Moment(datetime):
 
 MINIMAL: dict[type[Any], dict[str, Any]] = {
     TokenUsage: {},
+    TokenTrace: {"ids": (5,)},
     ToolCall: {"id": "1", "name": "search"},
     ChatMessage: {"role": "user"},
     Experiment: {"name": "e"},
@@ -77,6 +79,7 @@ PLAUSIBLE: list[Any] = [
     *(None, True, 0, 1, -1, 10**20, 2.5, -2.5, float("nan"), float("inf"), Decimal("0.1")),
     *(Number(), "", "user", "\ud800", Name("user"), Tool.SEARCH, b"a", Path("a"), 10**400),
     *((), [], ["a"], ("a", 1), [Name("a")], [Tool.SEARCH], [None], {"a"}, iter(["a"])),
+    *([0], [0.5], [-0.5], [True], [Number()], [float("nan")], [10**20], range(1), [[0]]),
     *({}, {"a": [1, None]}, {1: 2}, {Name("a"): 1}, MappingProxyType({"a": 1}), [("a", 1)]),
     *(date(2025, 1, 1), datetime(2025, 1, 1), Moment.now(UTC)),  # noqa: DTZ001
     datetime(2025, 1, 1, tzinfo=timezone(timedelta(seconds=3230))),

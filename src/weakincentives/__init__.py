@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .chat import ChatMessage, TokenUsage, ToolCall
+    from .chat import ChatMessage, TokenTrace, TokenUsage, ToolCall
     from .errors import WinkError
     from .experiment import BASELINE, CONTROL, Experiment
     from .prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
@@ -28,6 +28,7 @@ __all__ = [
     "Prompt",
     "PromptTemplate",
     "Session",
+    "TokenTrace",
     "TokenUsage",
     "Tool",
     "ToolCall",
@@ -46,6 +47,7 @@ _HOME = {
     "Prompt": ".prompt",
     "PromptTemplate": ".prompt",
     "Session": ".runtime.session",
+    "TokenTrace": ".chat",
     "TokenUsage": ".chat",
     "Tool": ".prompt",
     "ToolCall": ".chat",

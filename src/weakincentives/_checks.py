@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from .errors import UsageError, shown
 
-__all__ = ["plain_mapping", "plain_texts", "tuple_of", "whole_or_none"]
+__all__ = ["plain_mapping", "plain_numbers", "plain_texts", "tuple_of", "whole_or_none"]
 
 T = TypeVar("T")
 _set = object.__setattr__
@@ -61,6 +62,42 @@ def whole_or_none(owner: object, name: str, *, least: int) -> None:
             f"got {shown(value)}"
         )
     _set(owner, name, number)
+
+
+def plain_numbers(
+    owner: object, name: str, kind: type[float], what: str, *, least: float, most: float
+) -> None:
+    """A field as a tuple of plain finite numbers; an array or a tensor will do. Refuse the rest.
+
+    There may be many thousands: they are looked at together, and one by one only if one is wrong.
+    """
+    given = getattr(owner, name)
+    given = given.tolist() if hasattr(given, "tolist") else given
+    where = f"{type(owner).__qualname__}.{name}"
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        raise UsageError(f"expected several numbers for `{where}`, got {shown(given)}")
+    many = given = tuple(given)
+    if not set(map(type, given)) <= {kind}:
+        flags = (least, most) == (0, 1)
+        many = tuple(_number(kind, each, flags) for each in given)
+    if not _within(many, least, most):
+        index = next(i for i, each in enumerate(many) if not _within((each,), least, most))
+        raise UsageError(f"expected {what}, got {shown(given[index])} - at `{where}[{index}]`")
+    _set(owner, name, many)
+
+
+def _number(kind: type[float], value: Any, flags: bool) -> float:
+    """The value as this kind of number; NaN where it is none."""
+    if isinstance(value, str | bytes) or (isinstance(value, bool) and not flags):
+        return math.nan
+    try:
+        return operator.index(value) if kind is int else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _within(many: tuple[float, ...], least: float, most: float) -> bool:
+    return not many or (least <= min(many) and max(many) <= most and all(map(math.isfinite, many)))
 
 
 def plain_mapping(given: Any, where: str, advice: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is said to and by a model: chat messages, tool calls, and what they cost in tokens.
+"""What is said to and by a model: chat messages, tool calls, and their tokens.
 
 What can be constructed here comes back equal from JSON (if `arguments` holds JSON data): a value of
 another type is made plain where it is clear what it means, and refused by name where it is not.
@@ -6,14 +6,15 @@ another type is made plain where it is clear what it means, and refused by name 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from ._checks import plain_mapping, plain_texts, tuple_of, whole_or_none
+from ._checks import plain_mapping, plain_numbers, plain_texts, tuple_of, whole_or_none
 from .errors import UsageError, shown
 
-__all__ = ["ChatMessage", "Role", "TokenUsage", "ToolCall"]
+__all__ = ["ChatMessage", "Role", "TokenTrace", "TokenUsage", "ToolCall"]
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 _ROLES = get_args(Role)
@@ -55,6 +56,45 @@ class TokenUsage:
 
 def _add(a: int | None, b: int | None) -> int | None:
     return None if a is None and b is None else (a or 0) + (b or 0)
+
+
+_MOST = 2**63 - 1  # of a whole number that every reader of JSON takes
+_ABOVE_ZERO = 1e-3  # how far rounding may lift the logarithm of a probability of 1
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTrace:
+    """One reply in tokens: what went in, what came out, and how likely each was.
+
+    `logprobs` and `mask` are of `ids`, and empty where unknown: without a mask, all are trained on.
+    What an environment says is in a later `prompt_ids` and never in `ids`.
+
+    >>> TokenTrace(prompt_ids=[1, 15], ids=[7, 2], logprobs=[-0.1, -0.7]).ids
+    (7, 2)
+    """
+
+    prompt_ids: tuple[int, ...] = ()
+    ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    mask: tuple[int, ...] = ()
+    policy_version: str | None = None
+
+    def __post_init__(self) -> None:
+        plain_texts(self, or_none=("policy_version",))
+        for name in ("prompt_ids", "ids"):
+            plain_numbers(
+                self, name, int, "a whole number from 0 to 2**63 - 1", least=0, most=_MOST
+            )
+        plain_numbers(self, "mask", int, "0 or 1", least=0, most=1)
+        plain_numbers(
+            self, "logprobs", float, "a finite number <= 0", least=-math.inf, most=_ABOVE_ZERO
+        )
+        for name in ("logprobs", "mask"):
+            if len(given := getattr(self, name)) not in (0, len(self.ids)):
+                raise UsageError(
+                    f"expected {len(self.ids)} or no numbers for `TokenTrace.{name}`, one for each "
+                    f"of `ids`, got {len(given)}"
+                )
 
 
 @dataclass(frozen=True, slots=True)

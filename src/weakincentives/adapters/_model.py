@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._checks import plain_mapping
-from ..chat import ChatMessage, TokenUsage
+from ..chat import ChatMessage, TokenTrace, TokenUsage
 from ..errors import UsageError, shown
 
 __all__ = ["Model", "ModelReply", "ModelRequest", "ModelSettings", "ToolSpec"]
@@ -62,7 +62,10 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReply:
-    """One answer. `latency_ms` is the provider's own time, without our waiting and retrying."""
+    """One answer. `latency_ms` is the provider's own time, without our waiting and retrying.
+
+    `tokens` is what a trainer needs of it, where the provider gives it.
+    """
 
     message: ChatMessage
     usage: TokenUsage | None = None
@@ -70,6 +73,7 @@ class ModelReply:
     model: str | None = None
     latency_ms: float | None = None
     cached: bool = False
+    tokens: TokenTrace | None = None
 
 
 Model = Callable[[ModelRequest], Awaitable[ModelReply]]

@@ -19,13 +19,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import anyio
 from anyio.lowlevel import RunVar
 
 from ..clock import SYSTEM_CLOCK
 from ..errors import MissingExtraError, ProviderError, UsageError, shown
+from ..secrets import keep_secret, scrub_message
 from ._model import ModelReply
 from ._wire import retry_after
 
@@ -71,7 +72,10 @@ def service_for(
         raise UsageError(f"expected seconds > 0 or None for `timeout`, got {shown(timeout)}")
     base_url = base_url or os.environ.get(f"{name.upper()}_BASE_URL") or None
     if base_url is not None and not re.match(r"https?://[^/]", str(base_url)):
-        raise UsageError(f"expected `http://...` or `https://...` for `base_url`, got {base_url!r}")
+        said = scrub_message(str(base_url))
+        raise UsageError(f"expected `http://...` or `https://...` for `base_url`, got {said!r}")
+    if password := urlsplit(base_url or "").password:
+        keep_secret(unquote(password))
     try:
         sdk = importlib.import_module(name)
     except ImportError:
@@ -95,6 +99,7 @@ async def client_of(service: Service) -> Any:
     clients, _ = _here.get() or await _arrive()
     mine = service.name, service.base_url, key
     if mine not in clients:
+        keep_secret(key)  # whatever becomes of the variable
         make = getattr(service.sdk, service.client)
         # A call has its time limit as a scope, and its retries from what is around the model.
         limits = service.sdk.Timeout(None, connect=10.0)
@@ -144,6 +149,7 @@ async def timed(
         finish_reason=reply.finish_reason,
         model=reply.model,
         latency_ms=(SYSTEM_CLOCK.monotonic() - start) * 1000,
+        tokens=reply.tokens,
     )
 
 
@@ -208,7 +214,7 @@ def _refusal(body: Any) -> tuple[str, str]:
 
 
 def _line(text: object) -> str:
-    words = " ".join(str(text).split())
+    words = scrub_message(" ".join(str(text).split()))  # before it is cut
     return words if len(words) <= 300 else f"{words[:299]}…"
 
 

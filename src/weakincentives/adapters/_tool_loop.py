@@ -19,7 +19,7 @@ from uuid import UUID
 import anyio
 
 from ..budget import BudgetTracker, Deadline
-from ..chat import ChatMessage, TokenUsage, ToolCall
+from ..chat import ChatMessage, TokenTrace, TokenUsage, ToolCall
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import DeadlineExceededError, ProviderError
 from ..prompt import RenderedPrompt, Tool, ToolContext, ToolResult, parse_output
@@ -71,6 +71,7 @@ class _Spent:
     latency_ms: float | None = None
     waited_ms: float = 0.0
     model: str | None = None
+    tokens: tuple[TokenTrace, ...] = ()
 
     def add(self, reply: ModelReply) -> None:
         if reply.usage is not None:
@@ -78,6 +79,8 @@ class _Spent:
         if reply.latency_ms is not None:
             self.latency_ms = reply.latency_ms + (self.latency_ms or 0.0)
         self.model = reply.model or self.model
+        if reply.tokens is not None:
+            self.tokens += (reply.tokens,)
 
 
 async def converse(ask: Model, talk: Conversation, price: Any = None) -> PromptResponse[Any]:
@@ -124,6 +127,7 @@ async def _converse(ask: Model, talk: Conversation, price: Any) -> PromptRespons
         latency_ms=spent.latency_ms,
         waited_ms=max(0.0, spent.waited_ms),
         cost=cost,
+        tokens=spent.tokens,
     )
 
 

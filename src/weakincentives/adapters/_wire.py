@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 
 from .. import serde
-from ..chat import ChatMessage
+from ..chat import ChatMessage, TokenTrace
 from ..clock import SYSTEM_CLOCK
-from ..errors import ProviderError
+from ..errors import ProviderError, UsageError
+from ..secrets import logger_for
 from ._model import Model, ModelReply, ModelRequest, ToolSpec
 
 __all__ = [
@@ -29,8 +30,11 @@ __all__ = [
     "retry_after",
     "schema_in_words",
     "schema_or_words",
+    "token_trace",
     "tool_arguments",
 ]
+
+logger = logger_for(__name__)
 
 INVALID_JSON = "__invalid_json__"  # where the arguments of a tool were none: no tool knows it
 
@@ -50,6 +54,20 @@ def tool_arguments(given: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
 def call_id(given: str | None, request: ModelRequest, index: int) -> str:
     """The call's id; where a server gives none, one that is unique in the conversation."""
     return given or f"call_{len(request.messages)}_{index}"
+
+
+def token_trace(prompt_ids: Any, ids: Any, logprobs: Sequence[Any]) -> TokenTrace | None:
+    """The reply in tokens, as a server gave them; None without ids: nobody trains on guessed ones.
+
+    What does not fit together is left out, with a warning: the reply itself is as good without.
+    """
+    if not ids:
+        return None
+    try:
+        return TokenTrace(prompt_ids or (), ids, tuple(logprobs))
+    except UsageError as error:
+        logger.warning("left out the tokens of a reply: %s", error)
+        return None
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

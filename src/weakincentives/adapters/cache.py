@@ -3,7 +3,8 @@
 Rules of this file:
 1. Never a wrong answer: every part of a request is in its key, and a row that is not exactly what
    was written is a miss.
-2. Only replies are stored, under a hash. No request, key or header is in the file.
+2. Only replies are stored, under a hash. No request, key or header is in the file, and no reply
+   that holds a secret: without it, it would be another answer.
 3. A reply that was paid for is passed on, also where it cannot be stored.
 
 Put it outermost, so that a hit waits for nothing:
@@ -13,7 +14,6 @@ Put it outermost, so that a hit waits for nothing:
 from __future__ import annotations
 
 import hashlib
-import logging
 import sqlite3
 import threading
 import weakref
@@ -29,11 +29,12 @@ from anyio.lowlevel import RunVar
 
 from .. import serde
 from ..errors import SerializationError, UsageError, shown
+from ..secrets import logger_for, scrub_bytes
 from ._model import Model, ModelReply, ModelRequest
 
 __all__ = ["ResponseCache", "cached"]
 
-logger = logging.getLogger(__name__)
+logger = logger_for(__name__)
 
 _FORMAT = 1  # of keys and of the file: raise it when either changes
 _APPLICATION = 0x57494E4B  # "WINK", where SQLite keeps whose file it is
@@ -160,6 +161,8 @@ class ResponseCache:
     def _store(self, key: bytes, reply: ModelReply) -> None:
         try:
             data = serde.encode(reply)
+            if scrub_bytes(data) is not data:
+                return
             if serde.decode(data, ModelReply) != reply:
                 raise SerializationError("it would not come back equal")
             with self._lock:

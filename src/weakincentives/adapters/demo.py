@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import logging
 import operator
 import re
 from base64 import b64encode
@@ -28,6 +27,7 @@ from .. import serde
 from .._typevars import OutputT
 from ..chat import ChatMessage, TokenUsage, ToolCall
 from ..errors import SerializationError, UsageError, shown
+from ..secrets import logger_for
 from ._adapter import ModelAdapter
 from ._model import ModelReply, ModelRequest, ModelSettings, ToolSpec
 
@@ -71,7 +71,7 @@ class DemoAdapter(ModelAdapter[OutputT]):
 
 @cache
 def _warn() -> None:
-    logging.getLogger(__name__).warning(
+    logger_for(__name__).warning(
         "answers are simulated: `demo/large` and `demo/small` are built in, no real model is asked"
     )
 

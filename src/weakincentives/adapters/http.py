@@ -22,11 +22,19 @@ from .. import serde
 from .._typevars import OutputT
 from ..chat import ChatMessage, TokenUsage, ToolCall
 from ..errors import ProviderError, UsageError, shown
+from ..secrets import keep_secret, scrub_message
 from ._adapter import ModelAdapter
 from ._http_pool import Answer, Headers, HTTPClient, Origin
 from ._model import Model, ModelReply, ModelRequest, ModelSettings
 from ._prices import Price, price_of
-from ._wire import call_id, completion_body, retry_after, schema_or_words, tool_arguments
+from ._wire import (
+    call_id,
+    completion_body,
+    retry_after,
+    schema_or_words,
+    token_trace,
+    tool_arguments,
+)
 
 __all__ = ["HTTPAdapter"]
 
@@ -47,6 +55,9 @@ class HTTPAdapter(ModelAdapter[OutputT]):
     Redirects are refused, and proxies are not used, whatever the environment says.
     A call is sent again by itself only if a kept-alive connection turns out dead before any byte
     of the answer came: for retries put `retrying` around the model.
+
+    A server that knows it (vLLM, SGLang) also gives the tokens of each reply, for training:
+    `extra={"return_token_ids": True, "logprobs": True}` in the settings asks for them.
 
     >>> from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
     >>> from weakincentives.testing import ModelServer
@@ -114,6 +125,7 @@ def _model(
         key = os.environ.get(key_variable, "").strip() if key_variable else ""
         secret = b""
         if key:
+            keep_secret(key)
             if not safe:
                 raise ProviderError(
                     f"expected https to send the key in ${key_variable} to {host}, got plain http "
@@ -156,6 +168,10 @@ class _Message(msgspec.Struct):
 class _Choice(msgspec.Struct):
     message: _Message
     finish_reason: str | None = None
+    # Of any type: a reply is good without them.
+    prompt_token_ids: Any = None
+    token_ids: Any = None
+    logprobs: Any = None
 
 
 class _Details(msgspec.Struct):
@@ -172,6 +188,7 @@ class _Completion(msgspec.Struct):
     choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
     model: str | None = None
     usage: _Usage | None = None
+    prompt_token_ids: Any = None
 
 
 _completion = serde.decoder(_Completion)
@@ -204,12 +221,25 @@ def _reply(answer: Answer, host: str, request: ModelRequest, key: str) -> ModelR
         finish_reason=choice.finish_reason,
         model=completion.model or request.model,
         latency_ms=answer.seconds * 1000,
+        tokens=token_trace(
+            choice.prompt_token_ids or completion.prompt_token_ids,
+            choice.token_ids,
+            _logprobs(choice.logprobs),
+        ),
     )
 
 
 def _tokens(usage: _Usage) -> TokenUsage:
     details = usage.prompt_tokens_details or _Details()
     return TokenUsage(usage.prompt_tokens, usage.completion_tokens, details.cached_tokens)
+
+
+def _logprobs(given: Any) -> list[Any]:
+    """One for each token of the reply, where the server says them as OpenAI does."""
+    match given:
+        case {"content": [*tokens]}:
+            return [each.get("logprob") if isinstance(each, dict) else None for each in tokens]
+    return []
 
 
 def _refused(answer: Answer, host: str, key: str, variable: str | None) -> ProviderError:
@@ -254,7 +284,8 @@ def _texts(headers: Mapping[bytes, bytes]) -> dict[str, str]:
 
 def _place(base_url: str, verify: ssl.SSLContext | bool) -> tuple[Origin, bytes, str]:
     """Where to connect, what to ask for there, and the `Host` header."""
-    bad = f"expected a URL such as `http://localhost:8000/v1` for `base_url`, got {shown(base_url)}"
+    said = scrub_message(shown(base_url))
+    bad = f"expected a URL such as `http://localhost:8000/v1` for `base_url`, got {said}"
     if not isinstance(base_url, str) or not re.fullmatch(r"https?://[\x21-\x7e]+", base_url):
         raise UsageError(bad)
     try:

@@ -13,7 +13,7 @@ from ._adapter import ModelAdapter
 from ._model import Model, ModelReply, ModelRequest, ModelSettings
 from ._prices import PRICES, Price, price_of
 from ._sdk import MalformedError, Service, reading, service_for, timed
-from ._wire import call_id, completion_body, schema_or_words, tool_arguments
+from ._wire import call_id, completion_body, schema_or_words, token_trace, tool_arguments
 
 __all__ = ["OpenAIAdapter"]
 
@@ -65,6 +65,17 @@ class _Said:
     finish_reason: str | None = None
     model: str | None = None
     usage: Any = None
+    prompt_ids: list[Any] = field(default_factory=list)
+    ids: list[Any] = field(default_factory=list)
+    logprobs: list[Any] = field(default_factory=list)
+
+    def add_tokens(self, got: Any, choice: Any) -> None:
+        """Of a completion or a piece of it; ids are from vLLM and others, not from OpenAI."""
+        for each in (choice, got):
+            self.prompt_ids = self.prompt_ids or getattr(each, "prompt_token_ids", None) or []
+        self.ids += getattr(choice, "token_ids", None) or ()
+        said = getattr(choice.logprobs, "content", None) or ()
+        self.logprobs += [getattr(each, "logprob", None) for each in said]
 
 
 def _chat(service: Service, stream: bool) -> Model:
@@ -95,6 +106,7 @@ def _reply(request: ModelRequest, said: _Said) -> ModelReply:
         usage=_usage(said.usage),
         finish_reason=said.finish_reason,
         model=said.model,
+        tokens=token_trace(said.prompt_ids, said.ids, said.logprobs),
     )
 
 
@@ -105,6 +117,7 @@ def _whole(completion: Any) -> _Said:
         said.calls.append([call.id, call.function.name, call.function.arguments])
     said.finish_reason, said.model = choice.finish_reason, completion.model
     said.usage = completion.usage
+    said.add_tokens(completion, choice)
     return said
 
 
@@ -124,6 +137,7 @@ async def _streamed(stream: Any) -> _Said:
                     mine[:] = [mine[0] or parts[0] or "", mine[1] or parts[1] or "", mine[2]]
                     mine[2] += parts[2] or ""
                 said.finish_reason = choice.finish_reason or said.finish_reason
+                said.add_tokens(chunk, choice)
     if said.finish_reason is None:
         raise MalformedError("a stream that broke off")
     return said

@@ -6,6 +6,7 @@ from .._lazy import lazily as _lazily
 from ._trajectory import Trajectory
 
 if TYPE_CHECKING:
+    from ..chat import TokenTrace
     from ._calculator import Calculation, CalculatorEnvironment
     from ._endpoint import Endpoint, endpoint_of
     from ._environment import (
@@ -24,6 +25,7 @@ __all__ = [
     "Endpoint",
     "EnvelopeError",
     "Environment",
+    "TokenTrace",
     "Trajectory",
     "check_envelope",
     "endpoint_of",
@@ -42,6 +44,7 @@ __getattr__, __dir__ = _lazily(
             "._environment",
         ),
         "Endpoint": "._endpoint",
+        "TokenTrace": "..chat",
         "endpoint_of": "._endpoint",
         "run_agent": "._run_agent",
     },

@@ -118,7 +118,7 @@ def endpoint_of(given: Any) -> Adapter:
     """The adapter for whatever names one; what is an adapter already stays itself.
 
     A function takes the messages and returns the assistant's: a text, a `ChatMessage`, or a
-    `ModelReply` with usage. A synchronous one runs in a thread.
+    `ModelReply` with usage and tokens. A synchronous one runs in a thread.
     """
     if isinstance(given, str):
         given = Endpoint(given)

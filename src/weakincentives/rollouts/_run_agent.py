@@ -79,6 +79,7 @@ async def run_agent(
         stop_reason=response.finish_reason,
         latency_ms=max(0, round(took)),
         cost=response.cost,
+        tokens=response.tokens,
     )
 
 

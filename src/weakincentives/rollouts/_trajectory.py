@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, Generic, cast
 
+from .._checks import tuple_of
 from .._frozen import truly_frozen
 from .._typevars import OutputT
-from ..chat import ChatMessage, TokenUsage
+from ..chat import ChatMessage, TokenTrace, TokenUsage
 from ..errors import UsageError, shown
 
 __all__ = ["Trajectory"]
@@ -22,7 +23,8 @@ class Trajectory(Generic[OutputT]):
     """The conversation of one attempt and the output that it ended in.
 
     `latency_ms` is the agent's own time, without waiting and without scoring; `cost` is in US
-    dollars. Both are None where nobody measured them.
+    dollars. Both are None where nobody measured them. `tokens` has one trace for each reply whose
+    endpoint gave it, in order.
     """
 
     messages: tuple[ChatMessage, ...] = ()
@@ -32,6 +34,7 @@ class Trajectory(Generic[OutputT]):
     latency_ms: int | None = None
     cost: float | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    tokens: tuple[TokenTrace, ...] = ()
 
     def __post_init__(self) -> None:
         if self.messages.__class__ is not tuple:
@@ -41,6 +44,10 @@ class Trajectory(Generic[OutputT]):
                 raise UsageError(
                     f"expected a `ChatMessage`, got {shown(message)} - at `messages[{index}]`"
                 )
+        if self.tokens != ():
+            advice = "pass TokenTrace(prompt_ids, ids, logprobs)"
+            traces = tuple_of(TokenTrace, self.tokens, "Trajectory.tokens", advice)
+            object.__setattr__(self, "tokens", traces)
         if self.latency_ms.__class__ not in (int, NoneType):
             object.__setattr__(self, "latency_ms", _milliseconds(self.latency_ms))
         if self.cost is not None and not math.isfinite(self.cost):

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, cast, runtime_checkable
 from .._frozen import truly_frozen
 from .._typevars import OutputT
 from ..budget import BudgetTracker, Deadline
-from ..chat import ChatMessage, TokenUsage
+from ..chat import ChatMessage, TokenTrace, TokenUsage
 from ..prompt import Prompt
 from .session import Session
 
@@ -26,7 +26,7 @@ class PromptResponse(Generic[OutputT]):
 
     For a prompt of plain text both are the same. `messages` is the whole conversation, tool calls
     included; `latency_ms` leaves out the time spent waiting for a free place or a rate limit, which
-    is `waited_ms`.
+    is `waited_ms`. `tokens` has one trace for each reply whose provider gave it.
     """
 
     prompt_name: str
@@ -39,6 +39,7 @@ class PromptResponse(Generic[OutputT]):
     latency_ms: float | None = None
     cost: float | None = None
     waited_ms: float = 0.0
+    tokens: tuple[TokenTrace, ...] = ()
 
 
 @runtime_checkable

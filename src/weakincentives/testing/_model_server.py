@@ -50,6 +50,8 @@ class ModelServer:
 
     `script` is a sequence of replies (with `repeat=True` it starts again at its end) or a function
     of the request, which must not block. A request beyond the script is answered with status 500.
+    Chat Completions that ask for `logprobs` or `return_token_ids` get them, the same for the same
+    text.
 
     >>> with ModelServer(["Paris"]) as server:
     ...     server.openai_base_url.startswith("http://127.0.0.1:")

@@ -24,6 +24,7 @@ __all__ = [
     "arguments",
     "pieces",
     "recognised",
+    "tokens_of",
     "usage_of",
 ]
 
@@ -170,3 +171,9 @@ def arguments(call: ToolCall) -> str:
 def pieces(text: str) -> list[str]:
     """The text in parts of about a token, as a stream sends it."""
     return re.findall(r"\s*\S{1,8}|\s+", text)
+
+
+def tokens_of(reply: Reply) -> list[str]:
+    """What the model says in parts of about a token, the names and arguments of tools included."""
+    calls = (part for call in reply.tool_calls for part in (call.name, *pieces(arguments(call))))
+    return [*pieces(reply.text), *calls]

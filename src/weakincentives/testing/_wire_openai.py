@@ -6,13 +6,14 @@ The names in capitals and the functions are what `ModelServer` needs of a wire f
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ..chat import ToolCall
-from ._script import Reply, ServedRequest, arguments, pieces, usage_of
+from ._script import Reply, ServedRequest, arguments, pieces, tokens_of, usage_of
 
 __all__ = ["PATH", "REQUEST_ID", "error", "events", "key", "problem", "whole"]
 
@@ -60,14 +61,16 @@ def whole(request: ServedRequest, reply: Reply) -> dict[str, Any]:
     if reply.tool_calls:
         message["content"] = reply.text or None
         message["tool_calls"] = [_tool_call(call, arguments(call)) for call in reply.tool_calls]
+    asked = request.body.get("logprobs") or request.body.get("return_token_ids")
     choice = {
         "index": 0,
         "message": message,
-        "logprobs": None,
         "finish_reason": _finish_reason(reply),
+        **_tokens(request, tokens_of(reply) if asked else ()),
     }
     return {
         **_envelope(request, reply, "chat.completion"),
+        **_prompt_tokens(request),
         "choices": [choice],
         "usage": _usage(request, reply),
     }
@@ -75,29 +78,26 @@ def whole(request: ServedRequest, reply: Reply) -> dict[str, Any]:
 
 def events(request: ServedRequest, reply: Reply) -> Iterator[bytes]:
     """The server-sent events of a streamed answer."""
-    base = _envelope(request, reply, "chat.completion.chunk")
+    base = _envelope(request, reply, "chat.completion.chunk") | _prompt_tokens(request)
     with_usage = (request.body.get("stream_options") or {}).get("include_usage") is True
     if with_usage:  # the real service then says null on every chunk but the last
         base["usage"] = None
 
-    def chunk(delta: Mapping[str, Any], finish_reason: str | None = None) -> bytes:
-        choice = {
-            "index": 0,
-            "delta": delta,
-            "logprobs": None,
-            "finish_reason": finish_reason,
-        }
-        return _event({**base, "choices": [choice]})
+    def chunk(delta: Mapping[str, Any], *said: str, finish_reason: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+        return _event({**base, "choices": [{**choice, **_tokens(request, said)}]})
 
     content = None if reply.tool_calls and not reply.text else ""
     yield chunk({"role": "assistant", "content": content, "refusal": None})
+    base.pop("prompt_token_ids", None)  # only the first chunk has them
     for piece in pieces(reply.text):
-        yield chunk({"content": piece})
+        yield chunk({"content": piece}, piece)
     for index, call in enumerate(reply.tool_calls):
-        yield chunk({"tool_calls": [{"index": index, **_tool_call(call, "")}]})
+        yield chunk({"tool_calls": [{"index": index, **_tool_call(call, "")}]}, call.name)
         for piece in pieces(arguments(call)):
-            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
-    yield chunk({}, _finish_reason(reply))
+            part = {"index": index, "function": {"arguments": piece}}
+            yield chunk({"tool_calls": [part]}, piece)
+    yield chunk({}, finish_reason=_finish_reason(reply))
     if with_usage:
         yield _event({**base, "choices": [], "usage": _usage(request, reply)})
     yield b"data: [DONE]\n\n"
@@ -119,6 +119,36 @@ def _envelope(request: ServedRequest, reply: Reply, kind: str) -> dict[str, Any]
 
 def _tool_call(call: ToolCall, text: str) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": text}}
+
+
+def _tokens(request: ServedRequest, said: Sequence[str]) -> dict[str, Any]:
+    """What a choice tells of its tokens: what was asked for, the same for the same text."""
+    told: dict[str, Any] = {"logprobs": None}
+    if request.body.get("logprobs") is True and said:
+        content: list[dict[str, Any]] = [
+            {
+                "token": each,
+                "logprob": -(_id(each) % 1000) / 1000,
+                "bytes": None,
+                "top_logprobs": [],
+            }
+            for each in said
+        ]
+        told["logprobs"] = {"content": content, "refusal": None}
+    if request.body.get("return_token_ids") is True:
+        told["token_ids"] = [_id(each) for each in said]
+    return told
+
+
+def _prompt_tokens(request: ServedRequest) -> dict[str, Any]:
+    if request.body.get("return_token_ids") is not True:
+        return {}
+    texts = (message.get("content") for message in request.body["messages"])
+    return {"prompt_token_ids": [_id(each) for text in texts for each in pieces(str(text or ""))]}
+
+
+def _id(piece: str) -> int:
+    return zlib.crc32(piece.encode("utf-8", "surrogatepass")) % 50_000
 
 
 def _finish_reason(reply: Reply) -> str:
