@@ -3,7 +3,8 @@
 Chromium is for the browser tests. Where it cannot be had, say which command does it and go on: the
 browser tests then fail with the same words. `WINK_NO_BROWSER=1` leaves them out, and pytest says
 so. `ip` makes the two machines of tests/test_deploy.py, which only root can: others do without.
-That page's reader also uses `curl` and `openssl`.
+That page's reader also uses `curl` and `openssl`. `sshd` is for tests/evals/test_remote.py; Debian
+starts its own as soon as it is installed, so only root, as in a container, gets it unasked.
 """
 
 import os
@@ -16,6 +17,9 @@ MISSING = (
     "the browser tests need `chromium`, which is not on PATH - "
     f"run as root: apt-get update && {INSTALL} chromium (or leave them out: WINK_NO_BROWSER=1)"
 )
+
+SSHD = "/usr/sbin/sshd"  # it wants to be called by its whole name
+NO_SSHD = f"these tests need {SSHD} - run as root: apt-get update && {INSTALL} openssh-server"
 
 
 def as_root() -> list[str] | None:
@@ -34,6 +38,8 @@ def missing() -> list[str]:
         packages.append("chromium")
     if os.geteuid() == 0 and not shutil.which("ip"):
         packages.append("iproute2")
+    if os.geteuid() == 0 and not os.access(SSHD, os.X_OK):
+        packages.append("openssh-server")
     return packages + [name for name in ("curl", "openssl") if not shutil.which(name)]
 
 

@@ -22,6 +22,7 @@
     │   └── ReplyNotAvailableError       the message has no address to reply to
     ├── MainLoopError                    a main loop far away failed; its own words
     ├── ProviderError                    a model's service failed; says whether to try again
+    ├── RemoteError                      a script on another machine failed; its last lines
     ├── BudgetExceededError              an attempt used more than it may
     ├── DeadlineExceededError (TimeoutError)   an attempt took longer than it may
     ├── OutputParseError (ValueError)    a model's reply does not hold the output asked for
@@ -33,6 +34,8 @@ Messages follow one grammar: what was expected, what came, where, what to do.
 from __future__ import annotations
 
 from pathlib import Path
+
+from .secrets import scrub
 
 __all__ = [
     "BudgetExceededError",
@@ -53,6 +56,7 @@ __all__ = [
     "PromptError",
     "ProviderError",
     "ReceiptHandleExpiredError",
+    "RemoteError",
     "ReplyNotAvailableError",
     "ReportError",
     "SerializationError",
@@ -69,6 +73,7 @@ def shown(value: object, limit: int = 80) -> str:
         text = repr(value)
     except Exception:
         text = object.__repr__(value)
+    text = scrub(text)  # before it is cut, or a half of a secret might stay
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
@@ -177,6 +182,10 @@ class ProviderError(WinkError):
     def __reduce__(self) -> tuple[object, ...]:
         state = {k: getattr(self, k) for k in ("retryable", "retry_after", "status")}
         return type(self), self.args, state
+
+
+class RemoteError(WinkError):
+    """A script on another machine failed, or the way there did; the message has its last lines."""
 
 
 class BudgetExceededError(WinkError):

@@ -98,10 +98,12 @@ if TYPE_CHECKING:
     from ._mailbox_agent import mailbox_agent
     from ._page import write_page
     from ._pairwise import PairwiseJudge, Preference, pairwise_judge
+    from ._remote import run_remote
     from ._rubric import llm_rubric
     from ._store import CriterionInfo, RunManifest, RunRecord, RunStore, StoredRow
     from ._suite import EvalSuite
     from ._threads import in_process
+    from .mathematics import extract_boxed_answer, math_equal, normalized_equal, symbolic_equal
 
 __all__ = [
     "BASELINE",
@@ -173,6 +175,7 @@ __all__ = [
     "endpoint_agent",
     "evaluate",
     "exact_match",
+    "extract_boxed_answer",
     "function_agent",
     "ignoring",
     "in_process",
@@ -192,16 +195,20 @@ __all__ = [
     "loop_agent",
     "mailbox_agent",
     "matches",
+    "math_equal",
     "negate",
+    "normalized_equal",
     "numeric",
     "one_of",
     "pairwise_judge",
     "prompt_agent",
+    "run_remote",
     "similar",
     "slice_contains",
     "stream",
     "submit_dataset",
     "submit_experiments",
+    "symbolic_equal",
     "token_usage_under",
     "tool_call_count",
     "tool_called",
@@ -267,5 +274,10 @@ __getattr__, __dir__ = _lazily(
         "judge_panel": "._judge_panel",
         "llm_rubric": "._rubric",
         "pairwise_judge": "._pairwise",
+        "extract_boxed_answer": ".mathematics",
+        "math_equal": ".mathematics",
+        "normalized_equal": ".mathematics",
+        "symbolic_equal": ".mathematics",
+        "run_remote": "._remote",
     },
 )
