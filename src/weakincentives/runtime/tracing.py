@@ -9,21 +9,36 @@ Rules of this file:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
-__all__ = ["Kind", "Span", "Tracer", "carried", "continued", "span", "unwatch", "watch", "watched"]
+from ..secrets import logger_for
 
-logger = logging.getLogger(__name__)
+__all__ = [
+    "Kind",
+    "Span",
+    "Tracer",
+    "carried",
+    "continued",
+    "flush",
+    "span",
+    "unwatch",
+    "watch",
+    "watched",
+]
+
+logger = logger_for(__name__)
 
 Kind = Literal["run", "request", "sample", "prompt", "model", "tool", "evaluator"]
 
 
 class Tracer(Protocol):
-    """Hears of every span; `begin` and `end` are called on the thread and in the context of it."""
+    """Hears of every span; `begin` and `end` are called on the thread and in the context of it.
+
+    One that sends later may have a method `flush` as well: it is called, in a thread, after a run.
+    """
 
     def begin(self, kind: Kind, name: str, facts: Mapping[str, Any]) -> Any:
         """A span begins, inside of the one that the caller is in. What it gives comes to `end`."""
@@ -49,7 +64,7 @@ _told: set[int] = set()  # tracers that failed before
 def watch(tracer: Tracer) -> None:
     """Tell a tracer of everything from now on, in all threads."""
     global _tracers
-    if tracer not in _tracers:
+    if not any(each is tracer for each in _tracers):
         _tracers = (*_tracers, tracer)
 
 
@@ -138,11 +153,25 @@ def continued(headers: Mapping[str, str]) -> AbstractContextManager[object]:
 
 @contextmanager
 def _joined(headers: Mapping[str, str]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for tracer in _tracers:
-            with _unharmed(tracer):
-                stack.enter_context(tracer.continued(headers))
+    joined: list[tuple[Tracer, AbstractContextManager[object]]] = []
+    for tracer in _tracers:
+        with _unharmed(tracer):
+            there = tracer.continued(headers)
+            there.__enter__()
+            joined.append((tracer, there))
+    try:
         yield
+    finally:
+        for tracer, there in reversed(joined):
+            with _unharmed(tracer):
+                there.__exit__(None, None, None)  # what went wrong inside is not its business
+
+
+def flush() -> None:
+    """Have tracers send what they heard. It may wait for a network: never on an event loop."""
+    for tracer in _tracers:
+        with _unharmed(tracer):
+            getattr(tracer, "flush", bool)()
 
 
 class _unharmed:  # reads as a statement
@@ -163,8 +192,9 @@ class _unharmed:  # reads as a statement
     ) -> bool:
         if not isinstance(error, Exception):
             return False
-        if id(self._tracer) not in _told:
-            _told.add(id(self._tracer))
-            who = type(self._tracer).__qualname__
-            logger.warning("tracing by `%s` failed, the run goes on: %r", who, error)
+        who = self._tracer
+        if id(who) not in _told and any(each is who for each in _tracers):
+            _told.add(id(who))
+            name = type(who).__qualname__
+            logger.warning("tracing by `%s` failed, the run goes on: %r", name, error)
         return True

@@ -14,9 +14,11 @@ from ._sessions import session_with
 
 if TYPE_CHECKING:
     from ._contracts import AdapterContract, ServedAdapterContract
+    from ._langsmith_server import LangSmithServer
     from ._mailbox_contract import MailboxContract
     from ._mailbox_machine import MailboxMachine
     from ._mailboxes import CollectingMailbox, FakeMailbox, NullMailbox
+    from ._otlp_receiver import OtlpReceiver, ReceivedLog, ReceivedSpan
 
 __all__ = [
     "AdapterContract",
@@ -24,10 +26,14 @@ __all__ = [
     "FakeClock",
     "FakeMailbox",
     "Fault",
+    "LangSmithServer",
     "MailboxContract",
     "MailboxMachine",
     "ModelServer",
     "NullMailbox",
+    "OtlpReceiver",
+    "ReceivedLog",
+    "ReceivedSpan",
     "Reply",
     "ServedAdapterContract",
     "ServedRequest",
@@ -41,9 +47,13 @@ __getattr__, __dir__ = _lazily(
         "AdapterContract": "._contracts",
         "CollectingMailbox": "._mailboxes",
         "FakeMailbox": "._mailboxes",
+        "LangSmithServer": "._langsmith_server",
         "MailboxContract": "._mailbox_contract",
         "MailboxMachine": "._mailbox_machine",
         "NullMailbox": "._mailboxes",
+        "OtlpReceiver": "._otlp_receiver",
+        "ReceivedLog": "._otlp_receiver",
+        "ReceivedSpan": "._otlp_receiver",
         "ServedAdapterContract": "._contracts",
     },
 )

@@ -133,6 +133,23 @@ class BatchLaws(MailboxSetup):
             ]
         assert {message.id for message in found} == {"a", "b"}
 
+    def test_every_body_of_a_batch_keeps_its_headers(self, mailbox: Box) -> None:
+        count = min(mailbox.queue.batch + 3, 1100)
+        headers = [{"trace": str(number)} if number % 3 else None for number in range(count)]
+
+        mailbox.send_all(range(count), headers=iter(headers))
+        found = self.take_all(mailbox, at_least=count)
+
+        assert {message.body: dict(message.headers) for message in found} == {
+            number: head or {} for number, head in enumerate(headers)
+        }
+
+    def test_a_batch_with_too_few_headers_is_refused(self, mailbox: Box) -> None:
+        with pytest.raises(UsageError, match="`headers` for every body, got only 1"):
+            mailbox.send_all("ab", headers=[{"trace": "t"}])
+
+        self.assert_empty(mailbox)
+
     def test_every_message_without_an_id_gets_its_own(self, mailbox: Box) -> None:
         assert len({mailbox.send("same") for _ in range(5)}) == 5
         assert len({message.id for message in self.take_all(mailbox, at_least=5)}) == 5

@@ -1,0 +1,421 @@
+"""Runs as OpenTelemetry traces: the real SDK, OTLP over HTTP, and a receiver that decodes it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tests.traced import CAPITALS, suite
+from weakincentives.adapters import ModelAdapter, ModelSettings, ScriptedAdapter
+from weakincentives.contrib.opentelemetry import configure_otel
+from weakincentives.errors import MissingExtraError, UsageError
+from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample, exact_match
+from weakincentives.prompt import MarkdownSection, PromptTemplate
+from weakincentives.runtime import tracing
+from weakincentives.secrets import keep_secret
+from weakincentives.testing import OtlpReceiver, ReceivedSpan
+
+NAMES = {
+    "evaluate_sample": 2,
+    "experiment capitals": 1,
+    "invoke_agent capital": 2,
+    "chat librarian-1": 6,
+    "execute_tool look_up": 2,
+    "evaluate both": 2,
+    "invoke_agent llm_judge": 2,
+}
+SAID = (
+    *("France", "Italy", "Paris", "Rome", "capital of", "Answer in words", "The capital of"),
+    *("it reads well", "Well written", "Reference answer"),
+)
+"""What samples, prompts, tools, models and judges say in an eval of `traced.py`."""
+
+
+@pytest.fixture
+def receiver() -> Iterator[OtlpReceiver]:
+    with OtlpReceiver() as receiver:
+        yield receiver
+
+
+class Tree:
+    """The spans that came, by id and by name."""
+
+    def __init__(self, receiver: OtlpReceiver) -> None:
+        self.spans = receiver.spans
+        self.by_id = {span.span_id: span for span in self.spans}
+
+    def named(self, name: str) -> list[ReceivedSpan]:
+        return [span for span in self.spans if span.name == name]
+
+    def way(self, span: ReceivedSpan) -> str:
+        above = self.by_id.get(span.parent_id)
+        return span.name if above is None else f"{self.way(above)} > {span.name}"
+
+
+# ── the shape ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.anyio
+async def test_a_sample_is_a_trace_with_a_link_to_its_run(receiver: OtlpReceiver) -> None:
+    with configure_otel(endpoint=receiver.url):
+        report = await suite(max_concurrent=2).run_async()
+
+    tree = Tree(receiver)
+    assert report.passed == 2
+    assert Counter(span.name for span in tree.spans) == NAMES
+    (run,), samples = tree.named("experiment capitals"), tree.named("evaluate_sample")
+    assert len({span.trace_id for span in (run, *samples)}) == 3
+    assert {(span.parent_id, span.links) for span in samples} == {("", (run.span_id,))}
+    below = Counter(tree.way(span) for span in tree.spans if span is not run)
+    assert below == {
+        "evaluate_sample": 2,
+        "evaluate_sample > invoke_agent capital": 2,
+        "evaluate_sample > invoke_agent capital > chat librarian-1": 4,
+        "evaluate_sample > invoke_agent capital > execute_tool look_up": 2,
+        "evaluate_sample > evaluate both": 2,
+        "evaluate_sample > evaluate both > invoke_agent llm_judge": 2,
+        "evaluate_sample > evaluate both > invoke_agent llm_judge > chat librarian-1": 2,
+    }
+    for span in tree.spans:
+        assert span.parent_id == "" or tree.by_id[span.parent_id].trace_id == span.trace_id
+        assert span.error is None
+
+
+def test_spans_say_what_the_conventions_ask_for(
+    receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+    with configure_otel(endpoint=receiver.url, service_name="nightly"):
+        suite().run(run_id="mine")
+
+    tree = Tree(receiver)
+    assert {span.service for span in tree.spans} == {"nightly"}
+    which = {
+        "wink.eval.run_id": "mine",
+        "wink.eval.experiment": "baseline",
+        "wink.eval.dataset.name": "capitals",
+        "wink.eval.dataset.digest": CAPITALS.digest,
+    }
+    (run,) = tree.named("experiment capitals")
+    assert run.attributes.items() >= which.items()
+    assert run.attributes.items() >= {"gen_ai.operation.name": "experiment"}.items()
+    assert run.attributes["wink.eval.run.passed"] == 2
+    sample = next(s for s in tree.spans if s.attributes.get("wink.eval.sample_id") == "fr")
+    assert sample.attributes.items() >= {**which, "wink.eval.epoch": 1}.items()
+    assert sample.attributes["wink.eval.passed"] is True
+    chat = tree.named("chat librarian-1")[0]
+    assert chat.kind == "client"
+    assert (
+        chat.attributes.items()
+        >= {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "scripted",
+            "gen_ai.request.model": "librarian-1",
+            "gen_ai.output.type": "text",
+        }.items()
+    )
+    assert chat.attributes["gen_ai.usage.output_tokens"] > 0
+    tool = tree.named("execute_tool look_up")[0]
+    assert tool.attributes == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "look_up",
+        "gen_ai.tool.call.id": "call-1",
+        "gen_ai.tool.type": "function",
+    }
+    prompt = tree.named("invoke_agent capital")[0]
+    assert prompt.attributes["gen_ai.agent.id"] == "tests/capital"
+    assert prompt.attributes["gen_ai.agent.name"] == "capital"
+
+
+def test_every_score_is_an_event_of_its_sample(receiver: OtlpReceiver) -> None:
+    with configure_otel(endpoint=receiver.url):
+        suite().run(run_id="mine")
+
+    tree = Tree(receiver)
+    assert {log.event_name for log in receiver.logs} == {"gen_ai.evaluation.result"}
+    assert {log.severity for log in receiver.logs} == {"INFO"}
+    for log in receiver.logs:
+        above = tree.by_id[log.span_id]
+        assert (above.name, above.trace_id) == ("evaluate_sample", log.trace_id)
+        same = "wink.eval.sample_id"
+        assert log.attributes[same] == above.attributes[same]
+    scores = {
+        tuple(log.attributes[f"gen_ai.evaluation.{key}"] for key in ("name", *SCORE))
+        for log in receiver.logs
+    }
+    assert scores == {("contains", 1.0, "pass"), ("style", 0.75, "pass")}
+    assert len(receiver.logs) == 4
+
+
+SCORE = ("score.value", "score.label")
+
+
+def test_what_fails_has_a_type_and_no_words(receiver: OtlpReceiver) -> None:
+    def broken(output: str, expected: str) -> float:
+        raise ZeroDivisionError("the words of an evaluator")
+
+    def agent(text: str) -> str:
+        if text == "b":
+            raise LookupError("the words of an agent")
+        return text
+
+    with configure_otel(endpoint=receiver.url):
+        EvalSuite(agent, [Sample("a", "a"), Sample("b", "b")], broken).run()
+
+    tree = Tree(receiver)
+    first, second = tree.named("evaluate_sample")
+    assert (second.error, second.attributes["error.type"]) == ("", "LookupError")
+    assert second.attributes["wink.eval.error_source"] == "agent"
+    assert "wink.eval.passed" not in second.attributes
+    assert first.attributes["wink.eval.error_source"] == "evaluator"
+    (log,) = receiver.logs
+    assert log.severity == "WARN"
+    assert log.attributes["gen_ai.evaluation.name"] == "broken"
+    assert log.attributes["error.type"] == "weakincentives.errors.EvaluatorError"
+    assert not any(b"the words" in body for body in receiver.bodies)
+
+
+def test_a_tool_that_fails_has_a_type(receiver: OtlpReceiver) -> None:
+    with configure_otel(endpoint=receiver.url):
+        dataset = Dataset([Sample("xx", "Atlantis", "?")])
+        EvalSuite(suite().prompt, dataset, exact_match, suite().adapter).run()
+
+    (tool,) = Tree(receiver).named("execute_tool look_up")[:1]
+    assert (tool.error, tool.attributes["error.type"]) == ("", "tool_error")
+
+
+# ── content and secrets ─────────────────────────────────────────────────────────────────────────
+
+
+def test_without_content_nothing_that_was_said_leaves_the_process(receiver: OtlpReceiver) -> None:
+    with configure_otel(endpoint=receiver.url):
+        suite().run()
+
+    everything = b"".join(receiver.bodies)
+    assert b"librarian-1" in everything
+    assert [text for text in SAID if text.encode() in everything] == []
+
+
+def test_with_content_messages_have_the_shape_of_the_conventions(receiver: OtlpReceiver) -> None:
+    with configure_otel(endpoint=receiver.url, content=True):
+        suite().run()
+
+    tree = Tree(receiver)
+    second = tree.named("chat librarian-1")[1].attributes
+    read = {key: json.loads(second[f"gen_ai.{key}"]) for key in ASKED}
+    assert read["system_instructions"][0]["type"] == "text"
+    user, called, told = read["input.messages"]
+    assert user["role"] == "user"
+    call = {"type": "tool_call", "id": "call-1", "name": "look_up"}
+    assert called == {
+        "role": "assistant",
+        "parts": [{**call, "arguments": {"country": "France"}}],
+    }
+    answer = {"type": "tool_call_response", "id": "call-1", "response": "Paris"}
+    assert told == {"role": "tool", "parts": [answer]}
+    (said,) = read["output.messages"]
+    assert said["parts"] == [{"type": "text", "content": "It is Paris."}]
+    assert read["tool.definitions"][0]["name"] == "look_up"
+    tool = tree.named("execute_tool look_up")[0].attributes
+    assert json.loads(tool["gen_ai.tool.call.arguments"]) == {"country": "France"}
+    assert tool["gen_ai.tool.call.result"] == "Paris"
+    sample = tree.named("evaluate_sample")[0].attributes
+    assert (sample["wink.eval.input"], sample["wink.eval.output"]) == ('"France"', '"It is Paris."')
+    reasons = {log.attributes.get("gen_ai.evaluation.explanation") for log in receiver.logs}
+    assert "it reads well" in reasons
+
+
+ASKED = ("system_instructions", "input.messages", "output.messages", "tool.definitions")
+
+
+def test_no_secret_leaves_the_process_whatever_is_asked_for(receiver: OtlpReceiver) -> None:
+    keep_secret("hunter2-for-tracing")
+
+    def agent(text: str) -> str:
+        if text == "b":
+            raise LookupError("refused: hunter2-for-tracing")
+        return "it is hunter2-for-tracing"
+
+    samples = [Sample("hunter2-for-tracing", "a"), Sample("b", "b")]
+    with configure_otel(endpoint=receiver.url, content=True):
+        EvalSuite(agent, samples, exact_match, name="hunter2-for-tracing").run()
+
+    everything = b"".join(receiver.bodies)
+    assert b"it is ***" in everything
+    assert b"hunter2" not in everything
+
+
+def test_what_no_collector_could_read_takes_nothing_else_with_it(receiver: OtlpReceiver) -> None:
+    template = PromptTemplate[str](
+        ns="t", key="k", sections=[MarkdownSection(title="", template="$text", key="q")]
+    )
+    ask = ScriptedAdapter[str](lambda request: "\ud800 half a character").ask
+    adapter = ModelAdapter[str](ask=ask, model="m", name="n", settings=ModelSettings(seed=2**70))
+    samples = [Sample("\udcff", "a"), Sample("b", object())]
+    with configure_otel(endpoint=receiver.url, content=True):
+        EvalSuite(template, samples, exact_match, adapter).run()
+
+    assert Counter(span.name for span in receiver.spans)["evaluate_sample"] == 2
+    (chat,) = Tree(receiver).named("chat m")
+    assert chat.attributes["gen_ai.request.seed"] == str(2**70)
+    assert "half a character" in chat.attributes["gen_ai.output.messages"]
+
+
+# ── where it goes ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_providers_of_ones_own_stay_open() -> None:
+    spans, records = InMemorySpanExporter(), InMemoryLogRecordExporter()
+    provider, logs = TracerProvider(shutdown_on_exit=False), LoggerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    logs.add_log_record_processor(SimpleLogRecordProcessor(records))
+
+    with configure_otel(tracer_provider=provider, logger_provider=logs) as on:
+        suite().run()
+        assert on.flush()
+    with provider.get_tracer("mine").start_as_current_span("after"):
+        pass
+
+    assert len(spans.get_finished_spans()) == sum(NAMES.values()) + 1
+    assert len(records.get_finished_logs()) == 4
+
+
+def test_without_a_logger_provider_scores_are_events_of_the_span() -> None:
+    spans = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+
+    with configure_otel(tracer_provider=provider):
+        suite().run()
+
+    samples = [span for span in spans.get_finished_spans() if span.name == "evaluate_sample"]
+    names = [event.attributes["gen_ai.evaluation.name"] for event in samples[0].events]
+    assert names == ["contains", "style"]
+
+
+def test_a_run_belongs_to_the_span_that_it_is_in() -> None:
+    spans = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+
+    with (
+        configure_otel(tracer_provider=provider),
+        provider.get_tracer("mine").start_as_current_span("release") as release,
+    ):
+        suite().run()
+
+    (run,) = [s for s in spans.get_finished_spans() if s.name == "experiment capitals"]
+    assert run.parent == release.get_span_context()
+
+
+IN_A_PROCESS = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.traced import suite
+from weakincentives.contrib.opentelemetry import configure_otel
+
+spans = InMemorySpanExporter()
+trace.set_tracer_provider(TracerProvider())
+trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(spans))
+configure_otel()
+suite().run()
+print(len(spans.get_finished_spans()))
+"""
+
+
+def test_a_process_with_a_provider_of_its_own_keeps_to_it() -> None:
+    path = {"PYTHONPATH": ":".join(sys.path)}
+    command = [sys.executable, "-c", IN_A_PROCESS]
+    done = subprocess.run(command, env=path, capture_output=True, text=True, check=True)
+
+    assert (done.stdout, done.stderr) == (f"{sum(NAMES.values())}\n", "")
+
+
+def test_an_unsampled_trace_costs_nothing_but_its_ids(
+    receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "from-the-environment")
+    with configure_otel(content=True):
+        report = suite().run()
+
+    assert report.passed == 2
+    assert receiver.spans == ()
+    assert {log.service for log in receiver.logs} == {"from-the-environment"}
+
+
+def test_a_second_call_ends_the_first(receiver: OtlpReceiver) -> None:
+    first = configure_otel(endpoint="http://127.0.0.1:9")
+    with configure_otel(endpoint=receiver.url) as second:
+        suite().run()
+        first.shutdown()
+        assert tracing.watched()
+    second.shutdown()
+
+    assert len(receiver.spans) == sum(NAMES.values())
+    assert not tracing.watched()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"tracer_provider": 1, "endpoint": "http://127.0.0.1:9"}, "got both"),
+        ({"tracer_provider": 1}, "a provider with `get_tracer`, got 1"),
+        ({"logger_provider": 1}, "a provider with `get_logger`, got 1"),
+        ({"timeout": -1}, "`timeout`"),
+        ({"timeout": "soon"}, "`timeout`"),
+    ],
+)
+def test_what_is_wrong_is_said_at_once(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        configure_otel(**wrong)
+
+    assert not tracing.watched()
+
+
+def test_without_the_packages_the_install_command_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace.export", None)
+
+    with pytest.raises(MissingExtraError, match=r"weakincentives-evals\[otel\]"):
+        configure_otel(endpoint="http://127.0.0.1:9")
+
+
+def test_a_burst_arrives_whole(receiver: OtlpReceiver) -> None:
+    """More than the SDK's own queue would hold."""
+    samples = [Sample(str(number), "a", "a") for number in range(1200)]
+
+    async def agent(text: str) -> str:
+        return text
+
+    with configure_otel(endpoint=receiver.url, timeout=20):
+        EvalSuite(agent, samples, exact_match, config=EvalConfig(max_concurrent=50)).run()
+
+    assert Counter(span.name for span in receiver.spans) == {
+        "evaluate_sample": 1200,
+        "evaluate exact_match": 1200,
+        "experiment": 1,
+    }
+    assert len(receiver.logs) == 1200
+
+
+def test_a_receiver_says_how_it_is_used() -> None:
+    with pytest.raises(UsageError, match="an HTTP status for `status`, got 1"):
+        OtlpReceiver(status=1)
+    with pytest.raises(UsageError, match="not started yet"):
+        _ = OtlpReceiver().url
+    with OtlpReceiver() as receiver, pytest.raises(UsageError, match="starts only once"):
+        receiver.__enter__()
