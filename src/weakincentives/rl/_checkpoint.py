@@ -1,0 +1,94 @@
+"""A training on disk: where it was after a step, so that a killed one goes on from there.
+
+In the folder is `state.json`: the history, the buffer, and the backend's `state_dict()`. A backend
+with `save(path)` and `load(path)` writes a file or folder of its own instead, `backend-<step>`,
+which is there before `state.json` names it. So whenever the process ends, the two fit together.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from .. import serde
+from ..errors import SerializationError, UsageError, shown
+from ..evals._files import write_whole
+from ._buffer import DataBuffer
+
+__all__ = ["Checkpoint"]
+
+History = list[dict[str, Any]]
+
+
+class Checkpoint:
+    """The folder of one training. `facts` must be the same when it goes on."""
+
+    def __init__(
+        self, folder: Path | str, backend: Any, buffer: DataBuffer, facts: dict[str, Any]
+    ) -> None:
+        self._folder = Path(folder)
+        self._backend = backend
+        self._buffer = buffer
+        self._facts = facts
+        self._own_files = _has(backend, "save", "load")
+        if not self._own_files and not _has(backend, "state_dict", "load_state_dict"):
+            raise UsageError(
+                f"expected a backend that can be stored, got `{type(backend).__qualname__}` - give "
+                "it `state_dict()` and `load_state_dict(state)`, or `save(path)` and `load(path)`"
+            )
+
+    @property
+    def _file(self) -> Path:
+        return self._folder / "state.json"
+
+    def restore(self) -> History:
+        """Bring back the backend and the buffer; the history so far, empty in a new folder."""
+        if not self._file.exists():
+            return []
+        try:
+            state = serde.decode(self._file.read_bytes(), dict[str, Any])
+        except SerializationError as error:
+            raise UsageError(f"expected a stored training: {error} ({self._file})") from None
+        for name, mine in self._facts.items():
+            if state["facts"].get(name) != mine:
+                raise UsageError(
+                    f"expected to go on with {name}={shown(state['facts'].get(name))}, got "
+                    f"{shown(mine)} ({self._file}) - a training with other settings is another "
+                    "one: give it a folder of its own"
+                )
+        history: History = state["history"]
+        if self._own_files:
+            self._backend.load(self._own(len(history)))
+        else:
+            self._backend.load_state_dict(state["backend"])
+        self._buffer.load_state_dict(state["buffer"])
+        return history
+
+    def write(self, history: History) -> None:
+        """Store the training as it is after the last step of this history."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        state = {"facts": self._facts, "history": history, "buffer": self._buffer.state_dict()}
+        own = self._own(len(history))
+        if self._own_files:
+            self._backend.save(own)
+        else:
+            state["backend"] = self._backend.state_dict()
+        write_whole(self._file, [serde.encode(state)])
+        for older in self._folder.glob("backend-*"):
+            if older != own:
+                _remove(older)
+
+    def _own(self, steps: int) -> Path:
+        return self._folder / f"backend-{steps}"
+
+
+def _has(backend: Any, *names: str) -> bool:
+    return all(callable(getattr(backend, name, None)) for name in names)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

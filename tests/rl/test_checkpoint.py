@@ -1,0 +1,153 @@
+"""A training that was killed goes on, and its history is that of one that was not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.rl.policies import SUMS, TablePolicy
+from weakincentives.errors import UsageError
+from weakincentives.evals import exact_match
+from weakincentives.rl import DataBuffer, RLTrainingConfig, run_rl_training
+
+ROOT = Path(__file__).parents[2]
+
+TRAINING = """
+import json, os, signal, sys
+import anyio
+from tests.rl.policies import SUMS, TablePolicy
+from weakincentives.evals import exact_match
+from weakincentives.rl import DataBuffer, RLTrainingConfig, drop_zero_spread, run_rl_training
+
+folder, killed_at = sys.argv[1], int(sys.argv[2])
+policy = TablePolicy()
+
+async def endpoint(messages):
+    if messages[-1].content == "0+0":  # goes back to the buffer, step after step
+        await anyio.sleep_forever()
+    return await policy.endpoint(messages)
+
+def on_step(entry, report):
+    if entry["step"] == killed_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+config = RLTrainingConfig(
+    num_steps=8, batch_size=4, group_size=4, seed=7, checkpoint_every=3, over_sampling=1,
+    endpoint=endpoint, max_concurrent=8, filters=(drop_zero_spread,),
+)
+training = (policy, DataBuffer(SUMS[:6], seed=7), exact_match, config)
+
+async def main():
+    return await run_rl_training(*training, on_step=on_step, checkpoint=folder)
+
+history = anyio.run(main)
+print(json.dumps([history, policy.logits.tolist(), policy.version]))
+"""
+
+
+def trained(folder: Path, killed_at: int = -1) -> tuple[int, str]:
+    """The exit code and the output of a training in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", TRAINING, str(folder), str(killed_at)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+    )
+    return done.returncode, done.stdout or done.stderr
+
+
+def test_a_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    code, whole = trained(tmp_path / "whole")
+    assert code == 0, whole
+
+    folder = tmp_path / "killed"
+    assert trained(folder, killed_at=1) == (-9, "")  # before anything was stored
+    assert trained(folder, killed_at=4) == (-9, "")  # a step after the last checkpoint
+    assert trained(folder) == (0, whole)
+    assert len(json.loads(whole)[0]) == 8
+
+
+class OwnFile(TablePolicy):
+    """Writes its weights by itself, as large ones do."""
+
+    def save(self, path: Path) -> None:
+        with path.open("wb") as file:
+            np.save(file, self.logits)
+
+    def load(self, path: Path) -> None:
+        self.logits = np.load(path)
+
+
+class OwnFolder(TablePolicy):
+    """The same, in a folder."""
+
+    def save(self, path: Path) -> None:
+        path.mkdir()
+        np.save(path / "logits.npy", self.logits)
+
+    def load(self, path: Path) -> None:
+        self.logits = np.load(path / "logits.npy")
+
+
+def config(num_steps: int, **more: Any) -> RLTrainingConfig:
+    settings = {"batch_size": 2, "group_size": 3, "checkpoint_every": 2, **more}
+    return RLTrainingConfig(num_steps=num_steps, **settings)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", [OwnFile, OwnFolder])
+async def test_a_backend_may_have_files_of_its_own(kind: type[TablePolicy], tmp_path: Path) -> None:
+    async def run(steps: int, folder: str) -> tuple[list[dict[str, Any]], TablePolicy]:
+        policy = kind()
+        history = await run_rl_training(
+            policy, DataBuffer(SUMS), exact_match, config(steps), checkpoint=tmp_path / folder
+        )
+        return history, policy
+
+    whole, policy = await run(5, "whole")
+    await run(3, "parts")
+    history, again = await run(5, "parts")
+
+    assert history == whole
+    assert np.array_equal(again.logits, policy.logits)
+    assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == [
+        "backend-5",
+        "state.json",
+    ]
+
+
+@pytest.mark.anyio
+async def test_a_training_that_ran_out_of_samples_is_stored_at_its_end(tmp_path: Path) -> None:
+    for _ in range(2):
+        history = await run_rl_training(
+            TablePolicy(),
+            DataBuffer(iter(SUMS[:5])),
+            exact_match,
+            config(9),
+            checkpoint=tmp_path,
+        )
+        assert [entry["groups"] for entry in history] == [2, 2, 1]
+    assert len(json.loads((tmp_path / "state.json").read_bytes())["history"]) == 3
+
+
+@pytest.mark.anyio
+async def test_a_training_with_other_settings_is_another_one(tmp_path: Path) -> None:
+    async def run(settings: RLTrainingConfig) -> Any:
+        return await run_rl_training(
+            TablePolicy(), DataBuffer(SUMS), exact_match, settings, checkpoint=tmp_path
+        )
+
+    await run(config(1))
+    with pytest.raises(UsageError, match="expected to go on with group_size=3, got 4"):
+        await run(config(2, group_size=4))
+    assert len(await run(config(2))) == 2
+    (tmp_path / "state.json").write_text("{")
+    with pytest.raises(UsageError, match=r"state\.json"):
+        await run(config(2))
