@@ -6,14 +6,18 @@ ON_ALL_CORES := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 LONG := tests/test_simulation.py tests/test_chaos_processes.py tests/test_deploy.py \
 	tests/evals/test_statistics_simulation.py
 
-.PHONY: help demo test check bench chaos clean dev
+.PHONY: help demo rl-demo test check bench chaos clean dev
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
 demo: ## run the quickstart, with the core install only
 	@$(PYTHON) scripts/setup.py demo
 	$(BIN)/python examples/quickstart.py
+
+rl-demo: ## train a policy to use a calculator, on three seeds; installs PyTorch
+	@$(PYTHON) scripts/setup.py rl
+	$(BIN)/python examples/rl_calculator.py
 
 test: dev ## everything CI runs: check, the tests under coverage, the benchmarks in small
 	@$(BIN)/python scripts/debian.py

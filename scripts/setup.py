@@ -1,4 +1,4 @@
-"""Make `.venv` and install WINK into it: `python scripts/setup.py demo` (the core) or `dev` (all).
+"""Make `.venv` and install WINK into it: `python scripts/setup.py demo` (the core), `rl` or `dev`.
 
 1. Only the standard library, and syntax that an older Python can read far enough to be replaced.
 2. A second run does nothing, unless pyproject.toml, the Python or the folder changed.
@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 BOOT = ROOT / ".venv-boot"
 STAMP = VENV / ".wink-setup"
-WHAT = {"demo": ".", "dev": ".[dev]"}
+# This release of PyTorch is the one that the demo was measured with.
+WHAT = {"demo": ["."], "dev": [".[dev]"], "rl": [".[rl]", "torch==2.13.0"]}
 
 
 def say(line: str) -> None:
@@ -86,7 +87,7 @@ def main(level: str) -> None:
     if before[0] != home:
         make_venv()
     say(f"installing WINK and what `{level}` needs into .venv (up to a minute)")
-    run(VENV / "bin" / "python", "-m", "pip", "install", "--quiet", "--editable", WHAT[level])
+    run(VENV / "bin" / "python", "-m", "pip", "install", "--quiet", "--editable", *WHAT[level])
     STAMP.write_text("\n".join((home, digest, level)))
 
 

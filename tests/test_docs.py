@@ -8,12 +8,15 @@ import sys
 from doctest import ELLIPSIS, DocTestFinder, DocTestRunner
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
-EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n\n```text\n(?P<output>.*?)```", re.DOTALL)
+EXAMPLE = re.compile(
+    r"```python\n(?P<code>(?:(?!```).)*)```\n\n```text\n(?P<output>.*?)```", re.DOTALL
+)
 MODULES = sorted(
     ".".join(path.relative_to(SOURCE).with_suffix("").parts)
     for path in SOURCE.rglob("*.py")
@@ -21,15 +24,20 @@ MODULES = sorted(
 )
 
 
-def examples() -> list[tuple[str, str]]:
-    text = (ROOT / "README.md").read_text("utf-8")
-    return [(found["code"], found["output"]) for found in EXAMPLE.finditer(text)]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.mark.parametrize(("code", "output"), examples())
-def test_an_example_of_the_readme_prints_what_it_says(
-    code: str, output: str, tmp_path: Path
-) -> None:
+def examples(*pages: Path) -> list[Any]:
+    return [
+        pytest.param(found["code"], found["output"], id=f"{page.name}-{number}")
+        for page in pages
+        for number, found in enumerate(EXAMPLE.finditer(page.read_text("utf-8")))
+    ]
+
+
+@pytest.mark.parametrize(("code", "output"), examples(*PAGES))
+def test_an_example_prints_what_the_page_says(code: str, output: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60
     )
@@ -38,7 +46,7 @@ def test_an_example_of_the_readme_prints_what_it_says(
 
 
 def test_no_example_of_the_readme_goes_unread() -> None:
-    assert (ROOT / "README.md").read_text("utf-8").count("```python") == len(examples())
+    assert README.read_text("utf-8").count("```python") == len(examples(README))
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -52,7 +60,7 @@ def test_an_example_in_a_docstring_is_true(name: str) -> None:
 
 
 def test_every_file_that_the_readme_lists_is_there() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
+    text = README.read_text("utf-8")
     tree = text.split("## The files")[1].split("```")[1]
     listed = set(re.findall(r"[\w/]+\.py", tree))
     files = {path.name for path in SOURCE.rglob("*.py")}

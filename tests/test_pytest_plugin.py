@@ -88,7 +88,7 @@ def test_every_sample_is_an_item_and_the_share_is_judged(
     assert "MISSED (0)" in text
     assert "1 failed, 3 passed, 1 missed" in text
     verdict = (
-        "4 passed, 95% interval 30.1% to 95.4%: too few, though the rate may be 0.9 or more "
+        "4 passed, 95% interval 30.1% to 95.4%, n = 4: too few, though the rate may be 0.9 or more "
         "(fail_under=0.9)"
     )
     result.stdout.fnmatch_lines(
@@ -115,7 +115,7 @@ def test_a_share_that_is_enough_passes_and_tells_its_doubt(
 
     assert result.ret == 0
     result.stdout.fnmatch_lines(
-        ["*3/4 passed, 95% interval 30.1% to 95.4%: the rate may be below 0.75*"]
+        ["*3/4 passed, 95% interval 30.1% to 95.4%, n = 4: the rate may be below 0.75*"]
     )
 
 
@@ -146,12 +146,15 @@ def test_without_a_threshold_every_sample_must_pass(pytest_on: Run) -> None:
 def test_epochs_are_items_and_count_as_one_sample(
     pytest_on: Run, pytester: pytest.Pytester, words: list[str]
 ) -> None:
-    result = pytest_on(SHARE % "0.5, epochs=3", "-v", *words)
+    rule = "config=EvalConfig(stop_at_width=0.9)"  # which is not for here: all items run
+    result = pytest_on(SHARE % f"0.5, epochs=3, {rule}", "-v", *words)
 
     assert result.ret == 0
     assert "test_capitals[fr#1]" in result.stdout.str()
     assert "test_capitals[it#3]" in result.stdout.str()
-    result.stdout.fnmatch_lines(["*: 9/12 passed, 95% interval *, n = 4 samples: the rate may*"])
+    result.stdout.fnmatch_lines(
+        ["*: 9/12 passed, 95% interval *, n = 12 in 4 samples: the rate may*"]
+    )
     assert stored(pytester.path) == ["capitals complete 9/12"]
 
 

@@ -72,7 +72,7 @@ def test_a_sample_opens_to_its_conversation_by_keyboard(opened: Open) -> None:
     told = sheet.inner_text()
     for text in ("Capital of France?", "calls search call_1", '{"q":"France"}', "ToolInvoked"):
         assert text in told
-    assert "7 tokens (5 in, 2 out), $0.2500" in told
+    assert "7 tokens (5 in, 2 out), $0.25" in told
     page.keyboard.press("Enter")
     sheet.wait_for(state="hidden")
 

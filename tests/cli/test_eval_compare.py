@@ -89,7 +89,7 @@ def test_files_need_no_store(wink: Run) -> None:
     assert not Path(".wink").exists()
 
 
-@pytest.mark.parametrize("columns", [80, 140])
+@pytest.mark.parametrize("columns", [60, 80, 140])
 def test_it_fits_the_terminal(wink: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     model = "anthropic/claude-opus-5-20260101-with-a-long-name"
@@ -100,6 +100,7 @@ def test_it_fits_the_terminal(wink: Run, monkeypatch: pytest.MonkeyPatch, column
 
     assert max(map(len, text.splitlines())) <= columns
     assert "20260102-030405-aaaaaa" in text
+    assert text.splitlines()[1].endswith("       0")  # no number is cut off
 
 
 def test_slices_are_adjusted_and_few_is_said(wink: Run) -> None:
@@ -107,11 +108,30 @@ def test_slices_are_adjusted_and_few_is_said(wink: Run) -> None:
 
     _, text, said = wink("compare", "old", "new", "--by", "level", "--flips", "0")
 
-    rows = [line.split() for line in text.splitlines()[-3:]]
+    *lines, few = text.splitlines()[-4:]
+    rows = [line.split() for line in lines]
     assert rows[0] == ["by", "level", "n", "A", "B", "change", "95%", "interval", "p"]
     assert rows[1][:5] == ["easy", "30", "66.7", "100.0", "+33.3"]
     assert rows[2][-1] == "few"
+    assert few == "few: fewer than 20 samples, too few to say much"
     assert "note: p is after Holm" in said
+
+
+def test_a_file_that_is_not_there_is_said_to_be_none(wink: Run) -> None:
+    two_runs()
+
+    code, _, said = wink("compare", "old.json", "new")
+    assert code == 2
+    assert said.endswith("; nor is there a file or a folder 'old.json'\n")
+
+
+def test_runs_may_stand_between_options(wink: Run) -> None:
+    two_runs()
+
+    assert wink("compare", "old", "--flips", "0", "new") == wink(
+        "compare", "old", "new", "--flips", "0"
+    )
+    assert wink("power", "old", "--effect", "3", "new")[0] == 0
 
 
 def test_data_has_all_of_it(wink: Run) -> None:

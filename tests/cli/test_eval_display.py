@@ -15,7 +15,6 @@ from rich.console import Console
 
 from weakincentives.cli import _display, main
 from weakincentives.cli._display import Moment, frame, line
-from weakincentives.cli._summary import money, seconds
 
 WINK = Path(sys.executable).with_name("wink")
 
@@ -144,12 +143,5 @@ def test_an_output_without_a_json_form_is_left_out_of_the_line(
 def test_a_moment_in_a_line() -> None:
     assert [str(line(moment)) for moment in MOMENTS[1:3]] == [
         " 500/1200   42%  380 passed, 0 errors  12 s so far, 17 s left",
-        " 99999/100000  100%  90000 passed, 15 errors  1:06:40 so far, 1 s left",
+        " 99999/100000  100%  90000 passed, 15 errors  1:06:40 h so far, 1 s left",
     ]
-
-
-def test_small_words() -> None:
-    assert [seconds(value) for value in (0.003, 0.84, 12.3, 185, 3723)] == [
-        "3 ms", "0.8 s", "12 s", "3:05", "1:02:03",
-    ]  # fmt: skip
-    assert (money(0.0123), money(1234.5)) == ("$0.0123", "$1,234.50")

@@ -91,3 +91,19 @@ def test_no_effect_is_no_question(wink: Run) -> None:
 
     assert code == 2
     assert "expected --effect above 0" in said
+
+
+def test_runs_that_do_not_differ_are_no_measure(wink: Run) -> None:
+    for name in ("one", "two"):
+        stored(name, *(answer(f"s{k}", epoch=epoch) for k in range(20) for epoch in (1, 2)))
+    mixed = [answer("s", "Paris" if epoch % 2 else "", epoch=epoch) for epoch in range(1, 5)]
+    stored("two of four", *mixed)
+    stored("one of two", *mixed[:2])
+
+    (guess,) = guesses(wink("power", "one", "two", "--format", "json")[1])
+    assert guess["detectable"] > 10  # one sample more could differ than did
+    for other in ("one", "one of two"):
+        code, _, said = wink("power", "two of four", other)
+        assert code == 2
+        assert f"samples in common, of which some differ: two of four and {other}" in said
+    assert "to measure a spread on, got one twice" in wink("power", "one", "one")[2]

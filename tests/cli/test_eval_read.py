@@ -44,7 +44,7 @@ def test_list_shows_the_newest_first_with_their_uncertainty(wink: Run) -> None:
     assert "wink eval show 20260102-040405" in said
 
 
-@pytest.mark.parametrize("columns", [70, 80, 110, 140])
+@pytest.mark.parametrize("columns", [60, 70, 80, 110, 140])
 def test_list_fits_the_terminal(wink: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     for number in range(3):
@@ -192,7 +192,7 @@ def test_a_sample_is_shown_whole(wink: Run) -> None:
     code, text, _ = wink("show", "latest", "fr")
 
     assert code == 0
-    assert text.startswith("fr  pass  1.000  20 ms, 7 tokens, $0.2500, run run\n")
+    assert text.startswith("fr  pass  1.000  20 ms, 7 tokens, $0.25, run run\n")
     for part in (
         "Input\n  Capital of France?\n",
         "Expected\n  Paris\n",
@@ -340,3 +340,23 @@ def test_a_reader_that_leaves_early_gets_no_traceback() -> None:
         )
 
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_slices_of_a_run_have_their_rates(wink: Run) -> None:
+    level = {"level": "easy"}
+    stored("run", *(answer(f"s{n:02}", metadata=level) for n in range(25)), broken("x"))
+
+    _, text, _ = wink("show", "run", "--by", "level")
+    assert text.splitlines()[8:13] == [
+        "by level   n     rate (95%)",
+        "easy      25  100% (87-100)",
+        "(none)     1      0% (0-79)  few",
+        "few: fewer than 20 samples, too few to say much",
+        "",
+    ]
+    data = json.loads(wink("show", "run", "--by", "level", "--format", "json")[1])
+    assert [(each["value"], each["n"], each["pass_rate"]) for each in data["slices"]] == [
+        ("easy", 25, 1.0),
+        ("(none)", 1, 0.0),
+    ]
+    assert wink("show", "run", "--by", "nope")[0] == 2

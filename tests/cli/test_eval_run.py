@@ -11,7 +11,7 @@ import pytest
 
 from tests.sums_eval import failing, ids, latest
 from weakincentives.cli import _eval_run, main
-from weakincentives.evals import EvalSuite, RunStore, Sample, exact_match
+from weakincentives.evals import EvalSuite, RunRecord, RunStore, Sample, exact_match
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -154,6 +154,71 @@ def test_a_run_that_is_stopped_is_not_complete(
 
 
 # ── resume ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def stored() -> RunRecord:
+    with RunStore() as store:
+        return store.run("latest")
+
+
+COINS = """
+from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample, exact_match
+dataset = Dataset([Sample(f"s{n:03}", n, "ok") for n in range(200)], name="coins")
+coins = EvalSuite(lambda n: "ok" if n % 8 else "no", dataset, exact_match)
+known = EvalSuite(coins.prompt, dataset, exact_match, config=EvalConfig(stop_at_width=0.3))
+"""
+
+
+@pytest.mark.parametrize(("least", "code", "side"), [("60%", 0, "above"), ("99%", 1, "below")])
+def test_a_run_stops_once_its_gate_is_decided(
+    folder: Path, capsys: pytest.CaptureFixture[str], least: str, code: int, side: str
+) -> None:
+    (folder / "coins.py").write_text(COINS)
+    words = ["eval", "run", "coins.py:coins", "--fail-under", least, "--stop-when", "decided"]
+
+    assert main(words) == code
+    record = stored()
+    assert record.status == "stopped"
+    assert record.note == f"stopped early: the pass rate is shown to be {side} {float(least[:-1])}%"
+    assert 0 < record.total < 200
+    said = capsys.readouterr().err
+    assert "% anytime-valid interval " in said
+    assert f"exit {code}: " in said
+
+    main(["eval", "resume"])  # who goes on wants to know all
+    assert (stored().status, stored().total) == ("complete", 200)
+    assert "(87.5%, 95% interval 82.2% to 91.4%, n = 200)" in capsys.readouterr().err
+
+
+def test_the_command_line_has_its_own_rule_whatever_a_suite_says(folder: Path) -> None:
+    (folder / "coins.py").write_text(COINS)
+
+    assert main(["eval", "run", "coins.py:known"]) == 0
+    by_suite = stored()
+    assert by_suite.note.endswith("at most 30 points wide")
+    assert main(["eval", "run", "coins.py:known", "--stop-when", "20%"]) == 0
+    assert stored().total > by_suite.total
+    assert main(["eval", "run", "coins.py:known", "--stop-when", "never"]) == 0
+    assert stored().status == "complete"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--stop-when", "decided"], "expected --fail-under above 0 with --stop-when decided"),
+        (["--stop-when", "soon"], "expected decided, never, or a width such as 10%, got 'soon'"),
+        (["--stop-when", "0"], "expected decided, never, or a width such as 10%, got '0'"),
+    ],
+)
+def test_a_rule_that_means_nothing_is_refused(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: object = main(["eval", "run", "sums.py", *words])
+    except SystemExit as exit:  # argparse's own
+        code = exit.code
+    assert code == 2
+    assert problem in capsys.readouterr().err
 
 
 def test_what_is_stored_is_not_run_again(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ def test_each_step_is_judged(wink: Run) -> None:
     assert "wink eval compare 20260101-030405-aaaaaa 20260102-030405-aaaaaa" in said
 
 
-@pytest.mark.parametrize("columns", [80, 140])
+@pytest.mark.parametrize("columns", [60, 80, 140])
 def test_it_fits_the_terminal(wink: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     history(20, 30, 10, model="anthropic/claude-opus-5-20260101")

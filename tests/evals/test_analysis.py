@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from weakincentives.errors import UsageError
 from weakincentives.evals import EvalReport, EvalResult, Score
-from weakincentives.evals.analysis import group_by, summarize
+from weakincentives.evals.analysis import group_by, slices, summarize
 
 
 def result(id: str, value: float = 1.0, error: str | None = None, **metadata: Any) -> Any:
@@ -46,3 +47,21 @@ def test_what_cannot_be_grouped_is_said_with_its_sample() -> None:
         group_by(RESULTS, "topic")
     with pytest.raises(UsageError, match=r"got \['a'\] - sample '9'"):
         group_by([result("9", tags=["a"])], "tags")
+
+
+def test_slices_have_their_intervals_and_few_samples_a_warning() -> None:
+    many = [result(f"s{n}", float(n % 2), level=1) for n in range(30)]
+
+    hard, easy = slices([*RESULTS[:1], *many], "level")
+    assert (hard.value, hard.few, easy.value, easy.few) == (5, True, 1, False)
+    assert str(easy) == "1: 15/30 passed, 0 errors (50.0%, 95% interval 33.2% to 66.8%, n = 30)"
+    assert str(hard).endswith("n = 1) - few: fewer than 20 samples, too few to say much")
+    assert (easy.score.estimate, easy.score.known, hard.score.known) == (0.5, True, False)
+
+
+def test_epochs_of_a_slice_are_no_new_samples() -> None:
+    again = [replace(each, epoch=2) for each in RESULTS[:3]]
+
+    (found,) = slices([*RESULTS[:3], *again], lambda result: "all")
+    assert (found.rate.n, found.rate.clusters, found.score.clusters) == (6, 3, 3)
+    assert found.few

@@ -116,6 +116,55 @@ def test_epochs_and_reasons_are_told(folder: Path) -> None:
     assert "| fr#2 | fail | score 0.25 does not pass: got Lyon |" in text
 
 
+def two_runs(before: int, after: int) -> None:
+    for minutes, (name, passing) in enumerate([("old", before), ("new", after)]):
+        results = (answer(f"s{n:02}", "Paris" if n < passing else "Rome") for n in range(40))
+        stored(name, *results, dataset_name="qa", minutes=5 - minutes)
+
+
+@pytest.mark.parametrize(("after", "code"), [(20, 0), (5, 1)])
+def test_a_gate_tells_its_rule_and_its_verdict(
+    page: Path, capsys: pytest.CaptureFixture[str], after: int, code: int
+) -> None:
+    two_runs(20, after)
+
+    assert main(["eval", "gate", "new", "--baseline", "old"]) == code
+    text = page.read_text()
+    assert f"### {'✅❌'[code]} qa: no-regression\n\nexit {code}: no-regression" in text
+    assert "| A | old | - | 20/40 passed, 0 errors | 50% (35-65) |" in text
+    assert [note[:48] for note in notes(capsys)] == [
+        "::error title=qa%3A no-regression%3A exit 1::no-"
+    ][:code]
+
+
+def test_a_gate_that_cannot_be_judged_is_an_error(
+    page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_runs(20, 20)
+    stored("half", answer("s00"), dataset_name="qa", status="interrupted")
+
+    assert main(["eval", "gate", "half", "--baseline", "old", "--format", "json"]) == 3
+    assert "exit 3: cannot be judged: half is not complete" in page.read_text()
+    (note,) = notes(capsys)
+    assert note.endswith("::cannot be judged: half is not complete: interrupted, 1 rows")
+
+
+@pytest.mark.parametrize(
+    ("after", "level"), [(30, "notice"), (5, "warning"), (20, "")], ids=["better", "worse", "same"]
+)
+def test_a_comparison_is_in_the_summary_and_a_difference_is_a_note(
+    page: Path, capsys: pytest.CaptureFixture[str], after: int, level: str
+) -> None:
+    two_runs(20, after)
+
+    assert main(["eval", "compare", "old", "new", "--format", "json"]) == 0
+    assert "### qa\n" in page.read_text()
+    assert "A difference is claimed where p is small enough" in page.read_text()
+    assert [note.partition(" title=qa::B is ")[0] for note in notes(capsys)] == [
+        f"::{level}" for _ in filter(None, [level])
+    ]
+
+
 def test_markdown_for_a_pull_request_has_the_interval(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,8 +106,8 @@ def test_slices_have_intervals_and_small_ones_a_warning(store: RunStore) -> None
     put(store, "r1", *hard, *easy)
     told = words(page(store, "r1"))
     assert "hard 0.0% 0.0% to 13.3% 0/25" in told
-    assert "easy* 100.0% 43.9% to 100.0% 3/3" in told
-    assert "fewer than 20 rows" in told
+    assert "easy few 100.0% 43.9% to 100.0% 3/3" in told
+    assert "fewer than 20 samples" in told
 
 
 def test_what_tells_every_sample_apart_is_no_slice(store: RunStore) -> None:
@@ -142,6 +142,8 @@ def test_a_run_that_stopped_says_why(store: RunStore) -> None:
     put(store, "r1", scored("a", 1.0), status="stopped", note="budget of $1", planned=9)
     told = words(page(store, "r1"))
     assert "This run is not complete (stopped: budget of $1); it has 1 of 9 rows." in told
+    put(store, "r2", scored("a", 1.0), status="stopped", note="stopped early: known", planned=9)
+    assert "This run stopped early: known; it has 1 of 9 rows." in words(page(store, "r2"))
 
 
 def test_a_comparison_has_the_verdict_both_rates_and_the_flips(store: RunStore) -> None:

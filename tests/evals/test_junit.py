@@ -48,9 +48,10 @@ SHAPE = {
     ),
     "properties": (set(), set(), {"property"}),
     "property": ({"name", "value"}, set(), set()),
-    "testcase": ({"classname", "name", "time"}, set(), {"failure", "error"}),
+    "testcase": ({"classname", "name", "time"}, set(), {"failure", "error", "skipped"}),
     "failure": ({"message", "type"}, set(), set()),
     "error": ({"message", "type"}, set(), set()),
+    "skipped": ({"message"}, set(), set()),
 }
 
 
@@ -158,6 +159,14 @@ def test_a_run_that_ended_early_is_not_green(tmp_path: Path) -> None:
     )
 
 
+def test_a_run_that_knew_enough_has_the_rest_skipped(tmp_path: Path) -> None:
+    suite = suite_of(tmp_path, [result("1")], "stopped", "stopped early: the rate is known")
+
+    assert (suite.get("errors"), suite.get("skipped")) == ("0", "1")
+    (skipped,) = suite.iter("skipped")
+    assert str(skipped.get("message")).endswith("stored - stopped early: the rate is known")
+
+
 HOSTILE = "\x00\x1b[31m\ud800 ]]> </failure><x/> \uffff & \" ' \r\n\t é 😀 &#0; <![CDATA["
 
 
@@ -178,6 +187,7 @@ def test_any_text_makes_a_well_formed_document(name: str, reason: str) -> None:
     from weakincentives.evals._junit import junit
     from weakincentives.evals._overview import Overview
     from weakincentives.evals._store import RunRecord
+    from weakincentives.evals.statistics import rate_interval
 
     record = RunRecord(
         manifest=replace(MANIFEST, dataset_name=name, tags={name: reason}),
@@ -192,7 +202,12 @@ def test_any_text_makes_a_well_formed_document(name: str, reason: str) -> None:
         cost=None,
     )
     run = Overview(
-        record=record, criteria={name: 0.5}, errors={}, latency_p50_ms=None, latency_p95_ms=None
+        record=record,
+        rate=rate_interval(0, 1),
+        criteria={name: 0.5},
+        errors={},
+        latency_p50_ms=None,
+        latency_p95_ms=None,
     )
 
     check(ElementTree.fromstring(b"".join(junit([result(name, Score(0.0, False, reason))], run))))

@@ -121,7 +121,7 @@ def test_busy_and_idle_sessions_are_judged_as_documented(
         (tools_called_in_order("open", "open"), "tools called: search > open > search"),
         (token_usage_under(9), "used 170 tokens (limit: 9)"),
         (latency_under(9), "took 500 ms (limit: 9)"),
-        (cost_under(0.005), "cost $0.0300 (limit: $0.0050)"),
+        (cost_under(0.005), "cost $0.03 (limit: $0.005)"),
         (slice_contains(PlanStep, lambda s: True), "found 2 matching items (need >= 1)"),
     ],
 )

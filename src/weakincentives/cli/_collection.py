@@ -18,8 +18,9 @@ from ..evals._run import Tally, sample_digest
 from ..evals._store_rows import KeyState
 from ..evals._threads import in_thread
 from ..evals._types import EvalRequest
+from ..evals._words import duration
 from ._display import Moment
-from ._summary import harmless, seconds
+from ._summary import harmless
 
 if TYPE_CHECKING:
     from ..runtime.mailbox import Message
@@ -90,6 +91,7 @@ class Collection:
             cost=tally.cost,
             elapsed=elapsed,
             speed=tally.done / elapsed if elapsed else 0.0,
+            plain=self.submission.epochs == 1 and len(self.submission.experiments) == 1,
             queue=self._queue(now - self._last),
         )
 
@@ -100,7 +102,7 @@ class Collection:
         if quiet < QUIET:
             return words
         asked = " - is a worker running?" if self._waiting else ""
-        return f"{words}, no result for {seconds(quiet)}{asked}"
+        return f"{words}, no result for {duration(quiet)}{asked}"
 
     # ── collecting ──────────────────────────────────────────────────────────────────────────────
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._views import columns, names_width, open_store, say
+from ._views import columns, names_width, open_store, rate_data, rate_text, say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,17 +18,15 @@ if TYPE_CHECKING:
     from ..evals import RunStore
     from ..evals._comparison import Flip, Measure, RunComparison
     from ..evals._outcomes import RunOutcomes
-    from ..evals.statistics import Interval
 
 __all__ = [
     "Finder",
     "add_confidence",
     "comparison_data",
+    "comparison_markdown",
     "comparison_text",
     "facts_line",
     "measure_data",
-    "rate_text",
-    "row_of",
     "say_warnings",
 ]
 
@@ -72,6 +70,7 @@ class Finder:
 
     def find(self, word: str, by: str | None = None) -> RunOutcomes:
         """The run that the word names; with `by`, sliced by that key."""
+        from ..errors import UsageError
         from ..evals import EvalReport
         from ..evals._outcomes import load_baseline, report_outcomes, stored_outcomes
 
@@ -80,7 +79,14 @@ class Finder:
             return load_baseline(path)
         if (path / "config.json").is_file():
             return report_outcomes(EvalReport.load(path), by)
-        return stored_outcomes(self.store, self.store.run(word).manifest.run_id, by)
+        store = self.store
+        try:
+            found = store.run(word).manifest.run_id
+        except UsageError as error:
+            if path.suffix or len(path.parts) > 1:  # it was meant as a path
+                raise UsageError(f"{error}; nor is there a file or a folder {word!r}") from None
+            raise
+        return stored_outcomes(store, found, by)
 
 
 def say_warnings(notes: Iterable[str]) -> None:
@@ -95,14 +101,6 @@ def _latency(run: RunOutcomes, share: float) -> int | None:
     """The latency that this share of all rows does not exceed."""
     times = sorted(row.latency_ms for row in run.rows if row.latency_ms is not None)
     return times[max(0, math.ceil(share * len(times)) - 1)] if times else None
-
-
-def rate_text(rate: Interval) -> Text:
-    """`78% (62-88)`: a rate and its interval."""
-    from rich.text import Text
-
-    ends = f" ({rate.low * 100:.0f}-{rate.high * 100:.0f})"
-    return Text.assemble((f"{rate.estimate:.0%}", "bold"), (ends, "dim"))
 
 
 # ── in words ────────────────────────────────────────────────────────────────────────────────────
@@ -120,6 +118,7 @@ def comparison_text(
     """Who was compared, then each comparison: its verdict, its numbers, slices and flips."""
     from rich.text import Text
 
+    from ..evals._rate import FEW
     from ._summary import harmless
 
     runs = [comparisons[0].before, *(each.after for each in comparisons)]
@@ -136,9 +135,7 @@ def comparison_text(
     if width < WIDE and len({run.dataset_name for run in runs}) == 1:
         del table["dataset"]
     right = {"passed", "rate (95%)", "errors"}
-    yield columns(
-        table, width, right=right, shrink=("agent", "dataset") if "dataset" in table else ("agent",)
-    )
+    yield columns(table, width, right=right, shrink=("agent", "dataset"), drop=("dataset", "agent"))
     for each in comparisons:
         yield ""
         style = {"better": "bold green", "worse": "bold red"}.get(each.measure.outcome, "bold")
@@ -150,6 +147,8 @@ def comparison_text(
         if each.slices:
             yield ""
             yield _slices(each, width)
+            if any(of.small for of in each.slices):
+                yield Text(FEW, "dim")
         yield from _flips(each, flips)
 
 
@@ -158,6 +157,38 @@ def _p(measure: Measure) -> str:
     if p is None:
         return "-"
     return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def comparison_markdown(comparisons: Sequence[RunComparison]) -> Iterator[str]:
+    """The verdicts and the numbers as Markdown, for a pull request."""
+    from ..evals._export import inline
+    from ..evals._rate import FEW
+
+    def line(*cells: str) -> str:
+        return f"| {' | '.join(map(inline, cells))} |"
+
+    first = comparisons[0]
+    runs = [("A", first.before), *((each.label, each.after) for each in comparisons)]
+    yield line("", "run", "agent", "passed", "rate (95%)")
+    yield "|---|---|---|---|---|"
+    for label, of in runs:
+        yield line(label, of.name, of.who or "-", facts_line(of), str(rate_text(of.rate)))
+    for each in comparisons:
+        yield ""
+        yield f"**{inline(str(each))}**"
+        yield ""
+        interval = f"{each.measure.difference.delta.confidence * 100:g} % interval"
+        yield line("", "n", "A", each.label, "change", interval, "p")
+        yield "|---|--:|--:|--:|--:|--:|--:|"
+        few = {True: " (few)", False: ""}
+        slices = {f"{each.by} = {of.value}{few[of.small]}": of.measure for of in each.slices}
+        for name, measure in {**each.measures, **slices}.items():
+            yield line(name, f"{measure.difference.delta.n:,}", *row_of(measure))
+        yield ""
+        yield f"{each.fixed:,} fixed, {each.broken:,} broken"
+        if any(of.small for of in each.slices):
+            yield ""
+            yield FEW
 
 
 def row_of(measure: Measure) -> tuple[str, str, str, str, str]:
@@ -222,7 +253,7 @@ def _table(
 
 
 def _counts(compared: RunComparison) -> Iterator[str]:
-    from ._summary import seconds
+    from ..evals._words import duration
 
     facts = []
     if compared.pairing != "none":
@@ -238,7 +269,7 @@ def _counts(compared: RunComparison) -> Iterator[str]:
     for share in SHARES:
         was, now = _latency(compared.before, share), _latency(compared.after, share)
         if was is not None and now is not None:
-            times.append(f"p{share * 100:.0f} {seconds(was / 1000)} to {seconds(now / 1000)}")
+            times.append(f"p{share * 100:.0f} {duration(was / 1000)} to {duration(now / 1000)}")
     if times:
         yield f"latency {', '.join(times)}"
 
@@ -299,17 +330,15 @@ def measure_data(measure: Measure) -> dict[str, Any]:
 
 
 def _run_data(label: str, run: RunOutcomes) -> dict[str, Any]:
-    total, rate = len(run.rows), run.rate
     return {
         "label": label,
         "run": run.name,
         "agent": run.who,
         "dataset": run.dataset_name,
-        "total": total,
+        "total": len(run.rows),
         "passed": run.passed,
         "errors": run.errors,
-        "pass_rate": rate.estimate,
-        "interval": [rate.low, rate.high],
+        **rate_data(run.rate),
         "latency_ms": {f"p{share * 100:.0f}": _latency(run, share) for share in SHARES},
     }
 

@@ -26,6 +26,7 @@ from ..evals._export import format_by_suffix, write_export
 from ..evals._github import on_github, tell_github
 from ..evals._manifest import new_run_id
 from ..evals._overview import overview, worst
+from ..evals._stopping import EARLY
 from ._display import console, moment, moves, watching
 from ._plan import Plan, check_key, plans_of
 from ._selection import pairs, why_empty
@@ -210,7 +211,7 @@ def gate(args: Namespace, record: RunRecord) -> tuple[int, str]:
             f"{record.errors} of {total} are errors ({record.errors / total:.1%}), "
             f"--max-error-rate allows {allowed:.1%}"
         )
-    if record.status == "stopped":
+    if record.status == "stopped" and not record.note.startswith(EARLY):
         return 3, f"{record.note}, before the last sample"
     if args.fail_under is None:
         return 0, "no gate failed"

@@ -25,8 +25,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..clock import SYSTEM_CLOCK
+from ..evals._config import stops_early
+from ..evals._words import duration, money
 from ..evals.statistics import wilson_interval
-from ._summary import harmless, money, seconds
+from ._summary import harmless
 
 if TYPE_CHECKING:
     from ..evals._evaluate import Run
@@ -64,6 +66,7 @@ class Moment:
     elapsed: float = 0.0
     speed: float = 0.0
     slowest: tuple[tuple[str, float], ...] = ()
+    plain: bool = True  # neither epochs nor a rule to stop early: the interval is Wilson's
     queue: str = ""  # of a run that others carry out: what is known of it from here
 
     @property
@@ -74,7 +77,7 @@ class Moment:
         if self.elapsed < SETTLED or not self.speed:
             return ""
         whole = math.ceil((self.total - self.done) / self.speed)
-        return f"{whole} s left" if whole < 60 else f"{seconds(whole)} left"
+        return f"{whole} s left" if whole < 60 else f"{duration(whole)} left"
 
 
 def moment(run: Run, total: int, began: float) -> Moment:
@@ -96,6 +99,7 @@ def moment(run: Run, total: int, began: float) -> Moment:
         cost=tally.cost,
         elapsed=elapsed,
         speed=tally.done / elapsed if elapsed else 0.0,
+        plain=run.config.epochs == 1 and not stops_early(run.config),
         slowest=tuple(
             (task.sample.id, now - since) for task, since in slowest if now - since >= SLOW
         ),
@@ -139,7 +143,7 @@ def line(this: Moment) -> Text:
         f"{this.done:>{len(str(this.total))}}/{this.total}",
         f"{this.done / this.total:4.0%}",
         f"{this.passed} passed, {failed} error{'' if failed == 1 else 's'}",
-        f"{seconds(this.elapsed)} so far" + (f", {this.left}" if this.left else ""),
+        f"{duration(this.elapsed)} so far" + (f", {this.left}" if this.left else ""),
     ]
     return Text("  ".join(parts))
 
@@ -172,7 +176,8 @@ def _passed(this: Moment) -> Text:
         return NOTHING
     low, high = wilson_interval(this.passed, this.seen)
     new = " new" if this.done > this.seen else ""
-    of = f" {this.passed} of {this.seen}{new}, 95% interval {low:.1%} to {high:.1%}"
+    interval = f", 95% interval {low:.1%} to {high:.1%}" if this.plain else ""
+    of = f" {this.passed} of {this.seen}{new}{interval}"
     return Text.assemble((f"{this.passed / this.seen:<7.1%}", "bold"), of)
 
 
@@ -194,5 +199,5 @@ def _speed(this: Moment) -> Text:
 
 
 def _slowest(this: Moment) -> Text:
-    listed = ", ".join(f"{harmless(name)} {seconds(age)}" for name, age in this.slowest)
+    listed = ", ".join(f"{harmless(name)} {duration(age)}" for name, age in this.slowest)
     return Text(listed) if listed else NOTHING

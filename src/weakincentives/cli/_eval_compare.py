@@ -13,13 +13,12 @@ from ._comparing import (
     Finder,
     add_confidence,
     comparison_data,
+    comparison_markdown,
     comparison_text,
-    facts_line,
-    row_of,
     say_warnings,
 )
 from ._eval_run import whole
-from ._views import add_store, out, screen
+from ._views import add_store, out, screen, words_anywhere
 
 if TYPE_CHECKING:
     from ..evals import RunRecord, RunStore
@@ -39,6 +38,7 @@ def configure(parser: ArgumentParser) -> None:
         "       wink eval compare RUN [options]          (its experiments)\n"
         "       wink eval compare --prompt NAME --dataset FILE --models A B... [options]"
     )
+    words_anywhere(parser)
     add = parser.add_argument
     add("runs", nargs="*", metavar="RUN", help=RUN_HELP)
     add("--metric", default="passed", metavar="NAME", help="what the verdict is about (passed)")
@@ -90,9 +90,10 @@ def run(args: Namespace) -> int:
     if args.format == "json":
         data = comparison_data(found, args.flips)
         sys.stdout.write(serde.encode(data).decode() + "\n")
+        _tell_github(found)
         return 0
     if args.format == "md":
-        sys.stdout.writelines(f"{line}\n" for line in _markdown(found))
+        sys.stdout.writelines(f"{line}\n" for line in comparison_markdown(found))
     else:
         to = screen()
         out(to, *comparison_text(found, to.width, FLIPS if args.flips is None else args.flips))
@@ -100,7 +101,18 @@ def run(args: Namespace) -> int:
     if any(measure.adjusted is not None for each in found for measure in each.all_measures()):
         notes.append("p is after Holm where several are looked at together")
     say_warnings(notes)
+    _tell_github(found)
     return 0
+
+
+def _tell_github(found: Sequence[RunComparison]) -> None:
+    from ..evals._github import on_github, tell_comparison
+    from ._views import say
+
+    if on_github():
+        name = found[0].before.dataset_name or "comparison"
+        outcomes = {str(each): each.measure.outcome for each in found}
+        say(*tell_comparison(name, outcomes, comparison_markdown(found)))
 
 
 def _wanted(args: Namespace) -> list[str] | int:
@@ -182,33 +194,3 @@ def _like(store: RunStore, plan: Plan) -> Iterator[RunRecord]:
             and of.criteria == criteria
         ):
             yield record
-
-
-# ── for a pull request ──────────────────────────────────────────────────────────────────────────
-
-
-def _markdown(comparisons: Sequence[RunComparison]) -> Iterator[str]:
-    """The verdicts and the numbers as Markdown."""
-    from ._summary import harmless
-
-    def line(*cells: str) -> str:
-        return "| " + " | ".join(harmless(cell).replace("|", "\\|") for cell in cells) + " |"
-
-    first = comparisons[0]
-    runs = [("A", first.before), *((each.label, each.after) for each in comparisons)]
-    yield line("", "run", "agent", "passed")
-    yield "|---|---|---|---|"
-    for label, of in runs:
-        yield line(label, of.name, of.who or "-", facts_line(of))
-    for each in comparisons:
-        yield ""
-        yield f"**{harmless(str(each))}**"
-        yield ""
-        interval = f"{each.measure.difference.delta.confidence * 100:g} % interval"
-        yield line("", "n", "A", each.label, "change", interval, "p")
-        yield "|---|--:|--:|--:|--:|--:|--:|"
-        slices = {f"{each.by} = {of.value}": of.measure for of in each.slices}
-        for name, measure in {**each.measures, **slices}.items():
-            yield line(name, f"{measure.difference.delta.n:,}", *row_of(measure))
-        yield ""
-        yield f"{each.fixed:,} fixed, {each.broken:,} broken"

@@ -14,6 +14,7 @@ from ._comparing import (
     Finder,
     add_confidence,
     comparison_data,
+    comparison_markdown,
     facts_line,
     say_warnings,
 )
@@ -95,10 +96,23 @@ def run(args: Namespace) -> int:
         _show(before, after, compared, code, reason)
     if compared is not None:
         say_warnings(compared.warnings)
+    _tell_github(after, compared, rule, code, reason)
     if code == 0 and args.save_baseline:
         save_baseline(after, args.save_baseline)
         say(f"baseline: {args.save_baseline}")
     return code
+
+
+def _tell_github(
+    run: RunOutcomes, compared: RunComparison | None, rule: str, code: int, reason: str
+) -> None:
+    from ..evals._github import on_github, tell_gate
+
+    if on_github():
+        name = f"{run.dataset_name or run.name}: {rule}"
+        verdict = "" if compared is None else str(compared)
+        table = () if compared is None else comparison_markdown([compared])
+        say(*tell_gate(name, verdict, table, code=code, rule=reason))
 
 
 def _rule(args: Namespace) -> tuple[str, float]:

@@ -6,7 +6,6 @@ import shlex
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ._views import (
@@ -15,10 +14,12 @@ from ._views import (
     columns,
     open_store,
     out,
+    rate_text,
     record_data,
     same_store,
     say,
     screen,
+    short_ids,
     store_path,
 )
 
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ..evals import RunRecord
+    from ..evals.statistics import Interval
+
+    Rated = list[tuple[RunRecord, Interval]]
 
 __all__ = ["configure", "run"]
 
 MOST = 20
 WIDE = 110  # columns from which on there is room for whole ids and for costs
-TIME = len("20260102-030405")  # how a run's id begins
 SHORT = 12  # letters of a model's name that do not matter
 RIGHT = {"passed", "rate (95%)", "errors", "cost"}
 MARKS = {
@@ -62,9 +65,9 @@ def run(args: Namespace) -> int:
 
     found, more = _found(args)
     if args.format == "json":
-        sys.stdout.write(serde.encode([record_data(each) for each in found]).decode() + "\n")
+        sys.stdout.write(serde.encode([record_data(*each) for each in found]).decode() + "\n")
     elif args.format == "jsonl":
-        sys.stdout.writelines(serde.encode(record_data(each)).decode() + "\n" for each in found)
+        sys.stdout.writelines(serde.encode(record_data(*each)).decode() + "\n" for each in found)
     elif found:
         _show(found, more, same_store(args))
     else:
@@ -72,9 +75,10 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _found(args: Namespace) -> tuple[list[RunRecord], int]:
-    """The runs to show, and whether there are more of them."""
+def _found(args: Namespace) -> tuple[Rated, int]:
+    """The runs to show with their pass rates, and whether there are more of them."""
     from ..errors import UsageError
+    from ..evals._overview import stored_rate
     from ._selection import pairs
 
     limit = args.limit
@@ -87,8 +91,9 @@ def _found(args: Namespace) -> tuple[list[RunRecord], int]:
         return [], 0
     with open_store(args) as store:
         found = store.runs(None if tags or limit is None else limit + 1)
-    found = [each for each in found if tags <= each.manifest.tags.items()]
-    return found[:limit], len(found) - len(found[:limit])
+        found = [each for each in found if tags <= each.manifest.tags.items()]
+        rated = [(each, stored_rate(store, each)) for each in found[:limit]]
+    return rated, len(found) - len(rated)
 
 
 def _say_none(args: Namespace) -> None:
@@ -99,14 +104,16 @@ def _say_none(args: Namespace) -> None:
         say(f"No runs here yet ({path}).", "To begin: wink eval init")
 
 
-def _show(found: Sequence[RunRecord], more: int, where: str) -> None:
+def _show(rated: Rated, more: int, where: str) -> None:
     from ._summary import harmless
 
     to = screen()
     wide = to.width >= WIDE
-    names = _ids(found, whole=wide)
-    table = _table(found, names, wide=wide)
-    out(to, columns(table, to.width, right=RIGHT, shrink=("dataset", "agent")))
+    found = [record for record, _ in rated]
+    names = short_ids(found, whole=wide)
+    table = _table(rated, names, wide=wide)
+    drop = ("when", "agent", "errors")
+    out(to, columns(table, to.width, right=RIGHT, shrink=("dataset", "agent"), drop=drop))
     states = {_state(record) for record in found}
     notes = ["   ".join(f"{mark} {state}" for state, (mark, _) in MARKS.items() if state in states)]
     if more:
@@ -115,13 +122,13 @@ def _show(found: Sequence[RunRecord], more: int, where: str) -> None:
     say("", *filter(None, notes))
 
 
-def _table(
-    found: Sequence[RunRecord], names: Sequence[str], *, wide: bool
-) -> dict[str, list[Text]]:
+def _table(rated: Rated, names: Sequence[str], *, wide: bool) -> dict[str, list[Text]]:
     from rich.text import Text
 
-    from ._summary import harmless, money
+    from ..evals._words import money
+    from ._summary import harmless
 
+    found = [record for record, _ in rated]
     whose = [record.manifest.model or record.manifest.agent or "-" for record in found]
     if not wide:
         whose = [who if len(who) <= SHORT else who.rpartition("/")[2] for who in whose]
@@ -132,7 +139,7 @@ def _table(
         "dataset": [Text(harmless(record.manifest.dataset_name or "-")) for record in found],
         "agent": [Text(harmless(who)) for who in whose],
         "passed": [Text(f"{record.passed}/{record.total}") for record in found],
-        "rate (95%)": [_rate(record) for record in found],
+        "rate (95%)": [rate_text(rate) for _, rate in rated],
         "errors": [Text(str(r.errors), "red" if r.errors else "dim") for r in found],
         "cost": [Text("" if r.cost is None else money(r.cost)) for r in found],
     }
@@ -148,27 +155,3 @@ def _state(record: RunRecord) -> str:
     return (
         "scored anew" if record.manifest.parent and record.status == "complete" else record.status
     )
-
-
-def _ids(found: Sequence[RunRecord], *, whole: bool) -> list[str]:
-    """The ids; where room is short, as much of each as tells it from the others."""
-    ids = [record.manifest.run_id for record in found]
-    if whole:
-        return ids
-    least = dict.fromkeys(ids, TIME)
-    for a, b in pairwise(sorted(ids)):
-        apart = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))
-        least[a], least[b] = max(least[a], apart + 1), max(least[b], apart + 1)
-    return [each[: least[each]] for each in ids]
-
-
-def _rate(record: RunRecord) -> Text:
-    from rich.text import Text
-
-    from ..evals.statistics import wilson_interval
-
-    if not record.total:
-        return Text("-", "dim")
-    low, high = wilson_interval(record.passed, record.total)
-    rate = f"{record.passed / record.total:.0%}"
-    return Text.assemble((rate, "bold"), (f" ({low * 100:.0f}-{high * 100:.0f})", "dim"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ._comparing import RUN_HELP, Finder, add_confidence, facts_line
 from ._eval_run import number, whole
-from ._views import add_store, out, same_store, say, screen
+from ._views import add_store, out, same_store, say, screen, words_anywhere
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -27,6 +27,7 @@ EFFECT = 5.0  # points
 
 def configure(parser: ArgumentParser) -> None:
     """Add the verb's options."""
+    words_anywhere(parser)
     add = parser.add_argument
     add("run_id", nargs="?", default="latest", metavar="RUN", help=f"{RUN_HELP} (latest)")
     add("other", nargs="?", metavar="RUN_B", help="a second run: then the spread is measured")
@@ -57,6 +58,8 @@ def run(args: Namespace) -> int:
         finder = Finder(args, stack)
         earlier = finder.find(args.run_id)
         other = finder.find(args.other) if args.other else None
+    if other is not None and other.name == earlier.name:
+        raise UsageError(f"expected two runs to measure a spread on, got {other.name} twice")
     if not earlier.rows:
         raise UsageError(f"expected a run with results, got none in {earlier.name}")
     samples = args.samples or len({row.sample for row in earlier.rows})
@@ -130,7 +133,9 @@ def _told(
 
     from ._summary import harmless
 
-    size = f"{samples:,} samples" + (f" x {epochs} epochs" if epochs > 1 else "")
+    size = f"{samples:,} sample{'' if samples == 1 else 's'}" + (
+        f" x {epochs} epochs" if epochs > 1 else ""
+    )
     lines = [
         Text.assemble(("from ", "dim"), harmless(f"{run.name}  {facts_line(run)}")),
         Text.assemble(("for  ", "dim"), f"a comparison of two runs of {size}"),

@@ -23,10 +23,12 @@ def configure(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Read how the run began, and go on with it."""
     from ..errors import UsageError
+    from ..evals._stopping import EARLY
     from ._views import open_store
 
     with open_store(args) as store:
-        manifest = store.run(args.run_id).manifest
+        record = store.run(args.run_id)
+    manifest = record.manifest
     if not manifest.command:
         raise UsageError(
             f"expected a run that `wink eval run` began, got {manifest.run_id} of a script - "
@@ -38,6 +40,8 @@ def run(args: Namespace) -> int:
     _eval_run.configure(parser)
     again = parser.parse_args(manifest.command[3:])
     again.resume, again.store = manifest.run_id, args.store or again.store
+    if record.note.startswith(EARLY):  # it knew enough; who resumes it wants to know all
+        again.stop_when = _eval_run.NEVER
     for name in ("retry_errors", "quiet", "no_progress", "format"):
         setattr(again, name, getattr(args, name))
     return _eval_run.run(again)

@@ -17,10 +17,12 @@ exit codes:
   0    it ran, and every gate holds
   1    a gate failed: fewer passed than --fail-under
   2    the command or what it names is wrong
-  3    more errors than --max-error-rate, or stopped before the last sample
+  3    more errors than --max-error-rate, or stopped by an error or a budget
   4    nothing was selected
   130  interrupted; `wink eval resume` goes on
 """
+
+DECIDED, NEVER = "decided", "never"  # values of --stop-when, beside a width
 
 # What makes a run the run that it is; the rest says how to look at it, or is for once.
 REMEMBERED = (
@@ -28,7 +30,7 @@ REMEMBERED = (
     *("filter", "sample", "seed", "limit", "epochs"),
     *("max_concurrency", "timeout", "max_retries", "cache", "fail_fast"),
     *("max_tokens_total", "max_cost", "max_time"),
-    *("store", "name", "tag", "output", "fail_under", "max_error_rate"),
+    *("store", "name", "tag", "output", "fail_under", "stop_when", "max_error_rate"),
 )
 
 
@@ -79,6 +81,11 @@ def configure(parser: ArgumentParser) -> None:
     add("--name", help="the experiment that the results belong to (baseline)")
     add("--tag", action="append", default=[], metavar="KEY=VALUE", help="to find the run by")
     add_gates(add)
+    add(
+        "--stop-when", type=enough, metavar="WHAT",
+        help="stop once so much is known: decided (whether --fail-under holds), or 10%% (an "
+        "interval at most so wide); the order is then by chance (never, or as a suite says)",
+    )  # fmt: skip
     add(
         "--resume", nargs="?", const="latest", metavar="RUN",
         help="go on with a stored run (the latest); what is stored is not run again",
@@ -170,6 +177,21 @@ def number(text: str) -> float:
     if not 0 <= found < float("inf"):
         raise ArgumentTypeError(f"expected a number >= 0, got {text!r}")
     return found
+
+
+def enough(text: str) -> float | str:
+    """`decided`, `never`, or a width: `0.1` or `10%`."""
+    if text in (DECIDED, NEVER):
+        return text
+    try:
+        width = share(text)
+    except ArgumentTypeError:
+        width = 0.0
+    if not 0 < width < 1:
+        raise ArgumentTypeError(
+            f"expected {DECIDED}, {NEVER}, or a width such as 10%, got {text!r}"
+        )
+    return width
 
 
 def share(text: str) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ..evals import Criterion, EvalResult, RunRecord, RunStore
+    from ..evals.statistics import Interval
 
 __all__ = ["configure", "run"]
 
@@ -83,6 +85,7 @@ def run(args: Namespace) -> int:
     from rich.text import Text
 
     from .. import serde
+    from ..evals._overview import stored_rate
     from ._conduct import gate
     from ._display import console
 
@@ -97,11 +100,12 @@ def run(args: Namespace) -> int:
         except KeyboardInterrupt:
             say("wink: interrupted - the run is as it was; to score it, begin again")
             return 130
+        rates = [stored_rate(store, each) for each in (before, after)]
     code, rule = gate(args, after)
     run_id, where = after.manifest.run_id, same_store(args)
     console().print(
         Group(
-            *_told(before, after, changes),
+            *_told((before, after), rates, changes),
             Text(f"exit {code}: {rule}", "" if code else "dim"),
             Text.assemble(("look closer: ", "dim"), f"wink eval show {run_id}{where}"),
         )
@@ -111,8 +115,8 @@ def run(args: Namespace) -> int:
             "exit_code": code,
             "rule": rule,
             "changed": changes.counts,
-            "before": record_data(before),
-            "after": record_data(after),
+            "before": record_data(before, rates[0]),
+            "after": record_data(after, rates[1]),
         }
         data.write(serde.encode(found).decode() + "\n")
     return code
@@ -157,17 +161,19 @@ def _types(args: Namespace) -> dict[str, Any]:
     }
 
 
-def _told(before: RunRecord, after: RunRecord, changes: Changes) -> list[RenderableType]:
+def _told(
+    records: Sequence[RunRecord], rates: Sequence[Interval], changes: Changes
+) -> list[RenderableType]:
     from rich.text import Text
 
     from ..evals._report import headline
     from ._summary import harmless
 
     told: list[RenderableType] = []
-    for word, record in (("before", before), ("after", after)):
+    for word, record, rate in zip(("before", "after"), records, rates, strict=True):
         names = ", ".join(each.name for each in record.manifest.criteria)
         told.append(Text.assemble((f"{word:<8}", "dim"), harmless(names)))
-        verdict = headline(record.passed, record.total, record.errors)
+        verdict = headline(rate, record.passed, record.errors)
         told.append(Text(f"        {verdict}", "bold"))
     width = names_width(result.sample_id for result in changes.first)
     epochs = any(result.epoch > 1 for result in changes.first)

@@ -5,21 +5,25 @@ from __future__ import annotations
 import shlex
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ._views import (
     add_store,
     ago,
+    columns,
     line_of,
     names_width,
     open_store,
     out,
+    rate_data,
+    rate_text,
     record_data,
     same_store,
     say,
     screen,
+    words_anywhere,
 )
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
     from ..evals import RunStore, StoredRow
     from ..evals._overview import Overview
+    from ..evals.statistics import Interval
 
 __all__ = ["configure", "run"]
 
@@ -37,12 +42,14 @@ PAGE = 200  # rows that are looked at together, to line them up
 
 def configure(parser: ArgumentParser) -> None:
     """Add the verb's options."""
+    words_anywhere(parser)
     add = parser.add_argument
     add("run_id", nargs="?", default="latest", metavar="RUN", help="which run (latest)")
     add("sample_id", nargs="?", metavar="SAMPLE", help="one of its samples, whole")
     add("--failed", action="store_true", help="every sample that failed")
     add("--errors", action="store_true", help="every sample that ended in an error")
     add("--all", action="store_true", help="every sample")
+    add("--by", metavar="KEY", help="slices: the pass rate for each value in the metadata")
     add("--epoch", type=int, metavar="N", help="with SAMPLE: this epoch of it")
     add("--format", choices=("text", "json"), default="text", help="text to read, or data")
     add_store(parser)
@@ -61,15 +68,16 @@ def run(args: Namespace) -> int:
 
             return show_sample(store, args)
         found = overview(store, args.run_id)
+        slices = _slices(store, found, args.by) if args.by else {}
         if args.format == "json":
-            sys.stdout.writelines(_data(found, _rows(store, found, args)))
+            sys.stdout.writelines(_data(found, slices, _rows(store, found, args)))
             return 0
         to = screen()
         if args.all or args.failed or args.errors:
             out(to, *_head(found))
             _list(to, _rows(store, found, args))
         else:
-            out(to, *_head(found), *_numbers(found))
+            out(to, *_head(found), *_numbers(found), *_sliced(slices, args.by, to.width))
             worst = list(_rows(store, found, args))
             if worst:
                 out(to, _title("Worst samples"))
@@ -90,6 +98,16 @@ def _rows(store: RunStore, found: Overview, args: Namespace) -> Iterable[StoredR
     return worst(store, run_id, WORST)
 
 
+def _slices(store: RunStore, found: Overview, by: str) -> dict[str, Interval]:
+    from ..errors import UsageError
+    from ..evals._outcomes import ABSENT, stored_outcomes
+
+    slices = stored_outcomes(store, found.record.manifest.run_id, by).by_slice()
+    if not slices.keys() - {ABSENT}:
+        raise UsageError(f"expected {by!r} in the metadata of samples, found it in none")
+    return slices
+
+
 # ── in words ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -102,14 +120,15 @@ def _title(text: str) -> Text:
 def _head(found: Overview) -> Iterator[Any]:
     from rich.text import Text
 
-    from ._summary import harmless, seconds
+    from ..evals._words import duration
+    from ._summary import harmless
 
     record = found.record
     manifest = record.manifest
     what = " on ".join(filter(None, (manifest.model or manifest.agent, manifest.dataset_name)))
     when = ago(manifest.created_at)
     if record.finished_at is not None:
-        when += f", took {seconds((record.finished_at - manifest.created_at).total_seconds())}"
+        when += f", took {duration((record.finished_at - manifest.created_at).total_seconds())}"
     if record.status != "complete":
         when += f", {record.status}"
     yield Text.assemble((harmless(manifest.run_id), "bold"), f"  {harmless(what)}  ", (when, "dim"))
@@ -121,7 +140,8 @@ def _head(found: Overview) -> Iterator[Any]:
 def _numbers(found: Overview) -> Iterator[Any]:
     from rich.text import Text
 
-    from ._summary import harmless, money, seconds
+    from ..evals._words import duration, money
+    from ._summary import harmless
 
     record = found.record
     width = names_width(found.criteria, 48)
@@ -135,7 +155,7 @@ def _numbers(found: Overview) -> Iterator[Any]:
     if found.errors:
         facts.append("errors: " + ", ".join(f"{n} {source}" for source, n in found.errors.items()))
     if found.latency_p50_ms is not None and found.latency_p95_ms is not None:
-        p50, p95 = (seconds(ms / 1000) for ms in (found.latency_p50_ms, found.latency_p95_ms))
+        p50, p95 = (duration(ms / 1000) for ms in (found.latency_p50_ms, found.latency_p95_ms))
         facts.append(f"latency: p50 {p50}, p95 {p95}")
     if record.tokens:
         facts.append(f"{record.tokens:,} tokens")
@@ -144,6 +164,27 @@ def _numbers(found: Overview) -> Iterator[Any]:
     if facts:
         yield Text("   ".join(facts))
         yield ""
+
+
+def _sliced(slices: Mapping[str, Interval], by: str, width: int) -> Iterator[Any]:
+    from rich.text import Text
+
+    from ..evals._rate import FEW, too_few
+    from ._summary import harmless
+
+    if not slices:
+        return
+    rates = slices.values()
+    table = {
+        f"by {harmless(by)}": [Text(harmless(name)) for name in slices],
+        "n": [Text(f"{rate.n:,}", "dim") for rate in rates],
+        "rate (95%)": [rate_text(rate) for rate in rates],
+        "": [Text("few" if too_few(rate) else "", "yellow") for rate in rates],
+    }
+    yield columns(table, width, right={"n", "rate (95%)"}, shrink=(f"by {harmless(by)}",))
+    if any(map(too_few, rates)):
+        yield Text(FEW, "dim")
+    yield ""
 
 
 def _list(to: Console, rows: Iterable[StoredRow]) -> None:
@@ -223,16 +264,19 @@ def _say_next(found: Overview, worst: list[StoredRow], where: str) -> None:
 # ── as data ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _data(found: Overview, rows: Iterable[StoredRow]) -> Iterator[str]:
+def _data(
+    found: Overview, slices: Mapping[str, Interval], rows: Iterable[StoredRow]
+) -> Iterator[str]:
     """One JSON object, whose samples are written as they are read."""
     from .. import serde
     from ..evals._export import verdict_of
 
     head = {
-        **record_data(found.record),
+        **record_data(found.record, found.rate),
         "errors_by_source": found.errors,
         "criteria": found.criteria,
         "latency_ms": {"p50": found.latency_p50_ms, "p95": found.latency_p95_ms},
+        "slices": [{"value": name, "n": r.n, **rate_data(r)} for name, r in slices.items()],
         "manifest": found.record.manifest,
     }
     yield serde.encode(head).decode()[:-1] + ',"samples":['

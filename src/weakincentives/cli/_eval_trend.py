@@ -9,10 +9,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ._comparing import COLOURS, add_confidence, measure_data, rate_text
-from ._eval_list import _ids
+from ._comparing import COLOURS, add_confidence, measure_data
 from ._eval_run import whole
-from ._views import add_store, ago, columns, open_store, out, record_data, same_store, say, screen
+from ._views import (
+    add_store,
+    ago,
+    columns,
+    open_store,
+    out,
+    rate_text,
+    record_data,
+    same_store,
+    say,
+    screen,
+    short_ids,
+)
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -58,7 +69,8 @@ def run(args: Namespace) -> int:
         steps = _steps(store, records, args.confidence)
     if args.format == "json":
         data = [
-            {**record_data(r), "step": _step_data(s)} for r, s in zip(records, steps, strict=True)
+            {**record_data(record, step.rate), "step": _step_data(step)}
+            for record, step in zip(records, steps, strict=True)
         ]
         sys.stdout.write(serde.encode(data).decode() + "\n")
         return 0
@@ -77,7 +89,7 @@ def _say(records: Sequence[RunRecord], steps: Sequence[Step], where: str) -> Non
         for run_id, step in zip(ids, steps, strict=True)
         if step.problem
     ]
-    if len(ids) > 1:
+    if steps[-1].measure is not None:
         notes.append(f"The last step: wink eval compare {ids[-2]} {ids[-1]}{where}")
     if notes:
         say("", *map(harmless, notes))
@@ -131,7 +143,7 @@ def _told(records: Sequence[RunRecord], steps: Sequence[Step], width: int) -> li
     name = records[0].manifest.dataset_name or "(no name)"
     wide = width >= 110
     table = {
-        "run": [Text(harmless(name), "bold") for name in _ids(records, whole=wide)],
+        "run": [Text(harmless(name), "bold") for name in short_ids(records, whole=wide)],
         "when": [Text(ago(record.manifest.created_at)) for record in records],
         "agent": [Text(harmless(r.manifest.model or r.manifest.agent or "-")) for r in records],
         "passed": [Text(f"{record.passed}/{record.total}") for record in records],
@@ -144,7 +156,8 @@ def _told(records: Sequence[RunRecord], steps: Sequence[Step], width: int) -> li
     if not wide:
         del table["when"]  # ids begin with it
     head = Text.assemble((harmless(name), "bold"), f"  {_bars(rates)}  ", (_scale(rates), "dim"))
-    return [head, Text(), columns(table, width, right=RIGHT, shrink=("agent",))]
+    told = columns(table, width, right=RIGHT, shrink=("agent",), drop=("agent", "passed"))
+    return [head, Text(), told]
 
 
 def _bars(rates: Sequence[float]) -> str:

@@ -3,7 +3,8 @@
 1. Before a verb is chosen nothing heavier than argparse is imported, so `wink --help` is instant.
 2. A verb is a module `_<verb>.py`, or `_<group>_<verb>.py`, with `configure(parser)` and
    `run(args) -> int`, the exit code.
-3. Results go to stdout. What went wrong is one line on stderr, and exit code 2.
+3. Results go to stdout. What went wrong is one line on stderr, and exit code 2. Neither shows a
+   secret.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import Any
 
 __all__ = ["main"]
@@ -76,9 +79,43 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141  # as if by SIGPIPE: neither success nor a verdict
     except Exception as error:
         if os.environ.get("WINK_DEBUG"):
-            raise
+            if argv is not None:
+                raise
+            _tell_where(error)
+            return 1
         print(f"wink: {_one_line(error)}", file=sys.stderr)
         return 2
+
+
+class _Scrubbed:
+    """A stream of text without secrets, in all else the one that it is made of."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        from ..secrets import scrub  # it takes as long to import as all that is here
+
+        self._stream.write(scrub(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+
+@contextmanager
+def _scrubbed() -> Iterator[None]:
+    """Whatever prints, the user's own code too, prints no secret."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (stream and _Scrubbed(stream) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 def _dispatch(argv: list[str]) -> int:
@@ -94,7 +131,17 @@ def _dispatch(argv: list[str]) -> int:
     if module is None:
         last.print_help(sys.stderr)
         return 2
-    return int(module.run(args))
+    with _scrubbed(), _traced():
+        return int(module.run(args))
+
+
+def _traced() -> AbstractContextManager[object]:
+    """Tell the tracers that `WINK_TRACING` names; at the end, what is left is sent."""
+    if not os.environ.get("WINK_TRACING"):
+        return nullcontext()
+    from ..contrib import configure_from_environment
+
+    return configure_from_environment()
 
 
 def _add_verbs(
@@ -133,11 +180,21 @@ def _leave_hung_threads(code: int) -> None:
                 os._exit(code)
 
 
+def _tell_where(error: Exception) -> None:
+    """The traceback, as Python would print it, but for what is secret."""
+    from traceback import format_exception
+
+    from ..secrets import scrub_message
+
+    sys.stderr.write(scrub_message("".join(format_exception(error))))
+
+
 def _one_line(error: Exception) -> str:
     """A `WinkError` speaks for itself; anything else is a bug, and says how to see more of it."""
     from ..errors import WinkError
+    from ..secrets import scrub_message
 
-    text = " ".join(str(error).split())
+    text = scrub_message(" ".join(str(error).split()))
     if isinstance(error, WinkError):
         return text
     return f"unexpected {type(error).__name__}: {text} - WINK_DEBUG=1 shows where"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, WinkError
-from ._eval_run import command_of
+from ._eval_run import DECIDED, NEVER, command_of
 from ._selection import selected
 from ._target import load_dataset, load_reference, load_suites
 from ._views import store_path
@@ -219,9 +219,24 @@ def _config(args: Namespace, config: EvalConfig) -> EvalConfig:
         "stop_on_error": args.fail_fast or None,
     }
     changes = {name: value for name, value in fields.items() if value is not None}
+    changes |= _rule(args)
     if args.timeout is not None:
         changes["timeout_per_sample_ms"] = math.ceil(args.timeout * 1000) or None
     return replace(config, **changes)
+
+
+def _rule(args: Namespace) -> dict[str, float | None]:
+    """What --stop-when says, in the words of a configuration, whatever a suite says."""
+    if args.stop_when is None:
+        return {}
+    if args.stop_when == DECIDED:
+        if not args.fail_under:
+            raise UsageError(f"expected --fail-under above 0 with --stop-when {DECIDED}, got none")
+        return {"stop_at_width": None, "stop_against": args.fail_under}
+    return {
+        "stop_at_width": None if args.stop_when == NEVER else args.stop_when,
+        "stop_against": None,
+    }
 
 
 def _cache(args: Namespace, stack: ExitStack) -> ResponseCache | None:

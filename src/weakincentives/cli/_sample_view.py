@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -20,7 +20,8 @@ from ..errors import SerializationError, UsageError
 from ..evals._export import verdict_of
 from ..evals._overview import rows_of_sample
 from ..evals._visible import as_text, visible
-from ._summary import harmless, money, seconds
+from ..evals._words import duration, events_of, money, readable
+from ._summary import harmless
 from ._views import COLOURS, out, say, screen
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["show_sample"]
 
-UNSAID = {"event_id", "session_id", "created_at"}  # fields of an event that tell nothing here
-REPEATED = {"PromptRendered": {"rendered_prompt"}, "PromptExecuted": {"result"}}  # by the messages
 LONGEST = 400  # letters of an event
 
 
@@ -98,14 +97,7 @@ def _view(row: StoredRow) -> Iterator[RenderableType]:
         for message in result.trajectory.messages:
             yield from _message(message)
         yield ""
-    try:
-        session = _session(row)
-    except SerializationError as error:
-        yield Text(f"The session cannot be read: {harmless(str(error))}", "red")
-        return
-    if session is not None:
-        said = bool(result.trajectory and result.trajectory.messages)
-        yield from _slices(session.get("slices", ()), REPEATED if said else {})
+    yield from _events(row, said=bool(result.trajectory and result.trajectory.messages))
 
 
 def _headline(result: EvalResult[Any]) -> Text:
@@ -118,7 +110,7 @@ def _headline(result: EvalResult[Any]) -> Text:
         f"experiment {harmless(result.experiment_name)}"
         if result.experiment_name != "baseline"
         else "",
-        seconds(result.latency_ms / 1000),
+        duration(result.latency_ms / 1000),
         f"{usage.total_tokens:,} tokens" if usage else "",
         money(cost) if cost is not None else "",
         f"run {harmless(result.run_id)}",
@@ -133,22 +125,8 @@ def _headline(result: EvalResult[Any]) -> Text:
 
 def _part(title: str, value: Any, style: str = "") -> Iterator[RenderableType]:
     yield Text(title, "bold")
-    yield _indented(_readable(value), style)
+    yield _indented(readable(value), style)
     yield ""
-
-
-def _readable(value: Any) -> str:
-    """Text as it is, data as JSON: on one line where it is short."""
-    if isinstance(value, str):
-        return value or "(empty)"
-    if value is None:
-        return "(none)"
-    line = as_text(value)
-    if len(line) <= 76:
-        return line
-    import json
-
-    return json.dumps(serde.plain(value), indent=2, ensure_ascii=False)
 
 
 def _indented(text: str, style: str = "", by: int = 2) -> Padding:
@@ -190,37 +168,24 @@ def _message(message: ChatMessage) -> Iterator[RenderableType]:
         yield Padding(line, (0, 0, 0, 4))
 
 
-def _slices(slices: Any, repeated: Mapping[str, set[str]]) -> Iterator[RenderableType]:
+def _events(row: StoredRow, *, said: bool) -> Iterator[RenderableType]:
     """Events in the order in which they happened; then whatever else the session holds."""
-    events: list[tuple[str, str, Any]] = []
-    others: list[tuple[str, str, Any]] = []
-    for each in slices:
-        kind = each["type"].rpartition(":")[2]
-        for item in each["items"]:
-            timed = isinstance(item, Mapping) and isinstance(item.get("created_at"), str)
-            (events if timed else others).append((item["created_at"] if timed else "", kind, item))
-    if not events and not others:
+    if row.session is None:
+        return
+    try:
+        events = list(events_of(row.session, said=said))
+    except SerializationError as error:
+        yield Text(f"The session cannot be read: {harmless(str(error))}", "red")
+        return
+    if not events:
         return
     yield Text("Session", "bold")
     table = Table.grid(padding=(0, 2, 0, 0))
-    for moment, kind, item in [*sorted(events, key=lambda event: event[0]), *others]:
+    for moment, kind, told in events:
+        words = harmless(told)
         table.add_row(
-            Text(f"  {visible(moment[11:23])}", "dim", no_wrap=True),
+            Text(f"  {visible(moment)}", "dim", no_wrap=True),
             Text(harmless(kind), "cyan", no_wrap=True),
-            Text(_told(item, UNSAID | repeated.get(kind, set())), overflow="fold"),
+            Text(words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…", overflow="fold"),
         )
     yield table
-
-
-def _told(item: Any, unsaid: set[str]) -> str:
-    """What an event says, without what says nothing."""
-    if not isinstance(item, Mapping):
-        return harmless(as_text(item))
-    said = {name: value for name, value in _filled(item).items() if name not in unsaid}
-    text = harmless("  ".join(f"{name}={as_text(value)}" for name, value in said.items()))
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-
-
-def _filled(item: Mapping[str, Any]) -> dict[str, Any]:
-    filled = ((name, _filled(v) if isinstance(v, Mapping) else v) for name, v in item.items())
-    return {name: value for name, value in filled if value not in (None, "", [], {})}

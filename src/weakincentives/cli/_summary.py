@@ -11,10 +11,11 @@ from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from ..evals._config import stops_early
 from ..evals._visible import visible
-from ..evals.statistics import wilson_interval
+from ..evals._words import duration, money
 from ._plan import ANSWER, LETTERS
-from ._views import line_of, names_width, why
+from ._views import line_of, names_width, rate_data, why
 
 if TYPE_CHECKING:
     from ..adapters import ResponseCache
@@ -26,11 +27,9 @@ __all__ = [
     "Outcome",
     "ending",
     "harmless",
-    "money",
     "plan_data",
     "plan_text",
     "run_data",
-    "seconds",
 ]
 
 
@@ -92,9 +91,9 @@ def _bad_lines(outcome: Outcome, to: Console) -> Iterator[Text]:
 def _spent(outcome: Outcome) -> Iterator[str]:
     found, cache = outcome.found, outcome.cache
     record = found.record
-    yield seconds(outcome.seconds)
+    yield duration(outcome.seconds)
     if found.latency_p50_ms is not None and found.latency_p95_ms is not None:
-        p50, p95 = (seconds(ms / 1000) for ms in (found.latency_p50_ms, found.latency_p95_ms))
+        p50, p95 = (duration(ms / 1000) for ms in (found.latency_p50_ms, found.latency_p95_ms))
         yield f"latency p50 {p50}, p95 {p95}"
     if record.tokens:
         yield f"{record.tokens:,} tokens"
@@ -140,7 +139,6 @@ def run_data(outcome: Outcome) -> dict[str, Any]:
     found, cache = outcome.found, outcome.cache
     record = found.record
     manifest = record.manifest
-    low, high = wilson_interval(record.passed, record.total)
     return {
         "run_id": manifest.run_id,
         "dataset": manifest.dataset_name,
@@ -153,8 +151,7 @@ def run_data(outcome: Outcome) -> dict[str, Any]:
         "passed": record.passed,
         "errors": record.errors,
         "errors_by_source": found.errors,
-        "pass_rate": record.passed / record.total if record.total else 0.0,
-        "interval": [low, high],
+        **rate_data(found.rate),
         "mean_score": record.mean_score,
         "criteria": found.criteria,
         "worst": [
@@ -206,10 +203,10 @@ def plan_text(plan: Plan) -> RenderableType:
             f"{tokens.input_tokens:,} tokens in, {tokens.output_tokens:,} out, {price} "
             f"({LETTERS} letters a token, {ANSWER} tokens an answer)"
         )
-    each = f"{seconds(limit / 1000)} each" if limit else "no time limit"
+    each = f"{duration(limit / 1000)} each" if limit else "no time limit"
     facts = {
         "agent": plan.who,
-        "samples": plan.how_many,
+        "samples": plan.how_many + (", or fewer: it may stop early" * stops_early(config)),
         "evaluators": ", ".join(plan.evaluators),
         "at once": f"{config.max_concurrent}, {each}",
         "estimate": estimate,
@@ -223,22 +220,3 @@ def plan_text(plan: Plan) -> RenderableType:
 def harmless(text: str) -> str:
     """Somebody's text in one line, with nothing in it that a terminal would obey."""
     return visible(" ".join(text.split()))
-
-
-def seconds(value: float) -> str:
-    """A duration as people say it: 3 ms, 0.8 s, 12 s, 3:05, 1:02:03."""
-    if value < 0.0995:
-        return f"{value * 1000:.0f} ms"
-    if value < 9.95:
-        return f"{value:.1f} s"
-    whole = round(value)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def money(dollars: float) -> str:
-    """US dollars, with enough digits to see small sums."""
-    return f"${dollars:,.2f}" if dollars >= 1 else f"${dollars:.4f}"

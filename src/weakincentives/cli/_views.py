@@ -8,6 +8,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ..evals import EvalResult, RunRecord, RunStore
+    from ..evals.statistics import Interval
 
 __all__ = [
     "COLOURS",
@@ -29,15 +31,20 @@ __all__ = [
     "names_width",
     "open_store",
     "out",
+    "rate_data",
+    "rate_text",
     "record_data",
     "same_store",
     "say",
     "screen",
+    "short_ids",
     "store_path",
     "why",
+    "words_anywhere",
 ]
 
 COLOURS = {"pass": "green", "fail": "yellow", "error": "red"}
+_TIME = len("20260102-030405")  # how a run's id begins
 _AGES = (("w", 604_800), ("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
@@ -46,6 +53,20 @@ def add_store(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--store", metavar="PATH", help="where runs are kept ($WINK_STORE, or .wink/runs.db)"
     )
+
+
+def words_anywhere(parser: ArgumentParser) -> None:
+    """Let the words that are no options stand between options: `A --by level B`."""
+    plain = parser.parse_known_args
+
+    def mixed(args: Any = None, namespace: Any = None) -> Any:
+        vars(parser)["parse_known_args"] = plain  # which the next line calls
+        try:
+            return parser.parse_known_intermixed_args(args, namespace)
+        finally:
+            vars(parser)["parse_known_args"] = mixed
+
+    vars(parser)["parse_known_args"] = mixed
 
 
 def store_path(args: Namespace) -> Path:
@@ -66,11 +87,9 @@ def open_store(args: Namespace) -> RunStore:
     return RunStore(path)
 
 
-def record_data(record: RunRecord) -> dict[str, Any]:
+def record_data(record: RunRecord, rate: Interval) -> dict[str, Any]:
     """A run as data, by the names that `wink eval run --format json` has for it."""
-    from ..evals.statistics import wilson_interval
-
-    manifest, total = record.manifest, record.total
+    manifest = record.manifest
     return {
         "run_id": manifest.run_id,
         "parent": manifest.parent,
@@ -83,14 +102,22 @@ def record_data(record: RunRecord) -> dict[str, Any]:
         "status": record.status,
         "note": record.note,
         "planned": manifest.planned,
-        "total": total,
+        "total": record.total,
         "passed": record.passed,
         "errors": record.errors,
-        "pass_rate": record.passed / total if total else 0.0,
-        "interval": wilson_interval(record.passed, total),
+        **rate_data(rate),
         "mean_score": record.mean_score,
         "tokens": record.tokens,
         "cost": record.cost,
+    }
+
+
+def rate_data(rate: Interval) -> dict[str, Any]:
+    """A pass rate as data: the rate, its interval, and by which method."""
+    return {
+        "pass_rate": rate.estimate,
+        "interval": [rate.low, rate.high],
+        "interval_method": rate.method,
     }
 
 
@@ -122,20 +149,23 @@ def columns(
     *,
     right: Container[str] = (),
     shrink: Sequence[str] = (),
+    drop: Sequence[str] = (),
 ) -> Text:
     """Columns below their titles; those to `shrink` give way until all have room.
 
+    Where that is not enough, those to `drop` go first, one after the other.
     (A table of rich cuts every column a little, and takes much longer over a thousand rows.)
     """
     from rich.text import Text
 
     cells = {title: [Text(title, "dim"), *column] for title, column in table.items()}
     widths = {title: max(cell.cell_len for cell in column) for title, column in cells.items()}
-    while shrink and sum(widths.values()) + 2 * (len(widths) - 1) > width:
-        widest = max(shrink, key=widths.__getitem__)
-        if widths[widest] <= 6:
-            break
-        widths[widest] -= 1
+    least = {title: min(wide, 6) if title in shrink else wide for title, wide in widths.items()}
+    for title in drop:
+        if title in least and sum(least.values()) + 2 * (len(least) - 1) > width:
+            del cells[title], widths[title], least[title]
+    while sum(widths.values()) + 2 * (len(widths) - 1) > width and widths != least:
+        widths[max(least, key=lambda title: widths[title] - least[title])] -= 1
     lines = []
     for row in zip(*cells.values(), strict=True):
         line = Text()
@@ -146,6 +176,28 @@ def columns(
             line.append_text(cell).append("" if title in right else gap)
         lines.append(line)
     return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+
+
+def rate_text(rate: Interval) -> Text:
+    """`78% (62-88)`: a rate and its interval."""
+    from rich.text import Text
+
+    if not rate.n:
+        return Text("-", "dim")
+    ends = f" ({rate.low * 100:.0f}-{rate.high * 100:.0f})"
+    return Text.assemble((f"{rate.estimate:.0%}", "bold"), (ends, "dim"))
+
+
+def short_ids(found: Sequence[RunRecord], *, whole: bool) -> list[str]:
+    """The ids of runs; where room is short, as much of each as tells it from the others."""
+    ids = [record.manifest.run_id for record in found]
+    if whole:
+        return ids
+    least = dict.fromkeys(ids, _TIME)
+    for a, b in pairwise(sorted(ids)):
+        apart = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))
+        least[a], least[b] = max(least[a], apart + 1), max(least[b], apart + 1)
+    return [each[: least[each]] for each in ids]
 
 
 def same_store(args: Namespace) -> str:

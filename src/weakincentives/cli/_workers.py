@@ -162,6 +162,7 @@ def _store_of(url: str | None) -> Any:
 def _work_here(args: Namespace, loop: MailboxLoop, which: str | None) -> int:
     from ..errors import UsageError, WinkError
     from ..runtime.lifecycle import LoopGroup
+    from ..secrets import scrub_message
     from ._summary import harmless
 
     port = args.health_port
@@ -182,7 +183,7 @@ def _work_here(args: Namespace, loop: MailboxLoop, which: str | None) -> int:
         if unbegun or os.environ.get("WINK_DEBUG"):  # such as a port that is taken
             raise
         kind = "" if isinstance(error, WinkError) else f"{type(error).__name__}: "
-        say(f"{_who(which)}: {kind}{harmless(str(error))}")
+        say(f"{_who(which)}: {kind}{harmless(scrub_message(str(error)))}")
         return 1
     finally:
         say(f"{_who(which)}: {_deeds(loop.metrics())}")
@@ -298,8 +299,9 @@ class _OneLine(logging.Formatter):
         from ._summary import harmless
 
         text = harmless(record.getMessage())
-        if record.exc_info and os.environ.get("WINK_DEBUG"):
-            text += f"\n{self.formatException(record.exc_info)}"
+        if os.environ.get("WINK_DEBUG"):
+            trace = record.exc_info and self.formatException(record.exc_info)
+            text = "\n".join(filter(None, (text, trace or record.exc_text)))
         return f"{_who(os.environ.get(NUMBER))}: {text}"
 
 

@@ -226,6 +226,7 @@ def _trajectory(response: PromptResponse[Any]) -> Trajectory[Any]:
         response.finish_reason,
         None if latency is None else round(latency),
         response.cost,
+        tokens=response.tokens,
     )
 
 
@@ -278,12 +279,7 @@ def endpoint_agent(
 
 def messages_of(sample: Sample[Any, Any]) -> list[ChatMessage]:
     """The input as messages: a list of them, a text, or a mapping with one of the usual names."""
-    given = sample.input
-    if isinstance(given, Mapping):
-        for name in ("messages", "prompt", "question", "problem", "input"):
-            if name in given:
-                given = given[name]
-                break
+    given = prompt_of(sample.input)
     if isinstance(given, str):
         return [ChatMessage("user", given)]
     if isinstance(given, (list, tuple)) and given:
@@ -295,3 +291,11 @@ def messages_of(sample: Sample[Any, Any]) -> list[ChatMessage]:
         f"expected a text or messages as input of sample {sample.id!r}, got {shown(given)} - "
         "pass `prepare_messages`"
     )
+
+
+def prompt_of(given: Any) -> Any:
+    """What an input asks: all of it, or what a mapping has by one of the usual names."""
+    names = ("messages", "prompt", "question", "problem", "input")
+    if isinstance(given, Mapping):
+        return next((given[name] for name in names if name in given), given)
+    return given

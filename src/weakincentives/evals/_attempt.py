@@ -16,6 +16,7 @@ from ..experiment import BASELINE, Experiment
 from ..rollouts import Trajectory
 from ..runtime.session import Session, SessionSnapshot, SessionView
 from ..runtime.tracing import span
+from ..secrets import scrub_message
 from ._agents import Agent, Attempt, _current
 from ._criterion import Criterion, criterion
 from ._report import ErrorSource, EvalResult
@@ -157,7 +158,9 @@ async def scored(
 
 def _timed(t: Trajectory[Any], latency_ms: int) -> Trajectory[Any]:
     # Not `replace`, which takes longer than all else that happens to an instant agent's sample.
-    return Trajectory(t.messages, t.output, t.usage, t.stop_reason, latency_ms, t.cost, t.metadata)
+    return Trajectory(
+        t.messages, t.output, t.usage, t.stop_reason, latency_ms, t.cost, t.metadata, t.tokens
+    )
 
 
 def _leavings(left: Any) -> tuple[Trajectory[Any], Any]:
@@ -231,6 +234,6 @@ def _message(failure: BaseException) -> str:
         text = str(failure)
     except Exception:
         return f"{kind} (its message could not be read)"
-    return (
-        f"{kind}: {text}" if text and isinstance(failure, KeyError | SystemExit) else text or kind
-    )
+    if text and isinstance(failure, KeyError | SystemExit):
+        text = f"{kind}: {text}"
+    return scrub_message(text) or kind

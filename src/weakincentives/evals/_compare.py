@@ -83,7 +83,7 @@ def compare_runs(
     if problems and not force:
         raise UsageError(
             f"expected runs that were measured alike: {'; '.join(problems)} - "
-            "`force` compares them anyway"
+            "`force` (--force) compares them anyway"
         )
     pairing, pairs = _paired(a, b)
     sides: Sides = [], []
@@ -134,9 +134,10 @@ def compare_several(
 def spread_of_changes(before: RunOutcomes, after: RunOutcomes) -> float:
     """The standard deviation of what changed in the pass rate of a sample, for power."""
     pairing, pairs = _paired(before, after)
-    if pairing == "none":
-        raise UsageError(f"expected runs with samples in common: {before.name} and {after.name}")
-    return _spread(*_values(pairs, _passed))[1]
+    if pairing != "none" and (spread := _spread(*_values(pairs, _passed))[1]):
+        return spread
+    names = f"{before.name} and {after.name}"
+    raise UsageError(f"expected runs with samples in common, of which some differ: {names}")
 
 
 def _outcomes(run: Any, store: RunStore | None, by: str | None) -> RunOutcomes:
@@ -294,14 +295,14 @@ def _spread(
 ) -> tuple[int, float]:
     """How many samples there are, and how much their changes vary."""
     changes = [now - was for was, now in zip(before, after, strict=True)]
-    if clusters is None and not {*before, *after} - {0.0, 1.0}:
-        # That no flip was seen does not mean that there are none: one more than there were.
-        return len(changes), math.sqrt((sum(map(abs, changes)) + 1) / (len(changes) + 2))
     if clusters is not None:
         by_sample: dict[str, list[float]] = {}
         for sample, change in zip(clusters, changes, strict=True):
             by_sample.setdefault(sample, []).append(change)
         changes = [mean(found) for found in by_sample.values()]
+    if not {*before, *after} - {0.0, 1.0} and (clusters is None or not any(changes)):
+        # That no flip was seen does not mean that there are none: one more than there were.
+        return len(changes), math.sqrt((sum(map(abs, changes)) + 1) / (len(changes) + 2))
     return len(changes), std(changes)
 
 
@@ -378,6 +379,8 @@ def _warnings(
     for run in (before, after):
         if run.unfinished:
             yield f"{run.name} is not complete: {run.unfinished}"
+        if run.anytime:
+            yield f"{run.name} has a rule to stop early, of which the test takes no account"
     if pairs and other_datasets(before, after):
         yield "datasets differ: what both have is compared"
     if pairing == "none":

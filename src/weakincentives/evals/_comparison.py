@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ._outcomes import RunOutcomes
+from ._rate import too_few
 from .statistics import Difference
 
 __all__ = ["Flip", "Measure", "Pairing", "RunComparison", "Slice", "p_text"]
 
 FEW = 6  # pairs; in fewer, the exact test never sees a difference at 95 %
-SMALL = 20  # pairs; a slice of fewer gets a warning
 UNITS = {"passed": "points", "latency_ms": "ms", "tokens": "tokens", "cost": "dollars"}
 Pairing = Literal["epoch", "sample", "none"]
 
@@ -90,7 +90,7 @@ class Slice:
     @property
     def small(self) -> bool:
         """True where so few say little."""
-        return self.n < SMALL
+        return too_few(self.measure.difference.delta)
 
 
 @dataclass(frozen=True, slots=True)

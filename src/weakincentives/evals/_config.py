@@ -12,7 +12,7 @@ from ..errors import SerializationError, UsageError, shown
 from ..experiment import BASELINE
 from ._fingerprint import name_of
 
-__all__ = ["EvalConfig", "check_whole", "config_of", "described"]
+__all__ = ["EvalConfig", "check_whole", "config_of", "described", "stops_early"]
 
 
 def check_whole(value: Any, least: int, what: str) -> None:
@@ -39,6 +39,11 @@ class EvalConfig:
     or an async function of messages. The `max_total_...` are for the whole run: once one is used
     up, no further sample is begun, and the run can be resumed.
 
+    `stop_at_width` stops a run once its pass rate is known well enough: once the interval of it is
+    at most so wide (0.1 is ten points). `stop_against` stops it once the rate is shown to be above
+    or below that one. Then the interval is one that holds at all times, and the samples of a
+    dataset are begun in an order by chance, from `seed`: see docs/statistics.md.
+
     `config["max_concurrent"]` reads a field too, as it does on a stored report's configuration.
     """
 
@@ -54,6 +59,8 @@ class EvalConfig:
     max_total_tokens: int | None = None
     max_total_cost: float | None = None
     max_total_seconds: float | None = None
+    stop_at_width: float | None = None
+    stop_against: float | None = None
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -65,6 +72,13 @@ class EvalConfig:
             if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
                 raise UsageError(
                     f"expected a number > 0 for `EvalConfig.{name}`, got {shown(limit)}"
+                )
+        for name in _RULES:
+            share = getattr(self, name)
+            if share is not None and not (isinstance(share, int | float) and 0 < share <= 1):
+                raise UsageError(
+                    f"expected a share above 0, at most 1, for `EvalConfig.{name}`, got "
+                    f"{shown(share)}"
                 )
         if not isinstance(self.stop_on_error, bool):
             raise UsageError(
@@ -101,7 +115,13 @@ _LEAST = {
     "max_total_tokens": 1,
 }
 _OPTIONAL = {"timeout_per_sample_ms", "max_samples", "max_total_tokens"}
+_RULES = ("stop_at_width", "stop_against")
 _OLDEST = {"max_concurrent", "timeout_per_sample_ms", "max_retries", "stop_on_error"}
+
+
+def stops_early(config: EvalConfig | Mapping[str, Any]) -> bool:
+    """True where a configuration, or what was stored of one, has a rule to stop early."""
+    return any(name in config and config[name] is not None for name in _RULES)
 
 
 def config_of(given: Any) -> EvalConfig | dict[str, Any]:

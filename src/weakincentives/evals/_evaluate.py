@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import anyio
 
-from ..errors import UsageError
+from ..errors import SerializationError, UsageError
 from ..experiment import Experiment
 from ..runtime import tracing
 from ..runtime.session import Session
@@ -71,16 +71,19 @@ class Run:
 
     async def go(self, emit: Emit) -> None:
         """Run to the end; `emit` gets the place in the dataset and the result, as they come."""
-        if self.store is None:
-            self.run_id = self.run_id or _new_run_id()
-        else:
-            await in_thread(self._begin, self.store)
-        facts = {"manifest": await in_thread(self._described)} if tracing.watched() else {}
-        with tracing.span("run", self.run_id, **facts) as seen:
-            await self._go(emit)
-            seen.add(tally=self.engine.tally, stopped=self.engine.stopped)
+        manifest: RunManifest | None = None
+        if self.store is not None:
+            manifest = await in_thread(self._begin, self.store)
+        self.run_id = self.run_id or _new_run_id()
+        watched = tracing.watched()
+        if watched and manifest is None:
+            manifest = await in_thread(self._seen)
+        with tracing.span("run", self.run_id, manifest=manifest) as seen:
+            await self._go(emit, seen)
+        if watched:
+            await in_thread(tracing.flush)
 
-    async def _go(self, emit: Emit) -> None:
+    async def _go(self, emit: Emit, seen: tracing.Span) -> None:
         self._writing = anyio.Lock(fast_acquire=True)
         scope = EvalContext(adapter=self.adapter, run_id=self.run_id)
         job = Job(
@@ -96,6 +99,8 @@ class Run:
         self.engine = engine = Engine(
             job, lambda task, done: self._settle(task, done, emit), select
         )
+        if self.reuse:
+            self.reuse.on_kept = engine.known
         count = len(self.samples) if hasattr(self.samples, "__len__") else None
         if count is not None and self.config.max_samples is not None:
             count = min(count, self.config.max_samples)
@@ -109,6 +114,7 @@ class Run:
                 engine.stopped = ""  # by the last sample of all, so that nothing was left out
             status = "stopped" if engine.stopped else "complete"
         finally:
+            seen.add(tally=engine.tally, stopped=engine.stopped)
             if self.store is not None:
                 with anyio.CancelScope(shield=True):
                     await in_thread(self.store.finish, self.run_id, status, engine.stopped)
@@ -117,7 +123,7 @@ class Run:
         rate, mean = (tally.passed / scored, tally.value / scored) if scored else (0.0, 0.0)
         self._publish(EvalRunCompleted(self.run_id, rate, mean, tally.tokens))
 
-    def _begin(self, store: RunStore) -> None:
+    def _begin(self, store: RunStore) -> RunManifest:
         """Write down what the run is; with `resume`, see what an earlier one left."""
         from ._manifest import new_run_id
         from ._resume import Reuse, criteria_mark
@@ -130,7 +136,7 @@ class Run:
             _refuse_known(store, self.run_id)
         self.run_id = self.run_id or new_run_id()
         self._mark, self._row = criteria_mark(self.criterion), StoredRow
-        manifest = self._described()
+        manifest = self._described(self.samples)
         if earlier is not None:
             self.reuse = Reuse(store, earlier, manifest, self._mark, retry_errors=self.retry_errors)
             manifest = replace(
@@ -140,8 +146,16 @@ class Run:
                 command=manifest.command or earlier.command,
             )
         store.begin(manifest)
+        return manifest
 
-    def _described(self) -> RunManifest:
+    def _seen(self) -> RunManifest:
+        """What tracers hear, also where samples cannot be written and so have no digest."""
+        try:
+            return self._described(self.samples)
+        except SerializationError:
+            return self._described(getattr(self.samples, "samples", ()))
+
+    def _described(self, samples: Any) -> RunManifest:
         from ._manifest import described_run
 
         return described_run(
@@ -149,7 +163,7 @@ class Run:
             self.agent,
             self.criterion,
             self.config,
-            self.samples,
+            samples,
             name=self.dataset_name,
             model=self.model,
             tags=self.tags,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +15,7 @@ from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import MailboxError, UsageError, shown
 from ..experiment import BASELINE, Experiment
 from ..runtime import tracing
+from ..secrets import logger_for
 from ._config import check_whole
 from ._loop import request_key
 from ._mailbox_agent import key_id
@@ -36,7 +36,7 @@ __all__ = [
     "submit_experiments",
 ]
 
-logger = logging.getLogger(__name__)
+logger = logger_for(__name__)
 
 LONGEST_POLL = 20.0  # seconds
 LEASE = 60.0  # of a result: it is counted at once
@@ -91,19 +91,19 @@ class Submission:
         only: Callable[[Key], bool] = lambda key: True,
     ) -> int:
         """Send what `only` wants; how many. What is queued already is not queued twice."""
-        wanted, again, watching = tee(
-            (
-                request
-                for request in self.requests()
-                if only(Key(request.experiment.name, request.sample.id, request.epoch))
-            ),
-            3,
-        )  # made as they are sent
-        ids = map(request_key, again)
+        wanted = (
+            request
+            for request in self.requests()
+            if only(Key(request.experiment.name, request.sample.id, request.epoch))
+        )  # made as they are sent: no more copies than are read, or all would be held
         if not tracing.watched():
-            return requests.send_all(wanted, reply_to=reply_to, ids=ids)
-        headers = map(partial(_traced, self.dataset), watching)
-        return requests.send_all(wanted, reply_to=reply_to, ids=ids, headers=headers)
+            bodies, again = tee(wanted)
+            return requests.send_all(bodies, reply_to=reply_to, ids=map(request_key, again))
+        bodies, again, traced = tee(wanted, 3)
+        headers = map(partial(_traced, self.dataset), traced)
+        return requests.send_all(
+            bodies, reply_to=reply_to, ids=map(request_key, again), headers=headers
+        )
 
 
 def _traced(dataset: Dataset[Any, Any], request: EvalRequest[Any, Any]) -> dict[str, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import UsageError, shown
@@ -12,8 +13,11 @@ from ._distributions import binomial_cdf, normal_quantile, t_quantile
 from .statistics import mean, std, wilson_interval
 
 __all__ = [
+    "Counts",
     "Interval",
     "clustered_rate_interval",
+    "counted",
+    "counted_rate_interval",
     "finite_values",
     "mean_interval",
     "no_spread",
@@ -101,18 +105,45 @@ def clustered_rate_interval(
     Wilson's interval for as many independent attempts as would have the clustered error
     (E. L. Korn and B. I. Graubard, Survey Methodology 24, 1998), with t for few clusters.
     """
-    two_sided(confidence)
     values = finite_values(passed)
     if not {*values} <= {0.0, 1.0}:
         raise UsageError("expected 0 or 1 for every attempt - for other values: mean_interval()")
-    rate, error, groups = spread_of(values, clusters)
-    low, high = 0.0, 1.0
+    if (n := len(values)) != len(clusters):
+        raise UsageError(f"expected a cluster for each of {n} values, got {len(clusters)}")
+    counts = counted(zip(clusters, map(bool, values), strict=True))
+    return counted_rate_interval(counts, confidence=confidence)
+
+
+Counts = Mapping[tuple[int, int], int]
+"""How many clusters had so many attempts, of which so many passed."""
+
+
+def counted(attempts: Iterable[tuple[Hashable, bool]]) -> Counts:
+    """The counts of attempts, each given by its cluster and whether it passed."""
+    tried: Counter[Hashable] = Counter()
+    passed: Counter[Hashable] = Counter()
+    for cluster, good in attempts:
+        tried[cluster] += 1
+        passed[cluster] += good
+    return Counter((n, passed[cluster]) for cluster, n in tried.items())
+
+
+def counted_rate_interval(counts: Counts, *, confidence: float = 0.95) -> Interval:
+    """`clustered_rate_interval` of what was counted: the same for the same counts, to the bit."""
+    two_sided(confidence)
+    groups = sum(counts.values())
+    n = sum(size * times for (size, _), times in counts.items())
+    k = sum(passed * times for (_, passed), times in counts.items())
+    rate, low, high = k / n if n else 0.0, 0.0, 1.0
     if groups > 1:
-        quantile = t_quantile((1 + confidence) / 2, groups - 1)
+        # In whole numbers, so that where all agree it is 0, and no rounding.
+        squares = sum(t * (passed * n - size * k) ** 2 for (size, passed), t in counts.items())
+        variance = groups / (groups - 1) * squares / n**4
         # Where all agree the error is unknown; a cluster that counts once errs on the safe side.
-        worth = min(rate * (1 - rate) / error**2, len(values)) if error > 0 else groups
+        worth = min(rate * (1 - rate) / variance, n) if squares else groups
+        quantile = t_quantile((1 + confidence) / 2, groups - 1)
         low, high = wilson_interval(rate * worth, worth, z=quantile)
-    return Interval(rate, low, high, len(values), groups, confidence, "Wilson, clustered")
+    return Interval(rate, low, high, n, groups, confidence, "Wilson, clustered")
 
 
 def percentile_interval(values: Sequence[float], q: float, *, confidence: float = 0.95) -> Interval:

@@ -9,7 +9,8 @@
 
 Rules of this file:
 1. A sample that failed and one that could not be judged are never mixed up.
-2. A run that ended early is never green: one more test case says so, as an error.
+2. A run that ended early is never green: one more test case says so, as an error. Where its own
+   rule has stopped it, because it knew enough, that test case is skipped.
 3. Text from anywhere stays text. What XML cannot hold is written as its escape, `\\x1b`.
 """
 
@@ -25,6 +26,7 @@ from ..errors import shown
 from ..experiment import BASELINE
 from ._overview import Overview
 from ._report import EvalResult
+from ._stopping import EARLY
 from ._visible import as_text, visible
 
 __all__ = ["case_name", "junit", "why_failed"]
@@ -37,12 +39,13 @@ def junit(results: Iterable[EvalResult[Any]], run: Overview) -> Iterator[bytes]:
     """The document, in pieces: one a result."""
     record, manifest = run.record, run.record.manifest
     unfinished = record.status != "complete"
+    enough = record.note.startswith(EARLY)
     began, ended = manifest.created_at, record.finished_at
     counts = {
         "tests": record.total + unfinished,
         "failures": record.total - record.passed - record.errors,
-        "errors": record.errors + unfinished,
-        "skipped": 0,
+        "errors": record.errors + (unfinished and not enough),
+        "skipped": int(unfinished and enough),
         "time": "0.000" if ended is None else f"{(ended - began).total_seconds():.3f}",
     }
     suite = manifest.dataset_name or manifest.run_id
@@ -65,7 +68,10 @@ def junit(results: Iterable[EvalResult[Any]], run: Overview) -> Iterator[bytes]:
         yield _case(result, suite, epochs=epochs).encode()
     if unfinished:
         where = {"classname": suite, "name": "(the whole run)", "time": "0.000"}
-        yield _test(where, _problem("error", record.status, _early_end(run), "")).encode()
+        told = _early_end(run)
+        skipped = f"<skipped{_attributes({'message': told})}/>"
+        error = _problem("error", record.status, told, "")
+        yield _test(where, skipped if enough else error).encode()
     yield b"</testsuite>\n</testsuites>\n"
 
 

@@ -9,7 +9,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,10 +29,11 @@ from ..errors import (
 )
 from ..runtime.dlq import DLQPolicy
 from ..runtime.mailbox import Mailbox, Message, QueueMailbox
-from ..runtime.mailbox._envelope import pack, unpack
+from ..runtime.mailbox._envelope import pack, sent_scrubbed, unpack
 from ..runtime.mailbox_loop import MailboxLoop, OutcomeStore, SessionStore
 from ..runtime.tracing import continued
 from ..runtime.worker import Worker, WorkerConfig
+from ..secrets import logger_for, scrub_message
 from ._agents import Attempt, agent_of
 from ._attempt import Attempted, attempted
 from ._criterion import criterion
@@ -47,7 +47,8 @@ from ._types import EvalContext, EvalRequest
 __all__ = ["EvalLoop", "EvalLoopConfig", "request_key"]
 
 
-logger = logging.getLogger(__name__)
+logger = logger_for(__name__)
+sent_scrubbed(EvalResult)
 
 
 class WorkBudget(Protocol):
@@ -260,7 +261,7 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         """An error result for whoever waits, and a dead letter for whoever looks into it."""
         request, target = message.body, self._target(message)
         if isinstance(request, EvalRequest) and target is not None:
-            said = f"gave up after {message.delivery_count} deliveries: {error}"
+            said = scrub_message(f"gave up after {message.delivery_count} deliveries: {error}")
             if last is None:
                 last = EvalResult(
                     request.sample.id,

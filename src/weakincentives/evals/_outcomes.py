@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import serde
 from ..errors import ReportError, SerializationError, UsageError
+from ._config import stops_early
 from ._files import write_whole
+from ._rate import pass_rate
 from ._reading import collector_paused
 from ._report import EvalReport
 from ._score import is_part
 from ._store import CriterionInfo, RunStore
 from ._store_rows import text, unpacked
-from .statistics import Interval, clustered_rate_interval, rate_interval
+from .statistics import Interval
 
 __all__ = [
     "Counted",
@@ -71,6 +73,7 @@ class RunOutcomes:
     criteria: tuple[CriterionInfo, ...] = ()
     who: str = ""
     unfinished: str = ""
+    anytime: bool = False  # it has a rule to stop early
 
     @property
     def epochs(self) -> int:
@@ -90,10 +93,15 @@ class RunOutcomes:
     @property
     def rate(self) -> Interval:
         """The share that passed, with a 95 % interval; epochs of one sample are a cluster."""
-        samples = [row.sample for row in self.rows]
-        if len(set(samples)) == len(samples):
-            return rate_interval(self.passed, len(samples))
-        return clustered_rate_interval([float(row.passed) for row in self.rows], samples)
+        return pass_rate(((row.sample, row.passed) for row in self.rows), anytime=self.anytime)
+
+    def by_slice(self) -> dict[str, Interval]:
+        """The rate of each slice, the largest first."""
+        found: dict[str, list[Counted]] = {}
+        for row in self.rows:
+            found.setdefault(row.slice or ABSENT, []).append(row)
+        groups = sorted(found.items(), key=lambda group: (-len(group[1]), group[0]))
+        return {name: replace(self, rows=tuple(rows)).rate for name, rows in groups}
 
     def by_experiment(self) -> list[RunOutcomes]:
         """One for each experiment of the run, in the order in which they appear."""
@@ -101,14 +109,7 @@ class RunOutcomes:
         for row in self.rows:
             found.setdefault(row.experiment, []).append(row)
         return [
-            RunOutcomes(
-                name=f"{self.name} {name}",
-                rows=tuple(rows),
-                dataset_name=self.dataset_name,
-                dataset_digest=self.dataset_digest,
-                criteria=self.criteria,
-                who=name,
-            )
+            replace(self, name=f"{self.name} {name}", rows=tuple(rows), who=name)
             for name, rows in found.items()
         ]
 
@@ -140,6 +141,7 @@ def report_outcomes(report: EvalReport[Any], by: str | None = None) -> RunOutcom
         rows=tuple(rows),
         dataset_name=report.dataset_name,
         unfinished=report.stopped,
+        anytime=stops_early(report.config),
     )
 
 
@@ -162,6 +164,7 @@ def stored_outcomes(store: RunStore, run_id: str, by: str | None = None) -> RunO
         criteria=manifest.criteria,
         who=manifest.model or manifest.agent,
         unfinished="" if record.status == "complete" else f"{record.status}, {done}",
+        anytime=stops_early(manifest.config),
     )
 
 
@@ -244,7 +247,8 @@ def incomparable(before: RunOutcomes, after: RunOutcomes) -> list[str]:
     if other:
         problems.append(f"datasets differ: {other:,} of {len(contents):,} samples were changed")
     elif not contents and other_datasets(before, after):
-        problems.append(f"datasets differ: {before.dataset_digest} and {after.dataset_digest}")
+        told = (f"{run.dataset_name} {str(run.dataset_digest)[:12]}" for run in (before, after))
+        problems.append(f"datasets differ: {' and '.join(map(str.strip, told))} share no sample")
     return problems
 
 
@@ -264,6 +268,7 @@ def save_baseline(outcomes: RunOutcomes, path: Path | str) -> None:
         "criteria": [[each.name, each.version] for each in outcomes.criteria],
         "who": outcomes.who,
         "unfinished": outcomes.unfinished,
+        "anytime": outcomes.anytime,
     }
     path = Path(path)
     try:
@@ -299,6 +304,7 @@ class _Baseline:
     criteria: list[tuple[str, str]] = field(default_factory=list)
     who: str = ""
     unfinished: str = ""
+    anytime: bool = False
 
 
 def load_baseline(path: Path | str) -> RunOutcomes:
@@ -324,4 +330,5 @@ def load_baseline(path: Path | str) -> RunOutcomes:
         criteria=tuple(CriterionInfo(name=name, version=of) for name, of in head.criteria),
         who=head.who,
         unfinished=head.unfinished,
+        anytime=head.anytime,
     )

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UsageError
+from ._config import stops_early
+from ._intervals import Counts, Interval
+from ._rate import counted_rate
 from ._report import headline
 from ._store import RunRecord, RunStore, StoredRow
 from ._store_rows import raw, row_of, text
 
-__all__ = ["Overview", "overview", "rows_of_sample", "rows_where", "worst"]
+__all__ = ["Overview", "overview", "rows_of_sample", "rows_where", "stored_rate", "worst"]
 
 _PAGE = 50  # rows in memory at a time
 _NEAR = 5  # ids that an error names
@@ -26,11 +29,13 @@ _BEFORE_ALL: tuple[Any, ...] = (-1, 0, b"", b"")
 class Overview:
     """What a run came to; `str(...)` is its verdict line.
 
-    `criteria` has the mean value of each criterion over rows without an error, `errors` how many
-    errors each source gave. The latencies are None where there is no row.
+    `rate` is the share that passed, with its interval. `criteria` has the mean value of each
+    criterion over rows without an error, `errors` how many errors each source gave. The latencies
+    are None where there is no row.
     """
 
     record: RunRecord
+    rate: Interval
     criteria: Mapping[str, float]
     errors: Mapping[str, int]
     latency_p50_ms: int | None
@@ -39,7 +44,7 @@ class Overview:
     def __str__(self) -> str:
         record = self.record
         note = f" - {record.note}" if record.note else ""
-        return headline(record.passed, record.total, record.errors) + note
+        return headline(self.rate, record.passed, record.errors) + note
 
 
 def overview(store: RunStore, run_id: str) -> Overview:
@@ -53,11 +58,27 @@ def overview(store: RunStore, run_id: str) -> Overview:
     p50, p95 = (_latency(store, number, record.total, share) for share in (0.5, 0.95))
     return Overview(
         record=record,
+        rate=stored_rate(store, record),
         criteria=_criteria(store, number, [each.name for each in record.manifest.criteria]),
         errors={text(source): n for source, n in store._database.read(by_source, (number,))},
         latency_p50_ms=p50,
         latency_p95_ms=p95,
     )
+
+
+def stored_rate(store: RunStore, record: RunRecord) -> Interval:
+    """The pass rate of a stored run, by the one rule; its rows are counted where they are."""
+    number = store._number(record.manifest.run_id)
+    several = "SELECT max(epoch) > 1 OR min(experiment) < max(experiment) FROM rows WHERE run = ?"
+    counts: Counts = {(1, 1): record.passed, (1, 0): record.total - record.passed}
+    if store._database.read(several, (number,))[0][0]:  # or else each sample has one row
+        query = (
+            "SELECT n, good, count(*) FROM (SELECT count(*) AS n, sum(passed) AS good "
+            "FROM rows WHERE run = ? GROUP BY sample) GROUP BY n, good"
+        )
+        found = store._database.read(query, (number,))
+        counts = {(n, good): times for n, good, times in found}
+    return counted_rate(counts, anytime=stops_early(record.manifest.config))
 
 
 def _latency(store: RunStore, number: int, total: int, share: float) -> int | None:

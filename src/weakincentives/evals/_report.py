@@ -17,10 +17,10 @@ from ..errors import ReportError, UsageError, shown
 from ..experiment import BASELINE, Experiment
 from ..rollouts import Trajectory
 from . import _report_files
-from ._config import EvalConfig, config_of
+from ._config import EvalConfig, config_of, stops_early
 from ._score import Score, finite, is_part
 from ._types import Sample
-from .statistics import mean, std, wilson_interval
+from .statistics import mean, std
 
 __all__ = ["ErrorSource", "EvalReport", "EvalResult", "ExperimentComparison", "headline"]
 
@@ -28,6 +28,8 @@ ErrorSource = Literal["agent", "evaluator", "infrastructure"]
 _SOURCES = (None, *get_args(ErrorSource))
 
 if TYPE_CHECKING:
+    from ._intervals import Interval
+
     Config = EvalConfig | Mapping[str, Any]
 else:
     Config = Any  # a decoder cannot tell the two apart; `EvalReport` can
@@ -100,13 +102,13 @@ class EvalResult(Generic[OutputT]):
         return self.score.value if self.success else 0.0
 
 
-def headline(passed: int, total: int, errors: int) -> str:
+def headline(rate: Interval, passed: int, errors: int) -> str:
     """The verdict on a run in a line: counts first, then the rate with its interval and its n."""
-    low, high = wilson_interval(passed, total)
+    from ._rate import rate_words
+
     return (
-        f"{passed}/{total} passed, {errors} {'error' if errors == 1 else 'errors'} "
-        f"({passed / total if total else 0.0:.1%}, "
-        f"95% interval {low:.1%} to {high:.1%}, n = {total})"
+        f"{passed}/{rate.n} passed, {errors} {'error' if errors == 1 else 'errors'} "
+        f"({rate.estimate:.1%}, {rate_words(rate)})"
     )
 
 
@@ -157,7 +159,7 @@ class EvalReport(Generic[OutputT]):
             object.__setattr__(self, "config", config_of(self.config))
 
     def __str__(self) -> str:
-        line = headline(self.passed, self.total, self.errors)
+        line = headline(self.rate, self.passed, self.errors)
         return f"{line} - {self.stopped}" if self.stopped else line
 
     def __repr__(self) -> str:
@@ -206,6 +208,14 @@ class EvalReport(Generic[OutputT]):
     def strict_pass_rate(self) -> float:
         """Passed of all: an error is not a pass. Gates and exit codes go by this one."""
         return _ratio(self.passed, self.total)
+
+    @property
+    def rate(self) -> Interval:
+        """`strict_pass_rate` with its 95 % interval; attempts at one sample are a cluster."""
+        from ._rate import pass_rate
+
+        attempts = ((result.sample_id, result.passed) for result in self.results)
+        return pass_rate(attempts, anytime=stops_early(self.config))
 
     @property
     def mean_score(self) -> float:

@@ -19,6 +19,7 @@ from typing import Any
 
 from .. import serde
 from ..errors import ReportError, SerializationError
+from ..secrets import scrub_bytes
 from ._files import write_whole
 from ._reading import collector_paused, problem_and_path
 
@@ -44,7 +45,7 @@ def save(
     def lines() -> Iterable[bytes]:
         for result in results:
             try:
-                line = serde.encode(result) + b"\n"
+                line = scrub_bytes(serde.encode(result)) + b"\n"
             except SerializationError as error:
                 raise ReportError(
                     f"{error} (sample {result.sample_id!r})", file=folder / "results.jsonl"
@@ -68,7 +69,7 @@ def save(
 
 def _pretty(value: Any) -> bytes:
     # Not msgspec's formatter: it does not read lone surrogates.
-    return json.dumps(serde.plain(value), indent=2).encode() + b"\n"
+    return scrub_bytes(json.dumps(serde.plain(value), indent=2).encode()) + b"\n"
 
 
 def load(

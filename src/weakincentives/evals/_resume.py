@@ -15,12 +15,14 @@ import anyio
 
 from ..errors import UsageError
 from ._attempt import scored
+from ._config import stops_early
 from ._criterion import Criterion
 from ._fingerprint import fingerprint
 from ._report import EvalResult
 from ._run import Task, sample_digest
 from ._score import Score
 from ._store import RunManifest, RunStore, StoredRow
+from ._store_rows import raw, text
 from ._types import EvalContext
 
 __all__ = ["Reuse", "criteria_mark"]
@@ -60,6 +62,15 @@ class Reuse:
         self._changed = [info.name for info in now.criteria if info not in earlier.criteria]
         self._dataset_changed = earlier.dataset_digest != now.dataset_digest
         self._experiment = str(now.config.get("experiment_name", ""))
+        self._passed = self._verdicts(earlier.run_id) if stops_early(now.config) else set()
+        self.on_kept: Callable[[Task, bool], object] = lambda task, passed: None
+
+    def _verdicts(self, run_id: str) -> set[tuple[str, int]]:
+        """What passed, for a rule that may stop the run: sample id and epoch."""
+        query = "SELECT sample, epoch FROM rows WHERE run = ? AND experiment = ? AND passed"
+        number = self._store._number(run_id)
+        found = self._store._database.read(query, (number, raw(self._experiment)))
+        return {(text(sample), epoch) for sample, epoch in found}
 
     def select(self, task: Task) -> Task | None:
         """The task if it must be run, None where its row stands."""
@@ -72,11 +83,11 @@ class Reuse:
             return replace(task, tries=state.attempt)
         if state.error and self._retry_errors:
             self.counts["errors"] += 1
-            if state.error_source == "evaluator":  # the answer is there: it is only scored again
-                self.kept[task.sample.id, task.epoch] = task.position
-                return None
-            return replace(task, tries=state.attempt)
-        self.kept[task.sample.id, task.epoch] = task.position
+            if state.error_source != "evaluator":  # or the answer is there, to be scored again
+                return replace(task, tries=state.attempt)
+        key = task.sample.id, task.epoch
+        self.kept[key] = task.position
+        self.on_kept(task, key in self._passed)
         return None
 
     def notes(self) -> Iterator[str]:

@@ -5,7 +5,7 @@ Rules of this file:
    handed on when it is there.
 2. Order of work: run, score, store, hand on.
 3. One bad sample is data. A source of samples that breaks ends the run, after what is under way.
-4. A stop (an error with `stop_on_error`, a budget) begins nothing new; what is under way ends.
+4. A stop (an error, a budget, a rule) begins nothing new; what is under way ends.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterable,
     Awaitable,
     Callable,
-    Generator,
     Iterable,
     Iterator,
 )
+from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -32,16 +30,20 @@ from anyio.abc import TaskGroup
 from .. import serde
 from .._slots import Slot, away
 from ..clock import SYSTEM_CLOCK, Clock
-from ..errors import ProviderError, SerializationError, UsageError, shown
+from ..errors import ProviderError, SerializationError, UsageError
 from ..experiment import Experiment
 from ..runtime import tracing
 from ._agents import Agent, Attempt
 from ._attempt import BEFORE_SCORING, Attempted, attempted
-from ._config import EvalConfig
+from ._config import EvalConfig, stops_early
 from ._criterion import Criterion
 from ._limit import Limit
 from ._report import EvalResult
+from ._tasks import Select, Task, pulled
 from ._types import EvalContext, Sample
+
+if TYPE_CHECKING:
+    from ._stopping import Stopping
 
 __all__ = ["Engine", "Job", "Tally", "Task", "sample_digest", "sample_span", "told"]
 
@@ -49,16 +51,6 @@ LENT = 3  # how many times as many samples as may run at once may be under way, 
 YIELD = 16  # samples after which others get their turn, and Ctrl-C, where no agent ever waits
 LONGEST_WAIT = 120.0  # seconds; who asks for a longer one before another try gets none
 BEHIND = 500  # rows that the store may be behind before samples wait for it
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Task:
-    """One sample to try: its place in the dataset, the epoch, and how often it was tried before."""
-
-    sample: Sample[Any, Any]
-    position: int
-    epoch: int = 1
-    tries: int = 0
 
 
 @dataclass(slots=True)
@@ -106,7 +98,6 @@ class Job:
 
 
 Settle = Callable[[Task, Attempted], "Awaitable[object] | None"]  # what to wait for, if anything
-Select = Callable[[Task], "Task | None"]
 
 
 class Engine:
@@ -123,6 +114,7 @@ class Engine:
         self._most = job.config.max_concurrent
         self._places = anyio.Semaphore(self._most, fast_acquire=True)
         self._workers = self._lent = 0
+        self._stopping = _stopping(job.config)
         self._broken: Exception | None = None
         self._exhausted = False
         self._group: TaskGroup
@@ -132,8 +124,9 @@ class Engine:
 
     async def run(self, samples: Iterable[Any] | AsyncIterable[Any]) -> None:
         """Try every sample, in every epoch."""
-        self._next, close = _pulled(samples, self._job.config, self._select)
+        self._next, close = pulled(samples, self._job.config, self._chosen)
         self._source_waits = isinstance(samples, AsyncIterable)
+        self._outside = copy_context()
         try:
             async with anyio.create_task_group() as watch:
                 if self._seconds is not None:
@@ -148,6 +141,16 @@ class Engine:
         if self._broken is not None:
             raise self._broken
 
+    def _chosen(self, task: Task) -> Task | None:
+        if self._stopping is not None:
+            self._stopping.expect(task.position)
+        return self._select(task)
+
+    def known(self, task: Task, passed: bool) -> None:
+        """Tell the rule that may stop the run what an earlier one has of a task."""
+        if self._stopping is not None:
+            self.stop(self._stopping.add(task.position, passed))
+
     def stop(self, why: str) -> None:
         """Begin nothing new."""
         self.stopped = self.stopped or why
@@ -156,8 +159,13 @@ class Engine:
         if self._exhausted or self.stopped:
             return
         if self._workers < min(self._most + self._lent, self._most * LENT):
-            self._workers += 1
-            self._group.start_soon(self._work)
+            # Whoever lends its place hires, from inside its sample: the new worker is not part of
+            # that, whatever context variables say there.
+            self._outside.copy().run(self._start)
+
+    def _start(self) -> None:
+        self._workers += 1
+        self._group.start_soon(self._work)
 
     def _on_leave(self, change: int) -> None:
         self._lent += change
@@ -218,6 +226,7 @@ class Engine:
         if settled is not None:
             await settled
         self._count(outcome.result)
+        self.known(task, outcome.result.passed)
 
     async def _outcome(self, task: Task, limit: Limit) -> Attempted:
         """What came of it in the end, after as many tries as may be."""
@@ -281,6 +290,14 @@ class Engine:
             self.stop(f"stopped by the budget of {most:g} s")
 
 
+def _stopping(config: EvalConfig) -> Stopping | None:
+    if not stops_early(config):
+        return None
+    from ._stopping import Stopping
+
+    return Stopping(config)
+
+
 def sample_span(
     sample: Sample[Any, Any], run_id: str, experiment: Experiment, epoch: int
 ) -> tracing.Span:
@@ -303,79 +320,6 @@ def _leaves(failure: BaseException) -> Iterator[BaseException]:
             yield from _leaves(each)
     else:
         yield failure
-
-
-def _pulled(
-    samples: Iterable[Any] | AsyncIterable[Any],
-    config: EvalConfig,
-    select: Select,
-) -> tuple[Callable[[], Any], Callable[[], Awaitable[None]]]:
-    """Two functions: the next task, None at the end, pulled as it is called; and an end to it.
-
-    Of a source that is async, the task is to be waited for.
-    """
-    seen: set[int] = set()
-
-    def tasks_of(position: int, sample: Any) -> Iterator[Task]:
-        if not isinstance(sample, Sample):
-            raise UsageError(f"expected a `Sample`, got {shown(sample)} - sample {position + 1}")
-        if (mark := hash(sample.id)) in seen:
-            raise UsageError(
-                f"expected every sample id once, got {sample.id!r} twice - sample {position + 1}"
-            )
-        seen.add(mark)
-        for epoch in range(1, config.epochs + 1):
-            if (task := select(Task(sample, position, epoch))) is not None:
-                yield task
-
-    if isinstance(samples, AsyncIterable):
-        lock = anyio.Lock()
-        coming = _tasks_async(samples, config.max_samples, tasks_of)
-
-        async def take_async() -> Task | None:
-            async with lock:
-                return await anext(coming, None)
-
-        return take_async, coming.aclose
-    if not isinstance(samples, Iterable):
-        raise UsageError(f"expected samples, got {shown(samples)}")
-    rest = _tasks(samples, config.max_samples, tasks_of)
-
-    async def close() -> None:
-        rest.close()
-
-    return partial(next, rest, None), close
-
-
-def _tasks(
-    samples: Iterable[Any], most: int | None, tasks_of: Callable[[int, Any], Iterator[Task]]
-) -> Generator[Task]:
-    if most == 0:
-        return
-    for position, sample in enumerate(samples):
-        yield from tasks_of(position, sample)
-        if position + 1 == most:  # and not one more is pulled
-            return
-
-
-async def _tasks_async(
-    samples: AsyncIterable[Any],
-    most: int | None,
-    tasks_of: Callable[[int, Any], Iterator[Task]],
-) -> AsyncGenerator[Task]:
-    if most == 0:
-        return
-    position, source = 0, aiter(samples)
-    try:
-        async for sample in source:
-            for task in tasks_of(position, sample):
-                yield task
-            position += 1
-            if position == most:
-                return
-    finally:
-        if source is not samples and isinstance(source, AsyncGenerator):  # nobody else can
-            await source.aclose()
 
 
 def sample_digest(sample: Sample[Any, Any]) -> str:

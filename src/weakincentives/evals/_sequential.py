@@ -9,7 +9,7 @@ from ._differences import falls_to
 from ._distributions import log_beta
 from ._intervals import Interval, two_sided
 
-__all__ = ["ConfidenceSequence"]
+__all__ = ["ConfidenceSequence", "anytime_ends"]
 
 
 class ConfidenceSequence:
@@ -47,18 +47,25 @@ class ConfidenceSequence:
     @property
     def interval(self) -> Interval:
         """The mean of what was added, and where the true mean is."""
-        n, passed = self._n, min(self._sum, self._n)
-        failed = n - passed
-        # A bet against each mean m, on a Beta(1/2, 1/2) mixture of all others. If m is true,
-        # it reaches 1 / alpha at any time with a chance of at most alpha (Ville's inequality).
-        limit = math.log(1 - self._confidence)
-        limit += log_beta(passed + 0.5, failed + 0.5) - log_beta(0.5, 0.5)
-
-        def likelihood(m: float) -> float:
-            return (passed and passed * math.log(m)) + (failed and failed * math.log1p(-m))
-
-        rate = passed / n if n else 0.5
-        low = falls_to(-limit, lambda m: -likelihood(m), 0.0, rate) if passed else 0.0
-        high = falls_to(limit, likelihood, rate, 1.0) if failed else 1.0
-        rate, low, high = (self._low + x * (self._high - self._low) for x in (rate, low, high))
+        n, total = self._n, min(self._sum, self._n)
+        ends = anytime_ends(total, n, self._confidence)
+        rate = total / n if n else 0.5
+        rate, low, high = (self._low + x * (self._high - self._low) for x in (rate, *ends))
         return Interval(rate, low, high, n, None, self._confidence, "confidence sequence")
+
+
+def anytime_ends(passed: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Where the mean of values from 0 to 1 is, of which `n` add up to `passed`; at all times."""
+    failed = n - passed
+    # A bet against each mean m, on a Beta(1/2, 1/2) mixture of all others. If m is true,
+    # it reaches 1 / alpha at any time with a chance of at most alpha (Ville's inequality).
+    limit = math.log(1 - confidence)
+    limit += log_beta(passed + 0.5, failed + 0.5) - log_beta(0.5, 0.5)
+
+    def likelihood(m: float) -> float:
+        return (passed and passed * math.log(m)) + (failed and failed * math.log1p(-m))
+
+    rate = passed / n if n else 0.5
+    low = falls_to(-limit, lambda m: -likelihood(m), 0.0, rate) if passed else 0.0
+    high = falls_to(limit, likelihood, rate, 1.0) if failed else 1.0
+    return low, high

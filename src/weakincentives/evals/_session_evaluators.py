@@ -178,9 +178,12 @@ def cost_under(max_cost: float) -> Criterion:
             return _total(context.session, "cost")
         return _known(context.trajectory.cost, "cost")
 
-    return _budget(
-        "cost_under", max_cost, cost, lambda n: f"cost ${n:.4f} (limit: ${max_cost:.4f})"
-    )
+    def reason(spent: float) -> str:
+        from ._words import money
+
+        return f"cost {money(spent)} (limit: {money(max_cost)})"
+
+    return _budget("cost_under", max_cost, cost, reason)
 
 
 def _budget(

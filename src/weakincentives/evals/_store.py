@@ -12,7 +12,6 @@ The file is described in `_store_sql.py`, its rows in `_store_rows.py`.
 from __future__ import annotations
 
 import difflib
-import logging
 import re
 import weakref
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from .. import serde
 from ..clock import SYSTEM_CLOCK
 from ..errors import SerializationError, StoreError, UsageError, shown
 from ..runtime.session import Session, SessionSnapshot, SessionView
+from ..secrets import logger_for, scrub, scrub_bytes, scrub_message
 from ._reading import collector_paused
 from ._report import EvalReport
 from ._store_rows import (
@@ -47,7 +47,7 @@ from ._store_writer import Writer
 
 __all__ = ["CriterionInfo", "KeyState", "RunManifest", "RunRecord", "RunStore", "StoredRow"]
 
-logger = logging.getLogger(__name__)
+logger = logger_for(__name__)
 
 _STATUSES = ("complete", "interrupted", "stopped")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -113,8 +113,10 @@ class RunStore:
     def begin(self, manifest: RunManifest) -> None:
         """Write down what the run is. With a `run_id` that is there already, it goes on."""
         run_id = manifest.run_id
+        if scrub(run_id) != run_id:
+            raise UsageError(f"expected a run id without a secret in it, got {shown(run_id)}")
         try:
-            body = packed(serde.encode(manifest))
+            body = packed(scrub_bytes(serde.encode(manifest)))
         except SerializationError as error:
             raise UsageError(
                 f"expected plain data in the manifest of {run_id!r}: {error}"
@@ -163,7 +165,7 @@ class RunStore:
         with self._database.transaction(synced=True) as cursor:
             cursor.execute(
                 "UPDATE runs SET status = ?, note = ?, finished = ? WHERE id = ?",
-                (status, raw(note), now, number),
+                (status, raw(scrub_message(note)), now, number),
             )
 
     def delete(self, run_id: str) -> None:
@@ -238,7 +240,8 @@ class RunStore:
         expected_type: Any = Any,
     ) -> EvalReport[Any]:
         """The report of a run, as `run` finds it, in dataset order."""
-        manifest = self.run(run_id).manifest
+        record = self.run(run_id)
+        manifest = record.manifest
         types = {
             "output_type": output_type,
             "input_type": input_type,
@@ -250,6 +253,7 @@ class RunStore:
                 manifest.run_id,
                 manifest.dataset_name,
                 manifest.config or None,
+                record.note,
             )
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────
@@ -262,7 +266,7 @@ class RunStore:
             session = session.view()
         if not isinstance(session, SessionSnapshot):
             raise UsageError(f"expected a session or its snapshot, got {shown(session)}")
-        body = packed(session.to_bytes())
+        body = packed(scrub_bytes(session.to_bytes()))
         with self._database.transaction() as cursor:
             cursor.execute(
                 "INSERT OR REPLACE INTO sessions VALUES (?, ?)", (raw(str(session_id)), body)

@@ -11,7 +11,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import zlib
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import Any
 from .. import serde
 from ..errors import SerializationError, StoreError, UsageError, shown
 from ..runtime.session import Session
+from ..secrets import logger_for, scrub, scrub_bytes
 from ._report import EvalResult
 from ._score import Score, is_part
 from ._store_sql import Database
@@ -43,7 +43,7 @@ __all__ = [
     "written",
 ]
 
-logger = logging.getLogger(__name__)
+logger = logger_for(__name__)
 
 _MOST = 2**63 - 1  # of an integer in SQLite
 _WORTH_COMPRESSING = 1_100  # bytes; below, it takes more time than it saves room
@@ -62,8 +62,8 @@ class RunManifest:
     """What a run is, written before its first sample.
 
     `dataset_digest` is None where samples came from a stream, `planned` where nobody knows how
-    many rows there will be. `parent` is the run whose trajectories are scored anew. The
-    configuration, the tags and the command are stored as they are: put no secret there.
+    many rows there will be. `parent` is the run whose trajectories are scored anew. Secrets are
+    stored nowhere: where the command held one, it cannot be resumed as it is.
     """
 
     run_id: str
@@ -277,7 +277,12 @@ def written(row: StoredRow) -> Written:
     """The row as it is stored."""
     result = row.result
     trajectory = result.trajectory
-    key = _shared(result.experiment_name), _blob(result.sample_id), result.epoch
+    plain = _encoded(result)
+    body = scrub_bytes(plain)
+    experiment, sample, values = result.experiment_name, result.sample_id, _values(result.score)
+    if body is not plain:  # the columns say the same
+        experiment, sample, values = scrub(experiment), scrub(sample), scrub_bytes(values)
+    key = _shared(experiment), _blob(sample), result.epoch
     rest = (
         row.position,
         result.attempt,
@@ -290,19 +295,19 @@ def written(row: StoredRow) -> Written:
         max(-_MOST, min(result.latency_ms, _MOST)),
         min(result.tokens_used, _MOST),
         trajectory.cost if trajectory else None,
-        _values(result.score),
+        bytearray(values),
     )
     data = row.session if row.live is None else row.live.snapshot()
-    session = None if data is None else bytearray(packed(data))
-    return result.run_id, key, rest, bytearray(packed(_encoded(result))), session
+    session = None if data is None else bytearray(packed(scrub_bytes(data)))
+    return result.run_id, key, rest, bytearray(packed(body)), session
 
 
-def _values(score: Score) -> bytearray:
+def _values(score: Score) -> bytes:
     """What each criterion gave, so that means need no body."""
     parts = {metric.name: metric.value for metric in score.metrics if is_part(metric)}
     if parts:
-        return bytearray(serde.encode(parts))
-    return bytearray(b"{%b:%b}" % (_key_of(score.criterion or "score"), repr(score.value).encode()))
+        return serde.encode(parts)
+    return b"{%b:%b}" % (_key_of(score.criterion or "score"), repr(score.value).encode())
 
 
 @lru_cache(maxsize=256)

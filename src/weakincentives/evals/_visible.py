@@ -1,7 +1,8 @@
 """Text from anywhere, made safe to show: in a terminal, in a table, on a page.
 
 What a model, a user or a file wrote may hold escape sequences that move the cursor, and marks that
-turn the reading direction round. Here they become what they are: `\\x1b`, `\\u202e`.
+turn the reading direction round. Here they become what they are: `\\x1b`, `\\u202e`. A secret is
+not shown.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from .. import serde
 from ..errors import SerializationError, shown
+from ..secrets import scrub
 
 __all__ = ["as_text", "visible"]
 
@@ -22,7 +24,7 @@ _UNSAFE = re.compile(
 
 def visible(text: str) -> str:
     """The text with every character that is not one to read in its escaped form."""
-    return _UNSAFE.sub(_escaped, text.replace("\r\n", "\n"))
+    return _UNSAFE.sub(_escaped, scrub(text).replace("\r\n", "\n"))
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from .._typevars import OutputT
 from ..errors import UsageError, shown
-from ._report import EvalReport, EvalResult
+from ._report import EvalReport, EvalResult, headline
 
-__all__ = ["group_by", "summarize"]
+if TYPE_CHECKING:
+    from ._intervals import Interval
+
+__all__ = ["Slice", "group_by", "slices", "summarize"]
 
 
 def group_by(
@@ -52,8 +56,64 @@ def _metadata(result: EvalResult[Any], name: str) -> Any:
 def summarize(results: Iterable[EvalResult[Any]]) -> dict[str, float]:
     """`mean`, `std`, `min` and `max` of the values; `n` scored, `errors` and `total`.
 
+    `slices` has the intervals of such numbers.
+
     >>> from weakincentives.evals import Score
     >>> summarize([EvalResult("1", Score(0.5)), EvalResult("2", Score(1.0))])["mean"]
     0.75
     """
     return EvalReport(results).summary
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What a group came to; `str(...)` says it in a line, and warns where it says little.
+
+    `rate` is the share that passed, an error being none; `score` is the mean value of those
+    without an error. Attempts at one sample are a cluster in both.
+    """
+
+    value: Any
+    passed: int
+    errors: int
+    rate: Interval
+    score: Interval
+
+    @property
+    def few(self) -> bool:
+        """True where so few samples say little."""
+        from ._rate import too_few
+
+        return too_few(self.rate)
+
+    def __str__(self) -> str:
+        from ._rate import FEW
+
+        line = headline(self.rate, self.passed, self.errors)
+        return f"{self.value}: {line}" + (f" - {FEW}" if self.few else "")
+
+
+def slices(
+    results: Iterable[EvalResult[Any]], key: Callable[[EvalResult[Any]], Any] | str
+) -> tuple[Slice, ...]:
+    """The groups of `group_by`, each with its pass rate, its mean value and their intervals.
+
+    >>> from weakincentives.evals import Score
+    >>> hard = EvalResult("1", Score(0.5), metadata={"level": 5})
+    >>> print(*slices([hard], "level"))
+    5: 1/1 passed, 0 errors (100.0%, 95% interval 20.7% to 100.0%, n = 1) - few: fewer than 20 \
+samples, too few to say much
+    """
+    from ._intervals import mean_interval
+
+    found = []
+    for value, group in group_by(results, key).items():
+        report = EvalReport(group)
+        scored = [result for result in group if result.error is None]
+        samples = [result.sample_id for result in scored]
+        score = mean_interval(
+            [result.score.value for result in scored],
+            clusters=samples if len(set(samples)) < len(samples) else None,
+        )
+        found.append(Slice(value, report.passed, report.errors, report.rate, score))
+    return tuple(found)

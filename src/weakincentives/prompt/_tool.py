@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, is_dataclass
-from functools import partial
+from functools import lru_cache, partial
 from types import NoneType, SimpleNamespace
 from typing import Any, ClassVar, Generic, get_origin, get_type_hints
 
@@ -118,7 +118,7 @@ class Tool(Typed, Generic[ParamsT, ResultT]):
         given = None if self.params_type in (None, NoneType) else self.params_type
         wanted, call = _recognised(self.handler, given, f"tool `{self.name}`")
         _set(self, "params_type", wanted)
-        _set(self, "_schema", json_schema(wanted) if wanted is not None else _NO_PARAMETERS)
+        _set(self, "_schema", _schema_of(wanted))
         _set(self, "_call", call)
         _set(self, "_waits", _is_async(self.handler))
 
@@ -173,6 +173,17 @@ class Tool(Typed, Generic[ParamsT, ResultT]):
         except Exception as error:
             return ToolResult.failed(said(error))
         return result
+
+
+@lru_cache(maxsize=256)  # an environment makes its tools anew for every attempt
+def _schema_of_class(wanted: type) -> dict[str, Any]:
+    return json_schema(wanted)
+
+
+def _schema_of(wanted: Any) -> dict[str, Any]:
+    if wanted is None:
+        return _NO_PARAMETERS
+    return _schema_of_class(wanted) if isinstance(wanted, type) else json_schema(wanted)
 
 
 def is_params_type(wanted: Any) -> bool:

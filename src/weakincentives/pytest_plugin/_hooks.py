@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ..secrets import scrub, scrub_message
 from ._judge import Judge
 
 __all__ = [
@@ -109,9 +110,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put what came of an item into its report."""
+    """Put what came of an item into its report, which tells no secret."""
     report = yield
-    if call.when == "call":
-        words: dict[str, Any] = item.stash.get(_told, {})
+    if item.get_closest_marker(MARK) is not None:
+        words: dict[str, Any] = item.stash.get(_told, {}) if call.when == "call" else {}
         vars(report).update(words)
+        said = report.longreprtext
+        if (clean := scrub_message(said)) != said:
+            report.longrepr = clean
+        report.sections = [(name, scrub(text)) for name, text in report.sections]
     return report

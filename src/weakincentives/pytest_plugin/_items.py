@@ -142,13 +142,16 @@ def _understood(
             dataset = Dataset.load(metafunc.definition.path.parent / dataset, Any, Any)
         name = getattr(dataset, "name", "") or metafunc.function.__name__
         suite = EvalSuite(_made_for_each_item, dataset, evaluator, adapter, config, name=name)
-    if epochs is not None:
+    epochs = suite.config.epochs if epochs is None else epochs
+    # A rule to stop early is not for here: pytest runs every item.
+    own = replace(suite.config, epochs=epochs, stop_at_width=None, stop_against=None)
+    if own != suite.config:
         suite = EvalSuite(
             suite.prompt,
             suite.dataset,
             suite.evaluator,
             suite.adapter,
-            replace(suite.config, epochs=epochs),
+            own,
             name=suite.name,
         )
     return Marked(suite, dataset is None, fail_under, confidence)

@@ -177,15 +177,12 @@ class Judge:
 
 def verdict(found: Found) -> Verdict:
     """By the rate; with a `confidence`, by the low end of its interval."""
+    from ..evals._rate import rate_words
+
     least, sure = found.first.fail_under, found.first.confidence
     total, passed = len(found.passed), sum(found.passed.values())
     interval = _interval(found, sure or 0.95)
-    words = (
-        f"{passed}/{total} passed, {interval.confidence * 100:g}% interval "
-        f"{interval.low:.1%} to {interval.high:.1%}"
-    )
-    if interval.clusters is not None:
-        words += f", n = {interval.clusters} samples"
+    words = f"{passed}/{total} passed, {rate_words(interval)}"
     if found.errors:
         words += f", {len(found.errors)} error{'' if len(found.errors) == 1 else 's'}"
     if found.short:
@@ -205,14 +202,10 @@ def verdict(found: Found) -> Verdict:
 
 
 def _interval(found: Found, confidence: float) -> Interval:
-    from ..evals.statistics import clustered_rate_interval, rate_interval
+    from ..evals._rate import pass_rate
 
-    samples = [sample for sample, _ in found.passed]
-    if len(set(samples)) == len(samples):
-        passed = sum(found.passed.values())
-        return rate_interval(passed, len(samples), confidence=confidence)
-    values = [float(value) for value in found.passed.values()]
-    return clustered_rate_interval(values, samples, confidence=confidence)
+    attempts = ((sample, good) for (sample, _), good in found.passed.items())
+    return pass_rate(attempts, confidence=confidence)
 
 
 def _reports(group: str, least: float | None, told: Verdict) -> Iterator[pytest.TestReport]:

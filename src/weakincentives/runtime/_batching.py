@@ -35,14 +35,20 @@ class Batcher(Generic[A, B]):
     """`await batcher(item)` gives the answer of `call` for that item.
 
     Whoever comes first calls with what is there; those who come meanwhile go with the next call,
-    which the first of them makes. A call that has begun is not cancelled.
+    which the first of them makes. A call that has begun is not cancelled. One who is `patient` does
+    not call while others keep coming: where a call takes long, few large ones beat many small ones.
     """
 
     def __init__(
-        self, call: Callable[[list[A]], Awaitable[Sequence[B]]], *, most: int = 100
+        self,
+        call: Callable[[list[A]], Awaitable[Sequence[B]]],
+        *,
+        most: int = 100,
+        patient: bool = False,
     ) -> None:
         self._call = call
         self._most = most
+        self._patient = patient
         self._waiting: deque[_Entry[A, B]] = deque()
         self._busy = False
 
@@ -74,6 +80,11 @@ class Batcher(Generic[A, B]):
         self._busy = True
         with anyio.CancelScope(shield=True):  # those who are about to come go with this call
             await anyio.lowlevel.checkpoint()
+            quiet = 0 if self._patient else 2  # turns without anybody; in trio, one says nothing
+            while quiet < 2 and len(self._waiting) < self._most:
+                known = len(self._waiting)
+                await anyio.lowlevel.checkpoint()
+                quiet = quiet + 1 if len(self._waiting) == known else 0
         count = min(self._most, len(self._waiting))
         batch = [self._waiting.popleft() for _ in range(count)]
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,12 +12,13 @@ import anyio
 import anyio.lowlevel
 
 from ..errors import MailboxConnectionError, MessageFinalizedError
+from ..secrets import logger_for
 from .leases import Heartbeat, LeaseExtenderConfig
 from .mailbox import Message, QueueMailbox
 
 __all__ = ["Flight", "keep_leases"]
 
-logger = logging.getLogger(__name__)
+logger = logger_for(__name__)
 
 BEAT = 5.0  # seconds between signs of life
 

@@ -9,12 +9,13 @@ Rules of this file:
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, get_origin, runtime_checkable
 from uuid import UUID
+
+from ..secrets import logger_for
 
 __all__ = [
     "ControlDispatcher",
@@ -25,7 +26,7 @@ __all__ = [
     "InProcessEventBus",
 ]
 
-logger = logging.getLogger(__name__)
+logger = logger_for(__name__)
 
 E = TypeVar("E")
 _Key = tuple[Any, UUID | None]

@@ -8,7 +8,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -22,6 +21,7 @@ from .._checks import whole_or_none
 from .._frozen import truly_frozen
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import MailboxError, UsageError, shown
+from ..secrets import logger_for, scrub_message
 from .leases import Heartbeat, LeaseExtender, LeaseExtenderConfig
 from .mailbox import (
     MAX_VISIBILITY_TIMEOUT,
@@ -34,7 +34,7 @@ from .mailbox import (
 __all__ = ["Backoff", "DLQConsumer", "DLQPolicy", "DeadLetter", "dead_letters_of", "replay"]
 
 T = TypeVar("T")
-logger = logging.getLogger(__name__)
+logger = logger_for(__name__)
 
 _LONGEST_ERROR = 4000  # characters: the letter must fit where its message did
 _LEASE = 300.0  # seconds in which a look or one step of a replay is over
@@ -74,7 +74,8 @@ class DeadLetter(Generic[T]):
         body = message.body if readable else None
         request_id = getattr(body, "request_id", None)
         kind = type(error)
-        text = error if isinstance(error, str) else str(error) or kind.__qualname__
+        said = error if isinstance(error, str) else str(error) or kind.__qualname__
+        text = scrub_message(said)
         return cls(
             message_id=message.id,
             body=body,

@@ -9,7 +9,6 @@ Rules of this file:
 from __future__ import annotations
 
 import json
-import logging
 import math
 import re
 import selectors
@@ -24,10 +23,11 @@ from typing import NamedTuple
 
 from ..clock import SYSTEM_CLOCK
 from ..errors import UsageError
+from ..secrets import logger_for
 
 __all__ = ["HealthServer", "Measure", "as_prometheus"]
 
-logger = logging.getLogger(__name__)
+logger = logger_for(__name__)
 
 _LONGEST_HEAD = 8192  # bytes of a request
 _PATIENCE = 5.0  # seconds for a whole request and its answer

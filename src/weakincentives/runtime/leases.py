@@ -7,7 +7,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,11 +15,12 @@ from typing import Any
 
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import MessageFinalizedError, ReceiptHandleExpiredError, UsageError, shown
+from ..secrets import logger_for
 from .mailbox import MAX_VISIBILITY_TIMEOUT, Message
 
 __all__ = ["Heartbeat", "LeaseExtender", "LeaseExtenderConfig"]
 
-logger = logging.getLogger(__name__)
+logger = logger_for(__name__)
 
 _GRACE = 0.25  # seconds in which a refused extension may turn out to be an acknowledged message
 _LEAVE = 1.0  # seconds that the end of a block waits for an extension that is on its way

@@ -9,7 +9,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import logging
 import queue
 import signal
 import threading
@@ -22,13 +21,14 @@ from typing import Any, ClassVar, Protocol
 
 from ..clock import SYSTEM_CLOCK
 from ..errors import DeadlineExceededError, UsageError, shown
+from ..secrets import logger_for
 from .health import HealthServer, Measure
 from .leases import Heartbeat
 from .watchdog import Watchdog
 
 __all__ = ["LoopGroup", "Runnable", "ShutdownCoordinator"]
 
-logger = logging.getLogger(__name__)
+logger = logger_for(__name__)
 
 _SAME_WISH = 0.5  # seconds: a signal to the whole group of processes often comes twice
 _LOOK = 0.25  # seconds: a signal just before the main thread falls asleep does not wake it

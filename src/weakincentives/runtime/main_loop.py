@@ -8,7 +8,6 @@ mailbox, and replies to whoever asked.
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,10 +25,11 @@ from ..clock import SYSTEM_CLOCK
 from ..errors import ReplyNotAvailableError, UsageError, shown
 from ..experiment import Experiment
 from ..prompt import Prompt
+from ..secrets import logger_for, scrub_bytes, scrub_message
 from .dispatcher import EventBus
 from .dlq import DLQPolicy
 from .mailbox import Message
-from .mailbox._envelope import pack, unpack
+from .mailbox._envelope import pack, sent_scrubbed, unpack
 from .mailbox_loop import MailboxLoop, OutcomeStore, SessionStore
 from .provider import PromptResponse
 from .session import Session
@@ -39,7 +39,7 @@ from .worker import Worker, WorkerConfig
 __all__ = ["MainLoop", "MainLoopConfig", "MainLoopRequest", "MainLoopResult"]
 
 
-logger = logging.getLogger(__name__)
+logger = logger_for(__name__)
 
 
 @truly_frozen
@@ -55,6 +55,7 @@ class MainLoopRequest(Generic[InputT]):
     created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
 
 
+@sent_scrubbed
 @truly_frozen
 @dataclass(frozen=True, slots=True)
 class MainLoopResult(Generic[OutputT]):
@@ -181,11 +182,11 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
             response = await self._ask(prompt, limits)
             done = {"output": response.output, "text": response.text, "usage": response.usage}
         except Exception as error:
-            failure, done = error, {"error": str(error) or type(error).__name__}
+            failure, done = error, {"error": scrub_message(str(error)) or type(error).__name__}
         if session is not None:
             done["session_id"] = session.session_id
             if self._session_store is None:
-                done["session_snapshot"] = session.snapshot()
+                done["session_snapshot"] = scrub_bytes(session.snapshot())
             else:
                 save = partial(self._session_store.save, session.session_id, session)
                 await to_thread.run_sync(save)
@@ -234,7 +235,7 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
         if not isinstance(message.body, MainLoopRequest):
             await self.worker.bury(message, error)
             return
-        said = f"gave up after {message.delivery_count} attempts: {error}"
+        said = scrub_message(f"gave up after {message.delivery_count} attempts: {error}")
         await self._send(message, MainLoopResult(message.body.request_id, error=said))
         await self.worker.bury(message, error)
 

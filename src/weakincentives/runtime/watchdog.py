@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import faulthandler
 import io
-import logging
 import os
 import signal
 import sys
@@ -19,11 +18,12 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from ..errors import UsageError, shown
+from ..secrets import logger_for
 from .leases import Heartbeat
 
 __all__ = ["Watchdog", "kill_this_process"]
 
-logger = logging.getLogger(__name__)
+logger = logger_for(__name__)
 
 _LAST_WORDS = 2.0  # seconds for the log: whoever is stuck may hold its lock
 

@@ -13,7 +13,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -37,6 +36,7 @@ from ..errors import (
     StoreError,
     UsageError,
 )
+from ..secrets import logger_for
 from ._batching import Batcher, send_together
 from ._flights import Flight, keep_leases
 from .dlq import Backoff, DeadLetter, DLQPolicy
@@ -45,7 +45,7 @@ from .mailbox import Message, QueueMailbox
 
 __all__ = ["Worker", "WorkerConfig"]
 
-logger = logging.getLogger(__name__)
+logger = logger_for(__name__)
 
 T = TypeVar("T")
 TELLING = 3  # how many times as many messages as are worked on may be in hand

@@ -10,23 +10,21 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from ... import serde
 from ...errors import SerializationError
 from .._report import EvalResult
 from .._store import StoredRow
 from .._visible import as_text, visible
+from .._words import duration, events_of, money, readable
 
-__all__ = ["Blocks", "core_of", "duration", "encoded", "money", "transcript_of"]
+__all__ = ["Blocks", "core_of", "encoded", "transcript_of"]
 
 _BLOCK = 96_000  # letters in a block, about: what opening one sample unpacks
 _ITEMS = 256  # in a block, at most: a place is a block times this, plus an index
 _TRANSCRIPT = 300_000  # letters
 _EVENTS, _EVENT = 500, 400  # of a session, and letters of one
-_UNSAID = {"event_id", "session_id", "created_at"}  # fields of an event that tell nothing here
-_REPEATED = {"PromptRendered": {"rendered_prompt"}, "PromptExecuted": {"result"}}  # by messages
 
 
 class Blocks:
@@ -112,7 +110,7 @@ def core_of(row: StoredRow, longest: int) -> dict[str, Any]:
     ]
     return {
         "f": ", ".join(filter(None, _facts(result))),
-        "p": [[title, _shortened(_readable(value), longest)] for title, value in parts],
+        "p": [[title, _shortened(readable(value), longest)] for title, value in parts],
         "s": [
             [passed, _number(value), visible(name), _shortened(reason, longest)]
             for passed, value, name, reason in scores
@@ -145,7 +143,7 @@ def transcript_of(row: StoredRow, longest: int) -> dict[str, Any]:
             continue
         calls = [
             [visible(part) for part in (call.name, call.id)]
-            + [_shortened(_readable(dict(call.arguments)), longest)]
+            + [_shortened(readable(dict(call.arguments)), longest)]
             for call in message.tool_calls
         ]
         name = " ".join(filter(None, (message.name, message.tool_call_id)))
@@ -158,76 +156,18 @@ def transcript_of(row: StoredRow, longest: int) -> dict[str, Any]:
 
 
 def _events(row: StoredRow, said: bool) -> Iterator[list[str]]:
-    """What the session tells, in the order in which it happened; then what has no time."""
-    if row.session is None:
-        return
     try:
-        slices = serde.decode(row.session).get("slices", ())
+        for moment, kind, told in () if row.session is None else events_of(row.session, said=said):
+            yield [visible(moment), visible(kind), _shortened(told, _EVENT)]
     except SerializationError as error:
         yield ["", "unreadable", visible(str(error))]
-        return
-    timed: list[tuple[str, str, Any]] = []
-    others: list[tuple[str, str, Any]] = []
-    for each in slices:
-        kind = each["type"].rpartition(":")[2]
-        for item in each["items"]:
-            moment = item.get("created_at") if isinstance(item, Mapping) else None
-            (timed if isinstance(moment, str) else others).append((moment or "", kind, item))
-    for moment, kind, item in [*sorted(timed, key=lambda event: event[0]), *others]:
-        unsaid = _UNSAID | _REPEATED.get(kind, set()) if said else _UNSAID
-        yield [visible(moment[11:23]), visible(kind), _told(item, unsaid)]
-
-
-def _told(item: Any, unsaid: set[str]) -> str:
-    if not isinstance(item, Mapping):
-        return _shortened(as_text(item), _EVENT)
-    said = {name: value for name, value in _filled(item).items() if name not in unsaid}
-    return _shortened("  ".join(f"{name}={as_text(v)}" for name, v in said.items()), _EVENT)
-
-
-def _filled(item: Mapping[str, Any]) -> dict[str, Any]:
-    filled = ((name, _filled(v) if isinstance(v, Mapping) else v) for name, v in item.items())
-    return {name: value for name, value in filled if value not in (None, "", [], {})}
 
 
 # ── values as text ──────────────────────────────────────────────────────────────────────────────
 
 
-def duration(seconds: float) -> str:
-    """As people say it: 3 ms, 0.8 s, 12 s, 3:05 min, 1:02:03 h."""
-    if seconds < 0.0995:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if not minutes:
-        return f"{rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02} h" if hours else f"{minutes}:{rest:02} min"
-
-
-def money(dollars: float) -> str:
-    """US dollars, with enough digits to see small sums."""
-    return f"${dollars:,.2f}" if dollars >= 1 else f"${dollars:.4f}"
-
-
 def _number(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 1e6 else f"{value:.3g}"
-
-
-def _readable(value: Any) -> str:
-    """Text as it is, data as JSON: on one line where it is short."""
-    if isinstance(value, str):
-        return value or "(empty)"
-    if value is None:
-        return "(none)"
-    line = as_text(value)
-    if len(line) <= 76 or line[0] not in "[{":
-        return line
-    try:
-        return json.dumps(serde.plain(value), indent=2, ensure_ascii=False)
-    except SerializationError:
-        return line
 
 
 def _shortened(text: str, longest: int) -> str:

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .._intervals import Interval, clustered_rate_interval, mean_interval, rate_interval
+from .._intervals import Interval, mean_interval
+from .._rate import pass_rate
 from .._visible import as_text
 from ._rows import Line
 
 __all__ = ["Group", "criteria", "failures", "mean_of", "percent", "rate_of", "slices"]
 
-SMALL = 20  # rows; a slice of fewer says little
 _GROUPS = 12  # values of a property, at most, to make slices of
 _PROPERTIES = 8  # that are sliced by, at most
 
@@ -25,13 +25,9 @@ class Group:
     lines: Sequence[Line]
 
 
-def rate_of(lines: Sequence[Line]) -> Interval:
+def rate_of(lines: Iterable[Line], *, anytime: bool = False) -> Interval:
     """The share that passed of all: an error is not a pass. Epochs of one sample are a cluster."""
-    if not _repeated(lines):
-        return rate_interval(sum(line.passed for line in lines), len(lines))
-    return clustered_rate_interval(
-        [float(line.passed) for line in lines], [line.sample_id for line in lines]
-    )
+    return pass_rate(((line.sample_id, line.passed) for line in lines), anytime=anytime)
 
 
 def mean_of(values: Sequence[tuple[Line, float]]) -> Interval:
@@ -76,11 +72,7 @@ def criteria(lines: Sequence[Line]) -> dict[str, tuple[Interval, Interval]]:
             found.setdefault(part.name, []).append((line, part.value, part.passed))
     told = {}
     for name, parts in found.items():
-        passed = [passed for _, _, passed in parts]
-        rate = rate_interval(sum(passed), len(passed))
-        if _repeated(line for line, _, _ in parts):
-            clusters = [line.sample_id for line, _, _ in parts]
-            rate = clustered_rate_interval([float(each) for each in passed], clusters)
+        rate = pass_rate((line.sample_id, passed) for line, _, passed in parts)
         told[name] = rate, mean_of([(line, value) for line, value, _ in parts])
     return told
 

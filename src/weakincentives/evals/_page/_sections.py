@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from .._config import EvalConfig
+from .._config import EvalConfig, stops_early
 from .._intervals import Interval
 from .._overview import Overview
+from .._rate import FEW, rate_words, too_few
+from .._stopping import EARLY
 from .._store import RunRecord
 from .._visible import as_text
-from ._details import duration, money
-from ._markup import Html, table, tag
-from ._numbers import SMALL, criteria, failures, mean_of, percent, rate_of, slices
+from .._words import duration, money
+from ._markup import Html, join, table, tag
+from ._numbers import Group, criteria, failures, mean_of, percent, rate_of, slices
 from ._plots import histogram, interval_bar
 from ._rows import Archive, Line
 
@@ -49,13 +51,6 @@ def bar_of(interval: Interval) -> Html:
     return interval_bar(interval.estimate, interval.low, interval.high) if interval.n else Html()
 
 
-def _counted(interval: Interval) -> str:
-    seen = f"n = {interval.n:,}"
-    if interval.clusters is not None and interval.clusters != interval.n:
-        seen += f" in {interval.clusters:,} samples"
-    return seen
-
-
 # ── the headline ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -63,14 +58,14 @@ def headline(found: Overview, lines: Sequence[Line]) -> Html:
     """Counts first, then the rate with its interval, then what it took."""
     record = found.record
     manifest = record.manifest
-    rate = rate_of(lines)
+    rate = found.rate
     errors = f"{record.errors:,} {'error' if record.errors == 1 else 'errors'}"
     verdict: tuple[object, ...] = (
         tag("p", percent(rate.estimate), class_="rate"),
         tag(
             "div",
             tag("p", tag("b", f"{record.passed:,} of {record.total:,} passed"), f", {errors}"),
-            tag("p", f"95% interval {between(rate)}, {_counted(rate)}"),
+            tag("p", rate_words(rate)),
             bar_of(rate),
         ),
     )
@@ -80,8 +75,10 @@ def headline(found: Overview, lines: Sequence[Line]) -> Html:
     if record.status != "complete":
         planned = f" of {manifest.planned:,}" if manifest.planned else ""
         why = f": {record.note}" if record.note else ""
-        note = f"This run is not complete ({record.status}{why}); it has {record.total:,}{planned}"
-        note += " rows."
+        note = f"is not complete ({record.status}{why})"
+        if record.note.startswith(EARLY):  # by its own rule
+            note = record.note
+        note = f"This run {note}; it has {record.total:,}{planned} rows."
     elif record.note:
         note = record.note
     return tag(
@@ -130,16 +127,18 @@ def _pairs(facts: Mapping[str, object]) -> Iterator[Html]:
 
 def results(record: RunRecord, lines: Sequence[Line]) -> Iterator[Html]:
     """Distribution, slices, criteria and errors: each where there is something to tell."""
+    anytime = stops_early(record.manifest.config)
     passed = [line.value for line in lines if line.passed]
     failed = [line.value for line in lines if line.verdict == "fail"]
     left: list[Html] = []
     if passed or failed:
         left.append(section("scores", "Distribution of scores", histogram(passed, failed)))
         left.append(section("criteria", "Criteria", _criteria(record, lines)))
-    sliced = [_slice(name, groups) for name, groups in slices(lines)]
+    found = list(slices(lines))
+    sliced = [_slice(name, groups, anytime=anytime) for name, groups in found]
     if sliced:
-        small = f"* fewer than {SMALL} rows: too few to say much."
-        note = tag("p", small, class_="legend") if any("*" in each for each in sliced) else None
+        few = any(too_few(rate_of(group.lines)) for _, groups in found for group in groups)
+        note = tag("p", f"{FEW}.", class_="legend") if few else None
         right = section("slices", "Slices", *sliced, note)
         yield tag("div", tag("div", *left), tag("div", right), class_="columns")
     else:
@@ -165,13 +164,13 @@ def _criteria(record: RunRecord, lines: Sequence[Line]) -> Html:
     return table("Criteria, over rows without an error", head, rows, numbers=(1, 2, 3, 4, 5))
 
 
-def _slice(name: str, groups: Sequence[Any]) -> Html:
+def _slice(name: str, groups: Sequence[Group], *, anytime: bool) -> Html:
     rows = []
     for group in groups:
-        rate = rate_of(group.lines)
+        rate = rate_of(group.lines, anytime=anytime)
         rows.append(
             (
-                group.name + ("*" if rate.n < SMALL else ""),
+                join((group.name, tag("i", " few") if too_few(rate) else None)),
                 percent(rate.estimate),
                 bar_of(rate),
                 between(rate),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .._comparison import RunComparison
+from .._config import stops_early
 from .._outcomes import incomparable
 from .._store import RunRecord
 from ._markup import Html, table, tag
@@ -75,7 +76,7 @@ def _runs(
     records: tuple[RunRecord, RunRecord], sides: tuple[list[Line], list[Line]]
 ) -> Iterator[tuple[object, ...]]:
     for letter, record, lines in zip("AB", records, sides, strict=True):
-        rate = rate_of(lines)
+        rate = rate_of(lines, anytime=stops_early(record.manifest.config))
         yield (
             f"{letter}: {name_of(record)}, run {record.manifest.run_id}",
             percent(rate.estimate),

@@ -119,15 +119,29 @@ async function details(row) {
 const verdict = (code) => make("span", { class: `verdict ${VERDICTS[code]}` }, VERDICTS[code]);
 const varied = (name) => data[name].some((value) => value !== data[name][0]);
 const some = (name) => data[name].some((value) => value);
-const seconds = (ms) => (ms < 100 ? `${ms} ms` : `${(ms / 1000).toFixed(1)} s`);
-const money = (cost) => `$${cost.toFixed(cost < 1 ? 4 : 2)}`;
+function duration(ms) {
+  if (ms < 99.5) return `${ms} ms`;
+  if (ms < 9950) return `${(ms / 1000).toFixed(1)} s`;
+  const whole = Math.round(ms / 1000);
+  if (whole < 60) return `${whole} s`;
+  const two = (part) => String(part).padStart(2, "0");
+  const [hours, minutes, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+  return hours ? `${hours}:${two(minutes)}:${two(rest)} h` : `${minutes}:${two(rest)} min`;
+}
+
+function money(cost) {
+  if (cost <= 0 || cost >= 1) return `$${cost.toFixed(2)}`;
+  const digits = 2 - Math.floor(Math.log10(cost));
+  return `$${cost.toFixed(digits).replace(/(\.\d\d\d*?)0+$/, "$1")}`;
+}
+
 
 function columns() {
   const shown = {
     verdict: (row) => verdict(data.verdict[row]),
     was: (row) => (data.was[row] < 0 ? "none" : verdict(data.was[row])),
     value: (row) => (data.value[row] === null ? "" : data.value[row].toFixed(3)),
-    latency: (row) => seconds(data.latency[row]),
+    latency: (row) => duration(data.latency[row]),
     tokens: (row) => data.tokens[row].toLocaleString("en"),
     cost: (row) => (data.cost[row] === null ? "" : money(data.cost[row])),
   };

@@ -8,6 +8,8 @@ Rules of this file:
    data are found: nothing is imported, called or unpickled because a message says so.
 2. A changed byte is noticed: the line begins with a sum of all that follows.
 3. Whatever is wrong, the reader gets a `SerializationError` that says what to do.
+4. What a worker sends back holds no secret: its class is `sent_scrubbed`. Requests go as they are,
+   since somebody needs what is in them.
 
 The types of bodies are in `_type_names.py`.
 """
@@ -16,15 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from ... import serde
 from ...errors import SerializationError, shown
+from ...secrets import scrub_bytes
 from ._type_names import name_of, type_for
 
-__all__ = ["pack", "unpack"]
+__all__ = ["pack", "sent_scrubbed", "unpack"]
 
 _SUM = 16  # characters
 
@@ -39,9 +42,21 @@ _encode_head = msgspec.json.Encoder().encode
 _decode_head = msgspec.json.Decoder(_Head).decode
 
 
+_scrubbed: set[type] = set()
+T = TypeVar("T")
+
+
+def sent_scrubbed(kind: type[T]) -> type[T]:
+    """A class of results: from now on secrets are taken out of what is sent of it."""
+    _scrubbed.add(kind)
+    return kind
+
+
 def pack(body: Any, headers: Mapping[str, str] | None = None) -> bytes:
     """The bytes of a body and its headers."""
     content = serde.encode(body)
+    if type(body) in _scrubbed:
+        content = scrub_bytes(content)
     try:
         kind = name_of(body)
     except RecursionError:

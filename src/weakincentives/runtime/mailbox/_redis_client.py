@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ...errors import MailboxError, MissingExtraError, UsageError, WinkError, shown
+from ...secrets import keep_secret, logger_for
 
 __all__ = ["check_client", "longest_wait", "look_once", "translated"]
 
-logger = logging.getLogger(__name__)
+logger = logger_for(__name__)
 
 # What to do, by a word in the error's class or text. Old servers put the word inside the text.
 _ADVICE = (
@@ -35,7 +35,7 @@ _ADVICE = (
 
 
 def check_client(client: Any) -> None:
-    """Refuse what is no synchronous client of redis-py."""
+    """Refuse what is no synchronous client of redis-py; keep the password of what is."""
     try:
         import redis
     except ImportError:
@@ -46,6 +46,8 @@ def check_client(client: Any) -> None:
             "expected a client such as `redis.Redis(...)` or `redis.RedisCluster(...)`, got "
             f"{shown(client)}"
         )
+    if isinstance(password := client.get_connection_kwargs().get("password"), str):
+        keep_secret(password)
 
 
 @contextmanager

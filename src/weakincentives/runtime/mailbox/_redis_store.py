@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from ...errors import SnapshotError, StoreError, UsageError, shown
+from ...secrets import scrub_bytes
 from ..session import Session, SessionSnapshot, SessionView
 from ._redis import seconds_of
 from ._redis_client import check_client, translated
@@ -59,7 +60,7 @@ class RedisStore:
             session = session.view()
         if not isinstance(session, SessionSnapshot):
             raise UsageError(f"expected a session or its snapshot, got {shown(session)}")
-        body = _packed(session.to_bytes())
+        body = _packed(scrub_bytes(session.to_bytes()))
         with self._translated():
             self._client.set(self._session(session_id), body, ex=self._ttl or None)
 

@@ -1,0 +1,199 @@
+"""A run stops once its pass rate is known well enough, and its interval is right all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.engine import SAMPLES, ran, right
+from weakincentives.errors import UsageError
+from weakincentives.evals import Dataset, EvalConfig, RunStore, Sample, evaluate, exact_match
+from weakincentives.evals._sequential import anytime_ends
+from weakincentives.evals._stopping import Stopping, why_enough
+from weakincentives.evals.statistics import Interval
+
+MANY = [Sample(f"s{number:03}", number, "ok") for number in range(300)]
+DECIDED = "stopped early: the pass rate is shown to be above 50.0%"
+NARROW = "stopped early: the interval of the pass rate is at most 20 points wide"
+
+
+@cache
+def seen(passed: int, n: int) -> Interval:
+    return Interval(passed / n, *anytime_ends(passed, n), n)
+
+
+# ── the rule ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.7, 0.9, 0.97])
+@pytest.mark.parametrize(
+    "rule",
+    [{"stop_at_width": 0.2}, {"stop_against": 0.7}, {"stop_against": 0.9, "stop_at_width": 0.3}],
+)
+def test_at_the_stopping_time_the_interval_holds_the_truth(
+    rate: float, rule: dict[str, float]
+) -> None:
+    """All ways that 150 samples can go are counted: this is the coverage, and no estimate."""
+    config, going, held, stopped = EvalConfig(**rule), {0: 1.0}, 0.0, 0.0
+    for n in range(1, 151):
+        chances: dict[int, float] = {}
+        for passed, chance in going.items():
+            chances[passed] = chances.get(passed, 0.0) + chance * (1 - rate)
+            chances[passed + 1] = chances.get(passed + 1, 0.0) + chance * rate
+        ends = {k: c for k, c in chances.items() if n == 150 or why_enough(seen(k, n), config)}
+        going = {k: c for k, c in chances.items() if k not in ends}
+        held += sum(chance for k, chance in ends.items() if rate in seen(k, n))
+        stopped += sum(ends.values())
+
+    assert stopped == pytest.approx(1.0)
+    assert held >= 0.95
+
+
+def test_it_stops_at_the_first_look_that_is_enough() -> None:
+    rng = np.random.default_rng(5)
+    for rate in rng.random(60):
+        rule, passed = Stopping(EvalConfig(stop_at_width=0.25, stop_against=0.6)), 0
+        for n, good in enumerate(rng.random(150) < rate, 1):
+            rule.expect(n)
+            why = rule.add(n, bool(good))
+            passed += int(good)
+            assert why == why_enough(
+                seen(passed, n), EvalConfig(stop_at_width=0.25, stop_against=0.6)
+            )
+            if why:
+                break
+
+
+def test_quick_samples_wait_for_those_that_began_before_them() -> None:
+    rule = Stopping(EvalConfig(stop_against=0.5))
+    for place in range(10):
+        rule.expect(place)
+
+    assert not any(rule.add(place, True) for place in range(1, 10))
+    assert rule.add(0, True) == DECIDED
+
+
+def test_epochs_of_a_sample_count_once_and_when_all_are_there() -> None:
+    rule = Stopping(EvalConfig(stop_against=0.5, epochs=3))
+    told = []
+    for place in range(8):
+        for _ in range(3):
+            rule.expect(place)
+        told += [bool(rule.add(place, True)) for _ in range(3)]
+
+    assert told.index(True) == 20  # the last epoch of the seventh sample
+
+
+@pytest.mark.parametrize("wrong", [0, 1.5, -0.1, "10%", float("nan")])
+@pytest.mark.parametrize("name", ["stop_at_width", "stop_against"])
+def test_what_is_no_share_is_refused(name: str, wrong: Any) -> None:
+    with pytest.raises(UsageError, match=f"expected a share above 0, at most 1, for .*{name}"):
+        EvalConfig(**{name: wrong})
+
+
+# ── the engine ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.anyio
+async def test_a_dataset_is_begun_in_an_order_by_chance_and_reported_in_its_own() -> None:
+    asked: list[int] = []
+
+    async def agent(number: int) -> str:
+        asked.append(number)
+        return "ok"
+
+    config = EvalConfig(stop_against=0.5, seed=3)
+    report = await evaluate(Dataset(MANY), config, exact_match, agent=agent)
+
+    assert report.stopped == DECIDED
+    assert len(asked) == 7
+    assert asked != sorted(asked)
+    assert [result.sample_id for result in report.results] == [f"s{n:03}" for n in sorted(asked)]
+    assert str(report) == (
+        "7/7 passed, 0 errors (100.0%, 95% anytime-valid interval 52.1% to 100.0%, n = 7) - "
+        + DECIDED
+    )
+    first = set(asked)
+    asked.clear()
+    again = await evaluate(MANY, config, exact_match, agent=agent)
+    assert set(asked) == first
+    assert again.rate == report.rate
+
+
+@pytest.mark.anyio
+async def test_what_comes_lazily_is_taken_as_it_comes_and_no_further() -> None:
+    pulled = []
+
+    def source() -> Iterator[Sample[int, str]]:
+        for sample in MANY:
+            pulled.append(sample.id)
+            yield sample
+
+    run = await ran(source(), right, stop_against=0.5)
+
+    assert run.ids == pulled == [f"s{n:03}" for n in range(7)]
+
+
+@pytest.mark.anyio
+async def test_an_error_is_not_a_pass() -> None:
+    def agent(number: int) -> str:
+        raise ConnectionError("lost")
+
+    run = await ran(MANY, agent, stop_against=0.5)
+
+    assert run.engine.stopped == "stopped early: the pass rate is shown to be below 50.0%"
+
+
+@pytest.mark.anyio
+async def test_what_is_under_way_ends_and_counts() -> None:
+    run = await ran(MANY, right, stop_against=0.5, max_concurrent=20)
+
+    assert run.engine.stopped == DECIDED
+    assert len(run.results) == run.engine.tally.passed >= 7
+    assert not run.engine.running
+
+
+@pytest.mark.anyio
+async def test_a_rule_that_is_met_by_the_last_sample_stops_nothing() -> None:
+    report = await evaluate(SAMPLES[:7], EvalConfig(stop_against=0.5), exact_match, agent=right)
+
+    assert report.stopped == ""
+    assert "anytime-valid" in str(report)
+
+
+@pytest.mark.anyio
+async def test_a_run_that_was_stopped_goes_on_without_its_rule(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    async def agent(number: int) -> str:
+        asked.append(number)
+        return "ok" if number % 8 else "no"
+
+    with RunStore(tmp_path / "runs.db") as store:
+
+        async def go(**rule: float) -> str:
+            asked.clear()
+            more = {"resume": "latest"} if store.runs() else {}
+            config = EvalConfig(epochs=2, **rule)
+            await evaluate(Dataset(MANY), config, exact_match, agent=agent, store=store, **more)
+            return store.run("latest").note
+
+        assert await go(stop_at_width=0.2) == NARROW
+        record, before = store.run("latest"), len(asked)
+        assert (record.status, record.manifest.config["stop_at_width"]) == ("stopped", 0.2)
+        assert 100 < before < 600
+
+        assert await go(stop_at_width=0.2) == NARROW  # what is stored is enough
+        assert asked == []
+
+        assert await go(stop_at_width=0.15) != ""  # it is not enough for this
+        assert 0 < len(asked) < 600 - before
+
+        assert await go() == ""
+        record = store.run("latest")
+        assert (record.status, record.total) == ("complete", 600)
