@@ -6,7 +6,7 @@ ON_ALL_CORES := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 LONG := tests/test_simulation.py tests/test_chaos_processes.py tests/test_deploy.py \
 	tests/evals/test_statistics_simulation.py
 
-.PHONY: help demo rl-demo test check bench chaos clean dev
+.PHONY: help demo rl-demo rl-test test check bench chaos clean dev
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -15,9 +15,13 @@ demo: ## run the quickstart, with the core install only
 	@$(PYTHON) scripts/setup.py demo
 	$(BIN)/python examples/quickstart.py
 
-rl-demo: ## train a policy to use a calculator, on three seeds; installs PyTorch
+rl-demo: ## train a policy to use a calculator, on three seeds; PyTorch is in a venv of its own
 	@$(PYTHON) scripts/setup.py rl
-	$(BIN)/python examples/rl_calculator.py
+	.venv-rl/bin/python examples/rl_calculator.py
+
+rl-test: ## the tests that need PyTorch
+	@$(PYTHON) scripts/setup.py rl
+	.venv-rl/bin/python -m pytest tests/rl
 
 test: dev ## everything CI runs: check, the tests under coverage, the benchmarks in small
 	@$(BIN)/python scripts/debian.py
@@ -41,7 +45,7 @@ chaos: dev ## simulate faults by the thousand, then kill real processes and serv
 	$(BIN)/python -m chaos pressure
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-boot .coverage htmlcov dist
+	rm -rf .venv .venv-boot .venv-rl rl-demo .coverage htmlcov dist
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

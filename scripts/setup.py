@@ -1,4 +1,4 @@
-"""Make `.venv` and install WINK into it: `python scripts/setup.py demo` (the core), `rl` or `dev`.
+"""Make a venv and install WINK into it: `python scripts/setup.py demo` (the core), `dev` or `rl`.
 
 1. Only the standard library, and syntax that an older Python can read far enough to be replaced.
 2. A second run does nothing, unless pyproject.toml, the Python or the folder changed.
@@ -14,11 +14,10 @@ from pathlib import Path
 
 OLDEST = (3, 11)
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
 BOOT = ROOT / ".venv-boot"
-STAMP = VENV / ".wink-setup"
-# This release of PyTorch is the one that the demo was measured with.
-WHAT = {"demo": ["."], "dev": [".[dev]"], "rl": [".[rl]", "torch==2.13.0"]}
+# PyTorch, in the release that the demo was measured with, is too large to be everybody's.
+WHAT = {"demo": [".venv", "."], "dev": [".venv", ".[dev]"]}
+WHAT["rl"] = [".venv-rl", ".[rl]", "torch==2.13.0", "pytest<9.2", "hypothesis", "trio"]
 
 
 def say(line: str) -> None:
@@ -61,34 +60,37 @@ def use_new_enough_python() -> None:
     )
 
 
-def make_venv() -> None:
+def make_venv(venv: Path) -> None:
     """A venv from the standard library or, where Debian split that off, from virtualenv."""
-    shutil.rmtree(VENV, ignore_errors=True)
-    say(f"making .venv with Python {sys.version.split()[0]}")
+    shutil.rmtree(venv, ignore_errors=True)
+    say(f"making {venv.name} with Python {sys.version.split()[0]}")
     # Debian without python3-venv has the module `venv`, but not the `ensurepip` that it needs.
-    attempt = [sys.executable, "-m", "venv", str(VENV)]
+    attempt = [sys.executable, "-m", "venv", str(venv)]
     if subprocess.call(attempt, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
         return
-    shutil.rmtree(VENV, ignore_errors=True)
+    shutil.rmtree(venv, ignore_errors=True)
     say("this Python cannot make a venv by itself; fetching virtualenv into .venv-boot")
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", BOOT)
     # An externally managed Python guards its own folders, which --target does not touch.
     run(*pip, "virtualenv", PIP_BREAK_SYSTEM_PACKAGES="1")
-    run(sys.executable, "-m", "virtualenv", "--quiet", VENV, PYTHONPATH=str(BOOT))
+    run(sys.executable, "-m", "virtualenv", "--quiet", venv, PYTHONPATH=str(BOOT))
 
 
 def main(level: str) -> None:
-    home = f"{VENV} {sys.version}"
+    name, *packages = WHAT[level]
+    venv = ROOT / name
+    stamp = venv / ".wink-setup"
+    home = f"{venv} {sys.version}"
     digest = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
-    before = STAMP.read_text().split("\n") if STAMP.exists() else [""]
+    before = stamp.read_text().split("\n") if stamp.exists() else [""]
     if before in ([home, digest, level], [home, digest, "dev"]):
         return
-    STAMP.unlink(missing_ok=True)
+    stamp.unlink(missing_ok=True)
     if before[0] != home:
-        make_venv()
-    say(f"installing WINK and what `{level}` needs into .venv (up to a minute)")
-    run(VENV / "bin" / "python", "-m", "pip", "install", "--quiet", "--editable", *WHAT[level])
-    STAMP.write_text("\n".join((home, digest, level)))
+        make_venv(venv)
+    say(f"installing WINK and what `{level}` needs into {name} (up to a minute)")
+    run(venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--editable", *packages)
+    stamp.write_text("\n".join((home, digest, level)))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import trio
 from config import config as base_config
 from config import prepare_messages
 
+from weakincentives.errors import WinkError
 from weakincentives.evals import (
     Metric,
     Sample,
@@ -73,7 +74,7 @@ def score_fn(trajectory: Trajectory[Any], sample: Sample[Any, str]) -> Score:
 
 
 # ── Entry point ─────────────────────────────────────────────────────────────────────────────────
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", help="a model to ask instead of solver.py: openai/gpt-4o")
     parser.add_argument("--base-url", help="where the model is served, if not by its provider")
@@ -84,13 +85,14 @@ if __name__ == "__main__":
     if args.remote or args.gpu_id:
         run_remote(__file__, gpu_id=args.gpu_id)
     else:
+        asked = config
         if args.model:
-            config = replace(config, endpoint=Endpoint(args.model, base_url=args.base_url))
+            asked = replace(config, endpoint=Endpoint(args.model, base_url=args.base_url))
 
         report = trio.run(
             evaluate,
             load_dataset(),
-            config,
+            asked,
             score_fn,
             prepare_messages,
         )
@@ -98,4 +100,11 @@ if __name__ == "__main__":
         report.save(f"outputs/evals/{config.experiment_name}")
 
         print(f"Score: {report.summary['mean']:.2%}")
-        assert report.summary["mean"] > 0.5, "Baseline should be >50%"
+        assert report.summary["mean"] > 0.5, f"Baseline should be >50%, got {report}"
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except WinkError as error:  # what is missing, or away
+        raise SystemExit(str(error)) from None

@@ -127,7 +127,7 @@ class _Known:
 
     @cached_property
     def exact(self) -> re.Pattern[str]:
-        return re.compile("|".join("".join(map(_any_spelling, value)) for value in self.values))
+        return re.compile("|".join(map(_spelled, self.values)))
 
     @cached_property
     def coded(self) -> Mapping[int, re.Pattern[str]]:
@@ -196,13 +196,21 @@ def _known() -> _Known:
     return current
 
 
+def _spelled(value: str) -> str:
+    """A pattern for the value; however many backslashes a text has, each is looked at once."""
+    start = "" if _LITERAL.match(value) else r"(?<!\\)"
+    return start + "".join(map(_any_spelling, re.sub(r"\\+", r"\\", value)))
+
+
 def _any_spelling(char: str) -> str:
     """A pattern for the character as it is, and as JSON (at any depth), URLs and HTML write it."""
     if _LITERAL.fullmatch(char):
         return re.escape(char)
+    if char == "\\":  # as many as there are: who knows how often they were doubled
+        return r"(?i:\\|%5c)++"
     percent = "".join(f"%{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
-    in_json = re.escape(json.dumps(char)[1:-1]).replace(r"\\", r"\\+")
-    ways = [rf"\\*{re.escape(char)}", f"(?i:{in_json}|{percent})"]
+    in_json = re.escape(json.dumps(char)[1:-1]).replace(r"\\", r"\\*+")
+    ways = [rf"\\*+{re.escape(char)}", f"(?i:{in_json}|{percent})"]
     ways += [_ENTITIES[char]] if char in _ENTITIES else []
     ways += [r"\+"] if char == " " else []
     return f"(?:{'|'.join(ways)})"
@@ -303,7 +311,7 @@ _SHAPES = tuple(
         r"([Bb]earer\s+)(?=\S*\d)[\w.~+/=-]{16,}",
         r"()\b(?:[prs]k-[\w-]{16,}|gh[oprsu]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
         r"|hf_[A-Za-z0-9]{20,}|A[KS]IA[0-9A-Z]{16}|xox[abeoprs]-[\w-]{10,}|AIza[\w-]{30,}"
-        r"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,})",
+        r"|(?<!-)eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,})",
         r"()(?s:-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*-----|\Z))",
     )
 )

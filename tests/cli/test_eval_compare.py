@@ -66,7 +66,7 @@ def test_runs_go_by_their_place_too(wink: Run) -> None:
     assert wink("compare", "latest~1", "latest")[1] == wink("compare", "old", "new")[1]
     code, _, said = wink("compare", "latest~2", "latest")
     assert code == 2
-    assert said.startswith("wink: expected the id of a run, got 'latest~2' - near it: ")
+    assert said.startswith("wink: expected the id of a run, got 'latest~2' - the newest: new, old")
     assert wink("compare", "latest~x", "latest")[0] == 2
 
 
@@ -186,6 +186,23 @@ def test_the_experiments_of_one_run_are_compared(wink: Run) -> None:
         2,
         "wink: expected two runs to compare, got one with one experiment\n",
     )
+
+
+def test_a_pipe_gets_the_verdict_in_one_line(wink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_runs()
+    told = [" ".join(line.split()) for line in wink("compare", "old", "new")[1].split("\n\n")]
+
+    monkeypatch.delenv("COLUMNS")  # which says that somebody reads it in so many
+    lines = wink("compare", "old", "new")[1].splitlines()
+
+    assert [line for line in lines if "McNemar" in line] == [told[1]]
+
+
+def test_several_evaluators_are_told_from_one_another(wink: Run) -> None:
+    for name, by in (("a", ("one", "two")), ("b", ("one",))):
+        stored(name, *results(20), criteria=tuple(CriterionInfo(name=each) for each in by))
+
+    assert "evaluators differ: one + two and one -" in wink("compare", "a", "b")[2]
 
 
 def test_other_evaluators_are_refused_unless_forced(wink: Run) -> None:

@@ -80,6 +80,17 @@ def test_nothing_moves_in_ci(variables: dict[str, str]) -> None:
     assert "3/4 passed, 0 errors" in seen
 
 
+def test_the_verdict_breaks_between_words() -> None:
+    seen = on_a_terminal("eval", "run", "sums.py", "--stop-when", "99%", CI="true", COLUMNS="40")
+
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen).splitlines()]
+    start = next(n for n, line in enumerate(lines) if "passed, 0 errors" in line)
+    verdict = lines[start : lines.index("", start)]
+    assert len(verdict) > 1
+    assert max(map(len, verdict)) <= 40
+    assert "95% anytime-valid interval" in " ".join(verdict)
+
+
 MOMENTS = [
     Moment(total=9),
     Moment(total=1200, done=500, seen=400, passed=380, elapsed=12.0, speed=41.7),

@@ -113,3 +113,24 @@ def test_what_is_wrong_is_said_in_a_line(wink: Run) -> None:
         assert (code, text) == (2, "")
         assert said.startswith(f"wink: {why}")
         assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "told"),
+    [
+        ("half", (), "half is not complete: interrupted, 40 of 80 rows"),
+        ("empty", (), "empty has no results"),
+        ("faulty", ("--max-error-rate", "0"), "1 of 2 are errors, --max-error-rate allows 0.0%"),
+    ],
+)
+def test_what_no_run_could_be_held_to_is_no_baseline(
+    wink: Run, folder: Path, run: str, options: tuple[str, ...], told: str
+) -> None:
+    stored("half", *results(20), status="interrupted", planned=80)
+    stored("empty")
+    stored("faulty", answer("a"), broken("b"))
+
+    code, text, said = wink("gate", run, "--save-baseline", "base.json", *options)
+
+    assert (code, text, said) == (3, "", f"exit 3: no baseline: {told}\n")
+    assert not (folder / "base.json").exists()

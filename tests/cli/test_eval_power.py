@@ -84,13 +84,14 @@ def test_a_run_in_which_all_passed_is_no_proof(wink: Run) -> None:
     assert guess["detectable"] > 10
 
 
-def test_no_effect_is_no_question(wink: Run) -> None:
+@pytest.mark.parametrize("effect", ["0", "101"])
+def test_an_effect_that_cannot_be_is_no_question(wink: Run, effect: str) -> None:
     half("run")
 
-    code, _, said = wink("power", "run", "--effect", "0")
+    code, _, said = wink("power", "run", "--effect", effect)
 
     assert code == 2
-    assert "expected --effect above 0" in said
+    assert f"expected --effect above 0, up to 100 points, got {effect}" in said
 
 
 def test_runs_that_do_not_differ_are_no_measure(wink: Run) -> None:

@@ -232,6 +232,20 @@ def test_epochs_of_a_sample_are_told_apart(wink: Run) -> None:
     assert "expected a SAMPLE with --epoch" in wink("show", "run", "--epoch", "3")[2]
 
 
+@pytest.mark.parametrize("columns", [None, "60"])
+def test_a_long_answer_is_shown_whole(
+    wink: Run, monkeypatch: pytest.MonkeyPatch, columns: str | None
+) -> None:
+    """To a pipe, too, which has no width."""
+    words = [f"word{n}" for n in range(40)]
+    stored("run", answer("fr", " ".join(words)))
+    monkeypatch.delenv("COLUMNS")
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+
+    assert " ".join(words) in " ".join(wink("show", "run", "fr")[1].split())
+
+
 def test_unknown_names_are_told_with_those_near(wink: Run) -> None:
     stored("run", answer("france"))
 

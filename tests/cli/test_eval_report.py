@@ -38,6 +38,14 @@ def test_a_folder_and_a_missing_one_are_refused(wink: Run, folder: Path) -> None
     assert "expected a folder to write to, found none (nowhere)" in err
 
 
+def test_a_place_where_nobody_may_write_is_told(wink: Run, folder: Path) -> None:
+    stored("r1", answer("fr"))
+    name = "x" * 250  # with what it is called until it is whole, too long for any file system
+    code, _, err = wink("report", "-o", name)
+    assert code == 2
+    assert err.startswith("wink: expected a file to write to, got: ")
+
+
 def test_an_unknown_run_is_refused_and_nothing_is_written(wink: Run, folder: Path) -> None:
     stored("r1", answer("fr"))
     code, _, err = wink("report", "r1", "--compare", "zz")

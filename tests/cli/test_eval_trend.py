@@ -76,6 +76,14 @@ def test_runs_by_other_evaluators_are_no_step(wink: Run) -> None:
     assert "r2 is not compared with the one before: evaluators differ in version" in said
 
 
+def test_p_values_of_several_steps_are_adjusted_and_say_so(wink: Run) -> None:
+    history(20, 35)
+    assert "Holm" not in wink("trend")[2]
+
+    history(20, 35, 20)
+    assert "note: p is after Holm: several steps are looked at together\n" in wink("trend")[2]
+
+
 def test_data_has_the_steps(wink: Run) -> None:
     history(20, 35)
 

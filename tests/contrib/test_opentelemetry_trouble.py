@@ -72,6 +72,8 @@ async def test_a_broken_collector_changes_nothing(
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1, told
     assert told[0].startswith("not all that is traced arrives, and runs go on: ")
+    assert told[0].endswith(f" ({endpoint}/v1/traces)")
+    assert collector is not away or "it was not: Connection refused (http" in told[0]
 
 
 def test_a_collector_that_comes_back_is_used(caplog: pytest.LogCaptureFixture) -> None:

@@ -296,3 +296,5 @@ def test_an_unknown_sample_names_those_near_it(store: RunStore) -> None:
         rows_of_sample(store, "run", "wor")
     with pytest.raises(UsageError, match=r"near it: 'wrong'"):
         rows_of_sample(store, "run", "wring")
+    with pytest.raises(UsageError, match=r"got '\?' - there are: '"):
+        rows_of_sample(store, "run", "?")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import os
 import signal
 import socket
@@ -413,6 +414,43 @@ def test_a_greeting_of_the_machine_is_no_part_of_the_answer(
     run("print('hello')", python=str(python))
 
     assert capfd.readouterr() == ("hello\n", "welcome\nto machine: ")
+
+
+def test_a_project_that_comes_in_pieces_is_no_ctrl_c() -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("-c.py"))  # and its name is no option
+    job = {"script": "-c.py", "args": [], "results": "outputs", "workdir": "", "env": {}}
+    line = json.dumps({**job, "size": len(packed.getvalue())}).encode() + b"\n"
+    with subprocess.Popen(
+        [sys.executable, _remote_side.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as far:
+        assert far.stdin is not None
+        assert far.stdout is not None
+        far.stdin.write(line + packed.getvalue()[:2000])
+        far.stdin.flush()
+        assert far.stdout.read(len(MARK)) == MARK
+        time.sleep(0.2)  # in which it has read all that came
+        far.stdin.write(packed.getvalue()[2000:])
+        far.stdin.flush()
+
+        assert far.stdout.read() == _frame(b"x", b"0")
+
+
+def test_who_leaves_the_scripts_group_does_not_hold_it_up(run: Run, project: Path) -> None:
+    started = time.monotonic()
+
+    run(
+        """
+        import subprocess, sys
+        waits = "import time; time.sleep(20)"
+        subprocess.Popen(
+            [sys.executable, "-c", waits], start_new_session=True, stderr=subprocess.DEVNULL
+        )
+        """
+    )
+
+    assert time.monotonic() - started < 15
 
 
 def test_the_far_side_stands_alone_on_an_older_python() -> None:

@@ -12,7 +12,16 @@ import pytest
 
 from tests.engine import SAMPLES, ran, right
 from weakincentives.errors import UsageError
-from weakincentives.evals import Dataset, EvalConfig, RunStore, Sample, evaluate, exact_match
+from weakincentives.evals import (
+    Dataset,
+    EvalConfig,
+    EvalReport,
+    RunStore,
+    Sample,
+    Score,
+    evaluate,
+    exact_match,
+)
 from weakincentives.evals._sequential import anytime_ends
 from weakincentives.evals._stopping import Stopping, why_enough
 from weakincentives.evals.statistics import Interval
@@ -197,3 +206,33 @@ async def test_a_run_that_was_stopped_goes_on_without_its_rule(tmp_path: Path) -
         assert await go() == ""
         record = store.run("latest")
         assert (record.status, record.total) == ("complete", 600)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("change", ["the judge is repaired", "the judge is another"])
+async def test_a_verdict_that_is_scored_anew_stops_nothing(tmp_path: Path, change: str) -> None:
+    repaired = change == "the judge is repaired"
+    broken = True
+
+    def judge(output: str, expected: str) -> Score:
+        if broken:
+            raise RuntimeError("no judge today")
+        return Score(1.0, True)
+
+    def strict(output: str, expected: str) -> Score:
+        return Score(0.0, False)
+
+    with RunStore(tmp_path / "runs.db") as store:
+
+        async def go(score: Any, **more: Any) -> EvalReport[str]:
+            config = EvalConfig(stop_against=0.5, epochs=2, max_concurrent=3)
+            return await evaluate(MANY, config, score, agent=right, store=store, **more)
+
+        before = await go(judge if repaired else strict)
+        assert before.stopped == DECIDED.replace("above", "below")
+        broken = False
+
+        after = await go(judge, resume="latest", retry_errors=repaired)
+        assert after.stopped == DECIDED
+        assert (after.passed, after.rate.low > 0.5) == (after.total, True)
+        assert before.total < after.total < 2 * before.total + 6

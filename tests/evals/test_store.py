@@ -306,7 +306,7 @@ def test_deleting_takes_the_rows_along(store: RunStore) -> None:
 
     assert [record.total for record in store.runs()] == [1]
     assert store._database.read("SELECT count(*) FROM bodies") == [(1,)]
-    with pytest.raises(UsageError, match="near it: other"):
+    with pytest.raises(UsageError, match="the newest: other"):
         store.put(row("2"))
 
 

@@ -139,6 +139,39 @@ def test_what_can_be_iterated_again_is() -> None:
     assert buffer.epoch == 1
 
 
+def test_a_source_that_fails_once_loses_no_sample() -> None:
+    class Flaky:
+        fails = True
+
+        def __iter__(self) -> Iterator[Sample[Any, Any]]:
+            yield from SAMPLES[:2]
+            if self.fails:
+                self.fails = False
+                raise OSError("away")
+            yield from SAMPLES[2:5]
+
+    buffer = DataBuffer(Flaky())
+    with pytest.raises(OSError, match="away"):
+        buffer.get_samples(4)
+
+    assert (buffer.waiting, buffer.epoch) == (2, 0)
+    assert ids(buffer.get_samples(5)) == "01234"
+
+
+def test_a_filter_that_fails_loses_no_group() -> None:
+    def failing(group: RolloutGroup, step: int) -> str | None:
+        if step == 0:
+            raise RuntimeError("away")
+        return None
+
+    buffer = DataBuffer(SAMPLES, filters=[failing])
+    buffer.add_samples([SAMPLES[0], rolled_out(SAMPLES[1], 1.0, 0.0), SAMPLES[2]])
+    with pytest.raises(RuntimeError, match="away"):
+        buffer.get_samples(3)
+
+    assert ids(buffer.get_samples(3, step=1)) == "012"
+
+
 def test_what_is_no_sample_is_refused() -> None:
     for wrong in ([], 7):
         with pytest.raises(UsageError, match="sample"):

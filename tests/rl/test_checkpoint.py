@@ -124,6 +124,30 @@ async def test_a_backend_may_have_files_of_its_own(kind: type[TablePolicy], tmp_
 
 
 @pytest.mark.anyio
+async def test_what_is_stored_is_never_written_over(tmp_path: Path) -> None:
+    for steps in (3, 3, 4):
+        (tmp_path / "backend-4").mkdir(exist_ok=True)  # as one left that was killed as it wrote
+        await run_rl_training(
+            OwnFolder(), DataBuffer(SUMS), exact_match, config(steps), checkpoint=tmp_path
+        )
+
+    assert (tmp_path / "backend-4" / "logits.npy").exists()
+
+
+@pytest.mark.anyio
+async def test_a_backend_that_writes_elsewhere_is_told(tmp_path: Path) -> None:
+    class Elsewhere(OwnFile):
+        def save(self, path: Path) -> None:
+            np.save(path, self.logits)  # adds `.npy`
+
+    with pytest.raises(UsageError, match=r"Elsewhere.save` to write .*backend-2, got no such file"):
+        await run_rl_training(
+            Elsewhere(), DataBuffer(SUMS), exact_match, config(2), checkpoint=tmp_path
+        )
+    assert not (tmp_path / "state.json").exists()
+
+
+@pytest.mark.anyio
 async def test_a_training_that_ran_out_of_samples_is_stored_at_its_end(tmp_path: Path) -> None:
     for _ in range(2):
         history = await run_rl_training(

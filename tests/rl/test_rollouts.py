@@ -186,6 +186,17 @@ async def test_a_group_that_has_its_rollouts_is_handed_on_and_counts() -> None:
     assert "one" not in world.opened
 
 
+async def test_a_group_that_has_its_rollouts_is_handed_on_from_behind_those_never_begun() -> None:
+    (old,) = (await generate_rollouts(SAMPLES[:1], echo, score_fn=exact_match)).groups
+
+    rollouts = await generate_rollouts(
+        [*SAMPLES[1:], old], echo, max_concurrent=1, enough=1, score_fn=exact_match
+    )
+
+    handed = [group.id for group in rollouts.groups] + [each.id for each in rollouts.unfinished]
+    assert handed == ["two", "one", "three"]
+
+
 async def test_a_group_that_nobody_scored_is_scored_when_it_is_handed_on() -> None:
     (old,) = (await generate_rollouts(SAMPLES[:1], failing, n=2)).groups
 

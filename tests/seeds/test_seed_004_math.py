@@ -48,8 +48,8 @@ def run(tmp_path: Path, path: str) -> Run:
         "WINK_REMOTE_HOST": "machine",
         "WINK_REMOTE_PYTHON": sys.executable,
     }
-    return lambda *call: subprocess.run(
-        [sys.executable, *call], cwd=tmp_path, env=settings, capture_output=True, text=True
+    return lambda *call, **more: subprocess.run(
+        [sys.executable, *call], cwd=tmp_path, env=settings | more, capture_output=True, text=True
     )
 
 
@@ -148,6 +148,23 @@ def test_the_example_runs_on_another_machine(run: Run, tmp_path: Path) -> None:
 
     assert (done.stdout, done.stderr, done.returncode) == ("Score: 60.00%\n", "", 0)
     assert (tmp_path / "outputs/evals/math_baseline/results.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--remote",), "expected a host for `run_remote`, got "),
+        (("--model", "nothing"), "expected a model that is known, got 'nothing' - "),
+    ],
+)
+def test_what_the_example_lacks_is_told_in_a_line(
+    run: Run, flags: tuple[str, ...], told: str
+) -> None:
+    done = run(str(EXAMPLE / "baseline.py"), *flags, WINK_REMOTE_HOST="")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(told)
+    assert done.stderr.count("\n") == 1
 
 
 def test_analyzing_nothing_says_what_to_run(run: Run) -> None:

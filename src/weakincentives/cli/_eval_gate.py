@@ -72,11 +72,14 @@ def run(args: Namespace) -> int:
         finder = Finder(args, stack)
         after = finder.find(args.run_id)
         before = finder.find(args.baseline) if args.baseline else None
+    told, compared = _why_not(args, before or after, after), None
     if before is None:
+        if told:
+            say(f"exit 3: no baseline: {told}")
+            return 3
         save_baseline(after, args.save_baseline)
         say(f"baseline of {after.name} ({facts_line(after)}): {args.save_baseline}")
         return 0
-    told, compared = _why_not(args, before, after), None
     if told:
         code, reason = 3, f"cannot be judged: {told}"
     else:

@@ -52,8 +52,8 @@ def run(args: Namespace) -> int:
     from .. import serde
     from ..evals.statistics import minimum_detectable_effect, power_of, samples_needed
 
-    if args.effect == 0:
-        raise UsageError("expected --effect above 0, got 0 - no number of samples shows that")
+    if args.effect is not None and not 0 < args.effect <= 100:
+        raise UsageError(f"expected --effect above 0, up to 100 points, got {args.effect:g}")
     with ExitStack() as stack:
         finder = Finder(args, stack)
         earlier = finder.find(args.run_id)

@@ -54,6 +54,9 @@ def ending(outcome: Outcome, to: Console, store: str | None, *, brief: bool) -> 
     so_far = "so far " if outcome.code == 130 else ""
     verdict = Text(f"{so_far}{outcome.found}", "bold" if outcome.code == 0 else "bold red")
     rule = Text(f"exit {outcome.code}: {outcome.rule}", "dim" if outcome.code == 0 else "")
+    if to.is_terminal:  # which would break words; elsewhere it stays one line, for grep
+        verdict.overflow = rule.overflow = "fold"
+        verdict.no_wrap = rule.no_wrap = False
     if brief:
         return Group(verdict, rule) if outcome.code else verdict
     blocks = (verdict, *_details(outcome, to), Group(rule, *_next(outcome, store)))

@@ -132,12 +132,21 @@ def screen() -> Console:
 
 
 def out(to: Console, *things: RenderableType) -> None:
-    """Print to stdout. What its encoding lacks is escaped; a reader that left is noticed."""
+    """Print to stdout: to people in their width, to a pipe or a file with sentences in one line.
+
+    What its encoding lacks is escaped; a reader that left is noticed.
+    """
     from rich.console import Group
+    from rich.text import Text
 
     # Captured, because rich would answer a closed pipe with exit code 1: a failed gate.
+    to_people = to.is_terminal or "COLUMNS" in os.environ
+    for thing in things:
+        if isinstance(thing, Text) and thing.no_wrap is None and not to_people:
+            thing.no_wrap, thing.overflow = True, "ignore"
     with to.capture() as captured:
-        to.print(Group(*things))  # printed by itself, a text forgets that it must not be wrapped
+        # In a group: by itself, a text forgets that it must not be wrapped.
+        to.print(Group(*things), crop=to_people)
     encoding = sys.stdout.encoding or "utf-8"
     text = "".join(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))

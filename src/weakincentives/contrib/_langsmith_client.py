@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable
 from importlib import import_module
 from threading import Thread, Timer, current_thread
@@ -11,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
-from ..errors import MissingExtraError, UsageError
+from ..errors import MissingExtraError, UsageError, shown
 from ..secrets import keep_secret
 
 __all__ = ["OwnClient", "checked_key", "environment", "imported"]
@@ -38,8 +39,13 @@ def environment(name: str) -> str:
 
 
 def checked_key(api_url: str | None, api_key: str | None) -> None:
-    """Refuse to talk to a server far away without a key; one on this machine needs none."""
+    """Refuse what is no address, and a server far away without a key; one here needs none."""
     url = api_url or environment("ENDPOINT") or HOSTED
+    if not re.match(r"https?://[^/]", url, re.IGNORECASE):
+        raise UsageError(
+            f"expected an address with http:// or https:// for LangSmith, got {shown(url)} - "
+            "set LANGSMITH_ENDPOINT, or pass `api_url`"
+        )
     login = environment("PROFILE") or environment("CONFIG_FILE") or environment("RUNS_ENDPOINTS")
     if api_key or environment("API_KEY") or login or urlsplit(url).hostname in LOCAL:
         return

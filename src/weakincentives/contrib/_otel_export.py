@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
@@ -104,7 +105,15 @@ class Export:
         """Something was not delivered: say so the first time."""
         if not self._told:
             self._told = True
-            logger.warning("not all that is traced arrives, and runs go on: %s", why)
+            where = self._spans.address
+            logger.warning("not all that is traced arrives, and runs go on: %s (%s)", why, where)
+
+    def too_slow(self, seconds: float) -> None:
+        """Likewise, where time ran out: what the SDK said of it meanwhile tells why."""
+        said = [*self._spans.said, *self._records.said]
+        cause = re.search(r"\[Errno \d+\] ([\w ]+)", said[0]) if said else None
+        heard = cause[1] if cause else said[0] if said else "no answer"
+        self.tell(f"expected it to be taken in {seconds:g} s, and it was not: {heard}")
 
     def give_up(self) -> None:
         """Send nothing more; what is being tried again is not."""
@@ -123,9 +132,11 @@ class _Exporter:
     def __init__(self, inner: Any, tell: Callable[[str], None]) -> None:
         self._inner, self._tell = inner, tell
         self._open = True
+        self.said: list[str] = []  # by the SDK, of the batch that is being sent
+        self.address: str = getattr(inner, "_endpoint", "OTLP over HTTP")
 
     def export(self, batch: Any) -> Any:
-        _heard.said = said = []
+        _heard.said = self.said = said = []
         result = None
         try:
             result = self._inner.export(batch)

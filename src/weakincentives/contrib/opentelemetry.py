@@ -121,7 +121,7 @@ class OtelTracing:
         in_time = self._send(self._timeout)
         if self._export is not None:
             if not in_time:
-                self._export.tell(f"expected it to be taken in {self._timeout:g} s, and it was not")
+                self._export.too_slow(self._timeout)
             self._export.give_up()
             self._aside(self._export.close, within=self._timeout)
         self._aside.close()

@@ -162,8 +162,8 @@ def _bare(tokens: list[str]) -> list[str]:
     r"""Without what stands around it: braces, `\text`, a point at the end, a plus before."""
     start, end = 0, len(tokens)
     for _ in range(_DEEPEST):
-        while start < end and tokens[end - 1] == ".":
-            end -= 1
+        if start < end and tokens[end - 1] == "." and tokens[end - 2 : end - 1] != ["."]:
+            end -= 1  # `0.3...` goes on
         while start < end and tokens[start] == "+":
             start += 1
         if end - start < 2:
@@ -269,6 +269,8 @@ _UNITS = {
 }
 _POWERS = {"square": "2", "sq": "2", "cubic": "3"}
 _POWER = re.compile(r"(square|sq|cubic)?(.+?)(?:\^([23]))?", re.DOTALL)
+# Words after a number that make another one of it.
+_NO_UNIT = re.compile(r"hundred|thousand|illion|dozen|half|halves|more|less|base")
 # These need no `\text` around them; of one letter, it could be a variable.
 _WORDS = {f"{power}{word}" for word in _UNITS if len(word) > 1 for power in ("", *_POWERS)}
 
@@ -285,6 +287,8 @@ def _unit(tokens: list[str]) -> tuple[str, list[str]]:
     if start == end or all(_decimal(token) is None for token in number):
         return "", tokens
     said = "".join(token for token in tokens[start:] if token not in (r"\text", "{", "}"))
+    if _NO_UNIT.search(said.lower()):
+        return "", tokens
     power, word, exponent = _powered(said.lower())
     return _UNITS.get(word, word) + (_POWERS.get(power) or exponent), _bare(number)
 
@@ -337,6 +341,8 @@ def _decimal(token: str) -> Fraction | None:
 
 def _shifted(before: list[str], power: str, sign: int) -> Fraction | None:
     """`1.5 * 10 ^ 3`, where `before` is what stands before the ten."""
+    if "^" in before:
+        return None
     factor = _number(before[:-1]) if before[-1:] == ["*"] else None if before else Fraction(1)
     if factor is None or not power.isdecimal() or len(power) > 3:
         return None

@@ -232,7 +232,7 @@ def incomparable(before: RunOutcomes, after: RunOutcomes) -> list[str]:
         if (was := versions.get(each.name)) and each.version and was != each.version
     ]
     if all(names) and names[0] != names[1]:
-        problems.append(f"evaluators differ: {', '.join(names[0])} and {', '.join(names[1])}")
+        problems.append(f"evaluators differ: {' and '.join(map(' + '.join, names))}")
     elif changed:
         problems.append(f"evaluators differ in version: {', '.join(changed)}")
     if len({len({row.experiment for row in run.rows}) > 1 for run in (before, after)}) > 1:

@@ -143,11 +143,13 @@ def rows_of_sample(store: RunStore, run_id: str, sample_id: str) -> list[StoredR
         f"{ids} AND sample BETWEEN ? AND ? LIMIT {_NEAR}",
         (number, raw(sample_id), raw(sample_id) + b"\xff"),
     )
-    names = [text(found) for (found,) in near]
+    names, which = [text(found) for (found,) in near], "near it"
     if not names:
         some = [text(found) for (found,) in store._database.read(f"{ids} LIMIT 1000", (number,))]
-        names = difflib.get_close_matches(sample_id, some, _NEAR) or some[:_NEAR]
-    known = f"near it: {', '.join(map(repr, names))}" if names else "it has no rows"
+        names = difflib.get_close_matches(sample_id, some, _NEAR)
+        if not names:
+            names, which = some[:_NEAR], "there are"
+    known = f"{which}: {', '.join(map(repr, names))}" if names else "it has no rows"
     raise UsageError(
         f"expected the id of a sample of run {store.run(run_id).manifest.run_id}, "
         f"got {sample_id!r} - {known}"

@@ -89,9 +89,11 @@ def run(job: dict[str, Any], source: io.FileIO, project: Path) -> None:
     sent: Any = Received(source, job["size"])
     with tarfile.open(fileobj=sent, mode="r|") as tar:
         tar.extractall(project, **safely)
+    while sent.read(65536):  # what a tar is filled up with is no Ctrl-C
+        pass
     path = os.pathsep.join(filter(None, (str(project), os.environ.get("PYTHONPATH"))))
     child = subprocess.Popen(
-        [sys.executable, job["script"], *job["args"]],
+        [sys.executable, f"./{job['script']}", *job["args"]],  # its name may be `-c`
         cwd=project,
         env={**os.environ, "PYTHONPATH": path, **job["env"]},
         stdin=subprocess.DEVNULL,
@@ -111,7 +113,7 @@ def run(job: dict[str, Any], source: io.FileIO, project: Path) -> None:
     finally:
         end(child, signal.SIGKILL)  # nothing that it started outlives its folder
     for reader in readers:
-        reader.join()
+        reader.join(PATIENCE)  # who left the group may hold its pipes for ever
     results = project / job["results"]
     if results.is_dir():
         pieces: Any = Sender(b"t")

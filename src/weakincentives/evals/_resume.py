@@ -63,7 +63,7 @@ class Reuse:
         self._dataset_changed = earlier.dataset_digest != now.dataset_digest
         self._experiment = str(now.config.get("experiment_name", ""))
         self._passed = self._verdicts(earlier.run_id) if stops_early(now.config) else set()
-        self.on_kept: Callable[[Task, bool], object] = lambda task, passed: None
+        self.on_kept: Callable[[Task, bool | None], object] = lambda task, passed: None
 
     def _verdicts(self, run_id: str) -> set[tuple[str, int]]:
         """What passed, for a rule that may stop the run: sample id and epoch."""
@@ -87,7 +87,8 @@ class Reuse:
                 return replace(task, tries=state.attempt)
         key = task.sample.id, task.epoch
         self.kept[key] = task.position
-        self.on_kept(task, key in self._passed)
+        stands = self._final(state.criteria, state.error_source)
+        self.on_kept(task, key in self._passed if stands else None)
         return None
 
     def notes(self) -> Iterator[str]:
@@ -111,8 +112,10 @@ class Reuse:
 
     def stands(self, row: StoredRow) -> bool:
         """True where today's criteria scored the row, and need not try again."""
-        again = self._retry_errors and row.result.error_source == "evaluator"
-        return row.criteria == self._mark and not again
+        return self._final(row.criteria, row.result.error_source)
+
+    def _final(self, criteria: str, error_source: str | None) -> bool:
+        return criteria == self._mark and not (self._retry_errors and error_source == "evaluator")
 
     async def rescored(
         self, row: StoredRow, criterion: Criterion, scope: EvalContext, seconds: float | None

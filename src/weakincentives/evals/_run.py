@@ -146,9 +146,13 @@ class Engine:
             self._stopping.expect(task.position)
         return self._select(task)
 
-    def known(self, task: Task, passed: bool) -> None:
-        """Tell the rule that may stop the run what an earlier one has of a task."""
-        if self._stopping is not None:
+    def known(self, task: Task, passed: bool | None) -> None:
+        """Tell the rule that may stop the run what came of a task; None where that may change."""
+        if self._stopping is None:
+            return
+        if passed is None:
+            self._stopping.leave_out(task.position)
+        else:
             self.stop(self._stopping.add(task.position, passed))
 
     def stop(self, why: str) -> None:

@@ -7,6 +7,7 @@ Rules of this file:
 2. A sample counts once, by the mean of its epochs, when all of them are there: epochs of one sample
    depend on each other. An error is not a pass.
 3. What began first must say something about the rest. So a dataset is begun in an order by chance.
+4. A verdict of an earlier run that is about to be scored anew is none: its sample does not count.
 """
 
 from __future__ import annotations
@@ -44,14 +45,22 @@ class Stopping:
         self._seen = ConfidenceSequence()
         self._samples = self._next_look = 0
         self._coming: OrderedDict[int, list[bool]] = OrderedDict()  # by place, as they began
+        self._left_out: set[int] = set()
 
     def expect(self, place: int) -> None:
         """This sample begins; a second time is another epoch of it."""
-        self._coming.setdefault(place, [])
+        if place not in self._left_out:
+            self._coming.setdefault(place, [])
+
+    def leave_out(self, place: int) -> None:
+        """Count nothing of this sample, in no epoch."""
+        self._left_out.add(place)
+        self._coming.pop(place, None)
 
     def add(self, place: int, passed: bool) -> str:
         """Count an attempt at a sample that was expected; why to stop, if that is so."""
-        self._coming[place].append(passed)
+        if place not in self._left_out:
+            self._coming[place].append(passed)
         epochs = self._config.epochs
         while self._coming and len(next(iter(self._coming.values()))) == epochs:
             _, attempts = self._coming.popitem(last=False)

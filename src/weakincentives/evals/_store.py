@@ -356,10 +356,11 @@ class RunStore:
             )
         newest = "SELECT run_id FROM runs ORDER BY created DESC, id DESC LIMIT 1000"
         known = [text(found) for (found,) in self._database.read(newest)]
-        near = difflib.get_close_matches(run_id, known, _NEAR) or known[:_NEAR]
+        near = difflib.get_close_matches(run_id, known, _NEAR)
+        which = "near it" if near else "the newest"
         return UsageError(
             f"expected the id of a run, got {run_id!r} - "
-            + (f"near it: {', '.join(near)}" if near else "there are no runs")
+            + (f"{which}: {', '.join(near or known[:_NEAR])}" if known else "there are no runs")
             + f" ({self.path})"
         )
 

@@ -89,22 +89,25 @@ class DataBuffer:
         taken: dict[str, RolloutGroup] = {}
         twice: list[RolloutGroup] = []
         repeats = 0
-        while len(taken) < n:
-            came_back = bool(self._back)
-            group = self._next(step)
-            if group is None:
-                break
-            if group.id not in taken:
-                taken[group.id] = group
-                continue
-            twice.append(group)
-            repeats += not came_back
-            if repeats >= 2 * n:  # more than the end of one epoch and the start of the next hold
-                self._back.extendleft(reversed([*taken.values(), *twice]))
-                raise UsageError(
-                    f"expected {n} different samples, got {len(taken)}: a sample is in a batch "
-                    "once - ask for fewer, or roll each out more often (`group_size`)"
-                )
+        try:
+            while len(taken) < n:
+                came_back = bool(self._back)
+                group = self._next(step)
+                if group is None:
+                    break
+                if group.id not in taken:
+                    taken[group.id] = group
+                    continue
+                twice.append(group)
+                repeats += not came_back
+                if repeats >= 2 * n:  # more than the end of one epoch and the start of the next
+                    raise UsageError(
+                        f"expected {n} different samples, got {len(taken)}: a sample is in a batch "
+                        "once - ask for fewer, or roll each out more often (`group_size`)"
+                    )
+        except BaseException:  # a source or a filter that fails, say: nobody has them
+            self._back.extendleft(reversed([*taken.values(), *twice]))
+            raise
         self._back.extendleft(reversed(twice))
         return list(taken.values())
 
@@ -125,9 +128,10 @@ class DataBuffer:
 
     def _next(self, step: int) -> RolloutGroup | None:
         while self._back:
-            group = self._back.popleft()
+            group = self._back[0]
             filters = self.filters if group.rollouts else ()
             kept, dropped = keep_groups([group], filters, step=step)
+            self._back.popleft()
             if kept:
                 return group
             self.dropped += dropped
@@ -138,7 +142,12 @@ class DataBuffer:
         while True:
             if self._coming is None:
                 self._coming = self._pass()
-            sample = next(self._coming, None)
+            try:
+                sample = next(self._coming, None)
+            except BaseException:
+                if not isinstance(self._samples, Iterator):
+                    self._coming = None  # the next pass begins where this one ended
+                raise
             if isinstance(sample, Sample):
                 self._served += 1
                 return sample

@@ -31,6 +31,7 @@ class Checkpoint:
         self._backend = backend
         self._buffer = buffer
         self._facts = facts
+        self._stored = 0  # steps
         self._own_files = _has(backend, "save", "load")
         if not self._own_files and not _has(backend, "state_dict", "load_state_dict"):
             raise UsageError(
@@ -63,18 +64,28 @@ class Checkpoint:
         else:
             self._backend.load_state_dict(state["backend"])
         self._buffer.load_state_dict(state["buffer"])
+        self._stored = len(history)
         return history
 
     def write(self, history: History) -> None:
         """Store the training as it is after the last step of this history."""
+        if len(history) == self._stored:  # nothing is written over what `state.json` names
+            return
         self._folder.mkdir(parents=True, exist_ok=True)
         state = {"facts": self._facts, "history": history, "buffer": self._buffer.state_dict()}
         own = self._own(len(history))
         if self._own_files:
+            _remove(own)  # what a process left that was killed while it wrote
             self._backend.save(own)
+            if not own.exists():
+                raise UsageError(
+                    f"expected `{type(self._backend).__qualname__}.save` to write {own}, got no "
+                    "such file - write to just the path that it is given"
+                )
         else:
             state["backend"] = self._backend.state_dict()
         write_whole(self._file, [serde.encode(state)])
+        self._stored = len(history)
         for older in self._folder.glob("backend-*"):
             if older != own:
                 _remove(older)

@@ -183,11 +183,11 @@ async def roll_out(
             pulled[sample.id] = RolloutGroup(sample, tuple(rollouts), judge is scorer, step)
             if plan.enough is not None and len(complete()) >= plan.enough:
                 break
+    if isinstance(samples, Sized):  # or the rest is left in its source
+        deque(fresh(), maxlen=0)
     groups = complete()
     if scorer is not None:
         groups = await score_groups(groups, scorer, plan.max_concurrent, plan.timeout)
-    if isinstance(samples, Sized):  # or the rest is left in its source
-        deque(fresh(), maxlen=0)
     return Rollouts(groups, (group.sample for group in pulled.values() if not group.rollouts))
 
 

@@ -46,10 +46,10 @@ _NEED_A_GROUP = (compute_dr_grpo_advantages, compute_grpo_advantages, compute_rl
 class TrainingBackend(Protocol):
     """Who owns the policy and its optimizer.
 
-    Two more things are used where they are there. `endpoint`, an async function from messages to a
+    More is used where it is there. `endpoint`, an async function from messages to a
     `ModelReply` with tokens, answers where the config names no other. `state_dict()` (JSON data,
     arrays included) and `load_state_dict(state)`, or `save(path)` and `load(path)`, are what a
-    checkpoint needs.
+    checkpoint needs. `metrics`, a mapping of numbers, is logged after each step.
     """
 
     def train_step(
@@ -181,6 +181,8 @@ async def run_rl_training(
         for name, value in entry.items():
             if name != "step" and isinstance(value, int | float):
                 log(f"train/{name}", value, step=step)
+        for name, value in getattr(backend, "metrics", {}).items():
+            log(f"train/{name}", value, step=step)
         history.append(entry)
         if stored and len(history) % config.checkpoint_every == 0:
             await called(stored.write, history, abandon=False)

@@ -8,6 +8,7 @@ from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 
+from ...errors import StoreError
 from .._compare import compare_runs
 from .._files import write_whole
 from .._overview import overview
@@ -23,7 +24,11 @@ __all__ = ["page", "write_page"]
 
 def write_page(store: RunStore, run_id: str, path: Path | str, compare: str | None = None) -> None:
     """Write the page of a run; with `compare`, beside the run that came before it."""
-    write_whole(Path(path), [page(store, run_id, compare).encode()])
+    body = page(store, run_id, compare).encode()
+    try:
+        write_whole(Path(path), [body])
+    except OSError as error:
+        raise StoreError(f"expected a file to write to, got: {error} ({path})") from None
 
 
 def page(store: RunStore, run_id: str, compare: str | None = None) -> str:

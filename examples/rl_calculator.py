@@ -1,0 +1,269 @@
+"""Train an agent to use a calculator: GRPO on a real environment, scored as an eval is scored.
+
+Run it with `make rl-demo`. The policy is a small recurrent network that speaks in characters:
+`(7*8)` is a call of the tool, `56.` is an answer. It begins with the form of replies, learned from
+random ones, and no idea of what to say. Some seconds later it calls the tool with what was asked
+and repeats what the tool said, also for questions that it never saw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import add, mul
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import anyio
+import torch
+from _curve import Curve, in_svg, in_terminal
+from torch import Tensor, nn
+
+from weakincentives.chat import ChatMessage, ToolCall
+from weakincentives.evals import (
+    EvalConfig,
+    EvalReport,
+    Metric,
+    Sample,
+    Score,
+    Trajectory,
+    compare_runs,
+    evaluate,
+)
+from weakincentives.rl import (
+    DataBuffer,
+    PyTorchTrainingBackend,
+    PyTorchTrainingConfig,
+    RLTrainingConfig,
+    run_rl_training,
+)
+from weakincentives.rollouts import CalculatorEnvironment
+
+SYMBOLS = "0123456789+*()=.?!"
+ID = {symbol: number for number, symbol in enumerate(SYMBOLS)}
+SIGNS = {"+": add, "*": mul}
+GOAL = 0.95
+HELD_OUT = 30
+
+
+def questions() -> tuple[list[Sample[str, str]], list[Sample[str, str]]]:
+    """Sums and products of two digits whose result has two, to train on and held out."""
+    answers = {
+        f"{a}{sign}{b}": str(work_out(a, b))
+        for sign, work_out in SIGNS.items()
+        for a in range(10)
+        for b in range(10)
+        if work_out(a, b) >= 10
+    }
+    samples = [Sample(question, question, answer) for question, answer in answers.items()]
+    Random(0).shuffle(samples)
+    return samples[HELD_OUT:], samples[:HELD_OUT]
+
+
+# --- what the policy reads and writes ------------------------------------------------------------
+
+
+def encode(messages: Sequence[ChatMessage]) -> list[int]:
+    """A conversation as symbols: `7*8?(7*8)=56`, and now it is the policy's turn."""
+    return [ID[symbol] for message in messages for symbol in written(message)]
+
+
+def written(message: ChatMessage) -> str:
+    if message.role == "user":
+        return f"{message.content}?"
+    if message.role == "tool":  # a number, or a complaint
+        return f"={message.content}" if message.content.isdigit() else "=!"
+    calls = [f"({call.arguments['expression']})" for call in message.tool_calls]
+    return "".join(calls) or message.content
+
+
+def decode(ids: Sequence[int]) -> ChatMessage:
+    """One reply as a message: what is in parentheses is a call of the tool."""
+    text = "".join(SYMBOLS[number] for number in ids)
+    if call := re.fullmatch(r"\((.*)\)", text):
+        expression = {"expression": call[1]}
+        return ChatMessage("assistant", tool_calls=(ToolCall("call", "calculate", expression),))
+    return ChatMessage("assistant", text)
+
+
+class Policy(nn.Module):
+    """A recurrent network that can also look back and repeat a symbol that it saw."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(len(SYMBOLS), width)
+        self.read = nn.GRU(width, width, batch_first=True)
+        self.ask = nn.Linear(width, width)
+        self.offer = nn.Linear(width, width)
+        self.say = nn.Linear(width, len(SYMBOLS))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        states, _ = self.read(self.embed(ids))
+        match = self.ask(states) @ self.offer(states).mT / states.shape[-1] ** 0.5
+        future = torch.ones(match.shape[-2:], dtype=torch.bool).triu(1)
+        look = match.masked_fill(future, -torch.inf).softmax(-1)
+        repeated = look @ nn.functional.one_hot(ids, len(SYMBOLS)).float()
+        return self.say(states) + 12 * repeated
+
+
+def teach_form(policy: Policy, seed: int, steps: int = 60) -> None:
+    """Show it replies of the right form and of random content, so that it can begin to try."""
+    random, optimizer = Random(seed), torch.optim.Adam(policy.parameters(), lr=3e-3)
+    for _ in range(steps):
+        texts, masks = zip(*(random_conversation(random) for _ in range(64)), strict=True)
+        width = max(map(len, texts))
+        ids = torch.tensor([[ID[symbol] for symbol in text.ljust(width, ".")] for text in texts])
+        said = torch.tensor([mask + [0] * (width - len(mask)) for mask in masks])[:, 1:]
+        logits = policy(ids[:, :-1]).mT
+        losses = nn.functional.cross_entropy(logits, ids[:, 1:], reduction="none")
+        optimizer.zero_grad()
+        (losses[said == 1]).mean().backward()
+        optimizer.step()
+
+
+def random_conversation(random: Random) -> tuple[str, list[int]]:
+    """A text, and where it is the agent who speaks."""
+
+    def sum_of_any() -> str:
+        return f"{random.randrange(10)}{random.choice('+*')}{random.randrange(10)}"
+
+    parts = [(f"{sum_of_any()}?", 0)]
+    while random.random() < 0.5 and len(parts) < 4:
+        parts += [(f"({sum_of_any()})", 1), (f"={random.randrange(10, 100)}", 0)]
+    parts.append((f"{random.randrange(10, 100)}.", 1))
+    return "".join(text for text, _ in parts), [mine for text, mine in parts for _ in text]
+
+
+# --- what it is worth, and the training -----------------------------------------------------------
+
+
+async def score(trajectory: Trajectory[str], sample: Sample[str, str]) -> Score:
+    """The eval's score, and the reward. Async, and so without a thread for each of thousands."""
+    asked, said = sample.input, trajectory.output
+    calls = [call.arguments["expression"] for m in trajectory.messages for call in m.tool_calls]
+    correct = said == f"{sample.expected}."
+    return Score(
+        passed=correct,
+        metrics=(
+            Metric("correct", float(correct), weight=0.9),
+            Metric("valid", float(re.fullmatch(r"\d+\.", said) is not None), weight=0.1),
+            # Without some credit for it, the policy guesses, and never finds out about the tool.
+            Metric("tool", max((alike(call, asked) for call in calls), default=0.0), weight=0.3),
+            Metric("calls", len(calls)),
+        ),
+    )
+
+
+def alike(call: str, asked: str) -> float:
+    """The share of symbols in which they agree."""
+    return sum(a == b for a, b in zip(call, asked, strict=False)) / max(len(call), len(asked))
+
+
+async def environment(sample: Sample[str, str]) -> CalculatorEnvironment:
+    return CalculatorEnvironment()
+
+
+@dataclass
+class Training:
+    """One seed, from the first step to the verdict."""
+
+    seed: int
+    steps: int
+    rates: list[float] = field(default_factory=list)
+
+    async def run(self) -> tuple[EvalReport[Any], EvalReport[Any]]:
+        torch.manual_seed(self.seed)
+        policy = Policy()
+        teach_form(policy, self.seed)
+        backend = PyTorchTrainingBackend(
+            policy,
+            torch.optim.Adam(policy.parameters(), lr=3e-3),
+            encode=encode,
+            decode=decode,
+            config=PyTorchTrainingConfig(
+                entropy=0.003,
+                length=8,  # all count alike: the few who still err late must not count for more
+                inner_epochs=2,
+                max_new_tokens=6,
+                end_ids=(ID[")"], ID["."]),
+                seed=self.seed,
+            ),
+        )
+        train, held_out = questions()
+        before = await self.examine(backend, held_out)
+        await run_rl_training(
+            backend,
+            DataBuffer(train, seed=self.seed),
+            score,
+            RLTrainingConfig(
+                num_steps=self.steps,
+                batch_size=16,
+                group_size=8,
+                max_concurrent=128,
+                environment_factory=environment,
+                seed=self.seed,
+            ),
+            on_step=self.tell,
+        )
+        return before, await self.examine(backend, held_out)
+
+    async def examine(
+        self, backend: PyTorchTrainingBackend, held_out: list[Sample[str, str]]
+    ) -> EvalReport[Any]:
+        """Every held-out question eight times, as in any other eval."""
+        config = EvalConfig(endpoint=backend.endpoint, max_concurrent=240, epochs=8)
+        return await evaluate(held_out, config, score, environment_factory=environment)
+
+    def tell(self, entry: dict[str, Any], report: EvalReport[Any]) -> None:
+        means = report.metric_means
+        self.rates.append(means["correct"])
+        step = entry["step"] + 1
+        if step % 20 == 0 or step == self.steps:
+            print(
+                f"  step {step:>4}   reward {entry['mean_reward']:.2f}   "
+                f"correct {means['correct']:.2f}   calls of the tool {means['calls']:.2f}",
+                flush=True,
+            )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one training each")
+    parser.add_argument("--steps", type=int, default=100, help="of training, for each seed")
+    parser.add_argument("--output", type=Path, default=Path("rl-demo/curve.svg"), help="picture")
+    given = parser.parse_args()
+    torch.set_num_threads(1)  # so small a network is slower on two
+    curves, failed = [], []
+    for seed in given.seeds:
+        print(f"seed {seed}: {given.steps} steps of 16 questions, 8 rollouts each", flush=True)
+        start, training = time.monotonic(), Training(seed, given.steps)
+        before, after = anyio.run(training.run)
+        for name, report in (("before", before), ("after", after)):
+            report.save(given.output.parent / f"seed-{seed}-{name}")
+        print(f"  held-out questions, before: {before}")
+        print(f"  held-out questions, after:  {after}")
+        print(f"  {compare_runs(before, after)}")
+        print(f"  {time.monotonic() - start:.0f} s\n", flush=True)
+        curves.append(Curve(f"seed {seed}", training.rates, before.pass_rate, after.pass_rate))
+        failed += [seed] if after.pass_rate <= GOAL else []
+    print(in_terminal(curves, "correct", "step"))
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(
+        in_svg(curves, "An agent learns to use its calculator", "share correct", "training step"),
+        "utf-8",
+    )
+    print(f"\nthe curve as a picture: {given.output}")
+    if failed:
+        print(f"FAILED: at most {GOAL:.0%} correct with seed {', '.join(map(str, failed))}")
+        return 1
+    print(f"PASSED: more than {GOAL:.0%} of held-out questions correct with every seed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
