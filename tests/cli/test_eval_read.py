@@ -230,6 +230,7 @@ def test_epochs_of_a_sample_are_told_apart(wink: Run) -> None:
     assert wink("show", "run", "fr", "--epoch", "2")[1].startswith("fr  fail  0.000  epoch 2")
     assert "there are 1, 2" in wink("show", "run", "fr", "--epoch", "3")[2]
     assert "expected a SAMPLE with --epoch" in wink("show", "run", "--epoch", "3")[2]
+    assert "expected a SAMPLE, or --by" in wink("show", "run", "fr", "--by", "level")[2]
 
 
 @pytest.mark.parametrize("columns", [None, "60"])

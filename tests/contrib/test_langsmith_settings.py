@@ -130,6 +130,7 @@ def test_a_server_far_away_needs_a_key(clean_langsmith: None) -> None:
         ({"client": object(), "api_url": "http://localhost:1"}, "got both"),
         ({"client": object()}, "a `langsmith.Client`"),
         ({"api_url": "localhost:1984", "api_key": "k"}, "http://.* got 'localhost:1984' - set LA"),
+        ({"api_url": 1984, "api_key": "k"}, "got 1984"),
         ({"api_url": "https:///api", "api_key": "k"}, "an address with http:// or https://"),
     ],
 )

@@ -92,6 +92,22 @@ async def test_a_sample_is_a_trace_with_a_link_to_its_run(receiver: OtlpReceiver
         assert span.error is None
 
 
+def test_a_run_inside_of_a_sample_says_nothing_of_the_outer_dataset(receiver: OtlpReceiver) -> None:
+    def agent(question: str) -> str:
+        EvalSuite(lambda given: given, [Sample("inner", "a", "a")], exact_match).run()
+        return question
+
+    outer = Dataset([Sample("outer", "b", "b")], name="outermost")
+    with configure_otel(endpoint=receiver.url):
+        EvalSuite(agent, outer, exact_match).run()
+
+    names = {
+        span.attributes["wink.eval.sample_id"]: span.attributes.get("wink.eval.dataset.name")
+        for span in Tree(receiver).named("evaluate_sample")
+    }
+    assert names == {"inner": None, "outer": "outermost"}
+
+
 def test_spans_say_what_the_conventions_ask_for(
     receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,6 +392,8 @@ def test_a_second_call_ends_the_first(receiver: OtlpReceiver) -> None:
         ({"tracer_provider": 1, "endpoint": "http://127.0.0.1:9"}, "got both"),
         ({"tracer_provider": 1}, "a provider with `get_tracer`, got 1"),
         ({"logger_provider": 1}, "a provider with `get_logger`, got 1"),
+        ({"endpoint": "127.0.0.1:4318"}, "in `endpoint`, got '127.0.0.1:4318'"),
+        ({"endpoint": 4318}, "in `endpoint`, got 4318"),
         ({"timeout": -1}, "`timeout`"),
         ({"timeout": "soon"}, "`timeout`"),
     ],

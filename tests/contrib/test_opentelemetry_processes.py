@@ -89,6 +89,25 @@ def test_what_is_left_when_a_process_ends_is_sent_or_given_up(hang: bool) -> Non
     assert done.stderr.count("not all that is traced arrives") == done.stderr.count("\n") == hang
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_child_that_was_forked_sends_its_own() -> None:
+    with OtlpReceiver() as receiver:
+        code = (
+            "import os, sys\n"
+            "from tests.traced import suite\n"
+            "from weakincentives.contrib.opentelemetry import configure_otel\n"
+            f"configure_otel(endpoint={receiver.url!r}, timeout=30)\n"
+            "if os.fork():\n"
+            "    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))\n"
+            "print(suite().run())"
+        )
+        command = [sys.executable, "-W", "ignore", "-c", code]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+
+    assert (done.returncode, done.stdout[:10], done.stderr) == (0, "2/2 passed", "")
+    assert len(receiver.spans) == 17
+
+
 def test_the_environment_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WINK_TRACING", raising=False)
 

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import anyio
 import numpy as np
 import pytest
 
@@ -173,6 +174,23 @@ async def test_a_rule_that_is_met_by_the_last_sample_stops_nothing() -> None:
 
     assert report.stopped == ""
     assert "anytime-valid" in str(report)
+
+
+@pytest.mark.anyio
+async def test_a_rule_that_is_met_when_all_that_came_lazily_began_stops_nothing() -> None:
+    others_are_done = anyio.Event()
+
+    async def agent(number: int) -> str:
+        if number == 0:
+            await others_are_done.wait()
+        elif number == 9:
+            others_are_done.set()
+        return "ok"
+
+    config = EvalConfig(stop_against=0.5, max_concurrent=2)
+    report = await evaluate(iter(SAMPLES), config, exact_match, agent=agent)
+
+    assert (report.total, report.stopped) == (10, "")
 
 
 @pytest.mark.anyio

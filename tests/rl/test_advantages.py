@@ -263,3 +263,17 @@ def _turn_by_turn(mine: list[int], other: list[int]) -> list[float]:
         baseline = other[k] * 2.0**k if k < len(other) else 0.0
         less.append(went * 2.0**k - baseline)
     return [sum(less[k:]) for k in range(len(less))]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([1.0], "expected 2 numbers from `advantages`, .* got 1"),
+        ([1.0, math.nan], r"advantages\[1\]"),
+    ],
+)
+def test_what_anyone_computes_is_a_number_for_each_reward(given: list[float], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        compute_turn_advantages(
+            [Score(1.0), Score(0.0)], [1, 1], advantages=lambda rewards, groups: given
+        )

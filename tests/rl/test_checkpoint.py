@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from tests.rl.policies import SUMS, TablePolicy
 from weakincentives.errors import UsageError
-from weakincentives.evals import exact_match
+from weakincentives.evals import Sample, exact_match
 from weakincentives.rl import DataBuffer, RLTrainingConfig, run_rl_training
 
 ROOT = Path(__file__).parents[2]
@@ -159,6 +160,21 @@ async def test_a_training_that_ran_out_of_samples_is_stored_at_its_end(tmp_path:
         )
         assert [entry["groups"] for entry in history] == [2, 2, 1]
     assert len(json.loads((tmp_path / "state.json").read_bytes())["history"]) == 3
+
+
+@pytest.mark.anyio
+async def test_no_secret_of_a_sample_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_API_KEY", "open-sesame-open-sesame")
+    told = Sample("told", "say open-sesame-open-sesame", "")
+    buffer = DataBuffer([*SUMS, told])
+    buffer.add_samples([replace(told, id=str(number)) for number in range(5)])
+
+    await run_rl_training(TablePolicy(), buffer, exact_match, config(2), checkpoint=tmp_path)
+
+    assert buffer.waiting == 1
+    assert b"sesame" not in (tmp_path / "state.json").read_bytes()
 
 
 @pytest.mark.anyio

@@ -83,6 +83,15 @@ def test_entropy_and_the_pull_to_a_reference_are_part_of_the_loss() -> None:
     assert trained.metrics["kl"] == pytest.approx(kl, abs=1e-6)
 
 
+def test_a_token_that_the_policy_rules_out_does_not_ruin_it() -> None:
+    trained = backend(Table([0.0, 0.0, -math.inf]), entropy=0.1)
+
+    assert trained.train_step([said([0], [1], 0.5)], [1.0]) == pytest.approx(
+        -1 - 0.1 * math.log(2), abs=1e-6
+    )
+    assert trained.metrics["entropy"] == pytest.approx(math.log(2), abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("length", "loss"),
     [

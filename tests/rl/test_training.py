@@ -34,6 +34,7 @@ class Watching:
 
     def __init__(self, loss: float = 0.5) -> None:
         self.loss = loss
+        self.metrics = {"entropy": 0.7}
         self.given: list[tuple[list[Trajectory[Any]], list[Any]]] = []
 
     async def endpoint(self, messages: Sequence[ChatMessage]) -> ModelReply:
@@ -113,7 +114,7 @@ async def test_the_log_and_the_report_are_of_the_same_rollouts() -> None:
             assert len(values) == report.successful == 6
     assert {name for name, _, _ in logged if name.startswith("train/")} == {
         *("train/loss", "train/mean_reward", "train/groups", "train/rollouts", "train/failed"),
-        *("train/masked", "train/zero_spread", "train/unfinished"),
+        *("train/masked", "train/zero_spread", "train/unfinished", "train/entropy"),
     }
 
 

@@ -60,6 +60,8 @@ def run(args: Namespace) -> int:
     from ..errors import UsageError
     from ..evals._overview import overview
 
+    if args.by and args.sample_id is not None:
+        raise UsageError("expected a SAMPLE, or --by for a whole run, got both")
     if args.epoch is not None and args.sample_id is None:
         raise UsageError("expected a SAMPLE with --epoch, got none")
     with open_store(args) as store:

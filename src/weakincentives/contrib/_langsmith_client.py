@@ -41,7 +41,7 @@ def environment(name: str) -> str:
 def checked_key(api_url: str | None, api_key: str | None) -> None:
     """Refuse what is no address, and a server far away without a key; one here needs none."""
     url = api_url or environment("ENDPOINT") or HOSTED
-    if not re.match(r"https?://[^/]", url, re.IGNORECASE):
+    if not re.match(r"https?://[^/]", str(url), re.IGNORECASE):
         raise UsageError(
             f"expected an address with http:// or https:// for LangSmith, got {shown(url)} - "
             "set LANGSMITH_ENDPOINT, or pass `api_url`"

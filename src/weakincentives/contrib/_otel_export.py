@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any
+from weakref import WeakSet
 
 from ..errors import MissingExtraError
 from ..secrets import logger_for
@@ -41,6 +42,10 @@ class Aside:
     """A thread for what may hang: whoever asks for it waits so long, and no longer."""
 
     def __init__(self) -> None:
+        self._start()
+        _asides.add(self)
+
+    def _start(self) -> None:
         self._jobs: SimpleQueue[tuple[Sequence[Callable[[], object]], threading.Event] | None]
         self._jobs = SimpleQueue()
         # Now, and not when it is needed: at the end of a process Python may refuse to start one.
@@ -54,6 +59,7 @@ class Aside:
 
     def close(self) -> None:
         """End the thread, after what it is at."""
+        _asides.discard(self)
         self._jobs.put(None)
 
     def _work(self) -> None:
@@ -65,6 +71,19 @@ class Aside:
                 except Exception as error:
                     logger.debug("tracing: %r", error)
             done.set()
+
+
+_asides: WeakSet[Aside] = WeakSet()
+
+
+def _after_fork() -> None:
+    """A child has the locks and no thread; the SDK starts those of its own anew, too."""
+    for aside in list(_asides):
+        aside._start()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Export:

@@ -69,6 +69,8 @@ def configure_otel(
     for name, given in (("get_tracer", tracer_provider), ("get_logger", logger_provider)):
         if given is not None and not callable(getattr(given, name, None)):
             raise UsageError(f"expected a provider with `{name}`, got {shown(given)}")
+    if endpoint is not None and not str(endpoint).startswith(("http://", "https://")):
+        raise UsageError(f"expected http:// or https:// in `endpoint`, got {shown(endpoint)}")
     if not isinstance(timeout, int | float) or not 0 <= timeout < math.inf:
         raise UsageError(f"expected a number of seconds >= 0 for `timeout`, got {shown(timeout)}")
     export = None
@@ -181,7 +183,8 @@ class _Tracer:
         title, said = begun(kind, name, facts)
         here = self._context.get_current()
         parent, links = here, []
-        known = self._context.get_value(self._known, here) or {}
+        # A run inside of a sample is of another dataset, and maybe of none that has a name.
+        known = (kind != "run" and self._context.get_value(self._known, here)) or {}
         if kind in _TRACES:
             said = {**known, **said}
             above = self._trace.get_current_span(here).get_span_context()

@@ -110,7 +110,8 @@ class Run:
             with calm_collector():
                 await engine.run(self.samples)
                 await self._rescore(scope, emit)
-            if count is not None and engine.tally.done >= count * self.config.epochs:
+            whole = count is not None and engine.tally.done >= count * self.config.epochs
+            if whole or engine.tried_all:
                 engine.stopped = ""  # by the last sample of all, so that nothing was left out
             status = "stopped" if engine.stopped else "complete"
         finally:

@@ -263,7 +263,7 @@ class _Connection:
     def _unpack(self, received: IO[bytes]) -> None:
         received.seek(0)
         try:
-            with tarfile.open(fileobj=received) as tar:
+            with tarfile.open(fileobj=received, mode="r:") as tar:
                 for member in tar:  # all of them before any is written
                     tarfile.data_filter(member, str(self.results))
                 self.results.mkdir(parents=True, exist_ok=True)

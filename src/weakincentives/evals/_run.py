@@ -116,7 +116,7 @@ class Engine:
         self._workers = self._lent = 0
         self._stopping = _stopping(job.config)
         self._broken: Exception | None = None
-        self._exhausted = False
+        self._exhausted = self._left_one = False
         self._group: TaskGroup
         self._started = job.clock.monotonic()
         timeout = job.config.timeout_per_sample_ms
@@ -154,6 +154,11 @@ class Engine:
             self._stopping.leave_out(task.position)
         else:
             self.stop(self._stopping.add(task.position, passed))
+
+    @property
+    def tried_all(self) -> bool:
+        """True where the source has ended, and nothing of it was left out."""
+        return self._exhausted and not self._left_one
 
     def stop(self, why: str) -> None:
         """Begin nothing new."""
@@ -217,7 +222,8 @@ class Engine:
             self._exhausted = True
             return None
         self._check_time()
-        return None if self.stopped else task  # it may have waited for the source meanwhile
+        self._left_one = self._left_one or bool(self.stopped)  # while it waited for the source
+        return None if self.stopped else task
 
     async def _try(self, task: Task, limit: Limit) -> None:
         with sample_span(

@@ -19,6 +19,7 @@ from ..evals._score import finite
 
 __all__ = [
     "Advantages",
+    "compared",
     "compute_dr_grpo_advantages",
     "compute_grpo_advantages",
     "compute_rloo_advantages",
@@ -126,10 +127,28 @@ def compute_turn_advantages(
     if len(turns) != len(scores):
         raise UsageError(f"expected {len(scores)} numbers of turns, one a score, got {len(turns)}")
     columns = [
-        advantages([None if s is None else s.reward - _earned(s, turn) for s in scores], names)
+        compared(
+            advantages,
+            [None if s is None else s.reward - _earned(s, turn) for s in scores],
+            names,
+        )
         for turn in range(max(turns, default=0))
     ]
     return [[column[i] for column in columns[:length]] for i, length in enumerate(turns)]
+
+
+def compared(advantages: Advantages, rewards: Rewards, groups: Groups) -> list[float]:
+    """What a function, anyone's, makes of the rewards: a finite number for each."""
+    found = [
+        finite(each, f"advantages[{index}]")
+        for index, each in enumerate(advantages(rewards, groups))
+    ]
+    if len(found) != len(rewards):
+        raise UsageError(
+            f"expected {len(rewards)} numbers from `advantages`, one for each reward, got "
+            f"{len(found)}"
+        )
+    return found
 
 
 def turn_of(metric: Metric) -> int | None:

@@ -14,6 +14,7 @@ from typing import Any
 from .. import serde
 from ..errors import SerializationError, UsageError, shown
 from ..evals._files import write_whole
+from ..secrets import scrub_bytes
 from ._buffer import DataBuffer
 
 __all__ = ["Checkpoint"]
@@ -72,7 +73,13 @@ class Checkpoint:
         if len(history) == self._stored:  # nothing is written over what `state.json` names
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        state = {"facts": self._facts, "history": history, "buffer": self._buffer.state_dict()}
+        # What is in samples and rollouts is scrubbed, as elsewhere; weights are left alone.
+        buffer = scrub_bytes(serde.encode(self._buffer.state_dict()))
+        state = {
+            "facts": self._facts,
+            "history": history,
+            "buffer": serde.decode(buffer, dict[str, Any]),
+        }
         own = self._own(len(history))
         if self._own_files:
             _remove(own)  # what a process left that was killed while it wrote

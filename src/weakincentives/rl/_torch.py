@@ -259,7 +259,7 @@ class PyTorchTrainingBackend:
         gain = torch.minimum(ratio * batch.advantages, inside * batch.advantages)
         entropy = -(known.exp() * known).sum(-1)
         kl = torch.zeros_like(new)
-        if batch.reference is not None:
+        if config.kl:
             behind = batch.reference - new
             kl = behind.exp() - behind - 1  # never negative, and right on average
         loss = config.kl * kl - gain - config.entropy * entropy
@@ -282,7 +282,7 @@ class PyTorchTrainingBackend:
             if (unknown := old.isnan()).any():
                 now = _at(self._known(self.policy, ids, rows, before), targets)
                 batch.old = now.where(unknown, old)
-            if self.reference is not None:
+            if self.config.kl:
                 batch.reference = _at(self._known(self.reference, ids, rows, before), targets)
         return batch
 
@@ -290,7 +290,8 @@ class PyTorchTrainingBackend:
         """The log-probability of every token to follow at these places."""
         said = policy(ids)
         logits = getattr(said, "logits", said)[rows, places]
-        return (logits.float() / self.config.temperature).log_softmax(-1)
+        known = (logits.float() / self.config.temperature).log_softmax(-1)
+        return known.clamp(min=torch.finfo(known.dtype).min)  # or one that it rules out makes NaN
 
     def _padded(self, rows: list[list[int]]) -> Any:
         width = max(map(len, rows))

@@ -21,6 +21,7 @@ from ..evals._config import check_whole
 from ..rollouts._environment import called
 from ._advantages import (
     Advantages,
+    compared,
     compute_dr_grpo_advantages,
     compute_grpo_advantages,
     compute_rloo_advantages,
@@ -232,7 +233,8 @@ def _lessons(
         turns = [len(each.trajectory.tokens) if each.trajectory else 0 for each in results]
         advantages = [*compute_turn_advantages(scores, turns, names, advantages=compare)]
     else:
-        advantages = [*compare([score.reward if score else None for score in scores], names)]
+        rewards = [score.reward if score else None for score in scores]
+        advantages = [*compared(compare, rewards, names)]
     pairs = [
         (each.trajectory, advantage)
         for each, advantage in zip(results, advantages, strict=True)
