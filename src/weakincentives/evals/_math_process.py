@@ -12,9 +12,9 @@ Rules of this file:
 from __future__ import annotations
 
 import atexit
-import faulthandler
 import json
 import os
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -29,7 +29,6 @@ from ._threads import in_thread
 __all__ = ["checked"]
 
 _MEMORY = 2 << 30  # bytes that a process may take
-_OUT_OF_TIME = 1  # what `faulthandler` exits with
 
 _idle: list[subprocess.Popen[bytes]] = []
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("weakincentives.evals.math")
@@ -98,7 +97,7 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes], timeout: float) -> str:
-    if process.returncode == _OUT_OF_TIME:
+    if process.returncode == -signal.SIGALRM:
         return f"none in {timeout:g} s of work - give it more: symbolic_equal(..., timeout=...)"
     return f"the end of the checking process (code {process.returncode})"
 
@@ -132,17 +131,18 @@ def _serve() -> None:
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever the libraries print is not an answer
     _limit_memory()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     _verdict("1", "2")  # loads what is loaded at the first use
     for line in questions:
         answer, expected, timeout = json.loads(line)
-        # Its watch runs in C, so that one long multiplication cannot hold it up.
-        faulthandler.dump_traceback_later(timeout, exit=True)
+        # The kernel ends it, so that one long multiplication cannot hold that up.
+        signal.setitimer(signal.ITIMER_REAL, timeout)
         said: Any
         try:
             said = _verdict(answer, expected)
         except BaseException as error:
             said = f"{type(error).__name__}: {error}"[:500]
-        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, 0)
         answers.write(json.dumps(said).encode() + b"\n")
         answers.flush()
 
