@@ -6,12 +6,15 @@ simulation of 1,000 is right to about 1.4 points.
 
 from __future__ import annotations
 
+import random
 from functools import cache
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from weakincentives.evals import EvalReport, EvalResult, Score
+from weakincentives.evals._compare import compare_runs
 from weakincentives.evals.statistics import (
     ConfidenceSequence,
     Interval,
@@ -254,3 +257,16 @@ def test_a_confidence_sequence_may_be_looked_at_all_the_time(rate: float) -> Non
 
     assert missed <= 0.05 * len(runs)
     assert ordinary_missed > 0.2 * len(runs)
+
+
+def report(passed: list[bool]) -> EvalReport[None]:
+    return EvalReport(EvalResult(str(n), Score(float(each))) for n, each in enumerate(passed))
+
+
+def test_runs_of_the_same_agent_rarely_differ() -> None:
+    claims = 0
+    for seed in range(200):
+        rng = random.Random(seed)
+        a, b = ([rng.random() < 0.7 for _ in range(60)] for _ in "ab")
+        claims += compare_runs(report(a), report(b)).measure.outcome != "none"
+    assert claims <= 16  # 5 % of 200, and what chance adds
