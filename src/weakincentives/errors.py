@@ -73,6 +73,8 @@ def shown(value: object, limit: int = 80) -> str:
         text = repr(value)
     except Exception:
         text = object.__repr__(value)
+    if len(text) <= limit:
+        return text
     text = scrub(text)  # before it is cut, or a half of a secret might stay
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 

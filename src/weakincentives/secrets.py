@@ -21,7 +21,6 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 from urllib.parse import unquote
@@ -102,13 +101,11 @@ _FORMATTER = logging.Formatter()
 _kept: dict[str, None] = {}  # a set that stays in order
 
 
-@dataclass(frozen=True)
 class _Known:
-    """What is hidden, ready to be looked for."""
+    """What is hidden, ready to be looked for; with what it was found in."""
 
-    environment: Mapping[Any, Any]  # as it was then
-    kept: int
-    values: tuple[str, ...]
+    def __init__(self, environment: Mapping[Any, Any], kept: int, values: tuple[str, ...]) -> None:
+        self.environment, self.kept, self.values = environment, kept, values
 
     @cached_property
     def probes(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -154,7 +151,7 @@ class _Known:
             except (ValueError, RecursionError):
                 pass
             else:
-                return _JSON_STRING.sub(self._in_json, text)
+                return str(_JSON_STRING.sub(self._in_json, text))
         for start, code in self.coded.items():
             text = code.sub(partial(_hidden_code, start), text)
         while (found := self.exact.sub(HIDDEN, text)) != text:  # what is left may form another
@@ -167,9 +164,23 @@ class _Known:
         return literal[0] if plain == text else json.dumps(plain)
 
 
-_LITERAL = re.compile(r"[A-Za-z0-9_.~-]+")
+class _Pattern:
+    """A regular expression that is compiled at its first use: to import this must cost nothing."""
+
+    def __init__(self, text: str, flags: int = 0) -> None:
+        self._given = text, flags
+
+    @cached_property
+    def _compiled(self) -> re.Pattern[str]:
+        return re.compile(*self._given)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compiled, name)
+
+
+_LITERAL = _Pattern(r"[A-Za-z0-9_.~-]+")
 _RAREST = "~QZXJKVYWUGHqzjxBPFMDOLNRCESITA_9876543210kvwybgpfmucdlhrsnioate.-"
-_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_JSON_STRING = _Pattern(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _ALIGNMENTS = {0: 0, 1: 2, 2: 3}  # bytes before the secret: characters that they have a part in
 _ENTITIES = {
     "&": "&amp;",
@@ -230,28 +241,28 @@ def _hidden_code(start: int, found: re.Match[str]) -> str:
 
 # Which values are secret.
 
-_NAME = re.compile(
+_NAME = _Pattern(
     r"(?:API_?KEYS?|TOKEN|JWT|_PAT|_PWD|_AUTH|PASSPHRASE|CREDENTIALS?|AUTHORIZATION|COOKIE"
     r"|(?:ACCESS|ACCOUNT|AUTH|ENCRYPTION|MASTER|OPENAI|PRIVATE|SIGNING|SUBSCRIPTION)_KEY"
     r"|ACCESS_KEY_ID)$|SECRET|PASSWORD|PASSWD"
 )
 # A name that speaks of a secret without holding it, or of another sort of token.
-_NO_NAME = re.compile(
+_NO_NAME = _Pattern(
     r"_(?:ARN|BACKEND|DIR|ENABLED|FILE|LENGTH|MANAGER|NAME|PATH|POLICY|STORE|TTL|TYPE|UR[IL])S?$"
     r"|(?:^|_)(?:BOS|CLS|END|EOS|MASK|PAD|SEP|START|STOP|UNK)_TOKEN$"
 )
 _INSIDE = (
-    re.compile(r"://[^\s/?#@:]*:(?!\d+/)([^\s@]+)@"),
-    re.compile(r"://[^\s/?#@:]*:(?!\d+/)(\S+)@"),  # with an @ that nobody escaped
-    re.compile(r"://([^\s/?#@:]+)@"),
-    re.compile(
+    _Pattern(r"://[^\s/?#@:]*:(?!\d+/)([^\s@]+)@"),
+    _Pattern(r"://[^\s/?#@:]*:(?!\d+/)(\S+)@"),  # with an @ that nobody escaped
+    _Pattern(r"://([^\s/?#@:]+)@"),
+    _Pattern(
         r"(?i)\b(?:password|pwd|accountkey|sharedaccesskey|(?:x-)?api[-_]?key|token|authorization)"
         r"=(?:(?:bearer|basic)(?:\s|%20)+)?([^\s;,&]+)"
     ),
 )
-_SCHEME = re.compile(r"(?i)(?:bearer|basic|token)\s+(\S+)")
-_WORDS = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:[-_. ](?:[A-Z]?[a-z]+|[A-Z]+))*")
-_NUMBERS = re.compile(r"[\d\s+\-.,:/*eE]*")
+_SCHEME = _Pattern(r"(?i)(?:bearer|basic|token)\s+(\S+)")
+_WORDS = _Pattern(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:[-_. ](?:[A-Z]?[a-z]+|[A-Z]+))*")
+_NUMBERS = _Pattern(r"[\d\s+\-.,:/*eE]*")
 
 
 def _in_environment(variables: Mapping[str, str]) -> Iterator[str]:
@@ -301,7 +312,7 @@ def _worth_hiding(*values: str) -> Iterable[str]:
 
 # Places where a secret stands, and keys that show what they are: each keeps its first group.
 _SHAPES = tuple(
-    re.compile(shape)
+    _Pattern(shape)
     for shape in (
         r"(://)[^\s/?#@:\"'<>]{0,256}:(?!\d+/)[^\s\"'<>]{0,256}(?=@)",
         r"(://)[^\s/?#@:\"'<>]{1,256}(?=@)",
