@@ -173,11 +173,20 @@ async def test_with_nothing_to_train_on_no_step_is_made() -> None:
         raise RuntimeError("no luck")
 
     backend = Watching()
+    names = set()
 
-    (entry,) = await run_rl_training(backend, DataBuffer(SUMS), counted, config(endpoint=away))
+    (entry,) = await run_rl_training(
+        backend,
+        DataBuffer(SUMS),
+        counted,
+        config(endpoint=away),
+        log_metric=lambda name, value, *, step: names.add(name),
+    )
 
     assert (entry["loss"], entry["mean_reward"], entry["failed"]) == (None, None, 8)
     assert backend.given == []
+    assert "train/failed" in names
+    assert "train/entropy" not in names  # which would be that of an earlier step
 
 
 async def test_the_slowest_go_back_to_the_buffer_and_come_first() -> None:

@@ -140,8 +140,8 @@ async def run_rl_training(
     to the buffer), and `dropped`, groups by the filter's reason.
 
     `log_metric(name, value, step=step)` gets `score/<name>` for every metric of every score, and
-    `train/<name>` for the entry's numbers. `on_step(entry, report)` gets the rollouts of the step
-    as an `EvalReport`.
+    `train/<name>` for the numbers of the entry and of the backend's `metrics`. `on_step(entry,
+    report)` gets the rollouts of the step as an `EvalReport`.
 
     With `checkpoint`, a folder, the training is stored every `config.checkpoint_every` steps and at
     its end; the same call goes on where the last one was stored. Its history is then that of a
@@ -165,25 +165,10 @@ async def run_rl_training(
             break  # an iterator of samples is at its end
         report = rollouts.report(f"step-{step}")
         _log_scores(report, log, step)
-        kept, dropped = keep_groups(rollouts.groups, config.filters, step=step)
-        trajectories, advantages = _lessons(kept, config.advantages)
-        entry = {
-            "step": step,
-            "loss": await _trained(backend, trajectories, advantages, step),
-            "mean_reward": report.mean_score if report.successful else None,
-            "groups": len(rollouts.groups),
-            "rollouts": report.total,
-            "failed": report.errors,
-            "masked": report.total - len(trajectories),
-            "zero_spread": sum(is_flat(group.rewards) for group in rollouts.groups),
-            "unfinished": len(rollouts.unfinished),
-            "dropped": dict(dropped),
-        }
-        for name, value in entry.items():
+        entry = await _learnt(backend, rollouts, report, config, step)
+        for name, value in {**entry, **_metrics(backend, entry)}.items():
             if name != "step" and isinstance(value, int | float):
                 log(f"train/{name}", value, step=step)
-        for name, value in getattr(backend, "metrics", {}).items():
-            log(f"train/{name}", value, step=step)
         history.append(entry)
         if stored and len(history) % config.checkpoint_every == 0:
             await called(stored.write, history, abandon=False)
@@ -218,6 +203,35 @@ async def _roll_out(
         raise
     buffer.add_samples(rollouts.unfinished)
     return rollouts
+
+
+async def _learnt(
+    backend: TrainingBackend,
+    rollouts: Rollouts,
+    report: EvalReport[Any],
+    config: RLTrainingConfig,
+    step: int,
+) -> dict[str, Any]:
+    """Train on what the filters leave; the entry of the step."""
+    kept, dropped = keep_groups(rollouts.groups, config.filters, step=step)
+    trajectories, advantages = _lessons(kept, config.advantages)
+    return {
+        "step": step,
+        "loss": await _trained(backend, trajectories, advantages, step),
+        "mean_reward": report.mean_score if report.successful else None,
+        "groups": len(rollouts.groups),
+        "rollouts": report.total,
+        "failed": report.errors,
+        "masked": report.total - len(trajectories),
+        "zero_spread": sum(is_flat(group.rewards) for group in rollouts.groups),
+        "unfinished": len(rollouts.unfinished),
+        "dropped": dict(dropped),
+    }
+
+
+def _metrics(backend: TrainingBackend, entry: dict[str, Any]) -> dict[str, Any]:
+    """What the backend says of its step; without one, what it says is of an earlier step."""
+    return {} if entry["loss"] is None else dict(getattr(backend, "metrics", {}))
 
 
 def _lessons(
