@@ -96,8 +96,9 @@ class Place:
 
 
 def kill_again_and_again(place: Place, kills: int, chance: Random) -> int:
-    """Begin, kill at a random moment, go on; what is stored is never asked of the agent again.
+    """Begin, kill, go on; what is stored is never asked of the agent again.
 
+    Every other kill waits until this process has stored a row; the rest come at a random moment.
     How many kills found a run with a part of its rows stored.
     """
     in_part = 0
@@ -110,12 +111,16 @@ def kill_again_and_again(place: Place, kills: int, chance: Random) -> int:
                 file.unlink()
             continue
         process = place.start(*place.next_words())
-        time.sleep(chance.uniform(0, 0.3))
-        os.killpg(process.pid, signal.SIGKILL)
+        while kills % 2 and process.poll() is None and (place.stored() or set()) == stored:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.05 if kills % 2 else 0.3))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        kills -= process.returncode == -signal.SIGKILL
         assert not stored & set(place.calls() - before), "a stored sample was run again"
-        in_part += bool(place.stored())
+        if process.returncode == -signal.SIGKILL:
+            kills -= 1
+            in_part += bool(place.stored())
     return in_part
 
 
@@ -139,7 +144,7 @@ def test_a_run_survives_50_kills(tmp_path: Path) -> None:
     with ThreadPoolExecutor(SERIES) as pool:
         chances = [Random(number) for number in range(SERIES)]
         in_part = pool.map(kill_again_and_again, places, [KILLS // SERIES] * SERIES, chances)
-        assert sum(in_part) > KILLS / 2
+        assert sum(in_part) >= KILLS / 2
 
     for place in places:
         assert place.finish(*place.next_words())[0] == 3
