@@ -25,6 +25,7 @@ from weakincentives.runtime.worker import Worker
 
 ROOT = Path(__file__).parent.parent
 SEEDS = 100
+LATE = Plan(rates={"request lost": 0.2, "slow": 0.7}, extends=False)
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +60,7 @@ def test_in_a_calm_sea_every_sample_is_executed_once() -> None:
         Plan(rates={"odd": 1.0}, main_workers=0),
         Plan(rates={"odd": 1.0}, main_workers=1),
         Plan(rates={"slow": 1.0}, extends=False),
+        LATE,
         Plan(rates={"store away": 10.0}),
         Plan(rates={"reply lost": 0.3}, policy=1),
         Plan(rates={"lease cut short": 0.5, "slow": 0.5}, main_workers=2),
@@ -92,7 +94,7 @@ def test_the_table_names_what_failed_and_how_to_see_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     epochs_collapse(monkeypatch)
-    seed = first_failure()
+    seed = first_failure(*MUTANTS[epochs_collapse])
 
     assert run(["1", "--first", str(seed), "-j", "1"]) == 1
     table = capsys.readouterr().out
@@ -190,35 +192,38 @@ def results_are_acknowledged_before_they_are_kept(patch: pytest.MonkeyPatch) -> 
     patch.setattr(_helpers, "_collect_some", collect_some)
 
 
-MUTANTS = {  # with a seed that caught it once
-    acknowledged_before_it_is_stored: 15,
-    counted_by_number: 3,
-    the_last_result_wins: 15,
-    deliveries_are_counted_only_after_an_error: 6,
-    a_lost_lease_is_ignored: 12,
-    an_unreadable_body_is_raised: 3,
-    a_server_that_is_away_ends_the_worker: 3,
-    epochs_collapse: 2,
-    results_are_acknowledged_before_they_are_kept: 15,
+MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[int, Plan | None]] = {
+    # with a seed that caught it once, and soon; of the plan, where a seed's own is too calm
+    acknowledged_before_it_is_stored: (53, None),
+    counted_by_number: (7, None),
+    the_last_result_wins: (2, LATE),
+    deliveries_are_counted_only_after_an_error: (5, None),
+    a_lost_lease_is_ignored: (12, None),
+    an_unreadable_body_is_raised: (3, None),
+    a_server_that_is_away_ends_the_worker: (6, None),
+    epochs_collapse: (2, None),
+    results_are_acknowledged_before_they_are_kept: (15, None),
 }
 
 
 @pytest.mark.parametrize(
-    ("mutate", "first"), MUTANTS.items(), ids=[mutate.__name__ for mutate in MUTANTS]
+    ("mutate", "found"), MUTANTS.items(), ids=[mutate.__name__ for mutate in MUTANTS]
 )
 def test_a_bug_is_caught_within_the_hundred_seeds(
-    mutate: Callable[[pytest.MonkeyPatch], None], first: int, monkeypatch: pytest.MonkeyPatch
+    mutate: Callable[[pytest.MonkeyPatch], None],
+    found: tuple[int, Plan | None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mutate(monkeypatch)
 
-    assert first_failure(first) <= SEEDS
+    assert first_failure(*found) <= SEEDS
 
 
-def first_failure(first: int = 1) -> int:
+def first_failure(first: int, plan: Plan | None) -> int:
     """A seed that fails; the `first` is tried first. One more than there are where none does."""
     totals = Totals()
     for seed in (first, *range(1, SEEDS + 1)):
-        outcome = simulate(seed)
+        outcome = simulate(seed, plan=plan)
         totals.add(seed, outcome, check(outcome))
         if totals.bad:
             return seed

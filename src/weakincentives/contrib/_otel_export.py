@@ -107,7 +107,7 @@ class Export:
 
         for name in _NOISY:
             logging.getLogger(name).addFilter(_overheard)
-        self._told = False
+        self._to_tell = threading.Lock()  # taken by the first of two threads, for good
         self._spans = _Exporter(OTLPSpanExporter(url("traces"), headers=headers), self.tell)
         self._records = _Exporter(OTLPLogExporter(url("logs"), headers=headers), self.tell)
         how = {"resource": _resource(service_name), "shutdown_on_exit": False}
@@ -122,8 +122,7 @@ class Export:
 
     def tell(self, why: str) -> None:
         """Something was not delivered: say so the first time."""
-        if not self._told:
-            self._told = True
+        if self._to_tell.acquire(blocking=False):
             where = self._spans.address
             logger.warning("not all that is traced arrives, and runs go on: %s (%s)", why, where)
 

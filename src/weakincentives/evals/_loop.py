@@ -37,7 +37,7 @@ from ..secrets import logger_for, scrub_message
 from ._agents import Attempt, agent_of
 from ._attempt import Attempted, attempted
 from ._criterion import criterion
-from ._mailbox_agent import key_id, mailbox_agent
+from ._mailbox_agent import ReplyDesk, asking, key_id
 from ._report import ErrorSource, EvalResult
 from ._run import sample_span
 from ._score import Score
@@ -122,9 +122,10 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
             missing = "evaluator" if evaluator is None else "requests"
             raise UsageError(f"expected `EvalLoop({missing}=...)`, got none")
         self._config = config or EvalLoopConfig()
+        self._desk: ReplyDesk | None = None
         if mainloop_requests is not None:
-            timeout = self._config.mainloop_timeout
-            self._agent = mailbox_agent(mainloop_requests, timeout, session_store=session_store)
+            self._desk = ReplyDesk(mainloop_requests, self._config.mainloop_timeout)
+            self._agent = asking(self._desk, session_store)
         else:
             self._agent = agent_of(loop, adapter=adapter)
         self._criterion = criterion(evaluator)
@@ -145,6 +146,12 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
             dlq=self._dlq,
             clock=self._clock,
         )
+
+    async def _let_go(self) -> None:
+        """The mailbox for replies ends with the run, which on SQS is a queue."""
+        if self._desk is not None:
+            with anyio.CancelScope(shield=True):
+                await self._desk.requests.aside(self._desk.close)
 
     async def _handle(self, message: Message[EvalRequest[InputT, ExpectedT]]) -> None:
         request = message.body

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..runtime.mailbox_loop import SessionStore
     from ..runtime.main_loop import MainLoopRequest, MainLoopResult
 
-__all__ = ["ReplyDesk", "key_id", "mailbox_agent"]
+__all__ = ["ReplyDesk", "asking", "key_id", "mailbox_agent"]
 
 SLICE = 20.0  # seconds that one look for replies may wait
 LEASE = 60.0  # of a reply: it is read at once
@@ -48,7 +48,11 @@ def mailbox_agent(
     Each agent has a reply mailbox of its own. Where no answer comes within `timeout` seconds, that
     is an error of the infrastructure; what the loop itself reports is one of the agent.
     """
-    desk = ReplyDesk(requests, timeout)
+    return asking(ReplyDesk(requests, timeout), session_store)
+
+
+def asking(desk: ReplyDesk, session_store: SessionStore | None) -> Agent:
+    """The agent at a desk; whoever has the desk closes it."""
 
     async def agent(sample: Sample[Any, Any]) -> Leavings:
         from ..runtime.main_loop import MainLoopRequest
@@ -66,7 +70,7 @@ def mailbox_agent(
         output = result.text if result.output is None else result.output
         return Trajectory(output=output, usage=result.usage), session
 
-    return _named(agent, f"mailbox:{requests.name}", "")
+    return _named(agent, f"mailbox:{desk.requests.name}", "")
 
 
 async def _session_of(
@@ -91,7 +95,7 @@ class ReplyDesk:
             raise UsageError(f"expected a timeout > 0 in seconds, got {shown(timeout)}")
         self.requests = requests
         self.timeout = timeout
-        self._id = new_uuid().hex[:12]
+        self._id = ""
         self._replies: QueueMailbox[Any] | None = None
         self._waiting: dict[UUID, list[_Waiter]] = {}
         self._reading = False
@@ -160,14 +164,16 @@ class ReplyDesk:
         if self._replies is None:
             from ..runtime.main_loop import MainLoopResult
 
+            self._id = new_uuid().hex[:12]
             name = f"{self.requests.name}-replies-{self._id}"
             self._replies = self.requests.sibling(name, MainLoopResult, ephemeral=True)
         return self._replies
 
     def close(self) -> None:
-        """Let go of the reply mailbox."""
-        if self._replies is not None:
-            self._replies.close()
+        """Let go of the reply mailbox; another request gets another one."""
+        replies, self._replies = self._replies, None
+        if replies is not None:
+            replies.close()
 
 
 class _Waiter:

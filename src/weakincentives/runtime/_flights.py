@@ -16,7 +16,7 @@ from ..secrets import logger_for
 from .leases import Heartbeat, LeaseExtenderConfig
 from .mailbox import Message, QueueMailbox
 
-__all__ = ["Flight", "keep_leases"]
+__all__ = ["Flight", "Overdelivered", "keep_leases"]
 
 logger = logger_for(__name__)
 
@@ -33,6 +33,16 @@ class Flight:
     lost: bool = False
     worked: bool = False  # only telling is left
     alone: bool = False  # nothing else is worked on beside it
+
+
+class Overdelivered(Exception):
+    """A message that no delivery finished."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(
+            f"was delivered {times} times and never finished - it may end its worker, or take "
+            "longer than its lease"
+        )
 
 
 async def keep_leases(

@@ -84,11 +84,17 @@ class MailboxLoop:
         """The same inside an event loop, asyncio's or trio's."""
         if max_iterations is not None and max_iterations < 0:
             raise UsageError(f"expected `max_iterations` >= 0, got {max_iterations}")
-        await self.worker.run(
-            max_iterations=max_iterations,
-            visibility_timeout=visibility_timeout,
-            wait_time_seconds=wait_time_seconds,
-        )
+        try:
+            await self.worker.run(
+                max_iterations=max_iterations,
+                visibility_timeout=visibility_timeout,
+                wait_time_seconds=wait_time_seconds,
+            )
+        finally:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        """Give back what one `run` has taken; it may be followed by another."""
 
     def shutdown(self, *, timeout: float = 30.0) -> bool:
         """Stop, from any thread; whether it has stopped. What is under way ends or goes back."""

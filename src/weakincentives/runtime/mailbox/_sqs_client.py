@@ -7,7 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ...errors import MailboxConnectionError, MailboxError, MissingExtraError
+from ...errors import (
+    MailboxConnectionError,
+    MailboxError,
+    MailboxResolutionError,
+    MissingExtraError,
+)
 
 __all__ = ["call_batch", "is_missing", "sqs_client", "translated"]
 
@@ -97,7 +102,10 @@ def translated(what: str) -> Iterator[None]:
             if word in code:
                 advice, passing = text, again
                 break
-        kind = MailboxConnectionError if passing else MailboxError
+        if is_missing(error):
+            kind: type[MailboxError] = MailboxResolutionError
+        else:
+            kind = MailboxConnectionError if passing else MailboxError
         raise kind(f"expected SQS to answer for {what}, got {code}: {error} - {advice}") from error
 
 

@@ -1,0 +1,53 @@
+"""The mailbox for replies of an `EvalLoop`: it ends with the run, and nobody is held up by that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.runtime.mailbox import sqs_server
+from tests.seeds.test_seed_000_cluster import DATASET, Cluster, working
+from weakincentives.evals import collect_results
+from weakincentives.runtime.mailbox import InMemoryMailbox, SQSMailbox
+
+
+@pytest.fixture(params=["memory", "sqs"])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    made = Cluster()
+    if request.param == "sqs":
+        server = sqs_server.running()
+        server.reset()
+        made.main = SQSMailbox("mainloop-requests", server.client)  # type: ignore[assignment]
+    return made
+
+
+def queues_for_replies(mailbox: Any) -> list[str]:
+    if isinstance(mailbox, InMemoryMailbox):
+        return []
+    names = mailbox.queue.client.list_queues()["QueueUrls"]
+    return [name for name in names if "-replies-" in name]
+
+
+def test_nothing_of_it_is_left_after_a_run_and_another_run_has_one_too(cluster: Cluster) -> None:
+    for _ in range(2):
+        eval_loop = cluster.eval_loop()
+        submission = cluster.submit()
+        with working(cluster.main_loop(), eval_loop):
+            report = collect_results(cluster.results, submission, timeout_seconds=60)
+        assert report.passed == len(DATASET)
+
+        assert queues_for_replies(cluster.main) == []
+
+
+def test_an_answer_to_one_who_is_gone_is_counted_and_holds_nobody_up(cluster: Cluster) -> None:
+    submission = cluster.submit(DATASET[:1])
+    cluster.eval_loop(mainloop_timeout=0.1).run(max_iterations=1)
+    (result,) = collect_results(cluster.results, submission, timeout_seconds=10).results
+    assert result.error_source == "infrastructure"
+
+    main_loop = cluster.main_loop()
+    main_loop.run(max_iterations=1)
+
+    assert main_loop.metrics()["unanswered_total"] == 1
+    assert main_loop.metrics()["acknowledged_total"] == 1
