@@ -1,11 +1,16 @@
-"""An engine in small, for the tests of its laws."""
+"""An engine in small, for the tests of its laws; and time that passes when nobody works."""
 
 from __future__ import annotations
 
+import asyncio
+import selectors
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
+import pytest
+from trio.testing import MockClock
 
 from weakincentives.clock import SYSTEM_CLOCK, Clock
 from weakincentives.evals import (
@@ -20,9 +25,16 @@ from weakincentives.evals import (
 )
 from weakincentives.evals._run import Engine, Job
 
-__all__ = ["SAMPLES", "Busy", "Ran", "planned", "ran", "right"]
+__all__ = [
+    *("LIMITS", "LOOP_TIME", "PATIENCE", "SAMPLES", "Busy", "Ran", "in_jumping_time"),
+    *("planned", "ran", "right"),
+]
 
 SAMPLES = [Sample(str(number), number, "ok") for number in range(10)]
+PATIENCE = 60.0  # seconds; only what hangs takes so long
+# Milliseconds. What must end in time, while something else must not, is tried with the first that
+# this machine keeps: a busy one may stand still for longer than a short one lasts.
+LIMITS = (60, 1_000, 20_000)
 
 
 @dataclass(slots=True)
@@ -62,7 +74,7 @@ def planned(
 async def ran(samples: Any, agent: Any, evaluator: Any = exact_match, **more: Any) -> Ran:
     """One that ran to its end."""
     run = planned(agent, evaluator, **more)
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         await run.engine.run(samples)
     return run
 
@@ -84,3 +96,57 @@ class Busy:
 
     def __exit__(self, *error: object) -> None:
         self.now -= 1
+
+
+# ── time that jumps ─────────────────────────────────────────────────────────────────────────────
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """An asyncio loop whose time stands still while there is work, and jumps to the next timer.
+
+    As trio's `MockClock`. Not for tests with threads: to wait for one is no work.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        super().__init__(_JumpingSelector(self))
+
+    def time(self) -> float:
+        return self.seconds
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    def __init__(self, loop: JumpingLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is None:
+            return super().select()
+        found = super().select(0)
+        if not found:
+            self._loop.seconds += timeout
+        return found
+
+
+class _LoopTime:
+    """The time of whichever loop runs, as a `Clock`."""
+
+    def monotonic(self) -> float:
+        return anyio.current_time()
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(anyio.current_time(), UTC)
+
+
+LOOP_TIME: Clock = _LoopTime()
+
+# Under both back-ends. An engine whose limits are to jump along gets `clock=LOOP_TIME`.
+in_jumping_time = pytest.mark.parametrize(
+    "anyio_backend",
+    [
+        ("asyncio", {"loop_factory": JumpingLoop}),
+        ("trio", {"clock": MockClock(autojump_threshold=0)}),
+    ],
+    ids=["asyncio", "trio"],
+)

@@ -7,26 +7,26 @@ of the server are then replaced by free ports and `localhost`. `Machines.kind` s
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 from tests.documents import Command
+from tests.processes import PATIENCE
 
-__all__ = ["Machine", "Machines", "until"]
+__all__ = ["Machine", "Machines"]
 
 BIN = Path(sys.executable).parent
 ADDRESSES = {"desk": "10.213.7.1", "worker": "10.213.7.2"}
 SERVER = "queue.internal"  # the name of the desk
 PORTS = ("6379", "8081", "8091")
-PATIENCE = 40.0  # seconds for a command
+INNER = "7000"  # of a server without TLS
 
 
 class Machine:
@@ -50,9 +50,10 @@ class Machine:
 
     def here(self, text: str) -> str:
         """Names and ports of the page, as they are here."""
-        for name, value in self._replaced.items():
-            text = text.replace(name, value)
-        return text
+        if not self._replaced:
+            return text
+        names = "|".join(map(re.escape, self._replaced))
+        return re.sub(names, lambda found: self._replaced[found[0]], text)
 
     def start(self, command: str) -> subprocess.Popen[str]:
         """A command under way, in a process group of its own."""
@@ -111,14 +112,6 @@ class Machine:
             process.wait()
 
 
-def until(holds: Callable[[], Any], seconds: float = PATIENCE) -> None:
-    """Wait for something that another process does."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.02)
-
-
 class Machines:
     """`desk` and `worker`. Leave it, and nothing of them is left."""
 
@@ -130,10 +123,10 @@ class Machines:
         self.address = ADDRESSES["desk"]
         if problem:
             self._remove()
-            replaced = {SERVER: "localhost", **{port: _free_port() for port in PORTS}}
+            replaced = {SERVER: "localhost", **_free_ports(*PORTS, INNER)}
             self.address = replaced["* -::*"] = "127.0.0.1"
         self.port = replaced.get("6379", "6379")
-        self.inner_port = _free_port() if problem else "7000"  # of a server without TLS
+        self.inner_port = replaced.get(INNER, INNER)
         inside = [] if problem else ["ip", "netns", "exec"]
         self.desk, self.worker = (
             Machine(folder / who, [*inside, name] if inside else [], replaced)
@@ -188,6 +181,8 @@ def _connect(names: Mapping[str, str]) -> str:
     return ""
 
 
-def _free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return str(free.getsockname()[1])
+def _free_ports(*ports: str) -> dict[str, str]:
+    """A free port for each of these; they differ, since they are taken all at once."""
+    with ExitStack() as stack:
+        free = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in ports]
+        return {port: str(each.getsockname()[1]) for port, each in zip(ports, free, strict=True)}

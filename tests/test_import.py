@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,7 +50,8 @@ def test_importing_opens_no_socket_and_starts_no_thread_or_process() -> None:
 
 def test_the_watch_sees_a_socket_and_a_thread() -> None:
     """Otherwise the silence above would mean nothing."""
-    noisy = "import socket; socket.socket(); threading.Timer(0.5, int).start()"
+    thread = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
+    noisy = f"import socket; socket.socket(); {thread}"
 
     seen = python(WATCHED_IMPORT.replace("import weakincentives.evals", noisy))
 
@@ -58,6 +60,8 @@ def test_the_watch_sees_a_socket_and_a_thread() -> None:
 
 def forbidden(text: str) -> set[str]:
     """The forbidden modules that a source imports and the forbidden built-ins that it names."""
+    if not FORBIDDEN.intersection(re.findall(r"\w+", text)):  # as in nearly every file
+        return set()
     found: set[str] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):

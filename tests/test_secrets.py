@@ -300,20 +300,20 @@ def test_other_words_stay_in_messages(said: str) -> None:
 def test_a_long_message_is_scrubbed_in_time(word: str) -> None:
     """Linear, whatever it holds: a second would be a hundred times what it takes."""
     said = word * 10_000 + " http://me:pw@h"
-    began = time.process_time()
+    began = time.thread_time()
 
     assert scrub_message(said).endswith("http://***@h")
-    assert time.process_time() - began < 1.0
+    assert time.thread_time() - began < 1.0
 
 
 @pytest.mark.parametrize("value", ["+Q7zexample2981", 'Q7"zexample2981', r"Q7\\\\zexample2981"])
 def test_a_part_of_a_secret_among_backslashes_is_seen_in_time(value: str) -> None:
     keep_secret(value)
     said = f"zexample2981 Q7{chr(92) * 100_000} "
-    began = time.process_time()
+    began = time.thread_time()
 
     assert scrub(said + value) == f"{said}***"
-    assert time.process_time() - began < 1.0
+    assert time.thread_time() - began < 1.0
 
 
 def test_logs_hold_no_secret_whoever_handles_them(caplog: pytest.LogCaptureFixture) -> None:

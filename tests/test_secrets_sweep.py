@@ -18,8 +18,8 @@ from uuid import uuid4
 import pytest
 
 from tests import leaky
-from tests.cli.deployments import until
 from tests.leaky import PLACES, found_in, found_in_file, told
+from tests.processes import PATIENCE, machine_variables, until
 from tests.runtime.mailbox.redis_server import running
 from weakincentives import secrets
 from weakincentives.adapters import ResponseCache, cached
@@ -43,10 +43,10 @@ BY_A_MODEL = {*PLACES} - {"message", "note", "cause", "log"}  # which leaky.agen
 @pytest.fixture(autouse=True)
 def secrets_of_the_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The variables are there, and what a test makes known is forgotten after it."""
+    for name in machine_variables():
+        monkeypatch.delenv(name)
     for name, value in leaky.variables().items():
         monkeypatch.setenv(name, value)
-    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "WINK_STORE", "CI"):
-        monkeypatch.delenv(name, raising=False)
     before = dict(secrets._kept)
     yield
     secrets._kept.clear()
@@ -184,7 +184,7 @@ def printed_by(folder: Path, *words: str | Path, **more: str) -> str:
         env={**os.environ, "PYTHONPATH": str(ROOT), **more},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     return done.stdout + done.stderr
 
@@ -321,9 +321,9 @@ def test_what_workers_send_back_holds_no_secret(
     with working(loop, leaky.LeakyLoop(requests=far, **both)):
         submission = submit_dataset(leaky.suite(leaky.agent, inputs=False).dataset, requests)
         until(lambda: results.approximate_count() == 5)
-        left = [*all_of_redis(client, name)] if where == "valkey" else []
-        assert swept(tmp_path) == {}
-    report = collect_results(results, submission, timeout_seconds=30)
+    left = [*all_of_redis(client, name)] if where == "valkey" else []
+    assert swept(tmp_path) == {}
+    report = collect_results(results, submission, timeout_seconds=PATIENCE)
 
     assert [found_in(data) for data in left if found_in(data)] == []
     assert found_in(repr(report.results)) == set()
@@ -342,7 +342,7 @@ def test_a_dead_letter_says_no_secret_and_keeps_its_request(
     suite = leaky.suite(leaky.agent)
     with working(EvalLoop(leaky.agent, leaky.verdict, requests, results, dlq=policy)):
         submission = submit_dataset(suite.dataset, requests)
-        report = collect_results(results, submission, timeout_seconds=30)
+        report = collect_results(results, submission, timeout_seconds=PATIENCE)
 
     assert found_in(repr(report.results)) == set()
     [letter] = dead_letters_of(policy.mailbox)
@@ -364,7 +364,7 @@ def test_no_span_holds_a_secret(server: ModelServer) -> None:
 
     with (
         OtlpReceiver() as receiver,
-        configure_otel(endpoint=receiver.url, content=True),
+        configure_otel(endpoint=receiver.url, content=True, timeout=PATIENCE),
     ):
         leaky.suite(adapter=adapter_of("openai", server)).run()
         leaky.suite(leaky.agent, adapter_of("openai", server)).run()
@@ -379,7 +379,7 @@ def test_langsmith_gets_no_secret(server: ModelServer, monkeypatch: pytest.Monke
 
     monkeypatch.setenv("LANGSMITH_API_KEY", "lsv2_pt_0123456789abcdef")
     with LangSmithServer() as langsmith:
-        configure_wink("leaky", api_url=langsmith.url)
+        configure_wink("leaky", api_url=langsmith.url, flush_timeout=PATIENCE)
         try:
             leaky.suite(adapter=adapter_of("openai", server)).run(tags={"token": told("tag")})
             leaky.suite(leaky.agent, adapter_of("openai", server)).run()

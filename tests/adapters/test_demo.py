@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, make_dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import cache
+from itertools import count
 from typing import Annotated, Any, Literal, NamedTuple, Optional
 from uuid import UUID
 
@@ -276,9 +278,14 @@ def test_an_answer_takes_the_form_asked_for(wanted: Any, question: str, expected
     assert usual(lambda each: each.evaluate(prompt(question, wanted)).output) == expected
 
 
-def made(parts: list[Any]) -> Any:
-    """A dataclass of such fields; msgspec wants a name of its own for each."""
-    return make_dataclass(f"Made{id(parts)}", [(f"f{n}", each) for n, each in enumerate(parts)])
+@cache
+def made(*parts: Any) -> Any:
+    """The dataclass of such fields; msgspec wants a name of its own for each."""
+    fields = [(f"f{n}", each) for n, each in enumerate(parts)]
+    return make_dataclass(f"Made{next(NUMBERS)}", fields)
+
+
+NUMBERS = count()
 
 
 plain_types = st.sampled_from(
@@ -299,7 +306,7 @@ types = st.recursive(
         inner.map(lambda each: tuple[each, ...]),
         inner.map(lambda each: Optional[each]),  # noqa: UP045 - it may be None
         inner.map(lambda each: Annotated[list[each], Meta(max_length=0)]),
-        st.lists(inner, min_size=1, max_size=4).map(made),
+        st.lists(inner, min_size=1, max_size=4).map(lambda parts: made(*parts)),
     ),
     max_leaves=6,
 )

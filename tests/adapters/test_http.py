@@ -21,13 +21,14 @@ import trustme
 
 from weakincentives.adapters import ModelReply, ModelRequest, ModelSettings, ToolSpec
 from weakincentives.adapters import _http_pool as pool_module
+from weakincentives.adapters import _http_stream as stream_module
 from weakincentives.adapters.http import HTTPAdapter
 from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
 from weakincentives.errors import MissingExtraError, ProviderError, UsageError
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool
-from weakincentives.testing import Fault, ModelServer, Reply, ServedRequest
+from weakincentives.testing import FakeClock, Fault, ModelServer, Reply, ServedRequest
 
-TIMEOUT = 10.0
+TIMEOUT = 60.0  # seconds, after which something hangs
 KEY = "sk-very-secret"
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +36,8 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def adapter(server: ModelServer, **options: Any) -> HTTPAdapter[Any]:
@@ -50,10 +52,15 @@ async def ask(of: HTTPAdapter[Any], text: str = "Capital of France?", **more: An
     return await of.ask(asking(text, **more))
 
 
-async def failure(of: HTTPAdapter[Any]) -> ProviderError:
+async def failure(of: HTTPAdapter[Any], text: str = "Capital of France?") -> ProviderError:
     with pytest.raises(ProviderError) as caught:
-        await ask(of)
+        await ask(of, text)
     return caught.value
+
+
+def told(request: ServedRequest) -> str:
+    """What the model was asked."""
+    return str(request.body["messages"][0]["content"])
 
 
 async def until(true: Callable[[], object]) -> None:
@@ -270,7 +277,7 @@ async def test_retry_after_in_seconds() -> None:
 @pytest.mark.parametrize(
     ("value", "least", "most"),
     [
-        (format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True), 3000, 3600),
+        (lambda: format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True), 3000, 3600),
         (format_datetime(datetime(2020, 1, 1, tzinfo=UTC), usegmt=True), 0, 0),
         ("Wed, 01 Jan 2020 00:00:00 -0000", 0, 0),
         ("soon", None, None),
@@ -279,7 +286,8 @@ async def test_retry_after_in_seconds() -> None:
     ],
     ids=["in an hour", "past", "past, no zone", "words", "negative", "endless"],
 )
-async def test_retry_after_as_a_date_or_nonsense(value: str, least: Any, most: Any) -> None:
+async def test_retry_after_as_a_date_or_nonsense(value: Any, least: Any, most: Any) -> None:
+    value = value() if callable(value) else value
     with speaking(raw(b"", f"retry-after: {value}", status="503 Busy")) as url:
         error = await failure(HTTPAdapter("m", base_url=url))
 
@@ -337,18 +345,18 @@ async def test_a_redirect_is_refused() -> None:
 
 
 async def test_nobody_there_may_be_tried_again() -> None:
-    with ModelServer([]) as server:
-        http = adapter(server)
-    error = await failure(http)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        error = await failure(HTTPAdapter("m", base_url=url))
 
     assert error.retryable
     assert "could not connect" in str(error)
 
 
 async def test_no_answer_in_time_may_be_tried_again() -> None:
-    with ModelServer([Fault("hang"), "Paris"]) as server:
-        http = adapter(server, timeout=0.05)
-        error = await failure(http)
+    with ModelServer(lambda request: Fault("hang") if told(request) == "?" else "Paris") as server:
+        error = await failure(adapter(server, timeout=0.05), "?")
         assert (await ask(adapter(server))).message.content == "Paris"
 
     assert error.retryable
@@ -356,15 +364,19 @@ async def test_no_answer_in_time_may_be_tried_again() -> None:
 
 
 async def test_every_call_has_its_time_from_its_own_start() -> None:
-    with ModelServer([Reply("early", delay=0.2), Fault("hang")]) as server:
-        http = adapter(server, timeout=0.3)
-        await ask(http)
-        start = time.monotonic()
-        error = await failure(http)  # on the same connection, whose first answer came in time
+    said: dict[str, Reply | Fault] = {"soon": Reply("soon", delay=0.2), "never": Fault("hang")}
+    with ModelServer(lambda request: said[told(request)]) as server, anyio.fail_after(TIMEOUT):
+        http, came = adapter(server, timeout=0.3), None
+        while came is None:  # at once, unless something else has the machine
+            with suppress(ProviderError):
+                came = await ask(http, "soon")
+        connections, start = server.connections, time.monotonic()
+        error = await failure(http, "never")
+        took = time.monotonic() - start
 
-    assert server.connections == 1
+    assert server.connections == connections  # the one whose first answer came in time
     assert "within 0.3 s" in str(error)
-    assert time.monotonic() - start >= 0.3
+    assert took > 0.29
 
 
 async def test_a_host_is_found_by_its_name() -> None:
@@ -414,6 +426,13 @@ async def test_a_key_never_shows_in_an_error(monkeypatch: pytest.MonkeyPatch) ->
 async def test_a_key_goes_over_plain_http_only_to_this_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def only_this_machine(host: Any, *more: Any, **options: Any) -> Any:
+        if "wink.invalid" in str(host):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return asked(host, *more, **options)
+
+    asked = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", only_this_machine)  # nobody's network is asked
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     options: dict[str, Any] = {"base_url": "http://wink.invalid/v1", "timeout": TIMEOUT}
     refused = await failure(HTTPAdapter("m", **options))
@@ -466,7 +485,7 @@ async def together(http: HTTPAdapter[Any], count: int) -> list[str]:
 
 
 def echo(request: ServedRequest) -> Reply:
-    return Reply(request.body["messages"][0]["content"], delay=0.01)
+    return Reply(told(request), delay=0.01)
 
 
 async def test_200_calls_at_once_get_each_their_own_answer() -> None:
@@ -561,31 +580,62 @@ async def test_a_cancelled_call_closes_its_connection_and_the_next_one_works() -
 
 
 async def test_a_cancelled_wait_for_a_connection_takes_none() -> None:
-    with ModelServer([Reply("slow", delay=0.1), "next"]) as server:
+    with held() as (server, let_go):
         http = adapter(server, max_connections=1)
         async with anyio.create_task_group() as group:
-            group.start_soon(ask, http)
+            group.start_soon(ask, http, "first")
             await until(lambda: server.requests)
-            with anyio.move_on_after(0.01):
-                await ask(http)
-        assert (await ask(http)).message.content == "next"
+            with anyio.CancelScope() as scope:
+                group.start_soon(cancel_who_waits, scope)
+                await ask(http, "cancelled")
+            let_go()
+        assert (await ask(http, "next")).message.content == "next"
 
+    assert scope.cancelled_caught
+    assert [told(request) for request in server.requests] == ["first", "next"]
     assert server.connections == 1
 
 
-async def test_waiting_for_a_connection_is_neither_latency_nor_timeout() -> None:
-    with ModelServer(lambda request: Reply("slow", delay=0.2)) as server:
-        http = adapter(server, max_connections=1, timeout=0.5)
-        latencies: list[float] = []
+async def test_waiting_for_a_connection_is_neither_latency_nor_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, latencies = FakeClock(), dict[str, float | None]()
+    for module in (pool_module, stream_module):
+        monkeypatch.setattr(module, "SYSTEM_CLOCK", clock)
 
-        async def one() -> None:
-            latencies.append((await ask(http)).latency_ms or 0)
+    async def one(text: str) -> None:
+        latencies[text] = (await ask(http, text)).latency_ms
 
+    with held() as (server, let_go):
+        http = adapter(server, max_connections=1)
         async with anyio.create_task_group() as group:
-            for _ in range(4):
-                group.start_soon(one)
+            group.start_soon(one, "first")
+            await until(lambda: server.requests)
+            group.start_soon(one, "second")
+            await anyio.wait_all_tasks_blocked()
+            await http.aclose()  # so that the second connects anew, and has to look at the time
+            clock.advance(2 * TIMEOUT)
+            let_go()
 
-    assert all(200 <= latency < 400 for latency in latencies)
+    assert latencies == {"first": 2 * TIMEOUT * 1000, "second": 0}
+
+
+@contextmanager
+def held() -> Iterator[tuple[ModelServer, Callable[[], None]]]:
+    """A server that answers nobody until it is let go, and then with what it was told."""
+    free = threading.Event()
+
+    def answer(request: ServedRequest) -> str:
+        free.wait(TIMEOUT)
+        return told(request)
+
+    with ModelServer(answer) as server:
+        yield server, free.set
+
+
+async def cancel_who_waits(scope: anyio.CancelScope) -> None:
+    await anyio.wait_all_tasks_blocked()
+    scope.cancel()
 
 
 async def test_aclose_closes_what_is_idle_and_later_what_is_in_use() -> None:

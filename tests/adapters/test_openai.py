@@ -30,7 +30,7 @@ from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool
 from weakincentives.testing import Fault, ModelServer, Reply, ServedRequest
 
 KEY = "sk-test-very-secret"
-TIMEOUT = 10.0
+TIMEOUT = 60.0  # seconds, after which something hangs
 HELLO = (ChatMessage("user", "What is the weather?"),)
 WEATHER = ToolCall("call_1", "weather", {"city": "Zürich", "days": [1, 2]})
 CLOCK = ToolCall("call_2", "clock", {})
@@ -436,9 +436,9 @@ def test_a_wait_may_be_a_date_or_in_milliseconds() -> None:
         error = {"error": {"message": "x"}}
         return misheard(as_json(error, *headers, status="429 Too Many")).retry_after
 
-    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    soon = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     assert wait("retry-after-ms: 250", "retry-after: 9") == 0.25
-    assert 50 < (wait(f"retry-after: {soon}") or 0) <= 60
+    assert 3000 < (wait(f"retry-after: {soon}") or 0) <= 3600
     assert wait("retry-after: Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
     assert wait("retry-after: -3") == 0.0
     assert wait("retry-after: soon") is None
@@ -518,10 +518,11 @@ def test_an_error_in_the_middle_of_a_stream_is_one(kind: str, retryable: bool) -
 
 
 def test_nobody_at_home_is_worth_another_try() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        url = f"http://me:pass@127.0.0.1:{gone.getsockname()[1]}/v1"
-    with pytest.raises(ProviderError, match=r"see that 127\.0\.0\.1 can be reached") as caught:
-        anyio.run(OpenAIAdapter("m", base_url=url).ask, request())
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://me:pass@127.0.0.1:{taken.getsockname()[1]}/v1"
+        with pytest.raises(ProviderError, match=r"see that 127\.0\.0\.1 can be reached") as caught:
+            anyio.run(OpenAIAdapter("m", base_url=url).ask, request())
 
     assert caught.value.retryable
     assert "pass" not in str(caught.value)
@@ -550,8 +551,8 @@ async def test_cancellation_passes_through_and_leaves_the_client_whole(stream: b
         async with anyio.create_task_group() as group:
             group.start_soon(adapter.ask, request())
             with anyio.fail_after(TIMEOUT):
-                while not server.requests:
-                    await anyio.lowlevel.checkpoint()
+                while not server.requests:  # noqa: ASYNC110 - another thread's doing has no event
+                    await anyio.sleep(0.001)
             group.cancel_scope.cancel()
         assert (await adapter.ask(request())).message.content == "still here"
 

@@ -207,7 +207,10 @@ def test_a_delay_is_within_its_bounds(attempt: int, chance: float, asked_for: fl
     assert asked_for is None or not asked_for > delay
 
 
-async def test_ten_thousand_calls_to_a_flaky_service_none_lost_and_none_sent_twice() -> None:
+async def test_ten_thousand_calls_to_a_flaky_service_none_lost_and_none_sent_twice(
+    anyio_backend_name: str,
+) -> None:
+    calls = {"asyncio": 10_000, "trio": 2_000}[anyio_backend_name]
     sent, succeeded = Counter[str](), Counter[str]()
     answers: dict[str, str] = {}
     active = most = resets = throttled = 0
@@ -240,13 +243,13 @@ async def test_ten_thousand_calls_to_a_flaky_service_none_lost_and_none_sent_twi
         answers[name] = reply.message.content
 
     async with anyio.create_task_group() as group:
-        for number in range(10_000):
+        for number in range(calls):
             group.start_soon(call, str(number))
 
-    assert answers == {str(n): f"re: {n}" for n in range(10_000)}
+    assert answers == {str(n): f"re: {n}" for n in range(calls)}
     assert set(succeeded.values()) == {1}
-    assert sent.total() == 10_000 + throttled + resets == limiter.state.requests
-    assert 900 < throttled == limiter.state.throttled
-    assert resets > 150
+    assert sent.total() == calls + throttled + resets == limiter.state.requests
+    assert calls * 0.09 < throttled == limiter.state.throttled
+    assert resets > calls * 0.015
     assert most == 50
     assert (limiter.state.in_flight, limiter.state.waiting) == (0, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import anyio
@@ -12,7 +11,6 @@ import pytest
 from weakincentives import ChatMessage, Session, TokenUsage, ToolCall
 from weakincentives.adapters import ModelReply, ModelRequest, ScriptedAdapter
 from weakincentives.budget import Budget, BudgetTracker, Deadline
-from weakincentives.clock import SYSTEM_CLOCK
 from weakincentives.errors import (
     BudgetExceededError,
     DeadlineExceededError,
@@ -139,7 +137,7 @@ async def test_tools_asked_for_together_run_together_and_are_told_in_order() -> 
     session = Session()
     wishes = [call("first", id="1"), call("second", id="2")]
     adapter: Any = ScriptedAdapter([wishes, "done"])
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         response = await adapter.evaluate_async(prompt_for(tools=tools), session=session)
 
     assert [m.content for m in response.messages[2:4]] == ["first", "second"]
@@ -149,12 +147,13 @@ async def test_tools_asked_for_together_run_together_and_are_told_in_order() -> 
 
 async def test_a_tool_that_is_cut_off_leaves_an_event_too() -> None:
     async def forever(params: Sum) -> str:
+        scope.cancel()
         await anyio.sleep_forever()
         return ""
 
     slow = Tool[Sum, str](name="slow", description="Never ends.", handler=forever)
     session = Session()
-    with anyio.move_on_after(0.05) as scope:
+    with anyio.CancelScope() as scope:
         await ScriptedAdapter([call("slow")]).evaluate_async(
             prompt_for(tools=(slow,)), session=session
         )
@@ -208,7 +207,7 @@ async def test_a_deadline_cuts_a_slow_answer_off() -> None:
         await anyio.sleep_forever()
         return ""
 
-    soon = Deadline(SYSTEM_CLOCK.now() + timedelta(seconds=0.05))
+    soon = Deadline.after(0.05, clock=FakeClock())  # which has not passed when the call begins
     with pytest.raises(DeadlineExceededError, match="and none came"):
         await ScriptedAdapter(forever).evaluate_async(prompt_for(), deadline=soon)
 

@@ -30,11 +30,11 @@ def loop(role: str, url: str) -> MainLoop[Any, Any] | EvalLoop[Any, Any, Any]:
     if role == "main":
         adapter = ScriptedAdapter(lambda asked: asked.messages[-1].content.split()[-1].upper())
         return Shouting(adapter=adapter, requests=main)
-    config = EvalLoopConfig(mainloop_timeout=30.0)
+    config = EvalLoopConfig(mainloop_timeout=120.0)
     return EvalLoop(evaluator=exact_match, requests=requests, mainloop_requests=main, config=config)
 
 
 if __name__ == "__main__":
-    signal.alarm(120)  # whatever happens to the test that started it
-    configure_wink("far", api_url=sys.argv[3])
+    signal.alarm(300)  # whatever happens to the test that started it
+    configure_wink("far", api_url=sys.argv[3], flush_timeout=60)
     LoopGroup([loop(*sys.argv[1:3])]).run(visibility_timeout=30, wait_time_seconds=1)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import PATIENCE
 from weakincentives.contrib._langsmith_tracer import Node, SpanTracer
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.evals import (
@@ -40,7 +41,7 @@ def workers(url: str, langsmith: str, *roles: str) -> Iterator[None]:
     finally:
         for process in started:
             process.terminate()
-        assert {process.wait(30) for process in started} <= {0, -signal.SIGTERM}
+        assert {process.wait(PATIENCE) for process in started} <= {0, -signal.SIGTERM}
 
 
 def test_workers_of_one_run_share_an_experiment_and_a_sample_is_one_trace(
@@ -49,10 +50,12 @@ def test_workers_of_one_run_share_an_experiment_and_a_sample_is_one_trace(
     url = f"sqlite:///{tmp_path}/mail.db"
     requests, results = (open_mailbox(url, name=name) for name in ("evals", "results"))
     with LangSmithServer() as server:
-        with configure_wink("far", api_url=server.url):  # carries the name of the dataset
+        with configure_wink(
+            "far", api_url=server.url, flush_timeout=PATIENCE
+        ):  # carries the name of the dataset
             submission = submit_dataset(DATASET, requests, reply_to=results)
         with workers(url, server.url, "eval", "main"):
-            report = collect_results(results, submission, timeout_seconds=60)
+            report = collect_results(results, submission, timeout_seconds=PATIENCE)
 
     assert (report.passed, report.errors) == (6, 0), report.results[0]
     [experiment] = server.experiments
@@ -73,7 +76,10 @@ def test_workers_of_one_run_share_an_experiment_and_a_sample_is_one_trace(
 async def test_each_variant_is_an_experiment(clean_langsmith: None, anyio_backend: str) -> None:
     requests: InMemoryMailbox[Any] = InMemoryMailbox(name="requests")
     results: InMemoryMailbox[Any] = InMemoryMailbox(name="results")
-    with LangSmithServer() as server, configure_wink("p", api_url=server.url, flush_timeout=10):
+    with (
+        LangSmithServer() as server,
+        configure_wink("p", api_url=server.url, flush_timeout=PATIENCE),
+    ):
         variants = [Experiment("baseline"), Experiment("terse")]
         submission = submit_experiments(DATASET, variants, requests)
         loop: EvalLoop[Any, Any, Any] = EvalLoop(

@@ -12,9 +12,10 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.contrib.langsmith_sent import nobody
+from tests.processes import PATIENCE
 from weakincentives.contrib.langsmith import configure_wink
-from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample
-from weakincentives.testing import LangSmithServer
+from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample, exact_match
 
 DATASET = Dataset([Sample(str(n), f"q{n}", f"{n}") for n in range(200)], name="many")
 SERVER = """
@@ -32,9 +33,8 @@ with LangSmithServer(faults=lambda method, path: hang) as server:
 def server(mood: str) -> Iterator[str]:
     """In a process of its own: what it takes to be a server is not what it takes to trace."""
     if mood == "away":
-        with LangSmithServer() as gone:
-            pass
-        yield gone.url
+        with nobody() as url:
+            yield url
         return
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", SERVER, mood], **pipes) as process:
@@ -44,40 +44,33 @@ def server(mood: str) -> Iterator[str]:
         process.stdin.close()
 
 
-def seconds() -> tuple[float, float]:
-    """How long 200 samples of 20 ms take, ten at once; and the whole run, with its end."""
-    starts, ends = [], []
+def milliseconds() -> float:
+    """What this thread, which runs the samples, works for each of them; however busy others are."""
 
     async def agent(sample: Sample[str, str]) -> str:
-        starts.append(time.perf_counter())
-        await anyio.sleep(0.02)
+        await anyio.sleep(0.005)
         return sample.expected
 
-    def judge(output: str, expected: str) -> bool:
-        ends.append(time.perf_counter())
-        return output == expected
-
-    begun = time.perf_counter()
-    report = EvalSuite(agent, DATASET, judge, config=EvalConfig(max_concurrent=10)).run()
+    suite = EvalSuite(agent, DATASET, exact_match, config=EvalConfig(max_concurrent=10))
+    begun = time.thread_time()
+    report = suite.run()
     assert (report.passed, report.errors) == (200, 0)
-    return ends[-1] - starts[0], time.perf_counter() - begun
+    return (time.thread_time() - begun) / 200 * 1000
 
 
 @pytest.mark.parametrize("mood", ["healthy", "hanging", "away"])
-def test_a_run_is_as_fast_as_without_and_its_end_is_bounded(
-    clean_langsmith: None, mood: str
-) -> None:
-    bare, traced, flush_timeout = [], [], 0.1
+def test_no_sample_waits_and_each_costs_next_to_nothing(clean_langsmith: None, mood: str) -> None:
+    bare, traced = [], []
     with server(mood) as url:
-        for _ in range(12):  # until a busy machine was quiet for long enough
-            bare.append(seconds()[0])
-            configure_wink("cost", api_url=url, flush_timeout=flush_timeout)
-            took, whole = seconds()
+        begun = time.monotonic()
+        for _ in range(3):
+            bare.append(milliseconds())
+            configure_wink("cost", api_url=url, flush_timeout=0.1)
+            traced.append(milliseconds())
             configure_wink(tracing_enabled=False)
-            traced.append(took)
-            assert whole - took < flush_timeout + 2
-            slower = min(traced) / min(bare) - 1
-            if len(bare) > 2 and slower < 0.1:
-                break
-    print(f"{mood}: {slower:+.1%} (best of {len(bare)}: {min(bare):.3f} s)")  # noqa: T201
-    assert slower < 0.1
+        took = time.monotonic() - begun
+
+    figure = f"{mood}: {min(bare):.3f} ms of work for a sample, traced {min(traced):.3f} ms"
+    print(figure)  # noqa: T201
+    assert min(traced) - min(bare) < 0.5, figure  # ten times what it is
+    assert took < PATIENCE  # where one answer that hangs is waited for ten minutes

@@ -13,7 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from tests.contrib.langsmith_sent import sent
+from tests.contrib.langsmith_sent import nobody, sent
+from tests.processes import PATIENCE
 from weakincentives.contrib._langsmith_runs import example_of
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.evals import Dataset, EvalConfig, EvalReport, EvalSuite, Sample, exact_match
@@ -117,12 +118,6 @@ def test_a_server_that_recovers_gets_all(langsmith: Start, status: int) -> None:
     assert not any(left.values())
 
 
-def refused() -> str:
-    with LangSmithServer() as server:
-        pass
-    return server.url
-
-
 @pytest.mark.parametrize(
     "fault",
     [
@@ -147,17 +142,17 @@ def test_a_server_that_is_wrong_changes_no_result_and_is_told_of_once(
     tracing = configure_wink(tracing_enabled=False)
 
     assert (report.total, report.errors) == (12, 0)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < PATIENCE  # where one that hangs is waited for ten minutes
     assert tracing.sent == 0
     assert [record.name for record in caplog.records] == ["weakincentives.contrib.langsmith"]
     assert "LangSmith did not get 12 of 12 traces" in caplog.text
 
 
 def test_nobody_at_the_other_end(clean_langsmith: None, caplog: pytest.LogCaptureFixture) -> None:
-    tracing = configure_wink("my-evals", api_url=refused(), flush_timeout=0.3)
-
-    assert run().errors == 0
-    tracing.close()
+    with nobody() as url:
+        tracing = configure_wink("my-evals", api_url=url, flush_timeout=0.3)
+        assert run().errors == 0
+        tracing.close()
 
     assert (tracing.sent, tracing.failed + tracing.dropped) == (0, 12)
     assert len(caplog.records) == 1
@@ -180,7 +175,7 @@ def test_the_logging_of_others_is_left_alone(
 ) -> None:
     log = logging.getLogger("langsmith.client")
     before = [*log.filters]  # of servers that hang in other tests
-    langsmith(faults=lambda method, path: Fault("status", 400), flush_timeout=0.3)
+    langsmith(faults=lambda method, path: Fault("status", 400))
     run()
     caplog.clear()
 
@@ -199,16 +194,16 @@ def test_a_full_queue_drops_and_counts(
     def slow(method: str, path: str) -> None:
         if path == "/datasets":
             stands.set()
-            goes_on.wait(20)
+            goes_on.wait(PATIENCE)
 
     with LangSmithServer(faults=slow) as server:
         tracing = configure_wink("p", api_url=server.url, queue_size=5, flush_timeout=0.05)
         EvalSuite(lambda sample: sample.input, DATASET[:1], exact_match).run()
         sent()
-        assert stands.wait(10)  # with a batch of one in its hands
+        assert stands.wait(PATIENCE)  # with a batch of one in its hands
         run()
         goes_on.set()
-        tracing.close(10)
+        tracing.close(PATIENCE)
 
     assert tracing.dropped >= 7
     assert tracing.sent + tracing.dropped == 1 + 12
@@ -220,14 +215,14 @@ def test_flush_says_whether_it_was_in_time(clean_langsmith: None) -> None:
 
     def slow(method: str, path: str) -> None:
         if path == "/datasets":
-            goes_on.wait(20)
+            goes_on.wait(PATIENCE)
 
     with LangSmithServer(faults=slow) as server:
         tracing = configure_wink("p", api_url=server.url, flush_timeout=0.05)
         run()
         assert tracing.flush(0.05) is False
         goes_on.set()
-        assert tracing.flush(10) is True
+        assert tracing.flush(PATIENCE) is True
         assert repr(tracing) == "<LangSmithTracing p: 12 sent, 0 failed, 0 dropped>"
         tracing.close()
         tracing.close()
@@ -236,10 +231,12 @@ def test_flush_says_whether_it_was_in_time(clean_langsmith: None) -> None:
 
 PROCESS = """
 import sys
-from weakincentives.contrib._langsmith_runs import example_of
+from weakincentives.contrib import _langsmith_client, _langsmith_sender
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.evals import Dataset, EvalSuite, Sample, exact_match
 
+_langsmith_client.TIMEOUT_MS = 600_000, 600_000
+_langsmith_sender.PATIENCE = 600.0
 configure_wink("p", api_url=sys.argv[1], flush_timeout=float(sys.argv[2]))
 report = EvalSuite(lambda sample: sample.input, Dataset([Sample("1", "1", "1")]), exact_match).run()
 print(report.passed)
@@ -248,12 +245,12 @@ print(report.passed)
 
 def process(url: str, flush_timeout: float) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", PROCESS, url, str(flush_timeout)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
 
 
 def test_a_process_that_ends_sends_what_it_has(clean_langsmith: None) -> None:
     with LangSmithServer() as server:
-        done = process(server.url, 10)  # no flush, no close
+        done = process(server.url, PATIENCE)  # no flush, no close
 
     assert done.stdout == "1\n"
     assert len(server.runs) == 1
@@ -262,10 +259,7 @@ def test_a_process_that_ends_sends_what_it_has(clean_langsmith: None) -> None:
 
 def test_a_server_that_hangs_does_not_hold_up_the_end_of_a_process(clean_langsmith: None) -> None:
     with LangSmithServer(faults=lambda method, path: Fault("hang")) as server:
-        start = time.monotonic()
-        done = process(server.url, 0.2)
-        took = time.monotonic() - start
+        done = process(server.url, 0.2)  # would wait for ten minutes, and is given five
 
     assert done.stdout == "1\n"
     assert "LangSmith did not get 1 of 1 traces" in done.stderr
-    assert took < 8, f"{took:.1f} s"  # of which nearly all is Python's start on a busy machine

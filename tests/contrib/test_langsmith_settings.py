@@ -13,6 +13,7 @@ from hypothesis import given
 
 from tests import strategies
 from tests.contrib.langsmith_sent import sent
+from tests.processes import PATIENCE
 from weakincentives import serde
 from weakincentives.contrib._langsmith_runs import example_of, feedback_on
 from weakincentives.contrib.langsmith import configure_wink
@@ -94,7 +95,7 @@ def test_a_client_of_ones_own_is_used_and_left_open(clean_langsmith: None) -> No
 
     with LangSmithServer() as server:
         client = Client(server.url, api_key="of-my-own")
-        with configure_wink("mine", client=client, flush_timeout=10) as tracing:
+        with configure_wink("mine", client=client, flush_timeout=PATIENCE) as tracing:
             run()
         assert tracing.sent == 2
         assert len(server.traces_of(only(server)["name"])) == 2
@@ -106,7 +107,7 @@ def test_the_environment_says_where(clean_langsmith: None, monkeypatch: pytest.M
     with LangSmithServer() as server:
         monkeypatch.setenv("LANGSMITH_ENDPOINT", f"{server.url}/api/v1")
         monkeypatch.setenv("LANGSMITH_PROJECT", "of-the-environment")
-        with configure_wink(flush_timeout=10):
+        with configure_wink(flush_timeout=PATIENCE):
             run()
 
         assert only(server)["name"].startswith("of-the-environment-sums-")

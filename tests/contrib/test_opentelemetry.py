@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tests.processes import PATIENCE
 from tests.traced import CAPITALS, suite
 from weakincentives.adapters import ModelAdapter, ModelSettings, ScriptedAdapter
 from weakincentives.contrib.opentelemetry import configure_otel
@@ -68,7 +69,7 @@ class Tree:
 
 @pytest.mark.anyio
 async def test_a_sample_is_a_trace_with_a_link_to_its_run(receiver: OtlpReceiver) -> None:
-    with configure_otel(endpoint=receiver.url):
+    with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
         report = await suite(max_concurrent=2).run_async()
 
     tree = Tree(receiver)
@@ -98,7 +99,7 @@ def test_a_run_inside_of_a_sample_says_nothing_of_the_outer_dataset(receiver: Ot
         return question
 
     outer = Dataset([Sample("outer", "b", "b")], name="outermost")
-    with configure_otel(endpoint=receiver.url):
+    with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
         EvalSuite(agent, outer, exact_match).run()
 
     names = {
@@ -112,7 +113,7 @@ def test_spans_say_what_the_conventions_ask_for(
     receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
-    with configure_otel(endpoint=receiver.url, service_name="nightly"):
+    with configure_otel(endpoint=receiver.url, timeout=PATIENCE, service_name="nightly"):
         suite().run(run_id="mine")
 
     tree = Tree(receiver)
@@ -155,7 +156,7 @@ def test_spans_say_what_the_conventions_ask_for(
 
 
 def test_every_score_is_an_event_of_its_sample(receiver: OtlpReceiver) -> None:
-    with configure_otel(endpoint=receiver.url):
+    with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
         suite().run(run_id="mine")
 
     tree = Tree(receiver)
@@ -186,7 +187,7 @@ def test_what_fails_has_a_type_and_no_words(receiver: OtlpReceiver) -> None:
             raise LookupError("the words of an agent")
         return text
 
-    with configure_otel(endpoint=receiver.url):
+    with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
         EvalSuite(agent, [Sample("a", "a"), Sample("b", "b")], broken).run()
 
     tree = Tree(receiver)
@@ -203,7 +204,7 @@ def test_what_fails_has_a_type_and_no_words(receiver: OtlpReceiver) -> None:
 
 
 def test_a_tool_that_fails_has_a_type(receiver: OtlpReceiver) -> None:
-    with configure_otel(endpoint=receiver.url):
+    with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
         dataset = Dataset([Sample("xx", "Atlantis", "?")])
         EvalSuite(suite().prompt, dataset, exact_match, suite().adapter).run()
 
@@ -215,7 +216,7 @@ def test_a_tool_that_fails_has_a_type(receiver: OtlpReceiver) -> None:
 
 
 def test_without_content_nothing_that_was_said_leaves_the_process(receiver: OtlpReceiver) -> None:
-    with configure_otel(endpoint=receiver.url):
+    with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
         suite().run()
 
     everything = b"".join(receiver.bodies)
@@ -224,7 +225,7 @@ def test_without_content_nothing_that_was_said_leaves_the_process(receiver: Otlp
 
 
 def test_with_content_messages_have_the_shape_of_the_conventions(receiver: OtlpReceiver) -> None:
-    with configure_otel(endpoint=receiver.url, content=True):
+    with configure_otel(endpoint=receiver.url, timeout=PATIENCE, content=True):
         suite().run()
 
     tree = Tree(receiver)
@@ -264,7 +265,7 @@ def test_no_secret_leaves_the_process_whatever_is_asked_for(receiver: OtlpReceiv
         return "it is hunter2-for-tracing"
 
     samples = [Sample("hunter2-for-tracing", "a"), Sample("b", "b")]
-    with configure_otel(endpoint=receiver.url, content=True):
+    with configure_otel(endpoint=receiver.url, timeout=PATIENCE, content=True):
         EvalSuite(agent, samples, exact_match, name="hunter2-for-tracing").run()
 
     everything = b"".join(receiver.bodies)
@@ -279,7 +280,7 @@ def test_what_no_collector_could_read_takes_nothing_else_with_it(receiver: OtlpR
     ask = ScriptedAdapter[str](lambda request: "\ud800 half a character").ask
     adapter = ModelAdapter[str](ask=ask, model="m", name="n", settings=ModelSettings(seed=2**70))
     samples = [Sample("\udcff", "a"), Sample("b", object())]
-    with configure_otel(endpoint=receiver.url, content=True):
+    with configure_otel(endpoint=receiver.url, timeout=PATIENCE, content=True):
         EvalSuite(template, samples, exact_match, adapter).run()
 
     assert Counter(span.name for span in receiver.spans)["evaluate_sample"] == 2
@@ -299,7 +300,7 @@ def test_providers_of_ones_own_stay_open() -> None:
 
     with configure_otel(tracer_provider=provider, logger_provider=logs) as on:
         suite().run()
-        assert on.flush()
+        assert on.flush(PATIENCE)
     with provider.get_tracer("mine").start_as_current_span("after"):
         pass
 
@@ -340,6 +341,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.processes import PATIENCE
 from tests.traced import suite
 from weakincentives.contrib.opentelemetry import configure_otel
 
@@ -366,7 +368,7 @@ def test_an_unsampled_trace_costs_nothing_but_its_ids(
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
     monkeypatch.setenv("OTEL_SERVICE_NAME", "from-the-environment")
-    with configure_otel(content=True):
+    with configure_otel(timeout=PATIENCE, content=True):
         report = suite().run()
 
     assert report.passed == 2
@@ -376,7 +378,7 @@ def test_an_unsampled_trace_costs_nothing_but_its_ids(
 
 def test_a_second_call_ends_the_first(receiver: OtlpReceiver) -> None:
     first = configure_otel(endpoint="http://127.0.0.1:9")
-    with configure_otel(endpoint=receiver.url) as second:
+    with configure_otel(endpoint=receiver.url, timeout=PATIENCE) as second:
         suite().run()
         first.shutdown()
         assert tracing.watched()
@@ -419,7 +421,7 @@ def test_a_burst_arrives_whole(receiver: OtlpReceiver) -> None:
     async def agent(text: str) -> str:
         return text
 
-    with configure_otel(endpoint=receiver.url, timeout=20):
+    with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
         EvalSuite(agent, samples, exact_match, config=EvalConfig(max_concurrent=50)).run()
 
     assert Counter(span.name for span in receiver.spans) == {

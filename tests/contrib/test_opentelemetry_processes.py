@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE, until
 from tests.traced import CAPITALS
 from weakincentives.contrib import configure_from_environment
 from weakincentives.errors import UsageError
@@ -29,6 +30,8 @@ def test_a_sample_is_one_trace_from_who_submits_to_who_answers(
     with OtlpReceiver() as receiver:
         monkeypatch.setenv("WINK_TRACING", "otel")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        for kind in ("BSP", "BLRP"):  # at once: what is left at the end has only 3 seconds
+            monkeypatch.setenv(f"OTEL_{kind}_SCHEDULE_DELAY", "50")
 
         def start(role: str) -> subprocess.Popen[bytes]:
             env = {**os.environ, "OTEL_SERVICE_NAME": role}
@@ -38,11 +41,13 @@ def test_a_sample_is_one_trace_from_who_submits_to_who_answers(
         try:
             with configure_from_environment():
                 submission = submit_dataset(CAPITALS, requests, reply_to=results)
-            report = collect_results(results, submission, timeout_seconds=50)
+                until(lambda: len(receiver.spans) == 2)
+            report = collect_results(results, submission, timeout_seconds=PATIENCE)
+            until(lambda: (len(receiver.spans), len(receiver.logs)) == (14, 2))
         finally:
             for worker in workers:
                 worker.terminate()
-            codes = [worker.wait(20) for worker in workers]
+            codes = [worker.wait(PATIENCE) for worker in workers]
         spans, logs = receiver.spans, receiver.logs
 
     assert (report.passed, codes) == (2, [0, 0])
@@ -78,11 +83,11 @@ def test_what_is_left_when_a_process_ends_is_sent_or_given_up(hang: bool) -> Non
         code = (
             "from tests.traced import suite\n"
             "from weakincentives.contrib.opentelemetry import configure_otel\n"
-            f"configure_otel(endpoint={receiver.url!r}, timeout=1)\n"
+            f"configure_otel(endpoint={receiver.url!r}, timeout={1 if hang else PATIENCE})\n"
             "print(suite().run())"
         )
         command = [sys.executable, "-c", code]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
     assert (done.returncode, done.stdout[:10]) == (0, "2/2 passed")
     assert len(receiver.spans) == (0 if hang else 17)
@@ -96,13 +101,13 @@ def test_a_child_that_was_forked_sends_its_own() -> None:
             "import os, sys\n"
             "from tests.traced import suite\n"
             "from weakincentives.contrib.opentelemetry import configure_otel\n"
-            f"configure_otel(endpoint={receiver.url!r}, timeout=30)\n"
+            f"configure_otel(endpoint={receiver.url!r}, timeout={PATIENCE})\n"
             "if os.fork():\n"
             "    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))\n"
             "print(suite().run())"
         )
         command = [sys.executable, "-W", "ignore", "-c", code]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
     assert (done.returncode, done.stdout[:10], done.stderr) == (0, "2/2 passed", "")
     assert len(receiver.spans) == 17

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,21 +11,14 @@ from contextlib import AbstractContextManager, contextmanager
 import anyio
 import pytest
 
+from tests.contrib.langsmith_sent import nobody
+from tests.processes import PATIENCE, until
 from tests.traced import suite
 from weakincentives.contrib.opentelemetry import configure_otel
 from weakincentives.evals import EvalConfig, EvalReport, Sample, evaluate, exact_match
 from weakincentives.testing import OtlpReceiver
 
 TIMEOUT = 0.5
-BOUND = 4.0  # seconds for what takes a fraction of one: the machine may be busy
-
-
-@contextmanager
-def away() -> Iterator[str]:
-    """An address where nobody listens."""
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{closed.getsockname()[1]}"
 
 
 @contextmanager
@@ -51,7 +43,7 @@ def outcomes(report: EvalReport[str]) -> list[tuple[str, float, str]]:
     return [(r.sample_id, r.score.value, r.output or "") for r in report.results]
 
 
-@pytest.mark.parametrize("collector", [away, hanging, refusing, busy])
+@pytest.mark.parametrize("collector", [nobody, hanging, refusing, busy])
 @pytest.mark.anyio
 async def test_a_broken_collector_changes_nothing(
     collector: Callable[[], AbstractContextManager[str]], caplog: pytest.LogCaptureFixture
@@ -63,23 +55,25 @@ async def test_a_broken_collector_changes_nothing(
         start = time.monotonic()
         for _ in range(5):
             assert outcomes(await suite().run_async()) == untraced
-        ran = time.monotonic() - start
+        if collector is nobody:  # which its exporter has to find out first
+            await anyio.to_thread.run_sync(until, lambda: on._export._spans.said)
         on.shutdown()
-        took = time.monotonic() - start
 
-    assert ran < BOUND  # no run waited for it
-    assert took < 2 * TIMEOUT + BOUND
+    assert time.monotonic() - start < PATIENCE  # an answer would be waited for ten minutes
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1, told
     assert told[0].startswith("not all that is traced arrives, and runs go on: ")
     assert told[0].endswith(f" ({endpoint}/v1/traces)")
-    assert collector is not away or "it was not: Connection refused (http" in told[0]
+    assert collector is not nobody or "it was not: Connection refused (http" in told[0]
 
 
 def test_a_collector_that_comes_back_is_used(caplog: pytest.LogCaptureFixture) -> None:
-    with OtlpReceiver(status=500) as receiver, configure_otel(endpoint=receiver.url) as on:
+    with (
+        OtlpReceiver(status=500) as receiver,
+        configure_otel(endpoint=receiver.url, timeout=PATIENCE) as on,
+    ):
         suite().run()
-        on.flush()
+        assert on.flush()
         receiver.status = 200
         suite().run()
 
@@ -91,18 +85,19 @@ async def test_tracing_costs_a_sample_almost_nothing() -> None:
     samples = [Sample(str(number), "a", "a") for number in range(200)]
 
     async def agent(text: str) -> str:
-        await anyio.sleep(0.02)
+        await anyio.sleep(0.005)
         return text
 
-    async def seconds() -> float:
-        start = time.monotonic()
+    async def milliseconds() -> float:
+        """What this thread, which runs the samples, works for each of them."""
+        begun = time.thread_time()
         await evaluate(samples, EvalConfig(max_concurrent=10), exact_match, agent=agent)
-        return time.monotonic() - start
+        return (time.thread_time() - begun) / 200 * 1000
 
-    without = min([await seconds() for _ in range(2)])
+    without = min([await milliseconds() for _ in range(3)])
     with OtlpReceiver() as receiver, configure_otel(endpoint=receiver.url):
-        traced = min([await seconds() for _ in range(2)])
+        traced = min([await milliseconds() for _ in range(3)])
 
-    figure = f"200 samples of 20 ms, 10 at once: {without:.3f} s, traced {traced:.3f} s"
+    figure = f"{without:.3f} ms of work for a sample, traced {traced:.3f} ms"
     sys.stdout.write(f"{figure}\n")
-    assert traced < without * 1.25 + 0.2, figure
+    assert traced - without < 3.0, figure  # ten times what it is

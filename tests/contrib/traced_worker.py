@@ -28,6 +28,6 @@ def loop(role: str, url: str) -> Any:
 
 
 if __name__ == "__main__":
-    signal.alarm(60)  # whatever happens to the test that started it
+    signal.alarm(300)  # whatever happens to the test that started it
     with configure_from_environment():
         LoopGroup([loop(*sys.argv[1:])]).run(visibility_timeout=30, wait_time_seconds=2)

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.engine import PATIENCE
 from weakincentives import Session
 from weakincentives.errors import EvaluatorShapeError, UsageError
 from weakincentives.evals import (
@@ -172,7 +173,7 @@ async def test_an_error_says_what_it_can(failure: Exception, error: str) -> None
 
 
 async def test_synchronous_agents_run_at_once() -> None:
-    meeting = threading.Barrier(3, timeout=10)
+    meeting = threading.Barrier(3, timeout=PATIENCE)
 
     def agent(question: str) -> str:
         meeting.wait()

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine import PATIENCE
 from weakincentives.errors import EvaluatorError, EvaluatorShapeError, UsageError
 from weakincentives.evals import (
     Criterion,
@@ -300,7 +301,7 @@ async def test_those_that_wait_wait_together() -> None:
 
         return evaluate
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         assert (await all_of(meets(0), exact_match, meets(1)).ask(CONTEXT)).value == 2 / 3
 
 

@@ -12,6 +12,7 @@ import pytest
 import trio
 from anyio.lowlevel import checkpoint
 
+from tests.engine import LIMITS
 from weakincentives import MarkdownSection, PromptTemplate, ToolCall
 from weakincentives.adapters import HTTPAdapter, Limiter, ScriptedAdapter, retrying
 from weakincentives.chat import ChatMessage
@@ -208,18 +209,31 @@ async def test_a_failed_attempt_keeps_its_session(tmp_path: Path) -> None:
 
 
 async def test_environments_are_closed_once_by_the_time_limit_and_by_cancelling() -> None:
+    asked, all_asked = 0, anyio.Event()
+
     async def never(messages: list[ChatMessage]) -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            all_asked.set()
         await anyio.sleep_forever()
         return ""
 
-    config = EvalConfig(endpoint=never, max_concurrent=3, timeout_per_sample_ms=50)
-    report = await evaluate(SAMPLES_OF_TEXT[:3], config, exact_match, None, counting)
+    for limit in LIMITS:
+        Counting.opened.clear()
+        config = EvalConfig(endpoint=never, max_concurrent=3, timeout_per_sample_ms=limit)
+        report = await evaluate(SAMPLES_OF_TEXT[:3], config, exact_match, None, counting)
+        if len(Counting.opened) == 3:
+            break
     assert [result.error_source for result in report.results] == ["agent"] * 3
     assert [environment.closed for environment in Counting.opened] == [1, 1, 1]
 
+    asked, all_asked = 0, anyio.Event()
     patient = EvalConfig(endpoint=never, max_concurrent=3)
-    with anyio.move_on_after(0.1):
-        await evaluate(SAMPLES_OF_TEXT, patient, exact_match, None, counting)
+    async with anyio.create_task_group() as group:
+        group.start_soon(evaluate, SAMPLES_OF_TEXT, patient, exact_match, None, counting)
+        await all_asked.wait()
+        group.cancel_scope.cancel()
     assert [environment.closed for environment in Counting.opened] == [1] * 6
 
 
@@ -261,24 +275,29 @@ async def test_a_judge_that_blocks_its_thread_shares_the_adapter_and_its_limiter
 
 
 async def test_a_call_that_must_wait_lets_another_sample_go_first() -> None:
-    turned_away: list[bool] = []
-
     def busy_once(request: ServedRequest) -> str | Fault:
-        if not turned_away:
-            turned_away.append(True)
-            return Fault("status", 429, retry_after=1)
+        if len(server.requests) == 1:
+            return Fault("status", 429, retry_after=wait)
         return "ok"
 
-    with ModelServer(busy_once) as server:
-        adapter = HTTPAdapter("m", base_url=server.openai_base_url).around(retrying())
-        report = await evaluate(
-            SAMPLES_OF_TEXT[:4], EvalConfig(), exact_match, agent=QUESTION, adapter=adapter
-        )
-        asked = [request.body["messages"][0]["content"][-1] for request in server.requests]
+    for wait in (1, 5, 20):  # a busy machine may take a while for three samples
+        with ModelServer(busy_once) as server:
+            adapter = HTTPAdapter("m", base_url=server.openai_base_url).around(retrying())
+            report = await evaluate(
+                SAMPLES_OF_TEXT[:4],
+                EvalConfig(timeout_per_sample_ms=None),
+                exact_match,
+                agent=QUESTION,
+                adapter=adapter,
+            )
+            asked = [request.body["messages"][0]["content"][-1] for request in server.requests]
+        latency = report.results[0].latency_ms
+        if asked == ["0", "1", "2", "3", "0"] and latency < 900 * wait:
+            break
 
     assert asked == ["0", "1", "2", "3", "0"]
     assert report.pass_rate == 1.0
-    assert report.results[0].latency_ms < 900  # the wait is not the model's time
+    assert latency < 900 * wait  # the wait is not the model's time
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

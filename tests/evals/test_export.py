@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import strategies as ours
@@ -178,7 +178,7 @@ def test_memory_does_not_follow_the_run(tmp_path: Path) -> None:
             return len(data)
 
     with RunStore(tmp_path / "runs.db") as store:
-        fill(store, [result(f"q{n}", "Paris" * 2_000) for n in range(2_000)])  # 20 MB of outputs
+        fill(store, [result(f"q{n}", "Paris" * 4_000) for n in range(1_000)])  # 20 MB of outputs
         write_export(store, "run", Nowhere(), "csv")  # what is loaded once
         tracemalloc.start()
         for format in ("csv", "json", "jsonl", "md"):
@@ -240,18 +240,22 @@ def test_what_is_visible_holds_nothing_that_a_terminal_obeys() -> None:
     )
 
 
-@given(st.lists(ours.results, max_size=3, unique_by=lambda each: (each.sample_id, each.epoch)))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # one store for all of them
+@given(
+    results=st.lists(ours.results, max_size=3, unique_by=lambda each: (each.sample_id, each.epoch))
+)
 def test_whatever_is_stored_can_be_exported(
-    tmp_path_factory: pytest.TempPathFactory, results: list[EvalResult[Any]]
+    store: RunStore, results: list[EvalResult[Any]]
 ) -> None:
-    with RunStore(tmp_path_factory.mktemp("any") / "runs.db") as store:
-        fill(store, [replace(each, run_id="run", experiment_name="") for each in results])
+    if store.runs():
+        store.delete("run")
+    fill(store, [replace(each, run_id="run", experiment_name="") for each in results])
 
-        assert len(table(store)) == len(results)
-        assert len(exported(store, "jsonl").splitlines()) == len(results)
-        assert len(json.loads(exported(store, "json"))["results"]) == len(results)
-        exported(store, "md").decode()
-        exported(store, "parquet")
+    assert len(table(store)) == len(results)
+    assert len(exported(store, "jsonl").splitlines()) == len(results)
+    assert len(json.loads(exported(store, "json"))["results"]) == len(results)
+    exported(store, "md").decode()
+    exported(store, "parquet")
 
 
 # ── the run in numbers ──────────────────────────────────────────────────────────────────────────

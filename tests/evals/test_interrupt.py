@@ -6,15 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.engine import PATIENCE
 from weakincentives.evals import RunStore
 
 SCRIPT = """
-import asyncio, os, sys, time
+import asyncio, os, signal, sys, time
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was started deaf to it
 import anyio, trio
 from weakincentives.evals import EvalConfig, EvalSuite, RunStore, Sample, contains, evaluate
 from weakincentives.rollouts import CalculatorEnvironment
@@ -40,13 +43,15 @@ class Environment(CalculatorEnvironment):
 async def endpoint(messages):
     number = int(messages[-1].content.split()[-1])
     note(f"asked {number}")
-    await anyio.sleep(0 if number < 3 or again else 60)
+    if number >= 3 and not again:
+        await anyio.sleep_forever()
     return "answer"
 
 def agent(question):
     number = int(question.split()[-1])
     note(f"asked {number}")
-    time.sleep(0 if number < 3 or again else 0.5)
+    while number >= 3 and not again and not Path("told").exists():
+        time.sleep(0.01)
     return "answer"
 
 config = EvalConfig(endpoint=endpoint, max_concurrent=2)
@@ -59,7 +64,8 @@ async def main():
 async def suite_inside():
     return suite.run(**options)
 
-suite = EvalSuite(agent, samples, contains, config=EvalConfig(max_concurrent=2))
+unlimited = EvalConfig(max_concurrent=2, timeout_per_sample_ms=None)
+suite = EvalSuite(agent, samples, contains, config=unlimited)
 run = {
     "asyncio": lambda: asyncio.run(main()),
     "trio": lambda: trio.run(main),
@@ -70,6 +76,15 @@ print(run(), flush=True)
 """
 
 
+def _wait_until_told(folder: Path) -> None:
+    """Until the store says that the run was interrupted; a thread of an agent still works then."""
+    end = time.monotonic() + PATIENCE
+    with RunStore(folder / "runs.db") as store:
+        while store.run("latest").status != "interrupted":
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
 @pytest.mark.parametrize("how", ["asyncio", "trio", "suite", "suite inside trio"])
 def test_an_interrupted_run_is_closed_and_can_be_resumed(how: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, how]
@@ -77,11 +92,14 @@ def test_an_interrupted_run_is_closed_and_can_be_resumed(how: str, tmp_path: Pat
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            if line == "asked 4\n":
-                break
-        os.kill(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=20)
+        try:
+            assert "asked 4\n" in process.stdout
+            os.kill(process.pid, signal.SIGINT)
+            _wait_until_told(tmp_path)
+            (tmp_path / "told").touch()
+            _, said = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
 
     assert "KeyboardInterrupt" in said
     assert process.returncode == -signal.SIGINT
@@ -92,15 +110,20 @@ def test_an_interrupted_run_is_closed_and_can_be_resumed(how: str, tmp_path: Pat
     with RunStore(tmp_path / "runs.db") as store:
         assert store.run("latest").status == "interrupted"
         stored = {row.result.sample_id for row in store.rows("latest")}
-        assert set("012") <= stored < set("01234567")
+        assert stored == set("012")
 
     done = subprocess.run(
-        [*command, "again"], cwd=tmp_path, capture_output=True, text=True, timeout=20, check=True
+        [*command, "again"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
     )
 
     assert "8/8 passed, 0 errors" in done.stdout
     asked = {line.split()[1] for line in done.stdout.splitlines() if "asked" in line}
-    assert asked == set("01234567") - stored
+    assert asked == set("34567")
     with RunStore(tmp_path / "runs.db") as store:
         assert store.run("latest").status == "complete"
         assert store.report("latest").total == 8

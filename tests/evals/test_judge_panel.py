@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.engine import PATIENCE
 from tests.judging import FAILING, SAMPLE, Recording, gullible, saying, values, verdict
 from weakincentives import ChatMessage
 from weakincentives.adapters import ModelRequest, ScriptedAdapter
@@ -115,7 +116,7 @@ async def test_the_judges_are_asked_together() -> None:
         await everybody.wait()
         return True
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         score = await judge_panel(together, together, together).ask(EvalContext())
     assert score.passed
 

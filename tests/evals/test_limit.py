@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from tests.engine import LOOP_TIME, SAMPLES, in_jumping_time, ran
 from weakincentives.evals import EvalConfig, Sample, evaluate, exact_match
 from weakincentives.evals._limit import Limit
 
@@ -53,16 +54,16 @@ async def test_a_limit_that_was_never_used_is_closed_too() -> None:
     limit.close()
 
 
+@in_jumping_time
 async def test_only_those_that_take_too_long_are_ended() -> None:
     async def agent(number: int) -> str:
         await anyio.sleep(30 if number % 3 == 0 else 0)
         return "ok"
 
-    config = EvalConfig(max_concurrent=2, timeout_per_sample_ms=50)
-    samples = [Sample(str(number), number, "ok") for number in range(9)]
-    report = await evaluate(samples, config, exact_match, agent=agent)
+    run = await ran(SAMPLES, agent, clock=LOOP_TIME, max_concurrent=2, timeout_per_sample_ms=50)
 
-    assert [result.passed for result in report.results] == [n % 3 != 0 for n in range(9)]
+    assert sorted(run.ids) == list("0123456789")
+    assert sorted(run.errors) == list("0369")
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])  # on asyncio, anyio itself cannot go on

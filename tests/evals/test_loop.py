@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from anyio import to_thread
 
+from tests.engine import PATIENCE
+from weakincentives.clock import SYSTEM_CLOCK, Clock
 from weakincentives.errors import MailboxConnectionError, UsageError
 from weakincentives.evals import (
     Dataset,
@@ -30,6 +33,7 @@ from weakincentives.evals import (
 from weakincentives.runtime.dlq import Backoff, DeadLetter, DLQPolicy, dead_letters_of
 from weakincentives.runtime.leases import LeaseExtenderConfig
 from weakincentives.runtime.mailbox import InMemoryMailbox
+from weakincentives.testing import FakeClock
 
 DATASET = Dataset([Sample(str(number), number, number + 1) for number in range(25)], name="sums")
 AT_ONCE = Backoff(base=0.0, longest=0.0)
@@ -42,8 +46,8 @@ async def adds_one(number: int) -> int:
 class Boxes:
     """The mailboxes of one deployment."""
 
-    def __init__(self) -> None:
-        self.requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.requests: InMemoryMailbox[Any] = InMemoryMailbox("requests", clock=clock)
         self.results: InMemoryMailbox[Any] = InMemoryMailbox("results")
         self.dead: InMemoryMailbox[DeadLetter[Any]] = InMemoryMailbox("dead")
 
@@ -61,15 +65,15 @@ def boxes() -> Boxes:
 
 
 @contextmanager
-def working(*loops: Any) -> Iterator[None]:
+def working(*loops: Any, **how: float) -> Iterator[None]:
     """The loops run in threads, and are stopped at the end."""
-    threads = [threading.Thread(target=loop.run) for loop in loops]
+    threads = [threading.Thread(target=loop.run, kwargs=how) for loop in loops]
     for thread in threads:
         thread.start()
     try:
         yield
     finally:
-        assert [loop.shutdown(timeout=10) for loop in loops] == [True] * len(loops)
+        assert [loop.shutdown(timeout=PATIENCE) for loop in loops] == [True] * len(loops)
         for thread in threads:
             thread.join()
 
@@ -80,7 +84,7 @@ def working(*loops: Any) -> Iterator[None]:
 def test_one_iteration_works_off_what_is_there(boxes: Boxes) -> None:
     submission = submit_dataset(DATASET, boxes.requests)
     boxes.loop().run(max_iterations=1)
-    report = collect_results(boxes.results, submission, timeout_seconds=5)
+    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
 
     assert (report.total, report.passed, report.missing) == (25, 25, ())
     assert [result.sample_id for result in report.results] == [s.id for s in DATASET]
@@ -93,12 +97,12 @@ async def test_a_loop_runs_inside_an_event_loop(boxes: Boxes) -> None:
     submission = submit_dataset(DATASET, boxes.requests)
     await boxes.loop().run_async(max_iterations=1)
 
-    assert collect_results(boxes.results, submission, timeout_seconds=5).passed == 25
+    assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 25
 
 
 def test_samples_run_at_the_same_time(boxes: Boxes) -> None:
     """The barrier opens only where ten are inside at once."""
-    barrier = threading.Barrier(10, timeout=10)
+    barrier = threading.Barrier(10, timeout=PATIENCE)
 
     def meets(number: int) -> int:
         barrier.wait()
@@ -107,21 +111,21 @@ def test_samples_run_at_the_same_time(boxes: Boxes) -> None:
     submission = submit_dataset(DATASET[:20], boxes.requests)
     boxes.loop(meets, config=EvalLoopConfig(max_concurrent=10)).run(max_iterations=1)
 
-    assert collect_results(boxes.results, submission, timeout_seconds=5).passed == 20
+    assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 20
 
 
 def test_results_go_to_the_reply_address_where_the_loop_has_none(boxes: Boxes) -> None:
     submission = submit_dataset(DATASET, boxes.requests, reply_to=boxes.results)
     EvalLoop(adds_one, exact_match, boxes.requests).run(max_iterations=1)
 
-    assert collect_results(boxes.results, submission, timeout_seconds=5).passed == 25
+    assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 25
 
 
 def test_experiments_and_epochs_are_counted_apart(boxes: Boxes) -> None:
     experiments = [Experiment("plain"), Experiment("bold")]
     submission = submit_experiments(DATASET[:3], experiments, boxes.requests, epochs=2)
     boxes.loop().run(max_iterations=1)
-    report = collect_results(boxes.results, submission, timeout_seconds=5)
+    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
 
     assert len(submission) == report.total == 12
     assert report.by_experiment().keys() == {"plain", "bold"}
@@ -147,7 +151,7 @@ def test_a_result_that_comes_twice_counts_once(boxes: Boxes) -> None:
     loop.run(max_iterations=0)
     for message in boxes.results.receive(max_messages=10, visibility_timeout=0):
         boxes.results.send(message.body)
-    report = collect_results(boxes.results, submission, timeout_seconds=5)
+    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
     assert report.total == 25
 
 
@@ -155,7 +159,14 @@ def test_a_timeout_says_what_is_missing(boxes: Boxes) -> None:
     submission = submit_dataset(DATASET[:4], boxes.requests)
     boxes.requests.receive(max_messages=1)  # somebody has the first one, and keeps it
     boxes.loop().run(max_iterations=1)
-    report = collect_results(boxes.results, submission, timeout_seconds=0.2)
+    clock = FakeClock()
+    report = collect_results(
+        boxes.results,
+        submission,
+        timeout_seconds=0.2,
+        clock=clock,
+        on_result=lambda result: clock.advance(0.1),
+    )
 
     assert report.total == 3
     assert report.missing == (("baseline", "0", 1),)
@@ -166,7 +177,7 @@ def test_a_bare_count_collects_too(boxes: Boxes) -> None:
     submit_dataset(DATASET[:3], boxes.requests)
     boxes.loop().run(max_iterations=1)
 
-    assert collect_results(boxes.results, expected_count=3, timeout_seconds=5).passed == 3
+    assert collect_results(boxes.results, expected_count=3, timeout_seconds=PATIENCE).passed == 3
     late = collect_results(boxes.results, expected_count=2, timeout_seconds=0.05)
     assert "2 of 2 missing" in late.stopped
 
@@ -175,7 +186,7 @@ def test_results_of_another_run_are_left_for_others(boxes: Boxes) -> None:
     submit_dataset(DATASET[:2], boxes.requests, run_id="other")
     submission = submit_dataset(DATASET[:2], boxes.requests, run_id="mine")
     boxes.loop().run(max_iterations=1)
-    report = collect_results(boxes.results, submission, timeout_seconds=5)
+    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
 
     assert {result.run_id for result in report.results} == {"mine"}
     assert boxes.results.approximate_count() == 2
@@ -189,7 +200,7 @@ def test_what_a_server_lost_is_sent_again(boxes: Boxes, monkeypatch: pytest.Monk
 
     with working(boxes.loop()):
         report = collect_results(
-            boxes.results, submission, timeout_seconds=20, requests=boxes.requests
+            boxes.results, submission, timeout_seconds=PATIENCE, requests=boxes.requests
         )
     assert report.passed == 25
 
@@ -201,7 +212,7 @@ def test_every_result_is_handed_on_before_it_is_acknowledged(boxes: Boxes) -> No
     collect_results(
         boxes.results,
         submission,
-        timeout_seconds=5,
+        timeout_seconds=PATIENCE,
         on_result=lambda result: left.append(boxes.results.approximate_count()),
     )
 
@@ -218,7 +229,7 @@ async def fails(number: int) -> int:
 def test_without_a_policy_a_failure_is_an_error_result_at_once(boxes: Boxes) -> None:
     submission = submit_dataset(DATASET[:2], boxes.requests)
     boxes.loop(fails).run(max_iterations=1)
-    report = collect_results(boxes.results, submission, timeout_seconds=5)
+    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
 
     assert [(r.error, r.error_source) for r in report.results] == [
         ("no 0", "agent"),
@@ -235,7 +246,7 @@ def test_with_a_policy_it_is_tried_again_and_then_dead(boxes: Boxes) -> None:
 
     submission = submit_dataset(DATASET[:1], boxes.requests)
     boxes.loop(counts, dlq=boxes.policy(max_delivery_count=3)).run(max_iterations=1)
-    report = collect_results(boxes.results, submission, timeout_seconds=5)
+    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
 
     assert tries == [0, 0, 0]
     assert report.results[0].error == "gave up after 3 deliveries: never"
@@ -256,7 +267,7 @@ def test_a_failure_that_heals_is_a_result(boxes: Boxes) -> None:
 
     submission = submit_dataset(DATASET, boxes.requests)
     boxes.loop(second_time, dlq=boxes.policy()).run(max_iterations=1)
-    report = collect_results(boxes.results, submission, timeout_seconds=5)
+    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
 
     assert report.passed == 25
     assert {result.attempt for result in report.results} == {2}
@@ -269,7 +280,7 @@ def test_an_evaluators_failure_is_never_tried_again(boxes: Boxes) -> None:
 
     submission = submit_dataset(DATASET[:1], boxes.requests)
     boxes.loop(evaluator=broken, dlq=boxes.policy()).run(max_iterations=1)
-    (result,) = collect_results(boxes.results, submission, timeout_seconds=5).results
+    (result,) = collect_results(boxes.results, submission, timeout_seconds=PATIENCE).results
 
     assert (result.error_source, result.output, result.attempt) == ("evaluator", 1, 1)
 
@@ -282,7 +293,7 @@ def test_a_sample_that_takes_too_long_is_an_error(boxes: Boxes) -> None:
     submission = submit_dataset(DATASET[:1], boxes.requests)
     config = EvalLoopConfig(timeout_per_sample_ms=50)
     boxes.loop(never, config=config).run(max_iterations=1)
-    (result,) = collect_results(boxes.results, submission, timeout_seconds=5).results
+    (result,) = collect_results(boxes.results, submission, timeout_seconds=PATIENCE).results
 
     assert "got none in 0.1 s" in (result.error or "")
 
@@ -296,7 +307,7 @@ def test_a_message_that_ends_its_worker_each_time_is_given_up_before_it_runs(
         boxes.requests.receive(visibility_timeout=0)
     loop = boxes.loop(fails)
     loop.run(max_iterations=1)
-    (result,) = collect_results(boxes.results, submission, timeout_seconds=5).results
+    (result,) = collect_results(boxes.results, submission, timeout_seconds=PATIENCE).results
 
     assert "delivered 5 times and never finished" in (result.error or "")
     assert result.error_source == "infrastructure"
@@ -309,7 +320,7 @@ def test_a_body_of_another_kind_is_a_dead_letter(boxes: Boxes) -> None:
     loop = boxes.loop()
     loop.run(max_iterations=1)
 
-    assert collect_results(boxes.results, submission, timeout_seconds=5).passed == 1
+    assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 1
     (letter,) = dead_letters_of(loop.dead_letters)
     assert "expected an `EvalRequest`" in letter.last_error
 
@@ -337,37 +348,40 @@ def test_a_mailbox_that_is_away_for_a_while_ends_nothing(boxes: Boxes) -> None:
 
     boxes.requests.queue.take = unreachable  # type: ignore[method-assign]
     with working(boxes.loop(config=config)):
-        assert collect_results(boxes.results, submission, timeout_seconds=10).passed == 25
+        assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 25
 
 
 # ── leases, stores, stopping ────────────────────────────────────────────────────────────────────
 
 
-def test_a_slow_sample_keeps_its_lease(boxes: Boxes) -> None:
-    """Two workers, a lease of 0.3 s and a sample of 1 s: it runs once."""
-    runs: list[int] = []
+OFTEN = EvalLoopConfig(lease_extender=LeaseExtenderConfig(interval=0.02))
+
+
+def test_a_slow_sample_keeps_its_lease() -> None:
+    """Two workers, a lease of 30 s and a sample of 100 s: it runs once."""
+    boxes, runs = Boxes(clock := FakeClock()), list[int]()
+    extended, extend = threading.Semaphore(0), boxes.requests.queue.extend
+
+    def watched(handles: Sequence[str], seconds: float) -> list[bool]:
+        done = extend(handles, seconds)
+        extended.release()
+        return done
 
     async def slow(number: int) -> int:
         runs.append(number)
-        await anyio.sleep(1.0)
+        for _ in range(5):
+            assert await to_thread.run_sync(extended.acquire, True, PATIENCE)
+            clock.advance(20)
         return number + 1
 
+    boxes.requests.queue.extend = watched  # type: ignore[method-assign]
     submission = submit_dataset(DATASET[:1], boxes.requests)
-    loops = [boxes.loop(slow), boxes.loop(slow)]
-    threads = [
-        threading.Thread(
-            target=loop.run,
-            kwargs={"max_iterations": 2, "visibility_timeout": 0.3, "wait_time_seconds": 0.7},
-        )
-        for loop in loops
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    loops = [boxes.loop(slow, config=OFTEN), boxes.loop(slow, config=OFTEN)]
+    with working(*loops, visibility_timeout=30, wait_time_seconds=0.01):
+        report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
 
     assert runs == [0]
-    assert collect_results(boxes.results, submission, timeout_seconds=5).passed == 1
+    assert report.passed == 1
 
 
 def test_a_lost_lease_ends_the_work(boxes: Boxes) -> None:
@@ -376,33 +390,37 @@ def test_a_lost_lease_ends_the_work(boxes: Boxes) -> None:
     async def slow(number: int) -> int:
         boxes.requests.purge()  # whoever purges takes the lease with it
         try:
-            await anyio.sleep(30)
+            await anyio.sleep(PATIENCE)
         finally:
             cancelled.set()
         return number
 
     submit_dataset(DATASET[:1], boxes.requests)
-    loop = boxes.loop(slow)
-    loop.run(max_iterations=1, visibility_timeout=0.3)
+    loop = boxes.loop(slow, config=OFTEN)
+    loop.run(max_iterations=1, visibility_timeout=30)
 
     assert cancelled.is_set()
     assert loop.metrics()["lease_lost_total"] == 1
     assert boxes.results.approximate_count() == 0
 
 
-def test_without_extension_a_slow_sample_is_run_twice_and_counted_once(boxes: Boxes) -> None:
-    async def slow(number: int) -> int:
-        await anyio.sleep(0.3)
+def test_without_extension_a_slow_sample_is_run_twice_and_counted_once() -> None:
+    boxes, runs = Boxes(clock := FakeClock()), list[int]()
+
+    async def slow_at_first(number: int) -> int:
+        runs.append(number)
+        clock.advance(40 if len(runs) == 1 else 0)
         return number + 1
 
     config = EvalLoopConfig(lease_extender=LeaseExtenderConfig(enabled=False))
     submission = submit_dataset(DATASET[:1], boxes.requests)
-    loop = boxes.loop(slow, config=config)
-    loop.run(max_iterations=1, visibility_timeout=0.2)
-    report = collect_results(boxes.results, submission, timeout_seconds=5)
+    loop = boxes.loop(slow_at_first, config=config)
+    loop.run(max_iterations=1, visibility_timeout=30)
+    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
 
     assert report.total == 1
-    assert loop.metrics()["late_total"] >= 1
+    assert runs == [0, 0]
+    assert loop.metrics()["late_total"] == 1
 
 
 def test_a_kept_outcome_is_not_run_again(boxes: Boxes, tmp_path: Path) -> None:
@@ -422,7 +440,7 @@ def test_a_kept_outcome_is_not_run_again(boxes: Boxes, tmp_path: Path) -> None:
         boxes.loop(counts, store=store).run(max_iterations=1)
 
     assert runs == [0]
-    assert collect_results(boxes.results, submission, timeout_seconds=5).passed == 1
+    assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 1
 
 
 def test_shutdown_lets_what_is_under_way_end(boxes: Boxes) -> None:
@@ -436,7 +454,7 @@ def test_shutdown_lets_what_is_under_way_end(boxes: Boxes) -> None:
     submit_dataset(DATASET[:3], boxes.requests)
     loop = boxes.loop(slow, config=EvalLoopConfig(max_concurrent=1))
     with working(loop):
-        inside.wait(10)
+        assert inside.wait(PATIENCE)
 
     assert boxes.results.approximate_count() >= 1
     assert boxes.results.approximate_count() + boxes.requests.approximate_count() == 3
@@ -454,10 +472,11 @@ def test_shutdown_hands_back_what_does_not_end_in_time(boxes: Boxes) -> None:
     loop = boxes.loop(never)
     thread = threading.Thread(target=loop.run)
     thread.start()
-    inside.wait(10)
+    assert inside.wait(PATIENCE)
 
-    assert loop.shutdown(timeout=0.1)
-    thread.join()
+    loop.shutdown(timeout=0.1)
+    thread.join(PATIENCE)
+    assert not loop.running
     (message,) = boxes.requests.receive()  # at once, not when its lease ends
     assert message.delivery_count == 1  # a worker that is replaced is no fault of the sample's
 

@@ -19,10 +19,11 @@ from typing import Any
 
 import pytest
 
+from tests.engine import PATIENCE
 from tests.sshd import as_program, ssh_to_own_sshd
 from weakincentives.errors import RemoteError, UsageError
 from weakincentives.evals import _remote_side, run_remote
-from weakincentives.evals._remote import _FRAME
+from weakincentives.evals._remote import _FRAME, _source
 from weakincentives.evals._remote_side import MARK
 
 
@@ -147,7 +148,7 @@ pathlib.Path("outputs/half").write_text("so far")
 for number in {deaf}:
     signal.signal(number, signal.SIG_IGN)
 print("begun", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -171,7 +172,7 @@ def _begun(ssh: tuple[str, ...], project: Path, there: Path, *deaf: int) -> Any:
 
 
 def _wait_until(done: Callable[[], bool]) -> None:
-    patience = time.monotonic() + 30
+    patience = time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < patience
         time.sleep(0.01)
@@ -189,7 +190,7 @@ def test_ctrl_c_ends_it_there_and_its_results_still_come(
 ) -> None:
     here, pid = _begun(ssh, project, there)
     os.killpg(here.pid, signal.SIGINT)
-    _, said = here.communicate(timeout=30)
+    _, said = here.communicate(timeout=PATIENCE)
 
     assert said.count("\nKeyboardInterrupt\n") == 2  # there, and here
     assert here.returncode == -signal.SIGINT
@@ -203,7 +204,7 @@ def test_nothing_is_left_there_when_nobody_is_here_any_more(
 ) -> None:
     here, pid = _begun(ssh, project, there)
     here.kill()
-    here.communicate(timeout=30)
+    here.communicate(timeout=PATIENCE)
 
     _wait_until(lambda: _is_gone(pid) and not list(there.iterdir()))
 
@@ -215,7 +216,7 @@ def test_ctrl_c_again_ends_one_that_does_not_listen(
     while here.poll() is None:
         os.killpg(here.pid, signal.SIGINT)
         time.sleep(0.1)  # two at once would be one
-    here.communicate(timeout=30)
+    here.communicate(timeout=PATIENCE)
 
     _wait_until(lambda: _is_gone(pid) and not list(there.iterdir()))
 
@@ -226,7 +227,7 @@ def test_what_it_started_ends_with_it(run: Run, project: Path) -> None:
     run(
         f"""
         import pathlib, subprocess, sys
-        helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         pathlib.Path({str(pid)!r}).write_text(str(helper.pid))
         """
     )
@@ -278,8 +279,11 @@ def test_only_named_variables_go_along_and_on_no_command_line(
     monkeypatch.setenv("FIRST_KEY", "sk-first-of-two")
     monkeypatch.setenv("SECOND_KEY", "sk-second-of-two")
     script = """
-    import os, pathlib
-    lines = [p.read_bytes() for p in pathlib.Path("/proc").glob("[0-9]*/cmdline")]
+    import contextlib, os, pathlib
+    lines = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended since
+            lines.append(path.read_bytes())
     seen = [os.environ.get("FIRST_KEY"), os.environ.get("SECOND_KEY")]
     seen.append(any(b"sk-first-of-two" in line for line in lines))
     pathlib.Path("outputs").mkdir()
@@ -437,20 +441,27 @@ def test_a_project_that_comes_in_pieces_is_no_ctrl_c() -> None:
         assert far.stdout.read() == _frame(b"x", b"0")
 
 
-def test_who_leaves_the_scripts_group_does_not_hold_it_up(run: Run, project: Path) -> None:
-    started = time.monotonic()
+def test_who_leaves_the_scripts_group_does_not_hold_it_up(
+    run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid, far_side = project.parent / "pid", _source()
+    assert "PATIENCE = 5.0" in far_side
+    hasty = far_side.replace("PATIENCE = 5.0", "PATIENCE = 0.5")
+    monkeypatch.setattr("weakincentives.evals._remote._source", lambda: hasty)
 
     run(
-        """
-        import subprocess, sys
-        waits = "import time; time.sleep(20)"
-        subprocess.Popen(
+        f"""
+        import pathlib, subprocess, sys
+        waits = "import time; time.sleep(600)"
+        left = subprocess.Popen(
             [sys.executable, "-c", waits], start_new_session=True, stderr=subprocess.DEVNULL
         )
+        pathlib.Path({str(pid)!r}).write_text(str(left.pid))
         """
     )
 
-    assert time.monotonic() - started < 15
+    assert not _is_gone(int(pid.read_text()))
+    os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 def test_the_far_side_stands_alone_on_an_older_python() -> None:

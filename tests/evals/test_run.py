@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -13,7 +12,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from tests.engine import SAMPLES, Busy, planned, ran, right
+from tests.engine import LOOP_TIME, SAMPLES, Busy, in_jumping_time, planned, ran, right
 from weakincentives._slots import away
 from weakincentives.chat import TokenUsage
 from weakincentives.errors import ProviderError, SerializationError, UsageError
@@ -66,6 +65,7 @@ async def test_whoever_waits_lends_its_place_and_still_no_more_run_at_once() -> 
     assert 2 < begun.most <= 2 * LENT
 
 
+@in_jumping_time
 async def test_a_place_that_is_lost_to_the_time_limit_is_asked_for_again() -> None:
     busy, tries = Busy(), Counter[int]()
 
@@ -78,13 +78,14 @@ async def test_a_place_that_is_lost_to_the_time_limit_is_asked_for_again() -> No
             await anyio.sleep(0.2 if number == 1 else 0.001)
         return "ok"
 
-    run = await ran(SAMPLES, agent, timeout_per_sample_ms=100, max_retries=1)
+    run = await ran(SAMPLES, agent, clock=LOOP_TIME, timeout_per_sample_ms=100, max_retries=1)
 
     assert Counter(run.ids) == Counter(sample.id for sample in SAMPLES)
     assert busy.most == 1
     assert list(run.errors) == ["1"]
 
 
+@in_jumping_time
 async def test_a_call_that_waits_for_another_try_holds_no_place() -> None:
     begun: list[int] = []
 
@@ -94,7 +95,7 @@ async def test_a_call_that_waits_for_another_try_holds_no_place() -> None:
             raise ProviderError("busy", retryable=True, status=429, retry_after=0.05)
         return "ok"
 
-    run = await ran(SAMPLES[:3], agent, max_retries=1)
+    run = await ran(SAMPLES[:3], agent, clock=LOOP_TIME, max_retries=1)
 
     assert begun == [0, 1, 2, 0]
     assert [(result.sample_id, result.attempt) for result in run.results] == [
@@ -224,6 +225,7 @@ async def test_an_async_source_of_ours_is_closed_and_one_of_the_user_goes_on() -
 # ── stopping ────────────────────────────────────────────────────────────────────────────────────
 
 
+@in_jumping_time
 async def test_an_error_begins_nothing_new_and_what_is_under_way_ends() -> None:
     begun: list[int] = []
 
@@ -234,7 +236,7 @@ async def test_an_error_begins_nothing_new_and_what_is_under_way_ends() -> None:
         await anyio.sleep(0.05)
         return "ok"
 
-    run = await ran(SAMPLES, agent, max_concurrent=3, stop_on_error=True)
+    run = await ran(SAMPLES, agent, clock=LOOP_TIME, max_concurrent=3, stop_on_error=True)
 
     assert sorted(begun) == [0, 1, 2]
     assert sorted(run.ids) == ["0", "1", "2"]
@@ -311,13 +313,12 @@ async def test_so_is_time_also_while_the_source_is_slow() -> None:
 async def test_agents_that_never_wait_can_be_cancelled_and_let_others_have_their_turn() -> None:
     pulled: list[int] = []
     run = planned(right, max_concurrent=2)
-    begin = time.monotonic()
 
     with anyio.move_on_after(0.1) as scope:
         await run.engine.run(itertools.islice(endless(pulled), 1_000_000))
 
     assert scope.cancelled_caught
-    assert time.monotonic() - begin < 5
+    assert len(pulled) < 1_000_000
 
 
 async def test_an_error_that_only_came_of_being_cancelled_is_no_result() -> None:

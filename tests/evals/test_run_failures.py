@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from tests.engine import SAMPLES, ran, right
+from tests.engine import LIMITS, LOOP_TIME, PATIENCE, SAMPLES, in_jumping_time, ran, right
 from weakincentives.errors import ProviderError, UsageError
 
 pytestmark = pytest.mark.anyio
@@ -69,51 +68,74 @@ async def test_an_inner_task_that_was_cancelled_loses_no_sample() -> None:
     assert len(run.results) == len(SAMPLES)
 
 
-async def hang() -> None:
-    await anyio.sleep_forever()
+@in_jumping_time
+async def test_an_agent_that_hangs_ends_at_the_time_limit() -> None:
+    async def agent(number: int) -> str:
+        if number == 3:
+            await anyio.sleep_forever()
+        return "ok"
 
-
-def hang_in_thread() -> None:
-    threading.Event().wait(1)
-
-
-@pytest.mark.parametrize("three", [hang, hang_in_thread])
-async def test_an_agent_that_hangs_ends_at_the_time_limit(three: Callable[..., Any]) -> None:
-    def agent(number: int) -> Any:
-        return three() if number == 3 else "ok"
-
-    run = await ran(SAMPLES, agent, timeout_per_sample_ms=60, max_concurrent=3)
+    run = await ran(SAMPLES, agent, clock=LOOP_TIME, timeout_per_sample_ms=60, max_concurrent=3)
 
     assert len(run.results) == len(SAMPLES)
     assert run.errors == {"3": ("agent", "expected a result in time, got none in 0.1 s")}
 
 
+@pytest.fixture
+def hang() -> Iterator[Callable[[], object]]:
+    """Hangs the thread that calls it, to the end of the test."""
+    end = threading.Event()
+    yield lambda: end.wait(PATIENCE)
+    end.set()
+
+
+async def test_so_does_one_that_hangs_its_thread(hang: Callable[[], object]) -> None:
+    def agent(number: int) -> str:
+        if number == 3:
+            hang()
+        return "ok"
+
+    for limit in LIMITS:
+        run = await ran(SAMPLES, agent, timeout_per_sample_ms=limit, max_concurrent=3)
+        if len(run.errors) == 1:
+            break
+
+    assert len(run.results) == len(SAMPLES)
+    late = f"expected a result in time, got none in {limit / 1000:.1f} s"
+    assert run.errors == {"3": ("agent", late)}
+
+
 @pytest.mark.parametrize("waits", [True, False])
 async def test_an_evaluator_that_hangs_ends_at_the_time_limit_and_the_output_stays(
-    waits: bool,
+    waits: bool, hang: Callable[[], object]
 ) -> None:
     async def waiting(output: str, expected: str) -> bool:
         await anyio.sleep_forever()
         return True
 
     def blocking(output: str, expected: str) -> bool:
-        hang_in_thread()
+        hang()
         return True
 
-    run = await ran(SAMPLES[:1], right, waiting if waits else blocking, timeout_per_sample_ms=50)
+    for limit in LIMITS:
+        evaluator = waiting if waits else blocking
+        run = await ran(SAMPLES[:1], right, evaluator, timeout_per_sample_ms=limit)
+        (result,) = run.results
+        if result.error_source == "evaluator":
+            break
 
-    (result,) = run.results
     assert result.error_source == "evaluator"
     assert "expected a result in time" in (result.error or "")
     assert result.output == "ok"
 
 
+@in_jumping_time
 async def test_the_time_limit_is_for_each_sample_and_not_for_the_run() -> None:
     async def agent(number: int) -> str:
-        await anyio.sleep(0.03)
+        await anyio.sleep(0.15)
         return "ok"
 
-    assert (await ran(SAMPLES, agent, timeout_per_sample_ms=200)).errors == {}
+    assert (await ran(SAMPLES, agent, clock=LOOP_TIME, timeout_per_sample_ms=200)).errors == {}
 
 
 # ── another try ─────────────────────────────────────────────────────────────────────────────────

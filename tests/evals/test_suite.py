@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 
+from tests.engine import PATIENCE
 from tests.seeds.loops import QALoop
 from weakincentives import MarkdownSection, PromptTemplate
 from weakincentives.adapters import ScriptedAdapter
@@ -152,7 +153,7 @@ def test_an_error_in_there_is_the_same_as_elsewhere() -> None:
 
 
 def test_samples_run_at_once() -> None:
-    meeting = threading.Barrier(2, timeout=10)
+    meeting = threading.Barrier(2, timeout=PATIENCE)
 
     def agent(question: Question) -> str:
         meeting.wait()

@@ -211,14 +211,25 @@ async def test_a_failure_is_a_result(handler: Callable[[], Any], error: str) -> 
 @pytest.mark.anyio
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_cancellation_passes_through(is_async: bool) -> None:
-    done = threading.Event()
+    begun, done = threading.Event(), threading.Event()
 
     async def sleep() -> None:
+        begun.set()
         await anyio.sleep_forever()
 
-    tool = Tool("wait", "Waits.", sleep if is_async else lambda: done.wait(10) and None)
-    with anyio.move_on_after(0.05) as scope:
-        await tool.call({})
+    def block() -> None:
+        begun.set()
+        done.wait(60)
+
+    async def cancel_once_begun() -> None:
+        await anyio.to_thread.run_sync(begun.wait)
+        scope.cancel()
+
+    tool = Tool("wait", "Waits.", sleep if is_async else block)
+    async with anyio.create_task_group() as group:
+        group.start_soon(cancel_once_begun)
+        with anyio.CancelScope() as scope:
+            await tool.call({})
     done.set()
 
     assert scope.cancelled_caught

@@ -68,8 +68,9 @@ async def test_a_failure_closes_and_passes_through(
 @both
 async def test_a_timeout_closes(kind: type[Closing]) -> None:
     env = kind()
-    with anyio.move_on_after(0.01) as scope:
+    with anyio.CancelScope() as scope:
         async with open_environment(lambda: env):
+            scope.deadline = anyio.current_time()
             await anyio.sleep_forever()
 
     assert scope.cancelled_caught
@@ -144,7 +145,7 @@ async def test_what_a_cancelled_factory_still_makes_is_closed() -> None:
 
     def slow() -> Closing:
         started.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         made.append(Closing())
         return made[-1]
 
@@ -207,16 +208,22 @@ async def test_a_close_that_raises_hides_no_error() -> None:
 
 
 async def test_a_close_that_raises_does_not_stop_a_cancellation() -> None:
-    with anyio.move_on_after(0.01) as scope:
+    with anyio.CancelScope() as scope:
         async with open_environment(lambda: Closing(broken_close)):
+            scope.cancel()
             await anyio.sleep_forever()
 
     assert scope.cancelled_caught
 
 
 async def test_a_close_that_hangs_is_cut_off() -> None:
-    env = Closing(anyio.sleep_forever)
-    with anyio.fail_after(5), pytest.raises(CloseError, match=r"close within 0\.05 s"):
+    class Stuck(Closing):
+        async def close(self) -> None:
+            self.closed += 1
+            await anyio.sleep_forever()
+
+    env = Stuck()
+    with anyio.fail_after(60), pytest.raises(CloseError, match=r"close within 0\.05 s"):
         async with open_environment(lambda: env, close_timeout=0.05):
             pass
 
@@ -228,10 +235,10 @@ async def test_a_close_that_hangs_in_a_thread_is_left_behind() -> None:
 
     class Stuck:
         def close(self) -> None:
-            done.wait(30)
+            done.wait(120)
 
     try:
-        with anyio.fail_after(5), pytest.raises(CloseError, match="Stuck` to close"):
+        with anyio.fail_after(60), pytest.raises(CloseError, match="Stuck` to close"):
             async with open_environment(Stuck, close_timeout=0.05):
                 pass
     finally:
@@ -239,8 +246,10 @@ async def test_a_close_that_hangs_in_a_thread_is_left_behind() -> None:
 
 
 INTERRUPTED = """
-import sys, anyio
+import signal, sys, anyio
 from weakincentives.rollouts import open_environment
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 
 class Env:
     async def close(self):
@@ -279,6 +288,6 @@ def test_ctrl_c_closes_what_is_open(anyio_backend_name: str, count: int) -> None
         for _ in range(count):
             assert running.stdout.readline() == "open\n"
         running.send_signal(signal.SIGINT)
-        said, _ = running.communicate(timeout=30)
+        said, _ = running.communicate(timeout=60)
 
     assert said.split() == ["closed"] * count + ["KeyboardInterrupt"]

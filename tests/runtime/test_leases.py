@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.processes import until
 from weakincentives.errors import MailboxConnectionError, UsageError
 from weakincentives.runtime.leases import Heartbeat, LeaseExtender, LeaseExtenderConfig
 from weakincentives.runtime.mailbox import InMemoryMailbox, MemoryQueue, Message
 from weakincentives.testing import FakeClock
 
-SOON = 10.0  # seconds: a test that waits so long has failed
+SOON = 60.0  # seconds: a test that waits so long has failed
 OFTEN = LeaseExtenderConfig(interval=0.01, extension=300)
 
 
@@ -23,10 +24,12 @@ class Away(MemoryQueue):
     def __init__(self, failures: int, clock: FakeClock | None = None) -> None:
         super().__init__("away", clock or FakeClock())
         self.failures = failures
+        self.failed = threading.Event()
 
     def extend(self, handles: Sequence[str], seconds: float) -> list[bool]:
         if self.failures:
             self.failures -= 1
+            self.failed.set()
             raise MailboxConnectionError("no route")
         return super().extend(handles, seconds)
 
@@ -181,14 +184,16 @@ def test_one_extender_keeps_several_messages_and_nothing_is_left_running() -> No
     with extender.attach(first, beats[0]), extender.attach(second, beats[1]):
         assert all(event.wait(SOON) for event in events)
 
-    assert not [each for each in threading.enumerate() if each.name.startswith("wink-lease")]
+    names = {f"wink-lease-{message.id}" for message in (first, second)}
+    until(lambda: not names & {each.name for each in threading.enumerate()})
 
 
 def test_the_end_of_the_block_does_not_wait_for_the_interval() -> None:
     done = threading.Event()
 
     def work() -> None:
-        with LeaseExtender().attach(leased(InMemoryMailbox[str]())):
+        rarely = LeaseExtenderConfig(interval=10 * SOON, extension=20 * SOON)
+        with LeaseExtender(rarely).attach(leased(InMemoryMailbox[str]())):
             pass
         done.set()
 
@@ -229,9 +234,9 @@ def test_a_lost_lease_is_told_once_and_the_work_goes_on(
     with LeaseExtender(OFTEN, clock).attach(message):
         pass  # nobody to tell
 
+    until(lambda: "not my day" in caplog.text)  # said by another thread
     assert told == ["lost"]
     assert "lost the lease" in caplog.text
-    assert "not my day" in caplog.text
 
 
 def test_a_message_that_is_done_within_the_block_is_not_lost(
@@ -262,10 +267,11 @@ def test_connection_errors_are_tried_again() -> None:
 
 def test_a_server_that_stays_away_is_given_up_when_the_lease_is_over() -> None:
     clock = FakeClock()
-    mailbox = InMemoryMailbox[str](queue=Away(failures=1_000_000, clock=clock))
-    message = leased(mailbox)
+    queue = Away(failures=1_000_000, clock=clock)
+    message = leased(InMemoryMailbox[str](queue=queue))
     lost = threading.Event()
     with LeaseExtender(OFTEN, clock).attach(message, on_lost=lost.set):
+        assert queue.failed.wait(SOON)
         assert not lost.is_set()
         clock.advance(301)
         assert lost.wait(SOON)

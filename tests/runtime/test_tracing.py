@@ -185,7 +185,7 @@ async def test_a_sample_that_takes_too_long_ends_all_that_is_in_it(recorder: Rec
             await anyio.sleep_forever()
         return text
 
-    config = EvalConfig(timeout_per_sample_ms=20)
+    config = EvalConfig(timeout_per_sample_ms=300)  # time to begin, on a busy machine
     await evaluate([Sample("a", "a")], config, exact_match, agent=agent)
 
     (tool,), (sample,) = recorder.of("tool"), recorder.of("sample")
@@ -328,7 +328,7 @@ async def test_a_sample_is_followed_through_two_mailboxes(box: Make, recorder: R
     async with anyio.create_task_group() as group:
         group.start_soon(loop.run_async)
         group.start_soon(reader.run_async)
-        report = await collect_results_async(results, submission, timeout_seconds=30)
+        report = await collect_results_async(results, submission, timeout_seconds=120)
         await anyio.to_thread.run_sync(loop.shutdown)
         await anyio.to_thread.run_sync(reader.shutdown)
 
@@ -352,7 +352,7 @@ async def test_each_of_many_sent_together_keeps_its_own_trace(recorder: Recorder
     async with anyio.create_task_group() as group:
         group.start_soon(loop.run_async)
         group.start_soon(reader.run_async)
-        await collect_results_async(results, submission, timeout_seconds=30)
+        await collect_results_async(results, submission, timeout_seconds=120)
         await anyio.to_thread.run_sync(loop.shutdown)
         await anyio.to_thread.run_sync(reader.shutdown)
 
@@ -388,7 +388,12 @@ async def test_a_sample_that_is_delivered_again_goes_on_in_its_trace(recorder: R
 
 async def test_requests_are_made_as_they_are_sent(recorder: Recorder) -> None:
     """Watched or not, of 3,000 requests a few are in memory at a time."""
-    most = 0
+
+    def live() -> int:
+        return sum(type(each) is EvalRequest for each in gc.get_objects())
+
+    gc.collect()
+    before, most = live(), 0  # what other tests have left is not counted
 
     class Counting(CollectingMailbox[Any]):
         def send_all(self, bodies: Any, *, headers: Any = None, ids: Any = (), **_: Any) -> int:
@@ -396,8 +401,7 @@ async def test_requests_are_made_as_they_are_sent(recorder: Recorder) -> None:
             heads = headers or iter(dict, None)
             for number, _ in enumerate(zip(bodies, ids, heads, strict=False)):
                 if number % 1000 == 999:
-                    live = sum(type(each) is EvalRequest for each in gc.get_objects())
-                    most = max(most, live)
+                    most = max(most, live() - before)
             return 0
 
     dataset = Dataset([Sample(str(number), "a") for number in range(3000)])

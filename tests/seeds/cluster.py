@@ -62,7 +62,7 @@ def loop(role: str, url: str, model: str) -> MainLoop[Any, Any] | EvalLoop[Any, 
     if role == "main":
         return QuestionLoop(adapter=adapter, requests=main)
     if role == "eval":
-        config = EvalLoopConfig(mainloop_timeout=30.0)
+        config = EvalLoopConfig(mainloop_timeout=120.0)
         return EvalLoop(
             evaluator=evaluator, requests=requests, mainloop_requests=main, config=config
         )
@@ -71,5 +71,5 @@ def loop(role: str, url: str, model: str) -> MainLoop[Any, Any] | EvalLoop[Any, 
 
 
 if __name__ == "__main__":
-    signal.alarm(120)  # whatever happens to the test that started it
+    signal.alarm(300)  # whatever happens to the test that started it
     LoopGroup([loop(*sys.argv[1:])]).run(visibility_timeout=30, wait_time_seconds=2)

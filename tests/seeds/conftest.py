@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from tests.contrib.langsmith_sent import clean_langsmith
+from tests.processes import PATIENCE
 from weakincentives import ToolCall, serde
 from weakincentives.adapters import ModelAdapter, ModelRequest, ScriptedAdapter
 from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.testing import ModelServer, Reply, ServedRequest
+
+__all__ = ["clean_langsmith"]
 
 
 @pytest.fixture(params=["scripted", "openai"])
@@ -40,7 +44,7 @@ def saying(
             if request.param == "scripted":
                 return ScriptedAdapter(scripted)
             server = servers.enter_context(ModelServer(served))
-            return OpenAIAdapter("gpt-4o", base_url=server.openai_base_url, timeout=10)
+            return OpenAIAdapter("gpt-4o", base_url=server.openai_base_url, timeout=PATIENCE)
 
         yield make
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE
 from tests.runtime.mailbox import redis_server, sqs_server
 from tests.seeds.cluster import Question
 from weakincentives.evals import Dataset, Sample, collect_results, submit_dataset
@@ -54,7 +55,7 @@ def processes(url: str, model: str, *roles: str) -> Iterator[None]:
         for process in started:
             process.terminate()
         # One that is still importing when all is done ends by the signal itself.
-        assert {process.wait(20) for process in started} <= {0, -signal.SIGTERM}
+        assert {process.wait(PATIENCE) for process in started} <= {0, -signal.SIGTERM}
 
 
 def test_workers_with_a_loop_of_their_own_share_the_work(url: str) -> None:
@@ -63,7 +64,7 @@ def test_workers_with_a_loop_of_their_own_share_the_work(url: str) -> None:
     with ModelServer(exclaims) as server:
         submission = submit_dataset(DATASET, requests)
         with processes(url, server.openai_base_url, "own", "own"):
-            report = collect_results(results, submission, timeout_seconds=60)
+            report = collect_results(results, submission, timeout_seconds=PATIENCE)
 
     assert (report.passed, report.errors) == (20, 0), report.results[0]
     assert [result.sample_id for result in report.results] == [s.id for s in DATASET]
@@ -75,6 +76,6 @@ def test_eval_loops_and_main_loops_in_processes_apart(url: str) -> None:
     with ModelServer(exclaims) as server:
         submission = submit_dataset(DATASET, requests, reply_to=results)
         with processes(url, server.openai_base_url, "eval", "main", "main"):
-            report = collect_results(results, submission, timeout_seconds=60)
+            report = collect_results(results, submission, timeout_seconds=PATIENCE)
 
     assert (report.passed, report.errors) == (20, 0), report.results[0]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import PATIENCE, until
 from tests.seeds.loops import MathLoop, QALoop
 from weakincentives import ToolCall
 from weakincentives.adapters import ScriptedAdapter
@@ -50,7 +51,7 @@ def working(*loops: Any) -> Iterator[None]:
         yield
     finally:
         for loop in loops:
-            assert loop.shutdown(timeout=10)
+            assert loop.shutdown(timeout=PATIENCE)
         for thread in threads:
             thread.join()
 
@@ -72,7 +73,7 @@ class Cluster:
         )
 
     def eval_loop(self, evaluator: Any = exact_match, **more: Any) -> EvalLoop[Any, Any, Any]:
-        timeout = more.pop("mainloop_timeout", 20.0)
+        timeout = more.pop("mainloop_timeout", PATIENCE)
         return EvalLoop(
             evaluator=evaluator,
             requests=self.requests,
@@ -90,7 +91,7 @@ def test_two_eval_loops_and_two_main_loops_share_the_work() -> None:
     loops = [cluster.eval_loop(), cluster.eval_loop(), cluster.main_loop(), cluster.main_loop()]
     submission = cluster.submit()
     with working(*loops):
-        report = collect_results(cluster.results, submission, timeout_seconds=30)
+        report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
 
     assert report.passed == 12
     assert [result.sample_id for result in report.results] == [s.id for s in DATASET]
@@ -104,7 +105,7 @@ async def test_a_mailbox_agent_answers_evaluate_too() -> None:
             DATASET,
             EvalConfig(max_concurrent=5),
             exact_match,
-            agent=mailbox_agent(cluster.main, 20.0),
+            agent=mailbox_agent(cluster.main, PATIENCE),
         )
 
     assert report.passed == 12
@@ -123,7 +124,7 @@ def test_session_aware_evaluators_in_a_cluster(
         eval_loop = cluster.eval_loop(all_of(exact_match, tool_called("calculator")), **shared)
         submission = cluster.submit(DATASET[:1])
         with working(main_loop, eval_loop):
-            report = collect_results(cluster.results, submission, timeout_seconds=30)
+            report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
 
     assert report.passed == 1
 
@@ -135,7 +136,7 @@ def test_no_main_loop_in_time_is_an_error_of_the_infrastructure() -> None:
     cluster = Cluster()
     submission = cluster.submit(DATASET[:1])
     cluster.eval_loop(mainloop_timeout=0.1).run(max_iterations=1)
-    (result,) = collect_results(cluster.results, submission, timeout_seconds=5).results
+    (result,) = collect_results(cluster.results, submission, timeout_seconds=PATIENCE).results
 
     assert result.error_source == "infrastructure"
     assert "got none in 0.1 s - is one running?" in (result.error or "")
@@ -147,7 +148,7 @@ def test_no_main_loop_in_time_is_tried_again_where_a_policy_says_so() -> None:
     policy = DLQPolicy(dead, max_delivery_count=2, backoff=Backoff(0.0, longest=0.0))
     submission = cluster.submit(DATASET[:1])
     cluster.eval_loop(mainloop_timeout=0.1, dlq=policy).run(max_iterations=1)
-    (result,) = collect_results(cluster.results, submission, timeout_seconds=5).results
+    (result,) = collect_results(cluster.results, submission, timeout_seconds=PATIENCE).results
 
     assert (result.error or "").startswith("gave up after 2 deliveries")
     assert dead.approximate_count() == 1
@@ -161,7 +162,7 @@ def test_a_failure_of_the_main_loop_is_scored_as_one() -> None:
     dead: InMemoryMailbox[Any] = InMemoryMailbox("dead")
     submission = cluster.submit(DATASET[:1])
     with working(cluster.main_loop(fails), cluster.eval_loop(dlq=DLQPolicy(dead))):
-        (result,) = collect_results(cluster.results, submission, timeout_seconds=30).results
+        (result,) = collect_results(cluster.results, submission, timeout_seconds=PATIENCE).results
 
     assert result.error_source == "agent"
     assert "the model said no" in (result.error or "")
@@ -185,7 +186,7 @@ def test_a_partition_hands_the_sample_back() -> None:
     submission = cluster.submit(DATASET[:1])
     eval_loop = cluster.eval_loop()
     with working(cluster.main_loop(), eval_loop):
-        report = collect_results(cluster.results, submission, timeout_seconds=30)
+        report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
 
     assert report.passed == 1
     assert eval_loop.metrics()["retried_total"] == 1
@@ -201,10 +202,9 @@ def test_late_and_second_replies_are_dropped() -> None:
     eval_loop = cluster.eval_loop()
     main_loop = cluster.main_loop()
     with working(main_loop, eval_loop):
-        first = collect_results(cluster.results, submission, timeout_seconds=10)
-        deadline = threading.Event()
-        while main_loop.metrics().get("acknowledged_total", 0) < 2:
-            assert not deadline.wait(0.01)
+        first = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+        until(lambda: main_loop.metrics().get("acknowledged_total", 0) == 2)
+        until(lambda: cluster.results.approximate_count() == 1)
     late = [r for message in cluster.results.receive(max_messages=5) for r in [message.body]]
 
     assert first.results[0].error_source == "infrastructure"  # the first row of a key stands

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.contrib.langsmith_sent import sent
+from tests.processes import PATIENCE
 from tests.seeds.test_seed_002 import QAInput, QAOutput, answers, qa_prompt
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.evals import Dataset, EvalSuite, Sample, composite, exact_match, llm_judge
@@ -23,7 +24,7 @@ DATASET = Dataset(
 
 
 @pytest.fixture
-def langsmith(monkeypatch: pytest.MonkeyPatch) -> Iterator[LangSmithServer]:
+def langsmith(clean_langsmith: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[LangSmithServer]:
     with LangSmithServer() as server:
         monkeypatch.setenv("LANGSMITH_ENDPOINT", server.url)
         yield server
@@ -34,7 +35,7 @@ def test_evaluation_runs_are_traced(saying: Callable[..., Any], langsmith: LangS
     configure_wink(
         project="my-evals",
         tracing_enabled=True,
-        flush_timeout=10,
+        flush_timeout=PATIENCE,
     )
 
     evaluator = composite(exact_match, llm_judge("Answers the question correctly and completely"))

@@ -17,6 +17,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from importlib.util import find_spec
 from typing import Any
 
@@ -43,11 +44,13 @@ async def checked(answer: str, expected: str, timeout: float) -> bool:
         _limiter.set(limiter := anyio.CapacityLimiter(os.cpu_count() or 1))
     question = json.dumps([answer, expected, timeout]).encode() + b"\n"
     async with limiter:
-        process = _taken()
+        process, begun = _taken(), threading.Lock()
         try:
-            said = await in_thread(_asked, process, question)
+            said = await in_thread(_asked, process, question, begun)
         except BaseException:  # nobody waits for it any more
             process.kill()
+            if begun.acquire(blocking=False):  # no thread has it, and none will
+                _close(process)
             raise
         if not said:
             raise EvaluatorError(
@@ -76,8 +79,10 @@ def _taken() -> subprocess.Popen[bytes]:
     )
 
 
-def _asked(process: subprocess.Popen[bytes], question: bytes) -> bytes:
+def _asked(process: subprocess.Popen[bytes], question: bytes, begun: threading.Lock) -> bytes:
     """A line, or nothing where the process has ended."""
+    if not begun.acquire(blocking=False):  # cancelled before it began, and closed
+        return b""
     assert process.stdin is not None
     assert process.stdout is not None
     try:

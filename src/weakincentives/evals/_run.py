@@ -50,6 +50,7 @@ __all__ = ["Engine", "Job", "Tally", "Task", "sample_digest", "sample_span", "to
 LENT = 3  # how many times as many samples as may run at once may be under way, with places lent
 YIELD = 16  # samples after which others get their turn, and Ctrl-C, where no agent ever waits
 LONGEST_WAIT = 120.0  # seconds; who asks for a longer one before another try gets none
+GLANCE = 1.0  # seconds; a Ctrl-C that comes just before asyncio falls asleep is heard at the next
 BEHIND = 500  # rows that the store may be behind before samples wait for it
 
 
@@ -120,7 +121,7 @@ class Engine:
         self._group: TaskGroup
         self._started = job.clock.monotonic()
         timeout = job.config.timeout_per_sample_ms
-        self._seconds = None if timeout is None else timeout / 1000
+        self._seconds = math.inf if timeout is None else timeout / 1000
 
     async def run(self, samples: Iterable[Any] | AsyncIterable[Any]) -> None:
         """Try every sample, in every epoch."""
@@ -129,8 +130,7 @@ class Engine:
         self._outside = copy_context()
         try:
             async with anyio.create_task_group() as watch:
-                if self._seconds is not None:
-                    watch.start_soon(self._watch, self._seconds)
+                watch.start_soon(self._watch)
                 async with anyio.create_task_group() as self._group:
                     self._hire()
                 watch.cancel_scope.cancel()
@@ -200,12 +200,15 @@ class Engine:
             limit.close()
             self._workers -= 1
 
-    async def _watch(self, seconds: float) -> None:
-        """End what has run for too long. One timer for all costs less than one for each."""
-        clock = self._job.clock
+    async def _watch(self) -> None:
+        """End what has run for too long. One timer for all costs less than one for each.
+
+        It also wakes the loop now and then: Python looks at signals only when it is awake.
+        """
+        clock, seconds = self._job.clock, self._seconds
         while True:
             oldest = min(self.running.values(), default=clock.monotonic())
-            await anyio.sleep(max(0.001, oldest + seconds - clock.monotonic()))
+            await anyio.sleep(min(GLANCE, max(0.001, oldest + seconds - clock.monotonic())))
             latest = clock.monotonic() - seconds
             for task in [task for task, since in self.running.items() if since <= latest]:
                 self._limits[task].cancel()

@@ -7,21 +7,19 @@ trace runs and to keep datasets, experiments and feedback, in the ways of newer 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Lock, Thread
-from types import TracebackType
-from typing import Any, NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from threading import Lock
+from typing import Any
 from uuid import uuid4
 
-from ..errors import UsageError
+from ._local_server import Asked, LocalServer, Said
 from ._script import Fault
 
 __all__ = ["LangSmithServer"]
 
 BEYOND = 99_999.9999  # scores that LangSmith does not take
+JSON = "application/json"
 TENANT = str(uuid4())
 INGEST = {
     "use_multipart_endpoint": True,
@@ -35,7 +33,7 @@ INGEST = {
 Data = dict[str, Any]
 
 
-class LangSmithServer:
+class LangSmithServer(LocalServer):
     """Speaks LangSmith's API on loopback. What came is in `runs`, `experiments`, `feedback`, ...
 
     With `zstd` it asks for compressed runs; without `info` it says nothing of itself; without
@@ -56,10 +54,10 @@ class LangSmithServer:
         example_parts: bool = False,
         faults: Callable[[str, str], Fault | None] = lambda method, path: None,
     ) -> None:
+        super().__init__()
         self._zstd, self._info, self._multipart, self._parts = zstd, info, multipart, example_parts
         self._faults = faults
-        self._lock, self._stopped = Lock(), Event()
-        self._listener: ThreadingHTTPServer | None = None
+        self._lock = Lock()
         self.requests: list[tuple[str, str]] = []
         """Every request so far: method and path."""
         self.datasets: dict[str, Data] = {}
@@ -72,47 +70,19 @@ class LangSmithServer:
         """As it came."""
         self._runs: dict[str, Data] = {}
 
-    def __enter__(self) -> LangSmithServer:
-        if self._listener is not None:
-            raise UsageError("a LangSmithServer starts only once - make a new one")
-        self._listener = _Listener(("127.0.0.1", 0), _Handler)
-        self._listener.langsmith = self  # type: ignore[attr-defined]
-        Thread(target=self._listener.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Answer nothing more. What came stays readable."""
-        if self._listener is not None and not self._stopped.is_set():
-            self._stopped.set()
-            self._listener.shutdown()
-            self._listener.server_close()
-
-    @property
-    def url(self) -> str:
-        """For `LANGSMITH_ENDPOINT`."""
-        if self._listener is None:
-            raise UsageError("not started yet - use `with LangSmithServer() as server:`")
-        return f"http://127.0.0.1:{self._listener.server_address[1]}"
-
     # ── what came ───────────────────────────────────────────────────────────────────────────────
 
     @property
     def runs(self) -> list[Data]:
         """Every run with all that was said of it, in the order of their beginning."""
-        return sorted(self._runs.values(), key=lambda run: str(run.get("dotted_order")))
+        with self._lock:
+            return sorted(self._runs.values(), key=lambda run: str(run.get("dotted_order")))
 
     @property
     def experiments(self) -> list[Data]:
         """Projects that are about a dataset."""
-        return [each for each in self.projects.values() if each["reference_dataset_id"]]
+        with self._lock:
+            return [each for each in self.projects.values() if each["reference_dataset_id"]]
 
     def traces_of(self, project: str) -> list[Data]:
         """The roots in a project."""
@@ -135,8 +105,27 @@ class LangSmithServer:
 
     # ── how it answers ──────────────────────────────────────────────────────────────────────────
 
-    def _answer(self, asked: _Asked) -> tuple[int, Any]:
+    def _respond(self, asked: Asked) -> Said | bytes | None:
+        fault = self._faults(asked.method, asked.path)
+        if fault is None:
+            status, answer = self._answer(asked)
+            return Said(status, JSON, json.dumps(answer).encode())
+        self.requests.append((asked.method, asked.path))
+        if fault.kind == "status":
+            wait = fault.retry_after
+            headers = {} if wait is None else {"retry-after": f"{wait:g}"}
+            detail = json.dumps({"detail": fault.message}).encode()
+            return Said(fault.status, JSON, detail, headers)
+        if fault.kind == "malformed":
+            return Said(200, JSON, b'{"this breaks o')
+        if fault.kind == "hang":
+            self._stopped.wait()
+        return b"\x00\xffthis is not HTTP\r\n\r\n" if fault.kind == "garbage" else None
+
+    def _answer(self, asked: Asked) -> tuple[int, Any]:
         path = asked.path.removeprefix("/api").removeprefix("/v1").removeprefix("/platform")
+        form = asked.content_type.startswith("multipart/")
+        body: Any = None if form or not asked.body else json.loads(asked.body)
         with self._lock:
             self.requests.append((asked.method, path))
             match asked.method, path.strip("/").split("/"):
@@ -145,25 +134,25 @@ class LangSmithServer:
                 case "GET", ["sessions" | "datasets" | "examples" as kind, *id]:
                     return self._found(kind, id, asked.query)
                 case "POST", ["datasets"]:
-                    return self._new_dataset(asked.json)
+                    return self._new_dataset(body)
                 case "POST", ["examples", "bulk"]:
-                    return self._new_examples(asked.json)
+                    return self._new_examples(body)
                 case "POST", ["datasets", id, "examples"] if self._parts:
-                    return self._new_examples(_rows(id, asked.parts()))
+                    return self._new_examples(_rows(id, _parts(asked)))
                 case "POST", ["sessions"]:
-                    return self._new_project(asked.json)
+                    return self._new_project(body)
                 case "PATCH", ["sessions", id]:
-                    return self._changed_project(id, asked.json)
+                    return self._changed_project(id, body)
                 case "POST", ["runs", "multipart"] if self._multipart:
-                    return self._ingested(asked.parts())
+                    return self._ingested(_parts(asked))
                 case "POST", ["runs", "batch"]:
-                    return self._noted(*asked.json.get("post", ()), *asked.json.get("patch", ()))
+                    return self._noted(*body.get("post", ()), *body.get("patch", ()))
                 case "POST", ["runs"]:
-                    return self._noted(asked.json)
+                    return self._noted(body)
                 case "PATCH", ["runs", id]:
-                    return self._noted({**asked.json, "id": id})
+                    return self._noted({**body, "id": id})
                 case "POST", ["feedback"]:
-                    return self._new_feedback(asked.json)
+                    return self._new_feedback(body)
         return 404, {"detail": f"nothing at {asked.method} {path}"}
 
     def _about(self) -> Data:
@@ -174,7 +163,7 @@ class LangSmithServer:
         ingest = {**INGEST, "use_multipart_endpoint": self._multipart}
         return {"version": "0.12.0", "instance_flags": flags, "batch_ingest_config": ingest}
 
-    def _found(self, kind: str, id: list[str], query: dict[str, list[str]]) -> tuple[int, Any]:
+    def _found(self, kind: str, id: list[str], query: Mapping[str, list[str]]) -> tuple[int, Any]:
         kept = {"sessions": self.projects, "datasets": self.datasets, "examples": self.examples}
         rows = list(kept[kind].values())
         if id:
@@ -259,81 +248,12 @@ def _rows(dataset_id: str, parts: Iterable[tuple[str, Any]]) -> list[Data]:
     return list(rows.values())
 
 
-class _Asked(NamedTuple):
-    """One request."""
-
-    method: str
-    path: str
-    query: dict[str, list[str]]
-    body: bytes
-    content_type: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-    def parts(self) -> list[tuple[str, Any]]:
-        """The names and the JSON of the parts of a form."""
-        boundary = self.content_type.partition("boundary=")[2].strip('"').encode()
-        found = []
-        for part in self.body.split(b"--" + boundary)[1:-1]:
-            head, _, content = part.partition(b"\r\n\r\n")
-            name = head.partition(b'name="')[2].partition(b'"')[0].decode()
-            found.append((name, json.loads(content)))
-        return found
-
-
-class _Listener(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, format: str, *args: Any) -> None: ...
-
-    def handle_any(self) -> None:
-        server: LangSmithServer = self.server.langsmith  # type: ignore[attr-defined]
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        if self.headers.get("content-encoding") == "zstd":
-            from zstandard import ZstdDecompressor
-
-            body = ZstdDecompressor().decompressobj().decompress(body)
-        url = urlsplit(self.path)
-        asked = _Asked(
-            self.command, url.path, parse_qs(url.query), body, self.headers.get("content-type", "")
-        )
-        fault = server._faults(asked.method, asked.path)
-        if server._stopped.is_set():
-            self.close_connection = True
-        elif fault is None:
-            self._say(*server._answer(asked))
-        else:
-            server.requests.append((asked.method, asked.path))
-            self._go_wrong(fault, server)
-
-    do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = handle_any
-
-    def _go_wrong(self, fault: Fault, server: LangSmithServer) -> None:
-        if fault.kind == "status":
-            self._say(fault.status, {"detail": fault.message}, fault.retry_after)
-        elif fault.kind == "malformed":
-            self._say(200, None)
-        else:
-            self.close_connection = True
-            if fault.kind == "hang":
-                server._stopped.wait()
-            elif fault.kind == "garbage":
-                self.wfile.write(b"\x00\xffthis is not HTTP\r\n\r\n")
-
-    def _say(self, status: int, answer: Any, retry_after: float | None = None) -> None:
-        data = b'{"this breaks o' if answer is None else json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(data)))
-        if retry_after is not None:
-            self.send_header("retry-after", f"{retry_after:g}")
-        self.end_headers()
-        self.wfile.write(data)
+def _parts(asked: Asked) -> list[tuple[str, Any]]:
+    """The names and the JSON of the parts of a form."""
+    boundary = asked.content_type.partition("boundary=")[2].strip('"').encode()
+    found = []
+    for part in asked.body.split(b"--" + boundary)[1:-1]:
+        head, _, content = part.partition(b"\r\n\r\n")
+        name = head.partition(b'name="')[2].partition(b'"')[0].decode()
+        found.append((name, json.loads(content)))
+    return found

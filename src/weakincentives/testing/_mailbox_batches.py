@@ -255,7 +255,7 @@ class BatchLaws(MailboxSetup):
         mailbox.close()
 
         assert mailbox.closed
-        assert mailbox.receive(wait_time_seconds=20) == []
+        assert mailbox.receive(wait_time_seconds=LONG) == []
         with pytest.raises(MailboxError, match="open mailbox"):
             mailbox.send("more")
 

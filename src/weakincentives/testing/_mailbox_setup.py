@@ -15,10 +15,10 @@ import pytest
 from ..errors import ReceiptHandleExpiredError
 from ..runtime.mailbox import MAX_VISIBILITY_TIMEOUT, Letter, Message, QueueMailbox
 
-__all__ = ["LONG", "MailboxSetup", "Order", "Waiting"]
+__all__ = ["LONG", "SOON", "MailboxSetup", "Order", "Waiting"]
 
-LONG = 600  # seconds of a lease that no test outlasts
-SOON = 10  # seconds in which a wait of 20 must have ended, also on a busy machine
+LONG = 600  # seconds of a lease, or of a wait, that no test outlasts
+SOON = 60  # seconds in which a `LONG` wait must have ended, also on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class MailboxSetup:
         while part := mailbox.receive(
             max_messages=10,
             visibility_timeout=lease,
-            wait_time_seconds=5 if len(found) < at_least else 0,
+            wait_time_seconds=SOON if len(found) < at_least else 0,
         ):
             found += part
             assert len(found) < 10_000, "the same messages come again and again"
@@ -119,7 +119,7 @@ class Waiting:
         def receive() -> None:
             try:
                 self.found = mailbox.receive(
-                    max_messages=max_messages, visibility_timeout=LONG, wait_time_seconds=20
+                    max_messages=max_messages, visibility_timeout=LONG, wait_time_seconds=LONG
                 )
             except BaseException as error:
                 self.error = error

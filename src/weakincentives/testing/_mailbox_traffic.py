@@ -274,7 +274,7 @@ class TrafficLaws(MailboxSetup):
         seen: list[str] = []
 
         def work(box: Box) -> None:
-            end = time.monotonic() + 30
+            end = time.monotonic() + SOON
             while len(seen) < len(bodies) and time.monotonic() < end:
                 for message in box.receive(
                     max_messages=7, visibility_timeout=LONG, wait_time_seconds=0.05
@@ -316,7 +316,7 @@ class TrafficLaws(MailboxSetup):
             await mailbox.aside(message.acknowledge)
             assert await self.receive(mailbox, wait=0) == []
 
-        anyio.run(main, backend=backend)
+        with_limit(main, backend)
 
     def test_an_event_loop_goes_on_while_it_waits(self, mailbox: Box, backend: str) -> None:
         async def main() -> None:
@@ -353,7 +353,7 @@ class TrafficLaws(MailboxSetup):
                 ender.join()
             assert (
                 await mailbox.receive_async(
-                    max_messages=1, visibility_timeout=LONG, wait_time_seconds=20
+                    max_messages=1, visibility_timeout=LONG, wait_time_seconds=LONG
                 )
                 == []
             )
@@ -376,7 +376,7 @@ class TrafficLaws(MailboxSetup):
 
         assert self.take(mailbox).body == "hello"
 
-    async def receive(self, mailbox: Box, wait: float = 20) -> list[Any]:
+    async def receive(self, mailbox: Box, wait: float = LONG) -> list[Any]:
         """As `receive` would, since `receive_async` may come back early."""
         end = time.monotonic() + wait
         while True:

@@ -5,16 +5,14 @@ It listens on 127.0.0.1 only, and speaks OTLP with protobuf, which is what expor
 
 from __future__ import annotations
 
-import gzip
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
-from types import TracebackType
+from threading import Lock
 from typing import Any
 
 from ..errors import MissingExtraError, UsageError, shown
+from ._local_server import Asked, LocalServer, Said
 
 __all__ = ["OtlpReceiver", "ReceivedLog", "ReceivedSpan"]
 
@@ -52,7 +50,7 @@ class ReceivedLog:
     service: str
 
 
-class OtlpReceiver:
+class OtlpReceiver(LocalServer):
     """Takes traces and log records; `status` is its answer, until changed, and `hang` is none.
 
     >>> with OtlpReceiver() as receiver:
@@ -63,39 +61,12 @@ class OtlpReceiver:
     def __init__(self, *, status: int = 200, hang: bool = False) -> None:
         if type(status) is not int or not 200 <= status <= 599:
             raise UsageError(f"expected an HTTP status for `status`, got {shown(status)}")
+        super().__init__()
         self.status, self._hang = status, hang
-        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._lock = Lock()
         self._spans: list[ReceivedSpan] = []
         self._logs: list[ReceivedLog] = []
         self._bodies: list[bytes] = []
-        self._server: ThreadingHTTPServer | None = None
-
-    def __enter__(self) -> OtlpReceiver:
-        if self._server is not None:
-            raise UsageError("an OtlpReceiver starts only once - make a new one")
-        self._server = _Server(("127.0.0.1", 0), _handler(self))
-        threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), name="wink-otlp-receiver", daemon=True
-        ).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._ended.set()
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-
-    @property
-    def url(self) -> str:
-        """Where it listens: for `configure_otel(endpoint=...)`, or OTEL_EXPORTER_OTLP_ENDPOINT."""
-        if self._server is None:
-            raise UsageError("not started yet - use `with OtlpReceiver() as receiver:`")
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @property
     def spans(self) -> tuple[ReceivedSpan, ...]:
@@ -115,48 +86,20 @@ class OtlpReceiver:
         with self._lock:
             return tuple(self._bodies)
 
-    def _take(self, path: str, body: bytes) -> int:
-        """What a request has is kept; the status to answer, 0 for no answer."""
+    def _respond(self, asked: Asked) -> Said | None:
+        kind = "application/x-protobuf"
         with self._lock:
-            self._bodies.append(body)
+            self._bodies.append(asked.body)
             if self.status < 300 and not self._hang:
-                if path == "/v1/traces":
-                    self._spans += _spans(body)
-                elif path == "/v1/logs":
-                    self._logs += _logs(body)
+                if asked.path == "/v1/traces":
+                    self._spans += _spans(asked.body)
+                elif asked.path == "/v1/logs":
+                    self._logs += _logs(asked.body)
                 else:
-                    return 404
+                    return Said(404, kind)
         if self._hang:
-            self._ended.wait()
-        return 0 if self._hang else self.status
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-
-
-def _handler(receiver: OtlpReceiver) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", "0")))
-            if self.headers.get("content-encoding") == "gzip":
-                body = gzip.decompress(body)
-            status = receiver._take(self.path, body)
-            if not status:
-                self.close_connection = True
-                return
-            self.send_response(status)
-            self.send_header("content-type", "application/x-protobuf")
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: Any) -> None: ...
-
-    return Handler
+            self._stopped.wait()
+        return Said(self.status, kind)
 
 
 def _spans(body: bytes) -> Iterator[ReceivedSpan]:

@@ -26,6 +26,7 @@ class LossyProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # or `accept` would wait on
         self._listener.close()
 
     def lose(self, word: bytes, meanwhile: Callable[[], object] = lambda: None) -> None:
@@ -42,12 +43,16 @@ class LossyProxy:
                 Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._target)) as server:
+        with (
+            suppress(OSError),  # one of the two has left
+            client,
+            socket.create_connection(("127.0.0.1", self._target)) as server,
+        ):
             losing: Callable[[], object] | None = None
             while True:
                 ready, _, _ = select.select([client, server], [], [])
                 for end in ready:
-                    data = _received(end)
+                    data = end.recv(65536)
                     if not data:
                         return
                     if end is client:
@@ -60,10 +65,3 @@ class LossyProxy:
                         return
                     else:
                         client.sendall(data)
-
-
-def _received(connection: socket.socket) -> bytes:
-    try:
-        return connection.recv(65536)
-    except OSError:
-        return b""

@@ -1,4 +1,7 @@
-"""An SQS API on loopback: moto's server in a thread, with faults between it and the client."""
+"""An SQS API on loopback: moto's server in a thread, with faults between it and the client.
+
+What it takes for the time can be a test's own clock. Long polls wait in real time, or less.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import cache, cached_property
+from itertools import count
 from threading import Lock, Thread
 from typing import Any
 from urllib.request import Request, urlopen
@@ -20,8 +24,11 @@ from moto.moto_server.werkzeug_app import (
     MotoRequestHandler,
     create_backend_app,
 )
+from moto.sqs import models
 from werkzeug.serving import make_server
 from werkzeug.test import run_wsgi_app
+
+from weakincentives.clock import SYSTEM_CLOCK, Clock
 
 __all__ = ["SqsServer", "entry_fails", "error", "running"]
 
@@ -29,13 +36,34 @@ Forward = Callable[[Any], Any]
 Fault = Callable[[Any, Forward], tuple[int, Any]]  # the request and how it goes on: the answer
 
 
+class Time:
+    """What moto takes for the time, for all its servers alike: they share their queues."""
+
+    clock: Clock = SYSTEM_CLOCK
+    looks = count()
+
+    @classmethod
+    def seconds(cls) -> float:
+        """A microsecond more at each look: for moto, a lease is over after its end, not at it."""
+        return cls.clock.now().timestamp() + next(cls.looks) / 1_000_000
+
+    @classmethod
+    def milliseconds(cls) -> float:
+        return cls.seconds() * 1000
+
+
+models.unix_time, models.unix_time_millis = Time.seconds, Time.milliseconds
+
+
 class SqsServer:
     """Answers as moto does, but for calls for which a fault is waiting."""
 
     def __init__(self) -> None:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)  # no line for every request
+        Time.clock = SYSTEM_CLOCK
         self.faults: dict[str, deque[Fault]] = {}
         self.calls: list[str] = []
+        self.second = 1.0  # how long a second of a long poll takes
         self._lock = Lock()
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._server = make_server(
@@ -60,8 +88,10 @@ class SqsServer:
             config=Config(**options),
         )
 
-    def reset(self) -> None:
-        """As if it had just started."""
+    def reset(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        """As if it had just started; from now on its leases and delays go by this clock."""
+        Time.clock, Time.looks = clock, count()
+        self.second = 1.0
         self.faults.clear()
         self.calls.clear()
         with urlopen(Request(f"{self.endpoint}/moto-api/reset", method="POST")) as answer:
@@ -92,7 +122,7 @@ class SqsServer:
     def _from_moto(self, environ: Any, data: bytes) -> tuple[str, Any, bytes]:
         """One call at a time: moto gives two at once the same message. A long poll is many."""
         request = json.loads(data or b"{}")
-        end = time.monotonic() + request.pop("WaitTimeSeconds", 0)
+        end = time.monotonic() + request.pop("WaitTimeSeconds", 0) * self.second
         data = json.dumps(request).encode()
         while True:
             body = {"wsgi.input": io.BytesIO(data), "CONTENT_LENGTH": str(len(data))}

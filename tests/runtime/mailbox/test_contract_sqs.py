@@ -1,4 +1,4 @@
-"""The contract of a mailbox, kept on an SQS API by a real client; time is real here."""
+"""The contract of a mailbox, kept on an SQS API by a real client; time is the test's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.runtime.mailbox.sqs_server import running
 from weakincentives.runtime.mailbox import SQSMailbox
-from weakincentives.testing import MailboxContract
+from weakincentives.testing import FakeClock, MailboxContract
 
 
 class TestSQS(MailboxContract):
@@ -16,13 +16,16 @@ class TestSQS(MailboxContract):
     ordered = False
     exact_count = False
     bounded = False
-    virtual_clock = False
-    lease = 1
 
     @pytest.fixture(autouse=True)
     def broker(self) -> None:
+        self.clock = FakeClock()
         self.server = running()
-        self.server.reset()
+        self.server.reset(self.clock)
+        self.server.second = 0.1
 
     def make(self, name: str, **options: Any) -> SQSMailbox[Any]:
-        return SQSMailbox(name, self.server.client, **options)
+        return SQSMailbox(name, self.server.client, clock=self.clock, **options)
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)

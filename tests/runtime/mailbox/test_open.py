@@ -30,7 +30,7 @@ def name() -> str:
 def carries(first: Any, second: Any) -> bool:
     """Whether what one gets the other gave."""
     first.send("tea", reply_to=second)
-    (message,) = second.receive(wait_time_seconds=5)
+    (message,) = second.receive(wait_time_seconds=60)
     message.acknowledge()
     return bool(message.body == "tea" and message.reply_address == second.name)
 

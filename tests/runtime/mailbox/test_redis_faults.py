@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Timer
@@ -11,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.processes import until
 from tests.runtime.mailbox.lossy_proxy import LossyProxy
 from tests.runtime.mailbox.redis_server import KINDS, Server, running
 from weakincentives.errors import MailboxConnectionError
@@ -210,8 +210,7 @@ def test_a_full_disk_is_named(own: Callable[..., Server]) -> None:
         file.unlink()
     Path(server.folder).rmdir()
     client.bgsave()
-    while client.info("persistence")["rdb_last_bgsave_status"] == "ok":
-        time.sleep(0.01)
+    until(lambda: client.info("persistence")["rdb_last_bgsave_status"] != "ok")
 
     with pytest.raises(MailboxConnectionError, match=r"MISCONF.*disk: free some space"):
         RedisMailbox("orders", client).send("hello")
@@ -233,10 +232,10 @@ def test_a_cluster_that_lost_a_part_is_named(own: Callable[..., Server]) -> None
 
 
 def test_a_server_that_starts_is_named(own: Callable[..., Server]) -> None:
-    server = own("--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024")
+    slow = ("--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024")
+    server = own(*slow, "--rdbcompression", "no")
     client = server.client()
-    for key in range(2000):
-        client.set(f"key {key}", "x" * 100)
+    client.mset({f"key {key}": "x" * 100 for key in range(6000)})
     client.save()
     server.kill()
     server.start(wait=False)
@@ -248,6 +247,8 @@ def test_a_server_that_starts_is_named(own: Callable[..., Server]) -> None:
             except MailboxConnectionError as error:
                 if "refused" not in str(error):
                     raise
+            else:
+                pytest.fail("the half minute of its start was over before anybody asked")
 
     with pytest.raises(MailboxConnectionError, match="is starting"):
         send_as_soon_as_it_listens()

@@ -70,7 +70,8 @@ def test_a_session_is_stored_small_and_not_for_ever(
     RedisStore(client, prefix, ttl=None).save("kept", session_of())
 
     assert client.strlen(f"{prefix}:session:id") < 5000
-    assert client.ttl(f"{prefix}:session:id") == 7 * 24 * 3600
+    week = 7 * 24 * 3600
+    assert week - 600 < client.ttl(f"{prefix}:session:id") <= week
     assert client.ttl(f"{prefix}:session:kept") == -1
 
 

@@ -189,36 +189,36 @@ def test_replies_that_nobody_reads_go_after_a_week(path: Path) -> None:
 
 def test_another_process_is_noticed_soon(path: Path) -> None:
     with SqliteMailbox("orders", path) as mailbox:
-        sender = started("SqliteMailbox('orders', path).send(time.time())", path)
-        (message,) = mailbox.receive(wait_time_seconds=60)
-        late = time.time() - message.body
+        sender = started("SqliteMailbox('orders', path).send(time.monotonic())", path)
+        (message,) = mailbox.receive(wait_time_seconds=600)
+        late = time.monotonic() - message.body  # the clock of all processes
         ended(sender)
 
-    assert late < 5  # 0.05 on an idle machine
+    assert late < 60  # 0.05 on an idle machine, 600 where nobody looks
 
 
 def test_a_lease_that_ends_ends_a_wait(path: Path) -> None:
     with SqliteMailbox("orders", path) as mailbox:
         mailbox.send("tea")
-        mailbox.receive(visibility_timeout=0.3)
         start = time.monotonic()
+        mailbox.receive(visibility_timeout=0.3)
 
-        (message,) = mailbox.receive(wait_time_seconds=60)
+        (message,) = mailbox.receive(wait_time_seconds=600)
 
         assert message.delivery_count == 2
-        assert 0.1 < time.monotonic() - start < 30
+        assert 0.25 < time.monotonic() - start < 60
 
 
 def test_one_queue_does_not_end_the_wait_of_another(path: Path) -> None:
     with SqliteMailbox("a", path) as a, SqliteMailbox("b", path) as b:
         found: list[Any] = []
-        thread = Thread(target=lambda: found.extend(a.receive(wait_time_seconds=60)))
+        thread = Thread(target=lambda: found.extend(a.receive(wait_time_seconds=600)))
         thread.start()
         for index in range(50):
             b.send(index)
             b.wake()
         a.send("tea")
-        thread.join(30)
+        thread.join(60)
 
     assert [message.body for message in found] == ["tea"]
 

@@ -28,14 +28,15 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_receivers_that_are_killed_lose_nothing_and_double_nothing(path: Path) -> None:
-    """Four processes compete for 2,000 messages; every few moments one of them gets SIGKILL."""
+    """Four processes compete for 2,000 messages; whenever 150 are done one of them gets SIGKILL."""
     code = """
 SqliteMailbox("orders", path).send_all(range(2000), ids=map(str, range(2000)))
 chance = random.Random(1)
 
 def work(log):
     box = SqliteMailbox("orders", path)
-    while found := box.receive(max_messages=8, visibility_timeout=2, wait_time_seconds=4):
+    while box.approximate_count():
+        found = box.receive(max_messages=8, visibility_timeout=1, wait_time_seconds=0.5)
         time.sleep(0.002)
         ids = [message.id for message in found]
         os.write(log, json.dumps(["tried", ids]).encode() + b"\\n")
@@ -51,8 +52,10 @@ def begin():
 
 pids, kills = [], 0
 for _ in range(4): pids.append(begin())
-while kills < 12 and SqliteMailbox("orders", path).approximate_count():
-    time.sleep(chance.random() * 0.08)
+box = SqliteMailbox("orders", path)
+while kills < 12:
+    while box.approximate_count() > 2000 - 150 * kills: time.sleep(0.002)
+    time.sleep(chance.random() * 0.01)
     os.kill(victim := pids.pop(chance.randrange(4)), signal.SIGKILL)
     os.waitpid(victim, 0)
     kills += 1
@@ -105,10 +108,14 @@ print(sent)
 
 def test_processes_make_the_file_at_once(path: Path) -> None:
     code = """
+print("here", flush=True)
 while not os.path.exists(path + ".go"): time.sleep(0.001)
 SqliteMailbox("orders", path).send(os.getpid())
 """
     processes = [started(code, path) for _ in range(4)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
     Path(f"{path}.go").touch()
     for process in processes:
         ended(process)
