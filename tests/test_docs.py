@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.processes import PATIENCE, plain_environment
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
 EXAMPLE = re.compile(
@@ -36,11 +38,21 @@ def examples(*pages: Path) -> list[Any]:
     ]
 
 
+def printed(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Python in a process of its own, in this folder."""
+    return subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=plain_environment(),
+        timeout=PATIENCE,
+    )
+
+
 @pytest.mark.parametrize(("code", "output"), examples(*PAGES))
 def test_an_example_prints_what_the_page_says(code: str, output: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60
-    )
+    done = printed(tmp_path, "-c", code)
 
     assert done.stdout == output, done.stderr
 
@@ -70,13 +82,7 @@ def test_every_file_that_the_readme_lists_is_there() -> None:
 
 
 def test_the_demo_runs_without_a_network_and_says_what_came_of_it(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "quickstart.py"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=60,
-    )
+    done = printed(tmp_path, ROOT / "examples" / "quickstart.py")
 
     assert "demo/small: 26/40 passed, 0 errors" in done.stdout, done.stderr
     assert "demo/large: 34/40 passed, 0 errors" in done.stdout

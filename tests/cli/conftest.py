@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import machine_variables
 from tests.sums_eval import CAPITALS, QA, SUMS
 
 
@@ -16,8 +17,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of its own to work in, whose modules are forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in ("GITHUB_ACTIONS", "WINK_STORE", "CI", "FORCE_COLOR", "NO_COLOR", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
+    for name in machine_variables():
+        monkeypatch.delenv(name)
     (tmp_path / "sums.py").write_text(SUMS)
     (tmp_path / "prompts.py").write_text(QA)
     (tmp_path / "qa.jsonl").write_text(CAPITALS)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from tests.processes import PATIENCE, plain_environment
 from tests.runtime.mailbox.redis_server import running
 from weakincentives.evals import EvalReport, RunStore
 
-__all__ = ["SAMPLES", "Place", "outcomes", "place", "until"]
+__all__ = ["SAMPLES", "Place", "outcomes", "place"]
 
 WINK = Path(sys.executable).with_name("wink")
 SAMPLES = 40
@@ -38,7 +37,9 @@ template = PromptTemplate[str](ns="t", key="qa", sections=[section])
 async def agent(sample: Sample):
     os.write(CALLS, f"{sample.id}\\n".encode())
     print("thinking")
-    await anyio.sleep(sample.metadata.get("seconds", 0.02))
+    await anyio.sleep(0.02)
+    while "waits_for" in sample.metadata and not (HERE / sample.metadata["waits_for"]).exists():
+        await anyio.sleep(0.02)
     if sample.id == "7":
         raise ValueError("seven is \\x1b[31mtoo much")
     if sample.metadata.get("deadly") and (HERE / "deadly").exists():
@@ -78,7 +79,7 @@ class Place:
         process = subprocess.Popen(
             [WINK, *words],
             cwd=self.folder,
-            env={**os.environ, "WINK_QUEUE": self.queue},
+            env=plain_environment(WINK_QUEUE=self.queue),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -90,10 +91,10 @@ class Place:
         self._started.append(process)
         return process
 
-    def wink(self, *words: str, timeout: float = 40) -> tuple[int, str, str]:
+    def wink(self, *words: str) -> tuple[int, str, str]:
         """A command to its end: exit code, stdout, stderr."""
         process = self.start(*words)
-        out, err = process.communicate(timeout=timeout)
+        out, err = process.communicate(timeout=PATIENCE)
         assert "Traceback" not in err
         return process.returncode, out, err
 
@@ -104,8 +105,9 @@ class Place:
         return out.strip()
 
     def worker(self, *words: str) -> tuple[str, ...]:
-        """The words of a worker for the agent."""
-        return ("worker", "eval", "--agent", "qa.py:agent", *words)
+        """The words of a worker for the agent, which may take its time."""
+        agent = ("--agent", "qa.py:agent", "--timeout-per-sample-ms", "0")
+        return ("worker", "eval", *agent, *words)
 
     def calls(self) -> Counter[str]:
         """How often the agent was called with each sample."""
@@ -130,14 +132,6 @@ def outcomes(report: EvalReport[Any]) -> list[tuple[Any, ...]]:
         (r.sample_id, r.epoch, r.output, r.score, r.error, r.error_source, r.sample, r.metadata)
         for r in report.results
     ]
-
-
-def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait for something that another process does."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.01)
 
 
 @pytest.fixture(params=["sqlite", "valkey"])

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import machine_variables
 from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
 from weakincentives.cli import main
 from weakincentives.evals import (
@@ -33,9 +34,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder to be in, on a terminal of 80 columns; its modules are forgotten after."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in machine_variables():
+        monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "80")
-    for name in ("GITHUB_ACTIONS", "WINK_STORE", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
     yield tmp_path
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):

@@ -11,10 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE, machine_variables, plain_environment
 from weakincentives.cli import main
 
 OURS = "weakincentives-evals"
 WINK = Path(sys.executable).with_name("wink")
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here, too, the command is told nothing by the machine."""
+    for name in machine_variables():
+        monkeypatch.delenv(name)
 
 
 def wink(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -23,8 +31,8 @@ def wink(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         [WINK, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
-        env={**os.environ, **variables},
+        timeout=PATIENCE,
+        env=plain_environment(**variables),
     )
 
 

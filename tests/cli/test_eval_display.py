@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.processes import PATIENCE
 from weakincentives.cli import _display, main
 from weakincentives.cli._display import Moment, frame, line
 
@@ -28,7 +29,7 @@ def test_a_call_that_never_ends_does_not_keep_the_command(folder: Path) -> None:
         "suite = EvalSuite(agent, [Sample('1', 'a', 'a')], exact_match)\n"
     )
     words = [WINK, "eval", "run", "hung.py", "--timeout", "0.1"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
 
     assert done.returncode == 3
     assert "0/1 passed, 1 error" in done.stderr
@@ -39,7 +40,9 @@ def test_a_reader_that_leaves_ends_the_run_without_a_traceback() -> None:
     os.close(reader)
     words = [WINK, "eval", "run", "sums.py", "--format", "jsonl", "--quiet"]
     with os.fdopen(writer, "w") as gone:
-        done = subprocess.run(words, stdout=gone, stderr=subprocess.PIPE, text=True, timeout=30)
+        done = subprocess.run(
+            words, stdout=gone, stderr=subprocess.PIPE, text=True, timeout=PATIENCE
+        )
 
     assert done.returncode == 141
     assert "Traceback" not in done.stderr
@@ -127,16 +130,23 @@ def test_without_a_terminal_a_line_now_and_then(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "slow.py").write_text(
-        "import anyio\nfrom weakincentives.evals import *\n"
-        "async def agent(x):\n    await anyio.sleep(x)\n    return 'a'\n"
-        "suite = EvalSuite(agent, [Sample('1', 0, 'a'), Sample('2', 0.8, 'a')], exact_match)\n"
+        "import sys, anyio\nfrom weakincentives.evals import *\n"
+        "async def agent(seconds):\n"
+        "    with anyio.move_on_after(seconds):\n"
+        "        while '1/2' not in sys.stderr.getvalue():\n"
+        "            await anyio.sleep(0.01)\n"
+        "    return 'a'\n"
+        "def suite(seconds):\n"
+        "    samples = [Sample('1', 0, 'a'), Sample('2', seconds, 'a')]\n"
+        "    return EvalSuite(agent, samples, exact_match)\n"
+        "seen, unseen = suite(25), suite(0.8)\n"
     )
     monkeypatch.setattr(_display, "SOON", 0.0)  # the clock of a test is short of ten seconds
 
-    assert main(["eval", "run", "slow.py"]) == 0
+    assert main(["eval", "run", "slow.py:seen"]) == 0
     (told,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("1/2"))
-    assert told.startswith("1/2   50%  1 passed, 0 errors  0.")
-    assert main(["eval", "run", "slow.py", "--no-progress"]) == 0
+    assert re.fullmatch(r"1/2   50%  1 passed, 0 errors  .+ so far.*", told)
+    assert main(["eval", "run", "slow.py:unseen", "--no-progress"]) == 0
     assert "50%" not in capsys.readouterr().err
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tomllib
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE, plain_environment
 from weakincentives.cli import main
 
 WINK = Path(sys.executable).with_name("wink")
@@ -18,14 +18,13 @@ WINK = Path(sys.executable).with_name("wink")
 
 def wink(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The installed command in that folder, without any key."""
-    clean = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     return subprocess.run(
         [WINK, "eval", *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
-        env=clean,
+        timeout=PATIENCE,
+        env=plain_environment(),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cli.stored_runs import WINK, Run, answer, broken, conversation, folder, stored, wink
+from tests.processes import PATIENCE
 from weakincentives.chat import ChatMessage, ToolCall
 from weakincentives.cli._views import ago
 from weakincentives.evals import CriterionInfo, Score, Trajectory
@@ -150,7 +151,7 @@ def test_show_begins_with_the_verdict_and_ends_with_the_next_command(wink: Run) 
 
     assert code == 0
     lines = text.splitlines()
-    assert lines[0].startswith("run  demo/large on qa  5m ago, took 5:0")
+    assert lines[0].startswith("run  demo/large on qa  5m ago, took 5:")
     assert lines[2] == "1/3 passed, 1 error (33.3%, 95% interval 6.1% to 79.2%, n = 3)"
     assert "  contains   0.500" in lines
     assert "errors: 1 agent" in text
@@ -292,7 +293,7 @@ def test_a_terminal_without_unicode_sees_escapes(folder: Path) -> None:
 
     variables = {**os.environ, "PYTHONIOENCODING": "ascii"}
     words = [WINK, "eval", "show", "run", "Brasília"]
-    done = subprocess.run(words, capture_output=True, env=variables, timeout=60)
+    done = subprocess.run(words, capture_output=True, env=variables, timeout=PATIENCE)
 
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"\\u6771\\u4eac" in done.stdout
@@ -307,7 +308,7 @@ def test_export_as_the_seed_says_it(folder: Path) -> None:
     done = subprocess.run(
         [WINK, "eval", "export", "--run-id", "abc123", "--format", "csv"],
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
     assert (done.returncode, done.stderr) == (0, b"")
@@ -351,7 +352,7 @@ def test_a_reader_that_leaves_early_gets_no_traceback() -> None:
     os.close(reader)
     with os.fdopen(writer, "w") as gone:
         done = subprocess.run(
-            [WINK, "eval", "export"], stdout=gone, stderr=subprocess.PIPE, timeout=60
+            [WINK, "eval", "export"], stdout=gone, stderr=subprocess.PIPE, timeout=PATIENCE
         )
 
     assert (done.returncode, done.stderr) == (141, b"")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stored_runs import WINK, Run, answer, conversation, folder, stored, wink
+from tests.processes import PATIENCE, until
 from weakincentives.evals import Dataset, EvalConfig, EvalSuite, RunStore, Sample, contains
 
 __all__ = ["folder", "wink"]  # fixtures
@@ -137,15 +138,20 @@ def test_a_judge_has_a_model_of_its_own(wink: Run, folder: Path) -> None:
 
 def test_ctrl_c_leaves_the_run_as_it_was(folder: Path) -> None:
     code = "import pathlib, time\ndef slow(output, expected):\n"
-    code += "    pathlib.Path('begun').touch()\n    time.sleep(0.1)\n    return False\n"
+    code += "    pathlib.Path('begun').touch()\n    time.sleep(0.3)\n    return False\n"
     (folder / "mine.py").write_text(code)
     stored("run", *(answer(str(number)) for number in range(500)))
     words = [WINK, "eval", "score", "run", "--evaluator", "mine.py:slow", "-j", "1"]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as scoring:
-        while not Path("begun").exists():
-            assert scoring.poll() is None
+    with subprocess.Popen(
+        words,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell may have told its background jobs to ignore interrupts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as scoring:
+        until(lambda: Path("begun").exists() or scoring.poll() is not None)
         scoring.send_signal(signal.SIGINT)
-        _, said = scoring.communicate(timeout=30)
+        _, said = scoring.communicate(timeout=PATIENCE)
 
     assert (scoring.returncode, said) == (
         130,

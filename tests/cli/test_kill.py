@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.processes import PATIENCE, plain_environment, until
 from weakincentives.evals import EvalReport, RunStore
 
 WINK = Path(sys.executable).with_name("wink")
@@ -24,11 +25,14 @@ from pathlib import Path
 import anyio
 from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample, exact_match
 
-CALLS = os.open(Path(__file__).with_name("calls.txt"), os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+HERE = Path(__file__).parent
+CALLS = os.open(HERE / "calls.txt", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
 
 async def agent(sample: Sample):
     os.write(CALLS, f"{{sample.id}}\\n".encode())
     await anyio.sleep(0.03)
+    while int(sample.id) >= {SAMPLES} / 2 and (HERE / "halt").exists():
+        await anyio.sleep(0.01)
     if sample.id == "7":
         raise ValueError("seven is too much")
     return "wrong" if int(sample.id) % 5 == 0 else sample.expected
@@ -47,28 +51,29 @@ class Place:
         self.folder = folder
         self.store = folder / ".wink" / "runs.db"
 
-    def start(self, *words: str, before: Callable[[], Any] | None = None) -> subprocess.Popen[str]:
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
         """The command under way, in a process group of its own, once its run has an id."""
-        process = subprocess.Popen(
-            [WINK, "eval", *words],
-            cwd=self.folder,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            preexec_fn=before,
-        )
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith("run "):
-                break
+        with (self.folder / "said.txt").open("w") as said:
+            process = subprocess.Popen(
+                [WINK, "eval", *words],
+                cwd=self.folder,
+                env=plain_environment(),
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,
+                # A shell may have told its background jobs to ignore interrupts.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )
+        until(lambda: "\nrun " in self.said() or process.poll() is not None)
         return process
 
-    def finish(self, *words: str) -> tuple[int, str]:
-        """The command to its end: exit code, and what it said."""
-        process = self.start(*words)
-        said = process.communicate(timeout=30)[1]
-        return process.returncode, said
+    def said(self) -> str:
+        """What the last command has said by now."""
+        return (self.folder / "said.txt").read_text()
+
+    def finish(self, *words: str) -> int:
+        """The command to its end: its exit code."""
+        return self.start(*words).wait(PATIENCE)
 
     def next_words(self) -> tuple[str, ...]:
         """What a user types after a kill: resume, unless it came before the run was stored."""
@@ -83,6 +88,10 @@ class Place:
             if not runs:
                 return None
             return {sample for _, sample, _ in store.keys(runs[0].manifest.run_id)}
+
+    def has_gone_on(self, process: subprocess.Popen[bytes], stored: set[str]) -> bool:
+        """The process has stored more than that, or has ended."""
+        return process.poll() is not None or (self.stored() or set()) != stored
 
     def calls(self) -> Counter[str]:
         """How often the agent was called with each sample."""
@@ -105,18 +114,18 @@ def kill_again_and_again(place: Place, kills: int, chance: Random) -> int:
     while kills:
         before, stored = place.calls(), place.stored() or set()
         if len(stored) > SAMPLES * 0.8:  # too near to its end to be killed: begin anew
-            assert place.finish(*place.next_words())[0] == 3
+            assert place.finish(*place.next_words()) == 3
             check_whole(place)
             for file in (*place.store.parent.iterdir(), place.folder / "calls.txt"):
                 file.unlink()
             continue
         process = place.start(*place.next_words())
-        while kills % 2 and process.poll() is None and (place.stored() or set()) == stored:
-            time.sleep(0.01)
+        if kills % 2:
+            until(partial(place.has_gone_on, process, stored))
         time.sleep(chance.uniform(0, 0.05 if kills % 2 else 0.3))
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        process.wait()
         assert not stored & set(place.calls() - before), "a stored sample was run again"
         if process.returncode == -signal.SIGKILL:
             kills -= 1
@@ -137,7 +146,7 @@ def outcomes(report: EvalReport[Any]) -> list[tuple[Any, ...]]:
 
 def test_a_run_survives_50_kills(tmp_path: Path) -> None:
     calm = Place(tmp_path / "calm")
-    assert calm.finish("run", "killed.py")[0] == 3
+    assert calm.finish("run", "killed.py") == 3
     assert calm.calls() == Counter({str(i): 1 for i in range(SAMPLES)})
 
     places = [Place(tmp_path / f"series{number}") for number in range(SERIES)]
@@ -147,24 +156,20 @@ def test_a_run_survives_50_kills(tmp_path: Path) -> None:
         assert sum(in_part) >= KILLS / 2
 
     for place in places:
-        assert place.finish(*place.next_words())[0] == 3
+        assert place.finish(*place.next_words()) == 3
         check_whole(place)
         assert outcomes(place.report()) == outcomes(calm.report())
 
 
 def test_an_interrupt_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
     place = Place(tmp_path / "interrupted")
-    # A shell may have told its background jobs to ignore interrupts.
-    process = place.start(
-        "run", "killed.py", before=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-    )
-    deadline = time.monotonic() + 20
-    while place.calls().total() < 10 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    (place.folder / "halt").touch()  # so that it cannot end before it is interrupted
+    process = place.start("run", "killed.py")
+    until(place.stored)
     os.killpg(process.pid, signal.SIGINT)
-    said = process.communicate(timeout=20)[1]
 
-    assert process.returncode == 130
+    assert process.wait(PATIENCE) == 130
+    said = place.said()
     with RunStore(place.store) as store:
         record = store.run("latest")
     assert record.status == "interrupted"
@@ -174,8 +179,8 @@ def test_an_interrupt_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> Non
 
     before, stored = place.calls(), place.stored() or set()
     assert 0 < len(stored) < SAMPLES
-    code, said = place.finish("resume", record.manifest.run_id)
-    assert code == 3
-    assert f"reuses {len(stored)} results" in said
+    (place.folder / "halt").unlink()
+    assert place.finish("resume", record.manifest.run_id) == 3
+    assert f"reuses {len(stored)} results" in place.said()
     assert not stored & set(place.calls() - before)
     check_whole(place)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
+from tests.processes import PATIENCE, plain_environment
 from weakincentives.testing import LangSmithServer, OtlpReceiver
 
 
@@ -15,10 +15,10 @@ def wink(folder: Path, *args: str, **variables: str) -> subprocess.CompletedProc
     return subprocess.run(
         [sys.executable, "-m", "weakincentives", *args],
         cwd=folder,
-        env={**os.environ, **variables},
+        env=plain_environment(**variables),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 

@@ -106,7 +106,7 @@ class Sender:
             self.fault = self.fault or "it did not answer in time"
         while not self._items.empty():
             item = self._items.get()
-            self.dropped += isinstance(item, Node) and item.kind != "run"
+            self.failed += isinstance(item, Node) and item.kind != "run"
         self._items.put(None)  # where the thread is late, it finds only this
         self.tell()
 
