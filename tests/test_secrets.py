@@ -347,3 +347,8 @@ def test_every_logger_of_ours_is_scrubbed() -> None:
     }
 
     assert found == set()
+
+
+def test_a_secret_is_text() -> None:
+    with pytest.raises(TypeError, match="expected a secret as text, got a value of type int"):
+        keep_secret(12345678)  # type: ignore[arg-type]

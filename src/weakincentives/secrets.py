@@ -73,6 +73,8 @@ def keep_secret(value: str) -> None:
     Not hidden are values of fewer than eight characters, numbers, and words that could stand in
     any text (`not-needed`, `postgres`).
     """
+    if not isinstance(value, str):
+        raise TypeError(f"expected a secret as text, got a value of type {type(value).__name__}")
     _kept.setdefault(value.strip())
 
 

@@ -375,4 +375,7 @@ def test_slices_of_a_run_have_their_rates(wink: Run) -> None:
         ("easy", 25, 1.0),
         ("(none)", 1, 0.0),
     ]
-    assert wink("show", "run", "--by", "nope")[0] == 2
+    code, _, said = wink("show", "run", "--by", "nope")
+    assert code == 2
+    assert "expected 'nope' in the metadata of samples" in said
+    assert "the first one has level" in said

@@ -104,9 +104,15 @@ def _slices(store: RunStore, found: Overview, by: str) -> dict[str, Interval]:
     from ..errors import UsageError
     from ..evals._outcomes import ABSENT, stored_outcomes
 
-    slices = stored_outcomes(store, found.record.manifest.run_id, by).by_slice()
+    run_id = found.record.manifest.run_id
+    slices = stored_outcomes(store, run_id, by).by_slice()
     if not slices.keys() - {ABSENT}:
-        raise UsageError(f"expected {by!r} in the metadata of samples, found it in none")
+        first = next(store.rows(run_id), None)
+        known = ", ".join(first.result.metadata) if first is not None else ""
+        raise UsageError(
+            f"expected {by!r} in the metadata of samples, found it in none - the first one has "
+            f"{known or 'no metadata'}"
+        )
     return slices
 
 
