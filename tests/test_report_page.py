@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cli.stored_runs import answer, broken, conversation, folder, stored
-from weakincentives.evals import EvalResult, RunStore
+from weakincentives.evals import EvalResult, Metric, RunStore, Score, Trajectory
 from weakincentives.evals._page import write_page
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["folder"]
 
 Open = Callable[..., "Page"]
+NAMES = ("exact_match", "brevity_of_the_answer")
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_samples_are_filtered_by_verdict_and_by_text(opened: Open) -> None:
         page.get_by_text("1 of 3 samples").wait_for()
         assert names(page) == expected
     page.get_by_label("Show").select_option("")
-    page.get_by_label("Text").fill("of COURSE")
+    page.get_by_label("Search").fill("of COURSE")
     page.get_by_text("1 of 3 samples").wait_for()
     assert names(page) == ["b"]
 
@@ -154,6 +155,69 @@ def test_it_fits_any_screen_in_any_light(opened: Open, scheme: str, width: int) 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(255, 255, 255)") is (scheme == "light")
+
+
+BROKEN_WORDS = """cells => cells.flatMap(cell => {
+  const found = [], walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+  for (let node; (node = walk.nextNode());) {
+    for (const word of node.data.matchAll(/[^\\s-]+/g)) {
+      const range = new Range();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      if (range.getClientRects().length > 1) found.push(word[0]);
+    }
+  }
+  return found;
+})"""
+
+
+def test_on_a_phone_no_word_of_a_table_is_broken_and_nothing_runs_out(opened: Open) -> None:
+    def run(text: str) -> list[EvalResult[Any]]:
+        score = Score(metrics=[Metric(name, float(text == "Paris")) for name in NAMES])
+        return [answer(f"q-{n:04}", text, epoch=e, score=score) for n in range(9) for e in (1, 2)]
+
+    stored("20260102-030405-before", *run("Rome"), dataset_name="rivers", model="demo/large")
+    stored("20260102-040506-after", *run("Paris"), dataset_name="rivers", model="demo/large")
+    phone = {"width": 390, "height": 900}
+    page = opened("20260102-040506-after", "20260102-030405-before", viewport=phone)
+    assert page.locator("#comparison :is(th, td)").evaluate_all(BROKEN_WORDS) == []
+    assert page.locator("#criteria :is(th, td)").evaluate_all(BROKEN_WORDS) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_every_table_has_heads_for_its_columns_and_rows(opened: Open) -> None:
+    result, session = conversation()
+    stored("before", answer("fr", "Rome"), broken("e"))
+    stored("after", result, broken("e"), session=session)
+    page = opened("after", "before")
+    for button in page.locator("button.opens").all():
+        button.click()
+    page.locator(".events").nth(1).wait_for()
+    heads = "all => all.map(t => t.querySelectorAll('thead th[scope=col]').length)"
+    assert all(page.locator("table").evaluate_all(heads))
+    empty = "all => all.filter(head => !head.textContent.trim()).length"
+    assert page.locator("thead th").evaluate_all(empty) == 0
+
+
+def test_costs_of_a_column_have_the_same_digits(opened: Open) -> None:
+    costs = (0.00642, 0.00005, 0.006)
+    spent = [Trajectory(output="Paris", cost=cost) for cost in costs]
+    stored("r1", *(answer(f"s{n}", trajectory=each) for n, each in enumerate(spent)))
+    told = opened("r1").locator("#samples-table td:last-child:visible").all_inner_texts()
+    assert told == ["$0.00642", "$0.00005", "$0.00600"]
+
+
+def test_a_long_id_is_short_until_it_is_opened(opened: Open) -> None:
+    stored("r1", answer("x" * 500))
+    page = opened("r1")
+    button = page.locator("button.opens")
+    closed = button.bounding_box()
+    button.click()
+    page.locator(".sheet").wait_for()
+    open_ = button.bounding_box()
+    assert closed is not None
+    assert open_ is not None
+    assert closed["height"] < 100 < open_["height"]
 
 
 def test_hostile_text_is_shown_and_does_nothing(opened: Open) -> None:

@@ -34,6 +34,7 @@ Messages follow one grammar: what was expected, what came, where, what to do.
 from __future__ import annotations
 
 from pathlib import Path
+from types import FunctionType
 
 from .secrets import scrub
 
@@ -70,13 +71,20 @@ __all__ = [
 def shown(value: object, limit: int = 80) -> str:
     """The value's `repr` for a message: cut where it is long, and never a second error."""
     try:
-        text = repr(value)
+        text = _signature(value) if isinstance(value, FunctionType) else repr(value)
     except Exception:
         text = object.__repr__(value)
     if len(text) <= limit:
         return text
     text = scrub(text)  # before it is cut, or a half of a secret might stay
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _signature(function: FunctionType) -> str:
+    """`answer(question, context)`, which says more than an address does."""
+    code = function.__code__
+    count = code.co_argcount + code.co_kwonlyargcount
+    return f"`{function.__qualname__}({', '.join(code.co_varnames[:count])})`"
 
 
 class WinkError(Exception):

@@ -74,7 +74,34 @@ def test_an_unknown_verb_is_a_usage_error() -> None:
     done = wink("frobnicate")
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "invalid choice: 'frobnicate'" in done.stderr
+    assert "wink: error: expected a command, got 'frobnicate' - there are: eval, " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["evla", "run"], "wink: error: expected a command, got 'evla' - near it: eval\n"),
+        (["eval", "rnu"], "wink eval: error: expected a command, got 'rnu' - near it: run\n"),
+        (
+            ["eval", "run", "--agnet", "a.py:b"],
+            "run: error: unrecognized arguments: --agnet - near it: --agent\n",
+        ),
+        (
+            ["eval", "resume", "--qiet"],
+            "resume: error: unrecognized arguments: --qiet - near it: --quiet\n",
+        ),
+        (["eval", "list", "-k", "4"], "list: error: unrecognized arguments: -k 4\n"),
+        (["--versoin"], "wink: error: unrecognized arguments: --versoin - near it: --version\n"),
+    ],
+)
+def test_what_is_misspelt_is_told_by_its_own_verb(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(words)
+
+    assert left.value.code == 2
+    assert capsys.readouterr().err.endswith(said)
 
 
 def test_doctor_is_content_here(capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,7 +114,7 @@ def test_slices_are_adjusted_and_few_is_said(wink: Run) -> None:
     assert rows[1][:5] == ["easy", "30", "66.7", "100.0", "+33.3"]
     assert rows[2][-1] == "few"
     assert few == "few: fewer than 20 samples, too few to say much"
-    assert "note: p is after Holm" in said
+    assert "note: p is raised (after Holm)" in said
 
 
 def test_a_file_that_is_not_there_is_said_to_be_none(wink: Run) -> None:

@@ -48,6 +48,15 @@ def test_a_rule_decides_and_is_printed(
     assert text.count("exit ") == 1
 
 
+@pytest.mark.parametrize(("run", "open"), [("near", True), ("bad", False)])
+def test_what_too_few_samples_leave_open_says_so(wink: Run, run: str, open: bool) -> None:
+    code, text, _ = wink("gate", run, "--baseline", "mid", "--margin", "5")
+
+    assert code == 1
+    said = "nor is it shown to be worse: more samples decide (wink eval power --effect 5)"
+    assert (said in " ".join(text.split())) is open
+
+
 def test_a_baseline_file_is_as_good_as_its_run(wink: Run) -> None:
     code, text, said = wink("gate", "mid", "--save-baseline", "evals/qa.json")
     assert (code, text) == (0, "")

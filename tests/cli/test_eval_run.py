@@ -12,8 +12,25 @@ import pytest
 from tests.sums_eval import failing, ids, latest
 from weakincentives.cli import _eval_run, main
 from weakincentives.evals import EvalSuite, RunRecord, RunStore, Sample, exact_match
+from weakincentives.runtime.tracing import watched
 
 pytestmark = pytest.mark.usefixtures("folder")
+
+MINE = """
+import anyio
+
+def agent(question):
+    raise LookupError(f"not known: {question}")
+
+async def slow(question):
+    await anyio.sleep_forever()
+
+def echo(question):
+    return question
+
+def broken(output, expected):
+    raise LookupError(f"not known: {output}")
+"""
 
 # ── what is run ─────────────────────────────────────────────────────────────────────────────────
 
@@ -78,6 +95,7 @@ def test_every_suite_of_a_file_runs_and_the_gravest_code_counts(
         (["--filter", "kind=h*", "--limit", "1"], "c"),
         (["--filter", "id=[bd]"], "bd"),
         (["--filter", "id=[bd]", "--filter", "kind=hard"], "d"),
+        (["--filter", "id=[bc]", "--filter", "id=[cd]"], "c"),
         (["--limit", "1", "--repeat", "3"], "aaa"),
         (["--sample", "9"], "abcd"),
     ],
@@ -107,6 +125,13 @@ def test_nothing_selected_is_exit_code_4(
     assert not Path(".wink").exists()
 
 
+def test_an_empty_dataset_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "none.jsonl").touch()
+
+    assert main(["eval", "run", "--agent", "sums:adder", "--dataset", "none.jsonl"]) == 4
+    assert capsys.readouterr().err == "wink: nothing selected: the dataset 'none' has no samples\n"
+
+
 # ── gates ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -129,6 +154,7 @@ def test_errors_are_a_gate_of_their_own(capsys: pytest.CaptureFixture[str]) -> N
     err = capsys.readouterr().err
     assert "exit 3: 1 of 5 are errors (20.0%), --max-error-rate allows 0.0%\n" in err
     assert f"try errors again: wink eval resume {latest().run_id} --retry-errors\n" in err
+    assert f"tracebacks: WINK_DEBUG=1 wink eval resume {latest().run_id}" in err
     assert r"agent: \x1b[31mthe service is down" in err
     assert "\x1b" not in err
     assert main(["eval", "run", "sums.py:bad", "--max-error-rate", "20%"]) == 0
@@ -228,6 +254,40 @@ def test_what_is_stored_is_not_run_again(capsys: pytest.CaptureFixture[str]) -> 
     assert "reuses 2 results of run" in capsys.readouterr().err
     assert [*"abcd"] == sys.modules["sums"].CALLS
     assert ids() == [*"abcd"]
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["--agent", "mine:agent"], "in agent"),
+        (["--agent", "mine:slow", "--timeout", "0.001"], None),
+        (["--agent", "mine:echo", "--evaluator", "mine:broken"], "in broken"),
+    ],
+)
+def test_debugging_shows_once_where_an_error_arose(
+    words: list[str],
+    place: str | None,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (folder / "mine.py").write_text(MINE)
+    monkeypatch.setenv("WINK_DEBUG", "1")
+
+    assert main(["eval", "run", *words, "--dataset", "qa.jsonl"]) == 3
+    err = capsys.readouterr().err
+    assert err.count("Traceback") == (place is not None)
+    assert "weakincentives/evals" not in err
+    if place is not None:
+        (frame,) = (line for line in err.splitlines() if line.startswith("  File "))
+        assert frame.endswith(place)
+    assert not watched()
+
+
+def test_resume_can_run_more_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["eval", "run", "sums.py", "--limit", "2", "-j", "1"])
+    assert main(["eval", "resume", "-j", "4"]) == 0
+    assert ids() == [*"ab"]
 
 
 def test_resume_takes_no_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,7 +56,7 @@ def test_references(folder: Path) -> None:
     [
         (["nope.py"], "expected a file, found none (nope.py)"),
         (["sums.py:god"], "expected `god` in sums.py for the eval to run, found none - near it"),
-        (["sums.py:adder"], "expected an `EvalSuite` as sums.py:adder, got <function adder"),
+        (["sums.py:adder"], "expected an `EvalSuite` as sums.py:adder, got `adder(sample)`"),
         (["prompts.py"], "expected an `EvalSuite` at the top level of the file, found none"),
         (["sums"], "expected `FILE.py` or `FILE.py:name` to run, got 'sums'"),
         ([], "expected one of FILE.py, --prompt and --agent to run, got none"),
@@ -68,12 +68,23 @@ def test_references(folder: Path) -> None:
         (["sums.py", "--resume", "2020"], "expected the id of a run, got '2020'"),
         (["--agent", "sums:adder"], "expected --dataset FILE, got none"),
         (["--agent", "sums:ader", "--dataset", "qa.jsonl"], "near it: adder"),
-        (["--agent", "none:x", "--dataset", "qa.jsonl"], "No module named 'none'"),
+        (["--agent", "none:x", "--dataset", "qa.jsonl"], "expected the module none, found none"),
+        (["--agent", "smus:adder", "--dataset", "qa.jsonl"], "near it: sums"),
+        (["--agent", "sub/deep:f", "--dataset", "qa.jsonl"], "a file ends in .py: sub/deep.py"),
+        (["--agent", "wants:f", "--dataset", "qa.jsonl"], "No module named 'nowhere' ("),
         (["--prompt", "prompts:qa", "--dataset", "qa.jsonl"], "expected --model to answer"),
         (["--prompt", "sums:adder", "--dataset", "qa.jsonl"], "expected a `PromptTemplate`"),
         (
             ["--agent", "sums:adder", "--dataset", "qa.jsonl", "--evaluator", "contain"],
             "got 'contain' - near it: contains",
+        ),
+        (
+            ["--agent", "sums:adder", "--dataset", "qa.jsonl", "--evaluator", "latency_under"],
+            "got 'latency_under' - call it in a file, `mine = latency_under(...)`, and name",
+        ),
+        (
+            ["--agent", "sums:adder", "--dataset", "qa.jsonl", "--evaluator", "tool_called(add)"],
+            "got 'tool_called(add)' - call it in a file, `mine = tool_called(...)`, and name",
         ),
         (["broken.py"], "expected to import broken.py, got ZeroDivisionError: division by zero"),
         (["torn.py"], "expected to import torn.py, got SyntaxError: '(' was never closed"),
@@ -84,6 +95,9 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(
 ) -> None:
     (folder / "broken.py").write_text("x = 1\ny = x / 0\n")
     (folder / "torn.py").write_text("print(\n")
+    (folder / "wants.py").write_text("import nowhere\n")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "deep.py").touch()
 
     assert main(["eval", "run", *words]) == 2
     (told,) = capsys.readouterr().err.splitlines()

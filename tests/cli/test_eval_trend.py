@@ -81,7 +81,9 @@ def test_p_values_of_several_steps_are_adjusted_and_say_so(wink: Run) -> None:
     assert "Holm" not in wink("trend")[2]
 
     history(20, 35, 20)
-    assert "note: p is after Holm: several steps are looked at together\n" in wink("trend")[2]
+    assert (
+        "note: p is raised (after Holm): several steps are looked at together\n" in wink("trend")[2]
+    )
 
 
 def test_data_has_the_steps(wink: Run) -> None:

@@ -210,6 +210,20 @@ def test_less_time_tokens_and_money_are_better() -> None:
     assert measures["cost"].difference.delta.estimate == pytest.approx(-0.01)
 
 
+def test_time_and_money_have_no_upper_end_however_small_they_are() -> None:
+    def run(late: bool) -> EvalReport[Any]:
+        spent = Trajectory(output="x", cost=0.004)
+        rows = (result(n, True, trajectory=spent, latency_ms=int(late)) for n in range(10))
+        return EvalReport(rows)
+
+    same = compare_runs(run(False), run(False), metric="latency_ms")
+    assert same.measures["cost"].interval() == "interval unknown"
+    assert same.measures["latency_ms"].interval() == "interval unknown"
+    assert same.measure.detectable is None
+    later = compare_runs(run(False), run(True)).measures["latency_ms"]
+    assert "McNemar" not in later.evidence()
+
+
 def test_what_nobody_counted_is_not_compared() -> None:
     measures = compare_runs(report(first(3)), report(first(3))).measures
 

@@ -82,6 +82,18 @@ def test_the_headline_has_counts_the_rate_and_its_interval(store: RunStore) -> N
     assert "33.3% 1 of 3 passed , 1 error 95% interval 6.1% to 79.2%, n = 3" in told
 
 
+def test_a_mean_over_fewer_rows_than_the_rate_says_so(store: RunStore) -> None:
+    error = EvalResult("c", Score(0.0, False), error="boom", error_source="agent")
+    put(store, "r1", scored("a", 1.0), scored("b", 0.5), error)
+    told = words(page(store, "r1"))
+    assert "Mean score, without errors 0.750" in told
+    assert "Of rows without an error." in told
+    put(store, "r2", scored("a", 1.0), dataset_name="qa")
+    told = words(page(store, "r2"))
+    assert "Mean score 1.000" in told
+    assert "qa, 1 row Config" in told
+
+
 def test_epochs_of_a_sample_count_as_a_cluster(store: RunStore) -> None:
     rows = [scored(f"s{n}", float(n % 2), epoch=e) for n in range(6) for e in (1, 2, 3)]
     put(store, "r1", *rows)
@@ -178,6 +190,32 @@ def test_runs_with_other_epochs_are_compared_by_sample(store: RunStore) -> None:
     html = page(store, "b", "a")
     assert "s0 fixed" in words(html)
     assert "was" not in unpacked(html, "index")
+
+
+def test_flips_by_sample_say_their_rule_and_what_was_an_error(store: RunStore) -> None:
+    late = EvalResult("s2", Score(0.0, False), error="late", error_source="agent")
+    put(store, "a", *(scored(f"s{n}", float(n > 1), epoch=e) for n in range(3) for e in (1, 2)))
+    put(store, "b", scored("s0", 1.0), scored("s1", 0.0), late)
+    told = words(page(store, "b", "a"))
+    assert "A sample counts as passed where most of its epochs do." in told
+    assert "Sample Flip s0 fixed s2 broken: now it has an error" in told
+
+
+def test_runs_that_share_no_sample_have_no_flips(store: RunStore) -> None:
+    put(store, "a", scored("s", 0.0))
+    put(store, "b", scored("t", 1.0))
+    told = words(page(store, "b", "a"))
+    assert "None: the runs share no sample." in told
+    assert "0 fixed" not in told
+
+
+def test_a_comparison_says_what_p_is_and_that_none_shown_is_not_none(store: RunStore) -> None:
+    put(store, "a", *(scored(f"s{n}", float(n < 20)) for n in range(40)))
+    put(store, "b", *(scored(f"s{n}", float(n < 21)) for n in range(40)))
+    told = words(page(store, "b", "a"))
+    assert "none shown exact McNemar p = 1.00" in told
+    assert "p: how often chance alone would make a difference at least this large." in told
+    assert "None shown: there may be one" in told
 
 
 def test_an_unknown_run_is_named(store: RunStore) -> None:

@@ -295,7 +295,9 @@ def test_a_field_named_ground_truth_keeps_its_own_type(tmp_path: Path) -> None:
     [
         ("id;input;expected", "`id`, got `id;input;expected` - is it separated by `;`?"),
         ("id\tinput\texpected", "- is it separated by tabs?"),
-        ("ID,input,a;b", "expected the column `id`, got `ID`, `input`, `a;b`"),
+        ("nr,input,a;b", "expected the column `id`, got `nr`, `input`, `a;b`"),
+        ("ID,input", "expected the column `id`, got `ID`, `input` - is `ID` a typo?"),
+        ("id,Input ", "expected the column `input`, got `id`, `Input ` - is `Input ` a typo?"),
         ("id,imput", "expected the column `input`, got `id`, `imput` - is `imput` a typo?"),
     ],
 )

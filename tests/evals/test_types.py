@@ -266,6 +266,16 @@ def test_a_sample_is_found_by_its_id() -> None:
 def test_a_dataset_refuses_what_is_no_sample() -> None:
     with pytest.raises(UsageError, match=r"expected a `Sample`, got `str` - at `samples\[0\]`"):
         Dataset(["x"])  # type: ignore[list-item]
+    with pytest.raises(UsageError, match=r"`samples\[0\]` - make it one: Sample\(\*\*row\)"):
+        Dataset([{"id": "1", "input": "q"}])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("samples", ["qa.jsonl", Path("qa.jsonl"), Sample("1", "q"), None, 3])
+def test_a_dataset_says_how_a_file_is_read(samples: Any) -> None:
+    with pytest.raises(
+        UsageError, match=r"expected samples, got .* Dataset.load\(path, str, str\)"
+    ):
+        Dataset(samples)
 
 
 class Hard(Sample[str, str]):

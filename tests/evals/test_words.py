@@ -5,12 +5,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weakincentives.evals._words import duration, money, readable
+from weakincentives.evals._words import duration, money, number, readable
 
 
 def test_a_duration_has_its_unit() -> None:
     assert [duration(value) for value in (0.003, 0.84, 12.3, 59.4, 59.6, 185, 3723)] == [
         "3 ms", "0.8 s", "12 s", "59 s", "1:00 min", "3:05 min", "1:02:03 h",
+    ]  # fmt: skip
+
+
+def test_scores_and_large_rewards_are_read_at_a_glance() -> None:
+    assert [number(value) for value in (0.125, -12.5, 1234.5, 12345678.9, 1.234e12)] == [
+        "0.125", "-12.500", "1,234.500", "12,345,679", "1.23e+12",
     ]  # fmt: skip
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import shutil
+import sys
+import textwrap
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,11 +94,13 @@ class Finder:
 
 
 def say_warnings(notes: Iterable[str]) -> None:
-    """Each warning once, on stderr."""
+    """Each warning once, on stderr; on a terminal no id is cut at the edge."""
     from ._summary import harmless
 
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else 1_000_000
+    wrap = partial(textwrap.fill, width=width, break_long_words=False, break_on_hyphens=False)
     if lines := [f"note: {harmless(note)}" for note in dict.fromkeys(notes)]:
-        say("", *lines)
+        say("", *map(wrap, lines))
 
 
 def _latency(run: RunOutcomes, share: float) -> int | None:

@@ -35,7 +35,6 @@ PURPOSE = {
     "sqs": "SQS mailboxes",
     "stats": "resampling",
     "trio": "evals under trio",
-    "web": "the web view",
     "zstd": ".zst files",
 }
 CONFLICT = f"""\

@@ -99,7 +99,7 @@ def run(args: Namespace) -> int:
         out(to, *comparison_text(found, to.width, FLIPS if args.flips is None else args.flips))
     notes = [note for each in found for note in each.warnings]
     if any(measure.adjusted is not None for each in found for measure in each.all_measures()):
-        notes.append("p is after Holm where several are looked at together")
+        notes.append("p is raised (after Holm) where several are looked at together")
     say_warnings(notes)
     _tell_github(found)
     return 0

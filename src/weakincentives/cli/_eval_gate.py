@@ -164,7 +164,11 @@ def _judged(compared: RunComparison, rule: str, margin: float) -> tuple[bool, st
     else:
         holds = measure.outcome == "better" and delta.low * 100 > margin
         asks = "shown to be better" + (f" by more than {points}" if margin else "")
-    return holds, f"{rule} {'holds' if holds else 'fails'}: it asks for a run that is {asks}"
+    told = f"{rule} {'holds' if holds else 'fails'}: it asks for a run that is {asks}"
+    if rule == "non-inferior" and not holds and measure.outcome != "worse":
+        power = f"wink eval power --effect {margin:g}"
+        told += f" - nor is it shown to be worse: more samples decide ({power})"
+    return holds, told
 
 
 def _show(

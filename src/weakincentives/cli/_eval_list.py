@@ -20,6 +20,7 @@ from ._views import (
     say,
     screen,
     short_ids,
+    store_above,
     store_path,
 )
 
@@ -100,6 +101,8 @@ def _say_none(args: Namespace) -> None:
     path = store_path(args)
     if args.tag and path.exists():
         say(f"No run has the tag {' and '.join(args.tag)} ({path}).")
+    elif above := store_above(path):
+        say(f"No runs here ({path}).", f"Above: wink eval list --store {above}")
     else:
         say(f"No runs here yet ({path}).", "To begin: wink eval init")
 

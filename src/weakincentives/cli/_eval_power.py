@@ -61,7 +61,7 @@ def run(args: Namespace) -> int:
     if other is not None and other.name == earlier.name:
         raise UsageError(f"expected two runs to measure a spread on, got {other.name} twice")
     if not earlier.rows:
-        raise UsageError(f"expected a run with results, got none in {earlier.name}")
+        raise UsageError(f"expected a run with results, got none in {earlier.name} - name another")
     samples = args.samples or len({row.sample for row in earlier.rows})
     epochs = args.epochs or earlier.epochs
     if other is not None and args.epochs:

@@ -17,6 +17,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("run_id", nargs="?", default="latest", metavar="RUN", help="which (latest)")
     parser.add_argument("--store", metavar="PATH", help="where runs are kept")
     parser.add_argument("--retry-errors", action="store_true", help="run its errors again")
+    parser.add_argument(
+        "-j",
+        "--max-concurrency",
+        type=_eval_run.whole(1),
+        metavar="N",
+        help="so many at once (as before)",
+    )
     _eval_run.add_looks(parser.add_argument)
 
 
@@ -42,6 +49,8 @@ def run(args: Namespace) -> int:
     again.resume, again.store = manifest.run_id, args.store or again.store
     if record.note.startswith(EARLY):  # it knew enough; who resumes it wants to know all
         again.stop_when = _eval_run.NEVER
+    if args.max_concurrency is not None:
+        again.max_concurrency = args.max_concurrency
     for name in ("retry_errors", "quiet", "no_progress", "format"):
         setattr(again, name, getattr(args, name))
     return _eval_run.run(again)

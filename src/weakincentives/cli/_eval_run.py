@@ -20,6 +20,8 @@ exit codes:
   3    more errors than --max-error-rate, or stopped by an error or a budget
   4    nothing was selected
   130  interrupted; `wink eval resume` goes on
+
+With the variable WINK_DEBUG=1, errors of agents and evaluators show where they arose.
 """
 
 DECIDED, NEVER = "decided", "never"  # values of --stop-when, beside a width

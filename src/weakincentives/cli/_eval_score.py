@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ._eval_run import share, whole
-from ._views import add_store, line_of, names_width, open_store, record_data, same_store, say
+from ._views import add_store, open_store, record_data, same_store, say
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from ..evals import Criterion, EvalResult, RunRecord, RunStore
     from ..evals.statistics import Interval
@@ -103,9 +103,10 @@ def run(args: Namespace) -> int:
         rates = [stored_rate(store, each) for each in (before, after)]
     code, rule = gate(args, after)
     run_id, where = after.manifest.run_id, same_store(args)
-    console().print(
+    to = console()
+    to.print(
         Group(
-            *_told((before, after), rates, changes),
+            *_told((before, after), rates, changes, to),
             Text(f"exit {code}: {rule}", "" if code else "dim"),
             Text.assemble(("look closer: ", "dim"), f"wink eval show {run_id}{where}"),
         )
@@ -162,12 +163,12 @@ def _types(args: Namespace) -> dict[str, Any]:
 
 
 def _told(
-    records: Sequence[RunRecord], rates: Sequence[Interval], changes: Changes
+    records: Sequence[RunRecord], rates: Sequence[Interval], changes: Changes, to: Console
 ) -> list[RenderableType]:
     from rich.text import Text
 
     from ..evals._report import headline
-    from ._summary import harmless
+    from ._summary import bad_lines, harmless
 
     told: list[RenderableType] = []
     for word, record, rate in zip(("before", "after"), records, rates, strict=True):
@@ -175,10 +176,9 @@ def _told(
         told.append(Text.assemble((f"{word:<8}", "dim"), harmless(names)))
         verdict = headline(rate, record.passed, record.errors)
         told.append(Text(f"        {verdict}", "bold"))
-    width = names_width(result.sample_id for result in changes.first)
     epochs = any(result.epoch > 1 for result in changes.first)
     told += ["", Text(str(changes))]
-    told += [line_of(result, width, epochs=epochs) for result in changes.first]
+    told += bad_lines(changes.first, to, epochs=epochs)
     if changes.untyped:
         told.append("A store has plain data: annotate `output`, or say --output-type REF.")
     return [*told, ""]

@@ -90,7 +90,7 @@ def _say(records: Sequence[RunRecord], steps: Sequence[Step], where: str) -> Non
         if step.problem
     ]
     if sum(step.measure is not None for step in steps) > 1:
-        notes.append("note: p is after Holm: several steps are looked at together")
+        notes.append("note: p is raised (after Holm): several steps are looked at together")
     if steps[-1].measure is not None:
         notes.append(f"The last step: wink eval compare {ids[-2]} {ids[-1]}{where}")
     if notes:

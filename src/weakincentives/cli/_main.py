@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from typing import Any
+    from typing import Any, NoReturn
 
 __all__ = ["main"]
 
@@ -122,7 +122,9 @@ def _dispatch(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="wink", description="Measure agents.")
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     module, last = _add_verbs(parser, VERBS, argv, "_")
-    args = parser.parse_args(argv)
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        _refuse(last, unknown)
     if args.version:
         from importlib.metadata import version
 
@@ -131,8 +133,30 @@ def _dispatch(argv: list[str]) -> int:
     if module is None:
         last.print_help(sys.stderr)
         return 2
-    with _scrubbed(), _traced():
+    with _scrubbed(), _debugged(), _traced():
         return int(module.run(args))
+
+
+def _refuse(parser: argparse.ArgumentParser, words: Sequence[str]) -> NoReturn:
+    """Say which words no option takes, by the usage of their own verb."""
+    hints = [_near(word, parser._option_string_actions) for word in words if word.startswith("--")]
+    parser.error(f"unrecognized arguments: {' '.join(words)}{next(filter(None, hints), '')}")
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word.partition("=")[0], [*known], 1)
+    return f" - near it: {near[0]}" if near else ""
+
+
+def _debugged() -> AbstractContextManager[object]:
+    """With `WINK_DEBUG`, errors of samples are shown with their place."""
+    if not os.environ.get("WINK_DEBUG"):
+        return nullcontext()
+    from ._tracebacks import tracebacks
+
+    return tracebacks()
 
 
 def _traced() -> AbstractContextManager[object]:
@@ -163,6 +187,9 @@ def _add_verbs(
         else:
             module = import_module(f"{__package__}.{prefix}{verb}")
             module.configure(last)
+    if asked and asked not in verbs:
+        hint = _near(asked, verbs) or f" - there are: {', '.join(verbs)}"
+        parser.error(f"expected a command, got {asked!r}{hint}")
     return module, last
 
 

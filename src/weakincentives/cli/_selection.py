@@ -17,13 +17,14 @@ __all__ = ["pairs", "selected", "why_empty"]
 
 def pairs(words: Iterable[str], option: str) -> dict[str, str]:
     """`key=value` words as a mapping."""
-    found = {}
-    for word in words:
-        key, mark, value = word.partition("=")
-        if not key or not mark:
-            raise UsageError(f"expected key=value for {option}, got {shown(word)}")
-        found[key] = value
-    return found
+    return dict(_pair(word, option) for word in words)
+
+
+def _pair(word: str, option: str) -> tuple[str, str]:
+    key, mark, value = word.partition("=")
+    if not key or not mark:
+        raise UsageError(f"expected key=value for {option}, got {shown(word)}")
+    return key, value
 
 
 def selected(
@@ -35,7 +36,7 @@ def selected(
     """
     from ..evals import Dataset
 
-    fits = [_fitting(key, pattern) for key, pattern in pairs(filters, "--filter").items()]
+    fits = [_fitting(*_pair(word, "--filter")) for word in filters]
     chosen = [sample for sample in dataset if all(fit(sample) for fit in fits)]
     if few is not None and few < len(chosen):
         places = list(range(len(chosen)))
@@ -49,7 +50,7 @@ def selected(
 def why_empty(dataset: Dataset[Any, Any], filters: Sequence[str]) -> str:
     """What to say where nothing is selected."""
     if not len(dataset):
-        return "the dataset is empty"
+        return f"the dataset {shown(dataset.name)} has no samples"
     known = sorted({key for sample in dataset for key in sample.metadata} | {"id"})
     listed = ", ".join(known[:12])
     asked = " ".join(f"--filter {each}" for each in filters)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,13 @@ from ._views import line_of, names_width, rate_data, why
 
 if TYPE_CHECKING:
     from ..adapters import ResponseCache
-    from ..evals import StoredRow
+    from ..evals import EvalResult, StoredRow
     from ..evals._overview import Overview
     from ._plan import Plan
 
 __all__ = [
     "Outcome",
+    "bad_lines",
     "ending",
     "harmless",
     "plan_data",
@@ -68,17 +69,19 @@ def _details(outcome: Outcome, to: Console) -> Iterator[RenderableType]:
     if found.criteria:
         yield _columns((harmless(name), f"{mean:.3f}") for name, mean in found.criteria.items())
     if outcome.worst:
-        yield Group(Text("Worst", "dim"), *_bad_lines(outcome, to))
+        results = [row.result for row in outcome.worst]
+        yield Group(Text("Worst", "dim"), *bad_lines(results, to, epochs=outcome.epochs > 1))
     yield Text(", ".join(_spent(outcome)))
 
 
-def _bad_lines(outcome: Outcome, to: Console) -> Iterator[Text]:
+def bad_lines(
+    results: Sequence[EvalResult[Any]], to: Console, *, epochs: bool = False
+) -> Iterator[Text]:
     """A failure in a line; an error whole, because it says what to do, but only once."""
-    results = [row.result for row in outcome.worst]
     width = names_width(result.sample_id for result in results)
     told = set()
     for result in results:
-        line, reason = line_of(result, width, epochs=outcome.epochs > 1), why(result)
+        line, reason = line_of(result, width, epochs=epochs), why(result)
         if result.error is None:
             yield line
             continue
@@ -116,6 +119,8 @@ def _next(outcome: Outcome, store: str | None) -> Iterator[Text]:
         yield _command("go on", resume)
     elif record.errors:
         yield _command("try errors again", [*resume, "--retry-errors"])
+        if verb == "resume" and "agent" in outcome.found.errors:
+            yield _command("tracebacks", ["WINK_DEBUG=1", *resume, "--retry-errors"])
     yield _command("look closer", ["wink", "eval", "show", run_id, *where])
 
 

@@ -48,6 +48,11 @@ def load_reference(text: str, kind: str) -> Any:
 
         if text in evals.__all__ and isinstance(ours := getattr(evals, text), evals.Criterion):
             return ours
+        if (name := text.partition("(")[0]) in evals.__all__:
+            raise UsageError(
+                f"expected an evaluator for --evaluator, got {shown(text)} - call it in a file, "
+                f"`mine = {name}(...)`, and name what it gives: FILE.py:mine"
+            )
         known |= {n for n in evals.__all__ if isinstance(getattr(evals, n), evals.Criterion)}
     raise UsageError(
         f"expected `module:object`, `path.py:object` or a name for --{kind}, got {shown(text)} - "
@@ -126,8 +131,13 @@ def _module(place: str, folder: Path) -> ModuleType:
     _importable(folder)
     _importable(Path.cwd())
     if not place.endswith(".py"):
-        with _told(f"the module {place}"):
-            return import_module(place)
+        try:
+            with _told(f"the module {place}"):
+                return import_module(place)
+        except UsageError as error:
+            if _is_absent(place, error.__cause__):
+                raise UsageError(_no_module(place, folder)) from None
+            raise
     file = (folder / place).resolve()
     if not file.is_file():
         raise UsageError(f"expected a file, found none ({place})")
@@ -144,6 +154,20 @@ def _module(place: str, folder: Path) -> ModuleType:
     with _told(place):
         spec.loader.exec_module(module)
     return module
+
+
+def _is_absent(place: str, error: BaseException | None) -> bool:
+    """True where the module itself is not there, and not one that it imports."""
+    absent = error.name if isinstance(error, ModuleNotFoundError) else None
+    return absent is not None and f"{place}.".startswith(f"{absent}.")
+
+
+def _no_module(place: str, folder: Path) -> str:
+    known = {file.stem for file in folder.glob("*.py")}
+    hint = _near(place, known, "a file goes by its path: path/to/file.py:object")
+    if (folder / f"{place}.py").is_file():
+        hint = f"a file ends in .py: {place}.py"
+    return f"expected the module {place}, found none here or among the installed ones - {hint}"
 
 
 def _importable(folder: Path) -> None:

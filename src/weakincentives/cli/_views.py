@@ -38,6 +38,7 @@ __all__ = [
     "say",
     "screen",
     "short_ids",
+    "store_above",
     "store_path",
     "why",
     "words_anywhere",
@@ -74,13 +75,19 @@ def store_path(args: Namespace) -> Path:
     return Path(args.store or os.environ.get("WINK_STORE") or ".wink/runs.db")
 
 
+def store_above(path: Path) -> str:
+    """The store of that name in the nearest folder above this one, as one types it, or nothing."""
+    above = (folder / path for folder in Path.cwd().parents)
+    return next((shlex.quote(str(each)) for each in above if each.exists()), "")
+
+
 def open_store(args: Namespace) -> RunStore:
     """The store that is there; reading never makes a new one."""
     path = store_path(args)
     if not path.exists():
         raise UsageError(
             f"expected a file of runs, found none ({path}) - run an eval first, "
-            "or say where it is: --store PATH"
+            f"or say where it is: --store {store_above(path) or 'PATH'}"
         )
     from ..evals import RunStore
 

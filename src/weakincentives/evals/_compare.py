@@ -8,13 +8,13 @@ Rules of this file:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..errors import UsageError
 from ._comparison import Flip, Measure, Pairing, RunComparison, Slice
+from ._measuring import Number, Pair, Sides, measured, spread_of_pairs
 from ._outcomes import (
     ABSENT,
     Counted,
@@ -26,14 +26,7 @@ from ._outcomes import (
 )
 from ._report import EvalReport
 from ._store import RunStore
-from .statistics import (
-    holm,
-    mean,
-    minimum_detectable_effect,
-    paired_difference,
-    std,
-    unpaired_difference,
-)
+from .statistics import holm
 
 __all__ = [
     "Flip",
@@ -44,10 +37,6 @@ __all__ = [
     "compare_several",
     "spread_of_changes",
 ]
-
-Pair = tuple[tuple[Counted, ...], tuple[Counted, ...]]
-Sides = tuple[list[tuple[Counted, ...]], list[tuple[Counted, ...]]]
-Number = Callable[[Counted], float | None]
 
 
 def compare_runs(
@@ -89,7 +78,7 @@ def compare_runs(
     sides: Sides = [], []
     if pairing == "none":
         sides = [*_by_sample(a.rows).values()], [*_by_sample(b.rows).values()]
-    found = (_measure(*each, pairing, pairs, sides, confidence) for each in _numbers(a, b).items())
+    found = (measured(*each, pairing, pairs, sides, confidence) for each in _numbers(a, b).items())
     measures = {each.name: each for each in found if each is not None}
     if metric not in measures:
         raise UsageError(f"expected one of {', '.join(measures)} as metric, got {metric!r}")
@@ -134,7 +123,7 @@ def compare_several(
 def spread_of_changes(before: RunOutcomes, after: RunOutcomes) -> float:
     """The standard deviation of what changed in the pass rate of a sample, for power."""
     pairing, pairs = _paired(before, after)
-    if pairing != "none" and (spread := _spread(*_values(pairs, _passed))[1]):
+    if pairing != "none" and (spread := spread_of_pairs(pairs, _passed)):
         return spread
     names = f"{before.name} and {after.name}"
     raise UsageError(f"expected runs with samples in common, of which some differ: {names}")
@@ -184,13 +173,6 @@ def _passed(row: Counted) -> float:
     return float(row.passed)
 
 
-def _value(rows: tuple[Counted, ...], number: Number) -> float | None:
-    if len(rows) == 1:
-        return number(rows[0])
-    found = [value for value in map(number, rows) if value is not None]
-    return mean(found) if found else None
-
-
 def _numbers(before: RunOutcomes, after: RunOutcomes) -> dict[str, Number]:
     """What can be compared, by name."""
 
@@ -214,100 +196,7 @@ def _numbers(before: RunOutcomes, after: RunOutcomes) -> dict[str, Number]:
     return whole | took
 
 
-# ── numbers ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def _measure(
-    name: str,
-    number: Number,
-    pairing: Pairing,
-    pairs: Sequence[Pair],
-    sides: Sides,
-    confidence: float,
-) -> Measure | None:
-    """How the number differs; None where no two rows have it."""
-    if pairing == "none":
-        return _unpaired(name, number, sides, confidence)
-    before, after, clusters = _values(pairs, number)
-    if not before:
-        return None
-    difference = paired_difference(before, after, clusters=clusters, confidence=confidence)
-    return Measure(
-        name=name,
-        before=mean(before),
-        after=mean(after),
-        difference=difference,
-        detectable=_detectable(before, after, clusters, confidence),
-    )
-
-
-def _values(
-    pairs: Iterable[Pair], number: Number
-) -> tuple[list[float], list[float], list[str] | None]:
-    """The values of what has them in both runs; and of which samples, where some are repeated."""
-    before, after, samples = [], [], []
-    for a, b in pairs:
-        was, now = _value(a, number), _value(b, number)
-        if was is not None and now is not None:
-            before.append(was)
-            after.append(now)
-            samples.append(a[0].sample)
-    return before, after, samples if len(set(samples)) < len(samples) else None
-
-
-def _unpaired(name: str, number: Number, sides: Sides, confidence: float) -> Measure | None:
-    before, after = (
-        [value for rows in side if (value := _value(rows, number)) is not None] for side in sides
-    )
-    if not before or not after:
-        return None
-    # Two sizes as one: what the spread of the difference is divided by.
-    size = 2 / (1 / len(before) + 1 / len(after))
-    spread = math.sqrt(size * sum(std(side) ** 2 / len(side) for side in (before, after)))
-    return Measure(
-        name=name,
-        before=mean(before),
-        after=mean(after),
-        difference=unpaired_difference(before, after, confidence=confidence),
-        detectable=_least(int(size), spread, 1 - confidence),
-    )
-
-
-def _detectable(
-    before: Sequence[float],
-    after: Sequence[float],
-    clusters: Sequence[str] | None,
-    confidence: float,
-) -> float | None:
-    """What would have been seen four times out of five, from how much the differences vary."""
-    alpha = 1 - confidence
-    n, spread = _spread(before, after, clusters)
-    least = _least(n, spread, alpha)
-    if least is None or clusters is not None or {*before, *after} - {0.0, 1.0}:
-        return least
-    # The exact test sees nothing in fewer flips than a coin needs heads in a row to be surprising.
-    few = math.ceil(1 - math.log2(alpha))
-    return max(least, few / n) if few <= n else None
-
-
-def _spread(
-    before: Sequence[float], after: Sequence[float], clusters: Sequence[str] | None
-) -> tuple[int, float]:
-    """How many samples there are, and how much their changes vary."""
-    changes = [now - was for was, now in zip(before, after, strict=True)]
-    if clusters is not None:
-        by_sample: dict[str, list[float]] = {}
-        for sample, change in zip(clusters, changes, strict=True):
-            by_sample.setdefault(sample, []).append(change)
-        changes = [mean(found) for found in by_sample.values()]
-    if not {*before, *after} - {0.0, 1.0} and (clusters is None or not any(changes)):
-        # That no flip was seen does not mean that there are none: one more than there were.
-        return len(changes), math.sqrt((sum(map(abs, changes)) + 1) / (len(changes) + 2))
-    return len(changes), std(changes)
-
-
-def _least(n: int, spread: float, alpha: float) -> float | None:
-    return minimum_detectable_effect(n, spread, alpha=alpha) if n > 1 and spread else None
+# ── flips and slices ──────────────────────────────────────────────────────────────────────────────
 
 
 def _flips(pairing: Pairing, pairs: Iterable[Pair]) -> tuple[list[Flip], int, int]:
@@ -340,7 +229,7 @@ def _slices(
     for name in names:
         of = alone[0].get(name, []), alone[1].get(name, [])
         members = paired.get(name, [])
-        found_of = _measure("passed", _passed, pairing, members, of, confidence)
+        found_of = measured("passed", _passed, pairing, members, of, confidence)
         if found_of is not None:
             slices.append(Slice(value=name, n=found_of.difference.delta.n, measure=found_of))
     yield from sorted(slices, key=lambda each: (-each.n, each.value))

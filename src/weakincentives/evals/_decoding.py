@@ -135,7 +135,9 @@ def listed(keys: Collection[str]) -> str:
 
 def misspelt(name: str, keys: Iterable[str]) -> str:
     """The key that was probably meant to be `name`, or nothing."""
-    return next(iter(get_close_matches(name, set(keys) - set(NAMES), 1, 0.75)), "")
+    others = {key.strip().casefold(): key for key in keys if key not in NAMES}
+    near = get_close_matches(name.casefold(), others, 1, 0.75)
+    return others[near[0]] if near else ""
 
 
 def not_utf8(data: bytes, error: UnicodeDecodeError) -> Defect:

@@ -207,7 +207,7 @@ def _known(amount: float | None, field: str) -> float:
     if amount is None:
         raise EvaluatorError(
             f"expected a session, or a trajectory with `{field}`, got neither - "
-            "run an agent that measures it"
+            "return a `Trajectory` that has it from the agent, or run one that leaves a session"
         )
     return amount
 

@@ -63,7 +63,9 @@ class Sample(Generic[InputT, ExpectedT]):
         ground_truth: ExpectedT = cast(Any, None),
     ) -> None:
         if not isinstance(id, str):  # a decoder has seen to that by itself
-            raise UsageError(f"expected a `str` for `Sample.id`, got `{type(id).__name__}`")
+            raise UsageError(
+                f"expected a `str` for `Sample.id`, got `{type(id).__name__}` - str(...) makes one"
+            )
         if expected is not None and ground_truth is not None:
             raise UsageError(f"expected one of `expected` and `ground_truth`, got both ({id!r})")
         _set(self, "id", str(id))
@@ -97,6 +99,11 @@ class Dataset(Generic[InputT, ExpectedT]):
         name: str = "",
         version: str = "1.0",
     ) -> None:
+        if isinstance(samples, str | Path) or not isinstance(samples, Iterable):
+            raise UsageError(
+                f"expected samples, got {shown(samples)} - put them into a list; "
+                "a file is read by Dataset.load(path, str, str)"
+            )
         _set(self, "samples", tuple(samples))
         _set(self, "name", name)
         _set(self, "version", version)
@@ -111,6 +118,7 @@ class Dataset(Generic[InputT, ExpectedT]):
             if not isinstance(sample, Sample):
                 raise UsageError(
                     f"expected a `Sample`, got `{type(sample).__name__}` - at `samples[{index}]`"
+                    + (" - make it one: Sample(**row)" if isinstance(sample, dict) else "")
                 )
             if not sample.id or "\0" in sample.id:
                 raise UsageError(
@@ -124,7 +132,8 @@ class Dataset(Generic[InputT, ExpectedT]):
                 )
 
     def __repr__(self) -> str:
-        return f"<Dataset {self.name or 'unnamed'}: {len(self)} samples>"
+        samples = "1 sample" if len(self) == 1 else f"{len(self):,} samples"
+        return f"<Dataset {self.name or 'unnamed'}: {samples}>"
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -14,7 +14,7 @@ from .. import serde
 from ..errors import SerializationError
 from ._visible import as_text
 
-__all__ = ["duration", "events_of", "money", "readable"]
+__all__ = ["duration", "events_of", "money", "number", "readable"]
 
 _LINE = 76  # letters of JSON that stay on one line
 _UNSAID = {"event_id", "session_id", "created_at"}  # fields of an event that tell nothing here
@@ -40,6 +40,12 @@ def money(dollars: float) -> str:
         return f"${dollars:,.2f}"
     whole, _, rest = f"{dollars:.{2 - math.floor(math.log10(abs(dollars)))}f}".partition(".")
     return f"${whole}.{rest[:2]}{rest[2:].rstrip('0')}"
+
+
+def number(value: float) -> str:
+    """A score, or a mean of them: 0.125, 1,234.500, 12,345,678, 1.23e+12."""
+    size = abs(value)
+    return f"{value:,.3f}" if size < 1e6 else f"{value:,.0f}" if size < 1e9 else f"{value:.3g}"
 
 
 def readable(value: Any) -> str:

@@ -17,7 +17,7 @@ from ...errors import SerializationError
 from .._report import EvalResult
 from .._store import StoredRow
 from .._visible import as_text, visible
-from .._words import duration, events_of, money, readable
+from .._words import duration, events_of, money, number, readable
 
 __all__ = ["Blocks", "core_of", "encoded", "transcript_of"]
 
@@ -112,7 +112,7 @@ def core_of(row: StoredRow, longest: int) -> dict[str, Any]:
         "f": ", ".join(filter(None, _facts(result))),
         "p": [[title, _shortened(readable(value), longest)] for title, value in parts],
         "s": [
-            [passed, _number(value), visible(name), _shortened(reason, longest)]
+            [passed, number(value), visible(name), _shortened(reason, longest)]
             for passed, value, name, reason in scores
         ],
     }
@@ -164,10 +164,6 @@ def _events(row: StoredRow, said: bool) -> Iterator[list[str]]:
 
 
 # ── values as text ──────────────────────────────────────────────────────────────────────────────
-
-
-def _number(value: float) -> str:
-    return f"{value:.3f}" if abs(value) < 1e6 else f"{value:.3g}"
 
 
 def _shortened(text: str, longest: int) -> str:

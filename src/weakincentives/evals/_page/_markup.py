@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 from .._visible import visible
 
-__all__ = ["Html", "join", "table", "tag"]
+__all__ = ["Html", "breakable", "join", "table", "tag"]
 
 _VOID = {"meta", "link"}
+_JOINTS = re.compile(r"(?<=[_/])(?=\w)")  # where a long name may go on in the next line
 
 
 class Html(str):
@@ -43,23 +45,32 @@ def join(children: Iterable[object]) -> Html:
     return Html("".join(_escaped(child) for child in children if child is not None))
 
 
+def breakable(text: str) -> Html:
+    """A name that may go on in the next line at its joints.
+
+    >>> breakable("is_<b>_brief")
+    'is_&lt;b&gt;_<wbr>brief'
+    """
+    # Whole before it is split: a secret may have joints too.
+    return Html("<wbr>".join(map(html.escape, _JOINTS.split(visible(text)))))
+
+
 def table(
     caption: str, head: Iterable[str], rows: Iterable[Iterable[object]], numbers: Iterable[int] = ()
 ) -> Html:
-    """A table whose first column heads its rows; the columns of these `numbers` are numeric."""
+    """A table whose first column names its rows; the columns of these `numbers` are numeric."""
     numeric = set(numbers)
 
     def style(column: int) -> str | None:
         return "num" if column in numeric else None
 
     heads = (tag("th", label, scope="col", class_=style(at)) for at, label in enumerate(head))
-    body = (
-        tag("tr", *(
-            tag("td" if at else "th", cell, class_=style(at), scope=None if at else "row")
-            for at, cell in enumerate(row)
-        ))
-        for row in rows
-    )  # fmt: skip
+
+    def cells(first: object, *others: object) -> Iterator[Html]:
+        yield tag("th", first if isinstance(first, Html) else breakable(str(first)), scope="row")
+        yield from (tag("td", cell, class_=style(at)) for at, cell in enumerate(others, 1))
+
+    body = (tag("tr", *cells(*row)) for row in rows)
     return tag(
         "div",
         tag(

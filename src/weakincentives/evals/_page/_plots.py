@@ -53,7 +53,7 @@ def histogram(passed: Sequence[float], failed: Sequence[float]) -> Html:
                 )
     floor = tag("line", x1=0, x2=100, y1=_HEIGHT, y2=_HEIGHT, class_="end")
     label = (
-        f"Histogram of {len(values)} values from {low:g} to {high:g} in {_BINS} bins; "
+        f"Histogram of {len(values)} values from {_said(low)} to {_said(high)} in {_BINS} bins; "
         f"passed: {_listed(solid)}; failed: {_listed(hollow)}"
     )
     middle = (low + high) / 2
@@ -63,7 +63,7 @@ def histogram(passed: Sequence[float], failed: Sequence[float]) -> Html:
         _svg("histogram", _HEIGHT, *bars, floor, role="img", aria_label=label),
         tag(
             "div",
-            *(tag("span", f"{x:g}") for x in (low, middle, high)),
+            *(tag("span", _said(x)) for x in (low, middle, high)),
             class_="axis",
             aria_hidden="true",
         ),
@@ -85,6 +85,10 @@ def _counts(values: Sequence[float], low: float, high: float) -> list[int]:
         share = (value / 2 - low / 2) / (high / 2 - low / 2)
         counts[min(_BINS - 1, math.floor(share * _BINS))] += 1
     return counts
+
+
+def _said(number: float) -> str:
+    return f"{number:,.0f}" if 1e3 <= abs(number) < 1e9 else f"{number:.4g}"
 
 
 def _listed(counts: Sequence[int]) -> str:

@@ -14,14 +14,15 @@ from .._rate import FEW, rate_words, too_few
 from .._stopping import EARLY
 from .._store import RunRecord
 from .._visible import as_text
-from .._words import duration, money
-from ._markup import Html, join, table, tag
+from .._words import duration, money, number
+from ._markup import Html, breakable, join, table, tag
 from ._numbers import Group, criteria, failures, mean_of, percent, rate_of, slices
 from ._plots import histogram, interval_bar
 from ._rows import Archive, Line
 
-__all__ = ["bar_of", "between", "headline", "name_of", "provenance", "results", "samples"]
+__all__ = ["TO", "bar_of", "between", "headline", "name_of", "provenance", "results", "samples"]
 
+TO = " to\N{NO-BREAK SPACE}"  # in two lines, where it must be, not in three
 _REASONS = 30  # errors that are told apart, at most
 
 
@@ -43,7 +44,7 @@ def between(interval: Interval, *, share: bool = True) -> str:
     if not interval.known or not interval.n:
         return "unknown"
     ends = (interval.low, interval.high)
-    return " to ".join(percent(end) if share else f"{end:.3f}" for end in ends)
+    return TO.join(percent(end) if share else number(end) for end in ends)
 
 
 def bar_of(interval: Interval) -> Html:
@@ -67,6 +68,12 @@ def headline(found: Overview, lines: Sequence[Line]) -> Html:
             tag("p", tag("b", f"{record.passed:,} of {record.total:,} passed"), f", {errors}"),
             tag("p", rate_words(rate)),
             bar_of(rate),
+            tag(
+                "div",
+                *(tag("span", f"{n}%") for n in (0, 50, 100)),
+                class_="axis",
+                aria_hidden="true",
+            ),
         ),
     )
     if not record.total:
@@ -106,7 +113,8 @@ def _took(found: Overview, lines: Sequence[Line]) -> dict[str, str]:
     score = mean_of([(line, line.value) for line in lines if not line.error])
     facts = {}
     if score.n:
-        facts["Mean score"] = f"{score.estimate:.3f} ({between(score, share=False)})"
+        over = ", without errors" if record.errors else ""
+        facts[f"Mean score{over}"] = f"{number(score.estimate)} ({between(score, share=False)})"
     if found.latency_p50_ms is not None and found.latency_p95_ms is not None:
         facts["Latency, median"] = duration(found.latency_p50_ms / 1000)
         facts["Latency, 95th percentile"] = duration(found.latency_p95_ms / 1000)
@@ -133,9 +141,10 @@ def results(record: RunRecord, lines: Sequence[Line]) -> Iterator[Html]:
     left: list[Html] = []
     if passed or failed:
         left.append(section("scores", "Distribution of scores", histogram(passed, failed)))
-        left.append(section("criteria", "Criteria", _criteria(record, lines)))
+        over = tag("p", "Of rows without an error.", class_="legend") if record.errors else None
+        left.append(section("criteria", "Criteria", _criteria(record, lines), over))
     found = list(slices(lines))
-    sliced = [_slice(name, groups, anytime=anytime) for name, groups in found]
+    sliced = [_slice(key, groups, anytime=anytime) for key, groups in found]
     if sliced:
         few = any(too_few(rate_of(group.lines)) for _, groups in found for group in groups)
         note = tag("p", f"{FEW}.", class_="legend") if few else None
@@ -151,34 +160,38 @@ def _criteria(record: RunRecord, lines: Sequence[Line]) -> Html:
     versions = {each.name: each.version for each in record.manifest.criteria}
     rows = [
         (
-            tag("span", name, title=f"version {versions[name]}" if versions.get(name) else None),
+            tag(
+                "span",
+                breakable(each),
+                title=f"version {versions[each]}" if versions.get(each) else None,
+            ),
             percent(rate.estimate),
             between(rate),
-            f"{mean.estimate:.3f}",
+            number(mean.estimate),
             between(mean, share=False),
             f"{mean.n:,}",
         )
-        for name, (rate, mean) in criteria(lines).items()
+        for each, (rate, mean) in criteria(lines).items()
     ]
     head = ("Criterion", "Pass rate", "95% interval", "Mean", "95% interval", "n")
     return table("Criteria, over rows without an error", head, rows, numbers=(1, 2, 3, 4, 5))
 
 
-def _slice(name: str, groups: Sequence[Group], *, anytime: bool) -> Html:
+def _slice(key: str, groups: Sequence[Group], *, anytime: bool) -> Html:
     rows = []
     for group in groups:
         rate = rate_of(group.lines, anytime=anytime)
         rows.append(
             (
-                join((group.name, tag("i", " few") if too_few(rate) else None)),
+                join((breakable(group.name), tag("i", " few") if too_few(rate) else None)),
                 percent(rate.estimate),
                 bar_of(rate),
                 between(rate),
                 f"{sum(line.passed for line in group.lines):,}/{rate.n:,}",
             )
         )
-    head = (name, "Pass rate", "0 to 100%", "95% interval", "Passed")
-    return table(f"Pass rate by {name}", head, rows, numbers=(1, 3, 4))
+    head = (key, "Pass rate", "0 to 100%", "95% interval", "Passed")
+    return table(f"Pass rate by {key}", head, rows, numbers=(1, 3, 4))
 
 
 def _errors(errors: Sequence[tuple[str, str, int, int]], lines: Sequence[Line]) -> Html:
@@ -227,12 +240,13 @@ def provenance(record: RunRecord) -> Html:
         if name not in usual or value != usual[name]
     }
     rows = f"{record.total:,}" + (f" of {manifest.planned:,}" if manifest.planned else "")
+    rows += " row" if rows == "1" else " rows"
     facts: dict[str, object] = {
         "Run": manifest.run_id,
         "Started": _utc(manifest.created_at),
         "Ended": _utc(record.finished_at) if record.finished_at else "",
         "Status": record.status,
-        "Dataset": f"{manifest.dataset_name or 'unnamed'}, {rows} rows",
+        "Dataset": f"{manifest.dataset_name or 'unnamed'}, {rows}",
         "Dataset hash": manifest.dataset_digest or "",
         "Agent": " ".join(filter(None, (manifest.agent, manifest.agent_version))),
         "Model": manifest.model or "",

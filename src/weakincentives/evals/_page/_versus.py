@@ -11,7 +11,7 @@ from .._store import RunRecord
 from ._markup import Html, table, tag
 from ._numbers import percent, rate_of
 from ._rows import Key, Line
-from ._sections import bar_of, between, name_of, section
+from ._sections import TO, bar_of, between, name_of, section
 
 __all__ = ["comparison", "flips", "paired"]
 
@@ -21,6 +21,12 @@ _LABELS = {
     "latency_ms": "Latency, ms",
     "tokens": "Tokens",
     "cost": "Cost, dollars",
+}
+_KINDS = {
+    (True, False): "fixed",
+    (True, True): "fixed: before, it had an error",
+    (False, False): "broken",
+    (False, True): "broken: now it has an error",
 }
 _LISTED = 200  # flips of samples that are listed, at most
 
@@ -61,10 +67,11 @@ def comparison(
         ),
         table(
             "Differences, over what is compared",
-            ("Measure", "A", "B", "B minus A", "95% interval", "Test", "Shown"),
+            ("Measure", "A", "B", "B minus A", "95% interval", "Difference", "Test"),
             _measures(compared),
             numbers=(1, 2, 3, 4),
         ),
+        tag("p", _legend(compared), class_="legend"),
     )
 
 
@@ -95,26 +102,36 @@ def _measures(compared: RunComparison) -> Iterator[tuple[object, ...]]:
             measure.amount(measure.before, unit=False),
             measure.amount(measure.after, unit=False),
             measure.amount(delta.estimate, sign=True, unit=False),
-            measure.interval().partition("interval ")[2],
+            measure.interval().partition("interval ")[2].replace(" to ", TO),
+            "none shown" if measure.outcome == "none" else f"B is {measure.outcome}",
             measure.evidence(),
-            {"better": "B is better", "worse": "B is worse"}.get(measure.outcome, "no difference"),
         )
+
+
+def _legend(compared: RunComparison) -> str:
+    told = "p: how often chance alone would make a difference at least this large."
+    if any(measure.adjusted is not None for measure in compared.measures.values()):
+        told += " After Holm: raised, because several measures are looked at together."
+    return f"{told} None shown: there may be one, too small to tell from chance here."
 
 
 def flips(compared: RunComparison) -> Html:
     """What passes now and did not before, and what is broken: rows that open side by side."""
+    if compared.pairing == "none":
+        return section("flips", "Flips", tag("p", "None: the runs share no sample."))
     told = tag(
         "p",
         tag("b", f"{compared.fixed:,} fixed, {compared.broken:,} broken"),
         f"; {compared.both:,} passed in both, {compared.neither:,} in neither.",
     )
+    rule: Html | None = None
     listed: Html | None = None
     if compared.flips and compared.pairing == "epoch":
         listed = tag("div", id="flips-table", data_label="Flips")
     elif compared.flips:
-        rows = [
-            (flip.sample, "fixed" if flip.fixed else "broken", "error" if flip.error else "")
-            for flip in compared.flips[:_LISTED]
-        ]
-        listed = table("Flips, by the majority of epochs", ("Sample", "Flip", ""), rows)
-    return section("flips", "Flips", told, listed)
+        rows = [(flip.sample, _KINDS[flip.fixed, flip.error]) for flip in compared.flips[:_LISTED]]
+        if more := len(compared.flips) - len(rows):
+            rows.append(("others", f"{more:,} more are not listed"))
+        rule = tag("p", "A sample counts as passed where most of its epochs do.", class_="legend")
+        listed = table("Flips, by the majority of epochs", ("Sample", "Flip"), rows)
+    return section("flips", "Flips", told, rule, listed)

@@ -36,6 +36,9 @@ async function item(kind, place) {
 
 const LEFT_OUT = "left out, to keep this page small. To see it: wink eval show RUN SAMPLE";
 
+const scroll = (label, table) =>
+  make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, table);
+
 const note = (text) => make("p", { class: "note" }, text);
 
 function texts(core) {
@@ -51,13 +54,12 @@ function scores(core) {
       make("th", { scope: "row" }, name),
       make("td", null, passed < 0 ? "" : verdict(passed ? 0 : 1)),
       make("td", { class: "num" }, value),
-      make("td", { class: "reason" }, reason)));
+      make("td", { class: "reason" }, make("div", null, reason))));
   const head = ["Criterion", "Verdict", "Value", "Reason"].map((label, at) =>
     make("th", { scope: "col", class: at === 2 ? "num" : null }, label));
   return make("section", { class: "part whole" }, make("h3", null, "Scores"),
-    make("div", { class: "scroll", tabindex: "0" },
-      make("table", null, make("thead", null, make("tr", null, ...head)),
-        make("tbody", null, ...rows))));
+    scroll("Scores", make("table", null, make("thead", null, make("tr", null, ...head)),
+      make("tbody", null, ...rows))));
 }
 
 function message([role, name, text, calls]) {
@@ -83,11 +85,13 @@ function transcript(found, place) {
   if (found.n) section.append(note(`${found.n} more messages and events are ${LEFT_OUT}`));
   if (found.e.length) {
     const rows = found.e.map(([time, kind, text]) =>
-      make("tr", null, make("td", { class: "num" }, time), make("th", { scope: "row" }, kind),
-        make("td", { class: "reason" }, text)));
+      make("tr", null, make("td", { class: "time" }, time), make("th", { scope: "row" }, kind),
+        make("td", { class: "reason" }, make("div", null, text))));
+    const head = ["Time", "Event", "What it says"].map((label) =>
+      make("th", { scope: "col" }, label));
     section.append(make("h3", null, "Session"),
-      make("div", { class: "scroll", tabindex: "0" },
-        make("table", { class: "events" }, make("tbody", null, ...rows))));
+      scroll("Session", make("table", { class: "events" },
+        make("thead", null, make("tr", null, ...head)), make("tbody", null, ...rows))));
   }
   return section;
 }
@@ -129,21 +133,30 @@ function duration(ms) {
   return hours ? `${hours}:${two(minutes)}:${two(rest)} h` : `${minutes}:${two(rest)} min`;
 }
 
-function money(cost) {
-  if (cost <= 0 || cost >= 1) return `$${cost.toFixed(2)}`;
-  const digits = 2 - Math.floor(Math.log10(cost));
-  return `$${cost.toFixed(digits).replace(/(\.\d\d\d*?)0+$/, "$1")}`;
+function number(value) {
+  const size = Math.abs(value);
+  if (size >= 1e9) return value.toExponential(2);
+  return value.toLocaleString("en", size < 1e6
+    ? { minimumFractionDigits: 3, maximumFractionDigits: 3 } : { maximumFractionDigits: 0 });
+}
+
+// As many digits as the largest needs: a column of costs is read from the left.
+function money() {
+  const most = data.cost.reduce((a, b) => Math.max(a, b), 0);
+  const digits = most > 0 && most < 1 ? 2 - Math.floor(Math.log10(most)) : 2;
+  return (cost) => `$${cost.toFixed(digits)}`;
 }
 
 
 function columns() {
+  const dollars = money();
   const shown = {
     verdict: (row) => verdict(data.verdict[row]),
     was: (row) => (data.was[row] < 0 ? "none" : verdict(data.was[row])),
-    value: (row) => (data.value[row] === null ? "" : data.value[row].toFixed(3)),
+    value: (row) => (data.value[row] === null ? "" : number(data.value[row])),
     latency: (row) => duration(data.latency[row]),
     tokens: (row) => data.tokens[row].toLocaleString("en"),
-    cost: (row) => (data.cost[row] === null ? "" : money(data.cost[row])),
+    cost: (row) => (data.cost[row] === null ? "" : dollars(data.cost[row])),
   };
   return [
     ["verdict", "Verdict", null, true],
@@ -173,10 +186,10 @@ function samplesTable(root, rows, kinds) {
   const place = root.id;
   const noun = varied("epoch") || varied("experiment") ? "row" : "sample";
   const kind = make("select",
-    { id: `${place}-kind`, onchange: () => { state.kind = kind.value; restart(); } },
+    { onchange: () => { state.kind = kind.value; restart(); } },
     ...[["", "all"], ...kinds].map(([value, label]) => make("option", { value }, label)));
   const text = make("input", {
-    id: `${place}-text`, type: "search", autocomplete: "off", spellcheck: "false",
+    type: "search", autocomplete: "off", spellcheck: "false",
     oninput: () => { state.text = text.value.toLowerCase(); restart(); },
   });
   const count = make("p", { class: "count", role: "status" });
@@ -196,8 +209,7 @@ function samplesTable(root, rows, kinds) {
 
   root.replaceChildren(
     make("div", { class: "controls" },
-      make("label", { for: kind.id }, "Show"), kind,
-      make("label", { for: text.id }, "Text"), text, count),
+      make("label", null, "Show", kind), make("label", null, "Search", text), count),
     make("table", { class: "samples" },
       make("caption", { class: "unseen" }, root.dataset.label),
       make("thead", null, make("tr", null, ...heads.map(([, head]) => head))), body),
@@ -264,7 +276,7 @@ function samplesTable(root, rows, kinds) {
   async function line(row) {
     const id = `${place}-row-${row}`;
     const attributes = { type: "button", class: "opens", "aria-expanded": "false", onclick: toggle };
-    const button = make("button", attributes, data.id[row]);
+    const button = make("button", attributes, make("span", null, data.id[row]));
     const cells = shown.map((column) =>
       make("td", { class: column.style }, column.cell(row)));
     const main = make("tr", { id }, make("th", { scope: "row" }, button), ...cells);
