@@ -15,7 +15,7 @@ import pytest
 # offers names from everywhere: a file that imports from it could mean any layer.
 LAYERS = (
     {"secrets"},
-    {"errors", "_frozen", "_ids", "_lazy", "_slots", "_typevars"},
+    {"errors", "_frozen", "_ids", "_lazy", "_slots", "_sqlite", "_typevars"},
     {"_checks"},
     {"chat", "clock", "experiment", "serde"},
     {"budget"},

@@ -68,11 +68,20 @@ def test_it_says_that_it_is_simulated() -> None:
     assert (response.finish_reason, response.latency_ms, response.cost) == ("stop", None, None)
 
 
-def test_a_process_is_warned_once() -> None:
-    code = "from weakincentives.adapters.demo import DemoAdapter as A; A(); A('small')"
+@pytest.mark.parametrize(("asked", "warnings"), [((), 0), (("large", "small", "large"), 1)])
+def test_a_process_is_warned_once_when_it_asks(asked: tuple[str, ...], warnings: int) -> None:
+    code = f"""
+from weakincentives.adapters.demo import DemoAdapter
+from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
+adapters = {{name: DemoAdapter(name) for name in ("large", "small")}}
+section = MarkdownSection(title="Q", template="2 + 2?", key="q")
+prompt = Prompt(PromptTemplate(ns="n", key="k", sections=[section]))
+for name in {asked}:
+    adapters[name].evaluate(prompt)
+"""
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert said.stderr.count("answers are simulated") == 1
+    assert said.stderr.count("answers are simulated") == warnings
 
 
 @pytest.mark.parametrize("wrong", ["huge", "demo/large", "", None, ["large"]])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.contrib.langsmith_sent import sends_at_the_end
 from tests.processes import PATIENCE
 from weakincentives.contrib._langsmith_tracer import Node, SpanTracer
 from weakincentives.contrib.langsmith import configure_wink
@@ -44,6 +45,7 @@ def workers(url: str, langsmith: str, *roles: str) -> Iterator[None]:
         assert {process.wait(PATIENCE) for process in started} <= {0, -signal.SIGTERM}
 
 
+@sends_at_the_end
 def test_workers_of_one_run_share_an_experiment_and_a_sample_is_one_trace(
     clean_langsmith: None, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.contrib.langsmith_sent import nobody, sent
+from tests.contrib.langsmith_sent import nobody, sends_at_the_end, sent
 from tests.processes import PATIENCE
 from weakincentives.contrib._langsmith_runs import example_of
 from weakincentives.contrib.langsmith import configure_wink
@@ -248,6 +248,7 @@ def process(url: str, flush_timeout: float) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
 
 
+@sends_at_the_end
 def test_a_process_that_ends_sends_what_it_has(clean_langsmith: None) -> None:
     with LangSmithServer() as server:
         done = process(server.url, PATIENCE)  # no flush, no close

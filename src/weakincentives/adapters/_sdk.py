@@ -168,40 +168,71 @@ def reading() -> Iterator[None]:
 
 def failure(error: Exception, service: Service, model: str) -> ProviderError:
     """What went wrong, as our error."""
-    sdk, status, wait, advice = service.sdk, None, None, "try again"
-    unreadable = MalformedError, json.JSONDecodeError, UnicodeDecodeError
-    package = type(error).__module__.partition(".")[0]
-    if isinstance(error, sdk.APIStatusError) and error.status_code >= 400:
-        kind, text = _refusal(error.body)
-        status, headers = error.status_code, error.response.headers
-        usual = (status in (408, 409, 429) or status >= 500) and kind != "insufficient_quota"
-        retryable = {"true": True, "false": False}.get(headers.get("x-should-retry"), usual)
-        wait, what = retry_after(headers), f"status {status} ({text or 'without a message'})"
-        advice = _ADVICE.get(status, advice)
-        if status == 401:
-            advice = f"set the environment variable {service.name.upper()}_API_KEY to a valid key"
-        elif status in (400, 422):
-            advice = next((hint for word, hint in service.hints.items() if word in text), advice)
-    elif isinstance(error, TimeoutError) and service.timeout is not None:
-        retryable, what = True, f"none within {service.timeout:g} s"
-        advice = "try again, or raise `timeout`"
-    elif isinstance(error, (*unreadable, sdk.APIResponseValidationError)):
-        retryable, what = True, f"one that cannot be read ({_line(error)})"
-    elif isinstance(error, sdk.APIConnectionError | OSError) or package in _TRANSPORTS:
-        retryable, what = True, f"no connection, or one that broke ({_reason(error)})"
-        host = urlsplit(service.base_url or "").hostname or service.name
-        advice = f"try again, and see that {host} can be reached"
-    elif isinstance(error, sdk.APIError):  # in the middle of a stream
-        kind, text = _refusal(error.body)
-        retryable, what = not _FOR_GOOD.search(kind), f"an error while it came ({text})"
-    else:
-        retryable, what = False, f"{type(error).__name__} ({_line(error)})"
-        advice = f"see whether the settings are what {service.name}'s SDK takes"
-    text = f"expected an answer from {service.name} for `{model}`, got {what} - {advice}"
+    found = _understood(error, service)
+    text = (
+        f"expected an answer from {service.name} for `{model}`, got {found.what} - {found.advice}"
+    )
     key = service.key()
     text = text.replace(key, "***") if key and key != _NO_KEY else text
     text = re.sub(r"\bsk-[\w*-]+", "***", text)  # OpenAI quotes a part of a wrong key
-    return ProviderError(text, retryable=retryable, retry_after=wait, status=status)
+    return ProviderError(
+        text, retryable=found.retryable, retry_after=found.wait, status=found.status
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Understood:
+    what: str
+    advice: str = "try again"
+    retryable: bool = True
+    wait: float | None = None
+    status: int | None = None
+
+
+def _understood(error: Exception, service: Service) -> _Understood:
+    sdk = service.sdk
+    unreadable = MalformedError, json.JSONDecodeError, UnicodeDecodeError
+    if isinstance(error, sdk.APIStatusError) and error.status_code >= 400:
+        return _refused(error, service)
+    if isinstance(error, TimeoutError) and service.timeout is not None:
+        return _Understood(f"none within {service.timeout:g} s", "try again, or raise `timeout`")
+    if isinstance(error, (*unreadable, sdk.APIResponseValidationError)):
+        return _Understood(f"one that cannot be read ({_line(error)})")
+    package = type(error).__module__.partition(".")[0]
+    if isinstance(error, sdk.APIConnectionError | OSError) or package in _TRANSPORTS:
+        host = urlsplit(service.base_url or "").hostname or service.name
+        return _Understood(
+            f"no connection, or one that broke ({_reason(error)})",
+            f"try again, and see that {host} can be reached",
+        )
+    if isinstance(error, sdk.APIError):
+        kind, text = _refusal(error.body)
+        again = not _FOR_GOOD.search(kind)
+        return _Understood(f"an error while it came ({text})", retryable=again)
+    return _Understood(
+        f"{type(error).__name__} ({_line(error)})",
+        f"see whether the settings are what {service.name}'s SDK takes",
+        retryable=False,
+    )
+
+
+def _refused(error: Any, service: Service) -> _Understood:
+    """A status that says no, for now or for good."""
+    kind, text = _refusal(error.body)
+    status, headers = error.status_code, error.response.headers
+    usual = (status in (408, 409, 429) or status >= 500) and kind != "insufficient_quota"
+    advice = _ADVICE.get(status, "try again")
+    if status == 401:
+        advice = f"set the environment variable {service.name.upper()}_API_KEY to a valid key"
+    elif status in (400, 422):
+        advice = next((hint for word, hint in service.hints.items() if word in text), advice)
+    return _Understood(
+        f"status {status} ({text or 'without a message'})",
+        advice,
+        retryable={"true": True, "false": False}.get(headers.get("x-should-retry"), usual),
+        wait=retry_after(headers),
+        status=status,
+    )
 
 
 def _refusal(body: Any) -> tuple[str, str]:

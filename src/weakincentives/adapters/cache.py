@@ -28,6 +28,7 @@ import anyio
 from anyio.lowlevel import RunVar
 
 from .. import serde
+from .._sqlite import marks_of, write_ahead
 from ..errors import SerializationError, UsageError, shown
 from ..secrets import logger_for, scrub_bytes
 from ._model import Model, ModelReply, ModelRequest
@@ -210,16 +211,14 @@ def _opened(path: Path, busy_timeout: float) -> sqlite3.Connection:
             path, timeout=busy_timeout, isolation_level=None, check_same_thread=False
         )
         connection.execute("BEGIN IMMEDIATE")  # one process makes the table, the others see it
-        owner = connection.execute("PRAGMA application_id").fetchone()[0]
-        found = connection.execute("PRAGMA user_version").fetchone()[0]
-        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if tables and (owner, found) != (_APPLICATION, _FORMAT):
+        owner, version, tables = marks_of(connection)
+        if tables and (owner, version) != (_APPLICATION, _FORMAT):
             raise sqlite3.DatabaseError("it is a database of something else, or of another version")
         connection.execute(_CREATE)
         connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         connection.execute(f"PRAGMA user_version = {_FORMAT}")
         connection.execute("COMMIT")
-        connection.execute("PRAGMA journal_mode = WAL")
+        write_ahead(connection, busy_timeout)
         connection.execute("PRAGMA synchronous = NORMAL")
     except (sqlite3.Error, OSError) as error:
         if connection is not None:

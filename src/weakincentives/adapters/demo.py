@@ -59,7 +59,6 @@ class DemoAdapter(ModelAdapter[OutputT]):
         if not isinstance(model, str) or model not in _WRONG:
             known = " or ".join(f"`{each}`" for each in _WRONG)
             raise UsageError(f"expected {known} as a model of `demo`, got {shown(model)}")
-        _warn()
         super().__init__(
             ask=partial(_ask, model),
             model=model,
@@ -72,11 +71,12 @@ class DemoAdapter(ModelAdapter[OutputT]):
 @cache
 def _warn() -> None:
     logger_for(__name__).warning(
-        "answers are simulated: `demo/large` and `demo/small` are built in, no real model is asked"
+        "answers are simulated: `demo/large` and `demo/small` are no real models"
     )
 
 
 async def _ask(model: str, request: ModelRequest) -> ModelReply:
+    _warn()
     await checkpoint()
     message = _message(model, request)
     return ModelReply(

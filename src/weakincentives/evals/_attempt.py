@@ -67,70 +67,105 @@ async def attempted(
     limit: AbstractContextManager[Any] | None = None,
 ) -> Attempted:
     """The same for the engine: until `limit` is cancelled, and with what is kept beside it."""
-    trajectory: Trajectory[Any] | None = None
-    session: SessionView | None = None
-    kept: bytes | Session | None = None
-    failure: BaseException | None = None
-    source: ErrorSource | None = "agent"
-    score: Score | None = None
-    latency_ms, clock = 0, this.clock
+    course = _Course(sample, this, scope)
     token = _current.set(this)
-    start = clock.monotonic()
     try:
         with limit or nullcontext():
-            try:
-                left = agent(sample)
-                left = await left if inspect.isawaitable(left) else left
-            finally:
-                latency_ms = round((clock.monotonic() - start) * 1000)
-            trajectory, session = _leavings(left)
-            if trajectory.latency_ms is None:
-                trajectory = _timed(trajectory, latency_ms)
-            session, kept = _view(session, judge.session_aware, this.keep, later=this.own)
-            context = EvalContext(
-                sample=sample,
-                trajectory=trajectory,
-                session=session,
-                adapter=scope.adapter,
-                run_id=scope.run_id,
+            context = await course.act(agent, seen=judge.session_aware)
+            await course.judge(judge, context)
+        if course.score is None:
+            course.failure = TimeoutError(
+                f"expected a result in time, got none in {course.seconds():.1f} s"
             )
-            source = "evaluator"
-            with span("evaluator", judge.name) as seen:
-                verdict = judge.judge(context) if judge.quick else judge.ask_aside(context)
-                score = verdict if isinstance(verdict, Score) else await verdict
-                seen.add(score=score)
-            source = None
-        if score is None:
-            seconds = clock.monotonic() - start
-            failure = TimeoutError(f"expected a result in time, got none in {seconds:.1f} s")
     except BaseException as error:
         if not _is_failure(error):
             raise
-        failure = error
+        course.failure = error
     finally:
         _current.reset(token)
-    if source == "agent" and _is_away(failure):
-        source = "infrastructure"
-    if source in BEFORE_SCORING and trajectory is None:  # what it left before it failed
-        kept = _last_words(this)
-        said = tuple(each for each in this.messages if isinstance(each, ChatMessage))
-        trajectory = Trajectory(said, latency_ms=latency_ms) if said else None
-    message = None if failure is None else _message(failure)
-    result = EvalResult(
-        sample.id,
-        Score(0.0, False, message or "") if score is None else score,
-        latency_ms if trajectory is None else trajectory.latency_ms or 0,
-        message,
-        sample,
-        trajectory,
-        sample.metadata,
-        this.experiment.name,
-        this.epoch,
-        scope.run_id,
-        this.number,
-        source,
+    if course.trajectory is None:
+        course.recover()
+    return Attempted(course.result(), course.kept, course.failure)
+
+
+class _Course:
+    """How far an attempt has come: what a failure leaves is there too."""
+
+    __slots__ = (
+        *("_sample", "_scope", "_start", "_this"),
+        *("failure", "kept", "latency_ms", "score", "source", "trajectory"),
     )
-    return Attempted(result, kept, failure)
+
+    def __init__(self, sample: Sample[Any, Any], this: Attempt, scope: EvalContext) -> None:
+        self._sample, self._this, self._scope = sample, this, scope
+        self.source: ErrorSource | None = "agent"  # whoever is at work: an error is theirs
+        self.trajectory: Trajectory[Any] | None = None
+        self.kept: bytes | Session | None = None
+        self.score: Score | None = None
+        self.failure: BaseException | None = None
+        self.latency_ms = 0
+        self._start = this.clock.monotonic()
+
+    def seconds(self) -> float:
+        """Since its beginning."""
+        return self._this.clock.monotonic() - self._start
+
+    async def act(self, agent: Agent, *, seen: bool) -> EvalContext:
+        """Let the agent answer; what evaluators see of it, with `seen` also its session."""
+        try:
+            left = agent(self._sample)
+            left = await left if inspect.isawaitable(left) else left
+        finally:
+            self.latency_ms = round(self.seconds() * 1000)
+        trajectory, session = _leavings(left)
+        if trajectory.latency_ms is None:
+            trajectory = _timed(trajectory, self.latency_ms)
+        self.trajectory = trajectory
+        view, self.kept = _view(session, seen, self._this.keep, later=self._this.own)
+        return EvalContext(
+            sample=self._sample,
+            trajectory=trajectory,
+            session=view,
+            adapter=self._scope.adapter,
+            run_id=self._scope.run_id,
+        )
+
+    async def judge(self, criterion: Criterion, context: EvalContext) -> None:
+        """Score what the agent left."""
+        self.source = "evaluator"
+        with span("evaluator", criterion.name) as seen:
+            verdict = (criterion.judge if criterion.quick else criterion.ask_aside)(context)
+            self.score = verdict if isinstance(verdict, Score) else await verdict
+            seen.add(score=self.score)
+        self.source = None
+
+    def recover(self) -> None:
+        """Of an agent that failed: whose fault it was, and what was put aside before."""
+        if _is_away(self.failure):
+            self.source = "infrastructure"
+        self.kept = _last_words(self._this)
+        said = tuple(each for each in self._this.messages if isinstance(each, ChatMessage))
+        if said:
+            self.trajectory = Trajectory(said, latency_ms=self.latency_ms)
+
+    def result(self) -> EvalResult[Any]:
+        """What came of it."""
+        sample, this, trajectory = self._sample, self._this, self.trajectory
+        message = None if self.failure is None else _message(self.failure)
+        return EvalResult(
+            sample.id,
+            Score(0.0, False, message or "") if self.score is None else self.score,
+            self.latency_ms if trajectory is None else trajectory.latency_ms or 0,
+            message,
+            sample,
+            trajectory,
+            sample.metadata,
+            this.experiment.name,
+            this.epoch,
+            self._scope.run_id,
+            this.number,
+            self.source,
+        )
 
 
 async def scored(

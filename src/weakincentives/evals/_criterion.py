@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, overload
 
 import anyio
@@ -43,6 +44,7 @@ SessionEvaluator = Callable[[OutputT, ExpectedT, SessionView], Verdict | Awaitab
 ScoreFn = Callable[[Trajectory[Any], Sample[Any, Any]], Verdict | Awaitable[Verdict]]
 
 Judge = Callable[[EvalContext], Score | Awaitable[Score]]
+Combine = Callable[[Sequence[Score]], Score]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +67,7 @@ class Criterion:
     in_parts: bool = False
     quick: bool = False  # it never waits for anything
     parts: tuple[Criterion, ...] = ()
-    combine: Callable[[Sequence[Score]], Score] | None = None
+    combine: Combine | None = None
 
     async def ask(self, context: EvalContext) -> Score:
         """The score for one attempt."""
@@ -249,7 +251,7 @@ def _as_score(verdict: Any, name: str) -> Score:
 def combined(
     evaluators: Sequence[Callable[..., Any]],
     name: str,
-    into_one: Callable[[Sequence[Score]], Score],
+    into_one: Combine,
     *,
     in_parts: bool = False,
 ) -> Criterion:
@@ -265,43 +267,9 @@ def combined(
             scores = [each for part, score in pairs for each in part.apart(score)]
         return into_one(scores)
 
-    def judge_now(context: EvalContext) -> Score | Awaitable[Score]:
-        scores: list[Score] = []
-        for index, part in enumerate(parts, start=1):
-            verdict = part.judge(context)
-            if not isinstance(verdict, Score):
-                return finish(context, scores, verdict, parts[index:])
-            scores.append(verdict)
-        return combine(scores)
-
-    async def finish(
-        context: EvalContext,
-        scores: list[Score],
-        pending: Awaitable[Score],
-        rest: Sequence[Criterion],
-    ) -> Score:
-        # A plain function, a lambda say, that turned out to return something to wait for.
-        scores.append(await pending)
-        scores += [await part.ask(context) for part in rest]
-        return combine(scores)
-
-    async def judge_later(context: EvalContext) -> Score:
-        scores: list[Any] = [None] * len(parts)
-
-        async def ask(index: int) -> None:
-            scores[index] = await parts[index].ask_aside(context)
-
-        try:
-            async with anyio.create_task_group() as group:
-                for index in range(len(parts)):
-                    group.start_soon(ask, index)
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None
-        return combine(scores)
-
     return Criterion(
         name,
-        judge_later if is_async else judge_now,
+        partial(_together if is_async else _in_turn, parts, combine),
         session_aware=any(part.session_aware for part in parts),
         is_async=is_async,
         in_parts=in_parts,
@@ -309,3 +277,37 @@ def combined(
         parts=parts,
         combine=combine,
     )
+
+
+async def _together(parts: Sequence[Criterion], combine: Combine, context: EvalContext) -> Score:
+    scores: list[Any] = [None] * len(parts)
+
+    async def ask(index: int) -> None:
+        scores[index] = await parts[index].ask_aside(context)
+
+    try:
+        async with anyio.create_task_group() as group:
+            for index in range(len(parts)):
+                group.start_soon(ask, index)
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return combine(scores)
+
+
+def _in_turn(
+    parts: Sequence[Criterion], combine: Combine, context: EvalContext
+) -> Score | Awaitable[Score]:
+    scores: list[Score] = []
+    rest = iter(parts)
+
+    async def go_on(pending: Awaitable[Score]) -> Score:
+        scores.append(await pending)
+        scores.extend([await part.ask(context) for part in rest])
+        return combine(scores)
+
+    for part in rest:
+        verdict = part.judge(context)
+        if not isinstance(verdict, Score):  # a lambda, say, that gives something to wait for
+            return go_on(verdict)
+        scores.append(verdict)
+    return combine(scores)

@@ -21,6 +21,7 @@ from ._garbage import calm_collector
 from ._report import EvalReport, EvalResult
 from ._run import BEHIND, YIELD, Engine, Job, Task, sample_digest, told
 from ._stream import Stream
+from ._tasks import count_of
 from ._threads import in_thread
 from ._types import Dataset, EvalContext
 
@@ -86,24 +87,8 @@ class Run:
     async def _go(self, emit: Emit, seen: tracing.Span) -> None:
         self._writing = anyio.Lock(fast_acquire=True)
         scope = EvalContext(adapter=self.adapter, run_id=self.run_id)
-        job = Job(
-            agent=self.agent,
-            criterion=self.criterion,
-            config=self.config,
-            scope=scope,
-            experiment=Experiment(self.config.experiment_name),
-            tags=dict(self.tags),
-            keep=self.store is not None,
-        )
-        select = self.reuse.select if self.reuse else lambda task: task
-        self.engine = engine = Engine(
-            job, lambda task, done: self._settle(task, done, emit), select
-        )
-        if self.reuse:
-            self.reuse.on_kept = engine.known
-        count = len(self.samples) if hasattr(self.samples, "__len__") else None
-        if count is not None and self.config.max_samples is not None:
-            count = min(count, self.config.max_samples)
+        self.engine = engine = self._engine(scope, emit)
+        count = count_of(self.samples, self.config)
         self._publish(EvalRunStarted(self.run_id, self.dataset_name, count))
         status = "interrupted"
         try:
@@ -123,6 +108,26 @@ class Run:
         scored = tally.done - tally.failed
         rate, mean = (tally.passed / scored, tally.value / scored) if scored else (0.0, 0.0)
         self._publish(EvalRunCompleted(self.run_id, rate, mean, tally.tokens))
+
+    def _engine(self, scope: EvalContext, emit: Emit) -> Engine:
+        job = Job(
+            agent=self.agent,
+            criterion=self.criterion,
+            config=self.config,
+            scope=scope,
+            experiment=Experiment(self.config.experiment_name),
+            tags=dict(self.tags),
+            keep=self.store is not None,
+        )
+
+        def settle(task: Task, done: Attempted) -> Awaitable[None] | None:
+            return self._settle(task, done, emit)
+
+        if self.reuse is None:
+            return Engine(job, settle)
+        engine = Engine(job, settle, self.reuse.select)
+        self.reuse.on_kept = engine.known
+        return engine
 
     def _begin(self, store: RunStore) -> RunManifest:
         """Write down what the run is; with `resume`, see what an earlier one left."""
@@ -195,9 +200,8 @@ class Run:
     async def _wait(self, behind: bool, emitted: Awaitable[None] | None) -> None:
         if behind and self.store is not None:
             async with self._writing:
-                if (
-                    self.store.pending >= self._most_behind
-                ):  # or somebody else has written them meanwhile
+                # Whoever was here before may have written them all.
+                if self.store.pending >= self._most_behind:
                     await in_thread(self.store.flush)
         if emitted is not None:
             await emitted

@@ -18,6 +18,7 @@ from ._config import EvalConfig
 from ._criterion import Criterion
 from ._fingerprint import fingerprint
 from ._store import CriterionInfo, RunManifest
+from ._tasks import count_of
 from ._types import Dataset
 
 __all__ = ["described_run", "git_commit", "infos", "new_run_id", "packages"]
@@ -44,16 +45,13 @@ def described_run(
 ) -> RunManifest:
     """The manifest. It reads the git repository, so it is made off the event loop."""
     whole = isinstance(samples, Dataset)
-    count = len(samples) if hasattr(samples, "__len__") else None
-    if count is not None:
-        most = config.max_samples
-        count = (count if most is None else min(count, most)) * config.epochs
+    count = count_of(samples, config)
     return RunManifest(
         run_id=run_id,
         created_at=SYSTEM_CLOCK.now(),
         dataset_name=name or (samples.name if whole else ""),
         dataset_digest=samples.digest if whole else None,
-        planned=count,
+        planned=None if count is None else count * config.epochs,
         agent=getattr(agent, "agent_name", ""),
         agent_version=getattr(agent, "agent_version", ""),
         model=model or getattr(agent, "agent_model", None),

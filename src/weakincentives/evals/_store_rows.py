@@ -267,9 +267,9 @@ def _write_together(cursor: sqlite3.Cursor, rows: Sequence[Any], first: int) -> 
     if cursor.rowcount < len(rows):  # some keys had a row that stays
         for body, (run, key, *_) in zip(ids, rows, strict=True):
             cursor.execute(
-                "DELETE FROM bodies WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM rows WHERE "
-                "run = ?2 AND experiment = ?3 AND sample = ?4 AND epoch = ?5 AND body = ?1)",
-                (body, run, *key),
+                "DELETE FROM bodies WHERE id = ? AND NOT EXISTS (SELECT 1 FROM rows WHERE "
+                "run = ? AND experiment = ? AND sample = ? AND epoch = ? AND body = ?)",
+                (body, run, *key, body),
             )
 
 

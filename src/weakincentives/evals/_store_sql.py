@@ -13,13 +13,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from .._sqlite import kind_of, marks_of, write_ahead
 from ..errors import StoreError, UsageError
 
 __all__ = ["APPLICATION", "MIGRATIONS", "Database"]
@@ -210,27 +210,12 @@ def _opened(path: Path) -> sqlite3.Connection:
         version = _version(connection, path)
         connection.execute("COMMIT")
         if version < len(MIGRATIONS):
-            _write_ahead(connection)
+            write_ahead(connection, BUSY_SECONDS)
             _migrate(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Let readers and a writer go on beside each other; the file remembers it."""
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            # Here SQLite does not always wait by itself while another process has the file.
-            if _kind(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.005)
-        else:
-            return
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
@@ -246,14 +231,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     """How many migrations the file has seen: 0 for a new one. What is not ours is refused."""
-    owner, version, tables = (
-        int(connection.execute(query).fetchone()[0])
-        for query in (
-            "PRAGMA application_id",
-            "PRAGMA user_version",
-            "SELECT count(*) FROM sqlite_master",
-        )
-    )
+    owner, version, tables = marks_of(connection)
     if not tables and not owner:
         return 0
     if owner != APPLICATION:
@@ -285,15 +263,6 @@ _ADVICE = {
 }
 
 
-def _kind(error: Exception) -> int:
-    if isinstance(error, OSError):  # its folder cannot be made
-        return sqlite3.SQLITE_CANTOPEN
-    if isinstance(error, UnicodeDecodeError):  # SQLite quotes the damage, which is no text
-        return sqlite3.SQLITE_CORRUPT
-    # The low byte is the kind of error; the rest says where in SQLite it arose.
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
-
-
 def _advice(error: Exception, path: Path) -> str:
-    todo = _ADVICE.get(_kind(error), "what was stored is kept: flush or resume to try again")
+    todo = _ADVICE.get(kind_of(error), "what was stored is kept: flush or resume to try again")
     return f"expected a run store to read and write, got: {error} ({path}) - {todo}"

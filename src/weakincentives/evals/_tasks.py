@@ -21,7 +21,7 @@ from ..errors import UsageError, shown
 from ._config import EvalConfig, stops_early
 from ._types import Sample
 
-__all__ = ["Select", "Task", "pulled"]
+__all__ = ["Select", "Task", "count_of", "pulled"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +35,14 @@ class Task:
 
 
 Select = Callable[[Task], "Task | None"]
+
+
+def count_of(samples: Any, config: EvalConfig) -> int | None:
+    """How many samples will be pulled; None where nobody knows before the end."""
+    if not hasattr(samples, "__len__"):
+        return None
+    count, most = len(samples), config.max_samples
+    return count if most is None else min(count, most)
 
 
 def pulled(

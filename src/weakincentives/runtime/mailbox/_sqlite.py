@@ -47,8 +47,8 @@ _LAST_PLACE = "SELECT coalesce(max(place) + 0, 0) FROM letters WHERE queue = ? A
 _PUT = """INSERT INTO letters (queue, id, place, enqueued, kept_until, reply_to, content)
     VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (queue, id) DO NOTHING"""
 _COUNT = "SELECT count(*) FROM letters WHERE queue = ?"
-_LOOK = """SELECT CAST((SELECT min(due) FROM letters WHERE queue = ?1) AS INTEGER),
-    CAST((SELECT max(due) FROM letters WHERE queue = ?1) AS INTEGER)"""
+_LOOK = """SELECT CAST((SELECT min(due) FROM letters WHERE queue = ?) AS INTEGER),
+    CAST((SELECT max(due) FROM letters WHERE queue = ?) AS INTEGER)"""
 _SHORTEN = "UPDATE letters SET due = ? WHERE queue = ? AND due > ?"
 _ENDED = f"""SELECT number FROM letters WHERE queue = ? AND due > 0 AND due <= ?
     ORDER BY due, number LIMIT {_RETURNED}"""
@@ -128,7 +128,7 @@ class SqliteQueue:
     def _take(self, file: MailFile, count: int, lease: float) -> tuple[list[Delivery], int]:
         """What is there; and where that is nothing, when there may be something."""
         now = self._now()
-        ((first, last),) = file.read(_LOOK, (self._key,))
+        ((first, last),) = file.read(_LOOK, (self._key, self._key))
         if first is None:
             return [], now + _LONGEST
         if first > now and last <= now + _LONGEST:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from secrets import randbits
 from typing import Any
 from weakref import WeakValueDictionary
 
+from ..._sqlite import kind_of, marks_of, write_ahead
 from ...errors import MailboxConnectionError, MailboxError, UsageError
 
 __all__ = ["MailFile", "mail_file"]
@@ -152,7 +152,8 @@ class MailFile:
         try:
             yield
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
-            raise _explained(error, self.path) from error
+            # Without its traceback, in which from Python 3.12 on a cycle would hold the file open.
+            raise _explained(error, self.path) from error.with_traceback(None)
 
 
 # ── one object a path ───────────────────────────────────────────────────────────────────────────
@@ -225,7 +226,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA journal_size_limit = {LONGEST_LOG}")
         if not ours:
-            _write_ahead(connection)
+            write_ahead(connection, BUSY_SECONDS)
             _make(connection, path)
     except BaseException:
         connection.close()
@@ -235,14 +236,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
     """False for a new file. What is not ours is refused."""
-    owner, version, tables = (
-        int(connection.execute(query).fetchone()[0])
-        for query in (
-            "PRAGMA application_id",
-            "PRAGMA user_version",
-            "SELECT count(*) FROM sqlite_master",
-        )
-    )
+    owner, version, tables = marks_of(connection)
     if not tables and not owner:
         return False
     if owner != APPLICATION:
@@ -256,21 +250,6 @@ def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
             "a newer WINK made it: update this one, or give another path"
         )
     return True
-
-
-def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Let readers and a writer go on beside each other; the file remembers it."""
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            # Here SQLite does not always wait by itself while another process has the file.
-            if _kind(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.005)
-        else:
-            return
 
 
 def _make(connection: sqlite3.Connection, path: Path) -> None:
@@ -309,17 +288,8 @@ _LASTING = {
 }
 
 
-def _kind(error: Exception) -> int:
-    if isinstance(error, OSError):  # its folder cannot be made
-        return sqlite3.SQLITE_CANTOPEN
-    if isinstance(error, UnicodeDecodeError):  # SQLite quotes the damage, which is no text
-        return sqlite3.SQLITE_CORRUPT
-    # The low byte is the kind of error; the rest says where in SQLite it arose.
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
-
-
 def _explained(error: Exception, path: Path) -> MailboxError:
-    kind = _kind(error)
+    kind = kind_of(error)
     sort = MailboxError if kind in _LASTING else MailboxConnectionError
     todo = _ADVICE.get(kind, "nothing is lost: try again")
     return sort(f"expected mailboxes to read and write, got: {error} ({path}) - {todo}")
