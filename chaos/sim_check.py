@@ -58,6 +58,9 @@ def check(outcome: Outcome) -> Verdict:
         if count:
             verdict.notes.append(f"{count} messages are left in {name!r}")
     _check_the_dead(outcome, verdict)
+    if plan.calm and not plan.main_workers:  # else an answer may be late, and a sample tried again
+        again = sorted(id for id, times in outcome.deliveries.items() if times > 1)
+        verdict.notes += [f"{id} was delivered again without a reason" for id in again]
     return verdict
 
 
@@ -73,6 +76,8 @@ def _problem(result: EvalResult[str], outcome: Outcome) -> str | None:
         return None
     if kind == "odd" and "JSON" in error:
         return None
+    if outcome.plan.calm and NO_ANSWER not in error:
+        return error  # nothing went wrong that could be a reason
     if outcome.plan.main_workers:
         return None if GAVE_UP in error or NO_ANSWER in error else error
     times = outcome.deliveries[request_id(result.sample_id, result.epoch)]

@@ -6,8 +6,10 @@ meet, and no third hides it, is found that way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -60,6 +62,8 @@ class Plan:
     main_workers: int = 0  # none: the agent runs in the eval workers
     concurrency: int = 4
     lease: float = 30.0
+    wait: float = 20.0  # for a message; longer than a lease, or not at all
+    whole: bool = False  # as on SQS: leases in whole seconds, and every delivery counts
     extends: bool = True
     policy: int | None = None  # `max_delivery_count` of a `DLQPolicy`
     stores: bool = True  # the workers share an outcome store
@@ -67,6 +71,11 @@ class Plan:
     poison: int = 0
     trouble: float = 300.0  # seconds until all faults end
     patience: float = 200.0  # for a main loop
+
+    @property
+    def calm(self) -> bool:
+        """True where nothing goes wrong, so that nothing need be given up."""
+        return self.extends and self.lease > 1 and self.rates.keys() <= {"slow"}
 
     @classmethod
     def of(cls, random: Random) -> Plan:
@@ -88,14 +97,16 @@ class Plan:
             eval_workers=random.randint(1, 4),
             main_workers=random.choice((0, 0, 1, 3)),
             concurrency=random.choice((1, 3, 8)),
-            lease=random.choice((10.0, 30.0, 60.0)),
+            lease=random.choice((1.0, 2.5, 10.0, 30.0, 60.0)),
+            wait=random.choice((0.0, 1.0, 20.0, 100.0)),
+            whole=random.random() < 0.2,
             extends=random.random() < 0.7,
             policy=random.choice((None, 1, 3, 5)),
             stores=random.random() < 0.6,
             resubmits=bool(loses) or random.random() < 0.5,
             poison=random.randint(1, 4) if random.random() < swarm else 0,
             trouble=random.uniform(30, 300),
-            patience=random.choice((60.0, 200.0, 1000.0)),
+            patience=random.choice((2.0, 60.0, 200.0, 1000.0)),
         )
 
 
@@ -131,7 +142,7 @@ class FaultyQueue:
 
     async def _take(self, count: int, lease: float, wait: float) -> list[Delivery]:
         world, real = self._world, self._real
-        end = world.loop.now + wait
+        end, lease = world.loop.now + wait, self._seconds(lease)
         while True:
             found: list[Delivery] = self._call("take", (), lambda: real.take(count, lease, 0))
             for delivery in found:
@@ -155,11 +166,13 @@ class FaultyQueue:
         return done
 
     def release(self, handles: Sequence[str], delay: float, *, untried: bool = False) -> list[bool]:
-        release = self._real.release
-        return self._call("release", handles, lambda: release(handles, delay, untried=untried))
+        untried = untried and not self._world.plan.whole
+        release = partial(self._real.release, handles, self._seconds(delay), untried=untried)
+        return self._call("release", handles, release)
 
     def extend(self, handles: Sequence[str], seconds: float) -> list[bool]:
-        done = self._call("extend", handles, lambda: self._real.extend(handles, seconds))
+        longer = self._seconds(seconds)
+        done = self._call("extend", handles, lambda: self._real.extend(handles, longer))
         self.refused += [handle for handle, ours in zip(handles, done, strict=True) if not ours]
         return done
 
@@ -180,6 +193,9 @@ class FaultyQueue:
     def process(self) -> Process:
         """Whose wire this is."""
         return self._process
+
+    def _seconds(self, asked: float) -> float:
+        return math.ceil(asked) if self._world.plan.whole else asked
 
     def _call(self, what: str, about: Sequence[str], call: Callable[[], Any]) -> Any:
         return self._world.over_the_wire(

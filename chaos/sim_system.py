@@ -199,7 +199,8 @@ class System:
     async def _work(self, process: Process, loop: Any) -> None:
         loop.worker.random = Random(self.world.random.random())
         self.world.workers[process] = loop.worker
-        await loop.run_async(visibility_timeout=self.world.plan.lease)
+        plan = self.world.plan
+        await loop.run_async(visibility_timeout=plan.lease, wait_time_seconds=plan.wait)
 
     # ── agents ──────────────────────────────────────────────────────────────────────────────────
 

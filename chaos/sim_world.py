@@ -9,7 +9,7 @@ from contextvars import copy_context
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from weakincentives.errors import MailboxError, StoreError
+from weakincentives.errors import MailboxError, MessageFinalizedError, StoreError
 from weakincentives.evals._helpers import Key
 from weakincentives.evals._mailbox_agent import key_id
 from weakincentives.runtime.mailbox import Delivery, Letter, MemoryQueue
@@ -138,6 +138,8 @@ class World:
             process.check()
         try:
             done = await finished(call())
+        except MessageFinalizedError:  # which no server said
+            raise
         except (MailboxError, StoreError):
             await asyncio.sleep(self.random.uniform(0, 5))
             raise

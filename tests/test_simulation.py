@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from chaos.sim_check import check
@@ -26,6 +27,16 @@ from weakincentives.runtime.worker import Worker
 ROOT = Path(__file__).parent.parent
 SEEDS = 100
 LATE = Plan(rates={"request lost": 0.2, "slow": 0.7}, extends=False)
+RARE: dict[str, Any] = {
+    "samples": 8,
+    "eval_workers": 1,
+    "wait": 1000.0,
+    "lease": 2000.0,
+    "resubmits": False,
+}
+TWICE = Plan(epochs=2, **RARE)
+FULL = Plan(rates={"store away": 10.0}, stores=False, **RARE)
+SHORT = Plan(samples=8, eval_workers=1, lease=20.0, wait=1000.0, poison=4)
 
 
 @pytest.fixture(autouse=True)
@@ -93,8 +104,8 @@ def test_a_seed_always_means_the_same() -> None:
 def test_the_table_names_what_failed_and_how_to_see_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    epochs_collapse(monkeypatch)
-    seed = first_failure(*MUTANTS[epochs_collapse])
+    counted_by_number(monkeypatch)
+    seed = first_failure(*MUTANTS[counted_by_number])
 
     assert run(["1", "--first", str(seed), "-j", "1"]) == 1
     table = capsys.readouterr().out
@@ -192,17 +203,29 @@ def results_are_acknowledged_before_they_are_kept(patch: pytest.MonkeyPatch) -> 
     patch.setattr(_helpers, "_collect_some", collect_some)
 
 
+def a_lease_counts_from_before_a_long_wait(patch: pytest.MonkeyPatch) -> None:
+    async def receive(self: Any, lease: float, wait: float) -> Any:
+        begin = anyio.current_time()
+        messages = await self.requests.receive_async(
+            max_messages=self._places(), visibility_timeout=lease, wait_time_seconds=wait
+        )
+        return messages, begin + lease
+
+    patch.setattr(Worker, "_receive", receive)
+
+
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[int, Plan | None]] = {
     # with a seed that caught it once, and soon; of the plan, where a seed's own is too calm
     acknowledged_before_it_is_stored: (53, None),
     counted_by_number: (7, None),
-    the_last_result_wins: (2, LATE),
-    deliveries_are_counted_only_after_an_error: (5, None),
-    a_lost_lease_is_ignored: (12, None),
-    an_unreadable_body_is_raised: (3, None),
+    the_last_result_wins: (39, LATE),
+    deliveries_are_counted_only_after_an_error: (10, None),
+    a_lost_lease_is_ignored: (23, None),
+    an_unreadable_body_is_raised: (6, None),
     a_server_that_is_away_ends_the_worker: (6, None),
-    epochs_collapse: (2, None),
-    results_are_acknowledged_before_they_are_kept: (15, None),
+    epochs_collapse: (1, TWICE),
+    results_are_acknowledged_before_they_are_kept: (1, FULL),
+    a_lease_counts_from_before_a_long_wait: (7, SHORT),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.processes import PATIENCE, until
+from tests.runtime.mailbox import sqs_server
 from weakincentives import serde
 from weakincentives.errors import (
     MailboxConnectionError,
@@ -36,6 +39,7 @@ from weakincentives.runtime.mailbox import (
     MemoryQueue,
     Message,
     QueueMailbox,
+    SQSMailbox,
 )
 from weakincentives.testing import FakeClock
 
@@ -451,3 +455,30 @@ def test_a_handler_is_a_function() -> None:
         DLQConsumer(mailbox=InMemoryMailbox(), handler=None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="a lease of more than 0"):
         DLQConsumer(mailbox=InMemoryMailbox(), handler=print, visibility_timeout=0)
+
+
+def test_a_consumer_runs_once_at_a_time() -> None:
+    """Or the end of one run would say that none is left."""
+    mailbox: InMemoryMailbox[Any] = InMemoryMailbox("dead")
+    consumer: DLQConsumer[Any] = DLQConsumer(mailbox=mailbox, handler=print)
+    thread = threading.Thread(target=consumer.run)
+    thread.start()
+    until(lambda: consumer.running)
+    with pytest.raises(UsageError, match="not running, got one that is"):
+        consumer.run(max_iterations=1)
+
+    assert consumer.running
+    assert consumer.shutdown(timeout=PATIENCE)
+    thread.join()
+
+
+def test_dead_letters_that_share_an_id_are_all_shown_on_sqs() -> None:
+    server = sqs_server.running()
+    server.reset()
+    dead: SQSMailbox[Any] = SQSMailbox("dead", server.client)
+    made = letters_to(InMemoryMailbox("elsewhere"), "first", "second", "third")
+    for letter in made:
+        dead.send(letter, id="the-same")
+        time.sleep(0.005)  # they differ by the millisecond in which they came
+
+    assert {letter.last_error for letter in dead_letters_of(dead)} == {"first", "second", "third"}

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, Protocol
 
 import anyio
@@ -19,14 +20,16 @@ import anyio
 from .._typevars import ExpectedT, InputT, OutputT
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import (
-    MailboxConnectionError,
-    MailboxFullError,
+    MailboxError,
     MainLoopError,
     ProviderError,
+    ReplyNotAvailableError,
     SerializationError,
+    StoreError,
     UsageError,
     shown,
 )
+from ..runtime._patience import PASSING
 from ..runtime.dlq import DLQPolicy
 from ..runtime.mailbox import Mailbox, Message, QueueMailbox
 from ..runtime.mailbox._envelope import pack, sent_scrubbed, unpack
@@ -176,7 +179,7 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         cost = 0.0 if trajectory is None else trajectory.cost or 0.0
         with suppress(ProviderError):  # what was spent is lost to the count, but not its result
             await self._used_up(done.result.tokens_used, cost)
-        if isinstance(done.failure, MailboxConnectionError | MailboxFullError):
+        if isinstance(done.failure, PASSING):
             await self.worker.hand_back(message)
         elif self._worth_another_try(done) and self._dlq is not None and done.failure is not None:
             if self._dlq.should_dead_letter(message, done.failure):
@@ -210,7 +213,8 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         """Count what a sample used; with nothing left, the loop stops."""
         if self._budget is None:
             return False
-        if why := await self._budget.spend(tokens, cost):
+        spend = partial(self._budget.spend, tokens, cost)
+        if why := await (spend() if tokens or cost else self.worker.insist(spend, ProviderError)):
             logger.warning("no further sample is begun: %s", why)
             self.worker.stop()
         return bool(why)
@@ -234,7 +238,8 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         """The result of an earlier delivery, or of the same request in another message."""
         if self._store is None:
             return None
-        kept = await in_thread(self._store.find, f"eval:{request_key(request)}")
+        find = partial(in_thread, self._store.find, f"eval:{request_key(request)}")
+        kept = await self.worker.insist(find, StoreError)
         return None if kept is None else unpack(kept, EvalResult)[0]
 
     async def _kept(
@@ -249,15 +254,18 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         if not result.success:
             return await self._found(message.body) or result
         value = pack(result)
-        kept = await in_thread(self._store.keep, f"eval:{request_key(message.body)}", value)
+        keep = partial(in_thread, self._store.keep, f"eval:{request_key(message.body)}", value)
+        kept = await self.worker.insist(keep, StoreError)
         return result if kept == value else unpack(kept, EvalResult)[0]
 
     async def _answer(
         self, message: Message[EvalRequest[InputT, ExpectedT]], result: EvalResult[Any]
     ) -> None:
-        await self.worker.send(self._target(message), result, request_key(message.body))
-        self.worker.counts["evaluated"] += 1
-        await self.worker.acknowledge(message)
+        if (problem := await self._send(message, result)) is None:
+            self.worker.counts["evaluated"] += 1
+            await self.worker.acknowledge(message)
+        else:  # such as a result that is too long, which an error is not
+            await self._tell_and_bury(message, problem, _given_up(message, problem))
 
     async def _give_up(
         self,
@@ -266,41 +274,86 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         last: EvalResult[Any] | None = None,
     ) -> None:
         """An error result for whoever waits, and a dead letter for whoever looks into it."""
-        request, target = message.body, self._target(message)
-        if isinstance(request, EvalRequest) and target is not None:
-            said = scrub_message(f"gave up after {message.delivery_count} deliveries: {error}")
-            if last is None:
-                last = EvalResult(
-                    request.sample.id,
-                    Score(0.0, False, said),
-                    sample=request.sample,
-                    metadata=request.sample.metadata,
-                    experiment_name=request.experiment.name,
-                    epoch=request.epoch,
-                    run_id=request.run_id,
-                    attempt=message.delivery_count,
-                    error_source="infrastructure",
-                )
-            result = await self._kept(message, replace(last, error=said))
-            if result.success:  # somebody finished it after all, and only that was not heard
-                await self._answer(message, result)
-                return
-            await self.worker.send(target, result, request_key(request))
+        if not isinstance(message.body, EvalRequest) or self._target(message) is None:
+            await self.worker.bury(message, error)
+            return
+        result = await self._kept(message, _given_up(message, error, last))
+        if result.success:  # somebody finished it after all, and only that was not heard
+            await self._answer(message, result)
+        else:
+            await self._tell_and_bury(message, error, result)
+
+    async def _tell_and_bury(
+        self,
+        message: Message[EvalRequest[InputT, ExpectedT]],
+        error: BaseException,
+        result: EvalResult[Any],
+    ) -> None:
+        if (problem := await self._send(message, result)) is not None:
+            logger.warning("the result of %s is lost: %s", result.sample_id, problem)
+            self.worker.counts["unanswered"] += 1
         await self.worker.bury(message, error)
 
+    async def _send(
+        self, message: Message[EvalRequest[InputT, ExpectedT]], result: EvalResult[Any]
+    ) -> MailboxError | None:
+        """Send a result; where no other try could, such as to a mailbox that is gone, why."""
+        target = self._target(message)
+        if target is None:
+            return ReplyNotAvailableError(
+                f"expected an open mailbox for the result of {result.sample_id!r}, got none any "
+                f"more ({message.reply_address!r})"
+            )
+        try:
+            await self.worker.send(target, result, request_key(message.body))
+        except MailboxError as error:
+            if isinstance(error, PASSING):
+                raise
+            return error
+        return None
+
     def _target(self, message: Message[EvalRequest[InputT, ExpectedT]]) -> Mailbox[Any] | None:
-        return self._results if self._results is not None else message.reply_to
+        """Where the result goes; None where nobody would get it."""
+        target = self._results if self._results is not None else message.reply_to
+        return None if target is None or target.closed else target
 
     async def _unanswerable(self, message: Message[EvalRequest[InputT, ExpectedT]]) -> None:
-        """Nothing is evaluated whose result would be lost."""
+        """Nothing is evaluated whose result would be lost.
+
+        Without any address that is the fault of whoever made the loop; else it is the message's.
+        """
         problem = UsageError(
-            "expected a mailbox for the result of a sample, got neither `EvalLoop(results=...)` "
+            "expected an open mailbox for a sample's result, got neither `EvalLoop(results=...)` "
             f"nor a usable reply address ({message.reply_address!r}) - pass `results`, or submit "
             "with `reply_to`"
         )
-        if self._dlq is None:
+        if self._dlq is None and message.reply_address is None:
             raise problem
         await self.worker.bury(message, problem)
+
+
+def _given_up(
+    message: Message[EvalRequest[Any, Any]],
+    error: BaseException,
+    last: EvalResult[Any] | None = None,
+) -> EvalResult[Any]:
+    """What whoever waits is told of a message that nobody finished; with the `last` result."""
+    request = message.body
+    said = scrub_message(f"gave up after {message.delivery_count} deliveries: {error}")
+    if last is not None:
+        return replace(last, error=said)
+    return EvalResult(
+        request.sample.id,
+        Score(0.0, False, said),
+        error=said,
+        sample=request.sample,
+        metadata=request.sample.metadata,
+        experiment_name=request.experiment.name,
+        epoch=request.epoch,
+        run_id=request.run_id,
+        attempt=message.delivery_count,
+        error_source="infrastructure",
+    )
 
 
 def _without_what_cannot_be_written(

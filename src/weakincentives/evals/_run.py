@@ -12,13 +12,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import (
-    AsyncIterable,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-)
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from hashlib import blake2b

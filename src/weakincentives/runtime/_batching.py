@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import anyio
@@ -12,7 +13,7 @@ import anyio.lowlevel
 from .._ids import new_uuid
 from ..errors import SerializationError
 
-__all__ = ["Batcher", "send_together"]
+__all__ = ["Batcher", "Senders", "send_together"]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -105,6 +106,27 @@ class Batcher(Generic[A, B]):
             self._waiting[0].ready.set()
         else:
             self._busy = False
+
+
+class Senders:
+    """Sends; what goes to the same mailbox at the same time goes together."""
+
+    def __init__(self) -> None:
+        # By identity, since not every mailbox has a hash; each is held as long as it is in here.
+        self._each: dict[int, Batcher[tuple[Any, str | None], SerializationError | None]] = {}
+
+    async def __call__(self, mailbox: Any, body: Any, name: str | None) -> None:
+        """Send a body as the message of this name."""
+        sender = self._each.get(key := id(mailbox))
+        if sender is None:
+            sender = self._each[key] = Batcher(partial(send_together, mailbox))
+        try:
+            problem = await sender((body, name))
+        finally:
+            if sender.idle:  # most mailboxes are somebody's for replies, and forgotten soon
+                self._each.pop(key, None)
+        if problem is not None:
+            raise problem
 
 
 async def send_together(

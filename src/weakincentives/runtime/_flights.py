@@ -16,7 +16,7 @@ from ..secrets import logger_for
 from .leases import Heartbeat, LeaseExtenderConfig
 from .mailbox import Message, QueueMailbox
 
-__all__ = ["Flight", "Overdelivered", "keep_leases"]
+__all__ = ["Flight", "Overdelivered", "keep_leases", "only_one"]
 
 logger = logger_for(__name__)
 
@@ -83,3 +83,11 @@ async def keep_leases(
                 logger.warning("the lease of %r is lost: its work ends", flight.message)
                 flight.lost = True
                 flight.scope.cancel()
+
+
+def only_one(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error in a group that has one, so that callers can catch it by its type."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -249,13 +249,14 @@ def _held(mailbox: QueueMailbox[T], limit: int | None) -> Iterator[Iterator[Mess
     some = _BATCH if limit is None else max(1, min(limit, _BATCH))
 
     def each() -> Iterator[Message[T]]:
-        seen: set[str] = set()
+        seen: set[tuple[str, float]] = set()  # on SQS, several may have the same id
         while found := mailbox.receive(max_messages=some, visibility_timeout=_LEASE):
             held.extend(found)
             for message in found:
-                if message.id in seen:  # its lease is over: this is the second time round
+                key = message.id, message._delivery.enqueued
+                if key in seen:  # its lease is over: this is the second time round
                     return
-                seen.add(message.id)
+                seen.add(key)
                 yield message
 
     try:
@@ -324,6 +325,8 @@ class DLQConsumer(Generic[T]):
         """
         lease = self._lease if visibility_timeout is None else visibility_timeout
         extender = LeaseExtender(LeaseExtenderConfig().for_lease(lease))
+        if self.running:
+            raise UsageError("expected a consumer that is not running, got one that is")
         self._idle.clear()
         try:
             looks = failures = 0

@@ -22,10 +22,18 @@ from .._typevars import InputT, OutputT
 from ..budget import Budget, BudgetTracker, Deadline
 from ..chat import TokenUsage
 from ..clock import SYSTEM_CLOCK
-from ..errors import MailboxResolutionError, ReplyNotAvailableError, UsageError, shown
+from ..errors import (
+    MailboxError,
+    MailboxResolutionError,
+    ReplyNotAvailableError,
+    StoreError,
+    UsageError,
+    shown,
+)
 from ..experiment import Experiment
 from ..prompt import Prompt
 from ..secrets import logger_for, scrub_bytes, scrub_message
+from ._patience import PASSING
 from .dispatcher import EventBus
 from .dlq import DLQPolicy
 from .mailbox import Message
@@ -211,7 +219,8 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
             return
         request, key = message.body, f"main:{message.body.request_id}"
         if self._store is not None:
-            kept = await to_thread.run_sync(self._store.find, key)
+            find = partial(to_thread.run_sync, self._store.find, key)
+            kept = await self.worker.insist(find, StoreError)
             if kept is not None:
                 await self._reply(message, unpack(kept, MainLoopResult)[0])
                 return
@@ -225,7 +234,8 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
                 await self.worker.hand_back(message)
             return
         if self._store is not None and failure is None:
-            await to_thread.run_sync(self._store.keep, key, pack(result))
+            keep = partial(to_thread.run_sync, self._store.keep, key, pack(result))
+            await self.worker.insist(keep, StoreError)
         await self._reply(message, result)
 
     async def _give_up(
@@ -236,28 +246,42 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
             await self.worker.bury(message, error)
             return
         said = scrub_message(f"gave up after {message.delivery_count} attempts: {error}")
-        await self._send(message, MainLoopResult(message.body.request_id, error=said))
+        problem = await self._send(message, MainLoopResult(message.body.request_id, error=said))
+        if problem is not None:
+            self._unanswered(message.body, problem)
         await self.worker.bury(message, error)
 
     async def _reply(
         self, message: Message[MainLoopRequest[InputT]], result: MainLoopResult[Any]
     ) -> None:
-        await self._send(message, result)
+        problem = await self._send(message, result)
+        if isinstance(problem, MailboxResolutionError | ReplyNotAvailableError):
+            self._unanswered(message.body, problem)  # who asked is gone
+        elif problem is not None:  # such as an answer that is too long, which an error is not
+            await self._give_up(message, problem)
+            return
         await self.worker.acknowledge(message)
 
     async def _send(
         self, message: Message[MainLoopRequest[InputT]], result: MainLoopResult[Any]
-    ) -> None:
+    ) -> MailboxError | None:
+        """Tell whoever asked; where no other try could, why."""
         target = message.reply_to
+        if target is None or target.closed:
+            return ReplyNotAvailableError(
+                f"expected a mailbox to reply to, got {message.reply_address!r}"
+            )
         try:
-            if target is None or target.closed:
-                raise ReplyNotAvailableError(
-                    f"expected a mailbox to reply to, got {message.reply_address!r}"
-                )
             await self.worker.send(target, result, f"{result.request_id}:{message.delivery_count}")
-        except (MailboxResolutionError, ReplyNotAvailableError) as error:  # who asked is gone
-            logger.warning("the answer to %s is lost: %s", result.request_id, error)
-            self.worker.counts["unanswered"] += 1
+        except MailboxError as error:
+            if isinstance(error, PASSING):
+                raise
+            return error
+        return None
+
+    def _unanswered(self, request: MainLoopRequest[InputT], problem: MailboxError) -> None:
+        logger.warning("the answer to %s is lost: %s", request.request_id, problem)
+        self.worker.counts["unanswered"] += 1
 
     async def _ask(
         self, prompt: Prompt[OutputT], limits: Mapping[str, Any]

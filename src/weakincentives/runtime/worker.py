@@ -3,7 +3,8 @@
 Rules of this file:
 1. A message is acknowledged by whoever handled it, after everything else. Whatever ends the
    handling before that hands the message back, or lets its lease end.
-2. A mailbox that cannot be reached is waited for; it never ends the worker.
+2. A mailbox that cannot be reached is waited for; it never ends the worker. What is done waits in
+   hand, some minutes, rather than be done again.
 3. A lease that is lost ends the work on its message, and nothing more is done with it.
 4. A body that cannot be read, and a message that was delivered too often, never reach the handler.
 5. `shutdown` wakes the worker. What is under way gets its time to end, then it is handed back.
@@ -13,6 +14,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -37,8 +39,9 @@ from ..errors import (
     UsageError,
 )
 from ..secrets import logger_for
-from ._batching import Batcher, send_together
-from ._flights import Flight, Overdelivered, keep_leases
+from ._batching import Batcher, Senders
+from ._flights import Flight, Overdelivered, keep_leases, only_one
+from ._patience import LONGEST_PAUSE, PASSING, insist
 from .dlq import Backoff, DeadLetter, DLQPolicy
 from .leases import Heartbeat, LeaseExtenderConfig
 from .mailbox import Message, QueueMailbox
@@ -48,9 +51,9 @@ __all__ = ["Worker", "WorkerConfig"]
 logger = logger_for(__name__)
 
 T = TypeVar("T")
+R = TypeVar("R")
 TELLING = 3  # how many times as many messages as are worked on may be in hand
 GLANCE = 0.25  # seconds between two looks at whether to stop, which comes from another thread
-LONGEST_PAUSE = 30.0  # seconds before a mailbox that was away is asked again
 WAKE = 0.02  # seconds between two attempts to wake it
 MOST_DELIVERIES = 5  # where no policy says otherwise
 
@@ -108,7 +111,7 @@ class Worker(Generic[T]):
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._ended.set()
-        self._grace = 30.0
+        self._grace = math.inf  # the shortest that anybody gave
         self._failures = 0  # to receive, in a row
         self.random = random.Random()  # draws how long to wait; a seeded one repeats itself
 
@@ -147,10 +150,12 @@ class Worker(Generic[T]):
         """
         if not self._ended.is_set():
             raise UsageError("expected a worker that is not running, got one that is")
+        if not wait_time_seconds >= 0:
+            raise UsageError(f"expected `wait_time_seconds` >= 0, got {wait_time_seconds!r}")
         self._ended.clear()
         self._flights.clear()  # of a run that was cancelled
         self._acknowledge = Batcher(self._acknowledge_all)
-        self._senders: dict[int, Batcher[tuple[Any, str | None], SerializationError | None]] = {}
+        self._send = Senders()
         try:
             async with anyio.create_task_group() as group:
                 leases = self._config.lease_extender.for_lease(visibility_timeout)
@@ -159,9 +164,10 @@ class Worker(Generic[T]):
                 await self._work(group, max_iterations, visibility_timeout, wait_time_seconds)
                 group.cancel_scope.cancel()
         except BaseExceptionGroup as group_error:
-            raise _only(group_error) from None
+            raise only_one(group_error) from None
         finally:
             self._stopping.clear()
+            self._grace = math.inf
             self._ended.set()
 
     async def _work(
@@ -169,6 +175,7 @@ class Worker(Generic[T]):
     ) -> None:
         self._room = anyio.Event()
         done = 0
+        wait = max(wait, GLANCE if iterations is None else 0.0)  # for ever, but not at full speed
         while not self._stopping.is_set() and (iterations is None or done < iterations):
             found = await self._fill(group, lease, wait)
             while found and iterations is not None and not self._stopping.is_set():
@@ -179,8 +186,11 @@ class Worker(Generic[T]):
                     found = await self._fill(group, lease, 0)
             done += 1
         await self._wait_for_room(everything=True)
-        with anyio.move_on_after(self._grace):
-            while self._flights:
+        grace = end = math.inf
+        while self._flights and (now := anyio.current_time()) < end:
+            if self._grace < grace:  # somebody is in more of a hurry
+                grace, end = self._grace, min(end, now + self._grace)
+            with anyio.move_on_after(min(GLANCE, end - now)):
                 await self._end_of_one()
         for flight in list(self._flights.values()):
             flight.scope.cancel()
@@ -189,7 +199,7 @@ class Worker(Generic[T]):
 
     async def _fill(self, group: TaskGroup, lease: float, wait: float) -> bool:
         """Take messages for the places that are free; whether any came."""
-        await anyio.lowlevel.checkpoint_if_cancelled()
+        await anyio.lowlevel.checkpoint()  # a mailbox in memory may answer without one
         await self._wait_for_room()
         if self._stopping.is_set():
             return False
@@ -277,23 +287,27 @@ class Worker(Generic[T]):
         message = flight.message
         if anyio.current_time() >= flight.until:  # it stood still since; somebody else has it
             self.counts["lease_lost"] += 1
+            logger.warning("the lease of %r was over before its work began", message)
             flight.lost = True
             flight.scope.cancel()
+        untried = False
         try:
             with flight.scope:
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 await self._attend(message)
+            untried = flight.scope.cancelled_caught
         except (MailboxError, ProviderError, StoreError) as error:
             self.counts["unreachable"] += 1
             logger.warning("a message of %r comes back later: %s", self.requests.name, error)
+        except anyio.get_cancelled_exc_class():  # the whole run
+            untried = True
+            raise
         finally:
             if not message.is_finalized and not flight.lost:
                 with anyio.CancelScope(shield=True):
                     # At a shutdown it comes back at once, as if it had not been delivered.
-                    if flight.scope.cancelled_caught:
-                        await self._try_to_hand_back([message], 0.0, untried=True)
-                    else:
-                        await self._try_to_hand_back([message], self._delay(1))
+                    delay = 0.0 if untried else self._delay(message.delivery_count)
+                    await self._try_to_hand_back([message], delay, untried=untried)
             del self._flights[message.receipt_handle]
             self._room.set()
             self.heartbeat.beat()
@@ -357,18 +371,14 @@ class Worker(Generic[T]):
         logger.warning("a message of %r is dead: %s", self.requests.name, letter.last_error)
         await self.acknowledge(message)
 
+    async def insist(self, call: Callable[[], Awaitable[R]], *away: type[Exception]) -> R:
+        """What the call gives; while it raises one of these, it is made again, for some minutes."""
+        return await insist(call, *away, delay=self._delay)
+
     async def send(self, mailbox: Any, body: Any, id: str | None = None) -> None:
-        """Send, together with what goes to the same mailbox at the same time."""
-        sender = self._senders.get(key := hash(mailbox))
-        if sender is None:
-            sender = self._senders[key] = Batcher(partial(send_together, mailbox))
-        try:
-            problem = await sender((body, id))
-        finally:
-            if sender.idle:  # most mailboxes are somebody's for replies, and forgotten soon
-                self._senders.pop(key, None)
-        if problem is not None:
-            raise problem
+        """Send; where the mailbox is full or cannot be reached, again, for some minutes."""
+        send = partial(self._send, mailbox, body, id)
+        await self.insist(send, *PASSING)
 
     # ── stopping ────────────────────────────────────────────────────────────────────────────────
 
@@ -377,7 +387,7 @@ class Worker(Generic[T]):
 
         What is not done after `grace` seconds is handed back.
         """
-        self._grace = grace
+        self._grace = min(self._grace, grace)
         self._stopping.set()
         self.requests.wake()
 
@@ -388,11 +398,3 @@ class Worker(Generic[T]):
         while not self._ended.wait(WAKE) and time.monotonic() < end:
             self.requests.wake()
         return self._ended.is_set()
-
-
-def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error in a group that has one, so that callers can catch it by its type."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
