@@ -121,6 +121,7 @@ class FaultyQueue:
         self._world = world
         self._process = process
         self._real = real
+        self.uncounts = not world.plan.whole
         self.refused: list[str] = []
         self._woken = False
         self._changed = anyio.Event()
@@ -166,7 +167,7 @@ class FaultyQueue:
         return done
 
     def release(self, handles: Sequence[str], delay: float, *, untried: bool = False) -> list[bool]:
-        untried = untried and not self._world.plan.whole
+        untried = untried and self.uncounts
         release = partial(self._real.release, handles, self._seconds(delay), untried=untried)
         return self._call("release", handles, release)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ from scripts.debian import MISSING
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+# A shell has its background jobs ignore Ctrl-C, and processes that a test starts inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples on every run and machine; `--hypothesis-profile=explore` looks for new ones.
 # How long one takes to draw or to run is the machine's matter, and no fault of a property.

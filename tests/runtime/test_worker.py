@@ -24,7 +24,7 @@ from weakincentives.evals import (
     submit_dataset,
 )
 from weakincentives.runtime.dlq import Backoff, DLQPolicy, dead_letters_of
-from weakincentives.runtime.mailbox import InMemoryMailbox, Message, SQSMailbox
+from weakincentives.runtime.mailbox import InMemoryMailbox, MemoryQueue, Message, SQSMailbox
 from weakincentives.runtime.worker import Worker, WorkerConfig
 
 THREE = Dataset([Sample(str(number), number, number + 1) for number in range(3)])
@@ -274,6 +274,44 @@ def test_a_result_for_a_queue_that_is_gone_is_a_dead_letter(delivered: int) -> N
     assert requests.approximate_count() == 0
     assert len(dead_letters_of(loop.dead_letters)) == 1
     assert loop.metrics()["unanswered_total"] == 1
+
+
+# ── what was often delivered ────────────────────────────────────────────────────────────────────
+
+
+class EveryDeliveryCounts(MemoryQueue):
+    """As on SQS."""
+
+    uncounts = False
+
+    def release(self, handles: Any, delay: float, *, untried: bool = False) -> list[bool]:
+        return super().release(handles, delay)
+
+
+@pytest.mark.parametrize("queue", [MemoryQueue, EveryDeliveryCounts])
+def test_what_was_often_delivered_is_worked_on_alone_and_none_is_given_up_untried(
+    queue: Callable[[str], MemoryQueue],
+) -> None:
+    requests: InMemoryMailbox[str] = InMemoryMailbox(queue=queue("requests"))
+    requests.send_all([f"old {number}" for number in range(5)])
+    for _ in range(3):
+        requests.release_all(requests.receive(max_messages=9))
+    requests.send_all([f"new {number}" for number in range(3)])
+    done: list[str] = []
+    busy: set[str] = set()
+
+    async def handle(message: Message[str]) -> None:
+        busy.add(message.body)
+        await anyio.sleep(1)
+        assert len(busy) == 1 or not any(each.startswith("old") for each in busy)
+        busy.remove(message.body)
+        await worker.acknowledge(message)
+        done.append(message.body)
+
+    worker = worker_for(requests, handle)
+    virtually(lambda: worker.run(max_iterations=1))
+
+    assert len(done) == len(set(done)) == 8
 
 
 # ── stopping ────────────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -42,8 +41,9 @@ from ..secrets import logger_for
 from ._batching import Batcher, Senders
 from ._flights import Flight, Overdelivered, keep_leases, only_one
 from ._patience import LONGEST_PAUSE, PASSING, insist
-from .dlq import Backoff, DeadLetter, DLQPolicy
-from .leases import Heartbeat, LeaseExtenderConfig
+from ._worker_config import WorkerConfig
+from .dlq import DeadLetter, DLQPolicy
+from .leases import Heartbeat
 from .mailbox import Message, QueueMailbox
 
 __all__ = ["Worker", "WorkerConfig"]
@@ -56,25 +56,6 @@ TELLING = 3  # how many times as many messages as are worked on may be in hand
 GLANCE = 0.25  # seconds between two looks at whether to stop, which comes from another thread
 WAKE = 0.02  # seconds between two attempts to wake it
 MOST_DELIVERIES = 5  # where no policy says otherwise
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerConfig:
-    """How a worker works: so many messages at once, how leases are kept, how failures are spaced.
-
-    `backoff` is the pause before a mailbox that could not be reached is asked again, and before a
-    message is delivered again that could not be worked on.
-    """
-
-    max_concurrent: int = 10
-    lease_extender: LeaseExtenderConfig = field(default_factory=LeaseExtenderConfig)
-    backoff: Backoff = field(default_factory=Backoff)
-
-    def __post_init__(self) -> None:
-        if type(self.max_concurrent) is not int or self.max_concurrent < 1:
-            raise UsageError(
-                f"expected a whole number >= 1 for `max_concurrent`, got {self.max_concurrent!r}"
-            )
 
 
 Handle = Callable[[Message[T]], Awaitable[None]]
@@ -214,13 +195,21 @@ class Worker(Generic[T]):
         self.heartbeat.beat()
         self.counts["received"] += len(messages)
         suspects = [message for message in messages if self._is_suspect(message)]
-        kept = [self.random.choice(suspects)] if suspects else messages
-        flights = [Flight(message, until, alone=bool(suspects)) for message in kept]
-        self._flights.update({flight.message.receipt_handle: flight for flight in flights})
-        if suspects:
-            await self._part_from([message for message in messages if message is not kept[0]])
+        others = [message for message in messages if message not in suspects]
+        if suspects and self.requests.queue.uncounts:  # all but one go back, for anybody
+            chosen = self.random.choice(suspects)
+            back = [message for message in messages if message is not chosen]
+            suspects, others = [chosen], []
+        else:  # or to go back would cost each of them a delivery
+            back = []
+        alone = [Flight(message, until, alone=True) for message in suspects]
+        flights = [Flight(message, until) for message in others]
+        self._flights.update({each.message.receipt_handle: each for each in (*flights, *alone)})
+        if back:
+            await self._try_to_hand_back(back, 0.0, untried=True)
         for flight in flights:
             group.start_soon(self._fly, flight)
+        await self._fly_alone(group, alone)
         return bool(messages)
 
     async def _receive(self, lease: float, wait: float) -> tuple[list[Message[T]], float]:
@@ -244,13 +233,15 @@ class Worker(Generic[T]):
         """True on its last two deliveries: it may be what ended its workers."""
         return max(2, self._most - 1) <= message.delivery_count <= self._most
 
-    async def _part_from(self, others: list[Message[T]]) -> None:
-        """Before a suspect is worked on: others go back untried, and what is under way ends."""
-        if others:
-            await self._try_to_hand_back(others, 0.0, untried=True)
-        while len(self._flights) > 1 and not self._stopping.is_set():
-            with anyio.move_on_after(GLANCE):
-                await self._end_of_one()
+    async def _fly_alone(self, group: TaskGroup, suspects: list[Flight]) -> None:
+        """One after the other, each when everything else that was under way has ended."""
+        for waiting, flight in zip(range(len(suspects), 0, -1), suspects, strict=True):
+            while len(self._flights) > waiting and not self._stopping.is_set():
+                with anyio.move_on_after(GLANCE):
+                    await self._end_of_one()
+            if len(self._flights) > waiting:  # it goes back
+                flight.scope.cancel()
+            group.start_soon(self._fly, flight)
 
     async def _pause(self) -> None:
         """Before a mailbox is asked again; `shutdown` is noticed meanwhile."""

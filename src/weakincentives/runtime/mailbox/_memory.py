@@ -48,6 +48,7 @@ class MemoryQueue:
 
     waits = False
     batch = 1000
+    uncounts = True
 
     def __init__(self, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self.name = name

@@ -49,6 +49,7 @@ class RedisQueue:
 
     waits = True
     batch = 100
+    uncounts = True
 
     def __init__(
         self,

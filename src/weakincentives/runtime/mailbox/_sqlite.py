@@ -75,6 +75,7 @@ class SqliteQueue:
 
     waits = True
     batch = 1000
+    uncounts = True
 
     def __init__(
         self, name: str, path: Path, *, ttl: float | None = None, clock: Clock = SYSTEM_CLOCK

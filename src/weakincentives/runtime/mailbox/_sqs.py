@@ -64,6 +64,7 @@ class SQSQueue:
 
     waits = True
     batch = 10
+    uncounts = False
 
     def __init__(
         self,

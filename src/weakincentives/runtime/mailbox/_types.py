@@ -64,6 +64,7 @@ class Queue(Protocol):
     name: str
     waits: bool  # False where every operation answers at once, so that no thread is needed
     batch: int  # letters or handles that one call takes at most
+    uncounts: bool  # False where a delivery counts though it was handed back `untried`
 
     def put(self, letters: Sequence[Letter], max_size: int | None) -> None:
         """Add those whose id is not here already; all or, where they are too many, none."""
