@@ -346,6 +346,36 @@ async def test_a_check_that_dies_is_an_error_and_not_a_verdict() -> None:
         os.kill(_children().pop(), 9)
 
 
+CANCELLED = """
+import gc
+import anyio
+from anyio.lowlevel import checkpoint
+from weakincentives.evals import symbolic_equal
+
+async def check():
+    await symbolic_equal("x + 1", "y", timeout=60)
+
+async def main():
+    for steps in range(1, 6):  # one of them is after it has its process, and before its thread
+        await symbolic_equal("x", "y", timeout=60)
+        async with anyio.create_task_group() as group:
+            group.start_soon(check)
+            for _ in range(steps):
+                await checkpoint()
+            group.cancel_scope.cancel()
+        gc.collect()
+
+anyio.run(main)
+"""
+
+
+def test_a_check_that_is_cancelled_before_it_begins_leaves_nothing_open() -> None:
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", CANCELLED]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert done.stderr == ""
+
+
 def _wait_until(done: Callable[[], Any]) -> None:
     patience = time.monotonic() + 60
     while not done():

@@ -29,7 +29,7 @@ from ..errors import (
     UsageError,
     shown,
 )
-from ..runtime._patience import PASSING
+from ..runtime._patience import PASSING, refusal
 from ..runtime.dlq import DLQPolicy
 from ..runtime.mailbox import Mailbox, Message, QueueMailbox
 from ..runtime.mailbox._envelope import pack, sent_scrubbed, unpack
@@ -304,13 +304,7 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
                 f"expected an open mailbox for the result of {result.sample_id!r}, got none any "
                 f"more ({message.reply_address!r})"
             )
-        try:
-            await self.worker.send(target, result, request_key(message.body))
-        except MailboxError as error:
-            if isinstance(error, PASSING):
-                raise
-            return error
-        return None
+        return await refusal(self.worker.send(target, result, request_key(message.body)))
 
     def _target(self, message: Message[EvalRequest[InputT, ExpectedT]]) -> Mailbox[Any] | None:
         """Where the result goes; None where nobody would get it."""

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import anyio
 
-from ..errors import MailboxConnectionError, MailboxFullError
+from ..errors import MailboxConnectionError, MailboxError, MailboxFullError
 from ..secrets import logger_for
 
-__all__ = ["PASSING", "insist"]
+__all__ = ["PASSING", "insist", "refusal"]
 
 R = TypeVar("R")
 logger = logger_for(__name__)
@@ -40,3 +40,14 @@ async def insist(
                 raise
             logger.warning("trying again in %.1f s: %s", pause, error)
         await anyio.sleep(pause)
+
+
+async def refusal(sending: Awaitable[None]) -> MailboxError | None:
+    """Why a mailbox does not take it, however often it is tried; None where it did."""
+    try:
+        await sending
+    except PASSING:
+        raise
+    except MailboxError as error:
+        return error
+    return None

@@ -33,7 +33,7 @@ from ..errors import (
 from ..experiment import Experiment
 from ..prompt import Prompt
 from ..secrets import logger_for, scrub_bytes, scrub_message
-from ._patience import PASSING
+from ._patience import refusal
 from .dispatcher import EventBus
 from .dlq import DLQPolicy
 from .mailbox import Message
@@ -271,13 +271,8 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
             return ReplyNotAvailableError(
                 f"expected a mailbox to reply to, got {message.reply_address!r}"
             )
-        try:
-            await self.worker.send(target, result, f"{result.request_id}:{message.delivery_count}")
-        except MailboxError as error:
-            if isinstance(error, PASSING):
-                raise
-            return error
-        return None
+        id = f"{result.request_id}:{message.delivery_count}"
+        return await refusal(self.worker.send(target, result, id))
 
     def _unanswered(self, request: MainLoopRequest[InputT], problem: MailboxError) -> None:
         logger.warning("the answer to %s is lost: %s", request.request_id, problem)
