@@ -1,12 +1,13 @@
 # Every target sets up what it needs; a second run skips what is done (scripts/setup.py).
 PYTHON ?= python3
 BIN := .venv/bin
-ON_ALL_CORES := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
-# What these cover is covered elsewhere too, and measuring that would double their time.
-LONG := tests/test_simulation.py tests/test_chaos_processes.py tests/test_deploy.py \
-	tests/evals/test_statistics_simulation.py
+# Two workers a core: many tests wait for a server, a process or a clock.
+WORKERS := $(shell expr 2 \* $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN))
+ON_ALL_CORES := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+# Without it, each of the thousand processes of the tests would compile what it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo rl-demo rl-test test check bench chaos clean dev
+.PHONY: help demo rl-demo rl-test neighbours test quick check soak bench chaos clean dev
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -23,18 +24,29 @@ rl-test: ## the tests that need PyTorch
 	@$(PYTHON) scripts/setup.py rl
 	.venv-rl/bin/python -m pytest tests/rl
 
+neighbours: ## the tests with the real verifiers, in a venv of its own
+	@$(PYTHON) scripts/setup.py verifiers
+	HF_HUB_OFFLINE=1 .venv-verifiers/bin/python -m pytest tests/neighbours/test_verifiers.py
+
 test: dev ## everything CI runs: check, the tests under coverage, the benchmarks in small
 	@$(BIN)/python scripts/debian.py
 	@$(MAKE) --no-print-directory check
-	$(ON_ALL_CORES) --cov $(LONG:%=--ignore %) --ignore tests/test_bench.py
-	$(ON_ALL_CORES) $(LONG)
+	$(ON_ALL_CORES) --cov --ignore tests/test_bench.py
 	$(BIN)/python -m pytest tests/test_bench.py
+
+quick: dev ## under a minute: check, and the tests that start no servers, browsers or processes
+	@$(MAKE) --no-print-directory check
+	$(ON_ALL_CORES) --quick --hypothesis-profile=quick
 
 check: dev ## lint, formatting, types and layers; no tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
+	$(BIN)/python scripts/typescript.py
 	$(BIN)/python -m pytest tests/test_layers.py
+
+soak: dev ## hours: simulations and loads at full size, new examples for every property
+	WINK_SOAK=1 $(ON_ALL_CORES) -m "soak or hypothesis" --hypothesis-profile=explore
 
 bench: dev ## run the benchmarks
 	$(BIN)/python -m bench
@@ -45,7 +57,7 @@ chaos: dev ## simulate faults by the thousand, then kill real processes and serv
 	$(BIN)/python -m chaos pressure
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-boot .venv-rl rl-demo .coverage htmlcov dist
+	rm -rf .venv .venv-boot .venv-rl .venv-verifiers rl-demo .coverage htmlcov dist
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

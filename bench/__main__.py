@@ -1,10 +1,13 @@
-"""Our overhead, as ratios in the same run. `python -m bench`, or `python -m bench core 5000`."""
+"""Our overhead, as ratios in the same run, and simulations of our statistics.
+
+`python -m bench` runs all parts; `python -m bench core 5000` runs one, in another size.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from . import core, engine, http, loop, mailbox, stats, tracing
+from . import core, engine, http, loop, mailbox, resampling, rows, stats, tracing
 
 PARTS = {
     "core": (core.run, 100_000),
@@ -12,16 +15,32 @@ PARTS = {
     "http": (http.run, 10_000),
     "loop": (loop.run, 5_000),
     "mailbox": (mailbox.run, 2_000),
-    "stats": (stats.run, 100_000),
+    "resampling": (resampling.run, 100_000),
+    "rows": (rows.run, 200_000),
+    "stats": (stats.run, stats.FULL),
     "tracing": (tracing.run, 1_000),
 }
+USAGE = f"""\
+usage: python -m bench [PART [SIZE]]
+parts: {", ".join(PARTS)}
+subjects of stats, after its size: {", ".join(stats.subjects())}"""
 
 
 def main(arguments: list[str]) -> int:
     """Run all parts or one, in its usual size or another; how many bars were missed."""
+    if {"-h", "--help"} & {*arguments}:
+        print(f"{__doc__}\n{USAGE}")
+        return 0
     chosen = arguments[:1] or [*PARTS]
-    sizes = [int(each) for each in arguments[1:]]
-    return sum(run(*(sizes or [usual])) for run, usual in (PARTS[name] for name in chosen))
+    if unknown := {*chosen} - {*PARTS}:
+        print(f"expected a part, got {unknown.pop()!r}\n{USAGE}", file=sys.stderr)
+        return 1
+    sizes = [int(each) for each in arguments[1:] if each.isdecimal()]
+    names = [each for each in arguments[1:] if not each.isdecimal()]
+    if names and chosen != ["stats"]:
+        print(f"expected a size, got {names[0]!r}\n{USAGE}", file=sys.stderr)
+        return 1
+    return sum(run(*(sizes or [usual]), *names) for run, usual in (PARTS[name] for name in chosen))
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ def scoring(count: int) -> Figure:
         return time.process_time() - start
 
     ours = min(anyio.run(ask) for _ in range(5))
-    return Figure("score with all_of of three", ours, best(floor), "µs", 15.0, count)
+    return Figure("score with all_of of three / bare calls", ours, best(floor), "x", 10.0, 1)
 
 
 def reporting(count: int, folder: Path) -> list[Figure]:
@@ -214,7 +214,8 @@ def importing() -> Figure:
     for _ in range(9):  # in turns, so that both meet the same disturbances
         ours.append(best(start("import weakincentives.evals"), 1, time.perf_counter))
         floor.append(best(start("import asyncio, anyio, msgspec"), 1, time.perf_counter))
-    return Figure("import / import asyncio, anyio, msgspec", min(ours), min(floor), "x", 1.6, 1)
+    # Both read files, so the ratio depends on the machine: 1.4 and 1.8 were seen for one version.
+    return Figure("import / import asyncio, anyio, msgspec", min(ours), min(floor), "x", 2.0, 1)
 
 
 def measure(count: int) -> list[Figure]:

@@ -23,7 +23,7 @@ from .http import serving
 
 __all__ = ["run"]
 
-ZERO = 75.0  # µs a sample beyond a bare loop, with every row on disk
+ZERO = 100.0  # µs a sample beyond a bare loop, with every row on disk
 GROWTH = 40.0  # MB of memory that 100,000 samples may take beyond 1,000
 IDEAL = 0.90  # of the ideal rate, with an agent that only waits
 HTTP, SDK, WAITING = 2.5, 1.15, 1.15

@@ -35,7 +35,7 @@ import os, sys, time
 from dataclasses import dataclass
 from redis import Redis
 from weakincentives.adapters.core import PromptResponse, ProviderAdapter
-from weakincentives.contrib.mailbox import RedisMailbox
+from weakincentives.runtime import RedisMailbox
 from weakincentives.evals import BASELINE, EvalLoop, EvalRequest, EvalResult, Sample, exact_match
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
 from weakincentives.runtime import AgentLoop, InProcessDispatcher, Session

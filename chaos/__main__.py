@@ -6,14 +6,14 @@ import sys
 from importlib import import_module
 
 PARTS = {
-    "sim": "sim_run",  # every fault, on a virtual clock, from a seed
+    "sim": "sim_run",  # simulated faults on a virtual clock
     "processes": "processes",  # real workers and a real server, killed
-    "pressure": "pressure",  # poison, full disks, a million messages
+    "pressure": "pressure",  # poison, full disks, many messages
 }
 
 
 def main(arguments: list[str]) -> int:
-    """Run one part with its own arguments; 0 where all was well."""
+    """Run one part with its own arguments; return 0 if it passed."""
     if not arguments or arguments[0] not in PARTS:
         print(f"usage: python -m chaos {{{','.join(PARTS)}}} ...", file=sys.stderr)
         return 2

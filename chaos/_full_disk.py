@@ -1,8 +1,10 @@
-"""A disk that is full, then not: `python -m chaos._full_disk FOLDER tmpfs|limit` prints JSON.
+"""A disk that fills up and gets space again.
+
+`python -m chaos._full_disk FOLDER tmpfs|limit` prints JSON.
 
 With `tmpfs`, a file system of a few megabytes is mounted at the folder, in a mount namespace of
-this process only (`run` sees to that). With `limit`, no file of this process may grow further; the
-server cannot be tested so.
+this process only (see `run`). With `limit`, no file of this process may grow further; a server
+cannot be tested that way.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ from ._server import Server
 __all__ = ["run"]
 
 ROOT = Path(__file__).parent.parent
-SIZE = 6_000_000
-BALLAST = 2_000_000
-MOST = 100_000
+SIZE = 8_000_000
+BALLAST = 4_000_000
+MAX_MESSAGES = 100_000
 
 
 def run() -> dict[str, Any]:
-    """What came of it, by part: how many were accepted, and what was lost of them."""
+    """Return for each part how many messages were accepted, and how many of them were lost."""
     with tempfile.TemporaryDirectory(prefix="wink-chaos-") as folder:
         command = [sys.executable, "-m", "chaos._full_disk", folder]
         mount = f"mount -t tmpfs -o size={SIZE} tmpfs '{folder}' && exec \"$@\""
@@ -60,7 +62,7 @@ def _output(command: list[str]) -> bytes:
 
 
 class Disk:
-    """Fills up, and gets space again."""
+    """A disk that fills up and gets space again."""
 
     def __init__(self, folder: Path, how: str) -> None:
         self.folder, self.how = folder, how
@@ -80,12 +82,12 @@ class Disk:
 
 
 def body() -> str:
-    return secrets.token_hex(4000)  # which no store can make much smaller
+    return secrets.token_hex(4000)  # which does not compress
 
 
 def accepted(put: Callable[[int], object], error: type[WinkError], first: int = 0) -> int:
-    """How many went in before it was refused, by the error that says so."""
-    for number in range(first, MOST):
+    """Return how many were accepted before the disk-full error."""
+    for number in range(first, MAX_MESSAGES):
         try:
             put(number)
         except error as refused:
@@ -102,7 +104,7 @@ def through_mailbox(mailbox: QueueMailbox[Any], disk: Disk) -> dict[str, int]:
     disk.shrink()
     many = accepted(put, MailboxConnectionError)
     disk.grow()
-    _patiently(lambda: put(many))  # the one that was refused
+    _retry(lambda: put(many))  # the one that was refused
     found: list[int] = []
     while messages := mailbox.receive(max_messages=100, visibility_timeout=600):
         found += [message.body["number"] for message in messages]
@@ -110,8 +112,8 @@ def through_mailbox(mailbox: QueueMailbox[Any], disk: Disk) -> dict[str, int]:
     return _lost(found, many + 1)
 
 
-def _patiently(call: Callable[[], object]) -> None:
-    """Again until it is done: a server looks once a second whether its disk has space."""
+def _retry(call: Callable[[], object]) -> None:
+    """Retry until it succeeds: a server checks its disk once a second."""
     end = time.monotonic() + 60
     while True:
         try:
@@ -163,14 +165,14 @@ def main(folder: str, how: str) -> None:
     logging.disable()
     disk = Disk(Path(folder), how)
     mail = Path(folder, "mail.db")
-    told: dict[str, Any] = {"how": how}
-    told["SqliteMailbox"] = through_mailbox(SqliteMailbox("full", mail), disk)
+    outcome: dict[str, Any] = {"how": how}
+    outcome["SqliteMailbox"] = through_mailbox(SqliteMailbox("full", mail), disk)
     for file in Path(folder).glob("mail.db*"):
         file.unlink()
-    told["RunStore"] = through_run_store(disk)
+    outcome["RunStore"] = through_run_store(disk)
     if how == "tmpfs":
-        told["server"] = through_server(disk)
-    sys.stdout.write(json.dumps(told))
+        outcome["server"] = through_server(disk)
+    sys.stdout.write(json.dumps(outcome))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Who hurts the system, and who looks after it: faults from a seed, and a supervisor."""
+"""Fault injection from a seed, and a supervisor that restarts workers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ROOT = Path(__file__).parent.parent
 
 
 @dataclass(slots=True)
-class _Place:
-    """A worker as its supervisor knows it."""
+class _WorkerSlot:
+    """A supervised worker process."""
 
     role: str
     process: subprocess.Popen[bytes]
@@ -32,19 +32,19 @@ class _Place:
 
 
 class Workers:
-    """Worker processes; one that ends is replaced, as a supervisor would."""
+    """Worker processes; one that ends is restarted."""
 
     def __init__(self, roles: list[str], arguments: list[str]) -> None:
         self.ended = 0
         self._arguments = arguments
-        self.places = [_Place(role, self._start(role)) for role in roles]
+        self.places = [_WorkerSlot(role, self._start(role)) for role in roles]
 
     def _start(self, role: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "chaos._worker_script", role, *self._arguments]
         return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE)
 
     def look(self) -> None:
-        """Let those go on whose pause is over, and replace the dead."""
+        """Resume workers whose pause is over, and restart dead ones."""
         for place in self.places:
             if place.stopped_until is not None and time.monotonic() >= place.stopped_until:
                 self.resume(place)
@@ -53,7 +53,7 @@ class Workers:
                 self.ended += 1
                 place.process, place.stopped_until = self._start(place.role), None
 
-    def resume(self, place: _Place) -> None:
+    def resume(self, place: _WorkerSlot) -> None:
         place.stopped_until = None
         place.process.send_signal(signal.SIGCONT)
 
@@ -62,7 +62,7 @@ class Workers:
             self.resume(place)
 
     def end(self) -> None:
-        """Kill each of them, also those that are stopped."""
+        """Kill all workers, including stopped ones."""
         for place in self.places:
             place.process.kill()
             place.process.wait()
@@ -76,16 +76,16 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What was done, and when the last of it was over."""
+    """An injected fault, and when it was over."""
 
     kind: str
     over: float
 
 
 class Nemesis:
-    """A thread that does harm for so many seconds, and supervises until it is left.
+    """A thread that injects faults for some seconds, and supervises the workers until it is closed.
 
-    Which harm, when and to whom is drawn from the seed; what comes of it is up to the machine.
+    Kinds, times and targets are drawn from the seed; the effects depend on the machine.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Nemesis:
         self._proxy = proxy
         self._lease = lease
         self._gap = gap
-        self._harm = threading.Event()
+        self._injecting = threading.Event()
         self._leave = threading.Event()
         self._thread = threading.Thread(target=self._run, name="chaos-nemesis", daemon=True)
         self._error: BaseException | None = None
@@ -121,22 +121,22 @@ class Nemesis:
             raise self._error
 
     def attack(self, seconds: float) -> None:
-        """Begin, and stop after so many seconds by itself."""
+        """Inject faults for `seconds`, in the background."""
         self._until = time.monotonic() + seconds
-        self._harm.set()
+        self._injecting.set()
 
     def calm(self) -> None:
-        """Stop, and heal what can be healed."""
-        self._harm.clear()
+        """Stop injecting, and end the faults of the network."""
+        self._injecting.clear()
         self._proxy.heal()
 
     @property
-    def calmed(self) -> bool:
-        """True where no harm is done any more."""
-        return not self._harm.is_set()
+    def stopped_injecting(self) -> bool:
+        """Return whether no more faults are injected."""
+        return not self._injecting.is_set()
 
     def counts(self) -> Counter[str]:
-        """How many faults of each class."""
+        """Return the number of faults of each kind."""
         return Counter(fault.kind for fault in self.faults)
 
     def _run(self) -> None:
@@ -145,16 +145,16 @@ class Nemesis:
             while not self._leave.wait(0.02):
                 self._workers.look()
                 now = time.monotonic()
-                if self._harm.is_set() and now >= self._until:
+                if self._injecting.is_set() and now >= self._until:
                     self.calm()
                     self._workers.resume_all()
-                elif self._harm.is_set() and now >= next_time:
-                    self._hurt()
+                elif self._injecting.is_set() and now >= next_time:
+                    self._inject_fault()
                     next_time = now + self._random.expovariate(1 / self._gap)
         except BaseException as error:
             self._error = error
 
-    def _hurt(self) -> None:
+    def _inject_fault(self) -> None:
         kinds: dict[str, tuple[int, Callable[[], float]]] = {
             "worker killed": (4, self._kill),
             "worker stopped": (3, self._stop),
@@ -164,9 +164,9 @@ class Nemesis:
             "replies lost": (4, self._lose_replies),
             "requests lost": (3, self._lose_requests),
             "network slow": (1, self._slow),
-            "network silent": (1, self._silence),
+            "network silent": (1, self._black_hole),
         }
-        if not self._bag:  # every class has its turn, the frequent ones more often
+        if not self._bag:  # every kind has its turn, by weight
             self._bag = [kind for kind, (times, _) in kinds.items() for _ in range(times)]
             self._random.shuffle(self._bag)
         kind = self._bag.pop()
@@ -182,7 +182,7 @@ class Nemesis:
         return 0.0
 
     def _stop(self) -> float:
-        """For up to three leases: it wakes up as one who believes that its messages are its own."""
+        """Pause a worker for up to three leases: it resumes with leases that have expired."""
         place = self._random.choice(self._workers.places)
         lasting = self._random.uniform(0.1, 3) * self._lease
         place.process.send_signal(signal.SIGSTOP)
@@ -190,9 +190,9 @@ class Nemesis:
         return lasting
 
     def _kill_server(self) -> float:
-        away = self._random.uniform(0, 1)
+        downtime = self._random.uniform(0, 1)
         self._server.kill()
-        time.sleep(away)
+        time.sleep(downtime)
         self._server.start()
         return 0.0
 
@@ -209,7 +209,7 @@ class Nemesis:
         self._proxy.delay(self._random.uniform(0.01, 0.2), lasting)
         return lasting
 
-    def _silence(self) -> float:
+    def _black_hole(self) -> float:
         lasting = self._random.uniform(0.2, 2) * self._lease
         self._proxy.black_hole(lasting)
         return lasting

@@ -1,7 +1,7 @@
-"""What a run by processes is given to do, and how its outcome is checked.
+"""The workload of a run with real processes, and the check of its outcome.
 
-The checker believes nothing that the code under test says of itself: it knows what every answer
-must be, and reads dead letters and what is left from the server, by its own commands.
+The checker does not rely on the code under test: it knows every correct answer, and reads dead
+letters and remaining messages from the server with its own commands.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _TIMES = re.compile(r"(gave up after|was delivered) [0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """So many samples; a few of them are trouble."""
+    """The samples of a run; a few of them are harmful."""
 
     samples: int
-    form: str  # "own": the workers' own agent; "mailbox": main loops in processes of their own
+    form: str  # "own": the agent runs in the worker; "mailbox": in a main loop in another process
     raises: int = 5
     slow: int = 4
     deadly: int = 1
-    garbage: int = 5  # bodies that nobody can read
+    garbage: int = 5  # bodies that cannot be decoded
 
     def questions(self) -> list[str]:
-        """The inputs; trouble is spread over the whole."""
+        """Return the inputs, with the harmful ones spread evenly."""
         found = [f"plain:{number}" for number in range(self.samples)]
         trouble = ["deadly"] * self.deadly + ["slow"] * self.slow + ["raises"] * self.raises
         step = max(1, self.samples // (len(trouble) + 1))
@@ -45,7 +45,7 @@ class Plan:
         return found
 
     def dataset(self) -> Dataset[str, str]:
-        """Every seventh answer counts as wrong, so that passes are worth checking."""
+        """Return the samples; every seventh expects a wrong answer, so that some fail."""
         return Dataset(
             [
                 Sample(f"s{number}", question, _expected(number, question))
@@ -64,7 +64,7 @@ def _expected(number: int, question: str) -> str:
 
 @dataclass(slots=True)
 class Verdict:
-    """What the checker found; all zero is good."""
+    """The findings of the checker; all zero is good."""
 
     lost: int = 0
     twice: int = 0
@@ -72,8 +72,8 @@ class Verdict:
     dead_missing: int = 0
     dead_extra: int = 0
     left: int = 0
-    different: int = 0  # rows that are not those of the quiet run
-    said: list[str] = field(default_factory=list)
+    different: int = 0  # rows that differ from the run without faults
+    notes: list[str] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
@@ -81,12 +81,12 @@ class Verdict:
         return not any((*numbers, self.dead_missing, self.dead_extra))
 
     def note(self, text: str) -> None:
-        if len(self.said) < 12:
-            self.said.append(text[:200])
+        if len(self.notes) < 12:
+            self.notes.append(text[:200])
 
 
 def check(plan: Plan, report: Any, counted: list[str], server: Any) -> Verdict:
-    """Look at the report's JSON, at each result as it was counted, and into the server."""
+    """Check the report, each result as it was counted, and the server."""
     verdict = Verdict()
     rows = Counter(row["sample_id"] for row in report["results"])
     for number, question in enumerate(plan.questions()):
@@ -110,7 +110,7 @@ def check(plan: Plan, report: Any, counted: list[str], server: Any) -> Verdict:
 
 
 def _problem(plan: Plan, row: Any, question: str) -> str | None:
-    """What is wrong with a row; None where nothing is."""
+    """Return what is wrong with a row, or None."""
     kind, _, number = question.partition(":")
     error, source = row.get("error"), row.get("error_source")
     if kind == "raises":
@@ -125,7 +125,7 @@ def _problem(plan: Plan, row: Any, question: str) -> str | None:
 
 
 def _check_dead(plan: Plan, verdict: Verdict, server: Any) -> None:
-    """Exactly the poison is dead: what nobody can read, and what ends its worker."""
+    """Check that exactly the undecodable and the deadly messages are dead letters."""
     deadly = [n for n, q in enumerate(plan.questions()) if q.startswith("deadly")]
     for name, part in (("eval-requests", ()), ("main-requests", ("main",))):
         found = {key.decode() for key in server.hkeys(f"{{wink:{name}-dlq}}:letters")}
@@ -146,7 +146,7 @@ def _id(*parts: str | int) -> str:
 
 
 def plain_report(report: Any) -> Any:
-    """The report without what differs from run to run: times, and how many tries it took."""
+    """Return the report without what differs between runs: times and numbers of attempts."""
     if isinstance(report, dict):
         return {key: plain_report(each) for key, each in report.items() if key not in VOLATILE}
     if isinstance(report, list):

@@ -1,7 +1,7 @@
-"""A network that fails: between clients and a server on this machine, on command.
+"""A proxy between clients and a server on this machine that fails on command.
 
-Every fault is one that real networks have. The worst is a lost reply: the server has done what it
-was asked, and whoever asked cannot know it.
+Every fault is one of real networks. The worst is a lost reply: the server has executed the request,
+and the client cannot know it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from types import TracebackType
 __all__ = ["Proxy"]
 
 SIZE = 65_536
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, for no time, so that closing resets
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER on, with a timeout of 0: closing resets
 
 
 class _Link:
-    """A client's connection and the one to the server that belongs to it."""
+    """A client's connection, and its connection to the server."""
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self._ends = client, server
-        self.script = False  # what was asked last is an operation of a mailbox
+        self.script = False  # the last request is an operation of a mailbox
 
     def cut(self, *, reset: bool = False) -> None:
         for end in self._ends:
@@ -38,7 +38,7 @@ class _Link:
 
 
 class Proxy:
-    """Forwards to a port, from a thread of its own. All that it is told may be told from any."""
+    """Forwards to a port, in its own thread. Its methods are thread-safe."""
 
     def __init__(self, target: int) -> None:
         self.port = 0
@@ -65,44 +65,44 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    # ── faults ──────────────────────────────────────────────────────────────────────────────────
+    # ── faults ────────────────────────────────────────────────────────────────────────────────────
 
     def cut(self, *, reset: bool = False) -> None:
-        """Close every connection, wherever it is in its conversation."""
+        """Close every connection, even in the middle of a request."""
         self._soon(lambda: self._cut(reset))
 
     def lose_requests(self, many: int) -> None:
-        """The next so many operations never arrive, and their connections are cut."""
+        """Drop the next `many` requests, and cut their connections."""
         self._soon(lambda: self._lose("request", many))
 
     def lose_replies(self, many: int) -> None:
-        """The next so many operations are done, and nobody hears of it."""
+        """Drop the replies to the next `many` requests, and cut their connections."""
         self._soon(lambda: self._lose("reply", many))
 
     def delay(self, seconds: float, lasting: float) -> None:
-        """Everything takes so much longer, each way, for a while."""
+        """Delay everything by `seconds`, each way, for a while."""
         self._soon(lambda: self._slow(seconds, lasting))
 
     def black_hole(self, lasting: float) -> None:
-        """Nothing passes for a while, and nobody is told; then all connections are cut."""
+        """Forward nothing for a while, then cut all connections."""
 
         def begin() -> None:
-            self._light.clear()
+            self._open.clear()
             self._loop.call_later(lasting, end)
 
         def end() -> None:
             self._cut(reset=False)
-            self._light.set()
+            self._open.set()
 
         self._soon(begin)
 
     def heal(self) -> None:
-        """No more faults; what was begun ends now."""
+        """End all faults."""
 
         def heal() -> None:
             self._losing = dict.fromkeys(self._losing, 0)
             self._delay = 0.0
-            self._light.set()
+            self._open.set()
 
         self._soon(heal)
 
@@ -124,12 +124,12 @@ class Proxy:
     def _slow_ends(self) -> None:
         self._delay = 0.0
 
-    # ── forwarding ──────────────────────────────────────────────────────────────────────────────
+    # ── forwarding ────────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._light = asyncio.Event()
-        self._light.set()
+        self._open = asyncio.Event()
+        self._open.set()
         listening = self._loop.run_until_complete(
             asyncio.start_server(self._serve, "127.0.0.1", 0, limit=SIZE)
         )
@@ -172,7 +172,7 @@ class Proxy:
     ) -> None:
         with suppress(OSError):
             while data := await source.read(SIZE):
-                await self._light.wait()
+                await self._open.wait()
                 if self._delay:
                     await asyncio.sleep(self._delay)
                 if what == "request":

@@ -1,4 +1,4 @@
-"""A real server on its own port and folder: killed without warning, started again where it was."""
+"""A real server with its own port and folder, which can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """Return a free port of this machine."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])
 
@@ -40,7 +40,7 @@ def _binary() -> str:
 
 
 class Server:
-    """Valkey, or Redis where that is what there is. What it said yes to is on disk."""
+    """A Valkey or Redis server. What it acknowledged is on disk."""
 
     def __init__(self, *options: str, folder: str | None = None) -> None:
         self._made = folder is None
@@ -69,7 +69,7 @@ class Server:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
-        """Start, and wait until it has read its data and answers."""
+        """Start, and wait until it answers."""
         self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)
         end = time.monotonic() + 30
         with self.client(retry=Retry(ConstantBackoff(0.0), 0)) as client:
@@ -81,12 +81,12 @@ class Server:
         raise RuntimeError(f"the server did not start: {Path(self.folder, 'log').read_text()}")
 
     def kill(self) -> None:
-        """`kill -9`: it has no time to write anything."""
+        """Kill it with SIGKILL: it has no time to write anything."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def client(self, **options: Any) -> redis.Redis:
-        """A client that goes to the server itself, past every proxy."""
+        """Return a client that connects to the server itself, not through a proxy."""
         return redis.Redis("127.0.0.1", self.port, **options)

@@ -1,15 +1,16 @@
 """One worker that may die at any moment: `python -m chaos._worker_script ROLE WHERE ...`.
 
-own    an EvalLoop with an agent of its own
+own    an EvalLoop that runs the agent itself
 eval   an EvalLoop that asks main loops through a mailbox
-main   a main loop that works off a mailbox
+main   a main loop
 
-The agent's answer is a hash of its input, so that whoever checks needs to trust nobody. What the
-input begins with says what else happens. Every execution is noted in a file before anything else.
+The agent's answer is a hash of its input, so that it can be checked independently. The beginning of
+the input says what else happens. Every execution is first appended to a file.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import os
@@ -25,30 +26,38 @@ import redis
 
 from weakincentives import MainLoop, MarkdownSection, Prompt, PromptTemplate, Session
 from weakincentives.evals import EvalLoop, EvalLoopConfig, exact_match
-from weakincentives.runtime.dlq import Backoff, DLQPolicy
-from weakincentives.runtime.mailbox import (
-    QueueMailbox,
-    RedisMailbox,
-    RedisStore,
-    SqliteMailbox,
-)
-from weakincentives.runtime.mailbox_loop import OutcomeStore
-from weakincentives.runtime.main_loop import MainLoopConfig
-from weakincentives.runtime.provider import PromptResponse
+from weakincentives.runtime.agent.main_loop import MainLoopConfig
+from weakincentives.runtime.agent.provider import PromptResponse
+from weakincentives.runtime.mailbox import QueueMailbox, RedisMailbox, RedisStore, SqliteMailbox
+from weakincentives.runtime.worker.dead_letters import Backoff, DLQPolicy
+from weakincentives.runtime.worker.mailbox_loop import OutcomeStore
 
-__all__ = ["answer"]
+__all__ = ["SELF_HARM", "answer"]
 
 BACKOFF = Backoff(base=0.05, longest=0.5)
-PATIENCE = 50  # deliveries that whoever only waits for another worker may need
+MAX_DELIVERIES = 50  # waiting for a main loop that dies costs deliveries
+
+
+SELF_HARM: dict[str, Callable[[asyncio.AbstractEventLoop], object]] = {
+    "cancels": lambda loop: loop.call_later(0.01, _cancel, asyncio.current_task()),
+    "cancels all": lambda loop: loop.call_soon(_cancel, *asyncio.all_tasks()),
+    "exits": lambda loop: loop.call_soon(sys.exit),
+    "stops the loop": lambda loop: loop.stop(),
+}
+
+
+def _cancel(*tasks: Any) -> None:
+    for task in tasks:
+        task.cancel()
 
 
 def answer(question: str) -> str:
-    """What the agent says to a question."""
+    """Return the agent's answer to a question."""
     return hashlib.sha256(question.encode()).hexdigest()[:16]
 
 
 class Agent:
-    """Answers, fails, takes its time or ends its process, as the question says."""
+    """Answers, fails, sleeps or kills its process, as the question says."""
 
     def __init__(self, folder: Path, lease: float, pause: float) -> None:
         self._log = os.open(folder / "executions", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
@@ -60,19 +69,22 @@ class Agent:
         kind = question.partition(":")[0]
         if kind == "deadly":
             os.kill(os.getpid(), signal.SIGKILL)
+        if kind in SELF_HARM:
+            SELF_HARM[kind](asyncio.get_running_loop())
+            await anyio.sleep(600)
         await anyio.sleep(self._lease * 1.5 if kind == "slow" else self._pause)
         if kind == "raises":
             raise ValueError(f"no answer to {question}")
         return answer(question)
 
-    # ── the same as an adapter ──────────────────────────────────────────────────────────────────
+    # ── as an adapter ─────────────────────────────────────────────────────────────────────────────
 
     def evaluate(self, prompt: Prompt[str], **more: Any) -> PromptResponse[str]:
-        raise NotImplementedError  # a main loop asks the other one
+        raise NotImplementedError  # a main loop calls the async one
 
     async def evaluate_async(self, prompt: Prompt[str], **more: Any) -> PromptResponse[str]:
-        said = await self(prompt.render().text.splitlines()[-1])
-        return PromptResponse("ask", text=said, output=said)
+        text = await self(prompt.render().text.splitlines()[-1])
+        return PromptResponse("ask", text=text, output=text)
 
 
 class Loop(MainLoop[str, str]):
@@ -85,23 +97,22 @@ class Loop(MainLoop[str, str]):
 
 
 def loop(role: str, where: str, agent: Agent) -> Any:
-    """The loop that this process runs, on the server at a port or on a file."""
+    """Return the loop of this process, on the server at a port or on a file."""
     named, store = _on_server(int(where)) if where.isdecimal() else _in_file(where)
     if role == "main":
         config = MainLoopConfig(backoff=BACKOFF)
         return Loop(adapter=agent, requests=named("main-requests"), config=config, store=store)
-    options = EvalLoopConfig(backoff=BACKOFF, mainloop_timeout=300)
     requests, results = named("eval-requests"), named("eval-results")
-    if role == "own":  # without a store: results are counted once all the same
+    if role == "own":  # without a store: results are still counted once
+        options = EvalLoopConfig(backoff=BACKOFF)
         return EvalLoop(agent, exact_match, requests, results, config=options)
     return EvalLoop(
         evaluator=exact_match,
         requests=requests,
         results=results,
         mainloop_requests=named("main-requests"),
-        config=options,
-        dlq=DLQPolicy(named("eval-requests-dlq"), PATIENCE, backoff=BACKOFF),
-        store=store,
+        config=EvalLoopConfig(backoff=BACKOFF, mainloop_timeout=300, store=store),
+        dlq=DLQPolicy(named("eval-requests-dlq"), MAX_DELIVERIES, backoff=BACKOFF),
     )
 
 
@@ -115,7 +126,7 @@ def _in_file(path: str) -> tuple[Callable[[str], QueueMailbox[Any]], OutcomeStor
 
 
 def _end_with_parent() -> None:
-    """Nothing outlives whoever started it, however that one ends."""
+    """Exit when the parent process is gone."""
 
     def listen() -> None:
         sys.stdin.buffer.read()

@@ -1,4 +1,4 @@
-"""Poison and pressure: what cannot be read, what kills, full disks, too much of everything.
+"""Poison and pressure: undecodable and deadly messages, full disks, and overload.
 
 python -m chaos pressure [messages]
 """
@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -27,19 +28,38 @@ from weakincentives.evals import (
     exact_match,
     submit_dataset,
 )
-from weakincentives.runtime.dlq import dead_letters_of
-from weakincentives.runtime.mailbox import Letter, QueueMailbox, RedisMailbox, SqliteMailbox
+from weakincentives.runtime.mailbox import (
+    OutboundMessage,
+    QueueMailbox,
+    RedisMailbox,
+    SqliteMailbox,
+)
+from weakincentives.runtime.worker.dead_letters import dead_letters_of
+from weakincentives.runtime.worker.worker import DEFAULT_MAX_DELIVERIES
 
 from . import _full_disk
 from ._nemesis import Workers
 from ._server import Server
-from ._worker_script import answer
+from ._worker_script import SELF_HARM, answer
 
 __all__ = ["PARTS", "run"]
 
 ROOT = Path(__file__).parent.parent
-MOST_MEMORY = 300.0  # MB, of a process that sends and receives any number of messages
+MAX_MEMORY_MB = 300.0  # of a process that sends and receives many messages
 
+HUNG = """
+import time
+from weakincentives.evals import EvalConfig, EvalSuite, Sample, exact_match
+
+def agent(number):
+    while number % 10 == 0:
+        time.sleep(3600)
+    return number
+
+samples = [Sample(str(number), number, number) for number in range(200)]
+config = EvalConfig(timeout_per_sample_ms=10_000, max_concurrent=50)
+print(EvalSuite(agent, samples, exact_match, config=config).run())
+"""
 MILLION = """
 import sys
 from bench.engine import highest_memory
@@ -50,11 +70,11 @@ print(highest_memory())
 
 
 def undecodable() -> str:
-    """Half of what comes cannot be read. It is set aside as it came, and the rest is worked off."""
+    """Half of the messages are undecodable: they become dead letters, the rest is processed."""
     with _folder() as folder, Server() as server, server.client() as client:
         for mailbox in (RedisMailbox[Any]("requests", client), _file_mailbox(folder)):
             results: QueueMailbox[Any] = mailbox.sibling("results")
-            garbage = [Letter(f"g{number}", bytes([number]) * 50) for number in range(100)]
+            garbage = [OutboundMessage(f"g{number}", bytes([number]) * 50) for number in range(100)]
             mailbox.queue.put(garbage, None)
             dataset = Dataset([Sample(str(number), "q", answer("q")) for number in range(100)])
             submission = submit_dataset(dataset, mailbox)
@@ -64,11 +84,11 @@ def undecodable() -> str:
             dead = {letter.message_id: letter.raw for letter in dead_letters_of(loop.dead_letters)}
             assert (report.passed, report.total) == (100, 100), report
             assert dead == {letter.id: letter.content for letter in garbage}
-    return "2 back-ends, 100 unreadable of 200: 100 dead letters byte for byte, 100 results each"
+    return "2 backends, 100 undecodable of 200: 100 dead letters byte for byte, 100 results each"
 
 
 def deadly() -> str:
-    """A sample ends every worker that touches it, at once; its neighbours come through."""
+    """A sample kills every worker that runs it; the other samples finish."""
     with _folder() as folder:
         mailbox, results = _file_mailbox(folder), _file_mailbox(folder, "eval-results")
         samples = [Sample(str(number), f"plain:{number}") for number in range(19)]
@@ -77,27 +97,55 @@ def deadly() -> str:
         workers = Workers(["own"], [str(folder / "mail.db"), str(folder), "1", "0"])
         with _supervised(workers):
             report = collect_results(results, submission, timeout_seconds=60)
-            _wait_until(lambda: mailbox.approximate_count() == 0)  # its letter comes after its row
+            _wait_until(lambda: mailbox.approximate_count() == 0)  # the dead letter follows
         wrong = [each for each in report.results if each.error and each.sample_id != "deadly"]
         dead = dead_letters_of(mailbox.sibling("eval-requests-dlq"))
         assert report.total == 20, report
         assert not wrong, wrong[:3]
         assert [letter.body.sample.id for letter in dead if letter.body] == ["deadly"], dead
-    return f"{workers.ended} workers died of it, 19 of 19 neighbours answered, 1 dead letter"
+    return f"{workers.ended} workers died of it, 19 of 19 other samples answered, 1 dead letter"
+
+
+def self_harm() -> str:
+    """Samples cancel their tasks, exit, or stop the event loop: their attempts are limited."""
+    with _folder() as folder:
+        mailbox, results = _file_mailbox(folder), _file_mailbox(folder, "eval-results")
+        questions = [f"{kind}:0" for kind in SELF_HARM] + [f"plain:{n}" for n in range(16)]
+        submission = submit_dataset(Dataset([Sample(each, each) for each in questions]), mailbox)
+        workers = Workers(["own"], [str(folder / "mail.db"), str(folder), "1", "0"])
+        with _supervised(workers):
+            report = collect_results(results, submission, timeout_seconds=300)
+        tried = Counter((folder / "executions").read_text().splitlines())
+        failed = {result.sample_id for result in report.results if result.error}
+        assert report.total == len(questions), report
+        assert failed == {f"{kind}:0" for kind in SELF_HARM}, failed
+        assert max(tried[id] for id in failed) <= DEFAULT_MAX_DELIVERIES, tried
+    return (
+        f"{len(failed)} samples, {sum(tried[id] for id in failed)} tries, 16 of 16 others answered"
+    )
+
+
+def hung_threads() -> str:
+    """Agents hang in threads: their samples time out, the others and the process finish."""
+    done = subprocess.run(
+        [sys.executable, "-c", HUNG], stdout=subprocess.PIPE, text=True, check=True, timeout=120
+    )
+    assert done.stdout.startswith("180/200 passed, 20 errors"), done.stdout
+    return f"20 of 200 hang: {done.stdout.strip()}, and the process ended"
 
 
 def full_disk() -> str:
-    """Our disk and the server's are full for a while."""
-    told = _full_disk.run()
-    how = told.pop("how")
-    for name, part in told.items():
+    """The disks of client and server are full for a while."""
+    outcome = _full_disk.run()
+    how = outcome.pop("how")
+    for name, part in outcome.items():
         assert part["lost"] == part["twice"] == 0 < part["accepted"], (name, part)
-    parts = ", ".join(f"{name} {part['accepted']} accepted" for name, part in told.items())
+    parts = ", ".join(f"{name} {part['accepted']} accepted" for name, part in outcome.items())
     return f"by {how}: {parts}; lost 0, twice 0"
 
 
 def full_memory() -> str:
-    """The server has no memory left: it refuses, what is there can still be worked off."""
+    """The server is out of memory: it rejects messages, and those it has can be received."""
     options = ("--maxmemory", "8mb", "--maxmemory-policy", "noeviction")
     with Server(*options) as server, server.client() as client:
         mailbox: RedisMailbox[Any] = RedisMailbox("full", client)
@@ -117,7 +165,7 @@ def full_memory() -> str:
 
 
 def slow_consumer(count: int = 5_000, depth: int = 500) -> str:
-    """Senders are faster: the queue does not grow past its limit, and nothing is dropped."""
+    """Senders are faster than the receiver: the queue keeps its limit, and nothing is lost."""
     deepest = refused = 0
     with Server() as server, server.client() as client:
         mailbox: RedisMailbox[Any] = RedisMailbox("deep", client, max_size=depth)
@@ -148,11 +196,11 @@ def slow_consumer(count: int = 5_000, depth: int = 500) -> str:
         sender.join()
     assert sorted(found) == list(range(count))
     assert deepest <= depth, deepest
-    return f"{count:,} sent, {refused:,} times refused, at most {deepest} waiting; lost 0, twice 0"
+    return f"{count:,} sent, {refused:,} times rejected, at most {deepest} queued; lost 0, twice 0"
 
 
 def many_messages(count: int = 1_000_000) -> str:
-    """Any number of messages in bounded memory, of the one who sends and the one who receives."""
+    """Sender and receiver handle any number of messages in bounded memory."""
     done = subprocess.run(
         [sys.executable, "-c", MILLION, str(count)],
         cwd=ROOT,
@@ -161,13 +209,15 @@ def many_messages(count: int = 1_000_000) -> str:
         text=True,
     )
     *figures, peak = done.stdout.strip().splitlines()
-    assert float(peak) < MOST_MEMORY, done.stdout
-    return f"{'; '.join(figures)}; {float(peak):.0f} MB at most in all"
+    assert float(peak) < MAX_MEMORY_MB, done.stdout
+    return f"{'; '.join(figures)}; {float(peak):.0f} MB peak"
 
 
 PARTS: dict[str, Callable[..., str]] = {
-    "bodies that nobody can read": undecodable,
+    "undecodable bodies": undecodable,
     "a sample that kills its worker": deadly,
+    "samples that end their task or loop": self_harm,
+    "threads that hang": hung_threads,
     "disks full": full_disk,
     "server's memory full": full_memory,
     "slow consumer": slow_consumer,
@@ -176,22 +226,22 @@ PARTS: dict[str, Callable[..., str]] = {
 
 
 def run(argv: list[str]) -> int:
-    """Every part, one line each; 0 where all was well."""
+    """Run every part, and print one line each; return 0 if all passed."""
     logging.disable()
     count = int(argv[0]) if argv else 1_000_000
     failed = 0
     for name, part in PARTS.items():
         start = time.monotonic()
         try:
-            said = part(count) if part is many_messages else part()
+            line = part(count) if part is many_messages else part()
         except AssertionError as error:
             failed += 1
-            said = f"FAILED: {error}"
-        print(f"{name:34}{time.monotonic() - start:6.1f} s  {said}", flush=True)
+            line = f"FAILED: {error}"
+        print(f"{name:34}{time.monotonic() - start:6.1f} s  {line}", flush=True)
     return 1 if failed else 0
 
 
-# ── what the parts share ────────────────────────────────────────────────────────────────────────
+# ── helpers ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @contextmanager
@@ -221,7 +271,7 @@ def _wait_until(ready: Callable[[], bool]) -> None:
 
 @contextmanager
 def _supervised(workers: Workers) -> Iterator[None]:
-    """Replace workers that end, until the block does."""
+    """Restart workers that end, inside this context."""
     leave = threading.Event()
 
     def look() -> None:

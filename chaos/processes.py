@@ -1,10 +1,10 @@
-"""Real workers on a real server, while both are killed and the network fails.
+"""Real workers and a real server, which are killed while the network fails.
 
     python -m chaos processes --samples 10000 --workers 4
 
-A run goes through a proxy that loses things, with workers that die and freeze and a server that is
-killed. The same samples then go through one healthy worker in peace. Both reports must be equal,
-byte for byte, but for times and numbers of tries.
+One run goes through a faulty proxy, with workers that die and freeze and a server that is killed.
+The same samples then go through one healthy worker without faults. Both reports must be equal, byte
+for byte, except for times and numbers of attempts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import redis
 from weakincentives import serde
 from weakincentives.errors import MailboxError
 from weakincentives.evals import EvalReport, EvalResult, collect_results, submit_dataset
-from weakincentives.runtime.mailbox import Letter, RedisMailbox
+from weakincentives.runtime.mailbox import OutboundMessage, RedisMailbox
 
 from ._nemesis import Fault, Nemesis, Workers
 from ._plan import RUN, Plan, Verdict, check, plain_report
@@ -38,12 +38,12 @@ from ._server import Server
 __all__ = ["Outcome", "compare", "run", "run_once"]
 
 T = TypeVar("T")
-AT_ONCE = 10  # what a worker works on at the same time, as it is by default
+CONCURRENCY = 10  # default concurrency of a worker
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run left, for the checker and the table."""
+    """The outcome of a run, for the checker and the table."""
 
     report: Any
     verdict: Verdict
@@ -58,10 +58,10 @@ class Outcome:
 def run_once(
     plan: Plan, roles: list[str], *, seed: int = 0, harm: float = 0.0, lease: float, gap: float = 1
 ) -> Outcome:
-    """Put a plan through workers; with `harm`, so many seconds of it."""
+    """Run a plan through workers, with faults for `harm` seconds."""
     folder = Path(tempfile.mkdtemp(prefix="wink-chaos-"))
-    # With harm, the work lasts as long as the harm does.
-    busy = AT_ONCE * max(1, len(roles) // (1 if plan.form == "own" else 2))
+    # The work lasts as long as the faults do.
+    busy = CONCURRENCY * max(1, len(roles) // (1 if plan.form == "own" else 2))
     pause = harm * busy / plan.samples
     try:
         with Server() as server, Proxy(server.port) as proxy:
@@ -94,7 +94,7 @@ def run_once(
 
 
 def _work(plan: Plan, port: int, *, limit: float) -> tuple[EvalReport[Any], list[str], list[float]]:
-    """Submit and collect, as a user would, through the same network."""
+    """Submit and collect through the same network, as a user would."""
     counted: list[str] = []
     arrivals: list[float] = []
 
@@ -105,17 +105,17 @@ def _work(plan: Plan, port: int, *, limit: float) -> tuple[EvalReport[Any], list
     with redis.Redis("127.0.0.1", port) as client:
         requests: RedisMailbox[Any] = RedisMailbox("eval-requests", client)
         results: RedisMailbox[Any] = RedisMailbox("eval-results", client)
-        garbage = [Letter(id, b"\xff\x00 no envelope") for id in plan.garbage_ids()]
+        garbage = [OutboundMessage(id, b"\xff\x00 no envelope") for id in plan.garbage_ids()]
         _until_done(lambda: requests.queue.put(garbage, None))
         dataset = plan.dataset()
         submission = _until_done(lambda: submit_dataset(dataset, requests, run_id=RUN))
-        # Without `requests`: what a worker lost is not sent again, so that it would show.
+        # Without `requests`: resubmitting would hide what a worker lost.
         report = collect_results(results, submission, timeout_seconds=limit, on_result=count)
     return report, counted, arrivals
 
 
 def _until_done(call: Callable[[], T]) -> T:
-    """What a submitter does when the network fails: the same again, which does no harm."""
+    """Repeat a call until the network lets it through: submitting is idempotent."""
     while True:
         try:
             return call()
@@ -124,28 +124,28 @@ def _until_done(call: Callable[[], T]) -> T:
 
 
 def _drain(server: redis.Redis, seconds: float) -> None:
-    """Wait until nothing is queued: what was delivered twice comes back when its lease ends."""
+    """Wait until nothing is queued: duplicates are redelivered when their leases end."""
     end = time.monotonic() + seconds
     queues = [f"{{wink:{name}}}:letters" for name in ("eval-requests", "main-requests")]
     while any(server.hlen(queue) for queue in queues) and time.monotonic() < end:
         time.sleep(0.1)
 
 
-# ── the command ─────────────────────────────────────────────────────────────────────────────────
+# ── the command ───────────────────────────────────────────────────────────────────────────────────
 
 
 def run(argv: list[str]) -> int:
-    """Both forms, each beside its quiet run, and one table; 0 where all was well."""
+    """Run both forms, each with and without faults, and print tables; return 0 if all is well."""
     parser = argparse.ArgumentParser(prog="python -m chaos processes")
     parser.add_argument("--samples", type=int, default=10_000, help="in each form")
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=90.0, help="how long harm is done")
+    parser.add_argument("--seconds", type=float, default=90.0, help="how long faults are injected")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lease", type=float, default=2.0, help="of a message, in seconds")
     parser.add_argument("--gap", type=float, default=0.8, help="seconds between faults, on average")
     parser.add_argument("--form", choices=["own", "mailbox", "both"], default="both")
     options = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that all is cleaned up
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # clean up on SIGTERM
     good = True
     for form in ["own", "mailbox"] if options.form == "both" else [options.form]:
         plan = Plan(options.samples, form)
@@ -168,7 +168,7 @@ def run(argv: list[str]) -> int:
 
 
 def compare(hurt: Outcome, quiet: Outcome) -> None:
-    """Byte for byte; where not, how many rows differ, and the first ones."""
+    """Compare the reports byte for byte, and note the rows that differ."""
     rows = zip(hurt.report["results"], quiet.report["results"], strict=False)
     for ours, theirs in rows:
         if _bytes(ours) != _bytes(theirs):
@@ -188,7 +188,7 @@ def _table(form: str, plan: Plan, workers: int, hurt: Outcome, quiet: Outcome) -
     rows: list[tuple[str, object]] = [
         ("samples", plan.samples),
         ("workers", workers),
-        ("seconds", f"{hurt.seconds:.1f} ({quiet.seconds:.1f} in peace)"),
+        ("seconds", f"{hurt.seconds:.1f} ({quiet.seconds:.1f} without faults)"),
         ("faults", sum(faults.values())),
         *((f"  {name}", count) for name, count in sorted(faults.items())),
         *((f"    in all, {name}", count) for name, count in sorted(hurt.network.items())),
@@ -207,13 +207,13 @@ def _table(form: str, plan: Plan, workers: int, hurt: Outcome, quiet: Outcome) -
     for name, value in rows:
         shown = f"{value:,}" if isinstance(value, int) else str(value)
         lines.append(f"{name:36}{shown:>34}")
-    for part, said in (("", verdict.said), ("in peace: ", quiet.verdict.said)):
-        lines += [f"  {part}{each}" for each in said]
+    for part, notes in (("", verdict.notes), ("without faults: ", quiet.verdict.notes)):
+        lines += [f"  {part}{each}" for each in notes]
     return "\n".join(lines)
 
 
 def _times_to_recover(outcome: Outcome) -> str:
-    """From the end of a fault to the next result that was counted."""
+    """Return the time from the end of a fault to the next result."""
     waits = []
     for fault in outcome.faults:
         following = next((at for at in outcome.arrivals if at >= fault.over), None)

@@ -1,7 +1,7 @@
-"""What goes wrong in a simulation: which faults a seed turns on, and the wires they act on.
+"""The faults of a simulation: which ones a seed enables, and the connections they act on.
 
-Each seed turns on some of the faults, each at a rate of its own: what only happens when two faults
-meet, and no third hides it, is found that way.
+Each seed enables some of the faults, each at a random rate (swarm testing): that finds bugs that
+need two faults at once, and that a third would hide.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Any
 import anyio
 
 from weakincentives.errors import MailboxConnectionError, StoreError
-from weakincentives.runtime.mailbox import Delivery, Letter, MemoryQueue, QueueMailbox
-from weakincentives.runtime.mailbox._resolvers import CompositeResolver
+from weakincentives.runtime.mailbox import Delivery, MemoryQueue, OutboundMessage, QueueMailbox
+from weakincentives.runtime.mailbox.core.resolvers import CompositeResolver
 
 from .sim_loop import Process
 from .sim_world import World
 
 __all__ = ["FaultyQueue", "FaultyStore", "Plan", "SimMailbox"]
 
-# How often at most, for every operation on a server.
-ON_A_CALL = {
+# Highest probability per call of a server.
+CALL_FAULTS = {
     "request lost": 0.05,
     "reply lost": 0.05,
-    "call repeated": 0.1,  # by a client library that heard nothing
+    "call repeated": 0.1,  # by a client library that got no reply
     "answer late": 0.05,
     "crash before": 0.02,
     "crash after": 0.02,
     "lease cut short": 0.1,  # the same message goes to a second receiver
     "delivered again": 0.1,  # after it was acknowledged, as SQS may
-    "message lost": 0.05,  # of replies and results
+    "message lost": 0.05,  # replies and results only
 }
-# How many seconds apart at least, on average.
-FROM_TIME_TO_TIME = {
+# Shortest mean interval, in seconds.
+TIMED_FAULTS = {
     "kill": 5.0,
     "pause": 10.0,
     "partition": 10.0,
@@ -47,49 +47,66 @@ FROM_TIME_TO_TIME = {
     "store away": 10.0,
     "graceful stop": 10.0,
 }
-# What share of the samples at most.
-IN_THE_WORK = {"slow": 0.5, "raises": 0.2, "kills": 0.1, "odd": 0.1}
+# Invalid results: the probability that one is damaged (a flipped bit, or truncated), and the mean
+# interval of forged ones, in seconds.
+RESULT_FAULTS = {"result damaged": 0.1, "forged result": 10.0}
+# Highest share of the samples.
+SAMPLE_FAULTS = {
+    "slow": 0.5,
+    "raises": 0.2,
+    "kills": 0.1,
+    "odd": 0.1,
+    "cancels": 0.2,  # its own task
+    "stale": 0.2,  # likewise, but catches the cancellation and answers
+    "stops": 0.1,  # its worker, as by a signal to its own process
+    "hangs": 0.1,  # in a thread that never ends
+}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a seed stands for."""
+    """The parameters of a simulation, drawn from a seed."""
 
     rates: dict[str, float] = field(default_factory=dict)
     samples: int = 20
     epochs: int = 1
     eval_workers: int = 2
-    main_workers: int = 0  # none: the agent runs in the eval workers
+    main_workers: int = 0  # 0: the agent runs in the eval workers
     concurrency: int = 4
     lease: float = 30.0
-    wait: float = 20.0  # for a message; longer than a lease, or not at all
-    whole: bool = False  # as on SQS: leases in whole seconds, and every delivery counts
+    wait: float = 20.0  # for a message, in seconds
+    whole: bool = False  # as on SQS: whole seconds, and every delivery counts
     extends: bool = True
     policy: int | None = None  # `max_delivery_count` of a `DLQPolicy`
     stores: bool = True  # the workers share an outcome store
-    resubmits: bool = True  # the collector sends again what is missing
+    resubmits: bool = True  # the collector resubmits missing samples
     poison: int = 0
     trouble: float = 300.0  # seconds until all faults end
-    patience: float = 200.0  # for a main loop
+    mainloop_timeout: float = 200.0  # seconds
 
     @property
     def calm(self) -> bool:
-        """True where nothing goes wrong, so that nothing need be given up."""
+        """Return whether nothing goes wrong, so that no sample may fail."""
         return self.extends and self.lease > 1 and self.rates.keys() <= {"slow"}
 
     @classmethod
     def of(cls, random: Random) -> Plan:
-        """One seed's plan; some are calm."""
+        """Draw a plan; some have no faults."""
         swarm = random.choice((0.0, 0.2, 0.5, 0.5, 0.8))
         rates = {
             name: most * random.random() ** 2
-            for name, most in (ON_A_CALL | IN_THE_WORK).items()
+            for name, most in (CALL_FAULTS | SAMPLE_FAULTS).items()
             if random.random() < swarm
         }
-        for name, least in FROM_TIME_TO_TIME.items():
+        for name, least in TIMED_FAULTS.items():
             if random.random() < swarm:
                 rates[name] = least * random.uniform(1, 10)
-        loses = rates.keys() & {"message lost", "queue wiped"}
+        # From another generator, so that old seeds without these faults mean what they did.
+        extra = Random(repr(rates))
+        if extra.random() < swarm / 2:
+            rates["result damaged"] = RESULT_FAULTS["result damaged"] * extra.random()
+            rates["forged result"] = RESULT_FAULTS["forged result"] * extra.uniform(1, 10)
+        loses = rates.keys() & {"message lost", "queue wiped", "result damaged", "forged result"}
         return cls(
             rates,
             samples=random.randint(8, 30),
@@ -106,14 +123,14 @@ class Plan:
             resubmits=bool(loses) or random.random() < 0.5,
             poison=random.randint(1, 4) if random.random() < swarm else 0,
             trouble=random.uniform(30, 300),
-            patience=random.choice((2.0, 60.0, 200.0, 1000.0)),
+            mainloop_timeout=random.choice((2.0, 60.0, 200.0, 1000.0)),
         )
 
 
 class FaultyQueue:
-    """One process's wire to one queue of the broker."""
+    """The connection of one process to one queue of the broker."""
 
-    waits = True
+    blocking = True
     batch = 25
 
     def __init__(self, world: World, process: Process, real: MemoryQueue) -> None:
@@ -121,24 +138,31 @@ class FaultyQueue:
         self._world = world
         self._process = process
         self._real = real
-        self.uncounts = not world.plan.whole
+        self.can_uncount_delivery = not world.plan.whole
         self.refused: list[str] = []
         self._woken = False
         self._changed = anyio.Event()
         self._loses = "replies" in self.name or self.name == "results"
 
-    def put(self, letters: Sequence[Letter], max_size: int | None) -> None:
+    def put(self, letters: Sequence[OutboundMessage], max_size: int | None) -> None:
+        world = self._world
+
         def put() -> None:
-            if self._loses:
-                kept = [each for each in letters if not self._world.strikes("message lost")]
-                self._real.put(kept, max_size)
-            else:
+            if not self._loses:
                 self._real.put(letters, max_size)
+                return
+            kept = [each for each in letters if not world.strikes("message lost")]
+            if self.name == "results":
+                damaged = [each for each in kept if world.strikes("result damaged")]
+                kept = [each for each in kept if each not in damaged]
+                for each in damaged:
+                    world.inject_among_results(each.id, _damaged(each.content, world.random))
+            self._real.put(kept, max_size)
 
         self._call("put", [letter.id for letter in letters], put)
 
     def take(self, count: int, lease: float, wait: float) -> Any:
-        """A wait in a thread is an awaitable here."""
+        """Return an awaitable, which stands for blocking in a thread."""
         return self._take(count, lease, wait)
 
     async def _take(self, count: int, lease: float, wait: float) -> list[Delivery]:
@@ -167,7 +191,7 @@ class FaultyQueue:
         return done
 
     def release(self, handles: Sequence[str], delay: float, *, untried: bool = False) -> list[bool]:
-        untried = untried and self.uncounts
+        untried = untried and self.can_uncount_delivery
         release = partial(self._real.release, handles, self._seconds(delay), untried=untried)
         return self._call("release", handles, release)
 
@@ -188,24 +212,31 @@ class FaultyQueue:
         self._changed.set()
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to close."""
 
     @property
     def process(self) -> Process:
-        """Whose wire this is."""
+        """Return the process at this end."""
         return self._process
 
     def _seconds(self, asked: float) -> float:
         return math.ceil(asked) if self._world.plan.whole else asked
 
     def _call(self, what: str, about: Sequence[str], call: Callable[[], Any]) -> Any:
-        return self._world.over_the_wire(
+        return self._world.call_server(
             self._process, f"{self.name}.{what}", about, call, MailboxConnectionError
         )
 
 
+def _damaged(content: bytes, random: Random) -> bytes:
+    at = random.randrange(len(content))
+    if random.random() < 0.5:
+        return content[:at]
+    return content[:at] + bytes([content[at] ^ (1 << random.randrange(8))]) + content[at + 1 :]
+
+
 class SimMailbox(QueueMailbox[Any]):
-    """A mailbox on the simulated broker, as one process sees it. Bodies are envelopes."""
+    """A mailbox of one process on the simulated broker. Bodies are envelopes."""
 
     queue: FaultyQueue
 
@@ -214,15 +245,15 @@ class SimMailbox(QueueMailbox[Any]):
         self._world = world
         self._process = process
 
-    async def aside(self, call: Callable[[], Any]) -> Any:
-        """As ever; the world notes when a refusal is heard, not when it is said."""
+    async def run_blocking(self, call: Callable[[], Any]) -> Any:
+        """Record a lost lease when the caller learns of it, not when the broker decides it."""
         refused: list[str] = []
 
         def noting() -> Any:
             self.queue.refused = refused
             return call()
 
-        done = await super().aside(noting)
+        done = await super().run_blocking(noting)
         for handle in refused:
             self._world.refused(self.queue, handle)
         return done
@@ -234,12 +265,12 @@ class SimMailbox(QueueMailbox[Any]):
         return CompositeResolver(factory=self)
 
     def create(self, identifier: str) -> SimMailbox:
-        """The mailbox at this address."""
+        """Return the mailbox at this address."""
         return self.sibling(identifier)
 
 
 class FaultyStore:
-    """One process's wire to the store of outcomes that all workers share."""
+    """The connection of one process to the outcome store that all workers share."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
@@ -253,6 +284,6 @@ class FaultyStore:
 
     def _call(self, what: str, key: str, call: Callable[[], Any]) -> Any:
         world = self._world
-        if world.loop.now < world.store_away_until:
+        if world.loop.now < world.store_unavailable_until:
             raise StoreError("expected a store to write to, got a full disk")
-        return world.over_the_wire(self._process, f"store.{what}", [key], call, StoreError)
+        return world.call_server(self._process, f"store.{what}", [key], call, StoreError)

@@ -1,10 +1,10 @@
-"""An event loop on virtual time, and processes in it that crash and pause as real ones do.
+"""An event loop on virtual time, with processes in it that crash and pause as real ones do.
 
 Rules of this file:
-1. Nothing waits: when all are idle, time moves to the next timer.
-2. No threads: what would run in one runs here, at a random moment of virtual time.
-3. A process that crashed does nothing more, not even clean up. One that is paused does nothing
-   until it is resumed, and then goes on as if no time had passed.
+1. Nothing sleeps: when no task is ready, time jumps to the next timer.
+2. No threads: a blocking call runs on the loop, at a random moment of virtual time.
+3. A crashed process runs nothing more, not even cleanup. A paused process runs nothing until it is
+   resumed, and then continues as if no time had passed.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from itertools import count
 from typing import Any
 
 import anyio
-from anyio import to_thread
+
+from weakincentives.internal import threads as _threads
 
 __all__ = ["Crash", "Process", "SimClock", "Stuck", "VirtualLoop", "current_process", "no_threads"]
 
-STILL = 300_000  # steps without any time passing, after which something must be wrong
-EPOCH = 1_800_000_000.0  # seconds since 1970 when every simulation begins
+MAX_STEPS_WITHOUT_TIME = 300_000  # before the simulation counts as stuck
+EPOCH = 1_800_000_000.0  # the Unix time at which every simulation starts
 
 _process: ContextVar[Process | None] = ContextVar("chaos.process", default=None)
 
 
 class Crash(BaseException):
-    """The process is gone. Raised where it dies; nothing of it runs afterwards."""
+    """Raised inside a process when it crashes; nothing of it runs afterwards."""
 
 
 class Stuck(Exception):
-    """Nothing will ever happen again, or something happens for ever at the same moment."""
+    """The simulation cannot make progress: no timer is left, or time stands still."""
 
 
 class Process:
@@ -46,42 +47,42 @@ class Process:
         self.name = name
         self.dead = False
         self.paused = False
-        self.cut_until = 0.0  # a partition keeps it from every server
+        self.cut_until = 0.0  # by a network partition
         self.on_death: Callable[[], object] = lambda: None
         self._held: list[asyncio.Handle] = []
 
     def start(self, loop: VirtualLoop, main: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run this as the process."""
+        """Run `main` as this process."""
         context = copy_context()
         context.run(_process.set, self)
         return loop.create_task(main, context=context)
 
     def check(self) -> None:
-        """Raise where it is dead, so that a step that killed it ends there."""
+        """Raise `Crash` if the process is dead, so that the step that killed it ends there."""
         if self.dead:
             raise Crash(self.name)
 
     def admits(self, handle: asyncio.Handle) -> bool:
-        """Whether a step of this process may run now."""
+        """Return whether a step of this process may run now; hold it back otherwise."""
         if self.dead or self.paused:
-            self._held.append(handle)  # also of the dead, whose tasks must end when all is over
+            self._held.append(handle)  # also of a dead process: its tasks are ended by `shut_down`
             return False
         return True
 
     def resume(self, loop: VirtualLoop) -> None:
-        """Go on after a pause."""
+        """Continue after a pause."""
         self.paused = False
         loop.again(self._held)
         self._held = []
 
 
 def current_process() -> Process | None:
-    """The process whose code runs; None for the simulation itself."""
+    """Return the process whose code is running; None for the simulation itself."""
     return _process.get()
 
 
 class _Task(asyncio.Task[Any]):
-    """A task that sets keep in the same order in every run: hashed by number, not by address."""
+    """A task with the same hash in every run, so that sets of tasks iterate in the same order."""
 
     _numbers = count()
 
@@ -94,13 +95,13 @@ class _Task(asyncio.Task[Any]):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """asyncio without sockets, in no time."""
+    """An asyncio event loop without sockets, on virtual time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self._still = 0
-        self._open_gates = False
+        self._steps_without_time = 0
+        self._run_everything = False
         _Task._numbers = count()
         self.set_task_factory(lambda loop, coro, **more: _Task(coro, loop=loop, **more))
 
@@ -108,11 +109,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.now
 
     def again(self, handles: list[asyncio.Handle]) -> None:
-        """Run these with the next step."""
+        """Run these handles in the next step."""
         self._ready.extend(handles)
 
     def _write_to_self(self) -> None:
-        """There is nobody to wake."""
+        """Do nothing: no other thread waits."""
 
     def _run_once(self) -> None:
         ready, timers = self._ready, self._scheduled
@@ -120,9 +121,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             heapq.heappop(timers)
         if not ready:
             if not timers:
-                raise Stuck("nothing is left that could ever happen")
+                raise Stuck("no task is ready and no timer is left")
             if timers[0]._when > self.now:
-                self.now, self._still = timers[0]._when, 0
+                self.now, self._steps_without_time = timers[0]._when, 0
         while timers and timers[0]._when <= self.now:
             ready.append(heapq.heappop(timers))
         for _ in range(len(ready)):
@@ -130,79 +131,81 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if handle._cancelled:
                 continue
             process = handle._context.get(_process)
-            if process is None or self._open_gates or process.admits(handle):
+            if process is None or self._run_everything or process.admits(handle):
                 handle._run()
-                self._still += 1
-        if self._still > STILL:
+                self._steps_without_time += 1
+        if self._steps_without_time > MAX_STEPS_WITHOUT_TIME:
             raise Stuck(f"time stands still at {self.now:.3f}")
 
-    def bury(self, processes: list[Process]) -> None:
-        """End what is left, so that nothing of a simulation outlives it."""
+    def shut_down(self, processes: list[Process]) -> None:
+        """End all remaining tasks, so that nothing outlives the simulation."""
         for process in processes:
             process.dead = True
             process.resume(self)
-        self._open_gates, self._still = True, 0
+        self._run_everything, self._steps_without_time = True, 0
         while left := asyncio.all_tasks(self):
             for task in left:
-                # What never began must begin before it ends, or Python complains.
+                # A coroutine that never started must start first, or Python warns.
                 if inspect.getcoroutinestate(task.get_coro()) != inspect.CORO_CREATED:
-                    task.add_done_callback(_look)
+                    task.add_done_callback(_retrieve_exception)
                     task.cancel()
             self.run_until_complete(asyncio.sleep(0))
         self.close()
 
 
 class SimClock:
-    """The loop's time, or that of a server whose clock jumps."""
+    """The virtual time, or that of a server whose clock jumps.
+
+    If its clock is set back, its leases continue, as in our backends: they keep the latest time
+    that they saw (the contract of mailboxes tests that). If it is set forward, leases end early.
+    """
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
-        self.offset = 0.0
+        self._offset = self._set_back = 0.0
+
+    def jump(self, seconds: float) -> None:
+        self._offset += seconds
+        self._set_back += max(0.0, -seconds)
 
     def monotonic(self) -> float:
-        return self._loop.now + self.offset
+        return self._loop.now + self._offset + self._set_back
 
     def now(self) -> datetime:
-        return datetime.fromtimestamp(EPOCH + self.monotonic(), UTC)
+        return datetime.fromtimestamp(EPOCH + self._loop.now + self._offset, UTC)
 
 
 @contextmanager
 def no_threads(
     loop: VirtualLoop, around: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
 ) -> Iterator[None]:
-    """Inside, what would run in a thread runs on the loop, by `around`.
+    """Run blocking calls on the loop, through `around`, inside this context.
 
-    A function that would wait in its thread returns an awaitable instead, which is awaited.
+    A function that would block its thread returns an awaitable instead, which is awaited.
     """
 
-    async def run_sync(
-        func: Callable[..., Any],
-        *args: Any,
-        abandon_on_cancel: bool = False,
-        cancellable: bool | None = None,
-        limiter: Any = None,
-    ) -> Any:
-        call = partial(func, *args) if args else func
-        if not abandon_on_cancel:
+    async def in_no_thread(fn: Callable[..., Any], args: tuple[Any, ...], abandon: bool) -> Any:
+        call = partial(fn, *args) if args else fn
+        if not abandon:
             with anyio.CancelScope(shield=True):
                 return await around(call)
         running = loop.create_task(around(call))
-        running.add_done_callback(_look)  # nobody may be left to hear its error
+        running.add_done_callback(_retrieve_exception)  # its caller may be cancelled by then
         return await asyncio.shield(running)
 
-    real = to_thread.run_sync
-    to_thread.run_sync = run_sync  # type: ignore[assignment]
+    real = _threads._in_daemon_thread
+    _threads._in_daemon_thread = in_no_thread
     try:
         yield
     finally:
-        to_thread.run_sync = real
+        _threads._in_daemon_thread = real
 
 
-def _look(task: asyncio.Task[Any]) -> None:
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         task.exception()
 
 
 async def finished(answer: Any) -> Any:
-    """The answer, once it is there."""
+    """Return the answer, awaiting it if needed."""
     return await answer if inspect.isawaitable(answer) else answer

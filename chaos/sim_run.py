@@ -1,4 +1,4 @@
-"""`python -m chaos sim [seeds] [--first N] [--seed N]`: many simulations, one table."""
+"""`python -m chaos sim [seeds] [--first N] [--seed N]`: run many simulations, print one table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Totals", "run", "run_seeds"]
 
 @dataclass
 class Totals:
-    """The figures of many simulations."""
+    """The totals of many simulations."""
 
     seeds: int = 0
     samples: int = 0
@@ -76,7 +76,7 @@ class Totals:
 
 
 def run_seeds(first: int, many: int) -> Totals:
-    """Simulate so many seeds."""
+    """Simulate `many` seeds."""
     totals = Totals()
     for seed in range(first, first + many):
         outcome = simulate(seed)
@@ -84,8 +84,8 @@ def run_seeds(first: int, many: int) -> Totals:
     return totals
 
 
-def run_everywhere(first: int, many: int, processes: int) -> Totals:
-    """The same, in several processes."""
+def run_in_processes(first: int, many: int, processes: int) -> Totals:
+    """Simulate `many` seeds in several processes."""
     if processes == 1:
         return run_seeds(first, many)
     part = max(1, min(100, many // processes))
@@ -104,7 +104,7 @@ def _quiet_seeds(first: int, many: int) -> Totals:
 
 
 def replay(seed: int) -> int:
-    """One seed with its whole trace; 1 where it fails."""
+    """Simulate one seed and print its trace; return 1 if it fails."""
     outcome = simulate(seed, trace=True)
     verdict = check(outcome)
     print(outcome.plan)
@@ -115,21 +115,21 @@ def replay(seed: int) -> int:
 
 
 def run(argv: list[str]) -> int:
-    """Simulate, print the table and, for every seed that failed, how to see it again."""
+    """Simulate, print the table and, for every seed that failed, how to replay it."""
     parser = argparse.ArgumentParser(prog="python -m chaos sim", description=__doc__)
     parser.add_argument("seeds", type=int, nargs="?", default=1000)
     parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--seed", type=int, help="replay this one and print what happened")
+    parser.add_argument("--seed", type=int, help="replay this seed and print its trace")
     parser.add_argument("-j", "--processes", type=int, default=os.cpu_count() or 1)
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     logging.disable(logging.ERROR)
-    if given.seed is not None:
-        return replay(given.seed)
+    if options.seed is not None:
+        return replay(options.seed)
     begin = time.perf_counter()
-    totals = run_everywhere(given.first, given.seeds, given.processes)
+    totals = run_in_processes(options.first, options.seeds, options.processes)
     taken = time.perf_counter() - begin
     print(totals)
-    print(f"{totals.seeds / taken:.0f} seeds/s in {given.processes} processes")
+    print(f"{totals.seeds / taken:.0f} seeds/s in {options.processes} processes")
     for seed, verdict in totals.bad.items():
         print(f"seed={seed}: {'; '.join(verdict.notes[:5]) or verdict}")
         print(f"  python -m chaos sim --seed {seed}")

@@ -1,7 +1,7 @@
-"""The simulated system: real loops and real collection, on the world's wires.
+"""The simulated system: real loops and the real collector, on the world's connections.
 
-A simulation has three parts: work under faults; then no more faults, and everything that died is
-started again; then the end, when every key is counted and nothing is queued.
+A simulation has three phases: work under faults; recovery without faults, in which dead processes
+are restarted; and shutdown, once every key is counted and nothing is queued.
 """
 
 from __future__ import annotations
@@ -13,36 +13,51 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from weakincentives import _ids
 from weakincentives.errors import MailboxError, StoreError
-from weakincentives.evals import Dataset, EvalReport, EvalResult, Sample, Score, Submission
-from weakincentives.evals._agents import _named, current
-from weakincentives.evals._helpers import Key, collect_results_async, submit_dataset
-from weakincentives.evals._loop import EvalLoop, EvalLoopConfig
+from weakincentives.evals import (
+    Dataset,
+    EvalLoop,
+    EvalLoopConfig,
+    EvalReport,
+    EvalResult,
+    Sample,
+    Score,
+    Submission,
+    collect_results_async,
+    submit_dataset,
+)
+from weakincentives.evals.distributed import Key
+from weakincentives.evals.engine.agents import current, name_agent
+from weakincentives.internal import ids as _ids
+from weakincentives.internal.threads import in_thread
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
 from weakincentives.rollouts import Trajectory
-from weakincentives.runtime.dlq import DeadLetter, DLQPolicy
-from weakincentives.runtime.leases import LeaseExtenderConfig
-from weakincentives.runtime.mailbox import _mailbox as mailbox_ids
-from weakincentives.runtime.mailbox._envelope import pack, unpack
-from weakincentives.runtime.main_loop import MainLoop, MainLoopConfig
-from weakincentives.runtime.provider import PromptResponse
+from weakincentives.runtime.agent.main_loop import MainLoop, MainLoopConfig
+from weakincentives.runtime.agent.provider import PromptResponse
+from weakincentives.runtime.mailbox.core import mailbox as mailbox_ids
+from weakincentives.runtime.mailbox.core.envelope import pack, unpack
 from weakincentives.runtime.session import Session
+from weakincentives.runtime.worker.dead_letters import DeadLetter, DLQPolicy
+from weakincentives.runtime.worker.leases import LeaseExtenderConfig
 
-from .sim_faults import IN_THE_WORK, FaultyStore, Plan, SimMailbox
+from .sim_faults import SAMPLE_FAULTS, FaultyStore, Plan, SimMailbox
 from .sim_loop import Process, Stuck, current_process, no_threads
-from .sim_nemesis import NEMESES, haunt, poison
+from .sim_nemesis import TIMED_FAULT_ACTIONS, inject_repeatedly, poison
+from .sim_values import bad_value
 from .sim_world import RUN, World, request_id
 
 __all__ = ["Outcome", "answer", "simulate"]
 
-HEALED = 6 * 3600.0  # seconds after the last fault in which all must be done
-STOPPED = 120.0  # seconds in which all must have stopped when asked to
+TIMEOUT = 300.0  # seconds per sample; only one that hangs takes so long
+RECOVERY_SECONDS = 6 * 3600.0  # after the last fault, until all must be done
+FOREVER = 1e9  # seconds
+MAX_EXECUTIONS = 200  # of one sample; more means an endless loop
+SHUTDOWN_SECONDS = 120.0  # for all workers to stop
 
 
 @dataclass
 class Outcome:
-    """What came of a simulation, for the checker."""
+    """The outcome of a simulation, for the checker."""
 
     plan: Plan
     report: EvalReport[Any] | None
@@ -52,15 +67,18 @@ class Outcome:
     outcomes: dict[str, bytes]
     letters: dict[str, DeadLetter[Any]]
     poison: set[str]
+    strange: set[bytes]  # invalid messages among the results
+    unseen: set[bytes]  # of these, still there or wiped
+    set_aside: set[bytes]  # the dead letters of the results
     deliveries: dict[str, int]
     left: dict[str, int]
-    complaints: list[str]
+    violations: list[str]
     seconds: float
     trace: list[str]
 
 
 def answer(given: str) -> str:
-    """What an agent must answer, so that every row can be checked."""
+    """Return what an agent must answer, so that every row can be checked."""
     return sha256(given.encode()).hexdigest()[:16]
 
 
@@ -72,13 +90,13 @@ class System:
         self.report: EvalReport[Any] | None = None
         self.dataset = Dataset(tuple(_samples(world)), name="sim")
         self.submission = Submission(RUN, self.dataset, epochs=world.plan.epochs)
-        self._agent = _named(lambda sample: self._answer(sample), "sim", "")
+        self._agent = name_agent(lambda sample: self._answer(sample), "sim", "")
         world.mains.update(
             submit=self._submit, collect=self._collect, eval=self._eval, main=self._main
         )
 
-    async def course(self) -> None:
-        """Trouble, then none, then the end."""
+    async def run(self) -> None:
+        """Run all three phases."""
         world, plan = self.world, self.world.plan
         world.start("submit")
         world.start("collect")
@@ -86,42 +104,42 @@ class System:
             for number in range(many):
                 world.start(role, number)
         for number in range(plan.poison):
-            world.sometime(60.0, poison, world, number)
+            world.call_within(60.0, poison, world, number)
         troubles = [
-            world.loop.create_task(haunt(world, name, apart))
+            world.loop.create_task(inject_repeatedly(world, name, apart))
             for name, apart in plan.rates.items()
-            if name in NEMESES
+            if name in TIMED_FAULT_ACTIONS
         ]
         await world.until(self._done, plan.trouble)
         world.healed = True
         world.log(None, "no more faults")
         for trouble in troubles:
             trouble.cancel()
-        world.store_away_until = 0.0
+        world.store_unavailable_until = 0.0
         for process in world.processes:
             process.cut_until = 0.0
-        await world.until(self._done, HEALED)
-        await self._leave()
+        await world.until(self._done, RECOVERY_SECONDS)
+        await self._shut_down()
 
     def _done(self) -> bool:
         world = self.world
         queued = world.queue("requests").count() + world.queue("main").count()
         busy = any(worker.metrics()["in_flight"] for worker in world.workers.values())
-        return self.report is not None and not (queued or busy or world.to_come)
+        return self.report is not None and not (queued or busy or world.pending_events)
 
-    async def _leave(self) -> None:
-        """Everybody is asked to stop, and must, in time."""
+    async def _shut_down(self) -> None:
+        """Tell all workers to stop, and check that they do so in time."""
         leaving = dict(self.world.workers)
         self.world.leaving.update(leaving)
         for process, worker in leaving.items():
             process.on_death = lambda: None
             worker.stop(grace=30.0)
-        await self.world.until(lambda: all(process.dead for process in leaving), STOPPED)
+        await self.world.until(lambda: all(process.dead for process in leaving), SHUTDOWN_SECONDS)
         for process in leaving:
             if not process.dead:
-                self.world.complaints.append(f"{process.name} did not stop in time")
+                self.world.violations.append(f"{process.name} did not stop in time")
 
-    # ── what each process does ──────────────────────────────────────────────────────────────────
+    # ── processes ─────────────────────────────────────────────────────────────────────────────────
 
     def _mailbox(self, process: Process, name: str) -> SimMailbox:
         return SimMailbox(self.world, process, name)
@@ -139,11 +157,11 @@ class System:
         world = self.world
 
         def keep(result: EvalResult[Any]) -> None:
-            if world.loop.now < world.store_away_until:
+            if world.loop.now < world.store_unavailable_until:
                 raise StoreError("expected a store to write to, got a full disk")
             key = Key(result.experiment_name, result.sample_id, result.epoch)
             if key in world.rows:
-                world.complaints.append(f"{key} was counted twice")
+                world.violations.append(f"{key} was counted twice")
             world.rows[key] = pack(result)
             world.log(process, f"counts {key.sample_id} {key.epoch}")
 
@@ -167,14 +185,16 @@ class System:
         config = EvalLoopConfig(
             max_concurrent=plan.concurrency,
             lease_extender=LeaseExtenderConfig(enabled=plan.extends),
-            mainloop_timeout=plan.patience,
+            mainloop_timeout=plan.mainloop_timeout,
+            timeout=None if plan.main_workers else TIMEOUT,
+            store=self._store(process),
+            clock=self.world.clock,
         )
         loop: EvalLoop[Any, Any, Any] = EvalLoop(
             **agent,
             evaluator=_judge,
             results=self._mailbox(process, "results"),
             config=config,
-            clock=self.world.clock,
             **self._options(process, "requests"),
         )
         await self._work(process, loop)
@@ -184,15 +204,19 @@ class System:
         config = MainLoopConfig(
             max_concurrent=plan.concurrency,
             lease_extender=LeaseExtenderConfig(enabled=plan.extends),
+            clock=self.world.clock,
         )
-        loop = _Loop(adapter=_Adapter(self), config=config, **self._options(process, "main"))
+        options = {"store": self._store(process), **self._options(process, "main")}
+        loop = _Loop(adapter=_Adapter(self), config=config, **options)
         await self._work(process, loop)
+
+    def _store(self, process: Process) -> FaultyStore | None:
+        return FaultyStore(self.world, process) if self.world.plan.stores else None
 
     def _options(self, process: Process, name: str) -> dict[str, Any]:
         plan, dead = self.world.plan, self._mailbox(process, f"{name}-dlq")
         return {
             "requests": self._mailbox(process, name),
-            "store": FaultyStore(self.world, process) if plan.stores else None,
             "dlq": None if plan.policy is None else DLQPolicy(dead, max_delivery_count=plan.policy),
         }
 
@@ -202,20 +226,23 @@ class System:
         plan = self.world.plan
         await loop.run_async(visibility_timeout=plan.lease, wait_time_seconds=plan.wait)
 
-    # ── agents ──────────────────────────────────────────────────────────────────────────────────
+    # ── agents ────────────────────────────────────────────────────────────────────────────────────
 
     async def _answer(self, sample: Sample[str, str]) -> tuple[Trajectory[Any], None]:
         this, process = current(), current_process()
-        said = await self.execute(sample.input)
+        output = await self.execute(sample.input)
         assert process is not None
-        self.world.worked(process, request_id(sample.id, this.epoch), this.number)
-        return Trajectory(output=said), None
+        self.world.work_finished(process, request_id(sample.id, this.epoch), this.number)
+        more = bad_value(sample.input).trajectory if _is_odd(sample.input) else {}
+        return Trajectory(output=output, **more), None
 
     async def execute(self, given: str) -> Any:
-        """What an agent does with an input."""
+        """Run the agent on an input."""
         world, process = self.world, current_process()
         world.executions[given] += 1
         world.log(process, f"executes {given!r}")
+        if world.executions[given] > MAX_EXECUTIONS:
+            world.violations.append(f"{given!r} runs in an endless loop")
         kind = given.partition(" ")[0]
         slow = world.random.uniform(0, 3 * world.plan.lease)
         await asyncio.sleep(slow if kind == "slow" else world.random.expovariate(0.2))
@@ -223,22 +250,51 @@ class System:
             world.faults["killed by a sample"] += 1
             world.kill(process)
             process.check()
+        if kind == "stops" and process in world.workers:
+            world.faults["stopped by a sample"] += 1
+            world.leaving.add(process)
+            world.workers[process].stop(grace=0.0)
+            await asyncio.sleep(TIMEOUT)
+        if kind == "hangs" and not world.plan.main_workers:  # a main loop has no timeout
+            world.faults["hung thread"] += 1
+            await in_thread(lambda: asyncio.sleep(FOREVER))
+        if kind in ("cancels", "stale"):
+            await _cancel_own_task(world, kind)
         if kind == "raises":
             raise ValueError(f"boom {given}")
-        return object() if kind == "odd" else answer(given)
+        return bad_value(given).output() if kind == "odd" else answer(given)
+
+
+async def _cancel_own_task(world: World, kind: str) -> None:
+    """Cancel the task that the agent runs in, as a hand-written timeout does."""
+    task = asyncio.current_task()
+    assert task is not None
+    world.faults["cancelled by a sample"] += 1
+    asyncio.get_running_loop().call_later(world.random.choice((0.0, 5.0)), task.cancel)
+    try:
+        await asyncio.sleep(TIMEOUT)
+    except asyncio.CancelledError:
+        if kind == "cancels":
+            raise
 
 
 def _samples(world: World) -> list[Sample[str, str]]:
     samples = []
     for number in range(world.plan.samples):
-        kinds = (k for k in IN_THE_WORK if world.random.random() < world.plan.rates.get(k, 0.0))
+        kinds = (k for k in SAMPLE_FAULTS if world.random.random() < world.plan.rates.get(k, 0.0))
         given = f"{next(kinds, 'plain')} {number}"
         samples.append(Sample(str(number), given, answer(given)))
     return samples
 
 
-async def _judge(output: str, expected: str) -> Score:
-    return Score(1.0 if output == expected else 0.0, output == expected)
+def _is_odd(given: str) -> bool:
+    return given.startswith("odd ")
+
+
+async def _judge(trajectory: Trajectory[Any], sample: Sample[str, str]) -> Score:
+    reason = bad_value(sample.input).reason if _is_odd(sample.input) else ""
+    passed = trajectory.output == sample.expected
+    return Score(1.0 if passed else 0.0, passed, reason)
 
 
 TEMPLATE: PromptTemplate[str] = PromptTemplate(
@@ -252,7 +308,7 @@ class _Loop(MainLoop[str, str]):
 
 
 class _Adapter:
-    """Answers as the system's agent does."""
+    """An adapter that answers as the system's agent does."""
 
     def __init__(self, system: System) -> None:
         self._system = system
@@ -265,20 +321,20 @@ class _Adapter:
 
 
 def simulate(seed: int, *, trace: bool = False, plan: Plan | None = None) -> Outcome:
-    """Everything that a seed stands for, from its first fault to the end."""
+    """Run the simulation of a seed, and return its outcome."""
     random = Random(seed)
     _ids._random.seed(seed)
     mailbox_ids._random.seed(seed)
     world = World(plan or Plan.of(random), random, trace=trace)
     system = System(world)
     try:
-        with no_threads(world.loop, world.in_a_thread):
+        with no_threads(world.loop, world.run_in_thread):
             try:
-                world.loop.run_until_complete(system.course())
+                world.loop.run_until_complete(system.run())
             except Stuck as error:
-                world.complaints.append(str(error))
+                world.violations.append(str(error))
             outcome = _outcome(system)
-            world.loop.bury(world.processes)
+            world.loop.shut_down(world.processes)
     finally:
         _ids._random.seed()
         mailbox_ids._random.seed()
@@ -288,6 +344,7 @@ def simulate(seed: int, *, trace: bool = False, plan: Plan | None = None) -> Out
 def _outcome(system: System) -> Outcome:
     world = system.world
     letters = world.queue("requests-dlq").take(10_000, 1e6, 0)
+    set_aside = [unpack(each, DeadLetter)[0] for each in world.contents("results-dlq")]
     return Outcome(
         plan=world.plan,
         report=system.report,
@@ -297,9 +354,12 @@ def _outcome(system: System) -> Outcome:
         outcomes=dict(world.outcomes),
         letters={each.id: unpack(each.content, DeadLetter)[0] for each in letters},
         poison=set(world.poison),
+        strange=set(world.strange),
+        unseen={*world.wiped, *world.contents("results")},
+        set_aside={letter.raw for letter in set_aside},
         deliveries=dict(world.deliveries),
         left={name: world.queue(name).count() for name in ("requests", "main")},
-        complaints=list(world.complaints),
+        violations=list(world.violations),
         seconds=world.loop.now,
         trace=list(world.trace or ()),
     )

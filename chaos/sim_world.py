@@ -1,4 +1,4 @@
-"""The simulated world: a broker, processes, and chance, which all comes from one generator."""
+"""The simulated world: a broker, processes, and one random generator for everything."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from weakincentives.errors import MailboxError, MessageFinalizedError, StoreError
-from weakincentives.evals._helpers import Key
-from weakincentives.evals._mailbox_agent import key_id
-from weakincentives.runtime.mailbox import Delivery, Letter, MemoryQueue
+from weakincentives.evals.distributed.submission import Key, key_id
+from weakincentives.runtime.mailbox import Delivery, MemoryQueue, OutboundMessage
 
 from .sim_loop import Crash, Process, SimClock, VirtualLoop, current_process, finished
 
@@ -21,20 +20,20 @@ if TYPE_CHECKING:
 
 __all__ = ["RUN", "World", "request_id"]
 
-SETTLE = 5.0  # seconds between two looks at whether all is done
-ENOUGH = 20  # complaints, after which nothing more is to be learnt
+POLL_SECONDS = 5.0  # between two checks whether all is done
+MAX_VIOLATIONS = 20  # after which a simulation ends early
 RUN = "run"
 
 Main = Callable[[Process], Coroutine[Any, Any, Any]]
 
 
 def request_id(sample_id: str, epoch: int) -> str:
-    """What a sample's request is known by."""
+    """Return the message id of a sample's request."""
     return key_id(RUN, "baseline", sample_id, epoch).hex
 
 
 class World:
-    """Everything that there is in one simulation."""
+    """The state of one simulation."""
 
     def __init__(self, plan: Plan, random: Random, *, trace: bool = False) -> None:
         self.plan = plan
@@ -43,56 +42,58 @@ class World:
         self.clock = SimClock(self.loop)
         self.broker_clock = SimClock(self.loop)
         self.healed = False
-        self.store_away_until = 0.0
-        self.to_come = 0  # what will happen without anybody's doing
+        self.store_unavailable_until = 0.0
+        self.pending_events = 0  # scheduled by the world itself
         self.outcomes: dict[str, bytes] = {}  # the store that the workers share
         self.rows: dict[Key, bytes] = {}  # the collector's own store
         self.poison: set[str] = set()
+        self.strange: set[bytes] = set()  # injected among the results
+        self.wiped: set[bytes] = set()  # of these, lost with a wiped queue
         self.faults: Counter[str] = Counter()
         self.executions: Counter[str] = Counter()
-        self.deliveries: dict[str, int] = {}  # the most, by request
-        self.complaints: list[str] = []
+        self.deliveries: dict[str, int] = {}  # highest delivery count, by request
+        self.violations: list[str] = []
         self.trace: list[str] | None = [] if trace else None
-        self.mains: dict[str, Main] = {}  # what each role does
+        self.mains: dict[str, Main] = {}  # the main coroutine of each role
         self.processes: list[Process] = []
         self.workers: dict[Process, Any] = {}
         self.leaving: set[Process] = set()
         self._queues: dict[str, MemoryQueue] = {}
         self._held: dict[str, dict[str, Delivery]] = {}  # by queue and handle
         self._refused: dict[tuple[str, str, int], float] = {}
-        self._outside = copy_context()
+        self._root_context = copy_context()
 
     def log(self, process: Process | None, what: str) -> None:
-        """Note what happened, where somebody reads it."""
+        """Add a line to the trace, if there is one."""
         if self.trace is not None:
             who = "world" if process is None else process.name
             self.trace.append(f"{self.loop.now:10.3f} {who:12} {what}")
 
     def later(self, seconds: float, call: Callable[..., object], *args: Any) -> None:
-        """Have it called, whatever becomes of the process that is running now."""
-        self.loop.call_later(seconds, call, *args, context=self._outside)
+        """Call it later, even if the current process dies."""
+        self.loop.call_later(seconds, call, *args, context=self._root_context)
 
-    def sometime(self, most: float, call: Callable[..., object], *args: Any) -> None:
-        """Have it called within so many seconds; the simulation does not end before."""
+    def call_within(self, most: float, call: Callable[..., object], *args: Any) -> None:
+        """Call it at a random moment within `most` seconds, and keep the simulation running."""
 
         def happens() -> None:
-            self.to_come -= 1
+            self.pending_events -= 1
             call(*args)
 
-        self.to_come += 1
+        self.pending_events += 1
         self.later(self.random.uniform(0, most), happens)
 
     async def until(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Wait so long at most; whether it is done."""
+        """Wait up to `seconds`; return whether it is done."""
         end = self.loop.now + seconds
-        while not done() and self.loop.now < end and len(self.complaints) < ENOUGH:  # noqa: ASYNC110
-            await asyncio.sleep(SETTLE)
+        while not done() and self.loop.now < end and len(self.violations) < MAX_VIOLATIONS:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_SECONDS)
         return done()
 
-    # ── chance ──────────────────────────────────────────────────────────────────────────────────
+    # ── faults ────────────────────────────────────────────────────────────────────────────────────
 
     def strikes(self, fault: str) -> bool:
-        """Whether a fault of this kind happens now."""
+        """Draw whether a fault of this kind happens now."""
         rate = self.plan.rates.get(fault)
         if rate is None or self.healed or self.random.random() >= rate:
             return False
@@ -100,7 +101,7 @@ class World:
         self.log(current_process(), f"! {fault}")
         return True
 
-    def over_the_wire(
+    def call_server(
         self,
         process: Process,
         what: str,
@@ -108,7 +109,7 @@ class World:
         call: Callable[[], Any],
         error: type[Exception],
     ) -> Any:
-        """Have a server do something, or nearly."""
+        """Call a server, with faults before and after."""
         process.check()
         if self.strikes("crash before"):
             self.kill(process)
@@ -130,15 +131,15 @@ class World:
             raise error(f"{what}: the reply was lost")
         return done
 
-    async def in_a_thread(self, call: Callable[[], Any]) -> Any:
-        """A call that takes its time, before and after."""
+    async def run_in_thread(self, call: Callable[[], Any]) -> Any:
+        """Run a blocking call with random delays before and after it."""
         await asyncio.sleep(self.random.expovariate(20.0))
         process = current_process()
         if process is not None:
             process.check()
         try:
             done = await finished(call())
-        except MessageFinalizedError:  # which no server said
+        except MessageFinalizedError:  # raised by the client, without a server
             raise
         except (MailboxError, StoreError):
             await asyncio.sleep(self.random.uniform(0, 5))
@@ -147,16 +148,29 @@ class World:
             await asyncio.sleep(self.random.uniform(0, 2 * self.plan.lease))
         return done
 
-    # ── the broker ──────────────────────────────────────────────────────────────────────────────
+    # ── the broker ────────────────────────────────────────────────────────────────────────────────
 
     def queue(self, name: str) -> MemoryQueue:
-        """The broker's queue of this name."""
+        """Return the broker's queue of this name."""
         if name not in self._queues:
             self._queues[name] = MemoryQueue(name, self.broker_clock)
         return self._queues[name]
 
+    def inject_among_results(self, id: str, content: bytes) -> None:
+        """Put an invalid message into the results, unless one with this id is there."""
+        results = self.queue("results")
+        before = results.count()
+        results.put([OutboundMessage(id, content)], None)
+        if results.count() > before:
+            self.strange.add(content)
+            self.log(None, f"injects {len(content)} bytes among the results as {id}")
+
+    def contents(self, name: str) -> list[bytes]:
+        """Return the contents of a queue, leased or not."""
+        return [entry.message.content for entry in self.queue(name)._entries.values()]
+
     def delivered(self, queue: FaultyQueue, delivery: Delivery) -> None:
-        """Note a delivery; perhaps let a second receiver have it too."""
+        """Record a delivery; perhaps deliver it to a second receiver too."""
         id, times = delivery.id, delivery.times
         self._held.setdefault(queue.name, {})[delivery.handle] = delivery
         if queue.name == "requests":
@@ -166,30 +180,30 @@ class World:
             self.queue(queue.name).release([delivery.handle], 0)
 
     def acknowledged(self, queue: FaultyQueue, handles: Sequence[str]) -> None:
-        """Perhaps deliver once more what was acknowledged."""
+        """Perhaps redeliver an acknowledged message."""
         for handle in handles:
             delivery = self._held.get(queue.name, {}).get(handle)
             if delivery is not None and self.strikes("delivered again"):
-                letter = Letter(delivery.id, delivery.content, delivery.reply_to)
-                self.sometime(60.0, self.queue(queue.name).put, [letter], None)
+                letter = OutboundMessage(delivery.id, delivery.content, delivery.reply_to)
+                self.call_within(60.0, self.queue(queue.name).put, [letter], None)
 
     def refused(self, queue: FaultyQueue, handle: str) -> None:
-        """A worker was told that a lease is lost: it must stop soon."""
+        """Record that a worker learned of a lost lease: it must stop soon."""
         delivery = self._held.get(queue.name, {}).get(handle)
         if queue.name == "requests" and delivery is not None:
-            told = (queue.process.name, delivery.id, delivery.times)
-            self._refused[told] = self.loop.now
+            delivered = (queue.process.name, delivery.id, delivery.times)
+            self._refused[delivered] = self.loop.now
 
-    def worked(self, process: Process, id: str, times: int) -> None:
-        """The work on a delivery came to its end, which a lost lease should have prevented."""
-        told = self._refused.get((process.name, id, times))
-        if told is not None and self.loop.now > told + 1.0:
-            self.complaints.append(f"{id} was worked on after its lease was lost")
+    def work_finished(self, process: Process, id: str, times: int) -> None:
+        """Check that the work on a delivery was not finished after its lease was lost."""
+        refused_at = self._refused.get((process.name, id, times))
+        if refused_at is not None and self.loop.now > refused_at + 1.0:
+            self.violations.append(f"{id} was worked on after its lease was lost")
 
-    # ── processes ───────────────────────────────────────────────────────────────────────────────
+    # ── processes ─────────────────────────────────────────────────────────────────────────────────
 
     def start(self, role: str, number: int = 0, life: int = 1) -> None:
-        """Start a process, which is started again when it ends before its time."""
+        """Start a process, and restart it when it dies."""
         process = Process(f"{role}-{number}.{life}")
         self.processes.append(process)
         self.log(process, "starts")
@@ -205,10 +219,10 @@ class World:
 
         process.on_death = again
         task = process.start(self.loop, self.mains[role](process))
-        task.add_done_callback(ended, context=self._outside)
+        task.add_done_callback(ended, context=self._root_context)
 
     def _ended(self, process: Process, role: str, error: BaseException | None) -> None:
-        """A process ended by itself, which few may."""
+        """Handle a process that ended by itself; only some may."""
         process.dead = True
         self.workers.pop(process, None)
         self.log(process, f"ends: {error!r}")
@@ -219,12 +233,12 @@ class World:
             expected = error is None and process in self.leaving
             restarts = True
         if not expected:
-            self.complaints.append(f"{process.name} ended by itself: {error!r}")
+            self.violations.append(f"{process.name} ended by itself: {error!r}")
         if restarts:
             process.on_death()
 
     def kill(self, process: Process) -> None:
-        """End a process where it stands."""
+        """Crash a process."""
         if not process.dead:
             process.dead = True
             self.workers.pop(process, None)

@@ -23,7 +23,7 @@ WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 400, 66, 46, 150, 56
 
 @dataclass(frozen=True)
 class Curve:
-    """One training: a share for each step, and those of an exam before and after."""
+    """One training: the pass rate of each step, and of an exam before and after."""
 
     name: str
     values: Sequence[float]
@@ -34,7 +34,7 @@ class Curve:
 def in_terminal(
     curves: Sequence[Curve], y: str, x: str, *, width: int = 72, height: int = 12
 ) -> str:
-    """All curves in one picture; where two meet, the first is seen."""
+    """Return all curves as one text; where two meet, the first one is drawn."""
     rows = [[" "] * width for _ in range(height + 1)]
     steps = max(len(curve.values) for curve in curves)
     for number, curve in reversed([*enumerate(curves)]):
@@ -52,7 +52,7 @@ def in_terminal(
 
 
 def _mean_at(values: Sequence[float], start: float, end: float) -> float | None:
-    """The mean of the values in that part of the sequence; there is at least one in it."""
+    """Return the mean of a part of the sequence, of at least one value."""
     if not values:
         return None
     first = int(start * len(values))
@@ -61,7 +61,7 @@ def _mean_at(values: Sequence[float], start: float, end: float) -> float | None:
 
 
 def in_svg(curves: Sequence[Curve], title: str, y: str, x: str) -> str:
-    """A picture for light and dark pages. Rings are the exams before and after."""
+    """Return an SVG for light and dark pages. Rings are the exams before and after."""
     steps = max(1, *(len(curve.values) for curve in curves))
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
 

@@ -45,7 +45,7 @@ class Sum:
 
 
 def calculate(params: Sum) -> int:
-    """The tool. Every call of it leaves an event in the session, also one that fails."""
+    """Run the tool. Every call records an event in the session, also one that fails."""
     left, sign, right = params.expression.split()
     return SIGNS[sign](int(left), int(right))
 
@@ -61,7 +61,7 @@ def main() -> None:
     console = Console(highlight=False)
     console.print(f"[bold]WINK Evals[/bold]: {len(dataset)} questions, two simulated models\n")
     reports = []
-    with RunStore(".wink/runs.db") as store:  # every result is on disk as soon as it is there
+    with RunStore(".wink/runs.db") as store:  # every result is stored at once
         for model in ("demo/small", "demo/large"):
             suite = EvalSuite(
                 prompt, dataset, evaluators, adapter_for(model), EvalConfig(max_concurrent=8)
@@ -74,6 +74,10 @@ def main() -> None:
         write_page(store, large.run_id, PAGE, compare=small.run_id)
     console.print(f"both, side by side, for a browser: [bold]{PAGE}[/bold]")
     console.print("next: [bold]wink eval list[/bold], [bold]wink eval show latest[/bold]")
+    console.print(
+        "all runs in a local web page: [bold]pip install 'weakincentives-evals\\[view]'[/bold], "
+        "then [bold]wink view --open[/bold]"
+    )
 
 
 def show(

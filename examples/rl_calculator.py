@@ -52,7 +52,7 @@ HELD_OUT = 30
 
 
 def questions() -> tuple[list[Sample[str, str]], list[Sample[str, str]]]:
-    """Sums and products of two digits whose result has two, to train on and held out."""
+    """Return sums and products of two digits, split into training and held-out sets."""
     answers = {
         f"{a}{sign}{b}": str(work_out(a, b))
         for sign, work_out in SIGNS.items()
@@ -69,21 +69,21 @@ def questions() -> tuple[list[Sample[str, str]], list[Sample[str, str]]]:
 
 
 def encode(messages: Sequence[ChatMessage]) -> list[int]:
-    """A conversation as symbols: `7*8?(7*8)=56`, and now it is the policy's turn."""
+    """Encode a conversation as symbols: after `7*8?(7*8)=56` it is the policy's turn."""
     return [ID[symbol] for message in messages for symbol in written(message)]
 
 
 def written(message: ChatMessage) -> str:
     if message.role == "user":
         return f"{message.content}?"
-    if message.role == "tool":  # a number, or a complaint
+    if message.role == "tool":  # a number, or an error
         return f"={message.content}" if message.content.isdigit() else "=!"
     calls = [f"({call.arguments['expression']})" for call in message.tool_calls]
     return "".join(calls) or message.content
 
 
 def decode(ids: Sequence[int]) -> ChatMessage:
-    """One reply as a message: what is in parentheses is a call of the tool."""
+    """Decode one reply to a message: text in parentheses is a call of the tool."""
     text = "".join(SYMBOLS[number] for number in ids)
     if call := re.fullmatch(r"\((.*)\)", text):
         expression = {"expression": call[1]}
@@ -92,7 +92,7 @@ def decode(ids: Sequence[int]) -> ChatMessage:
 
 
 class Policy(nn.Module):
-    """A recurrent network that can also look back and repeat a symbol that it saw."""
+    """A recurrent network with attention to earlier symbols, which it can copy."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Policy(nn.Module):
 
 
 def teach_form(policy: Policy, seed: int, steps: int = 60) -> None:
-    """Show it replies of the right form and of random content, so that it can begin to try."""
+    """Pre-train on replies of the right form with random content, so that it can explore."""
     random, optimizer = Random(seed), torch.optim.Adam(policy.parameters(), lr=3e-3)
     for _ in range(steps):
         texts, masks = zip(*(random_conversation(random) for _ in range(64)), strict=True)
@@ -127,7 +127,7 @@ def teach_form(policy: Policy, seed: int, steps: int = 60) -> None:
 
 
 def random_conversation(random: Random) -> tuple[str, list[int]]:
-    """A text, and where it is the agent who speaks."""
+    """Return a text, and a mask of the agent's symbols."""
 
     def sum_of_any() -> str:
         return f"{random.randrange(10)}{random.choice('+*')}{random.randrange(10)}"
@@ -143,7 +143,7 @@ def random_conversation(random: Random) -> tuple[str, list[int]]:
 
 
 async def score(trajectory: Trajectory[str], sample: Sample[str, str]) -> Score:
-    """The eval's score, and the reward. Async, and so without a thread for each of thousands."""
+    """Score a rollout, in the eval and as the reward. Async, so that no thread is needed."""
     asked, said = sample.input, trajectory.output
     calls = [call.arguments["expression"] for m in trajectory.messages for call in m.tool_calls]
     correct = said == f"{sample.expected}."
@@ -152,7 +152,7 @@ async def score(trajectory: Trajectory[str], sample: Sample[str, str]) -> Score:
         metrics=(
             Metric("correct", float(correct), weight=0.9),
             Metric("valid", float(re.fullmatch(r"\d+\.", said) is not None), weight=0.1),
-            # Without some credit for it, the policy guesses, and never finds out about the tool.
+            # Without partial credit, the policy guesses and never discovers the tool.
             Metric("tool", max((alike(call, asked) for call in calls), default=0.0), weight=0.3),
             Metric("calls", len(calls)),
         ),
@@ -160,7 +160,7 @@ async def score(trajectory: Trajectory[str], sample: Sample[str, str]) -> Score:
 
 
 def alike(call: str, asked: str) -> float:
-    """The share of symbols in which they agree."""
+    """Return the share of symbols that agree."""
     return sum(a == b for a, b in zip(call, asked, strict=False)) / max(len(call), len(asked))
 
 
@@ -170,7 +170,7 @@ async def environment(sample: Sample[str, str]) -> CalculatorEnvironment:
 
 @dataclass
 class Training:
-    """One seed, from the first step to the verdict."""
+    """Train with one seed, and evaluate before and after."""
 
     seed: int
     steps: int
@@ -187,7 +187,7 @@ class Training:
             decode=decode,
             config=PyTorchTrainingConfig(
                 entropy=0.003,
-                length=8,  # all count alike: the few who still err late must not count for more
+                length=8,  # equal weight for all tokens, also if few are left
                 inner_epochs=2,
                 max_new_tokens=6,
                 end_ids=(ID[")"], ID["."]),
@@ -215,7 +215,7 @@ class Training:
     async def examine(
         self, backend: PyTorchTrainingBackend, held_out: list[Sample[str, str]]
     ) -> EvalReport[Any]:
-        """Every held-out question eight times, as in any other eval."""
+        """Evaluate every held-out question eight times."""
         config = EvalConfig(endpoint=backend.endpoint, max_concurrent=240, epochs=8)
         return await evaluate(held_out, config, score, environment_factory=environment)
 
@@ -237,7 +237,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=100, help="of training, for each seed")
     parser.add_argument("--output", type=Path, default=Path("rl-demo/curve.svg"), help="picture")
     given = parser.parse_args()
-    torch.set_num_threads(1)  # so small a network is slower on two
+    torch.set_num_threads(1)  # such a small network is slower on two
     curves, failed = [], []
     for seed in given.seeds:
         print(f"seed {seed}: {given.steps} steps of 16 questions, 8 rollouts each", flush=True)

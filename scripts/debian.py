@@ -3,7 +3,7 @@
 Chromium is for the browser tests. Where it cannot be had, say which command does it and go on: the
 browser tests then fail with the same words. `WINK_NO_BROWSER=1` leaves them out, and pytest says
 so. `ip` makes the two machines of tests/test_deploy.py, which only root can: others do without.
-That page's reader also uses `curl` and `openssl`. `sshd` is for tests/evals/test_remote.py; Debian
+That page uses `curl` and `openssl`, too. `sshd` is for tests/contrib/test_remote.py; Debian
 starts its own as soon as it is installed, so only root, as in a container, gets it unasked.
 """
 

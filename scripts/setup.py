@@ -17,6 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 BOOT = ROOT / ".venv-boot"
 # PyTorch, in the release that the demo was measured with, is too large to be everybody's.
 WHAT = {"demo": [".venv", "."], "dev": [".venv", ".[dev]"]}
+# Neighbours, in the releases that tests/neighbours is run with: each in a venv of its own.
+NEIGHBOURS = {"verifiers": "verifiers==0.4.0"}
+TESTING = ["pytest<9.2", "hypothesis", "trio"]
+WHAT |= {name: [f".venv-{name}", ".", pin, *TESTING] for name, pin in NEIGHBOURS.items()}
 WHAT["rl"] = [".venv-rl", ".[rl]", "torch==2.13.0", "pytest<9.2", "hypothesis", "trio"]
 
 

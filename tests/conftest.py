@@ -1,12 +1,16 @@
-"""What every suite shares: both async back-ends, repeatable properties, one real browser."""
+"""Set-up that all tests share: async backends, Hypothesis profiles, the browser, `--quick`."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
+import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,17 +18,22 @@ from hypothesis import HealthCheck, settings
 from scripts.debian import MISSING
 
 if TYPE_CHECKING:
+    import trustme
     from playwright.sync_api import Browser
 
 # A shell has its background jobs ignore Ctrl-C, and processes that a test starts inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples on every run and machine; `--hypothesis-profile=explore` looks for new ones.
-# How long one takes to draw or to run is the machine's matter, and no fault of a property.
+# `ci` and `quick` draw the same examples on every run; `explore`, of `make soak`, looks for new
+# ones. How long an example takes depends on the machine, and is no fault of a property.
 AT_ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", AT_ANY_SPEED, derandomize=True)
+settings.register_profile("quick", AT_ANY_SPEED, derandomize=True, max_examples=10)
 settings.register_profile("explore", AT_ANY_SPEED, max_examples=2000)
 settings.load_profile("ci")
+
+# A test file that mentions one of these starts servers or processes, or waits for them.
+NOT_QUICK = re.compile("subprocess|[Ss]erver|browser|Process|Popen|tests.processes|fork|mark.soak")
 
 CHROMIUM_OPTIONS = (
     "--no-sandbox",  # root, as in a container, has none
@@ -37,16 +46,68 @@ CHROMIUM_OPTIONS = (
 )
 
 
+SHARED_STORE = "of-fixtures.db"
+
+
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Tests marked `anyio` run once under each."""
+    """Run tests marked `anyio` once under each backend."""
     return str(request.param)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_runs_in_the_repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fail if a test stored its runs in the working directory.
+
+    Fixtures of modules run before the store of a test is set: theirs is in a temporary folder.
+    """
+    folder = Path.cwd() / ".wink"
+    was_there = folder.exists()
+    with pytest.MonkeyPatch.context() as patch:
+        if "WINK_STORE" not in os.environ:
+            patch.setenv("WINK_STORE", str(tmp_path_factory.mktemp("store") / SHARED_STORE))
+        yield
+    assert was_there or not folder.exists(), f"a test has stored runs in {folder}"
+
+
+@pytest.fixture(autouse=True)
+def own_run_store(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Keep `EvalSuite.run()` from storing runs in the working directory."""
+    if Path(os.environ.get("WINK_STORE", SHARED_STORE)).name == SHARED_STORE:
+        folder = tmp_path_factory.getbasetemp() / "stores"
+        monkeypatch.setenv("WINK_STORE", str(folder / f"{uuid4().hex}.db"))
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    """A certificate authority for servers on 127.0.0.1."""
+    import trustme
+
+    return trustme.CA()
+
+
+@pytest.fixture(scope="session")
+def tls(authority: trustme.CA) -> ssl.SSLContext:
+    """A server's context, with a certificate of the authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return context
+
+
+@pytest.fixture(scope="session")
+def trusting(authority: trustme.CA) -> ssl.SSLContext:
+    """A client's context that trusts the authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.configure_trust(context)
+    return context
 
 
 # Per module: while Playwright's synchronous API is open, this thread can run no other event loop.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium. A test that asks for it is a browser test."""
+    """Start Debian's Chromium. A test that uses it is a browser test."""
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium")
@@ -56,7 +117,7 @@ def browser() -> Iterator[Browser]:
         running = playwright.chromium.launch(
             executable_path=chromium,
             args=[*CHROMIUM_OPTIONS],
-            timeout=120_000,  # milliseconds, which only a browser that hangs can need
+            timeout=120_000,  # milliseconds, only a browser that hangs needs as long
         )
         yield running
         running.close()
@@ -65,7 +126,24 @@ def browser() -> Iterator[Browser]:
 LEFT_OUT = pytest.StashKey[int]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="only files without servers or processes")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if not config.getoption("--quick") or not collection_path.match("test_*.py"):
+        return None
+    return True if NOT_QUICK.search(collection_path.read_text("utf-8")) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # The longest tests start first, so that none is left to run alone at the end.
+    items.sort(key=lambda item: item.get_closest_marker("soak") is None)
+    for item in items:
+        # Coverage doubles the time of a test, and under both backends the same lines run.
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        if parameters.get("anyio_backend") == "trio":
+            item.add_marker(pytest.mark.no_cover)
     if os.environ.get("WINK_NO_BROWSER") != "1":
         return
     chosen = [item for item in items if "browser" in getattr(item, "fixturenames", ())]

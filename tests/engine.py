@@ -13,17 +13,9 @@ import pytest
 from trio.testing import MockClock
 
 from weakincentives.clock import SYSTEM_CLOCK, Clock
-from weakincentives.evals import (
-    BASELINE,
-    EvalConfig,
-    EvalContext,
-    EvalResult,
-    Sample,
-    agent_of,
-    criterion,
-    exact_match,
-)
-from weakincentives.evals._run import Engine, Job
+from weakincentives.evals import EvalConfig, EvalResult, Sample, agent_of, criterion, exact_match
+from weakincentives.evals.engine.attempts import AttemptOutcome
+from weakincentives.evals.engine.engine import Engine, RunSpec, Task
 
 __all__ = [
     *("LIMITS", "LOOP_TIME", "PATIENCE", "SAMPLES", "Busy", "Ran", "in_jumping_time"),
@@ -58,17 +50,20 @@ class Ran:
 def planned(
     agent: Any, evaluator: Any = exact_match, clock: Clock = SYSTEM_CLOCK, **config: Any
 ) -> Ran:
-    """An engine that is not started yet."""
-    job = Job(
+    """An engine that is not started yet, with one sample at a time unless `config` says more."""
+    job = RunSpec(
         agent=agent_of(agent),
         criterion=criterion(evaluator),
-        config=EvalConfig(**config),
-        scope=EvalContext(run_id="r"),
-        experiment=BASELINE,
+        config=EvalConfig(**{"max_concurrent": 1, **config}),
+        run_id="r",
         clock=clock,
     )
     results: list[EvalResult[Any]] = []
-    return Ran(Engine(job, lambda task, done: results.append(done.result)), results)
+
+    async def settle(task: Task, outcome: AttemptOutcome) -> None:
+        results.append(outcome.result)
+
+    return Ran(Engine(job, settle), results)
 
 
 async def ran(samples: Any, agent: Any, evaluator: Any = exact_match, **more: Any) -> Ran:

@@ -117,7 +117,7 @@ async def agent(sample: Sample[str, str]) -> str:
         error = ValueError(f"no {told('message')}, sk-lookslikeakey0123456789")
         error.add_note(told("note"))
         raise error from KeyError(told("cause"))
-    logging.getLogger("weakincentives.evals._store").warning("said %s", told("log"))
+    logging.getLogger("weakincentives.evals.store.run_store").warning("said %s", told("log"))
     return told("output")
 
 
@@ -186,9 +186,10 @@ def _decoded(data: bytes) -> Iterator[bytes]:
 
 
 def _inflated(data: bytes) -> Iterator[bytes]:
-    for start in (0, 5):  # as the store packs it, a sum comes first
+    # As the store packs it, a sum comes first; as the page packs it, there is no header.
+    for start, wbits in ((0, zlib.MAX_WBITS), (5, zlib.MAX_WBITS), (0, -zlib.MAX_WBITS)):
         try:
-            yield zlib.decompressobj().decompress(data[start:])
+            yield zlib.decompressobj(wbits).decompress(data[start:])
         except zlib.error:
             continue
 

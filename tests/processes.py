@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["PATIENCE", "machine_variables", "outputs_by_hash_seed", "plain_environment", "until"]
+__all__ = [
+    "PATIENCE",
+    "machine_variables",
+    "outputs_by_hash_seed",
+    "plain_environment",
+    "running_loops",
+    "until",
+    "worker_processes",
+]
 
 PATIENCE = 120.0  # seconds that only a process that hangs can need, on however slow a machine
 _NAMES = {"CI", "COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "TTY_COMPATIBLE"}
@@ -48,3 +59,32 @@ def outputs_by_hash_seed(code: str) -> set[str]:
         ).stdout.strip()
         for seed in ("0", "1", "2")
     }
+
+
+@contextmanager
+def running_loops(*loops: Any) -> Iterator[None]:
+    """Run each loop in a thread, and shut all of them down at the end."""
+    threads = [threading.Thread(target=loop.run) for loop in loops]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for loop in loops:
+            assert loop.shutdown(timeout=PATIENCE)
+        for thread in threads:
+            thread.join()
+
+
+@contextmanager
+def worker_processes(module: str, roles: tuple[str, ...], *args: str) -> Iterator[None]:
+    """Run `python -m module ROLE ARGS` for each role, and stop them by SIGTERM at the end."""
+    command = [sys.executable, "-m", module]
+    started = [subprocess.Popen([*command, role, *args]) for role in roles]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.terminate()
+        # One that is still importing its modules is ended by the signal itself.
+        assert {process.wait(PATIENCE) for process in started} <= {0, -signal.SIGTERM}

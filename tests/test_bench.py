@@ -33,7 +33,8 @@ def missed(said: str) -> set[str]:
         (("http", "500"), 12),
         (("mailbox", "1000", "2"), 2),
         (("loop", "1000", "2"), 1),
-        (("stats", "2000", "2"), 3),
+        (("resampling", "2000", "2"), 3),
+        (("rows", "3000", "2"), 4),
         (("engine", "1000", "3"), 5),  # its bars are for many samples and a machine of one's own
     ],
 )
@@ -50,6 +51,30 @@ def test_every_figure_is_under_its_bar(part: tuple[str, ...], figures: int) -> N
 
     assert not always, said
     assert done.stdout.count(" x") + done.stdout.count(" µs") >= figures
+
+
+def test_the_simulations_of_the_statistics_run() -> None:
+    done = bench("stats", "10")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("(bar: ") >= 10
+
+
+@pytest.mark.parametrize("arguments", [["nope"], ["core", "nope"], ["stats", "10", "nope"]])
+def test_an_unknown_part_names_those_there_are(arguments: list[str]) -> None:
+    done = bench(*arguments)
+
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "expected" in done.stdout + done.stderr
+    assert "coverage" in done.stdout + done.stderr
+
+
+def test_help_names_the_parts() -> None:
+    done = bench("--help")
+
+    assert done.returncode == 0
+    assert "parts: core, engine, http" in done.stdout
 
 
 def test_a_missed_bar_is_seen() -> None:

@@ -11,6 +11,8 @@ from chaos._plan import Plan
 from chaos.pressure import PARTS
 from chaos.processes import compare, run_once
 
+pytestmark = pytest.mark.no_cover  # the workers are other processes
+
 FEW = {"many messages": (20_000,)}
 
 

@@ -30,12 +30,12 @@ from tests.documents import Page
 from tests.machines import Machine, Machines
 from tests.processes import until
 from tests.runtime.mailbox.sqs_server import SqsServer
-from weakincentives.cli import _worker_eval
-from weakincentives.cli._supervisor import MORE
+from weakincentives.cli.commands import worker_eval as _worker_eval
+from weakincentives.cli.supervisor import KILL_AFTER_SECONDS
 
 ROOT = Path(__file__).parent.parent
 PAGE = Page(ROOT / "docs" / "deploy.md")
-UNHURRIED = """
+SLOW_AGENT = """
 import anyio
 
 calls = []
@@ -52,6 +52,8 @@ slow = EvalConfig(max_concurrent=8, timeout_per_sample_ms=None)
 suite = EvalSuite(prompt, suite.dataset, [contains, brief, unhurried], suite.adapter, slow)
 """
 
+pytestmark = pytest.mark.no_cover  # the page's commands are other processes
+
 
 def follow(name: str, machine: Machine) -> None:
     for command in PAGE.runs[name]:
@@ -59,13 +61,13 @@ def follow(name: str, machine: Machine) -> None:
 
 
 def begin(machine: Machine) -> None:
-    """Only the files of step 1."""
+    """Return the files of step 1."""
     machine.type(PAGE.runs["one-process"][0])
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    """One machine."""
+    """Return one machine."""
     alone = Machine(tmp_path)
     yield alone
     alone.close()
@@ -103,7 +105,7 @@ def test_step_5_sqs(machine: Machine) -> None:
     assert machine.stop(worker) == 0, machine.said(worker)
 
 
-def test_step_8_a_poisonous_sample_is_set_aside_and_comes_back(machine: Machine) -> None:
+def test_step_8_a_poisonous_sample_is_dead_lettered_and_replayed(machine: Machine) -> None:
     PAGE.write(machine.folder, "evals/fragile.py", "evals/fragile.jsonl")
     follow("poison", machine)
     follow("repaired", machine)
@@ -114,7 +116,7 @@ def test_step_8_a_poisonous_sample_is_set_aside_and_comes_back(machine: Machine)
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    """Two machines, and the page's server on one of them."""
+    """Return two machines, with the page's server on one of them."""
     with Machines(tmp_path_factory.mktemp("machines")) as two:
         desk = two.desk
         follow("one-process", desk)  # so that there is a run store
@@ -140,7 +142,7 @@ def server_starts(two: Machines) -> None:
 
 
 def stored(machine: Machine) -> int:
-    """How many results the run store of a machine has."""
+    """Return the number of results in the run store of a machine."""
     with closing(sqlite3.connect(machine.folder / ".wink" / "runs.db")) as store:
         return int(store.execute("SELECT count(*) FROM rows").fetchone()[0])
 
@@ -161,7 +163,7 @@ def test_step_3_two_machines_a_killed_worker_and_a_killed_server(
     *before_work, work = PAGE.runs["workers"]
     machines.type(before_work)
     with (worker.folder / "evals" / "capitals.py").open("a") as file:
-        file.write(UNHURRIED)  # it must not be over before anything can go wrong
+        file.write(SLOW_AGENT)  # it must not finish before the faults
     machines.type([work])
     (workers,) = worker.at_work()
     (collect,) = PAGE.runs["collect"]
@@ -170,7 +172,7 @@ def test_step_3_two_machines_a_killed_worker_and_a_killed_server(
     until(lambda: stored(desk) - before > 50)
     until(lambda: len(children_of(workers)) == 2)
     os.kill(children_of(workers)[-1], signal.SIGKILL)
-    until(lambda: "died (SIGKILL), starts again" in worker.said(workers))
+    until(lambda: "died (SIGKILL), restarts" in worker.said(workers))
     server = next(each for each in desk.started if "valkey" in str(each.args))
     server.kill()
     server.wait()
@@ -203,7 +205,7 @@ def test_step_7_a_worker_and_a_desk_in_python(machines: Machines) -> None:
 
 
 def probes() -> list[str]:
-    """The commands by which Kubernetes sees the health of a worker, now and then."""
+    """Return the health probe commands of Kubernetes."""
     (container,) = pod()["containers"]
     kinds = ("livenessProbe", "readinessProbe")
     return [shlex.join(container[kind]["exec"]["command"]) for kind in kinds]
@@ -214,7 +216,7 @@ def pod() -> Any:
 
 
 def options(words: Sequence[str]) -> Namespace:
-    """What a worker understands of its command."""
+    """Return the parsed options of a worker command."""
     parser = ArgumentParser()
     _worker_eval.configure(parser)
     return parser.parse_args(words)
@@ -228,7 +230,7 @@ def test_the_unit_starts_a_worker_and_gives_it_time_to_stop() -> None:
     program, verb, kind, *words = shlex.split(service["ExecStart"])
 
     assert (Path(program).name, verb, kind) == ("wink", "worker", "eval")
-    assert options(words).shutdown_timeout + MORE < service.getint("TimeoutStopSec")
+    assert options(words).shutdown_timeout + KILL_AFTER_SECONDS < service.getint("TimeoutStopSec")
 
 
 def test_the_container_starts_a_worker_and_kubernetes_gives_it_time_to_stop() -> None:
@@ -236,7 +238,7 @@ def test_the_container_starts_a_worker_and_kubernetes_gives_it_time_to_stop() ->
 
     assert json.loads(lines["ENTRYPOINT"]) == ["wink", "worker", "eval"]
     started = options(json.loads(lines["CMD"]))
-    assert started.shutdown_timeout + MORE < pod()["terminationGracePeriodSeconds"]
+    assert started.shutdown_timeout + KILL_AFTER_SECONDS < pod()["terminationGracePeriodSeconds"]
     assert all(f":{started.health_port}/health/" in probe for probe in probes())
 
 

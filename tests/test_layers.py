@@ -1,112 +1,301 @@
-"""Imports point down through the layers of DESIGN, and files stay small.
+"""The tree is the architecture: imports point down, there are no cycles, and nothing is hidden.
 
-The whole file is read, so an import inside a function or under TYPE_CHECKING counts as well.
+Every import counts, also one inside a function or under TYPE_CHECKING.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-# Lowest first; names on one line may not import each other. "" is the package's own __init__, which
-# offers names from everywhere: a file that imports from it could mean any layer.
-LAYERS = (
-    {"secrets"},
-    {"errors", "_frozen", "_ids", "_lazy", "_slots", "_sqlite", "_typevars"},
-    {"_checks"},
-    {"chat", "clock", "experiment", "serde"},
-    {"budget"},
-    {"prompt"},
-    {"runtime"},
-    {"adapters"},
-    {"rollouts"},
-    {"evals"},
-    {"contrib", "pytest_plugin", "rl", "testing", "web"},
-    {""},
-    {"cli"},
-    {"__main__"},
-)
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-LONGEST = 400
-NAMES_THAT_SAY_NOTHING = {"common.py", "utils.py"}
+# Lowest first; names in one set may not import each other. "" is the package's own `__init__`,
+# which offers names from everywhere below it.
+LAYERS: Mapping[str, tuple[set[str], ...]] = {
+    "": (
+        {
+            "internal.backoff",
+            "internal.closing",
+            "internal.encodings",
+            "internal.lazy",
+            "internal.names",
+            "internal.wire_names",
+        },
+        {"internal.redaction"},
+        {"secrets"},
+        {
+            "errors",
+            "internal.atomic_write",
+            "internal.frozen",
+            "internal.garbage",
+            "internal.http_server",
+            "internal.ids",
+            "internal.interrupts",
+            "internal.isolation",
+            "internal.public_module",
+            "internal.slots",
+            "internal.sqlite",
+            "internal.threads",
+            "internal.typevars",
+        },
+        {"internal.checks", "internal.concurrency", "internal.event_loop"},
+        {"internal.error_details"},
+        {"chat", "clock", "experiment", "serde"},
+        {"internal.escaping"},
+        {"internal.formatting"},
+        {"internal"},
+        {"budget"},
+        {"prompt"},
+        {"runtime"},
+        {"adapters"},
+        {"rollouts"},
+        {"evals"},
+        {"contrib", "pytest_plugin", "rl", "testing", "view"},
+        {""},
+        {"cli"},
+        {"__main__"},
+    ),
+    "runtime": (
+        {"dispatcher", "metering", "tracing"},
+        {"events"},
+        {"session"},
+        {"mailbox"},
+        {"worker"},
+        {"process"},
+        {"agent"},
+        {""},
+    ),
+    "runtime.mailbox": ({"core"}, {"backends"}, {"open"}, {""}),
+    "evals": (
+        {"stats", "datasets"},
+        {"_types"},
+        {"loaders", "model"},
+        {"analysis", "evaluators"},
+        {"_evaluators", "_session_evaluators", "_judge"},
+        {"judges", "store", "benchmarks"},
+        {"engine", "comparison"},
+        {"review"},
+        {"audit", "distributed", "reporting"},
+        {"_loop"},
+        {"_helpers"},
+        {"statistics", ""},
+    ),
+    "cli": (
+        {"command_table"},
+        {"options", "completion"},
+        {"console"},
+        {"targets", "bisect"},
+        {"plan"},
+        {"runner", "supervisor"},
+        {"worker_process"},
+        {"commands"},
+        {"main"},
+        {""},
+    ),
+}
+MAX_LINES = 700
+NAMES_THAT_SAY_NOTHING = {"common.py", "utils.py", "helpers.py", "misc.py"}
 SOURCE = Path(__file__).parent.parent / "src" / "weakincentives"
 
 
-def imports(file: Path, root: Path) -> Iterator[tuple[int, str]]:
-    """Line and top-level name of every import of our own package."""
-    here = ("weakincentives", *file.relative_to(root).with_suffix("").parts)
+def module_of(file: Path, root: Path) -> str:
+    """Return the dotted name of a file below the package: "" is the package itself."""
+    parts = file.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(file: Path, module: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the full name of everything that is imported from our own package."""
+    package = module.split(".") if module else []
+    if file.name != "__init__.py":
+        package = package[:-1]
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            targets = [alias.name for alias in node.names]
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            package = here[: -node.level] if node.level else ()
-            module = ".".join((*package, *filter(None, [node.module])))
-            targets = [f"{module}.{alias.name}" for alias in node.names]
+            if node.level:
+                base = ["weakincentives", *package[: len(package) - node.level + 1]]
+                origin = ".".join([*base, *filter(None, [node.module])])
+            else:
+                origin = node.module or ""
+            names = [f"{origin}.{alias.name}" for alias in node.names]
         else:
             continue
-        for target in targets:
-            first, *rest = target.split(".")
-            if first == "weakincentives":
-                # `from weakincentives import __version__` asks the package itself.
-                yield node.lineno, rest[0] if rest and rest[0] in LEVEL else ""
+        for name in names:
+            if name.partition(".")[0] == "weakincentives":
+                yield node.lineno, name.removeprefix("weakincentives").lstrip(".")
 
 
-def faults(root: Path) -> Iterator[str]:
-    """What is wrong in the source tree under `root`, one line each."""
+def edges(root: Path) -> dict[str, list[tuple[int, str]]]:
+    """Return the modules that each module imports, with the lines."""
+    files = {module_of(file, root): file for file in sorted(root.rglob("*.py"))}
+    known = {*files}.union(*LAYERS[""])
+    return {
+        module: [(line, _longest(name, known)) for line, name in imports(file, module)]
+        for module, file in files.items()
+    }
+
+
+def _longest(name: str, known: set[str]) -> str:
+    """Return the longest beginning of a dotted name that is known; "" if none is."""
+    while name and name not in known:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def layer(module: str, package: str) -> str:
+    """Return the name in LAYERS that a module belongs to; "" for the package itself."""
+    name = module.removeprefix(package).lstrip(".") if package else module
+    return _longest(name, set().union(*LAYERS[package]))
+
+
+def level(module: str, package: str) -> int | None:
+    """Return the place of a module in the layers of a package; None if it has none."""
+    name = layer(module, package)
+    places = (place for place, names in enumerate(LAYERS[package]) if name in names)
+    return next(places, None) if name or module == package else None
+
+
+def upward(root: Path) -> Iterator[str]:
+    """Yield each import that does not point down."""
+    for module, found in edges(root).items():
+        for package in LAYERS:
+            if package and module != package and not module.startswith(f"{package}."):
+                continue
+            mine = level(module, package)
+            if mine is None:
+                yield f"{module}: in no layer - give it one in LAYERS[{package!r}]"
+                continue
+            for line, theirs in found:
+                if package and theirs != package and not theirs.startswith(f"{package}."):
+                    continue
+                if layer(module, package) == layer(theirs, package):
+                    continue
+                below = level(theirs, package)
+                if below is not None and below >= mine:
+                    yield f"{module}:{line}: may not import `{theirs or 'weakincentives'}`"
+
+
+def private(root: Path) -> Iterator[str]:
+    """Yield each import of a private module of another package, or a private name of a module."""
+    for file in sorted(root.rglob("*.py")):
+        module = module_of(file, root)
+        for line, name in imports(file, module):
+            parts = name.split(".")
+            for index, part in enumerate(parts):
+                owner = ".".join(parts[:index])
+                inside = module == owner or module.startswith(f"{owner}.")
+                if part.startswith("_") and not part.startswith("__") and not inside:
+                    yield f"{module}:{line}: `{name}` is private to `{owner}`"
+
+
+def cycles(root: Path) -> list[set[str]]:
+    """Return the strongly connected components of two modules or more."""
+    graph = {module: {name for _, name in found} for module, found in edges(root).items()}
+    reach: dict[str, set[str]] = {}
+    for module in graph:
+        seen: set[str] = set()
+        todo = [*graph[module]]
+        while todo:
+            name = todo.pop()
+            if name not in seen:
+                seen.add(name)
+                todo.extend(graph.get(name, ()))
+        reach[module] = seen
+    groups = {
+        frozenset(other for other in reach[module] if module in reach.get(other, ()))
+        for module in graph
+        if module in reach[module]
+    }
+    return sorted((set(group) for group in groups if len(group) > 1), key=sorted)
+
+
+def style(root: Path) -> Iterator[str]:
+    """Yield files that are too long, and names that say nothing."""
     for file in sorted(root.rglob("*.py")):
         name = file.relative_to(root)
         lines = len(file.read_text("utf-8").splitlines())
-        if lines > LONGEST:
-            yield f"{name}: {lines} lines, at most {LONGEST} - split or simplify"
+        if lines > MAX_LINES:
+            yield f"{name}: {lines} lines, at most {MAX_LINES} - split or simplify"
         if file.name in NAMES_THAT_SAY_NOTHING:
             yield f"{name}: the name says nothing - name the job"
-        mine = name.parts[0].removesuffix(".py").replace("__init__", "")
-        if mine not in LEVEL:
-            yield f"{name}: in no layer - give `{mine}` one in LAYERS"
-            continue
-        for line, theirs in imports(file, root):
-            if theirs != mine and LEVEL[theirs] >= LEVEL[mine]:
-                yield f"{name}:{line}: `{mine}` may not import `{theirs or 'weakincentives'}`"
 
 
-def test_imports_point_down_and_files_are_small() -> None:
-    assert list(faults(SOURCE)) == []
+def test_imports_point_down() -> None:
+    assert list(upward(SOURCE)) == []
+
+
+def test_nobody_imports_a_private_module_of_another_package() -> None:
+    assert list(private(SOURCE)) == []
+
+
+def test_there_are_no_cycles() -> None:
+    assert cycles(SOURCE) == []
+
+
+def test_files_are_short_and_have_a_name_that_says_something() -> None:
+    assert list(style(SOURCE)) == []
+
+
+def test_only_the_store_knows_its_database() -> None:
+    outside = [
+        str(file.relative_to(SOURCE))
+        for file in sorted((SOURCE / "evals").rglob("*.py"))
+        if file.parent.name != "store" and "_database" in file.read_text("utf-8")
+    ]
+
+    assert outside == []
 
 
 @pytest.mark.parametrize(
     ("name", "text", "fault"),
     [
-        ("runtime/loop.py", "import weakincentives.evals", "`runtime` may not import `evals`"),
-        ("runtime/loop.py", "from ..evals import run", "`runtime` may not import `evals`"),
-        ("runtime/loop.py", "from .. import evals", "`runtime` may not import `evals`"),
-        ("runtime/a/b.py", "from ...cli import main", "`runtime` may not import `cli`"),
-        ("evals/__init__.py", "from ..cli import main", "`evals` may not import `cli`"),
-        ("evals/_run.py", "def f():\n  from weakincentives import cli", "may not import `cli`"),
-        ("rollouts/a.py", "if TYPE_CHECKING:\n  from ..evals import b", "may not import `evals`"),
-        ("chat.py", "from .serde import encode", "`chat` may not import `serde`"),
-        ("web/a.py", "from ..testing import b", "`web` may not import `testing`"),
-        ("errors.py", "from weakincentives import x", "`errors` may not import `weakincentives`"),
+        ("runtime/events.py", "import weakincentives.evals", "`evals`"),
+        ("runtime/events.py", "from ..evals import run", "`evals`"),
+        ("runtime/events.py", "from .. import evals", "`evals`"),
+        ("runtime/worker/b.py", "from ...cli import main", "`cli`"),
+        ("runtime/worker/b.py", "from ..agent import x", "`runtime.agent`"),
+        ("evals/__init__.py", "from ..cli import main", "`cli`"),
+        ("evals/engine/a.py", "def f():\n  from weakincentives import cli", "`cli`"),
+        ("evals/store/a.py", "if TYPE_CHECKING:\n  from ..engine import b", "`evals.engine`"),
+        ("chat.py", "from .serde import encode", "`serde`"),
+        ("rl/a.py", "from ..testing import b", "`testing`"),
+        ("errors.py", "from weakincentives import x", "`weakincentives`"),
         ("novel/a.py", "", "in no layer"),
-        ("evals/utils.py", "", "the name says nothing"),
-        ("evals/long.py", "\n" * 401, "401 lines, at most 400"),
     ],
 )
-def test_a_planted_fault_is_found(tmp_path: Path, name: str, text: str, fault: str) -> None:
+def test_an_import_that_points_up_is_found(
+    tmp_path: Path, name: str, text: str, fault: str
+) -> None:
+    for folder in ("evals/engine", "runtime/agent"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "__init__.py").touch()
     file = tmp_path / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
 
-    (found,) = faults(tmp_path)
-    assert fault in found
+    assert any(fault in found for found in upward(tmp_path))
+
+
+def test_other_planted_faults_are_found(tmp_path: Path) -> None:
+    (tmp_path / "evals").mkdir()
+    (tmp_path / "evals" / "_types.py").write_text("from .utils import x")
+    (tmp_path / "evals" / "utils.py").write_text("from ._types import y" + "\n" * 701)
+    (tmp_path / "cli.py").write_text("from .evals._types import z")
+
+    assert cycles(tmp_path) == [{"evals._types", "evals.utils"}]
+    assert list(private(tmp_path)) == ["cli:1: `evals._types.z` is private to `evals`"]
+    assert len(list(style(tmp_path))) == 2
 
 
 def test_imports_that_point_down_are_fine(tmp_path: Path) -> None:
     (tmp_path / "evals").mkdir()
-    (tmp_path / "evals" / "_run.py").write_text(
+    (tmp_path / "evals" / "_types.py").touch()
+    (tmp_path / "evals" / "loaders.py").write_text(
         "import ast\nfrom . import _types\nfrom .. import serde, rollouts\nfrom ..errors import X\n"
     )
 
-    assert list(faults(tmp_path)) == []
+    assert list(upward(tmp_path)) == []
+    assert list(private(tmp_path)) == []

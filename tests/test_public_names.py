@@ -1,13 +1,21 @@
-"""Every package says what it offers: a sorted, complete `__all__` of documented names."""
+"""Every package says what it offers: a sorted, complete `__all__` of documented names.
+
+A public object is at home in a public module: its `__module__` names no private file.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import pickle
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
+
+from weakincentives.evals import Dataset, EvalConfig, JudgeOutput, Sample, Score, Submission
 
 SOURCE = Path(__file__).parent.parent / "src"
 INITS = sorted(SOURCE.rglob("__init__.py"))
@@ -56,3 +64,42 @@ def test_every_public_name_has_a_docstring(init: Path) -> None:
     ]
 
     assert bare == []
+
+
+@pytest.mark.parametrize("init", INITS, ids=module_name)
+def test_no_public_object_is_at_home_in_a_private_module(init: Path) -> None:
+    package = import_module(module_name(init))
+    private = [
+        f"{name}: {value.__module__}"
+        for name in package.__all__
+        if inspect.isclass(value := getattr(package, name)) or inspect.isfunction(value)
+        if any(part.startswith("_") for part in value.__module__.split("."))
+    ]
+
+    assert private == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Sample("1", "a", "b", {"k": 1}),
+        Dataset([Sample("1", "a")], "d"),
+        Score(1.0, reason="r"),
+        EvalConfig(timeout=2.5),
+        JudgeOutput(reason="r", rating="good"),
+        Submission("r", Dataset([Sample("1", "a")])),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_public_values_can_be_pickled_and_their_annotations_resolved(value: object) -> None:
+    assert pickle.loads(pickle.dumps(value)) == value
+    assert get_type_hints(type(value)).keys() == {each.name for each in fields(value)}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("init", INITS, ids=module_name)
+def test_no_name_is_also_the_name_of_a_module(init: Path) -> None:
+    """Importing the module would put it in the place of the name that the door offers."""
+    offered_names = set(import_module(module_name(init)).__all__)
+    modules = {path.stem for path in init.parent.iterdir()}
+
+    assert offered_names & modules - {"main"} == set()  # `cli` imports its `main` at once

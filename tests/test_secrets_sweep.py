@@ -7,10 +7,8 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,7 +17,7 @@ import pytest
 
 from tests import leaky
 from tests.leaky import PLACES, found_in, found_in_file, told
-from tests.processes import PATIENCE, machine_variables, until
+from tests.processes import PATIENCE, machine_variables, running_loops, until
 from tests.runtime.mailbox.redis_server import running
 from weakincentives import secrets
 from weakincentives.adapters import ResponseCache, cached
@@ -28,11 +26,23 @@ from weakincentives.adapters.http import HTTPAdapter
 from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.cli import main
 from weakincentives.errors import ProviderError
-from weakincentives.evals import EvalLoop, EvalReport, RunStore, collect_results, submit_dataset
-from weakincentives.evals._export import FORMATS, write_export
-from weakincentives.evals._page import write_page
-from weakincentives.runtime.dlq import DeadLetter, DLQPolicy, dead_letters_of
+from weakincentives.evals import (
+    Dataset,
+    EvalLoop,
+    EvalLoopConfig,
+    EvalReport,
+    EvalSuite,
+    RunStore,
+    Sample,
+    collect_results,
+    exact_match,
+    submit_dataset,
+)
+from weakincentives.evals.reporting.export import FORMATS, write_export
+from weakincentives.evals.reporting.html import write_page
+from weakincentives.prompt import MarkdownSection, PromptTemplate, Tool
 from weakincentives.runtime.mailbox import RedisStore, open_mailbox
+from weakincentives.runtime.worker.dead_letters import DeadLetter, DLQPolicy, dead_letters_of
 from weakincentives.testing import Fault, LangSmithServer, ModelServer, OtlpReceiver
 
 ROOT = Path(__file__).parent.parent
@@ -43,7 +53,7 @@ BY_A_MODEL = {*PLACES} - {"message", "note", "cause", "log"}  # which leaky.agen
 @pytest.fixture(autouse=True)
 def secrets_of_the_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The variables are there, and what a test makes known is forgotten after it."""
-    for name in machine_variables():
+    for name in set(machine_variables()) - {"WINK_STORE"}:  # which every test has its own of
         monkeypatch.delenv(name)
     for name, value in leaky.variables().items():
         monkeypatch.setenv(name, value)
@@ -75,10 +85,11 @@ def log(tmp_path: Path) -> Iterator[Path]:
 
 
 def adapter_of(kind: str, server: ModelServer) -> Any:
+    """An adapter that does not retry: what an error says is what the first response says."""
     if kind == "anthropic":
-        return AnthropicAdapter("claude-x", base_url=server.anthropic_base_url)
+        return AnthropicAdapter("claude-x", base_url=server.anthropic_base_url, retries=0)
     made: Any = OpenAIAdapter if kind == "openai" else HTTPAdapter
-    return made("gpt-x", base_url=server.openai_base_url)
+    return made("gpt-x", base_url=server.openai_base_url, retries=0)
 
 
 def exported(store: RunStore, run_id: str, folder: Path) -> None:
@@ -86,6 +97,7 @@ def exported(store: RunStore, run_id: str, folder: Path) -> None:
     for name in FORMATS:
         write_export(store, run_id, folder / f"run.{'xml' if name == 'junit' else name}")
     write_page(store, run_id, folder / "run.html")
+    write_page(store, run_id, folder / "run page", full=True)
     store.report(run_id).save(folder / "saved")
 
 
@@ -133,6 +145,45 @@ def test_no_half_of_a_key_is_left_where_an_error_is_cut(kind: str, before: int) 
     assert key[:4] not in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["openai", "anthropic", "http"])
+@pytest.mark.parametrize("status", [400, 500])
+@pytest.mark.parametrize("before", [262, 275, 290, 299])
+def test_no_half_of_another_secret_is_left_where_an_error_is_cut(
+    kind: str, status: int, before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYzEXAMPLE77"
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+    fault = Fault("status", status, message="x" * before + secret)
+    with ModelServer([fault]) as server, pytest.raises(ProviderError) as caught:
+        leaky.LeakyLoop(adapter=adapter_of(kind, server)).execute("it")
+
+    assert secret[:4] not in str(caught.value)
+
+
+@pytest.mark.parametrize("length", range(960, 1001, 8))
+def test_no_half_of_a_secret_is_left_where_a_tools_output_is_cut(
+    length: int, tmp_path: Path, server: ModelServer
+) -> None:
+    secret = told("tool_result")
+
+    def look(params: leaky.Named) -> str:
+        return "x" * length + secret
+
+    tool = Tool(name="look", description="Looks.", handler=look)
+    section = MarkdownSection(title="Q", template="Look for $input", key="q", tools=[tool])
+    template = PromptTemplate[str](ns="leaky", key="long", sections=[section])
+    suite = EvalSuite(
+        template, Dataset([Sample("a", "it", "")]), exact_match, adapter_of("http", server)
+    )
+    with RunStore(tmp_path / "runs.db") as store:
+        run_id = suite.run(store=store).run_id
+        [row] = store.rows(run_id)
+
+    assert row.session is not None
+    assert b"xxx" in row.session
+    assert secret[:8].encode() not in row.session
+
+
 def test_what_nobody_knows_to_be_secret_is_found_everywhere(
     server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +202,7 @@ def test_what_nobody_knows_to_be_secret_is_found_everywhere(
         "run.json": BY_A_MODEL,
         "results.jsonl": BY_A_MODEL - {"tag"},
         "run.html": BY_A_MODEL - {"metric"},
+        "0.js": BY_A_MODEL - {"metric", "tag"},
         "run.xml": {"input", "expected", "output", "reason", "judge", "evaluator", "tag"},
         "run.csv": {"input", "expected", "output", "reason", "evaluator", "metadata"},
         "run.parquet": {"input", "expected", "output", "reason", "evaluator", "metadata"},
@@ -257,21 +309,45 @@ def test_pytest_says_no_secret(tmp_path: Path) -> None:
     assert swept(tmp_path) == {}
 
 
-# ── queues ──────────────────────────────────────────────────────────────────────────────────────
+WARNINGS = """
+import threading, warnings
+import pytest
+from tests import leaky
+from tests.leaky import told
 
-
-@contextmanager
-def working(*loops: Any) -> Iterator[None]:
-    threads = [threading.Thread(target=loop.run) for loop in loops]
-    for thread in threads:
+@pytest.mark.wink_eval
+def test_leaky():
+    def agent(sample):
+        warnings.warn(f"deprecated {told('output')}")
+        thread = threading.Thread(target=int, args=[told("message")])
         thread.start()
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.shutdown()
-        for thread in threads:
-            thread.join()
+        thread.join()
+        return "fine"
+    return leaky.suite(agent, judged=False)
+
+def test_other():
+    warnings.warn(f"key {told('reason')}")
+"""
+
+
+def test_the_summary_of_warnings_and_threads_in_pytest_says_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "test_warned.py").write_text(WARNINGS)
+    printed = printed_by(
+        tmp_path,
+        *(sys.executable, "-m", "pytest", "-p", "weakincentives.pytest_plugin", "--junitxml=x"),
+        *("-p", "no:cacheprovider", "-rA", "-q", "."),
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+    )
+
+    assert "deprecated ***" in printed
+    assert "UserWarning: key ***" in printed
+    assert "PytestUnhandledThreadExceptionWarning" in printed
+    assert found_in(printed) == set()
+    (tmp_path / "test_warned.py").unlink()
+    assert swept(tmp_path) == {}
+
+
+# ── queues ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def all_of_redis(client: Any, prefix: str) -> Iterator[bytes]:
@@ -312,13 +388,21 @@ def test_what_workers_send_back_holds_no_secret(
     (url, name), client = queue(where, tmp_path), running().client()
     requests, results, far = (open_mailbox(url, name=f"{name}-{n}") for n in range(3))
     store: Any = RunStore(tmp_path / "kept.db") if where == "sqlite" else RedisStore(client, name)
+    adapter = adapter_of("openai", server)
     both = {
-        "adapter": adapter_of("openai", server),
         "store": store,
         "session_store": None if where == "sqlite" else store,  # or they travel with the results
     }
-    loop = EvalLoop(None, leaky.evaluator, requests, results, mainloop_requests=far, **both)
-    with working(loop, leaky.LeakyLoop(requests=far, **both)):
+    loop = EvalLoop(
+        None,
+        leaky.evaluator,
+        requests,
+        results,
+        mainloop_requests=far,
+        config=EvalLoopConfig(adapter=adapter),
+        **both,
+    )
+    with running_loops(loop, leaky.LeakyLoop(requests=far, adapter=adapter, **both)):
         submission = submit_dataset(leaky.suite(leaky.agent, inputs=False).dataset, requests)
         until(lambda: results.approximate_count() == 5)
     left = [*all_of_redis(client, name)] if where == "valkey" else []
@@ -340,7 +424,7 @@ def test_a_dead_letter_says_no_secret_and_keeps_its_request(
     requests, results = open_mailbox(url, name=name), open_mailbox(url, name=f"{name}-results")
     policy = DLQPolicy(open_mailbox(url, DeadLetter, f"{name}-dlq"), max_delivery_count=1)
     suite = leaky.suite(leaky.agent)
-    with working(EvalLoop(leaky.agent, leaky.verdict, requests, results, dlq=policy)):
+    with running_loops(EvalLoop(leaky.agent, leaky.verdict, requests, results, dlq=policy)):
         submission = submit_dataset(suite.dataset, requests)
         report = collect_results(results, submission, timeout_seconds=PATIENCE)
 
@@ -359,8 +443,11 @@ def test_a_dead_letter_says_no_secret_and_keeps_its_request(
 # ── tracing ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_no_span_holds_a_secret(server: ModelServer) -> None:
+def test_no_span_holds_a_secret(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     from weakincentives.contrib.opentelemetry import configure_otel
+
+    of_the_environment = f"team=qa,note={told('note')},url=postgres%3A%2F%2Fme:{told('tag')}%40db"
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", of_the_environment)
 
     with (
         OtlpReceiver() as receiver,
@@ -371,6 +458,7 @@ def test_no_span_holds_a_secret(server: ModelServer) -> None:
 
     sent = b"".join(receiver.bodies)
     assert b"***" in sent
+    assert b"team" in sent
     assert found_in(sent) | found_in(repr((receiver.spans, receiver.logs))) == set()
 
 

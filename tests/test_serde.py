@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -239,3 +240,11 @@ def test_sorted_json_is_the_same_in_every_process() -> None:
     )
 
     assert len(outputs_by_hash_seed(code)) == 1
+
+
+def test_a_mock_is_refused_at_once_since_each_of_its_methods_returns_a_mock() -> None:
+    mock = Mock()
+    with pytest.raises(SerializationError, match="got `Mock`"):
+        serde.encode(mock)
+
+    assert mock.mock_calls == []

@@ -1,31 +1,65 @@
-"""The types that users see are the types that we mean."""
+"""The types that users see are the types that we mean: mypy and pyright check `tests/types/`.
+
+A line there that ends in `# error` is wrong on purpose; every other line must be right.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-TESTS = Path(__file__).parent
+import pytest
 
+from weakincentives.evals import Evaluator
 
-def mypy(cache: Path, *files: Path) -> list[str]:
-    """What it says, with a cache that no other process writes to."""
-    options = ["--strict", "--no-error-summary", f"--cache-dir={cache}"]
-    command = [sys.executable, "-m", "mypy", *options, *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=TESTS.parent)
-    return (done.stdout + done.stderr).splitlines()
+TYPES = Path(__file__).parent / "types"
+ROOT = TYPES.parent.parent
 
 
-def test_generics_mean_what_they_say_and_a_wrong_use_is_seen(tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.py"
-    wrong.write_text(
-        "from weakincentives.evals import Dataset, Sample\n"
-        "dataset: Dataset[int, str] = Dataset([Sample('1', 'text', 'x')])\n"
-        "Sample(1, 2)\n"
-    )
+def expected() -> set[str]:
+    return {
+        f"{file.name}:{number}"
+        for file in TYPES.glob("*.py")
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if line.endswith("# error")
+    }
 
-    seen = mypy(tmp_path / "cache", TESTS / "typing" / "generics.py", wrong)
 
-    errors = [line for line in seen if ": note: " not in line]
-    assert {line.split(": ")[0] for line in errors} == {f"{wrong}:2", f"{wrong}:3"}
+def mypy(folder: Path) -> set[str]:
+    """Run mypy with a cache that no other process writes to."""
+    options = ["--strict", "--no-error-summary", f"--cache-dir={folder}"]
+    command = [sys.executable, "-m", "mypy", *options, str(TYPES)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    return set(re.findall(r"(\w+\.py:\d+): error", done.stdout + done.stderr))
+
+
+def pyright(folder: Path) -> set[str]:
+    config = folder / "pyrightconfig.json"
+    config.write_text(json.dumps({"include": [str(TYPES)], "typeCheckingMode": "standard"}))
+    command = [Path(sys.executable).with_name("basedpyright"), "--project", config, "--outputjson"]
+    command += ["--pythonpath", sys.executable]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=ROOT)
+    found: list[dict[str, Any]] = json.loads(done.stdout)["generalDiagnostics"]
+    return {
+        f"{Path(each['file']).name}:{each['range']['start']['line'] + 1}"
+        for each in found
+        if each["severity"] == "error"
+    }
+
+
+@pytest.mark.parametrize("check", [mypy, pyright])
+def test_a_type_checker_accepts_what_is_right_and_sees_what_is_wrong(
+    check: Any, tmp_path: Path
+) -> None:
+    assert check(tmp_path) == expected()
+
+
+def test_an_evaluator_has_two_or_three_type_arguments_at_run_time() -> None:
+    def two() -> Evaluator[str, str]: ...
+    def three() -> Evaluator[Any, str, str | None]: ...
+
+    assert "Evaluator" in repr(Evaluator[Any, str, str | None])

@@ -68,11 +68,11 @@ class Recorder:
         self.open -= 1
         self.seen.append(Seen(kind, path, {**given, **facts}, error))
 
-    def carried(self) -> dict[str, str]:
+    def inject(self) -> dict[str, str]:
         return {"path": "|".join(_here.get())}
 
     @contextmanager
-    def continued(self, headers: Mapping[str, str]) -> Iterator[None]:
+    def attach(self, headers: Mapping[str, str]) -> Iterator[None]:
         token: Token[tuple[str, ...]] = _here.set(tuple(headers["path"].split("|")))
         try:
             yield
@@ -94,11 +94,11 @@ class Recorder:
 @contextmanager
 def recording() -> Iterator[Recorder]:
     recorder = Recorder()
-    tracing.watch(recorder)
+    tracing.add_tracer(recorder)
     try:
         yield recorder
     finally:
-        tracing.unwatch(recorder)
+        tracing.remove_tracer(recorder)
 
 
 CAPITALS = Dataset(
@@ -148,7 +148,8 @@ def suite(**config: Any) -> EvalSuite[Any, Any, Any]:
     adapter = ScriptedAdapter[Any](librarian, model="librarian-1")
     judge = llm_judge("Well written", name="style")
     both = criterion(all_of(contains, judge), name="both")
-    return EvalSuite(TEMPLATE, CAPITALS, both, adapter, EvalConfig(**config))
+    in_order = EvalConfig(**{"max_concurrent": 1, **config})
+    return EvalSuite(TEMPLATE, CAPITALS, both, adapter, in_order)
 
 
 class ReaderLoop(MainLoop[str, str]):

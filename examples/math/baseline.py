@@ -18,6 +18,7 @@ import trio
 from config import config as base_config
 from config import prepare_messages
 
+from weakincentives.contrib.remote import run_remote
 from weakincentives.errors import WinkError
 from weakincentives.evals import (
     Metric,
@@ -27,7 +28,6 @@ from weakincentives.evals import (
     evaluate,
     extract_boxed_answer,
     normalized_equal,
-    run_remote,
 )
 from weakincentives.evals.loaders import load_jsonl
 from weakincentives.rollouts import Endpoint
@@ -106,5 +106,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except WinkError as error:  # what is missing, or away
+    except WinkError as error:  # a missing package, or an unavailable server
         raise SystemExit(str(error)) from None

@@ -1,4 +1,4 @@
-"""What the maths evals share; an experiment replaces what is its own."""
+"""Shared settings of the maths evals; an experiment overrides its own."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ config = EvalConfig(endpoint=solve, max_concurrent=4, timeout_per_sample_ms=60_0
 
 
 def prepare_messages(sample: Sample[Any, str]) -> list[ChatMessage]:
-    """The problem, and the form that the answer must have."""
+    """Return the problem, with the required form of the answer."""
     form = r"Put your final answer in \boxed{}."
     return [ChatMessage("user", f"{sample.input['problem']}\n\n{form}")]

@@ -1,4 +1,4 @@
-r"""Somebody to ask when no model is at hand: a few rules from school. This is not a model.
+r"""A stand-in for a model, to run the example without one: a few rules from school.
 
 It takes the first rule whose pattern is in the problem, computes, and boxes what comes out. Some
 problems it does not know, and some it takes for others that it does, so its score says something.
@@ -20,7 +20,7 @@ LINEAR = r"(\d*)x ([+-]) (\d+)"
 
 
 def solve(messages: Sequence[ChatMessage]) -> str:
-    """An endpoint: the answer to the last message."""
+    """Answer the last message, as an endpoint."""
     problem = messages[-1].content
     for pattern, rule in RULES.items():
         if found := re.search(pattern, problem):
@@ -51,7 +51,7 @@ def mean(text: str) -> str:
 
 
 def linear(a: str, sign: str, b: str, right: str) -> str:
-    """a x + b = c x + d, or = d."""
+    """Solve a x + b = c x + d, or = d."""
     c, d = 0, int(re.findall(r"\d+", right)[-1])
     if found := re.match(LINEAR, right):
         c, d = int(found[1] or 1), int(found[2] + found[3])
@@ -59,7 +59,7 @@ def linear(a: str, sign: str, b: str, right: str) -> str:
 
 
 def quadratic(sign: str, b: str, second: str, c: str) -> str:
-    """The roots of x^2 + bx + c = 0."""
+    """Return the roots of x^2 + bx + c = 0."""
     p, q = int(sign + b), int(second + c)
     root = math.sqrt(p * p - 4 * q)
     return rf"\{{{(-p - root) / 2:g}, {(-p + root) / 2:g}\}}"
@@ -110,4 +110,4 @@ RULES: dict[str, Callable[..., object]] = {
     r"coin is tossed (\d+) times.* exactly (\d+) heads": heads,
     r"rectangle is (\d+) cm long and (\d+) cm wide": lambda a, b: int(a) * int(b),
 }
-"""What is in a problem, and what then comes out."""
+"""Patterns of problems, and how to solve each."""

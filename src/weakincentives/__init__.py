@@ -5,7 +5,7 @@ The names below are loaded when they are first used, so that the command line st
 
 from importlib import import_module
 
-from ._lazy import lazily as _lazily
+from .internal.lazy import lazy_exports as _lazy_exports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .errors import WinkError
     from .experiment import BASELINE, CONTROL, Experiment
     from .prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
-    from .runtime.main_loop import MainLoop
+    from .runtime.agent.main_loop import MainLoop
     from .runtime.session import Session
 
 __all__ = [
@@ -37,27 +37,17 @@ __all__ = [
     "WinkError",
 ]
 
-_HOME = {
-    "BASELINE": ".experiment",
-    "CONTROL": ".experiment",
-    "ChatMessage": ".chat",
-    "Experiment": ".experiment",
-    "MainLoop": ".runtime.main_loop",
-    "MarkdownSection": ".prompt",
-    "Prompt": ".prompt",
-    "PromptTemplate": ".prompt",
-    "Session": ".runtime.session",
-    "TokenTrace": ".chat",
-    "TokenUsage": ".chat",
-    "Tool": ".prompt",
-    "ToolCall": ".chat",
-    "ToolContext": ".prompt",
-    "ToolResult": ".prompt",
-    "WinkError": ".errors",
-}
-
-
-_get, __dir__ = _lazily(__name__, _HOME)
+_get, __dir__ = _lazy_exports(
+    __name__,
+    {
+        ".chat": "ChatMessage TokenTrace TokenUsage ToolCall",
+        ".errors": "WinkError",
+        ".experiment": "BASELINE CONTROL Experiment",
+        ".prompt": "MarkdownSection Prompt PromptTemplate Tool ToolContext ToolResult",
+        ".runtime.agent.main_loop": "MainLoop",
+        ".runtime.session": "Session",
+    },
+)
 
 
 def __getattr__(name: str) -> "Any":

@@ -1,4 +1,4 @@
-"""How much an attempt may take: time and tokens, and what has been taken so far."""
+"""Limits of one attempt: time and tokens, and how much is used."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import threading
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from ._checks import whole_or_none
 from .chat import TokenUsage
 from .clock import SYSTEM_CLOCK, Clock
-from .errors import BudgetExceededError, DeadlineExceededError, UsageError, shown
+from .errors import BudgetExceededError, DeadlineExceededError, UsageError, short_repr
+from .internal.checks import whole_or_none
+from .internal.wire_names import wire_name
 
 __all__ = ["Budget", "BudgetTracker", "Deadline"]
 
 
+@wire_name("wink:Deadline", "weakincentives.budget:Deadline")
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A point in time after which nothing more is begun.
+    """A point in time after which nothing more is started.
 
     >>> Deadline.after(60).expired
     False
@@ -27,15 +29,15 @@ class Deadline:
 
     def __post_init__(self) -> None:
         if not isinstance(self.expires_at, datetime) or self.expires_at.tzinfo is None:
-            raise UsageError(f"expected an aware datetime, got {shown(self.expires_at)}")
+            raise UsageError(f"expected an aware datetime, got {short_repr(self.expires_at)}")
 
     @classmethod
     def after(cls, seconds: float, *, clock: Clock = SYSTEM_CLOCK) -> Deadline:
-        """The deadline that many seconds from now."""
+        """Return the deadline that many seconds from now."""
         return cls(clock.now() + timedelta(seconds=seconds), clock)
 
     def remaining(self) -> float:
-        """Seconds that are left; negative once it has passed."""
+        """Return the seconds that are left; negative once it has passed."""
         return (self.expires_at - self.clock.now()).total_seconds()
 
     @property
@@ -44,7 +46,7 @@ class Deadline:
         return self.remaining() <= 0
 
     def check(self) -> None:
-        """Raise once it has passed."""
+        """Raise DeadlineExceededError once it has passed."""
         if self.expired:
             raise DeadlineExceededError(
                 f"expected to be done by {self.expires_at.isoformat()}, and it is "
@@ -52,9 +54,10 @@ class Deadline:
             )
 
 
+@wire_name("wink:Budget", "weakincentives.budget:Budget")
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits for one attempt; at least one is set, and reaching it exactly is still within it."""
+    """Limits of one attempt, at least one; using exactly the limit is allowed."""
 
     deadline: Deadline | None = None
     max_total_tokens: int | None = None
@@ -70,7 +73,7 @@ class Budget:
 
 
 class BudgetTracker:
-    """What has been taken of a budget; several threads may record at once."""
+    """The usage of a budget. Thread-safe."""
 
     __slots__ = ("_consumed", "_lock", "budget")
 
@@ -85,22 +88,22 @@ class BudgetTracker:
         return self._consumed
 
     def record(self, usage: TokenUsage) -> None:
-        """Add what one call took."""
+        """Add the usage of one call."""
         with self._lock:
             self._consumed += usage
 
     def check(self) -> None:
-        """Raise where the deadline has passed or a limit is exceeded, and say which."""
+        """Raise if the deadline has passed or a limit is exceeded, and say which."""
         if self.budget.deadline is not None:
             self.budget.deadline.check()
         used = self.consumed
-        for name, taken in (
+        for name, count in (
             ("input_tokens", used.input_tokens or 0),
             ("output_tokens", used.output_tokens or 0),
             ("total_tokens", used.total_tokens),
         ):
             limit = getattr(self.budget, f"max_{name}")
-            if limit is not None and taken > limit:
+            if limit is not None and count > limit:
                 raise BudgetExceededError(
-                    f"expected at most {limit} {name.replace('_', ' ')}, used {taken}"
+                    f"expected at most {limit} {name.replace('_', ' ')}, used {count}"
                 )

@@ -1,7 +1,7 @@
-"""What is said to and by a model: chat messages, tool calls, and their tokens.
+"""Messages to and from a model: chat messages, tool calls, and their tokens.
 
-What can be constructed here comes back equal from JSON (if `arguments` holds JSON data): a value of
-another type is made plain where it is clear what it means, and refused by name where it is not.
+Every value here comes back equal from JSON (if `arguments` contains JSON data): a field of another
+type is converted if its meaning is clear, and refused by name if not.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from ._checks import plain_mapping, plain_numbers, plain_texts, tuple_of, whole_or_none
-from .errors import UsageError, shown
+from .errors import UsageError, short_repr
+from .internal.checks import plain_mapping, plain_numbers, plain_texts, tuple_of, whole_or_none
+from .internal.wire_names import wire_name
 
 __all__ = ["ChatMessage", "Role", "TokenTrace", "TokenUsage", "ToolCall"]
 
@@ -22,9 +23,10 @@ _ROLES = get_args(Role)
 _set = object.__setattr__
 
 
+@wire_name("wink:TokenUsage", "weakincentives.chat:TokenUsage")
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Tokens as the provider counted them; None where it did not say."""
+    """Tokens as the provider counted them; None if it did not report them."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -40,7 +42,7 @@ class TokenUsage:
         return (self.input_tokens or 0) + (self.output_tokens or 0)
 
     def __add__(self, other: TokenUsage) -> TokenUsage:
-        """Both together; unknown plus known is the known part."""
+        """Return the sum; unknown plus known is the known part."""
         if not isinstance(other, TokenUsage):
             return NotImplemented
         return TokenUsage(
@@ -50,7 +52,7 @@ class TokenUsage:
         )
 
     def __radd__(self, other: int) -> TokenUsage:
-        """0 plus usage is usage: `sum` begins with 0."""
+        """Return the usage for 0 + usage: `sum` starts with 0."""
         return self if other == 0 else NotImplemented
 
 
@@ -58,16 +60,17 @@ def _add(a: int | None, b: int | None) -> int | None:
     return None if a is None and b is None else (a or 0) + (b or 0)
 
 
-_MOST = 2**63 - 1  # of a whole number that every reader of JSON takes
-_ABOVE_ZERO = 1e-3  # how far rounding may lift the logarithm of a probability of 1
+_MAX_INT = 2**63 - 1  # the largest integer that every JSON parser accepts
+_ROUNDING = 1e-3  # rounding may lift the logarithm of a probability of 1 above 0
 
 
+@wire_name("wink:TokenTrace", "weakincentives.chat:TokenTrace")
 @dataclass(frozen=True, slots=True)
 class TokenTrace:
-    """One reply in tokens: what went in, what came out, and how likely each was.
+    """One reply in tokens: the prompt, the reply, and the log-probability of each of its tokens.
 
-    `logprobs` and `mask` are of `ids`, and empty where unknown: without a mask, all are trained on.
-    What an environment says is in a later `prompt_ids` and never in `ids`.
+    `logprobs` and `mask` belong to `ids`, and are empty if unknown: without a mask, all tokens are
+    trained on. The output of an environment is in a later `prompt_ids`, never in `ids`.
 
     >>> TokenTrace(prompt_ids=[1, 15], ids=[7, 2], logprobs=[-0.1, -0.7]).ids
     (7, 2)
@@ -83,23 +86,24 @@ class TokenTrace:
         plain_texts(self, or_none=("policy_version",))
         for name in ("prompt_ids", "ids"):
             plain_numbers(
-                self, name, int, "a whole number from 0 to 2**63 - 1", least=0, most=_MOST
+                self, name, int, "a whole number from 0 to 2**63 - 1", least=0, maximum=_MAX_INT
             )
-        plain_numbers(self, "mask", int, "0 or 1", least=0, most=1)
+        plain_numbers(self, "mask", int, "0 or 1", least=0, maximum=1)
         plain_numbers(
-            self, "logprobs", float, "a finite number <= 0", least=-math.inf, most=_ABOVE_ZERO
+            self, "logprobs", float, "a finite number <= 0", least=-math.inf, maximum=_ROUNDING
         )
         for name in ("logprobs", "mask"):
-            if len(given := getattr(self, name)) not in (0, len(self.ids)):
+            if len(values := getattr(self, name)) not in (0, len(self.ids)):
                 raise UsageError(
                     f"expected {len(self.ids)} or no numbers for `TokenTrace.{name}`, one for each "
-                    f"of `ids`, got {len(given)}"
+                    f"of `ids`, got {len(values)}"
                 )
 
 
+@wire_name("wink:ToolCall", "weakincentives.chat:ToolCall")
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A model's wish to call a tool. `arguments` is the JSON object that it sent."""
+    """A model's request to call a tool. `arguments` is the JSON object that it sent."""
 
     id: str
     name: str
@@ -111,11 +115,12 @@ class ToolCall:
         _set(self, "arguments", plain_mapping(self.arguments, "ToolCall.arguments", advice))
 
 
+@wire_name("wink:ChatMessage", "weakincentives.chat:ChatMessage")
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
     """One turn of a conversation.
 
-    A tool's answer has the role `tool` and the `tool_call_id` that it answers.
+    The result of a tool has the role `tool` and the `tool_call_id` of its call.
     """
 
     role: Role
@@ -125,15 +130,17 @@ class ChatMessage:
     name: str | None = None
 
     def __post_init__(self) -> None:
+        if self.role.__class__ is not str:
+            plain_texts(self, "role")
         if self.role not in _ROLES:
             raise UsageError(
                 "expected the role `system`, `developer`, `user`, `assistant` or `tool`, "
-                f"got {shown(self.role)}"
+                f"got {short_repr(self.role)}"
             )
-        if self.content is None:  # what OpenAI says beside tool calls
+        if self.content is None:  # as OpenAI sends it with tool calls
             _set(self, "content", "")
         plain_texts(self, "role", "content", or_none=("tool_call_id", "name"))
         advice = "pass ToolCall(id, name, arguments)"
-        if self.tool_calls != ():
+        if self.tool_calls.__class__ is not tuple or self.tool_calls:
             calls = tuple_of(ToolCall, self.tool_calls, "ChatMessage.tool_calls", advice)
             _set(self, "tool_calls", calls)

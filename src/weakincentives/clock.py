@@ -1,4 +1,4 @@
-"""Time, as something that can be handed in; tests hand in `testing.FakeClock`."""
+"""Clocks that can be injected; tests pass `testing.FakeClock`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ __all__ = ["SYSTEM_CLOCK", "Clock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """A steady clock for durations and a wall clock for dates."""
+    """A monotonic clock for durations and a wall clock for dates."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back; only differences mean anything."""
+        """Return seconds that never decrease; only differences are meaningful."""
         ...
 
     def now(self) -> datetime:
-        """The current date and time, aware and in UTC."""
+        """Return the current date and time, aware and in UTC."""
         ...
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of the machine."""
 
     __slots__ = ()
 

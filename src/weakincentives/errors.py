@@ -2,33 +2,37 @@
 
     WinkError
     ├── UsageError (ValueError)          you called us wrongly; names the argument
-    │   ├── EvaluatorShapeError (TypeError)   a function that no evaluator shape fits
+    │   ├── EvaluatorShapeError (TypeError)   a function with no valid evaluator signature
     │   ├── InvalidParameterError        a lease, a wait or a number of messages out of range
     │   ├── PromptError                  a template, section, tool or binding is wrong; names it
     │   └── MissingExtraError (ImportError)   an optional package is not installed
     ├── DatasetError (ValueError)        a data file is wrong; names file, line and `$.path`
+    │   └── DatasetTypeError (TypeError) a value in it has the wrong type
     ├── ReportError (ValueError)         a saved report is wrong; names file and line
+    ├── RunIncompleteError               a run ended before its last sample; says how many it ran
     ├── StoreError                       runs cannot be stored or read; names the file
     ├── SerializationError (ValueError)  a value has no JSON form, or JSON does not fit a type
-    │   ├── SnapshotError                a session cannot become bytes, or bytes no session
+    │   ├── SnapshotError                a session cannot be serialized, or a snapshot is damaged
     │   └── EnvelopeError                stored state is of another environment or version
-    ├── MailboxError                     a mailbox could not do what it was asked
-    │   ├── MailboxConnectionError       its server is away or unwell; another try may succeed
-    │   ├── MailboxFullError             it holds as many messages as it may
-    │   ├── MainLoopTimeoutError (TimeoutError)   no main loop answered in time
-    │   ├── MailboxResolutionError       an address leads nowhere
-    │   ├── MessageFinalizedError        the message was acknowledged or handed back before
-    │   ├── ReceiptHandleExpiredError    the lease is over; somebody else may have the message
+    ├── MailboxError                     a mailbox operation failed
+    │   ├── MailboxConnectionError       its server is unavailable; a retry may succeed
+    │   ├── MailboxFullError             it is at its capacity
+    │   ├── MainLoopTimeoutError (TimeoutError)   no main loop replied in time
+    │   ├── MailboxResolutionError       no mailbox has this address
+    │   ├── MessageFinalizedError        the message was acknowledged or released before
+    │   ├── ReceiptHandleExpiredError    the lease has expired; the message may be redelivered
     │   └── ReplyNotAvailableError       the message has no address to reply to
-    ├── MainLoopError                    a main loop far away failed; its own words
-    ├── ProviderError                    a model's service failed; says whether to try again
+    ├── MainLoopError                    a main loop in another process failed; its message
+    ├── WorkerEndedError                 a worker ended without being asked to; says why
+    ├── ProviderError                    a model's service failed; says whether to retry
+    ├── SimulatedUserError               the model that plays a user failed; not the agent's fault
     ├── RemoteError                      a script on another machine failed; its last lines
-    ├── BudgetExceededError              an attempt used more than it may
-    ├── DeadlineExceededError (TimeoutError)   an attempt took longer than it may
-    ├── OutputParseError (ValueError)    a model's reply does not hold the output asked for
-    └── EvaluatorError                   an evaluator could not judge; the sample's output is kept
+    ├── BudgetExceededError              an attempt exceeded its budget
+    ├── DeadlineExceededError (TimeoutError)   an attempt exceeded its deadline
+    ├── OutputParseError (ValueError)    a model's reply does not contain the expected output
+    └── EvaluatorError                   an evaluator failed; the sample's output is kept
 
-Messages follow one grammar: what was expected, what came, where, what to do.
+Messages follow one grammar: what was expected, what was found, where, what to do.
 """
 
 from __future__ import annotations
@@ -36,11 +40,12 @@ from __future__ import annotations
 from pathlib import Path
 from types import FunctionType
 
-from .secrets import scrub
+from .secrets import shorten
 
 __all__ = [
     "BudgetExceededError",
     "DatasetError",
+    "DatasetTypeError",
     "DeadlineExceededError",
     "EvaluatorError",
     "EvaluatorShapeError",
@@ -60,28 +65,29 @@ __all__ = [
     "RemoteError",
     "ReplyNotAvailableError",
     "ReportError",
+    "RunIncompleteError",
     "SerializationError",
+    "SimulatedUserError",
     "SnapshotError",
     "StoreError",
     "UsageError",
     "WinkError",
+    "WorkerEndedError",
+    "is_infrastructure_error",
 ]
 
 
-def shown(value: object, limit: int = 80) -> str:
-    """The value's `repr` for a message: cut where it is long, and never a second error."""
+def short_repr(value: object, limit: int = 80) -> str:
+    """Return the value's `repr`, cut to `limit` characters; never raise."""
     try:
         text = _signature(value) if isinstance(value, FunctionType) else repr(value)
     except Exception:
         text = object.__repr__(value)
-    if len(text) <= limit:
-        return text
-    text = scrub(text)  # before it is cut, or a half of a secret might stay
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return shorten(text, limit)
 
 
 def _signature(function: FunctionType) -> str:
-    """`answer(question, context)`, which says more than an address does."""
+    """Return `answer(question, context)`, which says more than an address does."""
     code = function.__code__
     count = code.co_argcount + code.co_kwonlyargcount
     return f"`{function.__qualname__}({', '.join(code.co_varnames[:count])})`"
@@ -96,7 +102,7 @@ class UsageError(WinkError, ValueError):
 
 
 class EvaluatorShapeError(UsageError, TypeError):
-    """A function takes parameters that no evaluator shape has."""
+    """A function has no valid evaluator signature."""
 
 
 class InvalidParameterError(UsageError):
@@ -104,11 +110,11 @@ class InvalidParameterError(UsageError):
 
 
 class PromptError(UsageError):
-    """A prompt is wrong: names the template, and the section and parameter where it is one."""
+    """A prompt is wrong: names the template, and the section and parameter if there is one."""
 
 
 class MissingExtraError(UsageError, ImportError):
-    """An optional package is needed here; the message is the command that installs it."""
+    """An optional package is missing; the message has the command that installs it."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         self.missing = (package, extra, purpose)
@@ -122,7 +128,7 @@ class MissingExtraError(UsageError, ImportError):
 
 
 class SerializationError(WinkError, ValueError):
-    """A value has no JSON form, or JSON does not fit the type that was asked for."""
+    """A value has no JSON form, or JSON does not fit the expected type."""
 
 
 class SnapshotError(SerializationError):
@@ -130,19 +136,19 @@ class SnapshotError(SerializationError):
 
 
 class MailboxError(WinkError):
-    """A mailbox could not do what it was asked; names the mailbox."""
+    """A mailbox operation failed; names the mailbox."""
 
 
 class MailboxConnectionError(MailboxError):
-    """The mailbox's server is away or unwell. Nothing is lost: another try may succeed."""
+    """The mailbox's server is unavailable. Nothing is lost: a retry may succeed."""
 
 
 class MailboxFullError(MailboxError):
-    """The mailbox holds as many messages as it may; nothing of what was sent went in."""
+    """The mailbox is at its capacity; no message of the call was accepted."""
 
 
 class MailboxResolutionError(MailboxError):
-    """An address leads to no mailbox: `.identifier`."""
+    """No mailbox has this address: `.identifier`."""
 
     def __init__(self, message: str, identifier: str = "") -> None:
         super().__init__(message)
@@ -150,30 +156,51 @@ class MailboxResolutionError(MailboxError):
 
 
 class MainLoopTimeoutError(MailboxError, TimeoutError):
-    """No main loop answered a request in time."""
+    """No main loop replied to a request in time."""
 
 
 class MessageFinalizedError(MailboxError):
-    """The message was acknowledged or handed back before, by the same receiver."""
+    """The message was acknowledged or released before, by the same receiver."""
 
 
 class ReceiptHandleExpiredError(MailboxError):
-    """The lease of the message is over: it is somebody else's, or gone."""
+    """The lease of the message has expired: it was redelivered, or is gone."""
 
 
 class ReplyNotAvailableError(MailboxError):
-    """The message has no address to reply to, or one that leads nowhere."""
+    """The message has no address to reply to, or one that cannot be resolved."""
 
 
 class MainLoopError(WinkError):
-    """A main loop in another process failed on a request; the message is its own."""
+    """A main loop in another process failed on a request; the message is that of its error.
+
+    `details` has the type, the place and the traceback of that error, if they are known. With
+    `infrastructure`, something that it depends on failed, such as a provider or a store.
+    """
+
+    def __init__(
+        self, message: str = "", *, details: object = None, infrastructure: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.details = details  # an `ErrorDetails`
+        self.infrastructure = infrastructure
+
+
+class WorkerEndedError(WinkError):
+    """A worker ended without being asked to; its messages were released, and count as delivered."""
+
+    def __init__(
+        self,
+        why: str = "something cancelled its tasks - an agent must cancel only tasks it started",
+    ) -> None:
+        super().__init__(f"the worker ended because {why}")
 
 
 class ProviderError(WinkError):
     """A model's service failed.
 
-    `retryable` where another try may succeed (rate limits, overload, lost connections); then
-    `retry_after` is the wait in seconds that the service asked for, if it did.
+    `retryable` is True if a retry may succeed (rate limits, overload, lost connections);
+    `retry_after` is the delay in seconds that the service requested, if any.
     """
 
     def __init__(
@@ -194,8 +221,23 @@ class ProviderError(WinkError):
         return type(self), self.args, state
 
 
+class RunIncompleteError(WinkError):
+    """A run ended before its last sample, because something in the process cancelled it."""
+
+    def __init__(self, done: int) -> None:
+        super().__init__(
+            f"expected the run to reach its last sample, got {done:,} and then a cancellation from "
+            "inside - code of the agent, an evaluator or a callback cancelled our tasks or stopped "
+            "the event loop; what is stored is kept, and `resume` continues the run"
+        )
+        self.done = done
+
+    def __reduce__(self) -> tuple[type[RunIncompleteError], tuple[int]]:
+        return type(self), (self.done,)
+
+
 class RemoteError(WinkError):
-    """A script on another machine failed, or the way there did; the message has its last lines."""
+    """A script on another machine failed, or the connection did; has its last lines of output."""
 
 
 class BudgetExceededError(WinkError):
@@ -207,15 +249,15 @@ class DeadlineExceededError(WinkError, TimeoutError):
 
 
 class OutputParseError(WinkError, ValueError):
-    """A model's reply does not hold the output that was asked for."""
+    """A model's reply does not contain the expected output."""
 
 
 class EvaluatorError(WinkError):
-    """An evaluator could not reach a verdict. This is never a score of 0.0."""
+    """An evaluator failed to reach a verdict. This is never a score of 0.0."""
 
 
 class _FileError(WinkError, ValueError):
-    """A message that ends in the place it speaks of: `problem - at `$.path` (file:line)`."""
+    """An error at a place in a file: `problem - at `$.path` (file:line)`."""
 
     def __init__(
         self, problem: str, *, file: Path | str, line: int | None = None, path: str = ""
@@ -244,9 +286,29 @@ class DatasetError(_FileError):
     """A data file is wrong: `.file`, `.line` (from 1), `.path` (`$.input.question`), `.problem`."""
 
 
+class DatasetTypeError(DatasetError, TypeError):
+    """A value in a data file has another type than its field: `"4"` for an `int`."""
+
+
 class ReportError(_FileError):
     """A saved report is wrong: `.file`, `.line` (from 1), `.path`, `.problem`."""
 
 
 class StoreError(WinkError):
-    """Runs cannot be stored or read; says what to do. What was stored before is still there."""
+    """Runs cannot be stored or read; says what to do. Earlier data is still there."""
+
+
+class SimulatedUserError(WinkError):
+    """The model that plays a user failed, or said nothing: no failure of the agent."""
+
+
+def is_infrastructure_error(error: BaseException | None) -> bool:
+    """Return whether a provider, a mailbox or a store is busy or unavailable: no agent's error.
+
+    What goes wrong with a simulated user is no agent's error either.
+    """
+    if isinstance(error, ProviderError):
+        return error.retryable or (error.status or 0) >= 500
+    if isinstance(error, MainLoopError):
+        return error.infrastructure
+    return isinstance(error, MailboxError | StoreError | SimulatedUserError)

@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ._checks import plain_mapping, plain_texts
-from .errors import UsageError, shown
+from .errors import UsageError, short_repr
+from .internal.checks import plain_mapping, plain_texts
+from .internal.wire_names import wire_name
 
 __all__ = ["BASELINE", "CONTROL", "Experiment"]
 
 
+@wire_name("wink:Experiment", "weakincentives.experiment:Experiment")
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What varies between two runs: a name, a tag for prompt overrides, and free flags.
+    """What varies between two runs: a name, a tag for prompt overrides, and any flags.
+
+    Flags may also be given in the second place: `Experiment("concise", {"max_words": 20})`.
 
     >>> Experiment("concise").with_flag("max_words", 20).get_flag("max_words")
     20
@@ -28,24 +32,32 @@ class Experiment:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
-            raise UsageError(f"expected a non-empty experiment name, got {shown(self.name)}")
+            raise UsageError(f"expected a non-empty experiment name, got {short_repr(self.name)}")
+        if isinstance(self.overrides_tag, Mapping):
+            if self.flags:
+                raise UsageError(
+                    f"expected a tag as second argument, got {short_repr(self.overrides_tag)}, and "
+                    "`flags` too - pass all flags as `flags`"
+                )
+            object.__setattr__(self, "flags", self.overrides_tag)
+            object.__setattr__(self, "overrides_tag", "latest")
         plain_texts(self, "name", "overrides_tag", or_none=("owner", "description"))
         object.__setattr__(self, "flags", plain_mapping(self.flags, "Experiment.flags"))
 
     def with_flag(self, key: str, value: Any) -> Experiment:
-        """A copy in which one flag is set."""
+        """Return a copy with one flag set."""
         return replace(self, flags={**self.flags, key: value})
 
     def with_tag(self, tag: str) -> Experiment:
-        """A copy with another overrides tag."""
+        """Return a copy with another overrides tag."""
         return replace(self, overrides_tag=tag)
 
     def get_flag(self, key: str, default: Any = None) -> Any:
-        """The flag's value, or `default` where it is not set."""
+        """Return the flag's value, or `default` if it is not set."""
         return self.flags.get(key, default)
 
     def has_flag(self, key: str) -> bool:
-        """True where the flag is set, also to False or None."""
+        """Return whether the flag is set, also to False or None."""
         return key in self.flags
 
 

@@ -1,9 +1,11 @@
-"""Values to JSON and back, on msgspec.
+"""Encode values to JSON and decode them again, on msgspec.
 
 Rules of this file:
-1. What goes out comes back equal, for every value that JSON can carry, lone surrogates included.
+1. Every value that JSON can represent comes back equal, lone surrogates included.
    (A high surrogate before a low one is not lone: in JSON the two are one character.)
-2. The receiver says which type it wants; nothing in the data ever names a class to build.
+2. The caller names the type to decode to; nothing here looks up a class by a name in the data.
+   Mailbox envelopes and session snapshots do name types: `runtime/mailbox/core/type_names.py`
+   resolves these names, and only to types that the receiver was given or has already imported.
 3. Nothing is coerced: `"3"` is not 3 and `4` is not `"4"`, since equality decides scores.
 
 JSON has no NaN and no infinity: they are refused, and never become `null` on the way.
@@ -22,6 +24,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from .errors import SerializationError
+from .internal.wire_names import wire_names
 
 __all__ = ["convert", "decode", "decoder", "encode", "plain", "refuse_non_finite", "type_name"]
 
@@ -29,16 +32,18 @@ T = TypeVar("T")
 
 
 def _to_json(value: Any) -> Any:
-    """What msgspec cannot encode by itself, as something it can."""
+    """Convert a value that msgspec cannot encode to one that it can."""
+    if isinstance(value, _SCALARS) and value.__class__ is not bool:  # a bool as a key is refused
+        return _base_of(value)
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, type):
         return type_name(value)
-    # Pydantic models, then NumPy scalars and arrays: known by their method, so never imported.
+    # Pydantic models, then NumPy scalars and arrays: recognised by method, without an import.
     for method in ("model_dump", "tolist"):
-        if hasattr(value, method):
+        if hasattr(type(value), method):  # a mock has every method, each of which returns a mock
             return getattr(value, method)()
     raise SerializationError(
         f"expected a value that JSON can carry, got `{type(value).__qualname__}` - "
@@ -46,8 +51,22 @@ def _to_json(value: Any) -> Any:
     )
 
 
+_SCALARS = (str, int, float, bytes)  # msgspec knows these, but not their subclasses
+
+
+def _base_of(value: str | float | bytes) -> str | float | bytes:
+    """Return the plain value of a subclass (`Markup`, `float64`) without calling its methods."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    return bytes.__getitem__(value, slice(None))
+
+
 def _from_json(wanted: type[Any], value: Any) -> Any:
-    """What msgspec cannot build by itself."""
+    """Build a value of a type that msgspec does not know."""
     if hasattr(wanted, "model_validate"):
         return wanted.model_validate(value)
     if issubclass(wanted, PurePath) and isinstance(value, str):
@@ -64,15 +83,21 @@ _sorting_encoder = msgspec.json.Encoder(enc_hook=_to_json, order="sorted")
 _msgpack_encoder = msgspec.msgpack.Encoder(enc_hook=_to_json)
 
 
-def encode(value: Any, *, sort: bool = False, nulls: int = 0) -> bytes:
-    """JSON bytes; with `sort`, equal values give equal bytes in every process.
+def encode(value: Any, *, sort: bool = False) -> bytes:
+    """Return JSON bytes; with `sort`, equal values give equal bytes in every process."""
+    return encode_with_nulls(value, 0, sort=sort)
 
-    `nulls` says how many there will be at least, for None: only further ones may have been NaN.
+
+def encode_with_nulls(value: Any, nulls: int, *, sort: bool = False) -> bytes:
+    """Encode a value in which at least `nulls` fields are known to be None.
+
+    msgspec writes NaN as `null`. Only if there are more nulls than that does the value have to be
+    searched for NaN, which saves the search for nearly all stored results.
     """
     try:
         data = (_sorting_encoder if sort else _encoder).encode(value)
     except UnicodeEncodeError:
-        # A lone surrogate, which models do emit: UTF-8 cannot carry it, an escape can.
+        # A lone surrogate, which models do emit: UTF-8 cannot encode it, an escape can.
         simple = msgspec.to_builtins(
             value, enc_hook=_to_json, str_keys=True, order="sorted" if sort else None
         )
@@ -89,12 +114,12 @@ def encode(value: Any, *, sort: bool = False, nulls: int = 0) -> bytes:
     return data
 
 
-# How a float begins in MessagePack that is NaN or infinite. No text contains these bytes.
+# The first bytes of a NaN or infinity in MessagePack. No UTF-8 text contains them.
 _non_finite = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
 
 
 def _may_be_non_finite(value: Any) -> bool:
-    """Whether a `null` may have been NaN, which msgspec writes so: cheap, and never a false no."""
+    """Return False if the value certainly holds no NaN; cheaper than looking at each number."""
     try:
         data = _msgpack_encoder.encode(value)
     except (OverflowError, ValueError):  # an integer too long for MessagePack
@@ -103,7 +128,7 @@ def _may_be_non_finite(value: Any) -> bool:
 
 
 def refuse_non_finite(value: Any, path: str = "$") -> None:
-    """Raise for a NaN or an infinity anywhere in plain data, and say where it is."""
+    """Raise SerializationError for a NaN or an infinity in plain data, and say where it is."""
     if isinstance(value, float) and not math.isfinite(value):
         raise SerializationError(f"expected a finite number, got {value} - at `{path}`")
     if isinstance(value, dict):
@@ -115,7 +140,7 @@ def refuse_non_finite(value: Any, path: str = "$") -> None:
 
 
 def decoder(wanted: Any = Any) -> Callable[[bytes], Any]:
-    """A function from JSON bytes to `wanted`, raising msgspec's own errors; made once per type."""
+    """Return a function from JSON bytes to `wanted`, which raises msgspec's errors; cached."""
     return _decoder(wanted)
 
 
@@ -136,8 +161,8 @@ def _decoder(wanted: Any) -> Callable[[bytes], Any]:
         except msgspec.DecodeError:
             if b"\\ud" not in data and b"\\uD" not in data:
                 raise
-            # Perhaps a lone surrogate. The standard library reads it; msgspec knows the types,
-            # and says what else is wrong, once the surrogates are masked.
+            # Perhaps a lone surrogate, which the standard library accepts. If that fails too,
+            # msgspec gives the better error once the surrogates are masked.
             try:
                 simple = json.loads(data, parse_float=_finite, parse_constant=_finite)
                 return msgspec.convert(simple, wanted, dec_hook=_from_json, str_keys=True)
@@ -159,7 +184,7 @@ def decode(data: bytes | str, wanted: type[T]) -> T: ...
 @overload
 def decode(data: bytes | str, wanted: Any = Any) -> Any: ...
 def decode(data: bytes | str, wanted: Any = Any) -> Any:
-    """The value in JSON bytes, as `wanted`; without a type, plain data."""
+    """Return the value of JSON bytes as `wanted`; without a type, plain data."""
     if isinstance(data, str):
         data = data.encode("utf-8", "surrogatepass")
     try:
@@ -173,7 +198,7 @@ def convert(value: Any, wanted: type[T]) -> T: ...
 @overload
 def convert(value: Any, wanted: Any) -> Any: ...
 def convert(value: Any, wanted: Any) -> Any:
-    """Plain data as `wanted`: `convert({"question": "?"}, QAInput)`."""
+    """Convert plain data to `wanted`: `convert({"question": "?"}, QAInput)`."""
     try:
         return msgspec.convert(value, wanted, dec_hook=_from_json)
     except (TypeError, ValueError) as error:  # msgspec's own errors are ValueErrors
@@ -181,12 +206,12 @@ def convert(value: Any, wanted: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON data (dict, list, str, int, float, bool, None), as a reader gets it."""
+    """Return the value as JSON data (dict, list, str, int, float, bool, None)."""
     if value is None or value.__class__ in (str, bool):
         return value
     return decode(encode(value))
 
 
 def type_name(cls: type[Any]) -> str:
-    """`module:QualName`: how a stored value names its type to a reader who knows it."""
-    return f"{cls.__module__}:{cls.__qualname__}"
+    """Return the name of a type in stored and sent data: its wire name, or `module:QualName`."""
+    return wire_names(cls)[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -10,20 +9,27 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.adapters.test_openai import STREAMS, TIMEOUT, as_json, http, saying
+from tests.adapters.served import (
+    CITY,
+    CLOCK,
+    HELLO,
+    STREAMS,
+    TIMEOUT,
+    WEATHER,
+    as_json,
+    http,
+    request,
+    saying,
+)
 from weakincentives import ChatMessage, TokenUsage, ToolCall
 from weakincentives.adapters import ModelReply, ModelRequest, ModelSettings, ToolSpec
-from weakincentives.adapters._prices import Price
 from weakincentives.adapters.anthropic import AnthropicAdapter
+from weakincentives.adapters.prices import Price
 from weakincentives.errors import ProviderError, UsageError
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool
 from weakincentives.testing import Fault, ModelServer, Reply, ServedRequest
 
 KEY = "key-very-secret"
-HELLO = (ChatMessage("user", "What is the weather?"),)
-WEATHER = ToolCall("call_1", "weather", {"city": "Zürich", "days": [1, 2]})
-CLOCK = ToolCall("call_2", "clock", {})
-CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 # The SDK leaves its generators to the collector; trio remarks on that.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
@@ -37,11 +43,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def adapter_of(server: ModelServer, **options: Any) -> AnthropicAdapter[Any]:
     options = {"timeout": TIMEOUT} | options
-    return AnthropicAdapter("m", base_url=server.anthropic_base_url, **options)
-
-
-def request(**more: Any) -> ModelRequest:
-    return ModelRequest(**({"model": "m", "messages": HELLO} | more))
+    return AnthropicAdapter("m", retries=0, base_url=server.anthropic_base_url, **options)
 
 
 def asked(server: ModelServer, given: ModelRequest | None = None, **options: Any) -> ModelReply:
@@ -56,7 +58,7 @@ def refusal(script: Any, given: ModelRequest | None = None, **options: Any) -> P
 
 def heard(answer: bytes, **options: Any) -> ModelReply:
     with saying(answer) as url:
-        adapter = AnthropicAdapter[Any]("m", base_url=url, timeout=TIMEOUT, **options)
+        adapter = AnthropicAdapter[Any]("m", retries=0, base_url=url, timeout=TIMEOUT, **options)
         return anyio.run(adapter.ask, request())
 
 
@@ -81,28 +83,6 @@ def message(*content: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 @STREAMS
-def test_a_reply_is_the_same_whole_and_streamed(stream: bool) -> None:
-    said = Reply("It is  sunny.\n", usage=TokenUsage(100, 7, 40), model="m-0513")
-    with ModelServer([said]) as server:
-        reply = asked(server, stream=stream)
-
-    assert reply.message == ChatMessage("assistant", "It is  sunny.\n")
-    assert (reply.usage, reply.model) == (TokenUsage(100, 7, 40), "m-0513")
-    assert reply.finish_reason == "stop"
-    assert reply.latency_ms is not None
-    assert 0 < reply.latency_ms < TIMEOUT * 1000
-
-
-@STREAMS
-def test_tool_calls_come_with_their_text(stream: bool) -> None:
-    with ModelServer([Reply("Wait.", tool_calls=(WEATHER, CLOCK))]) as server:
-        reply = asked(server, stream=stream)
-
-    assert reply.message == ChatMessage("assistant", "Wait.", tool_calls=(WEATHER, CLOCK))
-    assert reply.finish_reason == "tool_calls"
-
-
-@STREAMS
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
@@ -115,12 +95,6 @@ def test_tool_calls_come_with_their_text(stream: bool) -> None:
 def test_why_it_stopped_is_said_in_one_language(theirs: str, ours: str, stream: bool) -> None:
     with ModelServer([Reply("x", finish_reason=theirs)]) as server:
         assert asked(server, stream=stream).finish_reason == ours
-
-
-@STREAMS
-def test_an_empty_reply_is_still_one(stream: bool) -> None:
-    with ModelServer([Reply()]) as server:
-        assert asked(server, stream=stream).message == ChatMessage("assistant")
 
 
 def test_everything_that_is_asked_for_goes_on_the_wire() -> None:
@@ -271,15 +245,6 @@ def test_sampling_is_sent_and_its_refusal_says_what_to_do(settings: ModelSetting
     assert "leave `temperature` and `top_p` out" in str(error)
 
 
-@STREAMS
-@pytest.mark.parametrize("kind", ["reset", "close", "malformed", "truncated", "garbage"])
-def test_a_broken_answer_is_worth_another_try(kind: Any, stream: bool) -> None:
-    error = refusal([Fault(kind)], stream=stream)
-
-    assert (error.retryable, error.status) == (True, None)
-    assert "anthropic for `m`" in str(error)
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -352,28 +317,6 @@ def test_arguments_that_break_off_in_a_stream_are_kept_as_text() -> None:
     assert reply.usage == TokenUsage(3, 5)
 
 
-@STREAMS
-def test_a_call_has_a_time_limit(stream: bool) -> None:
-    error = refusal([Fault("hang")], stream=stream, timeout=0.05)
-
-    assert error.retryable
-    assert "none within 0.05 s" in str(error)
-
-
-@STREAMS
-@pytest.mark.anyio
-async def test_cancellation_passes_through_and_leaves_the_client_whole(stream: bool) -> None:
-    with ModelServer([Fault("hang"), "still here"]) as server:
-        adapter = adapter_of(server, stream=stream)
-        async with anyio.create_task_group() as group:
-            group.start_soon(adapter.ask, request())
-            with anyio.fail_after(TIMEOUT):
-                while not server.requests:  # noqa: ASYNC110 - another thread's doing has no event
-                    await anyio.sleep(0.001)
-            group.cancel_scope.cancel()
-        assert (await adapter.ask(request())).message.content == "still here"
-
-
 # --- keys, clients, construction -------------------------------------------------------------
 
 
@@ -400,29 +343,6 @@ def test_the_base_url_may_come_from_the_environment(monkeypatch: pytest.MonkeyPa
     with ModelServer(["hello"]) as server:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.anthropic_base_url)
         assert anyio.run(AnthropicAdapter("m").ask, request()).message.content == "hello"
-
-
-@STREAMS
-@pytest.mark.anyio
-async def test_a_connection_is_kept_and_shared_by_adapters(stream: bool) -> None:
-    with ModelServer(["yes"], repeat=True) as server:
-        for _ in range(3):
-            adapter = adapter_of(server, stream=stream)
-            await adapter.ask(request())
-            await adapter.ask(request())
-
-        assert (server.connections, len(server.requests)) == (1, 6)
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_each_event_loop_has_its_own_client_and_takes_it_along(backend: str) -> None:
-    with ModelServer(["yes"], repeat=True) as server:
-        adapter = adapter_of(server)
-        for _ in range(3):
-            anyio.run(adapter.ask, request(), backend=backend)
-
-        assert server.connections == 3
-    gc.collect()  # what was left open would be a ResourceWarning now
 
 
 def test_the_type_of_the_output_may_be_given() -> None:

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import strategies as ours
+from tests.soak import soak_size
 from weakincentives.adapters import (
     ModelReply,
     ModelRequest,
@@ -389,6 +390,8 @@ def canonical(request: ModelRequest) -> str:
     return json.dumps(dataclasses.asdict(request), sort_keys=True)
 
 
+@pytest.mark.no_cover
+@settings(max_examples=soak_size(30, 2000))
 @given(request=requests, change=st.data())
 def test_any_change_in_any_field_changes_the_key(request: ModelRequest, change: Any) -> None:
     name = change.draw(st.sampled_from(sorted(parts)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,21 +24,11 @@ from weakincentives.errors import ProviderError
 from weakincentives.prompt import Prompt, ToolContext, ToolResult, parse_output
 from weakincentives.runtime import PromptExecuted, PromptRendered, ToolInvoked
 from weakincentives.testing import AdapterContract, ModelServer, Reply, ServedAdapterContract
-from weakincentives.testing._contracts import Ask
+from weakincentives.testing.contracts.asking import Ask
 
 AUTHORITY = trustme.CA()
 CLIENT = ssl.create_default_context()
 AUTHORITY.configure_trust(CLIENT)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The SDKs read every authority of the system for each client, which is most of their time."""
-    file = tmp_path_factory.mktemp("tls") / "authority.pem"
-    AUTHORITY.cert_pem.write_to_path(str(file))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SSL_CERT_FILE", str(file))
-        yield
 
 
 def of_a_server() -> ssl.SSLContext:
@@ -68,7 +58,7 @@ class TestOpenAI(ServedAdapterContract):
     streams = True
 
     def connect(self, server: ModelServer, **options: Any) -> OpenAIAdapter[Any]:
-        return OpenAIAdapter("m", base_url=server.openai_base_url, **options)
+        return OpenAIAdapter("m", retries=0, base_url=server.openai_base_url, **options)
 
 
 class TestOpenAIStreaming(TestOpenAI):
@@ -81,7 +71,7 @@ class TestAnthropic(ServedAdapterContract):
     streams = True
 
     def connect(self, server: ModelServer, **options: Any) -> AnthropicAdapter[Any]:
-        return AnthropicAdapter("m", base_url=server.anthropic_base_url, **options)
+        return AnthropicAdapter("m", retries=0, base_url=server.anthropic_base_url, **options)
 
 
 class TestAnthropicStreaming(TestAnthropic):
@@ -93,7 +83,9 @@ class TestHTTP(ServedAdapterContract):
     key_variable = "OPENAI_API_KEY"
 
     def connect(self, server: ModelServer, **options: Any) -> HTTPAdapter[Any]:
-        return HTTPAdapter("m", base_url=server.openai_base_url, verify=CLIENT, **options)
+        return HTTPAdapter(
+            "m", retries=0, base_url=server.openai_base_url, verify=CLIENT, **options
+        )
 
 
 class TestHTTPOverTLS(TestHTTP):
@@ -233,10 +225,10 @@ class Shortened(HandWritten):
         (WithoutLimits, "a_model_that_calls_tools_for_ever_is_stopped"),
         (WithoutEvents, "a_prompt_leaves_an_event_of_its_text_and_one_of_its_answer"),
         (WithoutEvents, "a_model_that_fails_is_an_error_and_an_event"),
-        (WithoutEvents, "a_tool_is_called_and_the_model_is_told"),
+        (WithoutEvents, "a_tool_is_called_and_the_model_gets_its_result"),
         (WithoutEvents, "conversations_at_once_do_not_mix"),
-        (Fragile, "calls_of_one_turn_are_told_in_the_order_in_which_they_were_asked_for"),
-        (Shortened, "a_response_tells_of_the_whole_conversation"),
+        (Fragile, "results_of_one_turn_are_in_the_order_of_the_calls"),
+        (Shortened, "a_response_has_the_whole_conversation"),
         (Shortened, "a_second_prompt_starts_anew"),
         (Shortened, "usage_is_summed_over_turns"),
     ],

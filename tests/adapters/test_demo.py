@@ -26,8 +26,8 @@ from weakincentives.adapters import ModelRequest, ModelSettings
 from weakincentives.adapters.demo import DemoAdapter
 from weakincentives.errors import UsageError
 from weakincentives.evals import RATING_VALUES, EvalContext, Sample, Scale, llm_judge
-from weakincentives.evals._pairwise import pairwise_judge
-from weakincentives.evals._rubric import llm_rubric
+from weakincentives.evals.judges.pairwise import pairwise_judge
+from weakincentives.evals.judges.rubric import llm_rubric
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool
 from weakincentives.runtime import ToolInvoked
 

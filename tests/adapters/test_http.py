@@ -17,11 +17,10 @@ from typing import Any
 
 import anyio
 import pytest
-import trustme
 
 from weakincentives.adapters import ModelReply, ModelRequest, ModelSettings, ToolSpec
-from weakincentives.adapters import _http_pool as pool_module
-from weakincentives.adapters import _http_stream as stream_module
+from weakincentives.adapters import http_pool as pool_module
+from weakincentives.adapters import http_stream as stream_module
 from weakincentives.adapters.http import HTTPAdapter
 from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
 from weakincentives.errors import MissingExtraError, ProviderError, UsageError
@@ -41,7 +40,9 @@ def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def adapter(server: ModelServer, **options: Any) -> HTTPAdapter[Any]:
-    return HTTPAdapter("m", base_url=server.openai_base_url, **{"timeout": TIMEOUT} | options)
+    return HTTPAdapter(
+        "m", retries=0, base_url=server.openai_base_url, **{"timeout": TIMEOUT} | options
+    )
 
 
 def asking(text: str = "Capital of France?", **more: Any) -> ModelRequest:
@@ -207,7 +208,7 @@ async def test_what_only_some_servers_leave_out_or_do_otherwise_is_understood() 
     body = b'{"choices": [{"message": {"content": null, "tool_calls": [%b]}}]}' % calls
     refusal = b'{"choices": [{"message": {"refusal": "No."}}], "usage": {"prompt_tokens": 3}}'
     with speaking(raw(body), raw(refusal)) as url:
-        http: HTTPAdapter[Any] = HTTPAdapter("m", base_url=url)
+        http: HTTPAdapter[Any] = HTTPAdapter("m", retries=0, base_url=url)
         reply, refused = await ask(http), await ask(http)
 
     assert [c.arguments for c in reply.message.tool_calls] == [{"x": 1}, {}, {}, {"x": 2}]
@@ -224,7 +225,7 @@ async def test_what_only_some_servers_leave_out_or_do_otherwise_is_understood() 
 
 async def test_a_lone_surrogate_goes_out_and_comes_back() -> None:
     with speaking(raw(b'{"choices": [{"message": {"content": "\\ud800"}}]}')) as url:
-        reply = await ask(HTTPAdapter("m", base_url=url), "\ud800")
+        reply = await ask(HTTPAdapter("m", retries=0, base_url=url), "\ud800")
 
     assert reply.message.content == "\ud800"
 
@@ -289,7 +290,7 @@ async def test_retry_after_in_seconds() -> None:
 async def test_retry_after_as_a_date_or_nonsense(value: Any, least: Any, most: Any) -> None:
     value = value() if callable(value) else value
     with speaking(raw(b"", f"retry-after: {value}", status="503 Busy")) as url:
-        error = await failure(HTTPAdapter("m", base_url=url))
+        error = await failure(HTTPAdapter("m", retries=0, base_url=url))
 
     assert error.retryable
     if least is None:
@@ -313,7 +314,7 @@ async def test_retry_after_as_a_date_or_nonsense(value: Any, least: Any, most: A
 )
 async def test_the_reason_is_found_where_the_server_puts_it(body: bytes, says: str) -> None:
     with speaking(raw(body, status="404 Not Found")) as url:
-        error = await failure(HTTPAdapter("m", base_url=url))
+        error = await failure(HTTPAdapter("m", retries=0, base_url=url))
 
     assert says in str(error)
     assert (error.retryable, error.retry_after) == (False, None)
@@ -332,13 +333,13 @@ async def test_the_reason_is_found_where_the_server_puts_it(body: bytes, says: s
 )
 async def test_an_answer_that_is_no_completion_may_be_tried_again(body: bytes) -> None:
     with speaking(raw(body)) as url:
-        assert (await failure(HTTPAdapter("m", base_url=url))).retryable
+        assert (await failure(HTTPAdapter("m", retries=0, base_url=url))).retryable
 
 
 async def test_a_redirect_is_refused() -> None:
     answer = raw(b"", "location: http://127.0.0.1:1/", status="307 Temporary Redirect")
     with speaking(answer) as url:
-        error = await failure(HTTPAdapter("m", base_url=url))
+        error = await failure(HTTPAdapter("m", retries=0, base_url=url))
 
     assert (error.retryable, error.status) == (False, 307)
     assert "redirect" in str(error)
@@ -348,7 +349,7 @@ async def test_nobody_there_may_be_tried_again() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
-        error = await failure(HTTPAdapter("m", base_url=url))
+        error = await failure(HTTPAdapter("m", retries=0, base_url=url))
 
     assert error.retryable
     assert "could not connect" in str(error)
@@ -382,7 +383,7 @@ async def test_every_call_has_its_time_from_its_own_start() -> None:
 async def test_a_host_is_found_by_its_name() -> None:
     with ModelServer(["Paris"]) as server:
         url = server.openai_base_url.replace("127.0.0.1", "localhost")
-        assert (await ask(HTTPAdapter("m", base_url=url))).message.content == "Paris"
+        assert (await ask(HTTPAdapter("m", retries=0, base_url=url))).message.content == "Paris"
 
 
 async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,12 +436,12 @@ async def test_a_key_goes_over_plain_http_only_to_this_machine(
     monkeypatch.setattr(socket, "getaddrinfo", only_this_machine)  # nobody's network is asked
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     options: dict[str, Any] = {"base_url": "http://wink.invalid/v1", "timeout": TIMEOUT}
-    refused = await failure(HTTPAdapter("m", **options))
-    allowed = await failure(HTTPAdapter("m", allow_plain=True, **options))
-    without = await failure(HTTPAdapter("m", key_variable=None, **options))
+    refused = await failure(HTTPAdapter("m", retries=0, **options))
+    allowed = await failure(HTTPAdapter("m", retries=0, allow_plain=True, **options))
+    without = await failure(HTTPAdapter("m", retries=0, key_variable=None, **options))
     with ModelServer(["Paris"]) as server:
         url = server.openai_base_url.replace("127.0.0.1", "localhost")
-        await ask(HTTPAdapter("m", base_url=url))
+        await ask(HTTPAdapter("m", retries=0, base_url=url))
 
     assert not refused.retryable
     assert "allow_plain=True" in str(refused)
@@ -507,10 +508,10 @@ async def test_no_more_connections_than_allowed() -> None:
 
 async def test_a_connection_that_died_while_idle_is_seen_before_anything_is_sent() -> None:
     with speaking(raw(HELLO), raw(HELLO)) as url:  # keeps nothing alive, and does not say so
-        http: HTTPAdapter[Any] = HTTPAdapter("m", base_url=url, timeout=TIMEOUT)
+        http: HTTPAdapter[Any] = HTTPAdapter("m", retries=0, base_url=url, timeout=TIMEOUT)
         await ask(http)
         (pool,) = http._client._pools.values()  # type: ignore[attr-defined]
-        await until(lambda: not pool.idle[0].looks_alive())
+        await until(lambda: not pool.idle[0].stream.is_idle)
         assert (await ask(http)).message.content == "hello"
 
 
@@ -533,11 +534,11 @@ async def test_a_connection_that_speaks_unasked_is_not_used_again() -> None:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        http: HTTPAdapter[Any] = HTTPAdapter("m", base_url=url, timeout=TIMEOUT)
+        http: HTTPAdapter[Any] = HTTPAdapter("m", retries=0, base_url=url, timeout=TIMEOUT)
         await ask(http)
         late.set()
         (pool,) = http._client._pools.values()  # type: ignore[attr-defined]
-        await until(lambda: not pool.idle[0].looks_alive())
+        await until(lambda: not pool.idle[0].stream.is_idle)
         assert (await ask(http)).message.content == "hello"
         thread.join(TIMEOUT)
 
@@ -701,7 +702,7 @@ async def test_a_chunked_answer_is_put_together_and_the_connection_kept() -> Non
     answer = b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"
     answer += b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
     with speaking(answer) as url:
-        http: HTTPAdapter[Any] = HTTPAdapter("m", base_url=url, timeout=TIMEOUT)
+        http: HTTPAdapter[Any] = HTTPAdapter("m", retries=0, base_url=url, timeout=TIMEOUT)
         assert (await ask(http)).message.content == "hello"
         (pool,) = http._client._pools.values()  # type: ignore[attr-defined]
         assert len(pool.idle) == 1
@@ -717,16 +718,16 @@ async def test_a_chunked_answer_is_put_together_and_the_connection_kept() -> Non
 )
 async def test_a_connection_that_cannot_go_on_is_not_kept(answer: bytes) -> None:
     with speaking(answer) as url:
-        http: HTTPAdapter[Any] = HTTPAdapter("m", base_url=url, timeout=TIMEOUT)
+        http: HTTPAdapter[Any] = HTTPAdapter("m", retries=0, base_url=url, timeout=TIMEOUT)
         assert (await ask(http)).message.content == "hello"
         (pool,) = http._client._pools.values()  # type: ignore[attr-defined]
         assert pool.idle == []
 
 
 async def test_an_answer_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "LARGEST_ANSWER", 1000)
+    monkeypatch.setattr(pool_module, "MAX_RESPONSE_BYTES", 1000)
     with speaking(raw(b"x" * 1001)) as url:
-        error = await failure(HTTPAdapter("m", base_url=url, timeout=TIMEOUT))
+        error = await failure(HTTPAdapter("m", retries=0, base_url=url, timeout=TIMEOUT))
 
     assert not error.retryable
     assert "at most 1000 bytes" in str(error)
@@ -734,7 +735,7 @@ async def test_an_answer_that_is_too_large_is_refused(monkeypatch: pytest.Monkey
 
 async def test_headers_without_end_are_refused() -> None:
     with speaking(b"HTTP/1.1 200 OK\r\nx: " + b"x" * 300_000) as url:
-        assert (await failure(HTTPAdapter("m", base_url=url, timeout=TIMEOUT))).retryable
+        assert (await failure(HTTPAdapter("m", retries=0, base_url=url, timeout=TIMEOUT))).retryable
 
 
 async def test_a_long_conversation_goes_out_and_a_long_answer_comes_back() -> None:
@@ -758,7 +759,7 @@ async def test_a_reset_in_the_middle_of_an_answer_may_be_tried_again() -> None:
     thread = threading.Thread(target=serve)
     thread.start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-    http: HTTPAdapter[Any] = HTTPAdapter("m", base_url=url, timeout=TIMEOUT)
+    http: HTTPAdapter[Any] = HTTPAdapter("m", retries=0, base_url=url, timeout=TIMEOUT)
     async with anyio.create_task_group() as group:
 
         async def one() -> None:
@@ -772,25 +773,6 @@ async def test_a_reset_in_the_middle_of_an_answer_may_be_tried_again() -> None:
 
 
 # --- TLS ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def tls(authority: trustme.CA) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    return context
-
-
-@pytest.fixture(scope="module")
-def trusting(authority: trustme.CA) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    authority.configure_trust(context)
-    return context
 
 
 async def test_tls_keeps_connections_and_sends_the_key(
@@ -821,7 +803,7 @@ async def test_tls_refuses_an_unknown_authority_and_another_name(
     with ModelServer(["sealed"], tls=tls) as server:
         unknown = await failure(adapter(server))
         other = server.openai_base_url.replace("127.0.0.1", "localhost")
-        named = await failure(HTTPAdapter("m", base_url=other, verify=trusting))
+        named = await failure(HTTPAdapter("m", retries=0, base_url=other, verify=trusting))
         assert server.requests == ()
         assert (await ask(adapter(server, verify=False))).message.content == "sealed"
 
@@ -832,7 +814,9 @@ async def test_tls_refuses_an_unknown_authority_and_another_name(
 async def test_tls_with_a_server_that_has_none(trusting: ssl.SSLContext) -> None:
     with speaking(raw(b"", status="400 Bad Request")) as url:
         secure = url.replace("http:", "https:")
-        error = await failure(HTTPAdapter("m", base_url=secure, verify=trusting, timeout=TIMEOUT))
+        error = await failure(
+            HTTPAdapter("m", retries=0, base_url=secure, verify=trusting, timeout=TIMEOUT)
+        )
 
     assert not error.retryable
 
@@ -840,7 +824,9 @@ async def test_tls_with_a_server_that_has_none(trusting: ssl.SSLContext) -> None
 async def test_tls_with_a_server_that_hangs_up(trusting: ssl.SSLContext) -> None:
     with speaking(b"") as url:
         secure = url.replace("http:", "https:")
-        error = await failure(HTTPAdapter("m", base_url=secure, verify=trusting, timeout=TIMEOUT))
+        error = await failure(
+            HTTPAdapter("m", retries=0, base_url=secure, verify=trusting, timeout=TIMEOUT)
+        )
 
     assert error.retryable
 
@@ -878,7 +864,7 @@ def test_misuse_is_refused_at_construction(change: dict[str, Any], says: str) ->
 async def test_a_query_in_the_address_is_kept() -> None:
     with ModelServer(["Paris"]) as server:
         url = f"{server.openai_base_url}/?api-version=1"
-        assert (await ask(HTTPAdapter("m", base_url=url))).message.content == "Paris"
+        assert (await ask(HTTPAdapter("m", retries=0, base_url=url))).message.content == "Paris"
 
 
 @pytest.mark.parametrize(
@@ -890,9 +876,9 @@ async def test_a_query_in_the_address_is_kept() -> None:
     ],
 )
 def test_where_an_address_leads(url: str, host: str, port: int, header: str) -> None:
-    from weakincentives.adapters.http import _place
+    from weakincentives.adapters.http import _parse_url
 
-    origin, target, said = _place(url, True)
+    origin, target, said = _parse_url(url, True)
 
     assert (origin.host, origin.port, said) == (host, port, header)
     assert target.endswith(b"/chat/completions")
@@ -901,4 +887,4 @@ def test_where_an_address_leads(url: str, host: str, port: int, header: str) -> 
 def test_without_h11_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "h11", None)
     with pytest.raises(MissingExtraError, match=r"\[http\]"):
-        HTTPAdapter("m", base_url="http://localhost:8000/v1")
+        HTTPAdapter("m", retries=0, base_url="http://localhost:8000/v1")

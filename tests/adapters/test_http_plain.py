@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.adapters.test_http import speaking
 from weakincentives.adapters import HTTPAdapter, ModelRequest
-from weakincentives.adapters import _http_pool as pool_module
+from weakincentives.adapters import http_pool as pool_module
 from weakincentives.chat import ChatMessage
 from weakincentives.errors import ProviderError
 
@@ -32,7 +32,7 @@ PLAIN = b'{"choices": [{"message": {"content": "ok"}}]}'
 @pytest.mark.anyio
 async def test_an_answer_is_read_however_its_head_looks(head: bytes, kept: bool) -> None:
     with speaking(head % len(PLAIN) + PLAIN) as url:
-        adapter: HTTPAdapter[str] = HTTPAdapter("m", base_url=url)
+        adapter: HTTPAdapter[str] = HTTPAdapter("m", retries=0, base_url=url)
         assert (await adapter.ask(ASKED)).message.content == "ok"
         client = adapter._client  # type: ignore[attr-defined]
         (pool,) = client._pools.values()
@@ -52,7 +52,7 @@ async def test_an_answer_is_read_however_its_head_looks(head: bytes, kept: bool)
 @pytest.mark.anyio
 async def test_a_head_that_is_none_may_be_tried_again(head: bytes) -> None:
     with speaking(head % len(PLAIN) + PLAIN) as url:
-        adapter: HTTPAdapter[str] = HTTPAdapter("m", base_url=url)
+        adapter: HTTPAdapter[str] = HTTPAdapter("m", retries=0, base_url=url)
         with pytest.raises(ProviderError) as error:
             await adapter.ask(ASKED)
 
@@ -76,7 +76,7 @@ def test_the_plain_reader_agrees_with_h11(
     lines = [b"HTTP/1.1 " + status, b"content-length: %d" % len(body)]
     lines += [name + b":" + value for name, value in headers]
     data = b"\r\n".join(lines) + b"\r\n\r\n" + body
-    plain = pool_module._usual(data)
+    plain = pool_module._parse_simple(data)
     if plain is None:
         return
     http = h11.Connection(our_role=h11.CLIENT)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from weakincentives.adapters import ModelSettings, ScriptedAdapter
-from weakincentives.adapters._names import PROVIDERS, adapter_for
+from weakincentives.adapters.names import PROVIDERS, adapter_for
 from weakincentives.errors import UsageError
 
 
@@ -72,3 +72,64 @@ def test_a_provider_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROVIDERS, "echo", lambda model: ScriptedAdapter(["hi"], model=model))
 
     assert adapter_for("echo/small").model == "small"
+
+
+def test_settings_are_keywords() -> None:
+    adapter = adapter_for(
+        "gpt-4o", temperature=0, max_tokens=9, top_p=1, stop=["END"], seed=7, extra={"user": "me"}
+    )
+
+    assert adapter.settings == ModelSettings(0, 9, 1, ("END",), 7, {"user": "me"})
+
+
+def test_a_named_setting_wins_over_the_settings() -> None:
+    settings = ModelSettings(temperature=1, max_tokens=5)
+
+    assert adapter_for("gpt-4o", settings=settings, temperature=0).settings == ModelSettings(0, 5)
+
+
+@pytest.mark.parametrize("name", ["openai/x", "anthropic/x", "http/x", "demo/large"])
+def test_a_misspelt_option_is_refused(name: str) -> None:
+    wrong: Any = {"temprature": 0}
+    with pytest.raises(TypeError, match="temprature"):
+        adapter_for(name, **wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -1},
+        {"temperature": "hot"},
+        {"max_tokens": 0},
+        {"max_tokens": 1.5},
+        {"seed": "x"},
+        {"stop": "END"},
+        {"retries": -1},
+        {"retries": 1.5},
+        {"timeout": 0},
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_refused_by_name(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        adapter_for("openai/gpt-4o", **wrong)
+
+
+def test_an_option_that_a_provider_lacks_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"options that `demo/large` has, got: .*timeout"):
+        adapter_for("demo/large", timeout=3)
+    with pytest.raises(UsageError, match="seed"):
+        adapter_for("anthropic/claude-opus-5", seed=1)
+
+
+def test_an_adapter_has_a_short_repr() -> None:
+    adapter = adapter_for("openai/gpt-4o", temperature=0)
+
+    assert repr(adapter) == "<OpenAIAdapter openai/gpt-4o (temperature=0)>"
+    assert repr(adapter_for("openai/gpt-4o")) == "<OpenAIAdapter openai/gpt-4o>"
+
+
+def test_a_server_without_an_address_is_told_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(UsageError, match="set the environment variable OPENAI_BASE_URL"):
+        adapter_for("http/foo")

@@ -10,8 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -20,25 +18,29 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.adapters.served import (
+    CITY,
+    STREAMS,
+    TIMEOUT,
+    WEATHER,
+    as_json,
+    http,
+    request,
+    saying,
+)
 from weakincentives import ChatMessage, TokenUsage, ToolCall
 from weakincentives.adapters import ModelReply, ModelRequest, ModelSettings, ToolSpec
-from weakincentives.adapters import _sdk as shared
-from weakincentives.adapters._prices import Price
+from weakincentives.adapters import sdk as shared
 from weakincentives.adapters.openai import OpenAIAdapter
+from weakincentives.adapters.prices import Price
 from weakincentives.errors import MissingExtraError, ProviderError, UsageError
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool
 from weakincentives.testing import Fault, ModelServer, Reply, ServedRequest
 
 KEY = "sk-test-very-secret"
-TIMEOUT = 60.0  # seconds, after which something hangs
-HELLO = (ChatMessage("user", "What is the weather?"),)
-WEATHER = ToolCall("call_1", "weather", {"city": "Zürich", "days": [1, 2]})
-CLOCK = ToolCall("call_2", "clock", {})
-CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 # The SDK stops at `[DONE]` and leaves its generators to the collector; trio remarks on that.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
-STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 
 
 @pytest.fixture(autouse=True)
@@ -49,11 +51,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def adapter_of(server: ModelServer, **options: Any) -> OpenAIAdapter[Any]:
     options = {"timeout": TIMEOUT} | options
-    return OpenAIAdapter("m", base_url=server.openai_base_url, **options)
-
-
-def request(**more: Any) -> ModelRequest:
-    return ModelRequest(**({"model": "m", "messages": HELLO} | more))
+    return OpenAIAdapter("m", retries=0, base_url=server.openai_base_url, **options)
 
 
 def asked(server: ModelServer, given: ModelRequest | None = None, **options: Any) -> ModelReply:
@@ -66,54 +64,15 @@ def refusal(script: Any, **options: Any) -> ProviderError:
     return caught.value
 
 
-def http(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
-    lines = (f"HTTP/1.1 {status}", *headers, f"content-length: {len(body)}")
-    return "\r\n".join((*lines, "connection: close", "", "")).encode() + body
-
-
-def as_json(value: object, *headers: str, status: str = "200 OK") -> bytes:
-    return http(
-        json.dumps(value).encode(), "content-type: application/json", *headers, status=status
-    )
-
-
 def as_events(*events: object) -> bytes:
     body = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
     return http(body, "content-type: text/event-stream")
 
 
-@contextmanager
-def saying(answer: bytes) -> Iterator[str]:
-    """A server that says these bytes to every request, for what `ModelServer` never says."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            while True:
-                try:
-                    peer, _ = listener.accept()
-                except OSError:
-                    return
-                with peer:
-                    got = b""
-                    while b"\r\n\r\n" not in got:
-                        got += peer.recv(65536)
-                    head, _, body = got.partition(b"\r\n\r\n")
-                    length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
-                    while len(body) < length:
-                        body += peer.recv(65536)
-                    peer.sendall(answer)
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        listener.shutdown(socket.SHUT_RDWR)
-    thread.join(TIMEOUT)
-
-
 def heard(answer: bytes, **options: Any) -> ModelReply:
     with saying(answer) as url:
         return anyio.run(
-            OpenAIAdapter("m", base_url=url, timeout=TIMEOUT, **options).ask, request()
+            OpenAIAdapter("m", retries=0, base_url=url, timeout=TIMEOUT, **options).ask, request()
         )
 
 
@@ -137,40 +96,12 @@ def called(arguments: Any, id: str | None = "c") -> dict[str, Any]:
 
 
 @STREAMS
-def test_a_reply_is_the_same_whole_and_streamed(stream: bool) -> None:
-    said = Reply("It is  sunny.\n", usage=TokenUsage(100, 7, 40), model="m-0513")
-    with ModelServer([said]) as server:
-        reply = asked(server, stream=stream)
-
-    assert reply.message == ChatMessage("assistant", "It is  sunny.\n")
-    assert (reply.usage, reply.model) == (TokenUsage(100, 7, 40), "m-0513")
-    assert reply.finish_reason == "stop"
-    assert reply.latency_ms is not None
-    assert 0 < reply.latency_ms < TIMEOUT * 1000
-
-
-@STREAMS
-def test_tool_calls_come_with_their_text(stream: bool) -> None:
-    with ModelServer([Reply("Wait.", tool_calls=(WEATHER, CLOCK))]) as server:
-        reply = asked(server, stream=stream)
-
-    assert reply.message == ChatMessage("assistant", "Wait.", tool_calls=(WEATHER, CLOCK))
-    assert reply.finish_reason == "tool_calls"
-
-
-@STREAMS
 def test_latency_is_the_providers_time(stream: bool) -> None:
     with ModelServer([Reply("late", delay=0.05)]) as server:
         reply = asked(server, stream=stream)
 
     assert reply.latency_ms is not None
     assert reply.latency_ms >= 50
-
-
-@STREAMS
-def test_an_empty_reply_is_still_one(stream: bool) -> None:
-    with ModelServer([Reply()]) as server:
-        assert asked(server, stream=stream).message == ChatMessage("assistant")
 
 
 def test_everything_that_is_asked_for_goes_on_the_wire() -> None:
@@ -465,15 +396,6 @@ def test_an_error_page_is_cut_short() -> None:
     assert "without a message" in str(misheard(http(b"", status="502 Bad Gateway")))
 
 
-@STREAMS
-@pytest.mark.parametrize("kind", ["reset", "close", "malformed", "truncated", "garbage"])
-def test_a_broken_answer_is_worth_another_try(kind: Any, stream: bool) -> None:
-    error = refusal([Fault(kind)], stream=stream)
-
-    assert (error.retryable, error.status) == (True, None)
-    assert "openai for `m`" in str(error)
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -522,18 +444,10 @@ def test_nobody_at_home_is_worth_another_try() -> None:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         url = f"http://me:pass@127.0.0.1:{taken.getsockname()[1]}/v1"
         with pytest.raises(ProviderError, match=r"see that 127\.0\.0\.1 can be reached") as caught:
-            anyio.run(OpenAIAdapter("m", base_url=url).ask, request())
+            anyio.run(OpenAIAdapter("m", retries=0, base_url=url).ask, request())
 
     assert caught.value.retryable
     assert "pass" not in str(caught.value)
-
-
-@STREAMS
-def test_a_call_has_a_time_limit(stream: bool) -> None:
-    error = refusal([Fault("hang")], stream=stream, timeout=0.05)
-
-    assert error.retryable
-    assert "none within 0.05 s" in str(error)
 
 
 def test_settings_that_have_no_json_form_are_the_callers_mistake() -> None:
@@ -541,20 +455,6 @@ def test_settings_that_have_no_json_form_are_the_callers_mistake() -> None:
         asked(server, request(settings=ModelSettings(extra={"x": object()})))
 
     assert not caught.value.retryable
-
-
-@STREAMS
-@pytest.mark.anyio
-async def test_cancellation_passes_through_and_leaves_the_client_whole(stream: bool) -> None:
-    with ModelServer([Fault("hang"), "still here"]) as server:
-        adapter = adapter_of(server, stream=stream)
-        async with anyio.create_task_group() as group:
-            group.start_soon(adapter.ask, request())
-            with anyio.fail_after(TIMEOUT):
-                while not server.requests:  # noqa: ASYNC110 - another thread's doing has no event
-                    await anyio.sleep(0.001)
-            group.cancel_scope.cancel()
-        assert (await adapter.ask(request())).message.content == "still here"
 
 
 # --- keys ------------------------------------------------------------------------------------
@@ -623,29 +523,6 @@ def test_openai_itself_gets_the_newer_name_of_the_limit(monkeypatch: pytest.Monk
 # --- clients ---------------------------------------------------------------------------------
 
 
-@STREAMS
-@pytest.mark.anyio
-async def test_a_connection_is_kept_and_shared_by_adapters(stream: bool) -> None:
-    with ModelServer(["yes"], repeat=True) as server:
-        for _ in range(3):
-            adapter = adapter_of(server, stream=stream)
-            await adapter.ask(request())
-            await adapter.ask(request())
-
-        assert (server.connections, len(server.requests)) == (1, 6)
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_each_event_loop_has_its_own_client_and_takes_it_along(backend: str) -> None:
-    with ModelServer(["yes"], repeat=True) as server:
-        adapter = adapter_of(server)
-        for _ in range(3):
-            anyio.run(adapter.ask, request(), backend=backend)
-
-        assert server.connections == 3
-    gc.collect()  # what was left open would be a ResourceWarning now
-
-
 def test_many_threads_and_a_loop_of_its_own_each() -> None:
     with ModelServer(["yes"], repeat=True) as server:
         adapter = adapter_of(server)
@@ -665,12 +542,12 @@ def test_the_clients_of_a_loop_that_was_just_closed_are_dropped() -> None:
         careless = asyncio.new_event_loop()
         careless.run_until_complete(adapter.ask(request()))  # type: ignore[arg-type]
         careless.close()
-        left = shared._everywhere[careless]
+        left = shared._clients_by_loop[careless]
         assert left
         anyio.run(adapter.ask, request())
 
     assert not left
-    assert careless not in shared._everywhere
+    assert careless not in shared._clients_by_loop
     gc.collect()
 
 
@@ -703,7 +580,7 @@ def test_the_type_of_the_output_may_be_given() -> None:
 def test_the_sdk_is_imported_late_and_its_absence_names_the_extra(name: str) -> None:
     code = (
         "import sys\n"
-        "import weakincentives.adapters._names as names\n"
+        "import weakincentives.adapters.names as names\n"
         "assert not {'openai', 'anthropic'} & set(sys.modules)\n"
         f"sys.modules[{name!r}] = None\n"
         "try:\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from weakincentives import TokenUsage
-from weakincentives.adapters._prices import PRICES, Price, price_of
+from weakincentives.adapters.prices import PRICES, Price, price_of
 from weakincentives.errors import UsageError
 
 MILLION = 1_000_000

@@ -13,6 +13,7 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.soak import soak_size
 from weakincentives.adapters import ModelReply, ModelRequest, ScriptedAdapter, scripted_model
 from weakincentives.adapters.limits import Limiter
 from weakincentives.adapters.retry import Retry, RetryPolicy, retrying
@@ -207,10 +208,10 @@ def test_a_delay_is_within_its_bounds(attempt: int, chance: float, asked_for: fl
     assert asked_for is None or not asked_for > delay
 
 
-async def test_ten_thousand_calls_to_a_flaky_service_none_lost_and_none_sent_twice(
-    anyio_backend_name: str,
-) -> None:
-    calls = {"asyncio": 10_000, "trio": 2_000}[anyio_backend_name]
+@pytest.mark.no_cover
+@pytest.mark.soak
+async def test_thousands_of_calls_to_a_flaky_service_none_lost_and_none_sent_twice() -> None:
+    calls = soak_size(2_000, 10_000)
     sent, succeeded = Counter[str](), Counter[str]()
     answers: dict[str, str] = {}
     active = most = resets = throttled = 0

@@ -19,6 +19,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.soak import soak_size
 from weakincentives.adapters import ModelAdapter, ModelRequest
 from weakincentives.adapters.http import HTTPAdapter
 from weakincentives.adapters.limits import Limiter
@@ -119,13 +120,16 @@ async def weather(
     assert state.limit == ceiling
 
 
+@pytest.mark.soak
+@pytest.mark.no_cover
 @pytest.mark.anyio
-async def test_ten_thousand_calls_survive_a_storm(anyio_backend: str) -> None:
-    calls = {"asyncio": 10_000, "trio": 2_000}[anyio_backend]
+async def test_thousands_of_calls_survive_a_storm() -> None:
+    calls = soak_size(2_000, 10_000)
 
     await weather(lambda address: HTTPAdapter("m", base_url=address, key_variable=None), calls)
 
 
+@pytest.mark.no_cover
 @pytest.mark.anyio
 async def test_so_do_calls_through_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)

@@ -199,7 +199,7 @@ async def test_what_does_not_fit_together_is_left_out(
 
     assert (left.output, left.tokens) == ("Hi", ())
     (record,) = caplog.records
-    assert re.search(f"^left out the tokens of a reply: expected .*{why}", record.getMessage())
+    assert re.search(f"^dropped the tokens of a reply: expected .*{why}", record.getMessage())
 
 
 @pytest.mark.parametrize(

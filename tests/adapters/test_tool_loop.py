@@ -229,3 +229,16 @@ async def test_usage_and_latency_add_up_and_cost_is_asked_for_once() -> None:
 
     assert (response.usage, response.latency_ms, response.model) == (TokenUsage(30, 3), 150, "m-1")
     assert (response.cost, bare.usage, bare.latency_ms) == (None, None, None)
+
+
+async def test_a_tool_that_exits_is_the_error_of_the_conversation_and_ends_no_event_loop() -> None:
+    async def leave(params: Sum) -> int:
+        raise SystemExit(2)
+
+    tool = Tool[Sum, int](name="leave", description="Leave.", handler=leave)
+    asks = ChatMessage("assistant", tool_calls=(call("leave"), call("add", id="2")))
+
+    with pytest.raises(SystemExit):
+        await ScriptedAdapter([asks]).evaluate_async(
+            prompt_for(tools=(tool, ADD)), session=Session()
+        )

@@ -1,4 +1,4 @@
-"""A folder with an agent and a dataset, a queue to send it through, and `wink` in processes."""
+"""A folder with an agent and a dataset, a queue, and `wink` in child processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.processes import PATIENCE, plain_environment
+from tests.forked_wink import run_wink
+from tests.processes import plain_environment
 from tests.runtime.mailbox.redis_server import running
 from weakincentives.evals import EvalReport, RunStore
 
@@ -67,7 +68,7 @@ class Place:
         self._started: list[subprocess.Popen[str]] = []
 
     def write(self, *metadata: dict[str, Any]) -> None:
-        """The dataset: a sample for each metadata."""
+        """Write the dataset, with a sample for each metadata."""
         lines = (
             {"id": str(i), "input": f"q {i}", "expected": f"answer {i}", "metadata": each}
             for i, each in enumerate(metadata)
@@ -75,7 +76,7 @@ class Place:
         (self.folder / "qa.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """A command under way, in a process group of its own."""
+        """Start a command in its own process group."""
         process = subprocess.Popen(
             [WINK, *words],
             cwd=self.folder,
@@ -85,32 +86,32 @@ class Place:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            # A shell may have told its background jobs to ignore interrupts.
+            # A shell may start background jobs with SIGINT ignored.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self._started.append(process)
         return process
 
     def wink(self, *words: str) -> tuple[int, str, str]:
-        """A command to its end: exit code, stdout, stderr."""
-        process = self.start(*words)
-        out, err = process.communicate(timeout=PATIENCE)
-        assert "Traceback" not in err
-        return process.returncode, out, err
+        """Run a command; return exit code, stdout and stderr."""
+        env = plain_environment(WINK_QUEUE=self.queue)
+        done = run_wink(*words, cwd=self.folder, env=env)
+        assert "Traceback" not in done.stderr
+        return done.returncode, done.stdout, done.stderr
 
     def submit(self, *words: str) -> str:
-        """The id of a run that is sent."""
+        """Submit the dataset; return the run id."""
         code, out, err = self.wink("eval", "submit", "--dataset", "qa.jsonl", *words)
         assert code == 0, err
         return out.strip()
 
     def worker(self, *words: str) -> tuple[str, ...]:
-        """The words of a worker for the agent, which may take its time."""
-        agent = ("--agent", "qa.py:agent", "--timeout-per-sample-ms", "0")
+        """Return the arguments of a worker for the agent."""
+        agent = ("--agent", "qa.py:agent", "--timeout", "0")
         return ("worker", "eval", *agent, *words)
 
     def calls(self) -> Counter[str]:
-        """How often the agent was called with each sample."""
+        """Return how often the agent was called with each sample."""
         file = self.folder / "calls.txt"
         return Counter(file.read_text().split() if file.exists() else ())
 
@@ -119,7 +120,7 @@ class Place:
             return store.report(run_id)
 
     def close(self) -> None:
-        """Nothing that a test started outlives it."""
+        """Kill all processes that the test started."""
         for process in self._started:
             if process.poll() is None:
                 process.kill()
@@ -127,7 +128,7 @@ class Place:
 
 
 def outcomes(report: EvalReport[Any]) -> list[tuple[Any, ...]]:
-    """All of it that does not depend on the clock."""
+    """Return the parts of a report that do not depend on the clock."""
     return [
         (r.sample_id, r.epoch, r.output, r.score, r.error, r.error_source, r.sample, r.metadata)
         for r in report.results
@@ -136,7 +137,7 @@ def outcomes(report: EvalReport[Any]) -> list[tuple[Any, ...]]:
 
 @pytest.fixture(params=["sqlite", "valkey"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """A folder and a queue of its own, in a file and on a real server."""
+    """Return a new folder and queue: in a file, and on a real server."""
     queue = "sqlite:///mail.db#qa"
     if request.param == "valkey":
         queue = f"redis://127.0.0.1:{running().port}/0#qa-{uuid4().hex[:8]}"

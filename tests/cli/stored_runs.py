@@ -1,4 +1,4 @@
-"""Runs in a store, and `wink eval` to look at them: for tests of the verbs that read."""
+"""Stored runs, and `wink eval` in process: for tests of the commands that read."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def wink(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def stored(run_id: str, *results: EvalResult[Any], minutes: int = 0, **about: Any) -> None:
-    """A run in the store of this folder, so many minutes old."""
+    """Store a run in this folder that is some minutes old."""
     own = {name: about.pop(name) for name in ("status", "note", "session") if name in about}
     created_at = datetime.now(UTC) - timedelta(minutes=minutes)
     manifest = RunManifest(run_id=run_id, created_at=created_at, **about)

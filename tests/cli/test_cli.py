@@ -13,6 +13,7 @@ import pytest
 
 from tests.processes import PATIENCE, machine_variables, plain_environment
 from weakincentives.cli import main
+from weakincentives.cli.command_table import COMMANDS
 
 OURS = "weakincentives-evals"
 WINK = Path(sys.executable).with_name("wink")
@@ -20,7 +21,7 @@ WINK = Path(sys.executable).with_name("wink")
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here, too, the command is told nothing by the machine."""
+    """Unset the variables of this machine that change what the command does."""
     for name in machine_variables():
         monkeypatch.delenv(name)
 
@@ -37,7 +38,7 @@ def wink(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def pretend_installed(folder: Path, name: str, number: str) -> None:
-    """What pip leaves of a distribution, as far as Python looks."""
+    """What pip leaves of a distribution, as far as Python reads it."""
     info = folder / f"{name}-{number}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
@@ -48,12 +49,19 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"wink {version(OURS)}\n"
 
 
-def test_without_a_verb_the_help_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_the_help_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
 
     out, err = capsys.readouterr()
     assert out == ""
     assert "doctor" in err
+
+
+def test_the_help_is_a_line_for_each_command(capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+
+    lines = capsys.readouterr().err.partition("commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in lines] == [*COMMANDS]
 
 
 def test_help_loads_none_of_our_dependencies() -> None:
@@ -70,7 +78,7 @@ def test_help_loads_none_of_our_dependencies() -> None:
     assert heavy & set(loaded.split()) == set()
 
 
-def test_an_unknown_verb_is_a_usage_error() -> None:
+def test_an_unknown_command_is_a_usage_error() -> None:
     done = wink("frobnicate")
 
     assert (done.returncode, done.stdout) == (2, "")
@@ -78,40 +86,43 @@ def test_an_unknown_verb_is_a_usage_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (["evla", "run"], "wink: error: expected a command, got 'evla' - near it: eval\n"),
-        (["eval", "rnu"], "wink eval: error: expected a command, got 'rnu' - near it: run\n"),
+        (["evla", "run"], "wink: error: expected a command, got 'evla' - did you mean eval?\n"),
+        (["eval", "rnu"], "wink eval: error: expected a command, got 'rnu' - did you mean run?\n"),
         (
             ["eval", "run", "--agnet", "a.py:b"],
-            "run: error: unrecognized arguments: --agnet - near it: --agent\n",
+            "run: error: unrecognized arguments: --agnet - did you mean --agent?\n",
         ),
         (
             ["eval", "resume", "--qiet"],
-            "resume: error: unrecognized arguments: --qiet - near it: --quiet\n",
+            "resume: error: unrecognized arguments: --qiet - did you mean --quiet?\n",
         ),
         (["eval", "list", "-k", "4"], "list: error: unrecognized arguments: -k 4\n"),
-        (["--versoin"], "wink: error: unrecognized arguments: --versoin - near it: --version\n"),
+        (
+            ["--versoin"],
+            "wink: error: unrecognized arguments: --versoin - did you mean --version?\n",
+        ),
     ],
 )
-def test_what_is_misspelt_is_told_by_its_own_verb(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_a_misspelt_word_is_an_error_of_its_command(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
         main(words)
 
     assert left.value.code == 2
-    assert capsys.readouterr().err.endswith(said)
+    assert capsys.readouterr().err.endswith(message)
 
 
-def test_doctor_is_content_here(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_finds_no_problems_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
 
     out, err = capsys.readouterr()
     assert err == ""
     assert out.startswith("Core\nok  wink")
     assert "pip install 'weakincentives-evals[rl]'" in out
-    assert "All is well" in out
+    assert "No problems found" in out
 
 
 def test_doctor_has_words_for_every_extra(capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,7 +192,7 @@ def test_an_extra_that_is_too_old_counts_as_missing(tmp_path: Path) -> None:
     assert openai["packages"][0]["version"] == "1.0"
 
 
-def test_doctor_without_our_metadata_says_what_to_run(
+def test_doctor_without_our_metadata_prints_what_to_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "path", [])

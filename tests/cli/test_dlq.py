@@ -1,4 +1,4 @@
-"""`wink dlq`: what nobody could work on is seen, understood, and sent again."""
+"""`wink dlq`: dead letters are listed, shown, replayed and purged."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.cli.deployments import Place, place
 from tests.processes import PATIENCE, until
 from weakincentives.cli import main
 from weakincentives.evals import EvalRequest, Sample
-from weakincentives.runtime.dlq import DeadLetter
 from weakincentives.runtime.mailbox import Message, open_mailbox
+from weakincentives.runtime.worker.dead_letters import DeadLetter
 
 __all__ = ["place"]
 
@@ -25,27 +25,30 @@ QUEUE = ["--queue", "sqlite:///mail.db#qa"]
 HOSTILE = "\x1b]0;owned\x07 \u202e"
 
 
-def test_a_sample_that_kills_its_worker_is_set_aside_and_replayed(place: Place) -> None:
+def test_a_sample_that_kills_its_worker_is_dead_lettered_and_replayed(place: Place) -> None:
     place.write({}, {"deadly": True}, {})
     (place.folder / "deadly").touch()
     run_id = place.submit()
-    # One that only starts slowly must not lose its lease, or its neighbours are set aside too.
+    # A worker that starts slowly must not lose its leases, or other samples die too.
     options = ("-n", "2", "-j", "1", "--lease", "1.5", "--max-deliveries", "2", "--drain")
     code, _, said = place.wink(*place.worker(*options))
     assert code == 0, said
     assert "died (exit code 9)" in said
-    assert place.wink("eval", "collect")[0] == 3
+    assert "done since its restart" in said
+    code, _, said = place.wink("eval", "collect")
+    assert code == 3
+    assert "gave up: was delivered 2 times" in said
 
     (letter,) = json.loads(place.wink("dlq", "list", "--format", "json")[1])
     assert letter["body"]["sample"]["id"] == "1"
     code, out, said = place.wink("dlq", "list")
     assert code == 0
-    assert re.search(rf"{letter['message_id'][:8]}\S* +1 +3 +\S+ ago +was delivered 2 times", out)
+    assert re.search(rf"{letter['message_id'][:8]}\S* +1 +3 +(now|\S+ ago) +was delivered 2", out)
     assert f"wink dlq show {letter['message_id'][:8]}" in said
 
     (place.folder / "deadly").unlink()
     code, _, said = place.wink("dlq", "replay", letter["message_id"][:8])
-    assert (code, "1 dead letter sent again to qa" in said) == (0, True), said
+    assert (code, "1 dead letter replayed to qa" in said) == (0, True), said
     assert place.wink(*place.worker("--drain"))[0] == 0
     assert place.wink("eval", "collect", run_id, "--retry-errors", "--timeout", "60")[0] == 0
     assert [each.error for each in place.report(run_id).results] == [None] * 3
@@ -54,7 +57,7 @@ def test_a_sample_that_kills_its_worker_is_set_aside_and_replayed(place: Place) 
 
 @pytest.fixture
 def letters(folder: Path) -> list[str]:
-    """Three dead letters, one hostile, one of a body that nobody can read; their ids."""
+    """Return the ids of three dead letters: one hostile, one with an undecodable body."""
     url = QUEUE[1]
     mailbox, dead = open_mailbox(url), open_mailbox(url, name="qa-dlq")
     requests = [
@@ -75,13 +78,16 @@ def letters(folder: Path) -> list[str]:
     return ["aa1", "aa2", "bb"]
 
 
-def test_a_list_and_a_letter_obey_nobody(
+def test_control_characters_of_a_letter_are_escaped(
     letters: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["dlq", "list", *QUEUE]) == 0
     out, err = capsys.readouterr()
-    assert [line.split()[0] for line in out.splitlines()] == ["id", *letters]
+    assert [line.split()[:2] for line in out.splitlines()] == [
+        ["#", "id"],
+        *([str(number), letter] for number, letter in enumerate(letters, 1)),
+    ]
     assert all(len(line) <= 80 for line in out.splitlines())
     assert "wink dlq show aa1 --queue 'sqlite:///mail.db#qa'" in err
 
@@ -97,23 +103,34 @@ def test_a_list_and_a_letter_obey_nobody(
     assert (letter["message_id"], letter["body"]) == ("bb", None)
 
 
-def test_ids_must_name_one_letter(letters: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_id_must_match_one_letter(
+    letters: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     for words, said in (
-        (["show", "aa"], "several begin so: aa1, aa2"),
+        (["show", "aa"], "several match: aa1, aa2"),
         (["show", "cc"], "expected the id of one dead letter, got 'cc' - there are: aa1, aa2, bb"),
         (["replay"], "expected the ids of dead letters, or --all, got neither"),
         (["replay", "aa1", "--all"], "got both"),
-        (["purge"], "expected --yes to remove 3 dead letters for ever, got nobody to ask"),
+        (["purge"], "expected --yes to delete 3 dead letters, got no terminal to confirm on"),
     ):
         assert main(["dlq", *words, *QUEUE]) == 2
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("word", "id"), [("2", "aa2"), ("3", "bb"), ("good", "aa1")])
+def test_a_letter_is_also_found_by_its_number_in_the_list_and_by_its_sample(
+    letters: list[str], capsys: pytest.CaptureFixture[str], word: str, id: str
+) -> None:
+    assert main(["dlq", "show", word, *QUEUE, "--format", "json"]) == 0
+
+    assert json.loads(capsys.readouterr().out)["message_id"] == id
 
 
 def test_replayed_letters_are_requests_again(
     letters: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["dlq", "replay", "--all", *QUEUE]) == 0
-    assert "3 dead letters sent again to qa" in capsys.readouterr().err
+    assert "3 dead letters replayed to qa" in capsys.readouterr().err
     with closing(open_mailbox(QUEUE[1])) as mailbox:
         found = {m.id: m for m in mailbox.receive(max_messages=9)}
     assert sorted(found) == letters
@@ -122,7 +139,7 @@ def test_replayed_letters_are_requests_again(
     assert found["bb"].raw == b"\x00 not ours"
 
 
-def test_purge_asks_whoever_is_there(
+def test_purge_asks_for_confirmation(
     letters: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Terminal(io.StringIO):
@@ -131,15 +148,15 @@ def test_purge_asks_whoever_is_there(
 
     monkeypatch.setattr(sys, "stdin", Terminal("no\n"))
     assert main(["dlq", "purge", *QUEUE]) == 1
-    assert "Remove 3 dead letters of qa for ever? [y/N] Nothing was" in capsys.readouterr().err
+    assert "Delete 3 dead letters of qa? [y/N] Nothing was" in capsys.readouterr().err
     assert main(["dlq", "purge", "--yes", *QUEUE]) == 0
-    assert "3 dead letters removed from qa-dlq" in capsys.readouterr().err
+    assert "3 dead letters deleted from qa-dlq" in capsys.readouterr().err
     assert main(["dlq", "list", *QUEUE]) == 0
     assert "No dead letters in qa-dlq (sqlite:///mail.db#qa)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_the_letters_of_a_main_loop_are_apart(place: Place) -> None:
+def test_the_letters_of_a_main_loop_are_separate(place: Place) -> None:
     place.submit("--limit", "1")
     worker = place.start("worker", "eval", "--main")
     answering = place.start("worker", "main", "--loop", "qa.py:Loop", "--max-deliveries", "1")

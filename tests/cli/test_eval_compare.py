@@ -29,44 +29,53 @@ def two_runs(**about: Any) -> None:
     stored("new", *results(30), dataset_name="qa", model="demo/large", **about)
 
 
+CHANGED = [
+    "      A  fail  contains: got 'London', expected it to contain 'Paris'",
+    "      B  pass",
+    "      output  [-London-]{+Paris+}",
+]
+
+
 def test_the_verdict_then_the_numbers_then_what_flipped(wink: Run) -> None:
     two_runs()
 
-    code, text, said = wink("compare", "old", "new", "--flips", "2")
+    code, text, err = wink("compare", "old", "new", "--flips", "2")
 
     assert code == 0
     assert text.splitlines() == [
-        "   run  agent       passed   rate (95%)  errors",
-        "A  old  demo/small   20/40  50% (35-65)       0",
-        "B  new  demo/large   30/40  75% (60-86)       0",
+        "   run  agent       passed         rate (95%)  errors",
+        "A  old  demo/small   20/40  50.0% (35.2-64.8)       0",
+        "B  new  demo/large   30/40  75.0% (59.8-85.8)       0",
         "",
-        "B is better: +25.0 points, 95 % interval 14.0 to 40.2, n = 40 (exact McNemar p =",
-        "0.002)",
+        "B is better: +25.0 points, 95% interval 14.0 to 40.2, n = 40 (mid-p McNemar p <",
+        "0.001)",
         "",
-        "                A      B  change    95% interval      p",
-        "passed %     50.0   75.0   +25.0    14.0 to 40.2  0.002  better",
-        "score       0.500  0.750  +0.250  0.140 to 0.402  0.002  better",
-        "latency ms     20     20       0         unknown  1.000",
-        "tokens        7.0    7.0     0.0         unknown  1.000",
+        "                A      B  change    95% interval       p",
+        "passed %     50.0   75.0   +25.0    14.0 to 40.2  <0.001  better",
+        "score       0.500  0.750  +0.250  0.140 to 0.402  <0.001  better",
+        "latency ms     20     20       0         unknown   1.000",
+        "tokens        7.0    7.0     0.0         unknown   1.000",
         "",
         "passed in both 20, in neither 10, fixed 10, broken 0, effect size +0.52",
         "latency p50 20 ms to 20 ms, p95 20 ms to 20 ms",
         "",
         "Fixed: 10",
-        "  s20",
-        "  s21",
+        "  s20  Capital of France?",
+        *CHANGED,
+        "  s21  Capital of France?",
+        *CHANGED,
         "  and 8 more: --flips N",
     ]
-    assert said == ""
+    assert err == ""
 
 
 def test_runs_go_by_their_place_too(wink: Run) -> None:
     two_runs()
 
     assert wink("compare", "latest~1", "latest")[1] == wink("compare", "old", "new")[1]
-    code, _, said = wink("compare", "latest~2", "latest")
+    code, _, err = wink("compare", "latest~2", "latest")
     assert code == 2
-    assert said.startswith("wink: expected the id of a run, got 'latest~2' - the newest: new, old")
+    assert err.startswith("wink: expected the id of a run, got 'latest~2' - the newest: new, old")
     assert wink("compare", "latest~x", "latest")[0] == 2
 
 
@@ -74,11 +83,13 @@ def test_a_folder_and_a_baseline_are_runs(wink: Run) -> None:
     two_runs()
     with RunStore() as store:
         store.report("old").save("saved")
-    assert wink("gate", "old", "--save-baseline", "base.json")[0] == 0
+    assert wink("baseline", "old", "-o", "base.json")[0] == 0
 
     for name in ("saved", "base.json"):
         _, text, _ = wink("compare", name, "new")
         assert "B is better: +25.0 points" in text
+        assert ("output  [-London-]{+Paris+}" in text) is (name == "saved")
+        assert "      B  pass\n" in text
 
 
 def test_files_need_no_store(wink: Run) -> None:
@@ -103,10 +114,10 @@ def test_it_fits_the_terminal(wink: Run, monkeypatch: pytest.MonkeyPatch, column
     assert text.splitlines()[1].endswith("       0")  # no number is cut off
 
 
-def test_slices_are_adjusted_and_few_is_said(wink: Run) -> None:
+def test_slices_are_adjusted_and_small_ones_marked(wink: Run) -> None:
     two_runs()
 
-    _, text, said = wink("compare", "old", "new", "--by", "level", "--flips", "0")
+    _, text, err = wink("compare", "old", "new", "--by", "level", "--flips", "0")
 
     *lines, few = text.splitlines()[-4:]
     rows = [line.split() for line in lines]
@@ -114,15 +125,15 @@ def test_slices_are_adjusted_and_few_is_said(wink: Run) -> None:
     assert rows[1][:5] == ["easy", "30", "66.7", "100.0", "+33.3"]
     assert rows[2][-1] == "few"
     assert few == "few: fewer than 20 samples, too few to say much"
-    assert "note: p is raised (after Holm)" in said
+    assert "note: p-values are adjusted for multiple comparisons (Holm)" in err
 
 
-def test_a_file_that_is_not_there_is_said_to_be_none(wink: Run) -> None:
+def test_a_missing_file_is_named_in_the_error(wink: Run) -> None:
     two_runs()
 
-    code, _, said = wink("compare", "old.json", "new")
+    code, _, err = wink("compare", "old.json", "new")
     assert code == 2
-    assert said.endswith("; nor is there a file or a folder 'old.json'\n")
+    assert err.endswith("; nor is there a file or a folder 'old.json'\n")
 
 
 def test_runs_may_stand_between_options(wink: Run) -> None:
@@ -146,6 +157,31 @@ def test_data_has_all_of_it(wink: Run) -> None:
     assert compared["measures"]["passed"]["delta"] == pytest.approx(0.25)
     assert compared["measures"]["tokens"]["interval"] == [None, None]  # nothing varied
     assert compared["fixed"] == len(compared["flips"]) == 10
+    reason = "got 'London', expected it to contain 'Paris'"
+    assert compared["flips"][9] == {
+        "sample": "s29",
+        "epoch": 1,
+        "fixed": True,
+        "error": False,
+        "input": "Capital of France?",
+        "before": {
+            "verdict": "fail",
+            "value": 0.0,
+            "output": "London",
+            "why": f"contains: {reason}",
+        },
+        "after": {"verdict": "pass", "value": 1.0, "output": "Paris", "why": ""},
+        "criteria": [
+            {
+                "criterion": "contains",
+                "before": False,
+                "after": True,
+                "reason_before": reason,
+                "reason_after": "",
+            }
+        ],
+        "diff": [["removed", "London"], ["added", "Paris"]],
+    }
     assert [each["value"] for each in compared["slices"]] == ["easy", "hard"]
 
 
@@ -157,7 +193,12 @@ def test_markdown_is_for_a_pull_request(wink: Run) -> None:
 
     assert "| A | a\\|b | - | 20/40 passed, 0 errors |" in text
     assert "**B is better: +25.0 points" in text
-    assert "| passed | 40 | 50.0 | 75.0 | +25.0 | 14.0 to 40.2 | 0.002 |" in text
+    assert "| passed | 40 | 50.0 | 75.0 | +25.0 | 14.0 to 40.2 | \\<0.001 |" in text
+    assert "<details><summary>Changed samples: 5 of 10</summary>" in text
+    assert (
+        "| s20 | fail: contains: got 'London', expected it to contain 'Paris' | pass | "
+        "contains fail \\> pass | ~~London~~**Paris** |"
+    ) in text
 
 
 def test_several_runs_are_compared_with_the_first(wink: Run) -> None:
@@ -167,7 +208,7 @@ def test_several_runs_are_compared_with_the_first(wink: Run) -> None:
     _, text, _ = wink("compare", "old", "new", "third")
 
     assert "B is better: +25.0 points" in text
-    assert "after Holm p = 0.004" in text.replace("\n", " ")
+    assert "after Holm p = 0.002" in text.replace("\n", " ")
     assert "no difference shown: +2.5 points" in text
 
 
@@ -181,8 +222,8 @@ def test_the_experiments_of_one_run_are_compared(wink: Run) -> None:
 
     assert "B is better: +50.0 points" in wink("compare", "run")[1]
     stored("single", answer("1"))
-    code, _, said = wink("compare", "single")
-    assert (code, said) == (
+    code, _, err = wink("compare", "single")
+    assert (code, err) == (
         2,
         "wink: expected two runs to compare, got one with one experiment\n",
     )
@@ -190,15 +231,15 @@ def test_the_experiments_of_one_run_are_compared(wink: Run) -> None:
 
 def test_a_pipe_gets_the_verdict_in_one_line(wink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     two_runs()
-    told = [" ".join(line.split()) for line in wink("compare", "old", "new")[1].split("\n\n")]
+    blocks = [" ".join(line.split()) for line in wink("compare", "old", "new")[1].split("\n\n")]
 
-    monkeypatch.delenv("COLUMNS")  # which says that somebody reads it in so many
+    monkeypatch.delenv("COLUMNS")  # as if stdout were a file
     lines = wink("compare", "old", "new")[1].splitlines()
 
-    assert [line for line in lines if "McNemar" in line] == [told[1]]
+    assert [line for line in lines if "McNemar" in line] == [blocks[1]]
 
 
-def test_several_evaluators_are_told_from_one_another(wink: Run) -> None:
+def test_several_evaluators_are_distinguished(wink: Run) -> None:
     for name, by in (("a", ("one", "two")), ("b", ("one",))):
         stored(name, *results(20), criteria=tuple(CriterionInfo(name=each) for each in by))
 
@@ -209,24 +250,24 @@ def test_other_evaluators_are_refused_unless_forced(wink: Run) -> None:
     for name in ("exact_match", "contains"):
         stored(f"by_{name}", *results(20), criteria=(CriterionInfo(name=name, version="1"),))
 
-    code, text, said = wink("compare", "by_exact_match", "by_contains")
+    code, text, err = wink("compare", "by_exact_match", "by_contains")
     assert (code, text) == (2, "")
-    assert "evaluators differ: exact_match and contains" in said
+    assert "evaluators differ: exact_match and contains" in err
 
-    code, text, said = wink("compare", "by_exact_match", "by_contains", "--force")
+    code, text, err = wink("compare", "by_exact_match", "by_contains", "--force")
     assert code == 0
-    assert "note: evaluators differ: exact_match and contains" in said
+    assert "note: evaluators differ: exact_match and contains" in err
 
 
-def test_errors_are_shown_apart(wink: Run) -> None:
+def test_errors_are_listed_separately(wink: Run) -> None:
     stored("old", *results(40))
     stored("new", *list(results(40))[:30], *(broken(f"s{n}") for n in range(30, 40)))
 
-    _, text, said = wink("compare", "old", "new")
+    _, text, err = wink("compare", "old", "new")
 
     assert "B is worse: -25.0 points" in text
-    assert "  s30  an error in B" in text
-    assert "note: errors count as not passed: 0 in old, 10 in new" in said
+    assert "  s30  an error in B  Capital of France?\n      A  pass\n      B  error agent: " in text
+    assert "note: errors of the agent count as not passed: 0 in old, 10 in new" in err
 
 
 def test_hostile_names_do_nothing_to_the_terminal(wink: Run) -> None:
@@ -234,13 +275,13 @@ def test_hostile_names_do_nothing_to_the_terminal(wink: Run) -> None:
         stored(f"{name}{HOSTILE}", answer(HOSTILE, output), dataset_name=HOSTILE, model=HOSTILE)
 
     for format in ("text", "md"):
-        code, text, said = wink("compare", f"a{HOSTILE}", f"b{HOSTILE}", "--format", format)
+        code, text, err = wink("compare", f"a{HOSTILE}", f"b{HOSTILE}", "--format", format)
         assert code == 0
-        assert "\x1b" not in text + said
-        assert "\u202e" not in text + said
+        assert "\x1b" not in text + err
+        assert "\u202e" not in text + err
 
 
-def test_what_is_wrong_is_said_in_a_line(wink: Run) -> None:
+def test_wrong_usage_is_one_line(wink: Run) -> None:
     two_runs()
     for words, why in (
         ((), "expected RUN_A RUN_B to compare, got none"),
@@ -250,10 +291,10 @@ def test_what_is_wrong_is_said_in_a_line(wink: Run) -> None:
         (("--models", "demo/large"), "expected two models or more"),
         (("old", "nowhere"), "expected the id of a run, got 'nowhere'"),
     ):
-        code, text, said = wink("compare", *words)
+        code, text, err = wink("compare", *words)
         assert (code, text) == (2, "")
-        assert said.startswith(f"wink: {why}")
-        assert said.count("\n") == 1
+        assert err.startswith(f"wink: {why}")
+        assert err.count("\n") == 1
 
 
 def test_models_run_once_and_are_compared(wink: Run) -> None:
@@ -262,15 +303,15 @@ def test_models_run_once_and_are_compared(wink: Run) -> None:
     words = ("--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--evaluator", "contains")
     models = ("--models", "demo/large", "demo/small")
 
-    code, text, said = wink("compare", *words, *models)
+    code, text, err = wink("compare", *words, *models)
     assert code == 0
     assert "no difference shown: -100.0 points" in text
     assert "demo/large" in text
-    assert said.count("run 20") == 2
+    assert err.count("run 20") == 2
 
     again = wink("compare", *words, *models)
     assert again[1] == text
-    assert again[2].count("is there, and is not run again") == 2
+    assert again[2].count("is stored, and is not run again") == 2
 
     Path("qa.jsonl").write_text(CAPITALS.splitlines()[0] + "\n")
     wink("compare", *words, *models)
@@ -286,10 +327,10 @@ def test_a_run_that_was_interrupted_goes_on(wink: Run) -> None:
     with RunStore() as store:
         store.finish(store.run("latest").manifest.run_id, "interrupted")
 
-    code, _, said = wink("compare", *words, "demo/small")
+    code, _, err = wink("compare", *words, "demo/small")
 
     assert code == 0
-    assert "2 of 2 are stored" in said
+    assert "2 of 2 are stored" in err
     with RunStore() as store:
         assert [record.status for record in store.runs()] == ["complete", "complete"]
 
@@ -306,7 +347,7 @@ def test_nothing_runs_where_one_of_the_models_is_wrong(wink: Run) -> None:
 def test_one_can_ask_to_be_surer(wink: Run, capsys: pytest.CaptureFixture[str]) -> None:
     two_runs()
 
-    assert "99 % interval" in wink("compare", "old", "new", "--confidence", "99%")[1]
+    assert "99% interval" in wink("compare", "old", "new", "--confidence", "99%")[1]
     with pytest.raises(SystemExit):
         wink("compare", "old", "new", "--confidence", "1")
     assert "expected 0.5 to 0.999" in capsys.readouterr().err

@@ -14,8 +14,9 @@ import pytest
 from rich.console import Console
 
 from tests.processes import PATIENCE
-from weakincentives.cli import _display, main
-from weakincentives.cli._display import Moment, frame, line
+from weakincentives.cli import main
+from weakincentives.cli.console import progress as _display
+from weakincentives.evals.engine.progress import ProgressSnapshot, frame, line
 
 WINK = Path(sys.executable).with_name("wink")
 
@@ -60,7 +61,7 @@ def on_a_terminal(*words: str, **variables: str) -> str:
         try:
             while more := os.read(ours, 65536):
                 written += more
-        except OSError:  # how Linux says that nobody writes there any more
+        except OSError:  # on Linux: the other end is closed
             pass
     os.close(ours)
     return written.decode()
@@ -84,7 +85,8 @@ def test_nothing_moves_in_ci(variables: dict[str, str]) -> None:
 
 
 def test_the_verdict_breaks_between_words() -> None:
-    seen = on_a_terminal("eval", "run", "sums.py", "--stop-when", "99%", CI="true", COLUMNS="40")
+    rule = ("--fail-under", "70%", "--stop-when", "decided", "--decide-for", "population")
+    seen = on_a_terminal("eval", "run", "sums.py", *rule, CI="true", COLUMNS="40")
 
     lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen).splitlines()]
     start = next(n for n, line in enumerate(lines) if "passed, 0 errors" in line)
@@ -95,9 +97,9 @@ def test_the_verdict_breaks_between_words() -> None:
 
 
 MOMENTS = [
-    Moment(total=9),
-    Moment(total=1200, done=500, seen=400, passed=380, elapsed=12.0, speed=41.7),
-    Moment(
+    ProgressSnapshot(total=9),
+    ProgressSnapshot(total=1200, done=500, seen=400, passed=380, elapsed=12.0, speed=41.7),
+    ProgressSnapshot(
         total=100_000,
         done=99_999,
         seen=99_999,
@@ -109,7 +111,7 @@ MOMENTS = [
         speed=25.0,
         slowest=(("a\x1b[31m" * 30, 61.0), ("b", 3.0)),
     ),
-    Moment(total=5, done=5, seen=5, elapsed=3.0, speed=2.0),
+    ProgressSnapshot(total=5, done=5, seen=5, elapsed=3.0, speed=2.0),
 ]
 
 
@@ -124,6 +126,15 @@ def test_the_block_stays_in_its_place(width: int) -> None:
         assert max(map(len, lines)) <= width
         assert [each.split()[0] for each in lines[2:]] == ["passed", "errors", "speed", "slowest"]
         assert "\x1b" not in captured.get()
+
+
+def test_a_sample_that_runs_unusually_long_is_marked() -> None:
+    console = Console(width=80, highlight=False)
+    slowest = (("q7", 320.0), ("q8", 3.0))
+    with console.capture() as captured:
+        console.print(frame(ProgressSnapshot(total=9, slowest=slowest, slow=frozenset({"q7"}))))
+
+    assert "slowest  unusually long, no timeout: q7 5:20 min, q8 3.0 s" in captured.get()
 
 
 def test_without_a_terminal_a_line_now_and_then(
@@ -141,11 +152,13 @@ def test_without_a_terminal_a_line_now_and_then(
         "    return EvalSuite(agent, samples, exact_match)\n"
         "seen, unseen = suite(25), suite(0.8)\n"
     )
-    monkeypatch.setattr(_display, "SOON", 0.0)  # the clock of a test is short of ten seconds
+    monkeypatch.setattr(
+        _display, "MIN_LINE_SECONDS", 0.0
+    )  # the clock of a test is short of ten seconds
 
     assert main(["eval", "run", "slow.py:seen"]) == 0
-    (told,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("1/2"))
-    assert re.fullmatch(r"1/2   50%  1 passed, 0 errors  .+ so far.*", told)
+    (output,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("1/2"))
+    assert re.fullmatch(r"1/2   50%  1 passed, 0 errors  .+ so far.*", output)
     assert main(["eval", "run", "slow.py:unseen", "--no-progress"]) == 0
     assert "50%" not in capsys.readouterr().err
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.stored_runs import Run, answer, broken, folder, stored, wink
-from weakincentives.evals import CriterionInfo, EvalResult
+from weakincentives.evals import CriterionInfo, EvalResult, Score
+from weakincentives.evals.evaluators.combine import combine_scores
 
 __all__ = ["folder", "wink"]  # fixtures
 
@@ -27,15 +29,17 @@ def runs(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("run", "options", "code", "rule"),
     [
-        ("good", (), 0, "no-regression holds: it asks for a run that is not shown to be worse"),
-        ("near", (), 0, "no-regression holds"),
-        ("bad", (), 1, "no-regression fails"),
-        ("bad", ("--rule", "no-regression", "--margin", "30"), 0, "no-regression holds"),
-        ("near", ("--margin", "15"), 0, "non-inferior holds"),
-        ("near", ("--margin", "5"), 1, "non-inferior fails"),
-        ("good", ("--rule", "better"), 0, "better holds"),
-        ("good", ("--rule", "better", "--margin", "20"), 1, "better fails"),
-        ("near", ("--rule", "better"), 1, "better fails"),
+        ("good", (), 0, "PASS: not shown to be worse (+25.0 points, n = 40)"),
+        ("near", (), 0, "PASS: not shown to be worse"),
+        ("bad", (), 1, "FAIL: with 95% confidence worse (-25.0 points, n = 40)"),
+        ("bad", ("--rule", "no-regression", "--margin", "30"), 0, "PASS: not shown to be worse by"),
+        ("near", ("--margin", "15"), 0, "PASS: with 95% confidence at most 15 points worse"),
+        ("near", ("--margin", "2"), 5, "INCONCLUSIVE: it may be 4.0 points worse, and 2 points"),
+        ("bad", ("--margin", "2"), 1, "FAIL: with 95% confidence worse, by at least 15.6 points,"),
+        ("good", ("--rule", "better"), 0, "PASS: with 95% confidence better (+25.0 points"),
+        ("good", ("--rule", "better", "--margin", "20"), 5, "INCONCLUSIVE: not shown to be better"),
+        ("near", ("--rule", "better"), 5, "INCONCLUSIVE: not shown to be better, nor that"),
+        ("bad", ("--rule", "better"), 1, "FAIL: with 95% confidence not better (-25.0 points"),
     ],
 )
 def test_a_rule_decides_and_is_printed(
@@ -44,23 +48,67 @@ def test_a_rule_decides_and_is_printed(
     got, text, _ = wink("gate", run, "--baseline", "mid", *options)
 
     assert got == code
-    assert f"exit {code}: {rule}" in text
+    assert f"exit {code}: {rule}" in " ".join(text.split())
     assert text.count("exit ") == 1
 
 
-@pytest.mark.parametrize(("run", "open"), [("near", True), ("bad", False)])
-def test_what_too_few_samples_leave_open_says_so(wink: Run, run: str, open: bool) -> None:
-    code, text, _ = wink("gate", run, "--baseline", "mid", "--margin", "5")
+def parts(name: str, brief: int, correct: int) -> None:
+    """Store a run with two criteria, of which so many pass."""
+    scores = [
+        all_of_two(Score(float(k < brief), criterion="brief"), Score(float(k < correct)))
+        for k in range(40)
+    ]
+    stored(name, *(EvalResult(f"s{k:02}", score) for k, score in enumerate(scores)))
 
+
+def all_of_two(*scores: Score) -> Score:
+    return combine_scores(
+        [replace(score, criterion=score.criterion or "correct") for score in scores], "all"
+    )
+
+
+def test_a_criterion_is_compared_with_the_baseline(wink: Run) -> None:
+    parts("old", brief=30, correct=20)
+    parts("new", brief=10, correct=20)
+    wink("baseline", "old", "-o", "old.json")
+
+    for baseline in ("old", "old.json"):
+        words = ["gate", "new", "--baseline", baseline, "--metric"]
+        code, text, _ = wink(*words, "brief")
+        assert code == 1
+        assert "B is worse in brief: -0.500, 90% interval -0.6" in " ".join(text.split())
+        assert "FAIL: with 95% confidence worse in brief (-0.500, n = 40)" in " ".join(text.split())
+        assert wink(*words, "correct")[0] == 0
+        code, _, err = wink(*words, "nothing")
+        assert code == 2
+        assert "expected one of passed, score, brief, correct" in err
+
+
+def test_a_margin_of_time_is_in_its_own_unit(wink: Run) -> None:
+    stored("slow", *(replace(result, latency_ms=70 + k) for k, result in enumerate(results(20))))
+    words = ["gate", "slow", "--baseline", "mid", "--metric", "latency_ms"]
+
+    assert wink(*words)[0] == 1
+    assert wink(*words, "--rule", "no-regression", "--margin", "100")[0] == 0
+    code, text, _ = wink(*words, "--margin", "20")
     assert code == 1
-    said = "nor is it shown to be worse: more samples decide (wink eval power --effect 5)"
-    assert (said in " ".join(text.split())) is open
+    assert "worse, by at least 66.39 ms in latency_ms, and 20 ms are allowed" in (
+        " ".join(text.split())
+    )
+
+
+def test_an_inconclusive_gate_says_how_many_samples_would_decide(wink: Run) -> None:
+    code, text, _ = wink("gate", "near", "--baseline", "mid", "--margin", "2")
+
+    assert code == 5
+    assert "about 810 samples would decide, if nothing has changed" in " ".join(text.split())
 
 
 def test_a_baseline_file_is_as_good_as_its_run(wink: Run) -> None:
-    code, text, said = wink("gate", "mid", "--save-baseline", "evals/qa.json")
+    code, text, err = wink("baseline", "mid", "-o", "evals/qa.json")
     assert (code, text) == (0, "")
-    assert said == "baseline of mid (20/40 passed, 0 errors): evals/qa.json\n"
+    facts = "20/40 passed, 0 errors, less than a day old"
+    assert err == f"baseline of mid ({facts}): evals/qa.json\n"
 
     for run, code in (("good", 0), ("bad", 1)):
         by_file = wink("gate", run, "--baseline", "evals/qa.json")
@@ -68,20 +116,129 @@ def test_a_baseline_file_is_as_good_as_its_run(wink: Run) -> None:
         assert by_file[1] == wink("gate", run, "--baseline", "mid")[1]
 
 
-def test_a_new_baseline_is_written_only_where_the_rule_holds(wink: Run) -> None:
-    wink("gate", "bad", "--baseline", "mid", "--save-baseline", "base.json")
-    assert not Path("base.json").exists()
-    wink("gate", "good", "--baseline", "mid", "--save-baseline", "base.json")
+def test_a_gate_never_moves_its_baseline(wink: Run) -> None:
+    wink("baseline", "mid", "-o", "base.json")
+    before = Path("base.json").read_text()
+
+    assert wink("gate", "good", "--baseline", "base.json")[0] == 0
+    code, _, err = wink("gate", "good", "--baseline", "base.json", "--save-baseline", "base.json")
+
+    assert code == 2
+    assert "use `wink eval baseline good -o base.json`" in err
+    assert Path("base.json").read_text() == before
+
+
+def test_a_baseline_is_replaced_only_on_request_and_says_what_it_replaces(wink: Run) -> None:
+    stored("old", *results(20), minutes=3 * 24 * 60 + 5)
+    wink("baseline", "old", "-o", "base.json")
+
+    code, _, err = wink("baseline", "good", "-o", "base.json")
+    assert code == 2
+    assert "base.json, the baseline of old (20/40 passed, 0 errors, 3 days old) - --replace" in err
+    code, _, err = wink("baseline", "good", "-o", "base.json", "--replace")
+    assert code == 0
+    assert "replaces old (20/40 passed, 0 errors, 3 days old)" in err
     assert json.loads(Path("base.json").read_text())["name"] == "good"
+    Path("notes.json").write_text("{}")
+    assert wink("baseline", "good", "-o", "notes.json", "--replace")[0] == 2
+    assert Path("notes.json").read_text() == "{}"
 
 
-def test_errors_count_as_not_passed_and_may_be_too_many(wink: Run) -> None:
+def test_a_baseline_can_pool_runs_and_says_which_and_how_old_they_are(wink: Run) -> None:
+    stored("first", *results(20), minutes=10 * 24 * 60 + 5)
+    wink("baseline", "first", "mid", "near", "-o", "base.json")
+
+    code, text, _ = wink("gate", "bad", "--baseline", "base.json")
+
+    assert code == 1
+    shown = " ".join(text.split())
+    assert "first + mid + near 61/120 passed, 0 errors, 3 runs, 10 days old" in shown
+    assert "FAIL: with 95% confidence worse (-25.8 points, n = 120)" in shown
+
+
+@pytest.mark.parametrize(
+    ("pooled", "why"),
+    [
+        (("mid", "mid"), "expected different runs to pool, got mid twice"),
+        (("mid", "short"), "datasets differ: 20 of the samples are only in mid"),
+        (("strict", "judged"), "evaluators differ in version: polite is 1 and 2"),
+    ],
+)
+def test_only_runs_that_were_measured_alike_are_pooled(
+    wink: Run, pooled: tuple[str, ...], why: str
+) -> None:
+    stored("short", *results(10, 20))
+    for name, version in (("strict", "1"), ("judged", "2")):
+        stored(name, *results(20), criteria=(CriterionInfo(name="polite", version=version),))
+
+    code, _, err = wink("baseline", *pooled, "-o", "base.json")
+
+    assert code == 2
+    assert why in err
+    assert not Path("base.json").exists()
+
+
+def unavailable(number: int) -> EvalResult[Any]:
+    return replace(broken(f"s{number:02}", "503"), error_source="infrastructure")
+
+
+def test_errors_of_infrastructure_are_left_out_and_both_numbers_are_said(wink: Run) -> None:
+    stored("outage", *(unavailable(n) for n in range(4)), *results(20)[4:])
+
+    code, text, _ = wink("gate", "outage", "--baseline", "mid")
+
+    assert code == 0
+    shown = " ".join(text.split())
+    assert "36 of 40 compared; 4 left out: 4 infrastructure errors in outage" in shown
+    assert "not shown to be worse (0.0 points, n = 36)" in shown
+    _, _, err = wink("compare", "mid", "outage")
+    assert "note: 36 of 40 compared; 4 left out: 4 infrastructure errors in outage" in err
+
+
+@pytest.mark.parametrize("down", [5, 40])
+def test_a_provider_that_is_down_is_neither_worse_nor_a_pass(wink: Run, down: int) -> None:
+    stored("outage", *(unavailable(n) for n in range(down)), *results(20)[down:])
+
+    code, text, _ = wink("gate", "outage", "--baseline", "mid")
+
+    assert code == 3
+    assert f"outage has too many errors of infrastructure: {down} of 40 are errors" in (
+        " ".join(text.split())
+    )
+    code, text, _ = wink("gate", "outage", "--baseline", "mid", "--max-error-rate", "1")
+    assert code == (0 if down == 5 else 3)
+
+
+def test_errors_of_the_agent_are_failures(wink: Run) -> None:
     stored("errors", *results(20)[10:], *(broken(f"s{n:02}") for n in range(10)))
 
-    assert wink("gate", "errors", "--baseline", "mid")[0] == 1
-    code, text, _ = wink("gate", "errors", "--baseline", "mid", "--max-error-rate", "10%")
+    code, text, err = wink("gate", "errors", "--baseline", "mid", "--max-error-rate", "0")
+
+    assert code == 1
+    assert "FAIL: with 95% confidence worse (-25.0 points, n = 40)" in " ".join(text.split())
+    assert "errors of the agent count as not passed: 0 in mid, 10 in errors" in err
+
+
+def test_errors_on_hard_samples_are_pointed_out(wink: Run) -> None:
+    stored("hard", *results(20)[:36], *(unavailable(n) for n in range(36, 40)))
+    stored("base", *results(36))
+
+    _, _, err = wink("gate", "hard", "--baseline", "base")
+
+    assert "caution: the samples with errors in hard are harder than the others (0.0% and" in err
+
+
+def test_another_dataset_is_refused_with_what_differs(wink: Run) -> None:
+    stored("more", *results(30, 50))
+    wink("baseline", "mid", "-o", "base.json")
+
+    code, text, _ = wink("gate", "more", "--baseline", "base.json")
+
     assert code == 3
-    assert "cannot be judged: 10 of 40 are errors, --max-error-rate allows 10.0%" in text
+    assert "datasets differ: 10 of the samples are only in more (--force judges" in (
+        " ".join(text.split())
+    )
+    assert wink("gate", "more", "--baseline", "base.json", "--force")[0] == 0
 
 
 def test_what_cannot_be_judged_is_not_judged(wink: Run) -> None:
@@ -109,37 +266,42 @@ def test_data_has_the_code_and_the_rule(wink: Run) -> None:
     assert data["comparisons"][0]["outcome"] == "worse"
 
 
-def test_what_is_wrong_is_said_in_a_line(wink: Run) -> None:
+def test_wrong_usage_is_one_line(wink: Run) -> None:
     Path("torn.json").write_text('{"format": "wink-base')
     for words, why in (
         (("mid",), "expected --baseline RUN or FILE"),
-        (("mid", "--save-baseline", "x", "--margin", "1"), "expected --baseline with --rule"),
+        (("mid", "--baseline", "good", "--confidence", "0.5"), "expected a `confidence` above"),
         (("mid", "--baseline", "good", "--rule", "non-inferior"), "expected --margin POINTS"),
-        (("mid", "--baseline", "torn.json"), "expected a baseline, as `wink eval gate RUN"),
+        (("mid", "--baseline", "torn.json"), "expected a baseline, as `wink eval baseline RUN"),
         (("mid", "--baseline", "nowhere"), "expected the id of a run"),
     ):
-        code, text, said = wink("gate", *words)
+        code, text, err = wink("gate", *words)
         assert (code, text) == (2, "")
-        assert said.startswith(f"wink: {why}")
-        assert said.count("\n") == 1
+        assert err.startswith(f"wink: {why}")
+        assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("run", "options", "told"),
+    ("run", "options", "output"),
     [
         ("half", (), "half is not complete: interrupted, 40 of 80 rows"),
         ("empty", (), "empty has no results"),
-        ("faulty", ("--max-error-rate", "0"), "1 of 2 are errors, --max-error-rate allows 0.0%"),
+        (
+            "faulty",
+            (),
+            "faulty has too many errors of infrastructure: 1 of 2 are errors (50.0%), "
+            "--max-error-rate allows 10.0%",
+        ),
     ],
 )
 def test_what_no_run_could_be_held_to_is_no_baseline(
-    wink: Run, folder: Path, run: str, options: tuple[str, ...], told: str
+    wink: Run, folder: Path, run: str, options: tuple[str, ...], output: str
 ) -> None:
     stored("half", *results(20), status="interrupted", planned=80)
     stored("empty")
-    stored("faulty", answer("a"), broken("b"))
+    stored("faulty", answer("a"), unavailable(1))
 
-    code, text, said = wink("gate", run, "--save-baseline", "base.json", *options)
+    code, text, err = wink("baseline", run, "-o", "base.json", *options)
 
-    assert (code, text, said) == (3, "", f"exit 3: no baseline: {told}\n")
+    assert (code, text, err) == (3, "", f"exit 3: no baseline: {output}\n")
     assert not (folder / "base.json").exists()

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE, plain_environment
+from tests.forked_wink import run_wink
+from tests.processes import plain_environment
 from weakincentives.cli import main
-
-WINK = Path(sys.executable).with_name("wink")
 
 
 def wink(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The installed command in that folder, without any key."""
-    return subprocess.run(
-        [WINK, "eval", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env=plain_environment(),
-    )
+    return run_wink("eval", *arguments, cwd=folder, env=plain_environment())
 
 
 def test_what_init_writes_runs(tmp_path: Path) -> None:
@@ -36,7 +27,7 @@ def test_what_init_writes_runs(tmp_path: Path) -> None:
     done = wink(tmp_path, *made.stderr.splitlines()[-1].split()[3:], "--format", "json")
     assert done.returncode == 0, done.stderr
     (run,) = json.loads(done.stdout)["runs"]
-    assert run["total"] > run["passed"] > run["total"] / 2  # there is something to look at
+    assert run["total"] > run["passed"] > run["total"] / 2  # some samples fail
     assert set(run["criteria"]) == {"contains", "brief"}
 
 
@@ -84,7 +75,7 @@ def test_what_is_in_pyproject_and_gitignore_stays(tmp_path: Path) -> None:
     assert (tmp_path / ".gitignore").read_text() == "*.pyc\n.wink/\n"
 
 
-def test_what_is_said_already_is_not_said_again(tmp_path: Path) -> None:
+def test_existing_entries_are_not_added_again(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.wink.agents]\n")
     (tmp_path / ".gitignore").write_text("/.wink\n")
 

@@ -32,16 +32,16 @@ def half(name: str, n: int = 100, epochs: int = 1, seed: int = 0) -> None:
     )
 
 
-def test_it_says_what_would_be_seen_and_what_it_takes(wink: Run) -> None:
+def test_it_prints_what_is_detectable_and_the_samples_needed(wink: Run) -> None:
     stored("run", *(answer(f"s{k}", "Paris" if k < 50 else "") for k in range(100)))
 
-    code, text, said = wink("power", "run", "--effect", "10")
+    code, text, err = wink("power", "run", "--effect", "10")
 
     assert code == 0
     assert "for  a comparison of two runs of 100 samples" in text
-    assert "It would see 20.0 points, four times out of five" in text
-    assert "To see 10 points takes 395 samples" in text
-    assert "wink eval power RUN_A RUN_B" in said
+    assert "It detects 19.4 points with 80% power" in text
+    assert "To detect 10 points takes 389 samples" in text
+    assert "wink eval power RUN_A RUN_B" in err
 
 
 def test_more_samples_see_less(wink: Run) -> None:
@@ -54,7 +54,7 @@ def test_more_samples_see_less(wink: Run) -> None:
     assert few > 9 * many > 0
 
 
-def test_epochs_tell_luck_from_hard_samples(wink: Run) -> None:
+def test_epochs_separate_noise_from_hard_samples(wink: Run) -> None:
     half("run", epochs=4)
 
     cautious, hopeful = guesses(wink("power", "run", "--format", "json")[1])
@@ -88,10 +88,10 @@ def test_a_run_in_which_all_passed_is_no_proof(wink: Run) -> None:
 def test_an_effect_that_cannot_be_is_no_question(wink: Run, effect: str) -> None:
     half("run")
 
-    code, _, said = wink("power", "run", "--effect", effect)
+    code, _, err = wink("power", "run", "--effect", effect)
 
     assert code == 2
-    assert f"expected --effect above 0, up to 100 points, got {effect}" in said
+    assert f"expected --effect above 0, up to 100 points, got {effect}" in err
 
 
 def test_runs_that_do_not_differ_are_no_measure(wink: Run) -> None:
@@ -104,7 +104,37 @@ def test_runs_that_do_not_differ_are_no_measure(wink: Run) -> None:
     (guess,) = guesses(wink("power", "one", "two", "--format", "json")[1])
     assert guess["detectable"] > 10  # one sample more could differ than did
     for other in ("one", "one of two"):
-        code, _, said = wink("power", "two of four", other)
+        code, _, err = wink("power", "two of four", other)
         assert code == 2
-        assert f"samples in common, of which some differ: two of four and {other}" in said
-    assert "to measure a spread on, got one twice" in wink("power", "one", "one")[2]
+        assert f"samples in common, of which some differ: two of four and {other}" in err
+    assert "expected two different runs, got one twice" in wink("power", "one", "one")[2]
+
+
+def test_epochs_of_a_run_with_one_are_a_range(wink: Run) -> None:
+    """The run does not show whether the epochs of a sample agree."""
+    half("run")
+
+    (once,) = guesses(wink("power", "run", "--format", "json")[1])
+    alike, apart = guesses(wink("power", "run", "--epochs", "5", "--format", "json")[1])
+
+    assert alike["detectable"] == once["detectable"]
+    assert apart["detectable"] < once["detectable"] / 2
+    _, text, err = wink("power", "run", "--epochs", "5")
+    assert "all epochs of a sample end alike" in text.replace("\n", " ")
+    assert "A run with one epoch does not show how much the epochs of a sample differ" in err
+
+
+def test_a_budget_is_spent_on_samples_first(wink: Run) -> None:
+    half("run", epochs=2)
+
+    _, text, _ = wink("power", "run", "--budget", "600")
+    assert "two runs of 100 samples x 6 epochs, 600 of 600 attempts" in text
+    few = json.loads(wink("power", "run", "--budget", "60", "--format", "json")[1])
+    assert (few["samples"], few["epochs"]) == (60, 1)
+    more = json.loads(
+        wink("power", "run", "--budget", "600", "--samples", "600", "--format", "json")[1]
+    )
+    assert (more["samples"], more["epochs"]) == (600, 1)
+    for options in (["run", "--epochs", "2"], ["run", "other"]):
+        half("other", epochs=2)
+        assert wink("power", *options, "--budget", "60")[0] == 2

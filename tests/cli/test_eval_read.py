@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,8 +18,8 @@ import pytest
 from tests.cli.stored_runs import WINK, Run, answer, broken, conversation, folder, stored, wink
 from tests.processes import PATIENCE
 from weakincentives.chat import ChatMessage, ToolCall
-from weakincentives.cli._views import ago
-from weakincentives.evals import CriterionInfo, Score, Trajectory
+from weakincentives.cli.console.text import ago
+from weakincentives.evals import CriterionInfo, EvalResult, Score, Trajectory
 from weakincentives.runtime import Session, ToolInvoked
 
 __all__ = ["folder", "wink"]  # fixtures
@@ -35,14 +36,32 @@ def test_list_shows_the_newest_first_with_their_uncertainty(wink: Run) -> None:
     about = {"dataset_name": "new", "model": "demo/x", "minutes": 5}
     stored("20260102-040405-bbbbbb", answer("1"), answer("2"), **about)
 
-    code, text, said = wink("list")
+    code, text, err = wink("list")
 
     assert code == 0
     title, first, second = text.splitlines()
-    assert title == "run              when    dataset  agent   passed     rate (95%)  errors"
-    assert first == "20260102-040405  5m ago  new      demo/x     2/2  100% (34-100)       0"
-    assert second == "20260102-030405  1h ago  old      -          1/2     50% (9-91)       1"
-    assert "wink eval show 20260102-040405" in said
+    assert title == "run              when    dataset  agent   passed           rate (95%)  errors"
+    assert first == "20260102-040405  5m ago  new      demo/x     2/2  100.0% (34.2-100.0)       0"
+    assert second == "20260102-030405  1h ago  old      -          1/2     50.0% (9.5-90.5)       1"
+    assert "wink eval show 20260102-040405" in err
+
+
+def test_both_pass_rates_are_in_the_data_by_name(wink: Run) -> None:
+    stored("run", answer("right"), answer("wrong", "Lyon"), broken("none"))
+
+    (run,) = json.loads(wink("list", "--format", "json")[1])
+
+    assert run["strict_pass_rate"] == run["pass_rate"] == pytest.approx(1 / 3)
+    assert run["pass_rate_without_errors"] == 0.5
+
+
+def test_a_fraction_in_an_event_is_short(wink: Run) -> None:
+    with Session() as session:
+        event = ToolInvoked(name="clock", params={}, result="", latency_ms=0.32969599988064147)
+        session.dispatch(event)
+        stored("run", answer("1"), session=session.snapshot())
+
+    assert "latency_ms=0.33" in wink("show", "run", "1")[1]
 
 
 @pytest.mark.parametrize("columns", [60, 70, 80, 110, 140])
@@ -57,11 +76,11 @@ def test_list_fits_the_terminal(wink: Run, monkeypatch: pytest.MonkeyPatch, colu
 
     assert len(text.splitlines()) == 4
     assert max(map(len, text.splitlines())) <= columns
-    assert ("20260102-030400-aaaaaa" in text) == (columns >= 110)
-    assert "100% (21-100)" in text
+    assert ("20260102-030400-aaaaaa" in text) == (columns >= 140)  # names come first
+    assert "100.0% (20.7-100.0)" in text
 
 
-def test_ids_are_cut_where_they_still_tell_runs_apart(wink: Run) -> None:
+def test_short_ids_stay_unambiguous(wink: Run) -> None:
     for end in ("abc111", "abd222"):
         stored(f"20260102-030405-{end}", answer("1"))
 
@@ -78,11 +97,11 @@ def test_list_marks_what_is_not_complete(wink: Run) -> None:
     stored("one", answer("1"), status="interrupted")
     stored("two", status="running")
 
-    _, text, said = wink("list")
+    _, text, err = wink("list")
 
     assert "!  one" in text
     assert ">  two" in text
-    assert "> running   ! interrupted" in said
+    assert "> running   ! interrupted" in err
 
 
 def test_list_as_data_has_all_and_text_the_first(wink: Run) -> None:
@@ -98,11 +117,11 @@ def test_list_as_data_has_all_and_text_the_first(wink: Run) -> None:
     assert [json.loads(line)["run_id"] for line in lines] == ["run01", "run03", "run05"]
 
 
-def test_list_of_nothing_says_how_to_begin_and_makes_no_file(wink: Run, folder: Path) -> None:
-    code, text, said = wink("list")
+def test_an_empty_list_prints_how_to_begin_and_makes_no_file(wink: Run, folder: Path) -> None:
+    code, text, err = wink("list")
 
     assert (code, text) == (0, "")
-    assert "No runs here yet" in said
+    assert "No runs here yet" in err
     assert wink("list", "--format", "json") == (0, "[]\n", "")
     assert [*folder.iterdir()] == []
 
@@ -121,14 +140,14 @@ def test_the_store_is_the_option_or_the_variable(
 
 @pytest.mark.parametrize("verb", [["show"], ["export"], ["score", "--evaluator", "contains"]])
 def test_reading_without_a_store_is_one_clear_line(wink: Run, folder: Path, verb: Any) -> None:
-    code, text, said = wink(*verb)
+    code, text, err = wink(*verb)
 
     assert (code, text) == (2, "")
-    assert said.startswith("wink: expected a file of runs, found none (.wink/runs.db) - ")
+    assert err.startswith("wink: expected a run store, found none (.wink/runs.db) - ")
     assert [*folder.iterdir()] == []
 
 
-def test_ages_are_told_in_one_unit() -> None:
+def test_ages_have_one_unit() -> None:
     def since(**passed: float) -> str:
         return ago(NOW - timedelta(**passed), NOW)
 
@@ -147,19 +166,19 @@ def test_show_begins_with_the_verdict_and_ends_with_the_next_command(wink: Run) 
     results = [answer("right"), answer("bad one", "Lyon"), broken("none")]
     stored("run", *results, criteria=criteria, command=command, minutes=5, **about)
 
-    code, text, said = wink("show")
+    code, text, err = wink("show")
 
     assert code == 0
     lines = text.splitlines()
     assert lines[0].startswith("run  demo/large on qa  5m ago, took 5:")
     assert lines[2] == "1/3 passed, 1 error (33.3%, 95% interval 6.1% to 79.2%, n = 3)"
-    assert "  contains   0.500" in lines
-    assert "errors: 1 agent" in text
+    assert "  contains  0.500" in lines
+    assert "errors: 1 agent   50.0% passed of the 2 without an error" in text
     assert "  error     -  none     agent: no answer" in lines
-    assert "  fail   0.00  bad one  got 'Lyon', expected 'Paris'" in lines
+    assert "  fail   0.00  bad one  contains: got 'Lyon', expected it to contain 'Paris'" in lines
     assert "  evaluators  contains 0a1b" in lines
     assert "  command     wink eval run 'my evals.py'" in lines
-    assert said.splitlines()[-1] == "One sample, whole: wink eval show run none"
+    assert err.splitlines()[-1] == "One sample in full: wink eval show run none"
 
 
 def test_show_lists_every_sample_of_a_kind(wink: Run) -> None:
@@ -186,7 +205,7 @@ def test_show_as_data(wink: Run) -> None:
     assert [each["verdict"] for each in found["samples"]] == ["pass", "fail", "error"]
 
 
-def test_a_sample_is_shown_whole(wink: Run) -> None:
+def test_a_sample_is_printed_in_full(wink: Run) -> None:
     result, session = conversation()
     stored("run", result, session=session)
 
@@ -222,12 +241,49 @@ def test_a_sample_as_data_has_its_session(wink: Run) -> None:
     }
 
 
-def test_epochs_of_a_sample_are_told_apart(wink: Run) -> None:
+def test_epochs_give_pass_at_k_pass_hat_k_and_the_flaky_samples(wink: Run) -> None:
+    passes = {"always": "111", "mostly": "110", "seldom": "010", "never": "000"}
+    results = [
+        EvalResult(name, Score(float(passed)), epoch=epoch)
+        for name, row in passes.items()
+        for epoch, passed in enumerate(row, 1)
+    ]
+    stored("repeated", *results)
+    stored("once", EvalResult("always", Score(1.0)), minutes=1)
+
+    _, shown, _ = wink("show", "repeated")
+    assert "pass@3 75.0%, pass^3 25.0%, 2 of 4 samples flaky: mostly 2/3, seldom 1/3" in " ".join(
+        shown.split()
+    )
+    assert "pass@" not in wink("show", "once")[1]
+
+    _, listed, _ = wink("list")
+    assert re.search(r"pass@k +pass\^k +flaky", listed)
+    assert re.search(r"repeated .* 75% k=3 +25% +2", listed)
+    epochs = {
+        run["run_id"]: run["epochs"] for run in json.loads(wink("list", "--format", "json")[1])
+    }
+    assert epochs == {
+        "once": None,
+        "repeated": {
+            "k": 3,
+            "samples": 4,
+            "pass_at_k": 0.75,
+            "pass_hat_k": 0.25,
+            "flaky": [
+                {"sample_id": "mostly", "passed": 2, "attempts": 3},
+                {"sample_id": "seldom", "passed": 1, "attempts": 3},
+            ],
+        },
+    }
+
+
+def test_epochs_of_a_sample_are_distinguished(wink: Run) -> None:
     stored("run", answer("fr", epoch=1), answer("fr", "Lyon", epoch=2))
 
-    _, text, said = wink("show", "run", "fr")
+    _, text, err = wink("show", "run", "fr")
     assert text.startswith("fr  pass")
-    assert "Other epochs: 2 fail - see one with --epoch N" in said
+    assert "Other epochs: 2 fail - see one with --epoch N" in err
     assert wink("show", "run", "fr", "--epoch", "2")[1].startswith("fr  fail  0.000  epoch 2")
     assert "there are 1, 2" in wink("show", "run", "fr", "--epoch", "3")[2]
     assert "expected a SAMPLE with --epoch" in wink("show", "run", "--epoch", "3")[2]
@@ -235,7 +291,7 @@ def test_epochs_of_a_sample_are_told_apart(wink: Run) -> None:
 
 
 @pytest.mark.parametrize("columns", [None, "60"])
-def test_a_long_answer_is_shown_whole(
+def test_a_long_answer_is_printed_in_full(
     wink: Run, monkeypatch: pytest.MonkeyPatch, columns: str | None
 ) -> None:
     """To a pipe, too, which has no width."""
@@ -248,12 +304,12 @@ def test_a_long_answer_is_shown_whole(
     assert " ".join(words) in " ".join(wink("show", "run", "fr")[1].split())
 
 
-def test_unknown_names_are_told_with_those_near(wink: Run) -> None:
+def test_unknown_names_are_errors_with_suggestions(wink: Run) -> None:
     stored("run", answer("france"))
 
-    code, _, said = wink("show", "run", "frnace")
+    code, _, err = wink("show", "run", "frnace")
     assert code == 2
-    assert "got 'frnace' - near it: 'france'" in said
+    assert "got 'frnace' - near it: 'france'" in err
     assert "wink: expected the id of a run, got 'ruin' - near it: run" in wink("show", "ruin")[2]
 
 
@@ -272,20 +328,20 @@ def test_nothing_that_was_stored_reaches_the_terminal_as_a_command(
     results = [result, broken(HOSTILE, HOSTILE)]
     stored("it", *results, session=session.snapshot(), **about)
 
-    code, text, said = wink(*words)
+    code, text, err = wink(*words)
 
-    assert code == 0, said
-    assert not {*text, *said} & {*"\x1b\x07\u202e\ud800"}
+    assert code == 0, err
+    assert not {*text, *err} & {*"\x1b\x07\u202e\ud800"}
     assert "\\x1b" in text
 
 
-def test_a_hostile_run_id_is_told_harmlessly(wink: Run) -> None:
+def test_control_characters_in_a_run_id_are_escaped(wink: Run) -> None:
     stored(HOSTILE, answer("1", "Lyon"), status="interrupted", command=("wink",))
 
     for words in (("list",), ("show",), ("show", "latest", "1")):
-        code, text, said = wink(*words)
+        code, text, err = wink(*words)
         assert code == 0
-        assert not {*text, *said} & {*"\x1b\x07\u202e\ud800"}
+        assert not {*text, *err} & {*"\x1b\x07\u202e\ud800"}
 
 
 def test_a_terminal_without_unicode_sees_escapes(folder: Path) -> None:
@@ -302,7 +358,7 @@ def test_a_terminal_without_unicode_sees_escapes(folder: Path) -> None:
 # ── export ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_export_as_the_seed_says_it(folder: Path) -> None:
+def test_export_as_the_specification_has_it(folder: Path) -> None:
     stored("abc123", answer("1", "=cmd()"), answer(HOSTILE))
 
     done = subprocess.run(
@@ -327,7 +383,7 @@ def test_export_to_a_file_by_its_suffix(wink: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "err"),
     [
         (("run", "--run-id", "other"), "expected one run, got 'run' and 'other'"),
         (("run", "-o", "."), "expected a file for --output, got a folder (.)"),
@@ -336,14 +392,14 @@ def test_export_to_a_file_by_its_suffix(wink: Run) -> None:
     ],
 )
 def test_export_of_something_else_is_one_clear_line(
-    wink: Run, words: tuple[str, ...], said: str
+    wink: Run, words: tuple[str, ...], err: str
 ) -> None:
     stored("run", answer("1"))
 
     code, text, line = wink("export", *words)
 
     assert (code, text) == (2, "")
-    assert line.startswith(f"wink: {said}")
+    assert line.startswith(f"wink: {err}")
 
 
 def test_a_reader_that_leaves_early_gets_no_traceback() -> None:
@@ -358,15 +414,29 @@ def test_a_reader_that_leaves_early_gets_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+def test_show_lists_the_samples_that_match_a_filter(wink: Run) -> None:
+    levels = ("easy", "hard", "hard")
+    results = [answer(f"q{n}", metadata={"level": level}) for n, level in enumerate(levels)]
+    stored("run", *results, replace(broken("none"), metadata={"level": "hard"}))
+
+    def listed(*options: str) -> list[str]:
+        data = json.loads(wink("show", "run", *options, "--format", "json")[1])
+        return [sample["sample_id"] for sample in data["samples"]]
+
+    assert listed("--filter", "level=h*") == ["q1", "q2", "none"]
+    assert listed("--filter", "level=hard", "--errors") == ["none"]
+    assert listed("--filter", "level=hard", "--filter", "id=q*") == ["q1", "q2"]
+
+
 def test_slices_of_a_run_have_their_rates(wink: Run) -> None:
     level = {"level": "easy"}
     stored("run", *(answer(f"s{n:02}", metadata=level) for n in range(25)), broken("x"))
 
     _, text, _ = wink("show", "run", "--by", "level")
-    assert text.splitlines()[8:13] == [
-        "by level   n     rate (95%)",
-        "easy      25  100% (87-100)",
-        "(none)     1      0% (0-79)  few",
+    assert text.splitlines()[9:14] == [
+        "by level   n           rate (95%)",
+        "easy      25  100.0% (86.7-100.0)",
+        "(none)     1      0.0% (0.0-79.3)  few",
         "few: fewer than 20 samples, too few to say much",
         "",
     ]
@@ -375,7 +445,7 @@ def test_slices_of_a_run_have_their_rates(wink: Run) -> None:
         ("easy", 25, 1.0),
         ("(none)", 1, 0.0),
     ]
-    code, _, said = wink("show", "run", "--by", "nope")
+    code, _, err = wink("show", "run", "--by", "nope")
     assert code == 2
-    assert "expected 'nope' in the metadata of samples" in said
-    assert "the first one has level" in said
+    assert "expected 'nope' in the metadata of samples" in err
+    assert "the first one has level" in err

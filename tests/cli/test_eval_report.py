@@ -1,20 +1,44 @@
-"""`wink eval report`: where the page goes, and what is refused."""
+"""`wink eval report`: the file that it writes, and errors."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import pytest
 
 from tests.cli.stored_runs import Run, answer, folder, stored, wink
 
 __all__ = ["folder", "wink"]
 
 
-def test_the_newest_run_becomes_a_file_of_its_name(wink: Run, folder: Path) -> None:
+def test_the_newest_run_becomes_a_file_with_its_name(wink: Run, folder: Path) -> None:
     stored("r1", answer("fr"), minutes=5)
     stored("r2", answer("fr"), answer("it", "Rome"))
     code, out, err = wink("report")
-    assert (code, out, err) == (0, "", "Wrote r2.html\n")
+    size = round((folder / "r2.html").stat().st_size / 1000)
+    assert (code, out, err) == (0, "", f"Wrote r2.html ({size} KB)\n")
     assert "1 of 2 passed" in (folder / "r2.html").read_text("utf-8")
+
+
+def test_all_samples_of_any_run_go_into_a_folder(wink: Run, folder: Path) -> None:
+    stored("r1", answer("fr"))
+    code, _, err = wink("report", "--full")
+    assert code == 0
+    assert err.startswith("Wrote r1/index.html (")
+    assert (folder / "r1" / "parts" / "0.js").exists()
+    assert wink("report", "--full", "-o", "other")[0] == 0
+    assert (folder / "other" / "index.html").exists()
+
+
+def test_a_file_of_too_many_samples_names_the_option_that_has_all(
+    wink: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, limit in (("MAX_SAMPLES", 2), ("_SAMPLE_BYTES", 0)):
+        monkeypatch.setattr(f"weakincentives.evals.reporting.html.document.{name}", limit)
+    stored("r1", *(answer(f"s{n}") for n in range(3)))
+    err = wink("report")[2]
+    assert "has the texts and transcripts of 0 of 3 rows, failures first" in err
+    assert "A page with everything: wink eval report r1 --full" in err
 
 
 def test_two_runs_go_into_the_file_that_is_named(wink: Run, folder: Path) -> None:
@@ -38,7 +62,7 @@ def test_a_folder_and_a_missing_one_are_refused(wink: Run, folder: Path) -> None
     assert "expected a folder to write to, found none (nowhere)" in err
 
 
-def test_a_place_where_nobody_may_write_is_told(wink: Run, folder: Path) -> None:
+def test_an_unwritable_folder_is_an_error(wink: Run, folder: Path) -> None:
     stored("r1", answer("fr"))
     name = "x" * 250  # with what it is called until it is whole, too long for any file system
     code, _, err = wink("report", "-o", name)

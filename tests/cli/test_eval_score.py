@@ -61,12 +61,12 @@ def cities(folder: Path) -> str:
         return suite.run(store=store).run_id
 
 
-def test_a_run_is_scored_anew_into_a_run_of_its_own(wink: Run, cities: str) -> None:
+def test_a_rescored_run_is_a_new_run(wink: Run, cities: str) -> None:
     words = ("--evaluator", "mine.py:named", "--evaluator", "mine.py:long")
-    code, text, said = wink("score", cities, *words, "--max-error-rate", "20%")
+    code, text, err = wink("score", cities, *words, "--max-error-rate", "20%")
 
     assert (code, text) == (0, "")
-    lines = said.splitlines()
+    lines = err.splitlines()
     assert lines[1].strip().startswith("5/6 passed, 1 error")
     assert lines[2:4] == [
         "after   named, long",
@@ -91,8 +91,8 @@ def test_types_come_back_as_annotations_or_options_say(wink: Run, cities: str) -
     assert errors("--evaluator", "mine.py:named") == 1
     assert errors("--evaluator", "mine.py:long", "--output-type", "mine.py:City") == 1
     assert errors("--evaluator", "mine.py:long") == 6
-    said = wink("score", cities, "--evaluator", "mine.py:long")[2]
-    assert "annotate `output`, or say --output-type REF" in said
+    err = wink("score", cities, "--evaluator", "mine.py:long")[2]
+    assert "annotate `output`, or use --output-type REF" in err
 
 
 def test_score_has_the_gates_of_run(wink: Run, cities: str) -> None:
@@ -100,20 +100,20 @@ def test_score_has_the_gates_of_run(wink: Run, cities: str) -> None:
 
     assert wink(*words)[0] == 3
     assert wink(*words, "--max-error-rate", "0.5")[0] == 0
-    code, text, said = wink(*words, "--max-error-rate", "50%", "--fail-under=90%", "--format=json")
+    code, text, err = wink(*words, "--max-error-rate", "50%", "--fail-under=90%", "--format=json")
     assert code == 1
-    assert "exit 1: 33.3% passed, --fail-under asks for 90.0%" in said
+    assert "exit 1: FAIL: 33.3% passed, --fail-under asks for 90.0%" in err
     found = json.loads(text)
     assert (found["exit_code"], found["changed"]) == (1, {"pass to fail": 3})
     assert (found["before"]["passed"], found["after"]["passed"]) == (5, 2)
 
 
 def test_an_evaluator_that_fails_is_data(wink: Run, cities: str) -> None:
-    code, text, said = wink("score", cities, "--evaluator", "mine.py:broken")
+    code, text, err = wink("score", cities, "--evaluator", "mine.py:broken")
 
     assert (code, text) == (3, "")
-    assert "5 from pass to error" in said
-    assert "raised RuntimeError: boom" in said
+    assert "5 from pass to error" in err
+    assert "raised RuntimeError: boom" in err
     assert wink("score", "latest", "--evaluator", "mine.py:named", "--max-error-rate=1")[0] == 0
 
 
@@ -125,7 +125,7 @@ def test_sessions_are_scored_too(wink: Run, folder: Path) -> None:
     assert wink("score", "run", "--evaluator", "mine.py:searched")[0] == 0
 
 
-def test_a_judge_has_a_model_of_its_own(wink: Run, folder: Path) -> None:
+def test_a_judge_has_its_own_model(wink: Run, folder: Path) -> None:
     code = "from weakincentives.evals import llm_judge\njudge = llm_judge('Is it correct?')\n"
     (folder / "judges.py").write_text(code)
     stored("run", answer("right"), answer("wrong", "Lyon"))
@@ -146,27 +146,48 @@ def test_ctrl_c_leaves_the_run_as_it_was(folder: Path) -> None:
         words,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell may have told its background jobs to ignore interrupts.
+        # A shell may start background jobs with interrupts ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as scoring:
         until(lambda: Path("begun").exists() or scoring.poll() is not None)
         scoring.send_signal(signal.SIGINT)
-        _, said = scoring.communicate(timeout=PATIENCE)
+        _, err = scoring.communicate(timeout=PATIENCE)
 
-    assert (scoring.returncode, said) == (
+    assert (scoring.returncode, err) == (
         130,
-        "wink: interrupted - the run is as it was; to score it, begin again\n",
+        "wink: interrupted - the run is unchanged; run the command again\n",
     )
     with RunStore() as store:
         new, old = store.runs()
     assert (old.passed, new.status, new.passed) == (500, "interrupted", 0)
 
 
+HARM = {
+    "every task": "for task in asyncio.all_tasks(): task.cancel()",
+    "the loop": "asyncio.get_running_loop().stop()",
+    "a callback": "asyncio.get_running_loop().call_soon(sys.exit)",
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_an_evaluator_that_ends_the_event_loop_is_an_error(folder: Path, harm: str) -> None:
+    code = f"import asyncio, sys\nasync def ends(output, expected):\n    {HARM[harm]}\n"
+    (folder / "mine.py").write_text(code + "    await asyncio.sleep(1)\n    return True\n")
+    stored("run", *(answer(str(number)) for number in range(20)))
+
+    words = [WINK, "eval", "score", "run", "--evaluator", "mine.py:ends"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
+
+    assert done.returncode == 3, done.stderr
+    assert "wink: an evaluator or a callback ended the event loop" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_run_without_rows_has_nothing_to_score(wink: Run) -> None:
     stored("run")
 
-    code, _, said = wink("score", "run", "--evaluator", "contains")
-    assert (code, said) == (4, "wink: nothing selected: run run has no rows\n")
+    code, _, err = wink("score", "run", "--evaluator", "contains")
+    assert (code, err) == (4, "wink: nothing selected: run run has no rows\n")
 
 
 def test_evaluators_that_disagree_on_a_type_are_refused(wink: Run, folder: Path) -> None:
@@ -175,9 +196,9 @@ def test_evaluators_that_disagree_on_a_type_are_refused(wink: Run, folder: Path)
     stored("run", answer("1"))
 
     words = ("--evaluator", "mine.py:named", "--evaluator", "mine.py:called")
-    code, _, said = wink("score", "run", *words)
+    code, _, err = wink("score", "run", *words)
     assert code == 2
-    assert "expected evaluators that agree on the output type" in said
+    assert "expected evaluators that agree on the output type" in err
     with RunStore() as store:
         assert len(store.runs()) == 1
 

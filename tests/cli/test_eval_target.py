@@ -1,4 +1,4 @@
-"""What `wink eval run` can be told to run, and what it says where that is wrong."""
+"""The targets of `wink eval run`, and errors in them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.sums_eval import latest
 from weakincentives.cli import main
-from weakincentives.cli._target import load_reference
+from weakincentives.cli.targets import load_reference
 from weakincentives.errors import UsageError
 from weakincentives.evals import EvalSuite, exact_match
 
@@ -52,31 +52,34 @@ def test_references(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "err"),
     [
         (["nope.py"], "expected a file, found none (nope.py)"),
-        (["sums.py:god"], "expected `god` in sums.py for the eval to run, found none - near it"),
+        (
+            ["sums.py:god"],
+            "expected `god` in sums.py for the eval to run, found none - did you mean",
+        ),
         (["sums.py:adder"], "expected an `EvalSuite` as sums.py:adder, got `adder(sample)`"),
         (["prompts.py"], "expected an `EvalSuite` at the top level of the file, found none"),
-        (["sums"], "expected `FILE.py` or `FILE.py:name` to run, got 'sums'"),
+        (["sums"], "expected `FILE.py`, `FILE.py:name` or a folder to run, got 'sums'"),
         ([], "expected one of FILE.py, --prompt and --agent to run, got none"),
         (["sums.py", "--agent", "sums:adder"], "expected a file or --agent, got both"),
-        (["sums.py", "--model", "demo/large"], "--model is for a suite with a prompt"),
-        (["sums.py", "--cache"], "--cache is for --model and --judge-model, got neither"),
+        (["sums.py", "--model", "demo/large"], "expected a suite with a prompt for --model"),
+        (["sums.py", "--cache"], "expected --model or --judge-model with --cache, got neither"),
         (["sums.py", "-o", "a.xls"], "expected a file that ends in one of "),
         (["sums.py", "--filter", "hard"], "expected key=value for --filter, got 'hard'"),
         (["sums.py", "--resume", "2020"], "expected the id of a run, got '2020'"),
         (["--agent", "sums:adder"], "expected --dataset FILE, got none"),
-        (["--agent", "sums:ader", "--dataset", "qa.jsonl"], "near it: adder"),
+        (["--agent", "sums:ader", "--dataset", "qa.jsonl"], "did you mean adder?"),
         (["--agent", "none:x", "--dataset", "qa.jsonl"], "expected the module none, found none"),
-        (["--agent", "smus:adder", "--dataset", "qa.jsonl"], "near it: sums"),
+        (["--agent", "smus:adder", "--dataset", "qa.jsonl"], "did you mean sums?"),
         (["--agent", "sub/deep:f", "--dataset", "qa.jsonl"], "a file ends in .py: sub/deep.py"),
         (["--agent", "wants:f", "--dataset", "qa.jsonl"], "No module named 'nowhere' ("),
-        (["--prompt", "prompts:qa", "--dataset", "qa.jsonl"], "expected --model to answer"),
+        (["--prompt", "prompts:qa", "--dataset", "qa.jsonl"], "expected --model with --prompt"),
         (["--prompt", "sums:adder", "--dataset", "qa.jsonl"], "expected a `PromptTemplate`"),
         (
             ["--agent", "sums:adder", "--dataset", "qa.jsonl", "--evaluator", "contain"],
-            "got 'contain' - near it: contains",
+            "got 'contain' - did you mean contains?",
         ),
         (
             ["--agent", "sums:adder", "--dataset", "qa.jsonl", "--evaluator", "latency_under"],
@@ -91,7 +94,7 @@ def test_references(folder: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_one_line_and_exit_code_2(
-    folder: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    folder: Path, words: list[str], err: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "broken.py").write_text("x = 1\ny = x / 0\n")
     (folder / "torn.py").write_text("print(\n")
@@ -100,11 +103,11 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(
     (folder / "sub" / "deep.py").touch()
 
     assert main(["eval", "run", *words]) == 2
-    (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith("wink: ")
-    assert said in told
+    (output,) = capsys.readouterr().err.splitlines()
+    assert output.startswith("wink: ")
+    assert err in output
     if words == ["broken.py"]:
-        assert told.endswith(f"({folder / 'broken.py'}:2)")
+        assert output.endswith(f"({folder / 'broken.py'}:2)")
 
 
 def test_a_project_file_that_is_wrong_is_named(folder: Path) -> None:

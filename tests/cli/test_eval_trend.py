@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.stored_runs import WINK, Run, answer, folder, stored, wink
-from weakincentives.evals import CriterionInfo, EvalResult
+from weakincentives.evals import CriterionInfo, EvalResult, Score
 
 __all__ = ["folder", "wink"]  # fixtures
 
@@ -28,18 +28,23 @@ def history(*passing: int, **about: Any) -> None:
 def test_each_step_is_judged(wink: Run) -> None:
     history(20, 21, 35)
 
-    code, text, said = wink("trend")
+    code, text, err = wink("trend")
 
     assert code == 0
     assert text.splitlines() == [
-        "qa  ▁▁█  50% to 88%",
+        "qa  ▁▁█  50.0% to 87.5%",
         "",
-        "run              agent  passed   rate (95%)      step       p",
-        "20260100-030405  -       20/40  50% (35-65)  ▁",
-        "20260101-030405  -       21/40  52% (37-67)  ▁   +2.5   1.000",
-        "20260102-030405  -       35/40  88% (74-95)  █  +35.0  <0.001  better",
+        "run              passed         rate (95%)      step      p",
+        "20260100-030405   20/40  50.0% (35.2-64.8)  ▁",
+        "20260101-030405   21/40  52.5% (37.5-67.1)  ▁   +2.5  1.000",
+        "20260102-030405   35/40  87.5% (73.9-94.5)  █  +35.0  0.002  better",
+        "",
+        "rises by 18.8 points a run, 95% interval 5.7 to 31.8, p = 0.002 (3 runs, n = 40)",
+        "changed between 20260101-030405-aaaaaa and 20260102-030405-aaaaaa: +36.2 points,",
+        "95% interval 10.7 to 61.8, p = 0.007",
     ]
-    assert "wink eval compare 20260101-030405-aaaaaa 20260102-030405-aaaaaa" in said
+    assert "adjusted for 20 looks, as after every run" in err
+    assert "wink eval compare 20260101-030405-aaaaaa 20260102-030405-aaaaaa" in err
 
 
 @pytest.mark.parametrize("columns", [60, 80, 140])
@@ -60,9 +65,9 @@ def test_it_is_about_the_dataset_of_the_latest_run_or_the_one_named(wink: Run) -
 
     assert wink("trend")[1].startswith("sums")
     assert wink("trend", "--dataset", "qa", "--last", "1")[1].count("\n") == 4
-    code, _, said = wink("trend", "--dataset", "nothing")
+    code, _, err = wink("trend", "--dataset", "nothing")
     assert code == 2
-    assert "datasets with runs: sums, qa" in said
+    assert "datasets with runs: sums, qa" in err
 
 
 def test_runs_by_other_evaluators_are_no_step(wink: Run) -> None:
@@ -70,20 +75,18 @@ def test_runs_by_other_evaluators_are_no_step(wink: Run) -> None:
         criteria = (CriterionInfo(name="exact", version=version),)
         stored(f"r{number}", *results(10 * number), minutes=9 - number, criteria=criteria)
 
-    _, text, said = wink("trend")
+    _, text, err = wink("trend")
 
     assert text.splitlines()[-1].endswith("no match")
-    assert "r2 is not compared with the one before: evaluators differ in version" in said
+    assert "r2 is not compared with the run before: evaluators differ in version" in err
 
 
-def test_p_values_of_several_steps_are_adjusted_and_say_so(wink: Run) -> None:
+def test_p_values_of_several_steps_are_adjusted_with_a_note(wink: Run) -> None:
     history(20, 35)
     assert "Holm" not in wink("trend")[2]
 
     history(20, 35, 20)
-    assert (
-        "note: p is raised (after Holm): several steps are looked at together\n" in wink("trend")[2]
-    )
+    assert "note: p-values are adjusted for multiple comparisons (Holm)\n" in wink("trend")[2]
 
 
 def test_data_has_the_steps(wink: Run) -> None:
@@ -102,4 +105,99 @@ def test_a_terminal_without_bars_gets_others() -> None:
     env = {**os.environ, "PYTHONIOENCODING": "ascii", "NO_COLOR": "1"}
     done = subprocess.run([WINK, "eval", "trend"], env=env, capture_output=True, check=True)
 
-    assert done.stdout.decode("ascii").startswith("qa  _@  50% to 88%")
+    assert done.stdout.decode("ascii").startswith("qa  _@  50.0% to 87.5%")
+
+
+def declining(runs: int = 6, **about: Any) -> None:
+    history(*(38 - 4 * run for run in range(runs)), **about)
+
+
+def test_a_slow_decline_is_seen_though_no_step_is(wink: Run) -> None:
+    declining()
+
+    _, text, err = wink("trend", "--looks", "1")
+
+    table, sentences = text.split("\n\n")[1:]
+    assert "worse" not in table
+    assert sentences.startswith("falls by 10.0 points a run, 95% interval ")
+    assert "p < 0.001 (6 runs, n = 40)" in sentences
+    assert "if you look after every run: --looks N" in err
+
+
+def test_equal_runs_have_no_trend(wink: Run) -> None:
+    history(20, 20, 20, 20)
+
+    _, text, _ = wink("trend")
+
+    assert "no trend shown: 0.0 points a run, 95% interval 0.0 to 0.0, p = 1.00" in text
+    assert "changed between" not in text
+
+
+def test_data_has_the_trend_with_the_latest_run(wink: Run) -> None:
+    declining()
+
+    *earlier, latest = json.loads(wink("trend", "--format", "json")[1])
+
+    assert [each["trend"] for each in earlier] == [None] * 5
+    trend = latest["trend"]
+    assert (trend["outcome"], trend["looks"], len(trend["runs"])) == ("falls", 20, 6)
+    assert trend["line"]["change"] == pytest.approx(-0.1)
+    assert trend["line"]["n"] == 40
+    assert trend["step"]["before"] in trend["runs"]
+
+
+def test_errors_of_infrastructure_are_left_out_of_the_trend(wink: Run) -> None:
+    declining(5)
+    down = [
+        EvalResult(f"s{k:02}", Score(0.0), error="503", error_source="infrastructure")
+        for k in range(10)
+    ]
+    stored("20260109-030405-aaaaaa", *down, *results(18)[10:], dataset_name="qa")
+
+    _, text, err = wink("trend")
+
+    assert "(6 runs, n = 30)" in text
+    assert "10 errors left out of the trend: 10 of infrastructure" in err
+    assert "only 30 of 40 samples count for the trend" in err
+
+
+def test_after_other_evaluators_a_new_trend_begins(wink: Run) -> None:
+    for number, version in enumerate("11222"):
+        criteria = (CriterionInfo(name="exact", version=version),)
+        stored(f"r{number}", *results(20 + number), minutes=9 - number, criteria=criteria)
+
+    _, text, err = wink("trend")
+
+    assert "(3 runs, n = 40)" in " ".join(text.split())
+    assert "2 earlier runs left out of the trend: evaluators differ in version" in err
+
+
+def test_runs_by_different_judge_models_are_different_lines(wink: Run) -> None:
+    for number in range(4):
+        command = ("wink", "eval", "run", "--judge-model", f"demo/{number % 2}")
+        stored(f"r{number}", *results(20), minutes=9 - number, dataset_name="qa", command=command)
+
+    _, text, _ = wink("trend")
+
+    assert "qa, judged by demo/1" in text
+    assert "qa, judged by demo/0" in text
+
+
+def test_samples_of_one_document_are_a_cluster(wink: Run) -> None:
+    for number in range(4):
+        attempts = [
+            answer(
+                f"s{k:02}", "Paris" if k < 30 - 5 * number else "London", metadata={"doc": k // 10}
+            )
+            for k in range(40)
+        ]
+        stored(f"r{number}", *attempts, minutes=9 - number, dataset_name="qa")
+
+    alone, clustered = (
+        json.loads(wink("trend", "--format", "json", *words)[1])[-1]["trend"]["line"]
+        for words in ((), ("--cluster-by", "doc"))
+    )
+
+    assert (alone["clusters"], clustered["clusters"]) == (None, 4)
+    assert alone["change"] == clustered["change"] == pytest.approx(-0.125)
+    assert clustered["p"] > alone["p"]

@@ -62,7 +62,7 @@ def test_agreement_comes_with_interval_kappa_base_rate_and_disagreements(
     assert (code, "thinking" in err, "thinking" in out) == (0, True, False)
     assert out.splitlines() == [
         "short: agrees with people on 2 of 4, 50.0% (95% interval 15.0% to 85.0%)",
-        "Cohen's kappa 0.00, base rate 50.0%, n = 4",
+        "Cohen's kappa 0.00 (95% interval -0.59 to 0.66), base rate 50.0%, n = 4",
         "human \\ judge  pass  fail",
         "         pass     1     1",
         "         fail     1     1",
@@ -95,13 +95,13 @@ def test_labels_of_a_scale_are_compared_one_by_one(calibrate: Calibrate) -> None
     ]
 
 
-def test_an_output_without_a_verdict_is_told_and_not_counted(calibrate: Calibrate) -> None:
+def test_an_output_without_a_verdict_is_listed_and_not_counted(calibrate: Calibrate) -> None:
     rows = [*ROWS, {"output": "", "label": "fail"}]
 
     _, out, _ = calibrate("--judge", "judges.py:short", rows=rows)
 
-    told = "'evaluator `short` raised RuntimeError: nothing to judge'"
-    assert out.endswith(f"No verdict: 1\n  '5': {told}\n")
+    output = "'evaluator `short` raised RuntimeError: nothing to judge'"
+    assert out.endswith(f"No verdict: 1\n  '5': {output}\n")
     assert "2 of 4" in out
 
 
@@ -117,11 +117,11 @@ def test_a_model_answers_the_judge(calibrate: Calibrate, words: list[str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("words", "rows", "told"),
+    ("words", "rows", "output"),
     [
         ([], ROWS, "expected one of --judge and --criterion, got neither"),
         (["--judge", "a:b", "--criterion", "c"], ROWS, "got both - the judge has a criterion"),
-        (["--criterion", "c"], ROWS, "expected --model to judge by the --criterion, got none"),
+        (["--criterion", "c"], ROWS, "expected --model with --criterion, got none"),
         (["--judge", "judges.py:nobody"], ROWS, "expected `nobody` in judges.py for --judge"),
         (["--judge", "judges.py:short"], [{"label": True}], "expected `output` in every row"),
         (["--judge", "judges.py:short"], [{"output": "", "label": 3}], "got 3 - row 1"),
@@ -129,13 +129,20 @@ def test_a_model_answers_the_judge(calibrate: Calibrate, words: list[str]) -> No
         (["--judge", "judges.py:short"], [], "got none"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(
-    calibrate: Calibrate, words: list[str], rows: list[object], told: str
+def test_wrong_usage_is_one_line(
+    calibrate: Calibrate, words: list[str], rows: list[object], output: str
 ) -> None:
     code, out, err = calibrate(*words, rows=rows)
 
     assert (code, out) == (2, "")
-    assert told in err
+    assert output in err
+
+
+def test_a_built_in_evaluator_is_a_judge_too(calibrate: Calibrate) -> None:
+    code, out, _ = calibrate("--judge", "contains", rows=ROWS[:2])
+
+    assert code == 0
+    assert out.startswith("contains: ")
 
 
 def test_labels_from_a_spreadsheet(calibrate: Calibrate, folder: Path) -> None:

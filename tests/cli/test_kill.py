@@ -14,11 +14,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
 from tests.processes import PATIENCE, plain_environment, until
+from tests.soak import soak_size
 from weakincentives.evals import EvalReport, RunStore
 
 WINK = Path(sys.executable).with_name("wink")
-SAMPLES, KILLS, SERIES = 40, 50, 5
+SAMPLES, SERIES = 40, 5
+KILLS = soak_size(15, 50)
 SUITE = f"""
 import os
 from pathlib import Path
@@ -114,7 +118,7 @@ def kill_again_and_again(place: Place, kills: int, chance: Random) -> int:
     while kills:
         before, stored = place.calls(), place.stored() or set()
         if len(stored) > SAMPLES * 0.8:  # too near to its end to be killed: begin anew
-            assert place.finish(*place.next_words()) == 3
+            assert place.finish(*place.next_words()) == 3, place.said()
             check_whole(place)
             for file in (*place.store.parent.iterdir(), place.folder / "calls.txt"):
                 file.unlink()
@@ -144,7 +148,8 @@ def outcomes(report: EvalReport[Any]) -> list[tuple[Any, ...]]:
     return [(r.sample_id, r.epoch, r.output, r.score, r.error, r.sample) for r in report.results]
 
 
-def test_a_run_survives_50_kills(tmp_path: Path) -> None:
+@pytest.mark.soak
+def test_a_run_survives_kills_at_any_moment(tmp_path: Path) -> None:
     calm = Place(tmp_path / "calm")
     assert calm.finish("run", "killed.py") == 3
     assert calm.calls() == Counter({str(i): 1 for i in range(SAMPLES)})
@@ -156,7 +161,7 @@ def test_a_run_survives_50_kills(tmp_path: Path) -> None:
         assert sum(in_part) >= KILLS / 2
 
     for place in places:
-        assert place.finish(*place.next_words()) == 3
+        assert place.finish(*place.next_words()) == 3, place.said()
         check_whole(place)
         assert outcomes(place.report()) == outcomes(calm.report())
 
@@ -174,7 +179,7 @@ def test_an_interrupt_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> Non
         record = store.run("latest")
     assert record.status == "interrupted"
     assert f"exit 130: interrupted, {record.total} of {SAMPLES} are stored" in said
-    assert f"go on: wink eval resume {record.manifest.run_id}" in said
+    assert f"continue: wink eval resume {record.manifest.run_id}" in said
     assert "Traceback" not in said
 
     before, stored = place.calls(), place.stored() or set()

@@ -1,4 +1,4 @@
-"""`wink eval submit` and `collect`: a run that others carry out, and that nothing can lose."""
+"""`wink eval submit` and `collect`: a run on workers, whose results cannot be lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weakincentives.evals import RunStore
 __all__ = ["place"]
 
 
-def test_workers_give_the_report_of_one_process(place: Place) -> None:
+def test_workers_produce_the_report_of_one_process(place: Place) -> None:
     code, _, said = place.wink(
         *("eval", "run", "--agent", "qa.py:agent", "--dataset", "qa.jsonl", "--epochs", "2"),
     )
@@ -35,14 +35,14 @@ def test_workers_give_the_report_of_one_process(place: Place) -> None:
     assert "seven is \\x1b[31mtoo much" in said
     assert outcomes(place.report(run_id)) == alone
 
-    # A second look changes nothing, and asks nobody.
+    # Collecting again changes nothing and runs nothing.
     before = place.calls()
     assert place.wink("eval", "resume")[0] == 3
     assert place.calls() == before
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_what_reads_runs_reads_this_one_too(place: Place) -> None:
+def test_a_collected_run_is_a_run_for_every_command(place: Place) -> None:
     run_id = place.submit("--limit", "5", "--tag", "team=a", "--experiment", "short")
     place.wink(*place.worker("--drain"))
     assert place.wink("eval", "collect", "-o", "out.csv")[0] == 0
@@ -60,14 +60,14 @@ def test_what_reads_runs_reads_this_one_too(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_submitting_again_sends_only_what_has_no_row(place: Place) -> None:
+def test_submitting_again_sends_only_samples_without_a_row(place: Place) -> None:
     run_id = place.submit("--run-id", "mine")
     place.wink(*place.worker("--drain"))
     assert len(place.wink("eval", "collect", "--format", "jsonl")[1].splitlines()) == SAMPLES
 
     code, out, said = place.wink("eval", "submit", "--dataset", "qa.jsonl", "--run-id", run_id)
     assert (code, out.strip()) == (0, "mine")
-    assert "0 sent now: the others have a result" in said
+    assert "0 sent now, the others have a result" in said
     code, _, said = place.wink(
         "eval", "submit", "--dataset", "qa.jsonl", "--run-id", run_id, "--limit", "3"
     )
@@ -76,7 +76,7 @@ def test_submitting_again_sends_only_what_has_no_row(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_an_interrupted_collection_goes_on(place: Place) -> None:
+def test_an_interrupted_collection_can_be_continued(place: Place) -> None:
     place.write({}, {}, {}, {}, {"waits_for": "ever"})
     run_id = place.submit()
     worker = place.start(*place.worker())
@@ -88,7 +88,7 @@ def test_an_interrupted_collection_goes_on(place: Place) -> None:
 
     assert (collector.returncode, sorted(came)) == (130, ["0", "1", "2", "3"])
     assert "exit 130: interrupted, 4 of 5 are stored" in said
-    assert f"go on: wink eval collect {run_id}" in said
+    assert f"continue: wink eval collect {run_id}" in said
     worker.kill()
     code, out, said = place.wink("eval", "collect", run_id, "--timeout", "0.5", "--format", "jsonl")
     assert (code, out) == (3, "")
@@ -104,14 +104,14 @@ def test_a_killed_collector_loses_nothing(place: Place) -> None:
     collector.stdout.readline()
     collector.kill()
 
-    # What it had in hand comes back after a minute, or sooner from a worker that is asked again.
+    # Its batch is redelivered after a minute, or resubmitted and run again sooner.
     code, _, said = place.wink("eval", "collect", run_id, "--resubmit-after", "1")
     assert code == 3, said
     assert len(place.report(run_id).results) == SAMPLES
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_a_timeout_says_what_is_missing(place: Place) -> None:
+def test_after_a_timeout_missing_samples_are_listed(place: Place) -> None:
     place.submit("--limit", "7")
     code, out, said = place.wink("eval", "collect", "--timeout", "0.5", "--format", "json")
 
@@ -122,7 +122,7 @@ def test_a_timeout_says_what_is_missing(place: Place) -> None:
     assert (run["status"], run["total"]) == ("stopped", 0)
 
 
-def test_what_a_queue_lost_is_sent_again(place: Place) -> None:
+def test_requests_that_a_queue_lost_are_resubmitted(place: Place) -> None:
     place.submit("--limit", "3")
     lose_everything(place)
     collector = place.start("eval", "collect", "--resubmit-after", "0.2")
@@ -130,23 +130,23 @@ def test_what_a_queue_lost_is_sent_again(place: Place) -> None:
     _, said = collector.communicate(timeout=PATIENCE)
 
     assert collector.returncode == 0, said
-    assert "nothing is queued any more: sent 3 missing again" in said
+    assert "the queue is empty, resubmitted missing samples: 3" in said
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_errors_are_tried_again(place: Place) -> None:
+def test_errors_are_retried(place: Place) -> None:
     run_id = place.submit("--limit", "8")
     place.wink(*place.worker("--drain"))
     code, _, said = place.wink("eval", "collect")
     assert code == 3
-    assert f"try errors again: wink eval collect {run_id} --retry-errors" in said
+    assert f"retry errors: wink eval collect {run_id} --retry-errors" in said
 
     source = (place.folder / "qa.py").read_text()
     (place.folder / "qa.py").write_text(source.replace('== "7"', '== "none"'))
     place.start(*place.worker())
     code, _, said = place.wink("eval", "resume", "--retry-errors")
     assert code == 0, said
-    assert "sent 1 that ended in an error again" in said
+    assert "resubmitted samples that ended in an error: 1" in said
     (seven,) = [each for each in place.report(run_id).results if each.sample_id == "7"]
     assert (seven.error, seven.passed) == (None, True)
 
@@ -163,7 +163,7 @@ def test_errors_are_tried_again(place: Place) -> None:
         (("--queue", "redis://me:secret@127.0.0.1:1/0"), "it names no mailbox"),
     ],
 )
-def test_a_wrong_queue_is_told_without_its_password(
+def test_an_error_about_a_queue_does_not_show_its_password(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -182,7 +182,7 @@ def test_the_store_holds_no_password(folder: Path, capsys: pytest.CaptureFixture
     assert main([*words, "--queue", "redis://me:secret@127.0.0.1:1/0?socket_timeout=1#qa"]) == 2
 
     err = capsys.readouterr().err
-    assert "wink eval submit --run-id mine ... goes on" in err
+    assert "To continue: wink eval submit --run-id mine ..." in err
     assert "expected Redis at 127.0.0.1:1 to answer" in err
     assert "secret" not in err
     with RunStore() as store:
@@ -190,7 +190,7 @@ def test_the_store_holds_no_password(folder: Path, capsys: pytest.CaptureFixture
     assert not any(b"secret" in file.read_bytes() for file in Path(".wink").iterdir())
 
 
-def test_only_what_was_submitted_is_collected(
+def test_only_a_submitted_run_can_be_collected(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     queue = ["--queue", "sqlite:///mail.db#qa"]
@@ -198,11 +198,11 @@ def test_only_what_was_submitted_is_collected(
     assert main(["eval", "collect", *queue]) == 2
     assert "expected a run that `wink eval submit` began" in capsys.readouterr().err
     assert main(["eval", "submit", "--dataset", "qa.jsonl", "--filter", "id=no", *queue]) == 4
-    assert "nothing selected: none of 2 samples fits" in capsys.readouterr().err
+    assert "nothing selected: none of 2 samples matches" in capsys.readouterr().err
     assert not Path("mail.db").exists()
 
 
-def test_a_run_is_collected_from_where_it_was_sent(
+def test_a_run_is_collected_from_the_queue_it_was_sent_to(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WINK_QUEUE", "sqlite:///other.db#qa")
@@ -217,7 +217,7 @@ def test_a_run_is_collected_from_where_it_was_sent(
 
 
 def lose_everything(place: Place) -> None:
-    """As if the server had lost its data."""
+    """Empty the queue, as if the server had lost its data."""
     if place.queue.startswith("sqlite"):
         with closing(sqlite3.connect(place.folder / "mail.db")) as connection, connection:
             connection.execute("DELETE FROM letters")

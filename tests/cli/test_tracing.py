@@ -1,4 +1,4 @@
-"""`WINK_TRACING`: what the command line does is traced, where the environment says."""
+"""`WINK_TRACING`: the command line is traced, if the environment asks for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wink worker`: processes that are killed, asked to stop, told nonsense, and looked at."""
+"""`wink worker`: processes that are killed, stopped, misconfigured, and monitored."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ suite = EvalSuite(agent, dataset, exact_match)
 
 
 def two_children_of(process: Popen[str]) -> list[int]:
-    """The processes that a supervisor has started, oldest first, once there are two."""
+    """Return the children of a supervisor, oldest first, once there are two."""
     file = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     until(lambda: len(file.read_text().split()) == 2)
     return [*map(int, file.read_text().split())]
@@ -53,7 +53,7 @@ def is_gone(process: int) -> bool:
         return True
 
 
-def test_a_killed_worker_is_replaced_and_nothing_is_lost(place: Place) -> None:
+def test_a_killed_worker_is_restarted_and_nothing_is_lost(place: Place) -> None:
     place.write(*({"waits_for": "death"} if i == 9 else {} for i in range(SAMPLES)))
     run_id = place.submit()
     workers = place.start(*place.worker("-n", "2", "-j", "2", "--lease", "1", "--drain"))
@@ -62,7 +62,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost(place: Place) -> None:
     (place.folder / "death").touch()
     _, said = workers.communicate(timeout=PATIENCE)
     assert workers.returncode == 0, said
-    assert "died (SIGKILL), starts again in " in said
+    assert "died (SIGKILL), restarts in " in said
 
     assert place.wink("eval", "collect", run_id)[0] == 3
     whole = outcomes(place.report(run_id))
@@ -71,7 +71,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost(place: Place) -> None:
     assert set(place.calls()) == {str(i) for i in range(SAMPLES)}
 
 
-def test_sigterm_stops_all_in_time_and_hands_back_what_is_under_way(place: Place) -> None:
+def test_sigterm_stops_all_in_time_and_releases_messages_in_flight(place: Place) -> None:
     place.write({}, *({"waits_for": "ever"} for _ in range(8)))
     place.submit()
     options = ("-n", "2", "-j", "2", "--shutdown-timeout", "0.5", "--lease", "600")
@@ -87,13 +87,13 @@ def test_sigterm_stops_all_in_time_and_hands_back_what_is_under_way(place: Place
     assert "thinking" in said
     assert all(map(is_gone, children))
     assert place.wink("eval", "collect", "--timeout", "0.1")[0] == 3
-    # Handed back, and not held until a lease is over: another worker has them at once.
+    # Released, not held until the lease ends: another worker gets them at once.
     place.write()
     before = place.calls().total()
     another = place.start(*place.worker("-j", "8", "--shutdown-timeout", "600"))
     until(lambda: place.calls().total() >= before + 8)
 
-    # Signals within half a second are one wish; the next one is a second wish, and ends it.
+    # Signals within half a second count as one; the next one kills.
     def ended_by_signals() -> bool:
         another.send_signal(signal.SIGTERM)
         return another.poll() is not None
@@ -110,7 +110,7 @@ def test_the_second_signal_kills(place: Place) -> None:
     until(lambda: place.calls().total() == 1)
     children = two_children_of(workers)
     os.kill(workers.pid, signal.SIGINT)
-    until(lambda: any(map(is_gone, children)))  # the one with nothing to do: the first was heard
+    until(lambda: any(map(is_gone, children)))  # the idle one: the first signal was handled
     os.kill(workers.pid, signal.SIGINT)
     workers.communicate(timeout=PATIENCE)
     assert workers.returncode == 130
@@ -118,10 +118,10 @@ def test_the_second_signal_kills(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_to_stop_before_it_has_begun_is_clean(place: Place) -> None:
+def test_stopping_before_the_start_is_clean(place: Place) -> None:
     workers = place.start(*place.worker("-n", "2"))
     assert workers.stderr is not None
-    assert "2 processes work off sqlite:///mail.db#qa; Ctrl-C stops" in workers.stderr.readline()
+    assert "2 processes work on sqlite:///mail.db#qa; Ctrl-C stops" in workers.stderr.readline()
     os.kill(workers.pid, signal.SIGTERM)
     assert workers.wait(PATIENCE) == 0
 
@@ -137,11 +137,11 @@ def test_children_do_not_outlive_their_parent(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_a_command_that_cannot_work_is_not_tried_again(place: Place) -> None:
+def test_a_usage_error_is_not_restarted(place: Place) -> None:
     code, out, said = place.wink("worker", "eval", "--agent", "qa.py:nobody", "-n", "2")
     assert (code, out) == (2, "")
     assert "expected `nobody` in qa.py for --agent, found none" in said
-    assert "starts again" not in said
+    assert "restarts" not in said
 
     code, _, said = place.wink("worker", "eval", "--main", "--agent", "qa.py:agent")
     assert code == 2
@@ -152,7 +152,7 @@ def test_a_command_that_cannot_work_is_not_tried_again(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_each_process_tells_its_health(place: Place) -> None:
+def test_each_process_serves_its_health(place: Place) -> None:
     place.submit("--limit", "4")
     port = two_free_ports()
     workers = place.start(*place.worker("-n", "2", "--health-port", str(port)))
@@ -168,14 +168,14 @@ def test_each_process_tells_its_health(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", ["valkey"], indirect=True)
-def test_a_budget_that_is_used_up_ends_all_workers(place: Place) -> None:
+def test_an_exhausted_budget_stops_all_workers(place: Place) -> None:
     place.wink("eval", "init")
     place.wink("eval", "submit", "--dataset", "evals/capitals.jsonl")
     budget = ("-n", "2", "-j", "1", "--max-tokens-total", "60", "--requests-per-minute", "6000")
     code, _, said = place.wink("worker", "eval", "evals/capitals.py", *budget)
     assert code == 0
-    assert "no further sample is begun" in said
-    assert "starts again" not in said
+    assert "no more samples are started" in said
+    assert "restarts" not in said
     code, _, said = place.wink("worker", "eval", "evals/capitals.py", "--drain")
     assert code == 0
     code, _, said = place.wink("eval", "collect", "--timeout", "60")
@@ -184,7 +184,7 @@ def test_a_budget_that_is_used_up_ends_all_workers(place: Place) -> None:
 
 
 def two_free_ports() -> int:
-    """The first of two ports in a row, below those that the kernel gives to whoever asks."""
+    """Return the first of two consecutive free ports, below the ephemeral range."""
     for port in range(20_000 + os.getpid() % 5_000 * 2, 32_000, 2):
         with ExitStack() as stack:
             try:
@@ -201,7 +201,7 @@ def metrics(port: int) -> str:
 
 
 def asked(port: int, path: str) -> str:
-    """What it answers; nothing while it is not there or not ready yet."""
+    """Return the answer, or nothing if the server is not ready."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=20) as answer:
             return str(answer.read().decode())
@@ -209,7 +209,7 @@ def asked(port: int, path: str) -> str:
         return ""
 
 
-def test_the_agent_may_be_a_main_loop_elsewhere(place: Place) -> None:
+def test_the_agent_may_be_a_main_loop_in_another_process(place: Place) -> None:
     (place.folder / "qa.jsonl").write_text(CAPITALS)
     loop = ("--loop", "qa.py:Loop", "--model", "demo/large")
     answering = place.start("worker", "main", *loop, "--store", "kept.db")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from weakincentives.contrib import langsmith
+from weakincentives.contrib.langsmith import configure as langsmith
 
 __all__ = ["clean_langsmith", "nobody", "sends_at_the_end", "sent"]
 
@@ -45,8 +45,8 @@ def clean_langsmith(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     for name in [name for name in os.environ if name.startswith(("LANGSMITH_", "LANGCHAIN_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr("weakincentives.contrib._langsmith_client.TIMEOUT_MS", (600_000, 600_000))
-    monkeypatch.setattr("weakincentives.contrib._langsmith_sender.PATIENCE", 600.0)
+    monkeypatch.setattr("weakincentives.contrib.langsmith.client.TIMEOUT_MS", (600_000, 600_000))
+    monkeypatch.setattr("weakincentives.contrib.langsmith.sender.FLUSH_TIMEOUT_SECONDS", 600.0)
     get_env_var.cache_clear()
     yield
     langsmith.configure_wink(tracing_enabled=False).close()

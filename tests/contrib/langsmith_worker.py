@@ -14,8 +14,8 @@ from weakincentives import MainLoop, MarkdownSection, Prompt, PromptTemplate, Se
 from weakincentives.adapters import ScriptedAdapter
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.evals import EvalLoop, EvalLoopConfig, exact_match
-from weakincentives.runtime.lifecycle import LoopGroup
 from weakincentives.runtime.mailbox import open_mailbox
+from weakincentives.runtime.process.lifecycle import LoopGroup
 
 
 class Shouting(MainLoop[str, str]):

@@ -148,7 +148,7 @@ def test_a_judge_has_a_trace_of_its_own_and_is_named_by_its_feedback(langsmith: 
     server = langsmith()
     judges = [exact_match, llm_judge("Right")]
 
-    EvalSuite(prompt, SUMS, judges, adapter=ScriptedAdapter(adds)).run()
+    EvalSuite(prompt, SUMS, judges, ScriptedAdapter(adds), EvalConfig(1)).run()
     sent()
 
     first, _ = server.traces_of(only(server)["name"])
@@ -252,7 +252,7 @@ async def test_a_sample_that_is_cut_off_is_no_result(langsmith: Start, anyio_bac
             await anyio.sleep_forever()
         return sample.input
 
-    suite = EvalSuite(slow, SUMS, exact_match)
+    suite = EvalSuite(slow, SUMS, exact_match, config=EvalConfig(1))
     with anyio.CancelScope() as scope:
         await suite.run_async()
     await anyio.to_thread.run_sync(configure_wink, "off", False)

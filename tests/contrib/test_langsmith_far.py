@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.contrib.langsmith_sent import sends_at_the_end
-from tests.processes import PATIENCE
-from weakincentives.contrib._langsmith_tracer import Node, SpanTracer
+from tests.processes import PATIENCE, worker_processes
 from weakincentives.contrib.langsmith import configure_wink
+from weakincentives.contrib.langsmith.tracer import Node, SpanTracer
 from weakincentives.evals import (
     Dataset,
     EvalLoop,
@@ -33,16 +29,8 @@ from weakincentives.testing import LangSmithServer
 DATASET = Dataset([Sample(str(n), f"word-{n}", f"WORD-{n}") for n in range(6)], name="words")
 
 
-@contextmanager
-def workers(url: str, langsmith: str, *roles: str) -> Iterator[None]:
-    command = [sys.executable, "-m", "tests.contrib.langsmith_worker"]
-    started = [subprocess.Popen([*command, role, url, langsmith]) for role in roles]
-    try:
-        yield
-    finally:
-        for process in started:
-            process.terminate()
-        assert {process.wait(PATIENCE) for process in started} <= {0, -signal.SIGTERM}
+def workers(url: str, langsmith: str, *roles: str) -> AbstractContextManager[None]:
+    return worker_processes("tests.contrib.langsmith_worker", roles, url, langsmith)
 
 
 @sends_at_the_end
@@ -100,8 +88,8 @@ def test_headers_that_nobody_wrote_are_no_trace(header: str) -> None:
     ended: list[Node] = []
     tracer = SpanTracer("p", ended.append, bool, lambda moment: pytest.fail("no id is needed"))
 
-    with tracer.continued({"wink-langsmith": header, "langsmith-trace": "somewhere"}):
-        assert tracer.carried() == {}
+    with tracer.attach({"wink-langsmith": header, "langsmith-trace": "somewhere"}):
+        assert tracer.inject() == {}
         tracer.end(tracer.begin("prompt", "one", {}), {}, None)
 
     assert [node.parent for node in ended] == [None]

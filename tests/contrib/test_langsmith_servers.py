@@ -15,8 +15,8 @@ import pytest
 
 from tests.contrib.langsmith_sent import nobody, sends_at_the_end, sent
 from tests.processes import PATIENCE
-from weakincentives.contrib._langsmith_runs import example_of
 from weakincentives.contrib.langsmith import configure_wink
+from weakincentives.contrib.langsmith.runs import example_of
 from weakincentives.evals import Dataset, EvalConfig, EvalReport, EvalSuite, Sample, exact_match
 from weakincentives.testing import Fault, LangSmithServer
 
@@ -69,6 +69,53 @@ def test_feedback_that_goes_one_by_one_finds_its_run(langsmith: Start) -> None:
 
     refused = [path for _, path in server.requests].count("/feedback") - len(server.feedback)
     assert refused == 0
+
+
+@pytest.mark.parametrize("refusal", ["forbidden", "missing", "invalid", "html", "other"])
+def test_without_experiments_the_traces_are_in_the_project_that_was_named(
+    langsmith: Start, refusal: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = langsmith(refusal=refusal)
+
+    reports = [run(), run()]
+
+    traces = server.traces_of("my-evals")
+    assert [report.total for report in reports] == [12, 12]
+    assert sorted(trace["name"] for trace in traces) == sorted([*map(str, range(12))] * 2)
+    assert all(trace["outputs"]["passed"] in (True, False) for trace in traces)
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "makes no experiment" in said
+    assert "its traces are in the project 'my-evals'" in said
+
+
+def test_without_the_right_to_make_examples_the_experiment_has_its_traces(
+    langsmith: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    forbidden = Fault("status", status=403, message="Forbidden")
+    server = langsmith(
+        faults=lambda method, path: forbidden if path.endswith("/examples/bulk") else None
+    )
+
+    run()
+
+    [experiment] = server.experiments
+    traces = server.traces_of(experiment["name"])
+    assert len(traces) == 12
+    assert set(server.feedback_of(traces[0])) == QUALITY
+    assert [record.getMessage().partition(" for ")[0] for record in caplog.records] == [
+        "LangSmith makes no examples"
+    ]
+
+
+def test_a_server_that_is_down_for_a_moment_has_refused_nothing(langsmith: Start) -> None:
+    unavailable = Fault("status", status=503, message="unavailable")
+    server = langsmith(
+        faults=lambda method, path: unavailable if path.endswith("/datasets") else None
+    )
+
+    run()
+
+    assert server.traces_of("my-evals") == []
 
 
 def test_another_process_that_is_a_moment_faster_is_joined(langsmith: Start) -> None:
@@ -231,12 +278,12 @@ def test_flush_says_whether_it_was_in_time(clean_langsmith: None) -> None:
 
 PROCESS = """
 import sys
-from weakincentives.contrib import _langsmith_client, _langsmith_sender
+from weakincentives.contrib.langsmith import client, sender
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.evals import Dataset, EvalSuite, Sample, exact_match
 
-_langsmith_client.TIMEOUT_MS = 600_000, 600_000
-_langsmith_sender.PATIENCE = 600.0
+client.TIMEOUT_MS = 600_000, 600_000
+sender.FLUSH_TIMEOUT_SECONDS = 600.0
 configure_wink("p", api_url=sys.argv[1], flush_timeout=float(sys.argv[2]))
 report = EvalSuite(lambda sample: sample.input, Dataset([Sample("1", "1", "1")]), exact_match).run()
 print(report.passed)

@@ -15,8 +15,8 @@ from tests import strategies
 from tests.contrib.langsmith_sent import sent
 from tests.processes import PATIENCE
 from weakincentives import serde
-from weakincentives.contrib._langsmith_runs import example_of, feedback_on
 from weakincentives.contrib.langsmith import configure_wink
+from weakincentives.contrib.langsmith.runs import example_of, feedback_on
 from weakincentives.errors import MissingExtraError, UsageError
 from weakincentives.evals import Dataset, EvalReport, EvalSuite, Sample, Score, exact_match
 from weakincentives.testing import LangSmithServer

@@ -188,7 +188,8 @@ def test_what_fails_has_a_type_and_no_words(receiver: OtlpReceiver) -> None:
         return text
 
     with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
-        EvalSuite(agent, [Sample("a", "a"), Sample("b", "b")], broken).run()
+        samples = [Sample("a", "a"), Sample("b", "b")]
+        EvalSuite(agent, samples, broken, config=EvalConfig(1)).run()
 
     tree = Tree(receiver)
     first, second = tree.named("evaluate_sample")
@@ -381,11 +382,11 @@ def test_a_second_call_ends_the_first(receiver: OtlpReceiver) -> None:
     with configure_otel(endpoint=receiver.url, timeout=PATIENCE) as second:
         suite().run()
         first.shutdown()
-        assert tracing.watched()
+        assert tracing.is_tracing()
     second.shutdown()
 
     assert len(receiver.spans) == sum(NAMES.values())
-    assert not tracing.watched()
+    assert not tracing.is_tracing()
 
 
 @pytest.mark.parametrize(
@@ -404,7 +405,7 @@ def test_what_is_wrong_is_said_at_once(wrong: dict[str, Any], words: str) -> Non
     with pytest.raises(UsageError, match=words):
         configure_otel(**wrong)
 
-    assert not tracing.watched()
+    assert not tracing.is_tracing()
 
 
 def test_without_the_packages_the_install_command_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def test_the_environment_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("WINK_TRACING", raising=False)
 
     with configure_from_environment():
-        assert not tracing.watched()
+        assert not tracing.is_tracing()
 
 
 def test_the_environment_asks_for_what_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,4 +128,4 @@ def test_the_environment_asks_for_what_is_not_known(monkeypatch: pytest.MonkeyPa
     ):
         configure_from_environment()
 
-    assert not tracing.watched()
+    assert not tracing.is_tracing()

@@ -14,8 +14,8 @@ from tests.traced import ReaderLoop, librarian
 from weakincentives.adapters import ScriptedAdapter
 from weakincentives.contrib import configure_from_environment
 from weakincentives.evals import EvalLoop, contains
-from weakincentives.runtime.lifecycle import LoopGroup
 from weakincentives.runtime.mailbox import open_mailbox
+from weakincentives.runtime.process.lifecycle import LoopGroup
 
 
 def loop(role: str, url: str) -> Any:

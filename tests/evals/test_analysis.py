@@ -9,7 +9,9 @@ import pytest
 
 from weakincentives.errors import UsageError
 from weakincentives.evals import EvalReport, EvalResult, Score
-from weakincentives.evals.analysis import group_by, slices, summarize
+from weakincentives.evals.analysis import flaky, group_by, slices, summarize
+from weakincentives.evals.statistics import flaky as flaky_groups
+from weakincentives.evals.statistics import rate_interval
 
 
 def result(id: str, value: float = 1.0, error: str | None = None, **metadata: Any) -> Any:
@@ -65,3 +67,40 @@ def test_epochs_of_a_slice_are_no_new_samples() -> None:
     (found,) = slices([*RESULTS[:3], *again], lambda result: "all")
     assert (found.rate.n, found.rate.clusters, found.score.clusters) == (6, 3, 3)
     assert found.few
+
+
+ATTEMPTS = [
+    EvalResult(name, Score(float(passed)), epoch=epoch, error="lost" if passed == "0" else None)
+    for name, row in {"sure": "11", "even": "10", "lost": "00"}.items()
+    for epoch, passed in enumerate(row, 1)
+]
+
+
+@pytest.mark.parametrize("given", [ATTEMPTS, EvalReport(ATTEMPTS), EvalReport(ATTEMPTS).results])
+def test_flaky_samples_of_a_report_or_its_results(given: Any) -> None:
+    assert flaky(given) == {"even": rate_interval(1, 2)}
+    assert flaky(RESULTS) == {}
+
+
+def test_a_report_where_groups_are_expected_is_refused_with_the_way_out() -> None:
+    with pytest.raises(UsageError, match=r"use weakincentives\.evals\.analysis\.flaky"):
+        flaky_groups(EvalReport(ATTEMPTS))  # type: ignore[type-var]
+
+
+def test_epochs_of_a_report_give_pass_at_k_and_pass_hat_k() -> None:
+    report = EvalReport(ATTEMPTS)
+
+    assert str(report.epoch_stats) == "pass@2 66.7%, pass^2 33.3%, 1 of 3 samples flaky"
+    assert report.summary["pass_at_k"] == pytest.approx(2 / 3)
+    assert (report.summary["pass_hat_k"], report.summary["flaky"]) == (pytest.approx(1 / 3), 1)
+    assert EvalReport(RESULTS).epoch_stats is None
+    assert "flaky" not in EvalReport(RESULTS).summary
+
+
+def test_experiments_and_unfinished_samples_are_kept_apart() -> None:
+    other = [replace(each, experiment_name="other") for each in ATTEMPTS]
+
+    stats = EvalReport([*ATTEMPTS, *other[:3]]).epoch_stats
+
+    assert stats is not None
+    assert (stats.k, stats.samples, [*stats.flaky]) == (2, 4, ["even (baseline)"])

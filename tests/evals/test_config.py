@@ -11,7 +11,7 @@ from weakincentives import serde
 from weakincentives.adapters import DemoAdapter, ScriptedAdapter
 from weakincentives.errors import UsageError
 from weakincentives.evals import EvalConfig
-from weakincentives.evals._config import config_of, described
+from weakincentives.evals._types import config_of, endpoint_label
 from weakincentives.rollouts import Endpoint
 
 
@@ -76,7 +76,7 @@ async def answer(messages: list[Any]) -> str:
 def test_it_is_stored_with_its_endpoint_in_words(endpoint: Any, words: str) -> None:
     config = EvalConfig(endpoint=endpoint, epochs=2)
 
-    assert described(endpoint) == words
+    assert endpoint_label(endpoint) == words
     assert config.stored() == EvalConfig(endpoint=words, epochs=2)
     assert config_of(serde.plain(config.stored())) == config.stored()
 
@@ -95,3 +95,38 @@ def test_a_configuration_from_elsewhere_stays_a_mapping() -> None:
         config_of({**oldest, "epochs": "many"})
     with pytest.raises(UsageError, match="expected an `EvalConfig` or a mapping"):
         config_of(3)
+
+
+# ── timeouts ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_timeout_is_in_seconds_and_can_be_given_and_read_in_milliseconds() -> None:
+    assert EvalConfig(timeout=0.25) == EvalConfig(timeout_per_sample_ms=250)
+    assert EvalConfig(timeout=0.25).timeout_per_sample_ms == 250
+    assert EvalConfig(timeout=0.25)["timeout_per_sample_ms"] == 250
+    assert EvalConfig(timeout_per_sample_ms=None) == EvalConfig(timeout=None)
+    assert EvalConfig(timeout=None).timeout_per_sample_ms is None
+    assert EvalConfig().timeout is None
+
+
+def test_replacing_one_spelling_replaces_the_timeout() -> None:
+    assert replace(EvalConfig(timeout=3), timeout=7.0).timeout == 7.0
+    assert replace(EvalConfig(timeout=3), timeout_per_sample_ms=100).timeout == 0.1  # type: ignore[call-arg]
+    assert replace(EvalConfig(timeout=3), epochs=2).timeout == 3
+
+
+def test_a_timeout_is_stored_in_seconds_and_read_in_either_form() -> None:
+    stored = serde.plain(EvalConfig(timeout=0.25).stored())
+
+    assert stored["timeout"] == 0.25
+    assert "timeout_per_sample_ms" not in stored
+    assert config_of(stored) == EvalConfig(timeout=0.25)
+    before = {key: value for key, value in stored.items() if key != "timeout"}
+    assert config_of({**before, "timeout_per_sample_ms": 250}) == EvalConfig(timeout=0.25)
+    assert config_of({**before, "timeout_per_sample_ms": None}) == EvalConfig(timeout=None)
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, float("inf"), float("nan"), "30", [30]])
+def test_a_timeout_is_a_number_above_zero(timeout: Any) -> None:
+    with pytest.raises(UsageError, match=r"expected a number > 0 for `EvalConfig.timeout`"):
+        EvalConfig(timeout=timeout)

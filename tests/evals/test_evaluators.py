@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ from weakincentives.evals import (
     weighted,
     within_tolerance,
 )
-from weakincentives.evals._text import edit_distance
+from weakincentives.evals.evaluators.text import edit_distance
 from weakincentives.testing import session_with
 
 
@@ -132,10 +133,65 @@ def test_evaluators_pass_and_fail_as_they_say(
         (numeric(), "it is 3", 4, "got 3, expected 4"),
         (within_tolerance(0.5), 1.0, 1.25, "diff=0.2500"),
         (matches("a+"), "b", None, "no match: a+"),
+        (exact_match, "Lyon", "Paris", "got 'Lyon', expected 'Paris'"),
+        (exact_match, None, "Paris", "got None, expected 'Paris'"),
+        (
+            exact_match,
+            Invoice(3.0),
+            "3",
+            "expected '3': `Invoice` never equals `str`",
+        ),
+        (exact_match, ("a",), ["a"], "`tuple` never equals `list`"),
+        (contains, "Lyon", "Paris", "got 'Lyon', expected it to contain 'Paris'"),
+        (one_of, "c", ["a", "b"], "got 'c', expected one of 'a', 'b'"),
+        (one_of, 0, range(1, 10), "expected one of 1, 2, 3, 4, 5 or 4 more"),
+        (one_of, 1, ["a", "b"], "`int` never equals `str`"),
+        (
+            matches("is {expected}"),
+            "b",
+            "4",
+            "no match: is {expected}, where the expected",
+        ),
+        (numeric(), "no idea", 4, "no number in the output: got 'no idea', expected 4"),
+        (within_tolerance(0.5), 1.0, 3.0, "diff=2.0000: got 1.0, expected 3.0 within 0.5"),
+        (similar(), "Lyon", "Paris", "similarity 0.00, expected 0.8 or more: got 'Lyon', expe"),
+        (json_subset, {"a": {"x": 2}}, {"a": {"x": 1}}, "a.x: got 2, expected 1"),
+        (json_subset, {}, {"a": 1}, "a: got nothing, expected 1"),
+        (json_schema(Invoice), {"total": "3"}, None, "{'total': '3'}"),
+        (negate(contains), "Paris", "Par", "contains passed"),
+        (negate(within_tolerance(1)), 1.0, 1.0, "within_tolerance passed: diff=0.0000"),
     ],
 )
 def test_a_failure_says_why(evaluator: Criterion, output: Any, expected: Any, reason: str) -> None:
     assert reason in evaluator(output, expected).reason
+
+
+@pytest.mark.parametrize(
+    "evaluator",
+    [exact_match, contains, one_of, matches("z{expected}"), similar(1), numeric(), json_subset],
+)
+def test_a_reason_is_short_and_soon_made_however_long_the_output(evaluator: Criterion) -> None:
+    size = {"similar": 2_000, "matches": 500_000}.get(evaluator.name, 5_000_000)
+    output, expected = "x" * size + "1", "x" * size + "2"
+    wanted: Any = {"one_of": [expected], "numeric": 3, "json_subset": {"a": 1}}
+    output = f'"{output}"' if evaluator is json_subset else output
+
+    score = evaluator(output, wanted.get(evaluator.name, expected))
+
+    assert not score.passed
+    assert 20 < len(score.reason) < 500
+
+
+@pytest.mark.parametrize("equal", [("4", "4"), (1, 1.0), (True, 1), (Decimal(1), 1)])
+def test_what_is_equal_has_no_reason(equal: tuple[Any, Any]) -> None:
+    assert exact_match(*equal) == Score(1.0, criterion="exact_match")
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"), [(1, 2.5), (Decimal(1), 2), ("a", "b"), (None, "a"), (object(), "a")]
+)
+def test_types_that_may_be_equal_are_not_called_unequal(output: Any, expected: Any) -> None:
+    assert "never equals" not in exact_match(output, expected).reason
 
 
 @pytest.mark.parametrize(
@@ -283,7 +339,10 @@ def test_all_of_is_and_and_mean(scores: list[Score]) -> None:
 
     assert score.passed is all(s.passed for s in scores)
     assert score.value == pytest.approx(sum(s.value for s in scores) / len(scores))
-    assert score.reason == "; ".join(s.reason for s in scores if s.reason)
+    decided = [s for s in scores if s.passed is score.passed]
+    assert [each.partition(": ")[2] for each in score.reason.split("; ") if each] == [
+        s.reason or f"failed with {s.value:g}" for s in decided if s.reason or not s.passed
+    ]
     assert [(m.value, m.metadata["passed"]) for m in score.metrics] == [
         (s.value, s.passed) for s in scores
     ]

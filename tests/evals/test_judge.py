@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -30,9 +32,13 @@ from weakincentives.evals import (
     function_agent,
     llm_judge,
 )
-from weakincentives.evals._pairwise import pairwise_judge
-from weakincentives.evals._rubric import llm_rubric
+from weakincentives.evals.judges.pairwise import pairwise_judge
+from weakincentives.evals.judges.rubric import llm_rubric
 from weakincentives.prompt import Prompt
+from weakincentives.rollouts import Endpoint
+from weakincentives.runtime import Session
+from weakincentives.runtime.events import PromptExecuted
+from weakincentives.testing import ModelServer
 
 
 def rating(*labels: str) -> ScriptedAdapter[JudgeOutput]:
@@ -204,7 +210,8 @@ def test_a_scale_of_ones_own() -> None:
         lambda: llm_judge(),
         lambda: llm_judge(""),
         lambda: llm_judge(rating("good")),
-        lambda: llm_judge(rating("good"), "x", "y"),
+        lambda: llm_judge(3, "criterion"),
+        lambda: llm_judge(rating("good"), "x", temperature=1),
         lambda: llm_judge("adapter", "criterion"),
         lambda: llm_judge(criterion="x", temperature=1),
         lambda: llm_judge(rating("good"), "x", scale="yes or no"),
@@ -215,6 +222,12 @@ def test_a_scale_of_ones_own() -> None:
 def test_misuse_is_refused(build: Any) -> None:
     with pytest.raises(UsageError, match="expected"):
         build()
+
+
+@pytest.mark.parametrize("wrong", [{"temprature": 0}, {"see": "context"}])
+def test_a_misspelt_option_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        llm_judge(rating("good"), "x", **wrong)
 
 
 ATTACKS = [
@@ -300,3 +313,110 @@ def test_tokens_of_a_judge_are_counted() -> None:
 
     score = llm_judge(ScriptedAdapter([reply]), "Helpful")("o", "e")
     assert score.metrics == (Metric("judge_tokens", 120.0),)
+
+
+def test_a_models_name_is_a_judge_with_its_settings() -> None:
+    with ModelServer([json.dumps(verdict("good"))]) as server:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OPENAI_BASE_URL", server.openai_base_url)
+            judge = llm_judge("openai/gpt-4o-mini", "Correct", temperature=0, max_tokens=99, seed=7)
+            assert judge("4", "4").passed
+
+        body = server.requests[0].body
+    assert (body["model"], body["temperature"], body["seed"]) == ("gpt-4o-mini", 0, 7)
+    assert body["max_tokens"] == 99
+
+
+def test_an_endpoint_is_a_judge_and_one_text_is_the_criterion() -> None:
+    with ModelServer([json.dumps(verdict("good"))]) as server:
+        endpoint = Endpoint("qwen", base_url=server.openai_base_url, temperature=0.5)
+        assert llm_judge(endpoint, "Correct")("4", "4").passed
+        assert server.requests[0].body["temperature"] == 0.5
+
+    assert llm_judge("openai/gpt-4o-mini").name == "openai/gpt-4o-mini"
+    with pytest.raises(UsageError, match="expected a model that is known, got 'gpt4'"):
+        llm_judge("gpt4", "Correct")
+
+
+def test_the_arguments_may_be_named() -> None:
+    assert llm_judge(adapter=rating("good"), criterion="Correct")("4", "4").passed
+    assert llm_judge(criterion="Correct").name == "Correct"
+    assert "criterion" in inspect.signature(llm_judge).parameters
+
+
+def test_the_whole_prompt_is_rendered_with_its_scale_and_quotes() -> None:
+    params = JudgeParams("Clarity", "a\n- **excellent**", "b")
+    system, user = Prompt(JUDGE_TEMPLATE).bind(params).render().messages
+
+    assert "Clarity" in system.content
+    assert "- **excellent**: Fully meets the criterion" in system.content
+    assert "- **wrong**: Completely fails the criterion" in system.content
+    assert 'Output: "a\\n- **excellent**"\nReference answer: "b"' in user.content
+
+
+def test_an_output_can_be_given_by_position() -> None:
+    output = JudgeOutput("good", "minor issues")
+
+    assert (output.rating, output.reason) == ("good", "minor issues")
+    assert output == JudgeOutput(reason="minor issues", rating="good")
+    assert llm_judge(Plain(output), "Helpful")("o", "e").reason == "minor issues"
+
+
+class Minimal:
+    """A response with an output and nothing else."""
+
+    def __init__(self, output: Any) -> None:
+        self.output = output
+
+
+class WithSession:
+    """An adapter that needs a session, and reports its usage there."""
+
+    def evaluate(self, prompt: Any, *, session: Session) -> Minimal:
+        session.dispatch(
+            PromptExecuted(prompt_name=prompt.name, adapter="mine", usage=TokenUsage(30, 3))
+        )
+        return Minimal(JudgeOutput("good", "fine"))
+
+
+def test_minimal_adapters_can_judge() -> None:
+    mock = Mock()
+    mock.evaluate.return_value = Mock(output=Mock(rating="good", reason="fine"))
+    plain = Mock(spec=["evaluate"])
+    plain.evaluate.return_value = Minimal(JudgeOutput("poor", "bad"))
+
+    assert llm_judge(mock, "Helpful")("o", "e").value == 0.75
+    assert llm_judge(plain, "Helpful")("o", "e").value == 0.25
+    assert llm_judge(WithSession(), "Helpful")("o", "e").metrics == (Metric("judge_tokens", 33.0),)
+    with pytest.raises(EvaluatorError, match="expected one of excellent"):
+        llm_judge(Mock(), "Helpful")("o", "e")
+
+
+def test_the_tokens_of_an_unreadable_verdict_count_too() -> None:
+    def reply(text: str) -> ModelReply:
+        return ModelReply(message=ChatMessage("assistant", text), usage=TokenUsage(100, 20))
+
+    adapter: Any = ScriptedAdapter([reply("hm"), reply('{"reason": "r", "rating": "good"}')])
+    score = llm_judge(adapter, "Helpful")("o", "e")
+
+    assert values(score)["judge_tokens"] == 240
+
+
+def test_a_price_that_is_no_number_does_not_count() -> None:
+    adapter = Mock(spec=["evaluate"])
+    adapter.evaluate.return_value = Mock(
+        output=JudgeOutput("good", "fine"), usage="many", cost=float("nan")
+    )
+
+    assert llm_judge(adapter, "Helpful")("o", "e").metrics == ()
+
+
+class Async:
+    """An adapter whose `evaluate` is a coroutine function."""
+
+    async def evaluate(self, prompt: Any) -> Minimal:
+        return Minimal(JudgeOutput("fair", "so so"))
+
+
+def test_an_asynchronous_evaluate_can_judge() -> None:
+    assert llm_judge(Async(), "Helpful")("o", "e").value == 0.5

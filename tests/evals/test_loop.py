@@ -1,4 +1,4 @@
-"""EvalLoop: every sample that was submitted ends in exactly one counted result."""
+"""EvalLoop: every submitted sample ends in exactly one counted result."""
 
 from __future__ import annotations
 
@@ -30,9 +30,14 @@ from weakincentives.evals import (
     submit_dataset,
     submit_experiments,
 )
-from weakincentives.runtime.dlq import Backoff, DeadLetter, DLQPolicy, dead_letters_of
-from weakincentives.runtime.leases import LeaseExtenderConfig
 from weakincentives.runtime.mailbox import InMemoryMailbox
+from weakincentives.runtime.worker.dead_letters import (
+    Backoff,
+    DeadLetter,
+    DLQPolicy,
+    dead_letters_of,
+)
+from weakincentives.runtime.worker.leases import LeaseExtenderConfig
 from weakincentives.testing import FakeClock
 
 DATASET = Dataset([Sample(str(number), number, number + 1) for number in range(25)], name="sums")
@@ -66,7 +71,7 @@ def boxes() -> Boxes:
 
 @contextmanager
 def working(*loops: Any, **how: float) -> Iterator[None]:
-    """The loops run in threads, and are stopped at the end."""
+    """Run the loops in threads, and stop them at the end."""
     threads = [threading.Thread(target=loop.run, kwargs=how) for loop in loops]
     for thread in threads:
         thread.start()
@@ -81,7 +86,7 @@ def working(*loops: Any, **how: float) -> Iterator[None]:
 # ── submit, run, collect ────────────────────────────────────────────────────────────────────────
 
 
-def test_one_iteration_works_off_what_is_there(boxes: Boxes) -> None:
+def test_one_iteration_processes_all_queued_samples(boxes: Boxes) -> None:
     submission = submit_dataset(DATASET, boxes.requests)
     boxes.loop().run(max_iterations=1)
     report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
@@ -100,8 +105,8 @@ async def test_a_loop_runs_inside_an_event_loop(boxes: Boxes) -> None:
     assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 25
 
 
-def test_samples_run_at_the_same_time(boxes: Boxes) -> None:
-    """The barrier opens only where ten are inside at once."""
+def test_samples_run_concurrently(boxes: Boxes) -> None:
+    """The barrier opens only when ten samples run at once."""
     barrier = threading.Barrier(10, timeout=PATIENCE)
 
     def meets(number: int) -> int:
@@ -114,14 +119,14 @@ def test_samples_run_at_the_same_time(boxes: Boxes) -> None:
     assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 20
 
 
-def test_results_go_to_the_reply_address_where_the_loop_has_none(boxes: Boxes) -> None:
+def test_results_go_to_the_reply_address_if_the_loop_has_none(boxes: Boxes) -> None:
     submission = submit_dataset(DATASET, boxes.requests, reply_to=boxes.results)
     EvalLoop(adds_one, exact_match, boxes.requests).run(max_iterations=1)
 
     assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 25
 
 
-def test_experiments_and_epochs_are_counted_apart(boxes: Boxes) -> None:
+def test_experiments_and_epochs_are_counted_separately(boxes: Boxes) -> None:
     experiments = [Experiment("plain"), Experiment("bold")]
     submission = submit_experiments(DATASET[:3], experiments, boxes.requests, epochs=2)
     boxes.loop().run(max_iterations=1)
@@ -140,8 +145,8 @@ def test_submitting_again_with_the_same_run_id_queues_nothing_twice(boxes: Boxes
     assert boxes.requests.approximate_count() == 25
 
 
-def test_a_result_that_comes_twice_counts_once(boxes: Boxes) -> None:
-    """Each copy was run for itself, so it is the key that makes them one."""
+def test_a_result_that_is_delivered_twice_counts_once(boxes: Boxes) -> None:
+    """Each copy was run on its own; results are counted by key."""
     for _ in range(2):
         submission = submit_dataset(DATASET, boxes.requests, run_id="night")
         boxes.loop().run(max_iterations=1)
@@ -155,9 +160,9 @@ def test_a_result_that_comes_twice_counts_once(boxes: Boxes) -> None:
     assert report.total == 25
 
 
-def test_a_timeout_says_what_is_missing(boxes: Boxes) -> None:
+def test_after_a_timeout_the_report_lists_missing_samples(boxes: Boxes) -> None:
     submission = submit_dataset(DATASET[:4], boxes.requests)
-    boxes.requests.receive(max_messages=1)  # somebody has the first one, and keeps it
+    boxes.requests.receive(max_messages=1)  # another worker holds the first one
     boxes.loop().run(max_iterations=1)
     clock = FakeClock()
     report = collect_results(
@@ -173,7 +178,7 @@ def test_a_timeout_says_what_is_missing(boxes: Boxes) -> None:
     assert "1 of 4 missing after 0.2 s: 0" in str(report)
 
 
-def test_a_bare_count_collects_too(boxes: Boxes) -> None:
+def test_results_can_be_collected_by_count(boxes: Boxes) -> None:
     submit_dataset(DATASET[:3], boxes.requests)
     boxes.loop().run(max_iterations=1)
 
@@ -182,7 +187,7 @@ def test_a_bare_count_collects_too(boxes: Boxes) -> None:
     assert "2 of 2 missing" in late.stopped
 
 
-def test_results_of_another_run_are_left_for_others(boxes: Boxes) -> None:
+def test_results_of_another_run_stay_in_the_mailbox(boxes: Boxes) -> None:
     submit_dataset(DATASET[:2], boxes.requests, run_id="other")
     submission = submit_dataset(DATASET[:2], boxes.requests, run_id="mine")
     boxes.loop().run(max_iterations=1)
@@ -192,20 +197,22 @@ def test_results_of_another_run_are_left_for_others(boxes: Boxes) -> None:
     assert boxes.results.approximate_count() == 2
 
 
-def test_what_a_server_lost_is_sent_again(boxes: Boxes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weakincentives.evals._helpers.PATIENCE", 0.1)
-    monkeypatch.setattr("weakincentives.evals._helpers.LONGEST_POLL", 0.1)
+def test_requests_that_a_server_lost_are_resubmitted(boxes: Boxes) -> None:
     submission = submit_dataset(DATASET, boxes.requests)
     boxes.requests.purge()
 
     with working(boxes.loop()):
         report = collect_results(
-            boxes.results, submission, timeout_seconds=PATIENCE, requests=boxes.requests
+            boxes.results,
+            submission,
+            timeout_seconds=PATIENCE,
+            requests=boxes.requests,
+            resubmit_after=0.1,
         )
     assert report.passed == 25
 
 
-def test_every_result_is_handed_on_before_it_is_acknowledged(boxes: Boxes) -> None:
+def test_on_result_is_called_before_a_result_is_acknowledged(boxes: Boxes) -> None:
     submission = submit_dataset(DATASET, boxes.requests)
     boxes.loop().run(max_iterations=1)
     left: list[int] = []
@@ -237,7 +244,7 @@ def test_without_a_policy_a_failure_is_an_error_result_at_once(boxes: Boxes) -> 
     ]
 
 
-def test_with_a_policy_it_is_tried_again_and_then_dead(boxes: Boxes) -> None:
+def test_with_a_policy_a_failure_is_retried_and_then_dead_lettered(boxes: Boxes) -> None:
     tries: list[int] = []
 
     async def counts(number: int) -> int:
@@ -256,7 +263,7 @@ def test_with_a_policy_it_is_tried_again_and_then_dead(boxes: Boxes) -> None:
     assert letter.body.sample == DATASET[0]
 
 
-def test_a_failure_that_heals_is_a_result(boxes: Boxes) -> None:
+def test_a_retry_that_succeeds_is_a_result(boxes: Boxes) -> None:
     seen: set[int] = set()
 
     async def second_time(number: int) -> int:
@@ -274,7 +281,7 @@ def test_a_failure_that_heals_is_a_result(boxes: Boxes) -> None:
     assert boxes.dead.approximate_count() == 0
 
 
-def test_an_evaluators_failure_is_never_tried_again(boxes: Boxes) -> None:
+def test_an_evaluators_failure_is_never_retried(boxes: Boxes) -> None:
     def broken(output: int, expected: int) -> Score:
         raise RuntimeError("no verdict")
 
@@ -285,23 +292,29 @@ def test_an_evaluators_failure_is_never_tried_again(boxes: Boxes) -> None:
     assert (result.error_source, result.output, result.attempt) == ("evaluator", 1, 1)
 
 
-def test_a_sample_that_takes_too_long_is_an_error(boxes: Boxes) -> None:
+def test_a_sample_that_times_out_is_an_error(boxes: Boxes) -> None:
     async def never(number: int) -> int:
         await anyio.sleep_forever()
         return number
 
     submission = submit_dataset(DATASET[:1], boxes.requests)
-    config = EvalLoopConfig(timeout_per_sample_ms=50)
+    config = EvalLoopConfig(timeout=0.05)
     boxes.loop(never, config=config).run(max_iterations=1)
     (result,) = collect_results(boxes.results, submission, timeout_seconds=PATIENCE).results
 
-    assert "got none in 0.1 s" in (result.error or "")
+    assert "timed out after 0.05 s" in (result.error or "")
+    assert "EvalLoopConfig.timeout" in (result.error or "")
 
 
-def test_a_message_that_ends_its_worker_each_time_is_given_up_before_it_runs(
+def test_a_worker_has_a_timeout_by_default_so_that_no_message_is_held_forever() -> None:
+    assert EvalLoopConfig().timeout == 3600.0
+    assert EvalLoopConfig(timeout=None).timeout is None
+
+
+def test_a_message_that_kills_its_worker_is_given_up_before_it_runs_again(
     boxes: Boxes,
 ) -> None:
-    """Five receivers had it and vanished; the sixth never begins."""
+    """Five workers received it and died; the sixth does not run it."""
     submission = submit_dataset(DATASET[:1], boxes.requests)
     for _ in range(5):
         boxes.requests.receive(visibility_timeout=0)
@@ -325,7 +338,7 @@ def test_a_body_of_another_kind_is_a_dead_letter(boxes: Boxes) -> None:
     assert "expected an `EvalRequest`" in letter.last_error
 
 
-def test_what_could_not_be_answered_is_not_evaluated(boxes: Boxes) -> None:
+def test_a_request_without_a_mailbox_for_its_result_is_not_run(boxes: Boxes) -> None:
     submit_dataset(DATASET[:1], boxes.requests)
     with pytest.raises(UsageError, match="pass `results`, or submit with `reply_to`"):
         EvalLoop(adds_one, exact_match, boxes.requests).run(max_iterations=1)
@@ -335,7 +348,7 @@ def test_what_could_not_be_answered_is_not_evaluated(boxes: Boxes) -> None:
     assert "reply_to" in dead_letters_of(boxes.dead)[0].last_error
 
 
-def test_a_mailbox_that_is_away_for_a_while_ends_nothing(boxes: Boxes) -> None:
+def test_an_unavailable_mailbox_is_retried(boxes: Boxes) -> None:
     config = EvalLoopConfig(backoff=Backoff(base=0.01, longest=0.02))
     submission = submit_dataset(DATASET, boxes.requests)
     broken = iter([True] * 3)
@@ -384,11 +397,11 @@ def test_a_slow_sample_keeps_its_lease() -> None:
     assert report.passed == 1
 
 
-def test_a_lost_lease_ends_the_work(boxes: Boxes) -> None:
+def test_a_lost_lease_cancels_the_work(boxes: Boxes) -> None:
     cancelled = threading.Event()
 
     async def slow(number: int) -> int:
-        boxes.requests.purge()  # whoever purges takes the lease with it
+        boxes.requests.purge()  # which ends the lease
         try:
             await anyio.sleep(PATIENCE)
         finally:
@@ -423,8 +436,8 @@ def test_without_extension_a_slow_sample_is_run_twice_and_counted_once() -> None
     assert loop.metrics()["late_total"] == 1
 
 
-def test_a_kept_outcome_is_not_run_again(boxes: Boxes, tmp_path: Path) -> None:
-    """The first worker died after it had kept the result, before it had sent it."""
+def test_a_stored_result_is_not_run_again(boxes: Boxes, tmp_path: Path) -> None:
+    """The first worker died after storing the result and before sending it."""
     runs: list[int] = []
 
     async def counts(number: int) -> int:
@@ -433,17 +446,18 @@ def test_a_kept_outcome_is_not_run_again(boxes: Boxes, tmp_path: Path) -> None:
 
     submission = submit_dataset(DATASET[:1], boxes.requests)
     with RunStore(tmp_path / "runs.db") as store:
-        first = EvalLoop(counts, exact_match, boxes.requests, InMemoryMailbox(), store=store)
+        config = EvalLoopConfig(store=store)
+        first = EvalLoop(counts, exact_match, boxes.requests, InMemoryMailbox(), config=config)
         first.run(max_iterations=1)
         submit_dataset(DATASET[:1], boxes.requests, run_id=submission.run_id)
         boxes.requests.receive(visibility_timeout=0)  # so that this is a second delivery
-        boxes.loop(counts, store=store).run(max_iterations=1)
+        boxes.loop(counts, config=config).run(max_iterations=1)
 
     assert runs == [0]
     assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 1
 
 
-def test_shutdown_lets_what_is_under_way_end(boxes: Boxes) -> None:
+def test_shutdown_lets_samples_in_flight_finish(boxes: Boxes) -> None:
     inside = threading.Event()
 
     async def slow(number: int) -> int:
@@ -460,7 +474,7 @@ def test_shutdown_lets_what_is_under_way_end(boxes: Boxes) -> None:
     assert boxes.results.approximate_count() + boxes.requests.approximate_count() == 3
 
 
-def test_shutdown_hands_back_what_does_not_end_in_time(boxes: Boxes) -> None:
+def test_shutdown_releases_samples_that_do_not_finish_in_time(boxes: Boxes) -> None:
     inside = threading.Event()
 
     async def never(number: int) -> int:
@@ -478,7 +492,7 @@ def test_shutdown_hands_back_what_does_not_end_in_time(boxes: Boxes) -> None:
     thread.join(PATIENCE)
     assert not loop.running
     (message,) = boxes.requests.receive()  # at once, not when its lease ends
-    assert message.delivery_count == 1  # a worker that is replaced is no fault of the sample's
+    assert message.delivery_count == 2  # it reached the agent, so the delivery counts
 
 
 def test_a_shutdown_before_the_start_counts(boxes: Boxes) -> None:
@@ -490,7 +504,7 @@ def test_a_shutdown_before_the_start_counts(boxes: Boxes) -> None:
     assert boxes.requests.approximate_count() == 1
 
 
-def test_a_used_up_budget_stops_the_loop_and_leaves_the_rest(boxes: Boxes) -> None:
+def test_an_exhausted_budget_stops_the_loop_and_leaves_the_rest_queued(boxes: Boxes) -> None:
     class Three:
         spent = 0
 
@@ -504,8 +518,7 @@ def test_a_used_up_budget_stops_the_loop_and_leaves_the_rest(boxes: Boxes) -> No
         return number + 1
 
     submit_dataset(DATASET, boxes.requests)
-    config = EvalLoopConfig(max_concurrent=1)
-    boxes.loop(spends, budget=budget, config=config).run()
+    boxes.loop(spends, config=EvalLoopConfig(max_concurrent=1, budget=budget)).run()
 
     assert boxes.results.approximate_count() == 3
     assert boxes.requests.approximate_count() == 22
@@ -514,7 +527,7 @@ def test_a_used_up_budget_stops_the_loop_and_leaves_the_rest(boxes: Boxes) -> No
 # ── construction ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_missing_or_too_much_is_refused(boxes: Boxes) -> None:
+def test_missing_and_conflicting_arguments_are_rejected(boxes: Boxes) -> None:
     main: InMemoryMailbox[Any] = InMemoryMailbox("main")
     with pytest.raises(UsageError, match=r"exactly one of .* got neither"):
         EvalLoop(evaluator=exact_match, requests=boxes.requests)
@@ -530,19 +543,21 @@ def test_what_is_missing_or_too_much_is_refused(boxes: Boxes) -> None:
         EvalLoopConfig(max_concurrent=0)
 
 
-def test_bad_submissions_are_refused(boxes: Boxes) -> None:
+def test_bad_submissions_are_rejected(boxes: Boxes) -> None:
     twice = [Experiment("a"), Experiment("a")]
-    with pytest.raises(UsageError, match="names of their own"):
+    with pytest.raises(UsageError, match="distinct names"):
         submit_experiments(DATASET, twice, boxes.requests)
     with pytest.raises(UsageError, match="a mailbox to submit to"):
         submit_dataset(DATASET, Experiment("a"))
     with pytest.raises(UsageError, match="expected a `Dataset`"):
-        submit_dataset([1], boxes.requests)  # type: ignore[arg-type]
+        submit_dataset({1}, boxes.requests)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="expected a `Sample`, got `int`"):
+        submit_dataset([1], boxes.requests)  # type: ignore[list-item]
     with pytest.raises(UsageError, match="epochs"):
         submit_dataset(DATASET, boxes.requests, epochs=0)
 
 
-def test_a_request_made_by_hand_is_evaluated(boxes: Boxes) -> None:
+def test_a_hand_written_request_is_evaluated(boxes: Boxes) -> None:
     boxes.requests.send(EvalRequest(sample=DATASET[0]))
     boxes.loop().run(max_iterations=1)
     (message,) = boxes.results.receive()

@@ -1,4 +1,4 @@
-"""The mailbox for replies of an `EvalLoop`: it ends with the run, and nobody is held up by that."""
+"""The reply mailbox of an `EvalLoop` is closed after each run, and blocks no main loop."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.processes import running_loops
 from tests.runtime.mailbox import sqs_server
-from tests.seeds.test_seed_000_cluster import DATASET, Cluster, working
+from tests.seeds.in_memory_cluster import DATASET, Cluster
 from weakincentives.evals import collect_results
 from weakincentives.runtime.mailbox import InMemoryMailbox, SQSMailbox
 
@@ -29,18 +30,20 @@ def queues_for_replies(mailbox: Any) -> list[str]:
     return [name for name in names if "-replies-" in name]
 
 
-def test_nothing_of_it_is_left_after_a_run_and_another_run_has_one_too(cluster: Cluster) -> None:
+def test_the_reply_mailbox_is_removed_after_a_run_and_the_next_run_has_another(
+    cluster: Cluster,
+) -> None:
     for _ in range(2):
         eval_loop = cluster.eval_loop()
         submission = cluster.submit()
-        with working(cluster.main_loop(), eval_loop):
+        with running_loops(cluster.main_loop(), eval_loop):
             report = collect_results(cluster.results, submission, timeout_seconds=60)
         assert report.passed == len(DATASET)
 
         assert queues_for_replies(cluster.main) == []
 
 
-def test_an_answer_to_one_who_is_gone_is_counted_and_holds_nobody_up(cluster: Cluster) -> None:
+def test_an_answer_to_a_closed_mailbox_is_counted_and_blocks_nothing(cluster: Cluster) -> None:
     submission = cluster.submit(DATASET[:1])
     cluster.eval_loop(mainloop_timeout=0.1).run(max_iterations=1)
     (result,) = collect_results(cluster.results, submission, timeout_seconds=10).results

@@ -112,13 +112,30 @@ def test_busy_and_idle_sessions_are_judged_as_documented(
     ("evaluator", "reason"),
     [
         (tool_called("search"), "tool 'search' called 2 time(s)"),
-        (tool_not_called("search"), "tool 'search' called 2 time(s)"),
+        (
+            tool_called("pay"),
+            "tool 'pay' called 0 time(s), expected 1 or more; tools called: search > open > search",
+        ),
+        (tool_not_called("search"), "tool 'search' called 2 time(s), expected none"),
         (tool_not_called("delete"), ""),
         (tool_call_count("open", min_count=2), "tool 'open' called 1 times (expected >= 2)"),
         (tool_call_count("open", max_count=3), "tool 'open' called 1 times (expected 0-3)"),
-        (tool_called_with("open", url="y"), 'tool \'open\' called with {"url":"x"}'),
-        (tool_called_with("none", url="y"), "tool 'none' called with nothing: no call"),
-        (tools_called_in_order("open", "open"), "tools called: search > open > search"),
+        (
+            tool_called_with("open", url="y"),
+            "tool 'open' called with {\"url\":\"x\"}, expected url='y'",
+        ),
+        (
+            tool_called_with("none", url="y"),
+            "tool 'none' called with nothing: no call, expected url='y'",
+        ),
+        (
+            tools_called_in_order("open", "open"),
+            "tools called: search > open > search, expected open > open",
+        ),
+        (
+            tools_called_in_order("search", "open", exactly=True),
+            "tools called: search > open > search, expected exactly search > open",
+        ),
         (token_usage_under(9), "used 170 tokens (limit: 9)"),
         (latency_under(9), "took 500 ms (limit: 9)"),
         (cost_under(0.005), "cost $0.03 (limit: $0.005)"),
@@ -135,6 +152,25 @@ def test_a_failed_tool_is_named() -> None:
     assert all_tools_succeeded()(None, None, session) == Score(
         0.0, reason="failed tools: ['pay']", criterion="all_tools_succeeded"
     )
+
+
+def test_the_error_of_a_failed_tool_is_part_of_the_reason() -> None:
+    session = session_with(ToolInvoked(name="pay", error="the card was declined"))
+
+    assert all_tools_succeeded()(None, None, session).reason == (
+        "failed tools: ['pay']: the card was declined"
+    )
+
+
+def test_a_thousand_calls_make_a_short_reason() -> None:
+    session = session_with(*(called("search", query="x" * 999) for _ in range(1_000)))
+
+    for evaluator in (
+        tool_called("pay"),
+        tools_called_in_order("pay"),
+        tool_called_with("search", query="y"),
+    ):
+        assert len(evaluator(None, None, session).reason) < 400
 
 
 @pytest.mark.parametrize("budget", [latency_under(1000), cost_under(1)])

@@ -29,7 +29,7 @@ from weakincentives.evals import (
     Score,
     Trajectory,
 )
-from weakincentives.evals._score import weighted_mean
+from weakincentives.evals._types import weighted_mean
 
 NOT_FINITE = [math.nan, math.inf, -math.inf, "0.5", b"1", None, 10**400, [1.0], 1j]
 
@@ -106,7 +106,7 @@ def test_a_verdict_may_come_from_another_library() -> None:
 
 @pytest.mark.parametrize("name", ["", None, 3])
 def test_a_metric_needs_a_name(name: Any) -> None:
-    with pytest.raises(UsageError, match=r"non-empty `Metric\.name`"):
+    with pytest.raises(UsageError, match=r"`Metric\.name`"):
         Metric(name, 1.0)
 
 
@@ -365,10 +365,10 @@ def test_requests_are_told_apart_by_their_ids() -> None:
     assert (first.experiment, first.epoch) == (BASELINE, 1)
 
 
-def test_a_config_has_the_seeds_defaults_and_reads_by_name_too() -> None:
+def test_a_config_has_the_defaults_of_the_command_line_and_reads_by_name_too() -> None:
     config = replace(EvalConfig(), max_samples=100, experiment_name="math")
 
-    assert (config.max_concurrent, config.timeout_per_sample_ms) == (1, 30_000)
+    assert (config.max_concurrent, config.timeout_per_sample_ms) == (8, None)
     assert config["experiment_name"] == "math"
     assert dict(zip(config, map(config.__getitem__, config), strict=True))["max_samples"] == 100
     assert "epochs" in config

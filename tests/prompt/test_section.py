@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests import strategies as our
 from weakincentives.errors import PromptError, UsageError
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
-from weakincentives.prompt._section import rendered_value
+from weakincentives.prompt.section import rendered_value
 
 
 @dataclass(frozen=True)

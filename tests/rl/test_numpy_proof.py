@@ -14,6 +14,9 @@ from weakincentives.rl import (
     run_rl_training,
 )
 
+# The other tests cover the same code, and measuring it here would double the time.
+pytestmark = pytest.mark.no_cover
+
 
 def mean_rewards(seed: int, backend: str = "asyncio", **config: object) -> list[float]:
     """Of every step of a training of 80 steps, with 5 questions of 8 rollouts each."""
@@ -29,7 +32,9 @@ def mean_rewards(seed: int, backend: str = "asyncio", **config: object) -> list[
 def test_a_policy_that_guesses_learns_to_add(seed: int) -> None:
     rewards = mean_rewards(seed)
 
-    assert sum(rewards[:20]) / 20 < 0.35
+    # Over seeds: 0.24 to 0.36 at first, 0.97 to 0.99 at the end. A processor that rounds otherwise
+    # draws otherwise, so the bars are far from both.
+    assert sum(rewards[:20]) / 20 < 0.5
     assert sum(rewards[-20:]) / 20 >= 0.9
 
 

@@ -16,7 +16,7 @@ from tests.processes import PATIENCE
 from weakincentives.chat import ChatMessage
 from weakincentives.errors import UsageError
 from weakincentives.evals import EvalConfig, Metric, Sample, Score, evaluate, exact_match
-from weakincentives.evals._agents import current
+from weakincentives.evals.engine.agents import current
 from weakincentives.rl import RolloutGroup, generate_rollouts, group_scorer, rollout_random
 
 pytestmark = pytest.mark.anyio
@@ -73,7 +73,8 @@ async def test_one_that_failed_is_in_its_place_and_cannot_be_scored() -> None:
     rollouts = await generate_rollouts(SAMPLES, failing, n=2, score_fn=exact_match)
 
     empty, failed = rollouts[3], rollouts.groups[1].rollouts[1]
-    assert (empty.messages, empty.output, empty.stop_reason) == ((), None, "error")
+    assert [message.content for message in empty.messages] == [""]  # which a score_fn may read
+    assert (empty.output, empty.stop_reason, empty.tokens) == (None, "error", ())
     assert empty.metadata == {"error": "no luck", "error_source": "agent"}
     assert failed.error == "no luck"
     assert [message.content for message in failed.trajectory.messages] == ["two"]

@@ -11,7 +11,7 @@ from weakincentives.chat import TokenTrace
 from weakincentives.errors import UsageError, WinkError
 from weakincentives.rollouts import Trajectory
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="needs PyTorch - run: make rl-test")
 
 from tests.rl.torch_policies import (  # noqa: E402
     HALF,

@@ -12,7 +12,7 @@ import pytest
 
 from weakincentives.evals import EvalReport
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs PyTorch - run: make rl-test")
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "rl.md").read_text("utf-8")

@@ -14,7 +14,7 @@ from weakincentives.evals import EvalConfig, Sample, Score, evaluate
 from weakincentives.rl import DataBuffer, RLTrainingConfig, run_rl_training
 from weakincentives.rollouts import Trajectory
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="needs PyTorch - run: make rl-test")
 
 from tests.rl.torch_policies import (  # noqa: E402
     HALF,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from weakincentives.chat import TokenTrace
 from weakincentives.errors import UsageError
-from weakincentives.rl._sequences import TrainedSequence, trained_sequences
+from weakincentives.rl.sequences import TrainedSequence, trained_sequences
 from weakincentives.rollouts import Trajectory
 
 

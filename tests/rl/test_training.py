@@ -14,7 +14,7 @@ from weakincentives.adapters import ModelReply
 from weakincentives.chat import ChatMessage, TokenTrace, ToolCall
 from weakincentives.errors import UsageError, WinkError
 from weakincentives.evals import EvalReport, Metric, Sample, Score, Trajectory, exact_match
-from weakincentives.evals._agents import current
+from weakincentives.evals.engine.agents import current
 from weakincentives.rl import (
     DataBuffer,
     RLTrainingConfig,

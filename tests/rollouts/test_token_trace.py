@@ -20,7 +20,7 @@ from weakincentives.adapters import ModelReply
 from weakincentives.chat import ChatMessage, TokenTrace, ToolCall
 from weakincentives.errors import SerializationError, UsageError
 from weakincentives.evals import EvalConfig, EvalReport, RunStore, Sample, evaluate, exact_match
-from weakincentives.evals._store_rows import packed, unpacked
+from weakincentives.evals.store.rows import compress, decompress
 from weakincentives.rollouts import CalculatorEnvironment, Trajectory, run_agent
 
 ASKED = [ChatMessage("user", "What is 2 + 3, times 7?")]
@@ -170,10 +170,11 @@ async def test_rows_from_before_there_were_traces_load(tmp_path: Path) -> None:
         await evaluated(store)
     with closing(sqlite3.connect(tmp_path / "runs.db")) as database, database:
         for body, result in database.execute("SELECT id, result FROM bodies").fetchall():
-            row = json.loads(unpacked(result))
+            row = json.loads(decompress(result))
             del row["trajectory"]["tokens"]
-            change = packed(json.dumps(row).encode()), body
+            change = compress(json.dumps(row).encode()), body
             database.execute("UPDATE bodies SET result = ? WHERE id = ?", change)
+        database.execute("UPDATE rows SET checksum = NULL, body_checksum = NULL")  # as before them
 
     with RunStore(tmp_path / "runs.db") as store:
         assert traces(store) == [(), (), ()]

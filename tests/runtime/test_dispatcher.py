@@ -77,7 +77,7 @@ def test_the_session_is_part_of_a_subscription() -> None:
     assert bus.unsubscribe(ToolInvoked, heard.append, session_id=mine)
 
 
-def test_a_failing_handler_is_logged_collected_and_stops_nobody(
+def test_a_failing_handler_is_logged_and_collected_and_stops_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bus, heard = InProcessEventBus(), []

@@ -1,1 +1,1 @@
-"""The specifications' own examples, executed; one file a specification, grown issue by issue."""
+"""The specifications' own examples, executed; a file for each subject."""

@@ -1,8 +1,8 @@
-"""A worker process of the specifications' pictures: `python -m tests.seeds.cluster ROLE URL MODEL`.
+"""A worker process of the specifications' diagrams: `python -m tests.seeds.cluster ROLE URL MODEL`.
 
-own    an EvalLoop with a main loop of its own, which sends to `results` (seed 003)
-eval   an EvalLoop that asks main loops through a mailbox, and replies (seed 000)
-main   a main loop that works off a mailbox (seed 000)
+own    an EvalLoop with a main loop in the same process, which sends to `results`
+eval   an EvalLoop that asks main loops through a mailbox, and replies
+main   a main loop that takes its requests from a mailbox
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from weakincentives.evals import (
     exact_match,
     token_usage_under,
 )
-from weakincentives.runtime.lifecycle import LoopGroup
 from weakincentives.runtime.mailbox import open_mailbox
+from weakincentives.runtime.process.lifecycle import LoopGroup
 
 
 @dataclass(frozen=True)
 class Question:
-    """A user's own input: it must come out of the mailbox as what went in."""
+    """A user's input type, which has to come out of the mailbox unchanged."""
 
     text: str
     words: int = 1
@@ -50,22 +50,22 @@ class QuestionLoop(MainLoop[Question, str]):
 
 
 def named(output: str, expected: str) -> Score:
-    """Who did it: the test sees whether several workers had a part in the work."""
+    """Name the process, so that the test sees whether several workers took part."""
     return Score(1.0, reason=str(os.getpid()))
 
 
 def loop(role: str, url: str, model: str) -> MainLoop[Any, Any] | EvalLoop[Any, Any, Any]:
-    adapter: OpenAIAdapter[str] = OpenAIAdapter(model="gpt-4o", base_url=model)
     requests = open_mailbox(url, name="eval-requests")
     main = open_mailbox(url, name="mainloop-requests")
     evaluator = all_of(exact_match, token_usage_under(1000), named)
-    if role == "main":
-        return QuestionLoop(adapter=adapter, requests=main)
     if role == "eval":
         config = EvalLoopConfig(mainloop_timeout=120.0)
         return EvalLoop(
             evaluator=evaluator, requests=requests, mainloop_requests=main, config=config
         )
+    adapter: OpenAIAdapter[str] = OpenAIAdapter(model="gpt-4o", base_url=model)
+    if role == "main":
+        return QuestionLoop(adapter=adapter, requests=main)
     results = open_mailbox(url, name="eval-results")
     return EvalLoop(QuestionLoop(adapter=adapter), evaluator, requests, results)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.authorities import one_authority
 from tests.contrib.langsmith_sent import clean_langsmith
 from tests.processes import PATIENCE
 from weakincentives import ToolCall, serde
@@ -15,7 +16,7 @@ from weakincentives.adapters import ModelAdapter, ModelRequest, ScriptedAdapter
 from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.testing import ModelServer, Reply, ServedRequest
 
-__all__ = ["clean_langsmith"]
+__all__ = ["clean_langsmith", "one_authority"]
 
 
 @pytest.fixture(params=["scripted", "openai"])

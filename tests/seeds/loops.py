@@ -1,4 +1,4 @@
-"""The loops that the specifications speak of, and what runs one on a sample."""
+"""The main loops of the specifications, and an agent that runs one on a sample."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weakincentives import (
 from weakincentives.evals import Agent, Sample, Trajectory
 from weakincentives.runtime import ControlDispatcher
 
-__all__ = ["MathLoop", "PlanStep", "QALoop", "agent_of"]
+__all__ = ["MathLoop", "PlanStep", "QALoop", "QAParams", "agent_of"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -28,7 +28,7 @@ class QAParams:
 
 
 class QALoop(MainLoop[str, str]):
-    """Seed 003's loop, as written there."""
+    """Answer questions; as the specification writes it."""
 
     def __init__(self, *, adapter: Any, bus: ControlDispatcher, **more: Any) -> None:
         super().__init__(adapter=adapter, bus=bus, **more)
@@ -76,7 +76,7 @@ def add(params: Sum, *, context: ToolContext) -> int:
 
 
 class MathLoop(QALoop):
-    """Seed 003's `math_loop`: it has a calculator, and a search that math does not need."""
+    """Solve with a calculator, and with a web search that no problem needs."""
 
     def __init__(self, *, adapter: Any, bus: ControlDispatcher) -> None:
         super().__init__(adapter=adapter, bus=bus)
@@ -99,7 +99,7 @@ class MathLoop(QALoop):
 
 
 def agent_of(loop: MainLoop[Any, Any]) -> Agent:
-    """The loop as an agent: one request for each sample."""
+    """Return an agent that makes one request to the loop for each sample."""
 
     async def agent(sample: Sample[Any, Any]) -> tuple[Trajectory[Any], Session]:
         response, session = await loop.execute_async(sample.input)

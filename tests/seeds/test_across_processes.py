@@ -1,17 +1,14 @@
-"""Seeds 000, 001 and 003 with every part in a process of its own, on each back-end."""
+"""Eval loops and main loops in separate processes, on every mailbox backend."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE
+from tests.processes import PATIENCE, worker_processes
 from tests.runtime.mailbox import redis_server, sqs_server
 from tests.seeds.cluster import Question
 from weakincentives.evals import Dataset, Sample, collect_results, submit_dataset
@@ -44,22 +41,12 @@ def url(
         yield f"sqs://any?region=eu-west-1&endpoint={sqs.endpoint}"
 
 
-@contextmanager
-def processes(url: str, model: str, *roles: str) -> Iterator[None]:
-    """A process for each role, stopped by SIGTERM at the end, as an operator would."""
-    command = [sys.executable, "-m", "tests.seeds.cluster"]
-    started = [subprocess.Popen([*command, role, url, model]) for role in roles]
-    try:
-        yield
-    finally:
-        for process in started:
-            process.terminate()
-        # One that is still importing when all is done ends by the signal itself.
-        assert {process.wait(PATIENCE) for process in started} <= {0, -signal.SIGTERM}
+def processes(url: str, model: str, *roles: str) -> AbstractContextManager[None]:
+    return worker_processes("tests.seeds.cluster", roles, url, model)
 
 
 def test_workers_with_a_loop_of_their_own_share_the_work(url: str) -> None:
-    """Seed 003's worker and client processes."""
+    """Worker processes and a client process."""
     requests, results = (open_mailbox(url, name=n) for n in ("eval-requests", "eval-results"))
     with ModelServer(exclaims) as server:
         submission = submit_dataset(DATASET, requests)
@@ -71,7 +58,7 @@ def test_workers_with_a_loop_of_their_own_share_the_work(url: str) -> None:
 
 
 def test_eval_loops_and_main_loops_in_processes_apart(url: str) -> None:
-    """Seed 000's picture: client, EvalLoop, two main loops."""
+    """A client, an eval loop and two main loops."""
     requests, results = (open_mailbox(url, name=n) for n in ("eval-requests", "answers-here"))
     with ModelServer(exclaims) as server:
         submission = submit_dataset(DATASET, requests, reply_to=results)
@@ -79,3 +66,8 @@ def test_eval_loops_and_main_loops_in_processes_apart(url: str) -> None:
             report = collect_results(results, submission, timeout_seconds=PATIENCE)
 
     assert (report.passed, report.errors) == (20, 0), report.results[0]
+    for result, sample in zip(report.results, DATASET, strict=True):
+        assert result.sample == sample  # typed, as in memory
+        assert result.trajectory is not None
+        assert result.trajectory.messages[-1].content == sample.expected
+        assert result.trajectory.stop_reason == "stop"

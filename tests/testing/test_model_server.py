@@ -16,7 +16,6 @@ import anyio
 import httpx2
 import openai
 import pytest
-import trustme
 
 from weakincentives.chat import TokenUsage, ToolCall
 from weakincentives.errors import UsageError
@@ -331,7 +330,7 @@ async def test_many_connections_at_once_are_all_answered() -> None:
 
 
 @ASKS
-def test_a_429_says_when_to_come_back(ask: Ask, sdk: Any) -> None:
+def test_a_429_has_retry_after(ask: Ask, sdk: Any) -> None:
     fault = Fault("status", 429, retry_after=1.5, message="slow down")
     with (
         ModelServer([fault]) as server,
@@ -673,25 +672,6 @@ def test_a_server_starts_once() -> None:
         assert server.url.startswith("http://127.0.0.1:")
     with pytest.raises(UsageError, match="only once"), server:
         pass
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def tls(authority: trustme.CA) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    return context
-
-
-@pytest.fixture(scope="module")
-def trusting(authority: trustme.CA) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    authority.configure_trust(context)
-    return context
 
 
 def test_tls_answers_resets_and_is_verified(tls: ssl.SSLContext, trusting: ssl.SSLContext) -> None:

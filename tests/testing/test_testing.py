@@ -21,7 +21,7 @@ def test_each_item_is_in_its_own_slice() -> None:
     assert session.tags == {"k": "v"}
 
 
-def test_telemetry_of_nobody_becomes_the_sessions_own() -> None:
+def test_telemetry_without_a_session_becomes_the_sessions_own() -> None:
     other, lost = uuid4(), ToolInvoked(name="a", success=False)
     session = session_with(lost, PromptExecuted(session_id=other))
     event = session[ToolInvoked].latest()
@@ -41,7 +41,7 @@ def test_both_faces_of_the_clock_move_together() -> None:
     assert clock.now().tzinfo is UTC
 
 
-def test_the_clock_starts_where_it_is_told() -> None:
+def test_the_clock_starts_at_the_given_time() -> None:
     noon = datetime(2030, 6, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     assert FakeClock(noon).now() == datetime(2030, 6, 1, 10, tzinfo=UTC)
 

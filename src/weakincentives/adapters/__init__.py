@@ -1,22 +1,29 @@
-"""Who answers: adapters for providers' models, and what can be put around them."""
+"""Adapters: models of any provider behind one interface, and wrappers around them.
+
+adapter        `ModelAdapter`: prompts in, responses out      model     one model call as data
+openai, anthropic (on sdk)                                    http      any server, without an SDK
+demo, scripted simulated and scripted models                  names     `provider/model` to adapter
+retry, limits, shared, cache   wrappers: `adapter.around(retrying())`   prices  cost of tokens
+tool_loop      the conversation: ask, call tools, ask again   wire      Chat Completions bodies
+"""
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazily as _lazily
-from ..runtime.provider import AsyncProviderAdapter, PromptResponse, ProviderAdapter
-from ._adapter import ModelAdapter
-from ._model import Model, ModelReply, ModelRequest, ModelSettings, ToolSpec
+from ..internal.lazy import lazy_exports as _lazy_exports
+from ..runtime.agent.provider import AsyncProviderAdapter, PromptResponse, ProviderAdapter
+from .adapter import ModelAdapter
+from .model import Model, ModelReply, ModelRequest, ModelSettings, ToolSpec
 from .scripted import ScriptedAdapter, scripted_model
 
 if TYPE_CHECKING:
-    from ._names import adapter_for
-    from ._prices import PRICES, Price, price_of
     from .anthropic import AnthropicAdapter
     from .cache import ResponseCache, cached
     from .demo import DemoAdapter
     from .http import HTTPAdapter
     from .limits import Limiter, LimiterState
+    from .names import adapter_for
     from .openai import OpenAIAdapter
+    from .prices import PRICES, Price, price_of
     from .retry import Retry, RetryPolicy, retrying
     from .shared import SharedBudget, SharedLimiter
 
@@ -51,18 +58,18 @@ __all__ = [
     "scripted_model",
 ]
 
-__getattr__, __dir__ = _lazily(
+__getattr__, __dir__ = _lazy_exports(
     __name__,
     {
-        **dict.fromkeys(("PRICES", "Price", "price_of"), "._prices"),
-        **dict.fromkeys(("ResponseCache", "cached"), ".cache"),
-        **dict.fromkeys(("Limiter", "LimiterState"), ".limits"),
-        **dict.fromkeys(("Retry", "RetryPolicy", "retrying"), ".retry"),
-        **dict.fromkeys(("SharedBudget", "SharedLimiter"), ".shared"),
-        "AnthropicAdapter": ".anthropic",
-        "DemoAdapter": ".demo",
-        "HTTPAdapter": ".http",
-        "OpenAIAdapter": ".openai",
-        "adapter_for": "._names",
+        ".anthropic": "AnthropicAdapter",
+        ".cache": "ResponseCache cached",
+        ".demo": "DemoAdapter",
+        ".http": "HTTPAdapter",
+        ".limits": "Limiter LimiterState",
+        ".names": "adapter_for",
+        ".openai": "OpenAIAdapter",
+        ".prices": "PRICES Price price_of",
+        ".retry": "Retry RetryPolicy retrying",
+        ".shared": "SharedBudget SharedLimiter",
     },
 )

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
-from .._typevars import OutputT
 from ..chat import ChatMessage, TokenUsage, ToolCall
-from ..errors import UsageError
-from ._adapter import ModelAdapter
-from ._model import Model, ModelReply, ModelRequest, ModelSettings
-from ._prices import PRICES, Price, price_of
-from ._sdk import MalformedError, Service, reading, service_for, timed
-from ._wire import schema_in_words, tool_arguments
+from ..internal.typevars import OutputT
+from .answer_limits import ACCEPT_EVENTS
+from .model import Model, ModelReply, ModelRequest
+from .sdk import MalformedError, Provider, SDKAdapter, Service, reading, timed
+from .wire import schema_in_words, tool_arguments
 
 __all__ = ["AnthropicAdapter"]
 
-MAX_TOKENS = 4096  # Anthropic wants a limit; this is it where the settings have none
+MAX_TOKENS = 4096  # Anthropic requires a limit; this is used if the settings have none
 _FINISH = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -31,49 +28,14 @@ _CACHES = ("cache_read_input_tokens", "cache_creation_input_tokens")
 _COUNTS = (*_CACHES, "input_tokens", "output_tokens")
 
 
-class AnthropicAdapter(ModelAdapter[OutputT]):
-    """A model behind Anthropic's Messages.
-
-    Without `base_url` it is ANTHROPIC_BASE_URL or Anthropic itself. The key is ANTHROPIC_API_KEY.
-    `timeout` is for one whole call, in seconds.
-
-    >>> AnthropicAdapter("claude-opus-5").name
-    'anthropic'
-    """
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None = None,
-        settings: ModelSettings | None = None,
-        max_turns: int = 20,
-        timeout: float | None = 600.0,
-        stream: bool = False,
-        prices: Mapping[str, Price] = PRICES,
-    ) -> None:
-        settings = settings or ModelSettings()
-        if settings.seed is not None:
-            raise UsageError("expected no `seed` in the settings, which Anthropic does not have")
-        how = {"client": "AsyncAnthropic", "create": "messages.create", "hints": _HINTS}
-        super().__init__(
-            ask=_messages(service_for("anthropic", model, base_url, timeout, **how), stream),
-            model=model,
-            name="anthropic",
-            settings=settings,
-            max_turns=max_turns,
-            price=partial(price_of, prices=prices),
-        )
-
-
 def _messages(service: Service, stream: bool) -> Model:
     async def ask(request: ModelRequest) -> ModelReply:
         body = _body(request, stream)
 
         async def call(create: Callable[..., Any]) -> ModelReply:
-            got = await create(**body)
+            response = await create(**body)
             with reading():
-                return _reply(await _gathered(got) if stream else got)
+                return _reply(await _read_stream(response) if stream else response)
 
         return await timed(service, request.model, call)
 
@@ -83,8 +45,8 @@ def _messages(service: Service, stream: bool) -> Model:
 def _reply(message: Any) -> ModelReply:
     texts = [block.text for block in message.content if block.type == "text"]
     uses = [block for block in message.content if block.type == "tool_use"]
-    given = [getattr(message.usage, name, None) for name in _COUNTS]
-    usage = TokenUsage(sum(number or 0 for number in given[:3]), given[3], given[0])
+    counts = [getattr(message.usage, name, None) for name in _COUNTS]
+    usage = TokenUsage(sum(number or 0 for number in counts[:3]), counts[3], counts[0])
     calls = [ToolCall(use.id, use.name, tool_arguments(use.input)) for use in uses]
     return ModelReply(
         message=ChatMessage("assistant", "".join(texts), tool_calls=tuple(calls)),
@@ -94,38 +56,44 @@ def _reply(message: Any) -> ModelReply:
     )
 
 
-async def _gathered(stream: Any) -> Any:
-    """The message that the events of a stream add up to; a tool's input stays text."""
+async def _read_stream(stream: Any) -> Any:
+    """Return the message of a stream; the input of a tool stays JSON text."""
     message: Any = None
+    pieces: list[list[str]] = []  # of each block; joined once, as appending takes quadratic time
     async with stream:
         async for event in stream:
             if event.type == "message_start":
                 message = event.message
             elif event.type == "content_block_start":
                 message.content.append(event.content_block)
+                pieces.append([])
             elif event.type == "content_block_delta":
-                block = message.content[event.index]
                 if event.delta.type == "text_delta":
-                    block.text += event.delta.text
+                    pieces[event.index].append(event.delta.text)
                 elif event.delta.type == "input_json_delta":
-                    block.input = (block.input or "") + event.delta.partial_json
+                    pieces[event.index].append(event.delta.partial_json)
             elif event.type == "message_delta":
                 message.stop_reason = event.delta.stop_reason
-                for name in _COUNTS:  # it counts at its start and its end: the last word holds
+                for name in _COUNTS:  # the counts at the end replace those at the start
                     if (number := getattr(event.usage, name, None)) is not None:
                         setattr(message.usage, name, number)
     if message is None or message.stop_reason is None:
         raise MalformedError("a stream that broke off")
+    for block, texts in zip(message.content, pieces, strict=False):
+        if block.type == "text":
+            block.text += "".join(texts)
+        elif texts:
+            block.input = "".join(texts)
     return message
 
 
 def _body(request: ModelRequest, stream: bool) -> dict[str, Any]:
-    """The arguments of `messages.create`."""
+    """Return the arguments of `messages.create`."""
     settings = request.settings
-    said = [each.content for each in request.messages if each.role in ("system", "developer")]
+    system = [each.content for each in request.messages if each.role in ("system", "developer")]
     if request.output_schema is not None:
-        said.append(schema_in_words(request.output_schema))
-    # Newer SDKs have no parameters for these two, and their API refuses them; older ones take them.
+        system.append(schema_in_words(request.output_schema))
+    # Newer SDKs have no parameters for these two, and newer models refuse them; older accept them.
     extra = {name: v for name in _HINTS if (v := getattr(settings, name)) is not None}
     tools = [
         {"name": tool.name, "description": tool.description, "input_schema": dict(tool.schema)}
@@ -136,30 +104,61 @@ def _body(request: ModelRequest, stream: bool) -> dict[str, Any]:
         "stream": stream,
         "max_tokens": MAX_TOKENS if settings.max_tokens is None else settings.max_tokens,
         "messages": _turns(request.messages),
-        "system": "\n\n".join(said),
+        "system": "\n\n".join(system),
         "tools": tools,
         "stop_sequences": list(settings.stop),
         "extra_body": extra | dict(settings.extra),
+        "extra_headers": ACCEPT_EVENTS if stream else {},
     }
     return {name: value for name, value in body.items() if value or name == "messages"}
 
 
 def _turns(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """The user and the assistant in turn; it is the user who says what tools answered."""
+    """Return the messages as alternating turns; tool results belong to the user's."""
     turns: list[tuple[str, list[Any]]] = []
     for message in messages:
         blocks: list[Any] = [{"type": "text", "text": message.content}] if message.content else []
         if message.role == "tool":
-            about = {"type": "tool_result", "tool_use_id": message.tool_call_id}
-            blocks = [{**about, "content": message.content}]
-        for use in message.tool_calls:
-            about = {"type": "tool_use", "id": use.id, "name": use.name}
-            blocks.append({**about, "input": use.arguments})
+            blocks = [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": message.tool_call_id,
+                    "content": message.content,
+                }
+            ]
+        blocks += [
+            {"type": "tool_use", "id": use.id, "name": use.name, "input": use.arguments}
+            for use in message.tool_calls
+        ]
         role = "assistant" if message.role == "assistant" else "user"
         if message.role in ("system", "developer") or not blocks:
-            continue  # they are said apart, and empty ones are refused
+            continue  # system texts are sent separately, and empty messages are refused
         if turns and turns[-1][0] == role:
             turns[-1][1].extend(blocks)
         else:
             turns.append((role, blocks))
     return [{"role": role, "content": blocks} for role, blocks in turns]
+
+
+class AnthropicAdapter(SDKAdapter[OutputT]):
+    """A model behind Anthropic's Messages.
+
+    Without `base_url` it is ANTHROPIC_BASE_URL or Anthropic itself. The key is ANTHROPIC_API_KEY.
+    `timeout` is in seconds for a whole call: 10 minutes by default, since a reasoning model may be
+    silent for that long. After rate limits, overload, timeouts and lost connections a call is
+    retried, `retries` times. Responses over 64 MB (256 MB if streamed), compressed responses and
+    redirects are refused.
+
+    >>> AnthropicAdapter("claude-opus-5").name
+    'anthropic'
+    """
+
+    provider: ClassVar = Provider(
+        name="anthropic",
+        title="Anthropic",
+        client="AsyncAnthropic",
+        create="messages.create",
+        make_model=_messages,
+        hints=_HINTS,
+        unsupported=("seed",),
+    )

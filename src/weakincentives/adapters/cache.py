@@ -1,13 +1,13 @@
-"""Answers on disk: the same question is asked once, in this run and in later ones.
+"""A response cache on disk: the same request is sent once, in this run and in later ones.
 
 Rules of this file:
-1. Never a wrong answer: every part of a request is in its key, and a row that is not exactly what
-   was written is a miss.
+1. Never a wrong reply: every part of a request is in its key, and a row that fails its checksum is
+   a miss.
 2. Only replies are stored, under a hash. No request, key or header is in the file, and no reply
-   that holds a secret: without it, it would be another answer.
-3. A reply that was paid for is passed on, also where it cannot be stored.
+   that contains a secret: redacted, it would be another reply.
+3. A reply is returned even if it cannot be stored.
 
-Put it outermost, so that a hit waits for nothing:
+Put it outermost, so that a hit does not wait for limits:
 `adapter.around(limiter).around(retrying()).around(cached(cache, provider="openai"))`.
 """
 
@@ -22,31 +22,32 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 
 import anyio
 from anyio.lowlevel import RunVar
 
 from .. import serde
-from .._sqlite import marks_of, write_ahead
-from ..errors import SerializationError, UsageError, shown
-from ..secrets import logger_for, scrub_bytes
-from ._model import Model, ModelReply, ModelRequest
+from ..errors import SerializationError, UsageError, short_repr
+from ..internal.closing import Closing
+from ..internal.sqlite import make_private, marks_of, write_ahead
+from ..internal.threads import in_thread
+from ..secrets import logger_for, redact_bytes
+from .model import Model, ModelReply, ModelRequest
 
 __all__ = ["ResponseCache", "cached"]
 
 logger = logger_for(__name__)
 
 _FORMAT = 1  # of keys and of the file: raise it when either changes
-_APPLICATION = 0x57494E4B  # "WINK", where SQLite keeps whose file it is
+_APPLICATION = 0x57494E4B  # "WINK": SQLite's application id
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS replies "
     "(key BLOB PRIMARY KEY, reply BLOB NOT NULL, digest BLOB NOT NULL) WITHOUT ROWID"
 )
 
 
-class _Flight:
-    """One question that is being asked now, and those who wait for the same answer."""
+class _InFlight:
+    """A request in flight, which equal requests wait for."""
 
     __slots__ = ("done", "error", "reply")
 
@@ -56,21 +57,21 @@ class _Flight:
         self.error: Exception | None = None
 
 
-_flights: RunVar[dict[tuple[int, bytes], _Flight]] = RunVar("weakincentives.adapters.cache")
+_in_flight: RunVar[dict[tuple[int, bytes], _InFlight]] = RunVar("weakincentives.adapters.cache")
 
 
-class ResponseCache:
+class ResponseCache(Closing):
     """A file of replies, which several threads and processes may use at the same time.
 
-    A hit is the stored reply with `cached=True` and the latency that was recorded. The same
-    request again while the first is under way waits for that answer, and is a hit as well.
+    A hit is the stored reply with `cached=True` and its recorded latency. An equal request while
+    the first is in flight waits for its reply, and counts as a hit.
     """
 
     def __init__(self, path: str | PathLike[str], *, busy_timeout: float = 30.0) -> None:
         self.path = Path(path)
         self.hits = self.misses = self.stored = 0
         self._counting, self._lock = threading.Lock(), threading.Lock()
-        self._connection = _opened(self.path, busy_timeout)
+        self._connection = _open(self.path, busy_timeout)
         self._finish = weakref.finalize(self, self._connection.close)
 
     def __str__(self) -> str:
@@ -80,68 +81,57 @@ class ResponseCache:
     def __repr__(self) -> str:
         return f"<ResponseCache {str(self.path)!r}: {self}>"
 
-    def __enter__(self) -> ResponseCache:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
-        """Let go of the file; nothing can be asked through this cache any more."""
+        """Close the file; the cache cannot be used any more."""
         with self._lock:
             self._finish()
 
     def around(self, model: Model, *, provider: str) -> Model:
-        """The model with this cache before it.
+        """Return the model with this cache in front of it.
 
-        `provider` says whose model it is. Where one name means different servers, say which:
+        `provider` is part of the key. If one name stands for several servers, include the address:
         `provider="openai@http://localhost:8000/v1"`.
         """
         if not isinstance(provider, str) or not provider:
-            raise UsageError(f"expected a name for `provider`, got {shown(provider)}")
+            raise UsageError(f"expected a name for `provider`, got {short_repr(provider)}")
 
         async def ask(request: ModelRequest) -> ModelReply:
             if not self._finish.alive:
                 raise UsageError(f"expected an open cache, got a closed one ({self.path})")
             key = _key(provider, request)
-            flights = _flights.get(None)
-            if flights is None:
-                _flights.set(flights := {})
+            in_flight = _in_flight.get(None)
+            if in_flight is None:
+                _in_flight.set(in_flight := {})
             mine = id(self), key
-            while (flight := flights.get(mine)) is not None:
-                await flight.done.wait()
-                if flight.reply is not None:
+            while (call := in_flight.get(mine)) is not None:
+                await call.done.wait()
+                if call.reply is not None:
                     self._count("hits")
-                    return replace(flight.reply, cached=True)
-                if flight.error is not None:
-                    raise flight.error
-                # Whoever asked was cancelled: the first to notice asks instead.
-            flight = flights[mine] = _Flight()
+                    return replace(call.reply, cached=True)
+                if call.error is not None:
+                    raise call.error
+                # The first caller was cancelled; the first waiter to notice takes over.
+            call = in_flight[mine] = _InFlight()
             try:
-                flight.reply = await self._fetch(model, request, key)
-                return flight.reply
+                call.reply = await self._fetch(model, request, key)
+                return call.reply
             except Exception as error:
-                flight.error = error
+                call.error = error
                 raise
             finally:
-                del flights[mine]
-                flight.done.set()
+                del in_flight[mine]
+                call.done.set()
 
         return ask
 
     async def _fetch(self, model: Model, request: ModelRequest, key: bytes) -> ModelReply:
-        known = await anyio.to_thread.run_sync(self._load, key)
-        self._count("misses" if known is None else "hits")
-        if known is not None:
-            return known
+        stored = await in_thread(self._load, key, abandon=False)
+        self._count("misses" if stored is None else "hits")
+        if stored is not None:
+            return stored
         reply = await model(request)
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._store, key, reply)
+            await in_thread(self._store, key, reply, abandon=False)
         return reply
 
     def _load(self, key: bytes) -> ModelReply | None:
@@ -162,7 +152,7 @@ class ResponseCache:
     def _store(self, key: bytes, reply: ModelReply) -> None:
         try:
             data = serde.encode(reply)
-            if scrub_bytes(data) is not data:
+            if redact_bytes(data) is not data:
                 return
             if serde.decode(data, ModelReply) != reply:
                 raise SerializationError("it would not come back equal")
@@ -182,13 +172,13 @@ class ResponseCache:
 
 
 def cached(cache: ResponseCache, *, provider: str) -> Callable[[Model], Model]:
-    """The cache as a wrapper: `adapter.around(cached(cache, provider="openai"))`."""
+    """Return the cache as a wrapper: `adapter.around(cached(cache, provider="openai"))`."""
     return partial(cache.around, provider=provider)
 
 
 def _key(provider: str, request: ModelRequest) -> bytes:
     settings = request.settings
-    # 1 and 1.0 (and -0.0 and 0.0) are one temperature, but not one JSON text.
+    # 1 and 1.0 (and -0.0 and 0.0) are equal temperatures, but different JSON.
     plain = replace(
         settings,
         temperature=None if settings.temperature is None else float(settings.temperature) + 0.0,
@@ -202,15 +192,15 @@ def _digest(key: bytes, data: bytes) -> bytes:
     return hashlib.blake2b(data, key=key, digest_size=16).digest()
 
 
-def _opened(path: Path, busy_timeout: float) -> sqlite3.Connection:
-    """The file as a cache of ours, made where there is none."""
+def _open(path: Path, busy_timeout: float) -> sqlite3.Connection:
+    """Open the file, or create it; refuse any other database."""
     connection: sqlite3.Connection | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path)
         connection = sqlite3.connect(
             path, timeout=busy_timeout, isolation_level=None, check_same_thread=False
         )
-        connection.execute("BEGIN IMMEDIATE")  # one process makes the table, the others see it
+        connection.execute("BEGIN IMMEDIATE")  # only one process creates the table
         owner, version, tables = marks_of(connection)
         if tables and (owner, version) != (_APPLICATION, _FORMAT):
             raise sqlite3.DatabaseError("it is a database of something else, or of another version")

@@ -1,13 +1,12 @@
 """Models behind an OpenAI-compatible server, without an SDK: for vLLM, Ollama and llama.cpp.
 
-An SDK takes more time for a call than a local server takes for a short answer, and more so the
-more calls there are at once. This adapter says the same on the wire at a fraction of that.
+An SDK uses more time per call than a local server needs for a short reply, and more so the more
+calls are in flight. This adapter sends the same requests at a fraction of the cost.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import math
 import os
 import re
 import ssl
@@ -19,17 +18,20 @@ from urllib.parse import urlsplit
 import msgspec
 
 from .. import serde
-from .._typevars import OutputT
 from ..chat import ChatMessage, TokenUsage, ToolCall
-from ..errors import ProviderError, UsageError, shown
-from ..secrets import keep_secret, scrub_message
-from ._adapter import ModelAdapter
-from ._http_pool import Answer, Headers, HTTPClient, Origin
-from ._model import Model, ModelReply, ModelRequest, ModelSettings
-from ._prices import Price, price_of
-from ._wire import (
+from ..errors import ProviderError, UsageError, short_repr
+from ..internal.checks import check_number, check_whole
+from ..internal.typevars import OutputT
+from ..secrets import keep_secret, redact_message, shorten
+from .adapter import ModelAdapter
+from .http_pool import Headers, HTTPClient, Origin, Response
+from .model import Model, ModelReply, ModelRequest, ModelSettings, check_model_name
+from .prices import Price, price_of
+from .retry import DEFAULT_RETRIES, with_retries
+from .wire import (
     call_id,
     completion_body,
+    is_transient,
     retry_after,
     schema_or_words,
     token_trace,
@@ -38,26 +40,26 @@ from ._wire import (
 
 __all__ = ["HTTPAdapter"]
 
-_SHOWN = 300  # characters of a server's own words in a message
-_TRY_AGAIN = {408, 409, 429}  # and every 5xx
+_MAX_QUOTED = 300  # characters of a server's response in an error message
 
 
 class HTTPAdapter(ModelAdapter[OutputT]):
     """An adapter for any server that speaks OpenAI's Chat Completions over HTTP/1.1.
 
     Without `base_url` it is OPENAI_BASE_URL. Connections are kept alive, at most `max_connections`
-    per event loop; `timeout` is in seconds for one call, once it has a connection or may open one.
-    The key is read from the environment variable `key_variable` at every call and sent if it is
-    set; None sends none. It goes over plain http only to this machine, unless `allow_plain`.
-    `verify` is who may vouch for an https server: the system's authorities, those of a context, or
-    with False nobody.
+    per event loop; `timeout` is in seconds for one call, not counting the wait for a connection.
+    The key is read from the environment variable `key_variable` for each call and sent if it is
+    set; with None no key is sent. Over plain http it is sent only to this machine, unless
+    `allow_plain` is set. `verify` is how an https server is verified: by the system's certificates
+    (True), by those of an `SSLContext`, or not at all (False).
 
     Redirects are refused, and proxies are not used, whatever the environment says.
-    A call is sent again by itself only if a kept-alive connection turns out dead before any byte
-    of the answer came: for retries put `retrying` around the model.
+    After rate limits, overload, timeouts and lost connections a call is retried, `retries` times.
+    It is sent again at once if a kept-alive connection turns out to be closed before any byte of
+    the response arrived.
 
-    A server that knows it (vLLM, SGLang) also gives the tokens of each reply, for training:
-    `extra={"return_token_ids": True, "logprobs": True}` in the settings asks for them.
+    A server that supports it (vLLM, SGLang) also returns the tokens of each reply, for training,
+    with `extra={"return_token_ids": True, "logprobs": True}` in the settings.
 
     >>> from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
     >>> from weakincentives.testing import ModelServer
@@ -76,6 +78,7 @@ class HTTPAdapter(ModelAdapter[OutputT]):
         settings: ModelSettings | None = None,
         max_turns: int = 20,
         timeout: float = 600.0,
+        retries: int = DEFAULT_RETRIES,
         max_connections: int = 1000,
         key_variable: str | None = "OPENAI_API_KEY",
         verify: ssl.SSLContext | bool = True,
@@ -83,19 +86,17 @@ class HTTPAdapter(ModelAdapter[OutputT]):
         prices: Mapping[str, Price] | None = None,
     ) -> None:
         settings = settings or ModelSettings()
-        if not isinstance(model, str) or not model:
-            raise UsageError(f"expected the name of a model for `model`, got {shown(model)}")
-        if not isinstance(timeout, int | float) or not 0 < timeout <= math.inf:
-            raise UsageError(f"expected seconds > 0 for `timeout`, got {shown(timeout)}")
-        if not isinstance(max_connections, int) or max_connections < 1:
-            raise UsageError(f"expected at least 1 for `max_connections`, got {max_connections!r}")
+        check_model_name(model)
+        if timeout != float("inf"):
+            check_number(timeout, "timeout", unit="seconds")
+        check_whole(max_connections, 1, "max_connections")
         if settings.extra.get("stream"):
-            raise UsageError("expected no `stream` in `settings.extra`: answers come whole")
-        origin, target, host = _place(base_url or os.environ.get("OPENAI_BASE_URL", ""), verify)
+            raise UsageError("expected no `stream` in `settings.extra`: streaming is not supported")
+        origin, target, host = _parse_url(base_url or os.environ.get("OPENAI_BASE_URL", ""), verify)
         client = HTTPClient(origin, timeout=timeout, max_connections=max_connections)
         safe = origin.tls is not None or allow_plain or _is_loopback(origin.host)
         super().__init__(
-            ask=_model(client, target, host, key_variable, safe),
+            ask=with_retries(_model(client, target, host, key_variable, safe), retries),
             model=model,
             name="http",
             settings=settings,
@@ -105,7 +106,7 @@ class HTTPAdapter(ModelAdapter[OutputT]):
         object.__setattr__(self, "_client", client)
 
     async def aclose(self) -> None:
-        """Close this event loop's idle connections now; they are closed at its end anyway."""
+        """Close this event loop's idle connections now, rather than when the loop ends."""
         await cast("Any", self)._client.aclose()
 
 
@@ -136,15 +137,15 @@ def _model(
             secret = b"authorization: Bearer %b\r\n" % key.encode()
         body = completion_body(request, by_schema=by_schema, limit="max_tokens")
         sent = serde.encode({**body, **request.settings.extra})
-        answer = await client.post(head, sent, secret)
-        if answer.status != 200:
-            raise _refused(answer, host, key, key_variable)
-        return _reply(answer, host, request, key)
+        response = await client.post(head, sent, secret)
+        if response.status != 200:
+            raise _status_error(response, host, key, key_variable)
+        return _reply(response, host, request, key)
 
     return schema_or_words(ask)
 
 
-# --- the answer ----------------------------------------------------------------------------------
+# --- the response --------------------------------------------------------------------------------
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -168,7 +169,7 @@ class _Message(msgspec.Struct):
 class _Choice(msgspec.Struct):
     message: _Message
     finish_reason: str | None = None
-    # Of any type: a reply is good without them.
+    # Of any type, since a reply is usable without them.
     prompt_token_ids: Any = None
     token_ids: Any = None
     logprobs: Any = None
@@ -195,32 +196,32 @@ _completion = serde.decoder(_Completion)
 _anything = serde.decoder()
 
 
-def _reply(answer: Answer, host: str, request: ModelRequest, key: str) -> ModelReply:
+def _reply(response: Response, host: str, request: ModelRequest, key: str) -> ModelReply:
     try:
-        completion = _completion(answer.body)
+        completion = _completion(response.body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        body = answer.body.replace(key.encode(), b"***") if key else answer.body
+        body = response.body.replace(key.encode(), b"***") if key else response.body
         raise ProviderError(
-            f"expected a chat completion of {host}, got {shown(body, _SHOWN)}: {error}",
+            f"expected a chat completion of {host}, got {short_repr(body, _MAX_QUOTED)}: {error}",
             retryable=True,
-            status=answer.status,
+            status=response.status,
         ) from error
     choice: _Choice = completion.choices[0]
-    said, usage = choice.message, completion.usage
+    message, usage = choice.message, completion.usage
     calls = tuple(
         ToolCall(
             call_id(call.id, request, index),
             call.function.name,
             tool_arguments(call.function.arguments),
         )
-        for index, call in enumerate(said.tool_calls or ())
+        for index, call in enumerate(message.tool_calls or ())
     )
     return ModelReply(
-        message=ChatMessage("assistant", said.content or said.refusal or "", calls),
+        message=ChatMessage("assistant", message.content or message.refusal or "", calls),
         usage=usage and _tokens(usage),
         finish_reason=choice.finish_reason,
         model=completion.model or request.model,
-        latency_ms=answer.seconds * 1000,
+        latency_ms=response.seconds * 1000,
         tokens=token_trace(
             choice.prompt_token_ids or completion.prompt_token_ids,
             choice.token_ids,
@@ -234,58 +235,61 @@ def _tokens(usage: _Usage) -> TokenUsage:
     return TokenUsage(usage.prompt_tokens, usage.completion_tokens, details.cached_tokens)
 
 
-def _logprobs(given: Any) -> list[Any]:
-    """One for each token of the reply, where the server says them as OpenAI does."""
-    match given:
+def _logprobs(logprobs: Any) -> list[Any]:
+    """Return the log-probability of each token, if the server sends them as OpenAI does."""
+    match logprobs:
         case {"content": [*tokens]}:
             return [each.get("logprob") if isinstance(each, dict) else None for each in tokens]
     return []
 
 
-def _refused(answer: Answer, host: str, key: str, variable: str | None) -> ProviderError:
-    status = answer.status
+def _status_error(response: Response, host: str, key: str, variable: str | None) -> ProviderError:
+    status = response.status
     if 300 <= status < 400:
         return ProviderError(
             f"expected an answer of {host}, got a redirect ({status}), which is never followed - "
             "give the final address as `base_url`",
             status=status,
         )
-    again = status in _TRY_AGAIN or status >= 500
-    reason = _reason(answer.body)
+    again = is_transient(status)
+    reason = redact_message(_reason(response.body))
     if key:
-        reason = reason.replace(key, "***")  # servers like to quote it
+        reason = reason.replace(key, "***")  # servers may quote it, and it may be a short one
     advice = f" - set the environment variable {variable}" if status == 401 and variable else ""
     return ProviderError(
-        f"expected status 200 of {host}, got {status}: {reason[:_SHOWN]}{advice}",
+        f"expected status 200 of {host}, got {status}: {shorten(reason, _MAX_QUOTED)}{advice}",
         retryable=again,
-        retry_after=retry_after(_texts(answer.headers)) if again else None,
+        retry_after=retry_after(_texts(response.headers)) if again else None,
         status=status,
     )
 
 
 def _reason(body: bytes) -> str:
-    """The server's own words: OpenAI, Ollama and vLLM each have a place of their own for them."""
+    """Return the server's error message, which OpenAI, Ollama and vLLM put in different fields."""
     try:
-        said = _anything(body)
+        data = _anything(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return body.decode("utf-8", "replace")
     for _ in range(2):
-        if isinstance(said, dict):
-            said = said.get("error") or said.get("message") or said.get("detail") or said
-    return said if isinstance(said, str) else body.decode("utf-8", "replace")
+        if isinstance(data, dict):
+            data = data.get("error") or data.get("message") or data.get("detail") or data
+    return data if isinstance(data, str) else body.decode("utf-8", "replace")
 
 
 def _texts(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
 
 
-# --- where -----------------------------------------------------------------------------------
+# --- the URL -------------------------------------------------------------------------------------
 
 
-def _place(base_url: str, verify: ssl.SSLContext | bool) -> tuple[Origin, bytes, str]:
-    """Where to connect, what to ask for there, and the `Host` header."""
-    said = scrub_message(shown(base_url))
-    bad = f"expected a URL such as `http://localhost:8000/v1` for `base_url`, got {said}"
+def _parse_url(base_url: str, verify: ssl.SSLContext | bool) -> tuple[Origin, bytes, str]:
+    """Return the origin, the request target, and the `Host` header."""
+    got = redact_message(short_repr(base_url))
+    bad = (
+        f"expected a URL such as `http://localhost:8000/v1` for `base_url`, got {got} - "
+        "pass `base_url`, or set the environment variable OPENAI_BASE_URL"
+    )
     if not isinstance(base_url, str) or not re.fullmatch(r"https?://[\x21-\x7e]+", base_url):
         raise UsageError(bad)
     try:
@@ -302,15 +306,17 @@ def _place(base_url: str, verify: ssl.SSLContext | bool) -> tuple[Origin, bytes,
         target = f"{target}?{parts.query}"
     secure = parts.scheme == "https"
     port = port or (443 if secure else 80)
-    tls = _trust(verify) if secure else None
+    tls = _ssl_context(verify) if secure else None
     return Origin(parts.hostname, port, tls), target.encode(), parts.netloc
 
 
-def _trust(verify: ssl.SSLContext | bool) -> ssl.SSLContext:
+def _ssl_context(verify: ssl.SSLContext | bool) -> ssl.SSLContext:
     if isinstance(verify, ssl.SSLContext):
         return verify
     if not isinstance(verify, bool):
-        raise UsageError(f"expected `ssl.SSLContext` or bool for `verify`, got {shown(verify)}")
+        raise UsageError(
+            f"expected `ssl.SSLContext` or bool for `verify`, got {short_repr(verify)}"
+        )
     context = ssl.create_default_context()
     if not verify:
         context.check_hostname = False

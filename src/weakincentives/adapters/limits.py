@@ -1,17 +1,16 @@
-"""How many calls at once, and how many a minute: one object that several adapters may share.
+"""A limiter for concurrency and rates, which several adapters may share.
 
 Rules of this file:
-1. A slot is held only while the call is under way. So a retry goes outside and waits without one:
-   the last `around` is the outermost, `adapter.around(limiter).around(retrying())`.
-2. First come, first served, whatever a call may cost.
-3. However a call ends (reply, error, cancelled while it waits or after), its slot is free again.
-4. Waiting is not the model's time: the reply, and so its `latency_ms`, is passed on untouched.
+1. A slot is held only while a call is in flight. So put retries outside, where they wait without
+   one: the last `around` is the outermost, `adapter.around(limiter).around(retrying())`.
+2. Calls are served in order of arrival, whatever they cost.
+3. However a call ends (reply, error, cancelled while waiting or in flight), its slot is released.
+4. The wait is not part of the model's latency: the reply is passed on unchanged.
 5. One event loop at a time. A call from a second loop while the first is in use is refused.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -21,25 +20,26 @@ import anyio
 from anyio.lowlevel import RunVar
 
 from ..clock import SYSTEM_CLOCK, Clock
-from ..errors import ProviderError, UsageError, shown
-from ._model import Model, ModelReply, ModelRequest
+from ..errors import ProviderError, UsageError
+from ..internal.checks import check_number, check_whole
+from .model import Model, ModelReply, ModelRequest
 
 __all__ = ["Limiter", "LimiterState", "estimated_tokens"]
 
 _loop: RunVar[object] = RunVar("weakincentives.adapters.limits")
-_LOOK_AGAIN = 0.25  # seconds; tokens given back in the meantime shorten a wait
-_SHORTEST = 0.001  # seconds; below that, rounding could make a wait of no time at all
+_RECHECK_SECONDS = 0.25  # tokens returned in the meantime shorten a wait
+_MIN_WAIT_SECONDS = 0.001  # a shorter wait could be rounded to none
 
 
 def estimated_tokens(request: ModelRequest) -> float:
-    """Tokens that a call may take, before anybody has counted: 4/3 a word, and the answer."""
+    """Estimate the tokens of a call before it is made: 4/3 per word, and the reply."""
     words = sum(len(message.content.split()) for message in request.messages)
     return words * 4 / 3 + (request.settings.max_tokens or 256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimiterState:
-    """A limiter at one moment; `requests` and `throttled` (429s) count from its beginning."""
+    """A snapshot of a limiter; `requests` and `throttled` (429s) are totals."""
 
     limit: int
     in_flight: int
@@ -49,13 +49,12 @@ class LimiterState:
 
 
 class Limiter:
-    """A limit around models: `adapter.around(Limiter(16, requests_per_minute=500))`.
+    """Limit the calls of a model: `adapter.around(Limiter(16, requests_per_minute=500))`.
 
-    With `adaptive`, the number of calls at once is halved by a 429 (once for all calls that were
-    under way together) and grows by one after as many successes as it allows, while it is fully
-    used: from `floor` up to `ceiling`, which is `max_concurrent` if not given. A minute's limits
-    are spread evenly over the minute. Tokens are estimated before a call and corrected by the usage
-    of its reply.
+    With `adaptive`, a 429 halves the concurrency (once for all calls in flight at that time), and
+    it grows by one after as many successes as it allows, while it is fully used: between `floor`
+    and `ceiling`, which defaults to `max_concurrent`. Limits per minute are spread evenly over the
+    minute. Tokens are estimated before a call and corrected by the usage of its reply.
     """
 
     def __init__(
@@ -71,19 +70,18 @@ class Limiter:
         clock: Clock = SYSTEM_CLOCK,
         sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
     ) -> None:
-        most = max_concurrent if ceiling is None else ceiling
-        counts = {"max_concurrent": max_concurrent, "floor": floor, "ceiling": most}
+        highest = max_concurrent if ceiling is None else ceiling
+        counts = {"max_concurrent": max_concurrent, "floor": floor, "ceiling": highest}
         for name, count in counts.items():
-            if type(count) is not int or count < 1:
-                raise UsageError(f"expected a whole number >= 1 for `{name}`, got {shown(count)}")
-        if not floor <= max_concurrent <= most:
+            check_whole(count, 1, name)
+        if not floor <= max_concurrent <= highest:
             raise UsageError(
                 "expected `floor` <= `max_concurrent` <= `ceiling`, "
-                f"got {floor}, {max_concurrent} and {most}"
+                f"got {floor}, {max_concurrent} and {highest}"
             )
         if not adaptive and (floor, ceiling) != (1, None):
             raise UsageError("`floor` and `ceiling` are for `adaptive=True` - set it, or drop them")
-        self._limit, self._floor, self._ceiling = max_concurrent, floor, most
+        self._limit, self._floor, self._ceiling = max_concurrent, floor, highest
         self._adaptive, self._estimate, self._sleep = adaptive, estimate, sleep
         self._requests = _Bucket("requests_per_minute", requests_per_minute, clock)
         self._tokens = _Bucket("tokens_per_minute", tokens_per_minute, clock)
@@ -96,7 +94,7 @@ class Limiter:
 
     @property
     def state(self) -> LimiterState:
-        """What it is doing now."""
+        """The current state."""
         return LimiterState(
             limit=self._limit,
             in_flight=self._in_flight,
@@ -106,7 +104,7 @@ class Limiter:
         )
 
     def around(self, model: Model) -> Model:
-        """The model within these limits; `limiter(model)` is the same."""
+        """Return the model within these limits; `limiter(model)` is the same."""
 
         async def ask(request: ModelRequest) -> ModelReply:
             ticket = _Ticket(self._estimate(request) if self._tokens.limited else 0.0)
@@ -140,7 +138,7 @@ class Limiter:
             while ticket in self._queue:
                 if ticket is self._first() and self._in_flight < self._limit:
                     ticket.on_timer = True
-                    await self._sleep(min(self._pause(ticket), _LOOK_AGAIN))
+                    await self._sleep(min(self._pause(ticket), _RECHECK_SECONDS))
                     ticket.on_timer = False
                     self._grant()
                 else:
@@ -150,12 +148,12 @@ class Limiter:
             if ticket in self._queue:
                 del self._queue[ticket]
                 self._grant()
-            else:  # it was let in at the moment when it was cancelled
+            else:  # it was admitted while it was being cancelled
                 self._leave()
             raise
 
     def _grant(self) -> None:
-        """Let in whoever may go now. The first in the queue is woken where only time is missing."""
+        """Admit the calls that may start; wake the first if it only has to wait for its rate."""
         while self._queue and self._in_flight < self._limit:
             ticket = self._first()
             if ticket.on_timer:
@@ -183,7 +181,7 @@ class Limiter:
     def _succeeded(self, ticket: _Ticket, reply: ModelReply) -> None:
         if reply.usage is not None:
             self._tokens.take(reply.usage.total_tokens - ticket.tokens)
-        # A limit that nobody reaches says nothing about what the service would bear.
+        # Successes below the limit do not show that the service can take more.
         if self._adaptive and self._in_flight >= self._limit:
             self._successes += 1
             if self._successes >= self._limit and self._limit < self._ceiling:
@@ -192,28 +190,28 @@ class Limiter:
 
     def _cut(self, ticket: _Ticket) -> None:
         self._throttled += 1
-        # Calls that were sent before the last cut answer for the limit before it.
+        # A 429 of a call that was sent before the last cut is due to the limit before it.
         if self._adaptive and ticket.cuts == self._cuts:
             self._limit = max(self._floor, self._limit // 2)
             self._successes = 0
             self._cuts += 1
 
     def _enter_loop(self) -> None:
-        here = _loop.get(None)
-        if here is None:
-            _loop.set(here := object())
+        token = _loop.get(None)
+        if token is None:
+            _loop.set(token := object())
         with self._claim:
-            if self._users and self._owner is not here:
+            if self._users and self._owner is not token:
                 raise UsageError(
                     "expected one event loop at a time for a `Limiter`, got a call from a second "
                     "one (synchronous `evaluate` has its own) - make a `Limiter` for each"
                 )
-            self._owner = here
+            self._owner = token
             self._users += 1
 
 
 class _Ticket:
-    """One call's place in the queue."""
+    """A call in the queue."""
 
     __slots__ = ("cuts", "on_timer", "tokens", "wake")
 
@@ -225,28 +223,27 @@ class _Ticket:
 
 
 class _Bucket:
-    """Fills by `rate` a second up to one second's worth (at least 1); a big call leaves a debt."""
+    """A token bucket with a burst of one second (at least 1); a large call leaves a debt."""
 
     __slots__ = ("at", "clock", "level", "limited", "rate", "size")
 
     def __init__(self, name: str, per_minute: float | None, clock: Clock) -> None:
         self.limited = per_minute is not None
-        wanted = 60.0 if per_minute is None else per_minute
-        if type(wanted) not in (int, float) or not 0 < wanted < math.inf:
-            raise UsageError(f"expected a number > 0 for `{name}`, got {shown(per_minute)}")
-        self.rate = wanted / 60
+        limit = 60.0 if per_minute is None else per_minute
+        check_number(limit, name)
+        self.rate = limit / 60
         self.size = self.level = max(1.0, self.rate)
         self.clock, self.at = clock, clock.monotonic()
 
     def pause(self, amount: float) -> float:
-        """Seconds until that much may be taken."""
+        """Return the seconds until that much may be taken."""
         if not self.limited:
             return 0.0
         now = self.clock.monotonic()
         self.level = min(self.size, self.level + (now - self.at) * self.rate)
         self.at = now
         missing = min(amount, self.size) - self.level
-        return max(_SHORTEST, missing / self.rate) if missing > 1e-6 else 0.0
+        return max(_MIN_WAIT_SECONDS, missing / self.rate) if missing > 1e-6 else 0.0
 
     def take(self, amount: float) -> None:
         self.level = min(self.size, self.level - amount)

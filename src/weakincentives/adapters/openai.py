@@ -2,53 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from .._typevars import OutputT
 from ..chat import ChatMessage, TokenUsage, ToolCall
-from ._adapter import ModelAdapter
-from ._model import Model, ModelReply, ModelRequest, ModelSettings
-from ._prices import PRICES, Price, price_of
-from ._sdk import MalformedError, Service, reading, service_for, timed
-from ._wire import call_id, completion_body, schema_or_words, token_trace, tool_arguments
+from ..internal.typevars import OutputT
+from .answer_limits import ACCEPT_EVENTS
+from .model import Model, ModelReply, ModelRequest
+from .sdk import MalformedError, Provider, SDKAdapter, Service, reading, timed
+from .wire import call_id, completion_body, schema_or_words, token_trace, tool_arguments
 
 __all__ = ["OpenAIAdapter"]
 
-
-class OpenAIAdapter(ModelAdapter[OutputT]):
-    """A model behind OpenAI's Chat Completions; with `base_url`, on any server that speaks them.
-
-    Without `base_url` it is OPENAI_BASE_URL or OpenAI itself. The key is OPENAI_API_KEY, and a
-    server of one's own may do without. `timeout` is for one whole call, in seconds.
-
-    >>> OpenAIAdapter("qwen", base_url="http://127.0.0.1:8000/v1").name
-    'openai'
-    """
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None = None,
-        settings: ModelSettings | None = None,
-        max_turns: int = 20,
-        timeout: float | None = 600.0,
-        stream: bool = False,
-        prices: Mapping[str, Price] = PRICES,
-    ) -> None:
-        how = {"client": "AsyncOpenAI", "create": "chat.completions.create", "hints": _HINTS}
-        super().__init__(
-            ask=_chat(service_for("openai", model, base_url, timeout, **how), stream),
-            model=model,
-            name="openai",
-            settings=settings or ModelSettings(),
-            max_turns=max_turns,
-            price=partial(price_of, prices=prices),
-        )
-
+MAX_TOOL_CALLS = 128  # in one reply: OpenAI accepts no more tools than that
 
 _HINTS = {
     "max_tokens": "leave `max_tokens` out, or set `extra={'max_completion_tokens': ...}`",
@@ -57,8 +24,8 @@ _HINTS = {
 
 
 @dataclass(slots=True)
-class _Said:
-    """A completion, whether it came whole or in pieces."""
+class _Completion:
+    """A completion, whether it was streamed or not."""
 
     text: str = ""
     calls: list[list[str]] = field(default_factory=list)  # id, name, arguments
@@ -69,83 +36,120 @@ class _Said:
     ids: list[Any] = field(default_factory=list)
     logprobs: list[Any] = field(default_factory=list)
 
-    def add_tokens(self, got: Any, choice: Any) -> None:
-        """Of a completion or a piece of it; ids are from vLLM and others, not from OpenAI."""
-        for each in (choice, got):
-            self.prompt_ids = self.prompt_ids or getattr(each, "prompt_token_ids", None) or []
+    def add_tokens(self, response: Any, choice: Any) -> None:
+        """Add the tokens of a completion or a chunk. vLLM and others send ids, OpenAI does not."""
+        for source in (choice, response):
+            self.prompt_ids = self.prompt_ids or getattr(source, "prompt_token_ids", None) or []
         self.ids += getattr(choice, "token_ids", None) or ()
-        said = getattr(choice.logprobs, "content", None) or ()
-        self.logprobs += [getattr(each, "logprob", None) for each in said]
+        tokens = getattr(choice.logprobs, "content", None) or ()
+        self.logprobs += [getattr(token, "logprob", None) for token in tokens]
 
 
 def _chat(service: Service, stream: bool) -> Model:
-    # Reasoning models refuse the old name; servers that are not OpenAI's may not know the new one.
+    # Reasoning models reject the old name; other servers may not know the new one.
     limit = "max_completion_tokens" if service.base_url is None else "max_tokens"
-    streaming = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+    streaming: dict[str, Any] = {}
+    if stream:
+        streaming = {"stream": True, "stream_options": {"include_usage": True}}
+        streaming["extra_headers"] = ACCEPT_EVENTS
 
     async def ask(request: ModelRequest, by_schema: bool) -> ModelReply:
         body = completion_body(request, by_schema=by_schema, limit=limit) | streaming
 
         async def call(create: Callable[..., Any]) -> ModelReply:
-            got = await create(**body, extra_body=dict(request.settings.extra) or None)
+            response = await create(**body, extra_body=dict(request.settings.extra) or None)
             with reading():
-                return _reply(request, await _streamed(got) if stream else _whole(got))
+                completion = await _read_stream(response) if stream else _read_whole(response)
+                return _reply(request, completion)
 
         return await timed(service, request.model, call)
 
     return schema_or_words(ask)
 
 
-def _reply(request: ModelRequest, said: _Said) -> ModelReply:
+def _reply(request: ModelRequest, completion: _Completion) -> ModelReply:
     calls = [
-        ToolCall(call_id(given, request, index), name, tool_arguments(text))
-        for index, (given, name, text) in enumerate(said.calls)
+        ToolCall(call_id(given_id, request, index), name, tool_arguments(text))
+        for index, (given_id, name, text) in enumerate(completion.calls)
     ]
     return ModelReply(
-        message=ChatMessage("assistant", said.text, tool_calls=tuple(calls)),
-        usage=_usage(said.usage),
-        finish_reason=said.finish_reason,
-        model=said.model,
-        tokens=token_trace(said.prompt_ids, said.ids, said.logprobs),
+        message=ChatMessage("assistant", completion.text, tool_calls=tuple(calls)),
+        usage=_usage(completion.usage),
+        finish_reason=completion.finish_reason,
+        model=completion.model,
+        tokens=token_trace(completion.prompt_ids, completion.ids, completion.logprobs),
     )
 
 
-def _whole(completion: Any) -> _Said:
-    choice = completion.choices[0]
-    said = _Said(choice.message.content or getattr(choice.message, "refusal", None) or "")
-    for call in choice.message.tool_calls or ():
-        said.calls.append([call.id, call.function.name, call.function.arguments])
-    said.finish_reason, said.model = choice.finish_reason, completion.model
-    said.usage = completion.usage
-    said.add_tokens(completion, choice)
-    return said
+def _read_whole(response: Any) -> _Completion:
+    choice = response.choices[0]
+    message = choice.message
+    completion = _Completion(message.content or getattr(message, "refusal", None) or "")
+    for call in message.tool_calls or ():
+        completion.calls.append([call.id, call.function.name, call.function.arguments])
+    completion.finish_reason, completion.model = choice.finish_reason, response.model
+    completion.usage = response.usage
+    completion.add_tokens(response, choice)
+    return completion
 
 
-async def _streamed(stream: Any) -> _Said:
-    said = _Said()
+async def _read_stream(stream: Any) -> _Completion:
+    completion = _Completion()
+    texts: list[str] = []  # joined once: appending to a string takes quadratic time
+    arguments: list[list[str]] = []
     async with stream:
         async for chunk in stream:
-            said.usage, said.model = chunk.usage or said.usage, chunk.model or said.model
+            completion.usage = chunk.usage or completion.usage
+            completion.model = chunk.model or completion.model
             for choice in chunk.choices or ():
                 delta = choice.delta
-                said.text += delta.content or getattr(delta, "refusal", None) or ""
+                texts.append(delta.content or getattr(delta, "refusal", None) or "")
                 for call in delta.tool_calls or ():
-                    while len(said.calls) <= call.index:
-                        said.calls.append(["", "", ""])
-                    parts = call.id, call.function.name, call.function.arguments
-                    mine = said.calls[call.index]
-                    mine[:] = [mine[0] or parts[0] or "", mine[1] or parts[1] or "", mine[2]]
-                    mine[2] += parts[2] or ""
-                said.finish_reason = choice.finish_reason or said.finish_reason
-                said.add_tokens(chunk, choice)
-    if said.finish_reason is None:
+                    if type(call.index) is not int or not 0 <= call.index < MAX_TOOL_CALLS:
+                        raise MalformedError(f"a tool call with the index {call.index!r:.80}")
+                    while len(completion.calls) <= call.index:
+                        completion.calls.append(["", "", ""])
+                        arguments.append([])
+                    entry = completion.calls[call.index]
+                    entry[0] = entry[0] or call.id or ""
+                    entry[1] = entry[1] or call.function.name or ""
+                    arguments[call.index].append(call.function.arguments or "")
+                completion.finish_reason = choice.finish_reason or completion.finish_reason
+                completion.add_tokens(chunk, choice)
+    if completion.finish_reason is None:
         raise MalformedError("a stream that broke off")
-    return said
+    completion.text = "".join(texts)
+    for entry, pieces in zip(completion.calls, arguments, strict=True):
+        entry[2] = "".join(pieces)
+    return completion
 
 
-def _usage(given: Any) -> TokenUsage | None:
-    if given is None:
+def _usage(usage: Any) -> TokenUsage | None:
+    if usage is None:
         return None
-    details = getattr(given, "prompt_tokens_details", None)
+    details = getattr(usage, "prompt_tokens_details", None)
     cached = getattr(details, "cached_tokens", None)
-    return TokenUsage(given.prompt_tokens, given.completion_tokens, cached)
+    return TokenUsage(usage.prompt_tokens, usage.completion_tokens, cached)
+
+
+class OpenAIAdapter(SDKAdapter[OutputT]):
+    """A model behind OpenAI's Chat Completions; with `base_url`, on any compatible server.
+
+    Without `base_url` it is OPENAI_BASE_URL or OpenAI itself. The key is OPENAI_API_KEY; with a
+    `base_url` it is optional. `timeout` is in seconds for a whole call: 10 minutes by default,
+    since a reasoning model may be silent for that long. After rate limits, overload, timeouts and
+    lost connections a call is retried, `retries` times. Responses over 64 MB (256 MB if streamed),
+    compressed responses and redirects are refused.
+
+    >>> OpenAIAdapter("qwen", base_url="http://127.0.0.1:8000/v1").name
+    'openai'
+    """
+
+    provider: ClassVar = Provider(
+        name="openai",
+        title="OpenAI",
+        client="AsyncOpenAI",
+        create="chat.completions.create",
+        make_model=_chat,
+        hints=_HINTS,
+    )

@@ -1,31 +1,31 @@
-"""Try again where another try may succeed, and only there.
+"""Retry model calls after transient errors, with exponential backoff and jitter.
 
 Rules of this file:
-1. A call that succeeded is never sent again: only an error leads to another try.
-2. What is permanent is raised at once, and cancellation passes through.
-3. Nobody's wait is held against the model: the reply is that of the successful try, untouched.
-
-Put it outside a `Limiter`, so that who waits for another try holds no slot meanwhile. The last
-`around` is the outermost: `adapter.around(limiter).around(retrying())`.
+1. Only an error leads to a retry; a call that succeeded is never repeated.
+2. A permanent error is raised at once, and cancellation passes through.
+3. Backoff is not part of the model's latency: the reply of the successful attempt is unchanged.
+4. A model retries at one place only. `retrying` around a model that retries replaces its policy,
+   and every other wrapper goes inside: a call that backs off holds no slot of a `Limiter`.
 """
 
 from __future__ import annotations
 
-import math
 import random as _random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import anyio
 
-from .._slots import away
-from ..errors import ProviderError, UsageError, WinkError, shown
-from ._model import Model, ModelReply, ModelRequest
+from ..errors import ProviderError, UsageError, WinkError, short_repr
+from ..internal.backoff import backoff_delay
+from ..internal.checks import check_number, check_whole
+from ..internal.slots import slot_released
+from .model import Model, ModelReply, ModelRequest
 
-__all__ = ["Retry", "RetryPolicy", "retrying"]
+__all__ = ["DEFAULT_RETRIES", "Retry", "RetryPolicy", "RetryingModel", "retrying", "with_retries"]
 
-# Errors of the operating system that no second try heals. `ValueError` is among them because a
-# certificate that does not hold is both, and so is an operation that a stream does not have.
+# Permanent errors of the operating system. `ValueError` is one because an invalid certificate and
+# an unsupported stream operation are both `OSError` and `ValueError`.
 _PERMANENT = (
     FileExistsError,
     FileNotFoundError,
@@ -38,11 +38,11 @@ _PERMANENT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often to try and how long to wait, in seconds.
+    """The number of attempts and the backoff between them, in seconds.
 
-    The wait before the second try is anything up to `base_delay`, and up to twice that before each
-    further one, but never more than `max_delay`, nor less than the service asked for
-    (`retry_after`). A wait that would bring the sum above `max_total_delay` is not begun.
+    The delay before the second attempt is random between 0 and `base_delay`; the upper bound
+    doubles with each further attempt up to `max_delay`. It is never less than the service's
+    `retry_after`. If the total would exceed `max_total_delay`, there is no further attempt.
     """
 
     max_attempts: int = 6
@@ -51,17 +51,9 @@ class RetryPolicy:
     max_total_delay: float = 120.0
 
     def __post_init__(self) -> None:
-        if type(self.max_attempts) is not int or self.max_attempts < 1:
-            raise UsageError(
-                "expected a whole number >= 1 for `RetryPolicy.max_attempts`, "
-                f"got {shown(self.max_attempts)}"
-            )
+        check_whole(self.max_attempts, 1, "RetryPolicy.max_attempts")
         for name in ("base_delay", "max_delay", "max_total_delay"):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
-                raise UsageError(
-                    f"expected seconds >= 0 for `RetryPolicy.{name}`, got {shown(value)}"
-                )
+            check_number(getattr(self, name), f"RetryPolicy.{name}", unit="seconds", least=0)
         if self.base_delay > self.max_delay:
             raise UsageError(
                 f"expected `RetryPolicy.base_delay` <= `max_delay`, got {self.base_delay} and "
@@ -69,23 +61,80 @@ class RetryPolicy:
             )
 
     def delay(self, attempt: int, error: BaseException, chance: float) -> float:
-        """Seconds to wait after that attempt (from 1); `chance` from 0 to 1 is the jitter."""
-        longest = min(self.max_delay, self.base_delay * 2.0 ** min(attempt - 1, 64))
-        asked_for = getattr(error, "retry_after", None)
-        return max(longest * chance, asked_for or 0.0)
+        """Return the seconds to wait after attempt n (from 1); `chance` (0 to 1) is the jitter."""
+        delay = backoff_delay(attempt, chance, base=self.base_delay, max_delay=self.max_delay)
+        return max(delay, getattr(error, "retry_after", None) or 0.0)
 
 
 _DEFAULT = RetryPolicy()
+DEFAULT_RETRIES = _DEFAULT.max_attempts - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """What `on_retry` is told: this attempt failed, the next one begins after `delay` seconds."""
+    """The argument of `on_retry`: an attempt failed, the next one starts after `delay` seconds."""
 
     request: ModelRequest
     attempt: int
     delay: float
     error: Exception
+
+
+class RetryingModel:
+    """A model that retries, with the wrapper that made it."""
+
+    __slots__ = ("model", "retrying")
+
+    def __init__(self, model: Model, retrying: Retrying) -> None:
+        self.model = model
+        self.retrying = retrying
+
+    def around(self, wrap: Callable[[Model], Model]) -> Model:
+        """Return the model with a wrapper inside the retries; another `retrying` replaces them."""
+        wrapped = wrap(self.model)
+        return wrapped if isinstance(wrap, Retrying) else self.retrying(wrapped)
+
+    async def __call__(self, request: ModelRequest) -> ModelReply:
+        retrying, attempt, waited = self.retrying, 1, 0.0
+        policy = retrying.policy
+        while True:
+            try:
+                return await self.model(request)
+            except Exception as error:
+                transient = _is_transient(error)
+                delay = policy.delay(attempt, error, retrying.random()) if transient else None
+                if (
+                    delay is None
+                    or attempt == policy.max_attempts
+                    or waited + delay > policy.max_total_delay
+                ):
+                    _note(error, attempt, waited, delay)
+                    raise
+                failed = error
+            # Outside the `except`, so that this error does not become the context of the next.
+            if retrying.on_retry is not None:
+                retrying.on_retry(
+                    Retry(request=request, attempt=attempt, delay=delay, error=failed)
+                )
+            del failed
+            async with slot_released():
+                await retrying.sleep(delay)
+            waited += delay
+            attempt += 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Retrying:
+    """What `retrying` returns: a wrapper that makes a model retry."""
+
+    policy: RetryPolicy
+    sleep: Callable[[float], Awaitable[object]]
+    random: Callable[[], float]
+    on_retry: Callable[[Retry], object] | None
+
+    def __call__(self, model: Model) -> Model:
+        """Return the model with retries; if it has some already, these replace them."""
+        return RetryingModel(model.model if isinstance(model, RetryingModel) else model, self)
 
 
 def retrying(
@@ -94,10 +143,11 @@ def retrying(
     sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
     random: Callable[[], float] = _random.random,
     on_retry: Callable[[Retry], object] | None = None,
-) -> Callable[[Model], Model]:
-    """A wrapper that tries again after rate limits, overload, timeouts and lost connections.
+) -> Retrying:
+    """Return a wrapper that retries after rate limits, overload, timeouts and lost connections.
 
-    The last error is raised as it came, with a note of how many attempts there were.
+    Adapters of providers retry without it; it replaces their policy. The last error is raised
+    unchanged, with a note of the number of attempts.
 
     >>> from weakincentives.adapters import ScriptedAdapter
     >>> busy = ProviderError("busy", retryable=True)
@@ -105,45 +155,22 @@ def retrying(
     """
     if not isinstance(policy, RetryPolicy):
         raise UsageError(
-            f"expected a `RetryPolicy`, got {shown(policy)} - write `.around(retrying())`"
+            f"expected a `RetryPolicy`, got {short_repr(policy)} - write `.around(retrying())`"
         )
-
-    def around(model: Model) -> Model:
-        async def ask(request: ModelRequest) -> ModelReply:
-            attempt, waited = 1, 0.0
-            while True:
-                try:
-                    return await model(request)
-                except Exception as error:
-                    delay = policy.delay(attempt, error, random()) if _passes(error) else None
-                    if (
-                        delay is None
-                        or attempt == policy.max_attempts
-                        or waited + delay > policy.max_total_delay
-                    ):
-                        _note(error, attempt, waited, delay)
-                        raise
-                    failed = error
-                # Outside the `except`, so that an error of the next try does not drag this one
-                # along as its context.
-                if on_retry is not None:
-                    on_retry(Retry(request=request, attempt=attempt, delay=delay, error=failed))
-                del failed
-                async with away():
-                    await sleep(delay)
-                waited += delay
-                attempt += 1
-
-        return ask
-
-    return around
+    return Retrying(policy, sleep, random, on_retry)
 
 
-def _passes(error: Exception) -> bool:
-    """Whether another try may succeed."""
+def with_retries(model: Model, retries: int) -> Model:
+    """Return the model of a provider with this number of retries; 0 leaves it as it is."""
+    check_whole(retries, 0, "retries")
+    return retrying(RetryPolicy(max_attempts=retries + 1))(model) if retries else model
+
+
+def _is_transient(error: Exception) -> bool:
+    """Return whether another attempt may succeed."""
     if isinstance(error, ProviderError):
         return error.retryable
-    # Our own errors are verdicts, also where they are timeouts: `DeadlineExceededError`.
+    # Our own errors are final, also those that are timeouts: `DeadlineExceededError`.
     return isinstance(error, OSError) and not isinstance(error, (WinkError, *_PERMANENT))
 
 

@@ -1,4 +1,4 @@
-"""A model that says what it was told to say: for tests, demos and teaching."""
+"""A model that gives scripted replies: for tests, demos and teaching."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import anyio
 
 from .. import serde
-from .._typevars import OutputT
 from ..chat import ChatMessage, TokenUsage, ToolCall
 from ..clock import SYSTEM_CLOCK
-from ..errors import ProviderError, UsageError, shown
-from ._adapter import ModelAdapter
-from ._model import Model, ModelReply, ModelRequest
+from ..errors import ProviderError, UsageError, short_repr
+from ..internal.typevars import OutputT
+from .adapter import ModelAdapter
+from .model import Model, ModelReply, ModelRequest
 
 __all__ = ["ScriptedAdapter", "scripted_model"]
 
@@ -23,11 +23,10 @@ Script = Iterable[Any] | Callable[[ModelRequest], Any]
 
 
 class ScriptedAdapter(ModelAdapter[OutputT]):
-    """An adapter whose model gives these replies, in order, or those that a function gives.
+    """An adapter whose model returns these replies in order, or those that a function returns.
 
     A reply is a text; a `ToolCall` or several; an exception, which is raised; a `ChatMessage` or
-    `ModelReply`; anything else is sent as JSON, as a structured answer would be. `latency` is in
-    seconds.
+    `ModelReply`; anything else is sent as JSON, like structured output. `latency` is in seconds.
 
     >>> from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
     >>> section = MarkdownSection(title="Q", template="Capital of France?", key="q")
@@ -53,22 +52,22 @@ class ScriptedAdapter(ModelAdapter[OutputT]):
 
 
 def scripted_model(replies: Script, *, latency: float = 0.0) -> Model:
-    """The model behind `ScriptedAdapter`, for code that talks to models directly."""
+    """Return the model of `ScriptedAdapter`, for code that calls models directly."""
     if isinstance(replies, (str, bytes)) or not (callable(replies) or _is_many(replies)):
-        raise UsageError(f"expected several replies or a function, got {shown(replies)}")
+        raise UsageError(f"expected several replies or a function, got {short_repr(replies)}")
     next_reply = replies if callable(replies) else _in_order(replies)
 
     async def ask(request: ModelRequest) -> ModelReply:
         start = SYSTEM_CLOCK.monotonic()
         if latency:
             await anyio.sleep(latency)
-        said = next_reply(request)
-        said = await said if inspect.isawaitable(said) else said
-        if isinstance(said, BaseException):
-            raise said
-        if isinstance(said, ModelReply):
-            return said
-        message = _message(said)
+        reply = next_reply(request)
+        reply = await reply if inspect.isawaitable(reply) else reply
+        if isinstance(reply, BaseException):
+            raise reply
+        if isinstance(reply, ModelReply):
+            return reply
+        message = _message(reply)
         return ModelReply(
             message=message,
             usage=TokenUsage(
@@ -87,31 +86,31 @@ def _is_many(replies: Any) -> bool:
 
 
 def _in_order(replies: Iterable[Any]) -> Callable[[ModelRequest], Any]:
-    rest, lock, given = iter(replies), threading.Lock(), 0
+    rest, lock, used = iter(replies), threading.Lock(), 0
 
     def next_reply(request: ModelRequest) -> Any:
-        nonlocal given
+        nonlocal used
         with lock:
             for reply in rest:
-                given += 1
+                used += 1
                 return reply
-        raise ProviderError(f"the script has {given} replies, and one more was asked for")
+        raise ProviderError(f"the script has {used} replies, and one more was asked for")
 
     return next_reply
 
 
-def _message(said: Any) -> ChatMessage:
-    if isinstance(said, ChatMessage):
-        return said
-    if isinstance(said, str):
-        return ChatMessage("assistant", said)
-    if isinstance(said, ToolCall):
-        said = [said]
-    if isinstance(said, Sequence) and said and all(isinstance(each, ToolCall) for each in said):
-        return ChatMessage("assistant", tool_calls=tuple(said))
-    return ChatMessage("assistant", serde.encode(said).decode())
+def _message(reply: Any) -> ChatMessage:
+    if isinstance(reply, ChatMessage):
+        return reply
+    if isinstance(reply, str):
+        return ChatMessage("assistant", reply)
+    if isinstance(reply, ToolCall):
+        reply = [reply]
+    if isinstance(reply, Sequence) and reply and all(isinstance(each, ToolCall) for each in reply):
+        return ChatMessage("assistant", tool_calls=tuple(reply))
+    return ChatMessage("assistant", serde.encode(reply).decode())
 
 
 def _words(message: ChatMessage) -> int:
-    """Tokens, near enough for something that is only a script."""
+    """Return an approximate number of tokens."""
     return len(message.content.split()) + len(message.tool_calls)

@@ -1,34 +1,34 @@
 """Limits that workers on many machines keep together, through Redis.
 
 Rules of this file:
-1. The time is the server's, and each question to it is one atomic script.
-2. A limit that cannot be asked is not a limit that is met: the call fails, and may be tried again.
-3. Waiting is not the model's time, and who waits holds no place.
+1. The clock is the server's, and each operation is one atomic script.
+2. If the server cannot be reached, the call fails with a retryable error; it is never let through.
+3. A waiting call releases its concurrency slot, and the wait does not count as the model's latency.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import anyio
-from anyio import to_thread
 
-from .._ids import new_uuid
-from .._slots import away
-from ..errors import ProviderError, UsageError, shown
-from ._model import Model, ModelReply, ModelRequest
+from ..errors import ProviderError, UsageError, short_repr
+from ..internal.checks import check_number
+from ..internal.ids import new_uuid
+from ..internal.slots import slot_released
+from ..internal.threads import in_thread
 from .limits import estimated_tokens
+from .model import Model, ModelReply, ModelRequest
 
 __all__ = ["SharedBudget", "SharedLimiter"]
 
-# A place in line: `KEYS[n]` holds, in seconds, until when line n is taken. Each call moves the end
-# of its lines by what it costs, and waits until its own place comes up. The first second's worth
-# need not wait. A call that was repeated because its answer got lost finds its first answer.
+# Virtual scheduling (GCRA): `KEYS[n]` holds the time until which rate n is used up. Each call moves
+# these times on by its cost, and waits until its own start time. One second's worth is the burst.
+# `KEYS[3]` makes a repeated script idempotent: it returns its first result.
 _RESERVE = """
-local told = redis.call('GET', KEYS[3])
-if told then return told end
+local earlier = redis.call('GET', KEYS[3])
+if earlier then return earlier end
 local clock = redis.call('TIME')
 local now = clock[1] + clock[2] / 1000000
 local wait = 0
@@ -40,9 +40,9 @@ for line = 1, 2 do
     if start > now and start - now > wait then wait = start - now end
   end
 end
-local said = string.format('%.6f', wait)
-redis.call('SET', KEYS[3], said, 'EX', 60)
-return said
+local result = string.format('%.6f', wait)
+redis.call('SET', KEYS[3], result, 'EX', 60)
+return result
 """
 
 _SPEND = """
@@ -56,10 +56,10 @@ return redis.call('HMGET', KEYS[1], 'tokens', 'cost')
 
 
 class SharedLimiter:
-    """So many calls and tokens a minute for all who use the same name on the same server.
+    """Limit calls and tokens per minute across all processes that use the same name and server.
 
     `adapter.around(SharedLimiter(redis, "openai", requests_per_minute=500)).around(retrying())`.
-    How many calls are under way at once is each worker's own matter: put a `Limiter` inside.
+    It does not limit concurrency: put a `Limiter` inside for that.
     """
 
     def __init__(
@@ -72,15 +72,7 @@ class SharedLimiter:
         estimate: Callable[[ModelRequest], float] = estimated_tokens,
     ) -> None:
         _check_name(name)
-        rates = {
-            "requests_per_minute": requests_per_minute,
-            "tokens_per_minute": tokens_per_minute,
-        }
-        for what, rate in rates.items():
-            if rate is not None:
-                _check_positive(rate, what)
-        if requests_per_minute is None and tokens_per_minute is None:
-            raise UsageError("expected `requests_per_minute` or `tokens_per_minute`, got neither")
+        _check_limits(requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute)
         self._keys = [f"{{wink-limit:{name}}}:{line}" for line in ("requests", "tokens")]
         self._request = 60 / requests_per_minute if requests_per_minute else 0.0
         self._token = 60 / tokens_per_minute if tokens_per_minute else 0.0
@@ -88,12 +80,12 @@ class SharedLimiter:
         self._ask = client.register_script(_RESERVE)
 
     def around(self, model: Model) -> Model:
-        """The model within these limits; `limiter(model)` is the same."""
+        """Return the model within these limits; `limiter(model)` is the same."""
 
         async def ask(request: ModelRequest) -> ModelReply:
             tokens = self._estimate(request) if self._token else 0.0
             if wait := await self._reserve(self._request, tokens * self._token):
-                async with away():
+                async with slot_released():
                     await anyio.sleep(wait)
             reply = await model(request)
             if self._token and reply.usage is not None:
@@ -105,17 +97,17 @@ class SharedLimiter:
     __call__ = around
 
     async def _reserve(self, requests: float, tokens: float) -> float:
-        """Seconds to wait, for a call that takes so many seconds of each line."""
+        """Reserve that many seconds of each rate; return the seconds to wait."""
         keys = [*self._keys, f"{self._keys[0]}:{new_uuid().hex}"]
         cost = [f"{seconds:.9f}" for seconds in (requests, 1.0, tokens, 1.0)]
-        return float(await _asked(lambda: self._ask(keys=keys, args=cost)))
+        return float(await _run_script(lambda: self._ask(keys=keys, args=cost)))
 
 
 class SharedBudget:
-    """What all workers of the same name may use up together, in tokens and in money.
+    """A token and cost budget that all workers with the same name share.
 
-    Give it to each `EvalLoop(budget=...)`. Once it is used up, no further sample is begun, the
-    workers stop, and what is left stays queued. What was under way then is over the limit.
+    Pass it to each loop: `EvalLoopConfig(budget=...)`. When it is used up, no further sample is
+    started, the workers stop, and the rest stays queued. Samples in flight may then exceed it.
     """
 
     def __init__(
@@ -128,34 +120,30 @@ class SharedBudget:
         ttl_seconds: int = 7 * 86_400,
     ) -> None:
         _check_name(name)
+        _check_limits(max_total_tokens=max_total_tokens, max_total_cost=max_total_cost)
         self._limits = {"tokens": max_total_tokens, "cost": max_total_cost}
-        for what, limit in self._limits.items():
-            if limit is not None:
-                _check_positive(limit, f"max_total_{what}")
-        if max_total_tokens is None and max_total_cost is None:
-            raise UsageError("expected `max_total_tokens` or `max_total_cost`, got neither")
         self._key = f"{{wink-budget:{name}}}"
         self._ttl = ttl_seconds
         self._client = client
         self._script = client.register_script(_SPEND)
 
     async def spend(self, tokens: float, cost: float) -> str:
-        """Count what a sample used, and say what is used up by now: empty where nothing is."""
+        """Add the usage of a sample; return which limit is reached, or "" if none is."""
         keys = [self._key, f"{self._key}:{new_uuid().hex}"]
-        used = await _asked(lambda: self._script(keys=keys, args=[tokens, cost, self._ttl]))
-        for (what, limit), spent in zip(self._limits.items(), used, strict=True):
+        used = await _run_script(lambda: self._script(keys=keys, args=[tokens, cost, self._ttl]))
+        for (name, limit), spent in zip(self._limits.items(), used, strict=True):
             if limit is not None and float(spent) >= limit:
-                return f"{float(spent):g} of {limit:g} {what} used"
+                return f"{float(spent):g} of {limit:g} {name} used"
         return ""
 
     def reset(self) -> None:
-        """Begin again at nothing used."""
+        """Set the usage to zero."""
         self._client.delete(self._key)
 
 
-async def _asked(call: Callable[[], Any]) -> Any:
+async def _run_script(call: Callable[[], Any]) -> Any:
     try:
-        return await to_thread.run_sync(call)
+        return await in_thread(call, abandon=False)
     except Exception as error:
         raise ProviderError(
             f"expected an answer from the server of a shared limit, got {type(error).__name__}: "
@@ -166,10 +154,14 @@ async def _asked(call: Callable[[], Any]) -> Any:
 
 def _check_name(name: str) -> None:
     if not isinstance(name, str) or not name or "{" in name or "}" in name:
-        raise UsageError(f"expected a name without braces for a shared limit, got {shown(name)}")
+        raise UsageError(
+            f"expected a name without braces for a shared limit, got {short_repr(name)}"
+        )
 
 
-def _check_positive(value: Any, what: str) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value < math.inf:
-        raise UsageError(f"expected a number > 0 for `{what}`, got {shown(value)}")
+def _check_limits(**limits: float | None) -> None:
+    for name, limit in limits.items():
+        if limit is not None:
+            check_number(limit, name)
+    if all(limit is None for limit in limits.values()):
+        raise UsageError(f"expected {' or '.join(f'`{name}`' for name in limits)}, got neither")

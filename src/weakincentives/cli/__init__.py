@@ -1,5 +1,5 @@
 """The command `wink`."""
 
-from ._main import main
+from .main import main
 
 __all__ = ["main"]

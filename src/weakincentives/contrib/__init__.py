@@ -1,12 +1,17 @@
-"""Neighbours: what connects WINK to services and tools of others. Import the one that you need."""
+"""Integrations with other services and tools. Import the one that you need."""
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazily as _lazily
+from ..internal.lazy import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
-    from ._tracing_env import configure_from_environment
+    from .tracing_env import configure_from_environment
 
 __all__ = ["configure_from_environment"]
 
-__getattr__, __dir__ = _lazily(__name__, {"configure_from_environment": "._tracing_env"})
+__getattr__, __dir__ = _lazy_exports(
+    __name__,
+    {
+        ".tracing_env": "configure_from_environment",
+    },
+)

@@ -1,20 +1,27 @@
-"""How good was it? Datasets, evaluators, results and reports."""
+"""Evaluate agents: datasets, evaluators, runs and reports.
+
+The names of daily work are offered here. Where to find what, and more of it:
+
+    datasets      files of samples: formats, limits, readers; `loaders` has the `load_…` functions
+    model         results, reports and the events of a run
+    evaluators    how evaluators are written, called and combined; `evaluators.math`
+    judges        LLM judges: one, ready-made ones, a rubric, a panel, pairwise; their calibration
+    benchmarks    public benchmarks: their files, and evaluators of their answers
+    store         runs on disk
+    engine        agents, attempts, retries, early stopping, resuming, rescoring
+    distributed   the same over mailboxes: `EvalLoop`, submitting, collecting
+    comparison    two runs or several, with intervals and tests; `analysis` has slices
+    stats         intervals, differences, power; `statistics` offers them too
+    audit         is the eval itself sound? and what each sample did over all runs
+    reporting     HTML, JUnit, exports
+"""
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazily as _lazily
 from ..experiment import BASELINE, CONTROL, Experiment
+from ..internal.lazy import lazy_exports as _lazy_exports
 from ..rollouts import Trajectory
 from ..runtime.session import SessionView, SliceView
-from ._criterion import (
-    Criterion,
-    Evaluator,
-    ScoreFn,
-    SessionEvaluator,
-    Verdict,
-    criterion,
-    is_session_aware,
-)
 from ._evaluators import (
     adapt,
     all_of,
@@ -33,8 +40,6 @@ from ._evaluators import (
     weighted,
     within_tolerance,
 )
-from ._report import EvalReport, EvalResult, ExperimentComparison
-from ._report_files import ReportWarning
 from ._session_evaluators import (
     all_tools_succeeded,
     cost_under,
@@ -47,41 +52,25 @@ from ._session_evaluators import (
     tool_not_called,
     tools_called_in_order,
 )
-from ._types import (
-    PASS_MARK,
-    Dataset,
-    EvalConfig,
-    EvalContext,
-    EvalRequest,
-    Metric,
-    Sample,
-    Score,
+from ._types import PASS_MARK, Dataset, EvalConfig, EvalContext, EvalRequest, Metric, Sample, Score
+from .evaluators.criteria import (
+    Criterion,
+    Evaluator,
+    ScoreFn,
+    SessionEvaluator,
+    Verdict,
+    criterion,
+    is_session_aware,
 )
-from .loaders import iter_rows, iter_samples, load_csv, load_json, load_jsonl, load_parquet
+from .model.experiments import ExperimentComparison
+from .model.explain import FailedCriterion, failed_criteria, why_failed
+from .model.report import EvalReport, EvalResult
+from .model.report_files import ReportWarning
+from .model.result import ErrorDetails
 
 if TYPE_CHECKING:
-    from ._agents import (
-        Agent,
-        agent_of,
-        endpoint_agent,
-        function_agent,
-        loop_agent,
-        prompt_agent,
-    )
-    from ._attempt import attempt
-    from ._calibration import Calibration, Disagreement, calibrate, calibrate_async
-    from ._compare import compare_runs, compare_several
-    from ._comparison import RunComparison
-    from ._evaluate import evaluate, stream
-    from ._events import EvalRunCompleted, EvalRunStarted, SampleEvaluated
-    from ._helpers import (
-        Collector,
-        Submission,
-        collect_results,
-        collect_results_async,
-        submit_dataset,
-        submit_experiments,
-    )
+    from ..rollouts.environment import Environment
+    from ._helpers import collect_results, collect_results_async, submit_dataset, submit_experiments
     from ._judge import (
         JUDGE_TEMPLATE,
         PASSING_RATINGS,
@@ -93,17 +82,64 @@ if TYPE_CHECKING:
         Scale,
         llm_judge,
     )
-    from ._judge_panel import judge_panel
     from ._loop import EvalLoop, EvalLoopConfig
-    from ._mailbox_agent import mailbox_agent
-    from ._page import write_page
-    from ._pairwise import PairwiseJudge, Preference, pairwise_judge
-    from ._remote import run_remote
-    from ._rubric import llm_rubric
-    from ._store import CriterionInfo, RunManifest, RunRecord, RunStore, StoredRow
-    from ._suite import EvalSuite
-    from ._threads import in_process
-    from .mathematics import extract_boxed_answer, math_equal, normalized_equal, symbolic_equal
+    from .audit.audit import audit_suite
+    from .audit.ledger import Ledger, LedgerEntry, read_ledger
+    from .audit.report import AuditReport, Finding
+    from .comparison.compare import compare_runs, compare_several
+    from .comparison.result import RunComparison
+    from .distributed.collector import Collector
+    from .distributed.mailbox_agents import mailbox_agent
+    from .distributed.submission import Submission
+    from .engine.agents import (
+        Agent,
+        PrepareMessages,
+        agent_of,
+        endpoint_agent,
+        function_agent,
+        loop_agent,
+        prompt_agent,
+    )
+    from .engine.attempts import attempt
+    from .engine.processes import in_process
+    from .engine.record import record
+    from .engine.run import evaluate, stream
+    from .engine.suite import EvalSuite
+    from .evaluators.environments import environment_score
+    from .evaluators.math import extract_boxed_answer, math_equal, normalized_equal, symbolic_equal
+    from .judges.calibration import Calibration, Disagreement, calibrate, calibrate_async
+    from .judges.pairwise import PairwiseJudge, Preference, pairwise_judge
+    from .judges.panel import judge_panel
+    from .judges.ready_made import (
+        answer_relevance,
+        context_relevance,
+        correctness,
+        goal_reached,
+        groundedness,
+        instruction_following,
+        refusal,
+        safety,
+        tool_choice,
+    )
+    from .judges.rubric import llm_rubric
+    from .loaders import (
+        iter_rows,
+        iter_samples,
+        load_csv,
+        load_json,
+        load_jsonl,
+        load_parquet,
+        load_yaml,
+    )
+    from .model.events import EvalRunCompleted, EvalRunStarted, SampleEvaluated
+    from .model.quarantine import (
+        QuarantinedSample,
+        add_quarantine,
+        load_quarantine,
+        remove_quarantine,
+    )
+    from .reporting.html import write_page
+    from .store.run_store import CriterionInfo, RunManifest, RunRecord, RunStore, StoredRow
 
 __all__ = [
     "BASELINE",
@@ -114,12 +150,15 @@ __all__ = [
     "RATINGS",
     "RATING_VALUES",
     "Agent",
+    "AuditReport",
     "Calibration",
     "Collector",
     "Criterion",
     "CriterionInfo",
     "Dataset",
     "Disagreement",
+    "Environment",
+    "ErrorDetails",
     "EvalConfig",
     "EvalContext",
     "EvalLoop",
@@ -133,11 +172,17 @@ __all__ = [
     "Evaluator",
     "Experiment",
     "ExperimentComparison",
+    "FailedCriterion",
+    "Finding",
     "JudgeOutput",
     "JudgeParams",
+    "Ledger",
+    "LedgerEntry",
     "Metric",
     "PairwiseJudge",
     "Preference",
+    "PrepareMessages",
+    "QuarantinedSample",
     "Rating",
     "ReportWarning",
     "RunComparison",
@@ -157,11 +202,14 @@ __all__ = [
     "Trajectory",
     "Verdict",
     "adapt",
+    "add_quarantine",
     "agent_of",
     "all_of",
     "all_tools_succeeded",
+    "answer_relevance",
     "any_of",
     "attempt",
+    "audit_suite",
     "calibrate",
     "calibrate_async",
     "collect_results",
@@ -170,15 +218,22 @@ __all__ = [
     "compare_several",
     "composite",
     "contains",
+    "context_relevance",
+    "correctness",
     "cost_under",
     "criterion",
     "endpoint_agent",
+    "environment_score",
     "evaluate",
     "exact_match",
     "extract_boxed_answer",
+    "failed_criteria",
     "function_agent",
+    "goal_reached",
+    "groundedness",
     "ignoring",
     "in_process",
+    "instruction_following",
     "is_session_aware",
     "iter_rows",
     "iter_samples",
@@ -192,6 +247,8 @@ __all__ = [
     "load_json",
     "load_jsonl",
     "load_parquet",
+    "load_quarantine",
+    "load_yaml",
     "loop_agent",
     "mailbox_agent",
     "matches",
@@ -202,7 +259,11 @@ __all__ = [
     "one_of",
     "pairwise_judge",
     "prompt_agent",
-    "run_remote",
+    "read_ledger",
+    "record",
+    "refusal",
+    "remove_quarantine",
+    "safety",
     "similar",
     "slice_contains",
     "stream",
@@ -213,71 +274,51 @@ __all__ = [
     "tool_call_count",
     "tool_called",
     "tool_called_with",
+    "tool_choice",
     "tool_not_called",
     "tools_called_in_order",
     "weighted",
+    "why_failed",
     "within_tolerance",
     "write_page",
 ]
 
 # Judges need prompts and a store needs SQLite, which not every eval does.
-__getattr__, __dir__ = _lazily(
+__getattr__, __dir__ = _lazy_exports(
     __name__,
     {
-        "EvalRunCompleted": "._events",
-        "EvalRunStarted": "._events",
-        "SampleEvaluated": "._events",
-        "EvalSuite": "._suite",
-        "evaluate": "._evaluate",
-        "stream": "._evaluate",
-        "RunStore": "._store",
-        "RunManifest": "._store",
-        "RunRecord": "._store",
-        "StoredRow": "._store",
-        "CriterionInfo": "._store",
-        "in_process": "._threads",
-        "RunComparison": "._comparison",
-        "compare_runs": "._compare",
-        "compare_several": "._compare",
-        "write_page": "._page",
-        "Collector": "._helpers",
-        "Submission": "._helpers",
-        "collect_results": "._helpers",
-        "collect_results_async": "._helpers",
-        "submit_dataset": "._helpers",
-        "submit_experiments": "._helpers",
-        "EvalLoop": "._loop",
-        "EvalLoopConfig": "._loop",
-        "mailbox_agent": "._mailbox_agent",
-        "Agent": "._agents",
-        "function_agent": "._agents",
-        "attempt": "._attempt",
-        "agent_of": "._agents",
-        "endpoint_agent": "._agents",
-        "loop_agent": "._agents",
-        "prompt_agent": "._agents",
-        "JUDGE_TEMPLATE": "._judge",
-        "PASSING_RATINGS": "._judge",
-        "RATINGS": "._judge",
-        "RATING_VALUES": "._judge",
-        "JudgeOutput": "._judge",
-        "JudgeParams": "._judge",
-        "Rating": "._judge",
-        "Scale": "._judge",
-        "llm_judge": "._judge",
-        "Calibration": "._calibration",
-        "Disagreement": "._calibration",
-        "PairwiseJudge": "._pairwise",
-        "Preference": "._pairwise",
-        "calibrate": "._calibration",
-        "calibrate_async": "._calibration",
-        "judge_panel": "._judge_panel",
-        "llm_rubric": "._rubric",
-        "pairwise_judge": "._pairwise",
-        "extract_boxed_answer": ".mathematics",
-        "math_equal": ".mathematics",
-        "normalized_equal": ".mathematics",
-        "symbolic_equal": ".mathematics",
-        "run_remote": "._remote",
+        "..rollouts": "Environment",
+        "._helpers": "collect_results collect_results_async submit_dataset submit_experiments",
+        "._judge": "JUDGE_TEMPLATE JudgeOutput JudgeParams PASSING_RATINGS RATINGS RATING_VALUES "
+        "Rating Scale llm_judge",
+        "._loop": "EvalLoop EvalLoopConfig",
+        ".audit.audit": "audit_suite",
+        ".audit.ledger": "Ledger LedgerEntry read_ledger",
+        ".audit.report": "AuditReport Finding",
+        ".comparison.compare": "compare_runs compare_several",
+        ".comparison.result": "RunComparison",
+        ".distributed.collector": "Collector",
+        ".distributed.mailbox_agents": "mailbox_agent",
+        ".distributed.submission": "Submission",
+        ".engine.agents": "Agent PrepareMessages agent_of endpoint_agent function_agent loop_agent "
+        "prompt_agent",
+        ".engine.attempts": "attempt",
+        ".engine.processes": "in_process",
+        ".engine.record": "record",
+        ".engine.run": "evaluate stream",
+        ".engine.suite": "EvalSuite",
+        ".evaluators.environments": "environment_score",
+        ".evaluators.math": "extract_boxed_answer math_equal normalized_equal symbolic_equal",
+        ".judges.calibration": "Calibration Disagreement calibrate calibrate_async",
+        ".judges.pairwise": "PairwiseJudge Preference pairwise_judge",
+        ".judges.panel": "judge_panel",
+        ".judges.ready_made": "answer_relevance context_relevance correctness goal_reached "
+        "groundedness instruction_following refusal safety tool_choice",
+        ".judges.rubric": "llm_rubric",
+        ".loaders": "iter_rows iter_samples load_csv load_json load_jsonl load_parquet load_yaml",
+        ".model.events": "EvalRunCompleted EvalRunStarted SampleEvaluated",
+        ".model.quarantine": "QuarantinedSample add_quarantine load_quarantine remove_quarantine",
+        ".reporting.html": "write_page",
+        ".store.run_store": "CriterionInfo RunManifest RunRecord RunStore StoredRow",
     },
 )

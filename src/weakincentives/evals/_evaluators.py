@@ -1,7 +1,8 @@
 """Evaluators of the output alone, and the ways to combine evaluators.
 
-Every name here is a criterion or makes one. Values stay in 0..1. An output of the wrong kind (a
-number where text was expected) is an `EvaluatorError` that says so, not a failed sample.
+Every name here is a criterion or a function that returns one. Values are in 0..1. An output of the
+wrong type (a number where text was expected) is an `EvaluatorError`, not a failed sample. The
+reason of a failure says what was found and what was expected, in a few words however long they are.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, get_args
 
 from .. import serde
-from ..errors import EvaluatorError, MissingExtraError, SerializationError, UsageError, shown
-from ._criterion import Criterion, combined, criterion
-from ._fold import fold
-from ._score import PASS_MARK, Score, finite
-from ._text import Accident, edit_distance, without
-from ._types import EvalContext
+from ..errors import EvaluatorError, SerializationError, UsageError, short_repr
+from ..internal.checks import finite
+from ..internal.differences import excerpt, got_and_expected, show_value
+from ..internal.public_module import set_public_module
+from ._types import PASS_MARK, EvalContext, Score
+from .evaluators.combine import combine_scores
+from .evaluators.criteria import Criterion, built_in, combined, criterion
+from .evaluators.schemas import schema_checker
+from .evaluators.text import Normalization, edit_distance, normalize
+from .model.explain import never_equal
 
 __all__ = [
     "adapt",
@@ -40,47 +46,65 @@ __all__ = [
 ]
 
 
-def _text(value: Any, what: str) -> str:
+_MAX_LISTED = 5  # expected answers in a reason
+
+
+def _checked_text(value: Any, what: str) -> str:
     if not isinstance(value, str):
         kind = type(value).__name__
-        raise EvaluatorError(f"expected text as {what}, got `{kind}`: {shown(value)}")
+        raise EvaluatorError(f"expected text as {what}, got `{kind}`: {short_repr(value)}")
     return value
 
 
-# ── the output against what was expected ────────────────────────────────────────────────────────
+# ── output and expected output ──────────────────────────────────────────────────────────────────
 
 
-@criterion
+@built_in("exact_match", 1)
 def exact_match(output: Any, expected: Any) -> Score:
-    """The output equals what was expected."""
-    return Score(float(output == expected))
+    """Pass if the output equals the expected one."""
+    value = float(output == expected)
+    return Score(value, reason="" if value >= PASS_MARK else _unequal(output, expected))
 
 
-@criterion
+def _unequal(output: Any, expected: Any) -> str:
+    reason, mismatch = got_and_expected(output, expected), never_equal(output, expected)
+    return f"{reason}: {mismatch}" if mismatch else reason
+
+
+@built_in("contains", 1)
 def contains(output: str, expected: str) -> Score:
-    """The expected text stands somewhere in the output. Every text contains the empty one."""
-    return Score(float(_text(expected, "`expected`") in _text(output, "output")))
+    """Pass if the output contains the expected text. Every text contains the empty one."""
+    if _checked_text(expected, "`expected`") in _checked_text(output, "output"):
+        return Score(1.0)
+    return Score(0.0, reason=f"got {excerpt(output)}, expected it to contain {excerpt(expected)}")
 
 
-@criterion
+@built_in("one_of", 1)
 def one_of(output: Any, expected: Collection[Any]) -> Score:
-    """The output equals one of several expected answers; of none, it equals none."""
+    """Pass if the output equals one of several expected answers."""
     if isinstance(expected, (str, bytes)) or not isinstance(expected, Collection):
         raise EvaluatorError(f"expected a collection as `expected`, got {expected!r}")
-    return Score(float(any(output == answer for answer in expected)))
+    if any(output == answer for answer in expected):
+        return Score(1.0)
+    answers = ", ".join(map(show_value, islice(expected, _MAX_LISTED)))
+    more = len(expected) - _MAX_LISTED
+    listed = f"{answers} or {more:,} more" if more > 0 else answers or "nothing"
+    mismatches = {never_equal(output, answer) for answer in expected}
+    mismatch = f": {mismatches.pop()}" if len(mismatches) == 1 and "" not in mismatches else ""
+    return Score(0.0, reason=f"got {show_value(output)}, expected one of {listed}{mismatch}")
 
 
 def matches(pattern: str | re.Pattern[str], *, whole: bool = False) -> Criterion:
-    """The output matches a regular expression, somewhere or as a whole.
+    """Pass if the output matches a regular expression, somewhere or as a whole.
 
     `{expected}` in the pattern stands for the sample's expected text, taken literally:
     `matches(r"answer:\\s*{expected}")`. A pattern is code: one that backtracks without end on
-    some output will do so here as well.
+    some output does so here too.
     """
     source: Any = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
     flags = pattern.flags if isinstance(pattern, re.Pattern) else 0
     if not isinstance(source, str):
-        raise UsageError(f"expected a regular expression of text, got {shown(source)}")
+        raise UsageError(f"expected a regular expression of text, got {short_repr(source)}")
     per_sample = "{expected}" in source
 
     def compiled(expected: str) -> re.Pattern[str]:
@@ -92,29 +116,35 @@ def matches(pattern: str | re.Pattern[str], *, whole: bool = False) -> Criterion
         raise UsageError(f"expected a regular expression, got {source!r}: {error}") from None
 
     def evaluate(output: str, expected: Any) -> Score:
-        regex = compiled(_text(expected, "`expected`")) if per_sample else fixed
-        found = (regex.fullmatch if whole else regex.search)(_text(output, "output"))
-        return Score(float(found is not None), reason="" if found else f"no match: {source}")
+        regex = compiled(_checked_text(expected, "`expected`")) if per_sample else fixed
+        if (regex.fullmatch if whole else regex.search)(_checked_text(output, "output")):
+            return Score(1.0)
+        of = f", where the expected text is {excerpt(expected)}" if per_sample else ""
+        how = "no match as a whole" if whole else "no match"
+        return Score(0.0, reason=f"got {excerpt(output)}, {how}: {source}{of}")
 
-    return criterion(evaluate, name="matches")
+    return built_in("matches", 1, source, flags, whole)(evaluate)
 
 
 def within_tolerance(tolerance: float) -> Criterion:
-    """The output is a number at most `tolerance` from the expected one; the value falls linearly.
+    """Pass if the output is a number at most `tolerance` from the expected one.
 
-    The value is 1.0 when they are equal and 0.0 at the edge and beyond; the edge itself passes.
+    The value falls linearly, from 1.0 if they are equal to 0.0 at the tolerance, which passes.
     """
     if finite(tolerance, "tolerance") < 0:
         raise UsageError(f"expected `tolerance` >= 0, got {tolerance}")
 
     def evaluate(output: float, expected: float) -> Score:
         distance = abs(_number(output, "output") - _number(expected, "expected"))
-        # 1.1 - 1.0 is a little more than 0.1, and is not meant to be.
+        # In floating point, 1.1 - 1.0 is a little more than 0.1.
         passed = distance <= tolerance or math.isclose(distance, tolerance)
         value = max(0.0, 1.0 - distance / tolerance) if tolerance else float(passed)
-        return Score(value, passed, f"diff={distance:.4f}")
+        reason = f"diff={distance:.4f}"
+        if not passed:
+            reason += f": got {output}, expected {expected} within {tolerance:g}"
+        return Score(value, passed, reason)
 
-    return criterion(evaluate)
+    return built_in("within_tolerance", 1, tolerance)(evaluate)
 
 
 _NUMBER = re.compile(
@@ -124,10 +154,10 @@ _NUMBER = re.compile(
 
 
 def numeric(*, tolerance: float = 0.0, relative: float = 0.0) -> Criterion:
-    """The last number in the output equals the expected one: `"about 1,234.50 in all"` is 1234.5.
+    """Pass if the last number in the output equals the expected one.
 
     Equal means within `tolerance`, or within the fraction `relative` of the expected number.
-    `12%` is 0.12. An output with no number fails.
+    `"about 1,234.50 in all"` is 1234.5, `12%` is 0.12. An output without a number fails.
     """
     for name, bound in (("tolerance", tolerance), ("relative", relative)):
         if finite(bound, name) < 0:
@@ -139,27 +169,32 @@ def numeric(*, tolerance: float = 0.0, relative: float = 0.0) -> Criterion:
             raise EvaluatorError(f"expected a number as `expected`, got {expected!r}")
         got = _read_number(output)
         if got is None:
-            return Score(0.0, reason="no number in the output")
+            return Score(
+                0.0, reason=f"no number in the output: got {excerpt(output)}, expected {wanted:g}"
+            )
         passed = math.isclose(got, wanted, abs_tol=tolerance, rel_tol=0.0) or (
             abs(got - wanted) <= relative * abs(wanted)
         )
-        return Score(float(passed), reason="" if passed else f"got {got:g}, expected {wanted:g}")
+        if passed:
+            return Score(1.0)
+        text = f" in {excerpt(output, len(output))}" if isinstance(output, str) else ""
+        return Score(0.0, reason=f"got {got:.12g}, expected {wanted:.12g}{text}")
 
-    return criterion(evaluate)
+    return built_in("numeric", 1, tolerance, relative)(evaluate)
 
 
 def _read_number(value: Any) -> float | None:
-    """A number as it is, or the last one in a text."""
+    """Return a number as it is, or the last one in a text."""
     if not isinstance(value, str):
         return _number(value, "output or expected")
-    found = _NUMBER.findall(value)
-    if not found:
+    numbers = _NUMBER.findall(value)
+    if not numbers:
         return None
-    text = found[-1].replace("−", "-").translate(_NOT_OF_THE_NUMBER)
-    return float(text) / (100 if found[-1].endswith("%") else 1)
+    text = numbers[-1].replace("−", "-").translate(_NOT_DIGITS)
+    return float(text) / (100 if numbers[-1].endswith("%") else 1)
 
 
-_NOT_OF_THE_NUMBER = dict.fromkeys(map(ord, ",$€£¥% "))
+_NOT_DIGITS = dict.fromkeys(map(ord, ",$€£¥% "))
 
 
 def _number(value: Any, what: str) -> float:
@@ -170,34 +205,37 @@ def _number(value: Any, what: str) -> float:
 
 
 def similar(threshold: float = 0.8) -> Criterion:
-    """The output is close to the expected text: 1 minus the edit distance by the longer length.
+    """Pass if the output is similar to the expected text, from `threshold` on.
 
-    The value is the likeness itself; it passes from `threshold` on. Two empty texts are alike.
+    The value is 1 minus the edit distance divided by the greater length; of two empty texts, 1.
     """
     if not 0 <= finite(threshold, "threshold") <= 1:
         raise UsageError(f"expected `threshold` in 0..1, got {threshold}")
 
     def evaluate(output: str, expected: str) -> Score:
-        a, b = _text(output, "output"), _text(expected, "`expected`")
+        a, b = _checked_text(output, "output"), _checked_text(expected, "`expected`")
         value = 1.0 - edit_distance(a, b) / (max(len(a), len(b)) or 1)
-        return Score(value, value >= threshold, f"likeness {value:.2f}")
+        reason = f"similarity {value:.2f}"
+        if value < threshold:
+            reason += f", expected {threshold:g} or more: {got_and_expected(a, b)}"
+        return Score(value, value >= threshold, reason)
 
-    return criterion(evaluate)
+    return built_in("similar", 1, threshold)(evaluate)
 
 
 # ── structured output ───────────────────────────────────────────────────────────────────────────
 
 
 def _structure(output: Any) -> Any:
-    """The output as plain data: text is read as JSON, everything else is turned into it."""
+    """Return the output as plain data: text is parsed as JSON, everything else is converted."""
     return serde.decode(output) if isinstance(output, (str, bytes)) else serde.plain(output)
 
 
-@criterion
+@built_in("json_subset", 1)
 def json_subset(output: Any, expected: Any) -> Score:
-    """Every key and value of `expected` is in the output, at any depth; lists must be equal.
+    """Pass if every key and value of `expected` is in the output, at any depth.
 
-    The output may be a mapping, a dataclass, or JSON text.
+    Lists must be equal. The output may be a mapping, a dataclass, or JSON text.
     """
     wanted = serde.plain(expected)
     if not isinstance(wanted, dict):
@@ -205,28 +243,32 @@ def json_subset(output: Any, expected: Any) -> Score:
     try:
         got = _structure(output)
     except SerializationError as error:
-        return Score(0.0, reason=f"the output is not JSON: {error}")
+        return Score(0.0, reason=_not_json(output, error))
     wrong = _missing(got, wanted, "")
     return Score(float(not wrong), reason=f"missing or wrong: {wrong}" if wrong else "")
 
 
+def _not_json(output: Any, error: Exception) -> str:
+    return f"the output is not JSON: {error} - got {show_value(output)}"
+
+
 def _missing(got: Any, wanted: Any, path: str) -> str:
-    """The first place at which `wanted` is not in `got`; empty where all of it is."""
+    """Return the first path at which `wanted` is not in `got`, and what is; empty if none."""
     if not isinstance(wanted, dict):
-        return "" if _same(got, wanted) else path
+        return "" if _same(got, wanted) else f"{path}: {got_and_expected(got, wanted)}"
     if not isinstance(got, dict):
-        return path or "the output is no object"
+        return f"{path or 'the output is no object'}: {got_and_expected(got, wanted)}"
     for key, value in wanted.items():
         below = f"{path}.{key}" if path else str(key)
         if key not in got:
-            return below
+            return f"{below}: got nothing, expected {show_value(value)}"
         if wrong := _missing(got[key], value, below):
             return wrong
     return ""
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Equality of JSON data, in which 1 is 1.0 but is not true."""
+    """Return whether JSON data are equal: 1 equals 1.0, but not true."""
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
@@ -235,15 +277,15 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def json_schema(schema: Mapping[str, Any] | type[Any]) -> Criterion:
-    """The output fits a JSON schema, or a Python type: `json_schema(Invoice)`.
+    """Pass if the output fits a JSON schema, or a Python type: `json_schema(Invoice)`.
 
     The output may be plain data, a dataclass, or JSON text. A schema given as a mapping needs
     the extra `schema`.
     """
     if isinstance(schema, Mapping):
-        problem = _schema_checker(dict(schema))
+        problem = schema_checker(dict(schema))
     elif schema is None or isinstance(schema, (str, bytes, list)):
-        raise UsageError(f"expected a JSON schema or a type, got {shown(schema)}")
+        raise UsageError(f"expected a JSON schema or a type, got {short_repr(schema)}")
     else:
         serde.decoder(schema)  # an unusable type is refused here, not on the first sample
 
@@ -258,123 +300,127 @@ def json_schema(schema: Mapping[str, Any] | type[Any]) -> Criterion:
         try:
             wrong = problem(_structure(output))
         except SerializationError as error:
-            wrong = f"the output is not JSON: {error}"
-        return Score(float(not wrong), reason=wrong)
+            return Score(0.0, reason=_not_json(output, error))
+        return Score(float(not wrong), reason=f"{wrong}: {show_value(output)}" if wrong else "")
 
-    return criterion(evaluate)
-
-
-def _schema_checker(schema: dict[str, Any]) -> Callable[[Any], str]:
-    try:
-        import jsonschema_rs
-    except ImportError:
-        raise MissingExtraError("jsonschema-rs", "schema", "json_schema with a mapping") from None
-    try:
-        validator = jsonschema_rs.validator_for(schema, retriever=_refuse_to_fetch)
-    except ValueError as error:
-        raise UsageError(f"expected a JSON schema: {str(error).splitlines()[0]}") from None
-
-    def problem(value: Any) -> str:
-        serde.refuse_non_finite(value)
-        error = next(validator.iter_errors(value), None)
-        if error is None:
-            return ""
-        steps = (f"[{s}]" if isinstance(s, int) else f".{s}" for s in error.instance_path)
-        return f"{error.message} - at `${''.join(steps)}`"
-
-    return problem
+    return built_in("json_schema", 1, schema)(evaluate)
 
 
-def _refuse_to_fetch(uri: str) -> Any:
-    raise ValueError(f"a schema that refers to {uri}: we fetch nothing - put it under `$defs`")
+# ── normalized text ─────────────────────────────────────────────────────────────────────────────
 
 
-# ── text, less its accidents ────────────────────────────────────────────────────────────────────
-
-
-def ignoring(evaluator: Callable[..., Any], *accidents: Accident) -> Criterion:
-    """The same evaluator on texts without `"case"`, `"whitespace"`, `"punctuation"`, …
+def ignoring(evaluator: Callable[..., Any], *aspects: Normalization) -> Criterion:
+    """Apply an evaluator to texts without `"case"`, `"whitespace"`, `"punctuation"`, …
 
     >>> ignoring(exact_match, "case", "punctuation")("Paris!", "paris").passed
     True
 
-    It applies to the output and to what was expected, also inside lists. Whitespace is not
-    removed but made even: runs become one blank, and the ends are trimmed.
+    Output and expected output are normalized, also inside lists. Whitespace is not removed: runs
+    become one blank, and the ends are trimmed.
     """
-    if not accidents or not set(accidents) <= set(get_args(Accident)):
+    if not aspects or not set(aspects) <= set(get_args(Normalization)):
         raise UsageError(
-            f"expected some of {', '.join(get_args(Accident))} to ignore, got {accidents!r}"
+            f"expected some of {', '.join(get_args(Normalization))} to ignore, got {aspects!r}"
         )
     inner = criterion(evaluator)
 
-    def even(value: Any) -> Any:
+    def normalized(value: Any) -> Any:
         if value.__class__ in (list, tuple, set, frozenset):
-            return value.__class__(even(item) for item in value)
-        return without(value, accidents) if isinstance(value, str) else value
+            return value.__class__(normalized(item) for item in value)
+        return normalize(value, aspects) if isinstance(value, str) else value
 
-    def judge(context: EvalContext) -> Any:
-        sample = replace(context.sample, expected=even(context.sample.expected))
-        trajectory = replace(context.trajectory, output=even(context.trajectory.output))
-        return inner.judge(replace(context, sample=sample, trajectory=trajectory))
+    def evaluate(context: EvalContext) -> Any:
+        sample = replace(context.sample, expected=normalized(context.sample.expected))
+        trajectory = replace(context.trajectory, output=normalized(context.trajectory.output))
+        return inner.evaluate(replace(context, sample=sample, trajectory=trajectory))
 
-    name = f"ignoring({inner.name}, {', '.join(accidents)})"
-    return criterion(replace(inner, judge=judge), name=name)
+    name = f"ignoring({inner.name}, {', '.join(aspects)})"
+    identity = ("ignoring", 1, sorted(set(aspects)), inner)
+    return criterion(replace(inner, evaluate=evaluate, identity=identity), name=name)
 
 
-# ── evaluators out of evaluators ────────────────────────────────────────────────────────────────
+# ── combinations ────────────────────────────────────────────────────────────────────────────────
 
 
 def all_of(*evaluators: Callable[..., Any]) -> Criterion:
-    """All must pass; the value is their mean, and each stays visible as a metric."""
-    return combined(evaluators, "all_of", lambda scores: fold(scores, "all_of"))
+    """Pass if all evaluators pass; the value is their mean, and each is a metric."""
+    return combined(
+        evaluators, "all_of", lambda scores: combine_scores(scores, "all_of"), version=1
+    )
+
+
+def as_criterion(evaluators: Callable[..., Any] | Sequence[Callable[..., Any]]) -> Criterion:
+    """Return one evaluator as a criterion; of several, all must pass."""
+    if not isinstance(evaluators, Sequence):
+        return criterion(evaluators)
+    return criterion(evaluators[0]) if len(evaluators) == 1 else all_of(*evaluators)
 
 
 def any_of(*evaluators: Callable[..., Any]) -> Criterion:
-    """One must pass; the value is the greatest, and each stays visible as a metric."""
+    """Pass if one evaluator passes; the value is the greatest, and each is a metric."""
     return combined(
-        evaluators, "any_of", lambda scores: fold(scores, "any_of", value=max, passed=any)
+        evaluators,
+        "any_of",
+        lambda scores: combine_scores(scores, "any_of", value=max, passed=any),
+        version=1,
     )
 
 
 def composite(*evaluators: Callable[..., Any]) -> Criterion:
-    """Like `all_of`, but a call with `context=` answers with the score of each on its own."""
+    """Combine like `all_of`; but a call with `context=` returns the score of each."""
     return combined(
-        evaluators, "composite", lambda scores: fold(scores, "composite"), in_parts=True
+        evaluators,
+        "composite",
+        lambda scores: combine_scores(scores, "composite"),
+        version=1,
+        multi_score=True,
     )
 
 
 def weighted(*weights: tuple[Callable[..., Any], float], pass_mark: float = PASS_MARK) -> Criterion:
-    """The weighted mean, passing from `pass_mark` on: `weighted((exact_match, 3), (brief, 1))`.
+    """Pass if the weighted mean reaches `pass_mark`: `weighted((exact_match, 3), (brief, 1))`.
 
     With weight 0 an evaluator is tracked without counting.
     """
     for pair in weights:
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise UsageError(f"expected pairs (evaluator, weight), got {shown(pair)}")
+            raise UsageError(f"expected pairs (evaluator, weight), got {short_repr(pair)}")
     numbers = [finite(weight, "weight") for _, weight in weights]
     if any(number < 0 for number in numbers) or not any(numbers):
         raise UsageError(f"expected weights >= 0 and one above 0, got {numbers}")
     finite(pass_mark, "pass_mark")
 
     def combine(scores: Sequence[Score]) -> Score:
-        score = fold(scores, "weighted", weights=numbers)
-        return replace(score, passed=score.value >= pass_mark)
+        return combine_scores(scores, "weighted", weights=numbers, pass_mark=pass_mark)
 
-    return combined([evaluator for evaluator, _ in weights], "weighted", combine)
+    return combined(
+        [evaluator for evaluator, _ in weights],
+        "weighted",
+        combine,
+        version=1,
+        parameters=(numbers, pass_mark),
+    )
 
 
 def negate(evaluator: Callable[..., Any]) -> Criterion:
-    """Passes where the evaluator fails; the value is 1 minus its value."""
+    """Pass if the evaluator fails; the value is 1 minus its value."""
     inner = criterion(evaluator)
     name = f"not_{inner.name}"
 
     def combine(scores: Sequence[Score]) -> Score:
         (score,) = scores
-        return Score(1.0 - score.value, not score.passed, score.reason, criterion=name)
+        reason = score.reason
+        if score.passed:
+            reason = f"{inner.name} passed: {reason}" if reason else f"{inner.name} passed"
+        return Score(1.0 - score.value, not score.passed, reason, criterion=name)
 
-    return combined([inner], name, combine)
+    return combined([inner], name, combine, version=1)
 
 
 def adapt(evaluator: Callable[..., Any]) -> Criterion:
-    """An evaluator of the output alone, in the form that also takes a session, and ignores it."""
-    return replace(criterion(evaluator), session_aware=True)
+    """Return an evaluator of the output alone as one that takes a session, and ignores it."""
+    inner = criterion(evaluator)
+    return replace(inner, session_aware=True, identity=("adapt", 1, inner))
+
+
+set_public_module("weakincentives.evals", globals(), __all__)

@@ -1,122 +1,35 @@
-"""Both ends of a run by mailbox: samples go out, results come in, each counted once by its key."""
+"""Submit a dataset to workers, and collect their results into a report."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import tee
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import anyio
-import anyio.lowlevel
+from typing import TYPE_CHECKING, Any, cast
 
 from ..clock import SYSTEM_CLOCK, Clock
-from ..errors import MailboxError, UsageError, shown
+from ..errors import UsageError, short_repr
 from ..experiment import BASELINE, Experiment
-from ..runtime import tracing
-from ..secrets import logger_for
-from ._config import check_whole
-from ._loop import request_key
-from ._mailbox_agent import key_id
-from ._manifest import new_run_id
-from ._report import EvalReport, EvalResult
-from ._types import Dataset, EvalRequest, Sample
+from ..internal.checks import check_whole
+from ..internal.event_loop import run_sync
+from ..internal.public_module import set_public_module
+from ..runtime.mailbox.backends.adapted import receiving_mailbox, sending_mailbox
+from ..secrets import redact
+from ._types import Dataset, Sample
+from .distributed.collector import CollectConfig, Collector
+from .distributed.ledgers import MemoryLedger
+from .distributed.submission import Key, Submission
+from .engine.manifest import new_run_id
+from .model.report import EvalReport, EvalResult
 
 if TYPE_CHECKING:
-    from ..runtime.mailbox import Mailbox, QueueMailbox
+    from ..runtime.mailbox import Mailbox
 
-__all__ = [
-    "Collector",
-    "Key",
-    "Submission",
-    "collect_results",
-    "collect_results_async",
-    "submit_dataset",
-    "submit_experiments",
-]
-
-logger = logger_for(__name__)
-
-LONGEST_POLL = 20.0  # seconds
-LEASE = 60.0  # of a result: it is counted at once
-PATIENCE = 30.0  # seconds without a result, with nothing queued, before what is missing goes again
-NAMED = 5  # missing samples that a report names in its line
-
-
-class Key(NamedTuple):
-    """What a result is counted by, within a run."""
-
-    experiment: str
-    sample_id: str
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """What was sent out as one run; `collect_results` waits for exactly that."""
-
-    run_id: str
-    dataset: Dataset[Any, Any]
-    experiments: tuple[Experiment, ...] = (BASELINE,)
-    epochs: int = 1
-
-    def __len__(self) -> int:
-        return len(self.dataset) * len(self.experiments) * self.epochs
-
-    def keys(self) -> Iterator[Key]:
-        """The key of every result that is owed, in the report's order."""
-        for sample, experiment, epoch in self._each():
-            yield Key(experiment.name, sample.id, epoch)
-
-    def requests(self) -> Iterator[EvalRequest[Any, Any]]:
-        """Every request; made as it is needed, and the same each time."""
-        for sample, experiment, epoch in self._each():
-            id = key_id(self.run_id, experiment.name, sample.id, epoch)
-            yield EvalRequest(sample, experiment, id, run_id=self.run_id, epoch=epoch)
-
-    def _each(self) -> Iterator[tuple[Sample[Any, Any], Experiment, int]]:
-        return (
-            (sample, experiment, epoch)
-            for experiment in self.experiments
-            for sample in self.dataset
-            for epoch in range(1, self.epochs + 1)
-        )
-
-    def send(
-        self,
-        requests: Mailbox[Any],
-        *,
-        reply_to: Mailbox[Any] | str | None = None,
-        only: Callable[[Key], bool] = lambda key: True,
-    ) -> int:
-        """Send what `only` wants; how many. What is queued already is not queued twice."""
-        wanted = (
-            request
-            for request in self.requests()
-            if only(Key(request.experiment.name, request.sample.id, request.epoch))
-        )  # made as they are sent: no more copies than are read, or all would be held
-        if not tracing.watched():
-            bodies, again = tee(wanted)
-            return requests.send_all(bodies, reply_to=reply_to, ids=map(request_key, again))
-        bodies, again, traced = tee(wanted, 3)
-        headers = map(partial(_traced, self.dataset), traced)
-        return requests.send_all(
-            bodies, reply_to=reply_to, ids=map(request_key, again), headers=headers
-        )
-
-
-def _traced(dataset: Dataset[Any, Any], request: EvalRequest[Any, Any]) -> dict[str, str]:
-    """The headers by which what workers do for a request belongs to the trace that begins here."""
-    sample, experiment = request.sample, request.experiment.name
-    facts = {"run_id": request.run_id, "experiment": experiment, "epoch": request.epoch}
-    with tracing.span("request", sample.id, sample=sample, dataset_name=dataset.name, **facts):
-        return tracing.carried()
+__all__ = ["collect_results", "collect_results_async", "submit_dataset", "submit_experiments"]
 
 
 def submit_dataset(
-    dataset: Dataset[Any, Any],
-    experiment: Experiment | Mailbox[Any],
+    dataset: Dataset[Any, Any] | Sequence[Sample[Any, Any]],
+    experiment: Experiment | str | Mailbox[Any] | None = None,
     requests: Mailbox[Any] | None = None,
     *,
     reply_to: Mailbox[Any] | str | None = None,
@@ -125,23 +38,30 @@ def submit_dataset(
 ) -> Submission:
     """Send every sample to the workers: `submit_dataset(dataset, requests)`.
 
-    With an experiment: `submit_dataset(dataset, experiment, requests)`. Results come to the
-    workers' own `results` mailbox, or to `reply_to`. Sent again with the same `run_id`, what is
-    still queued is not queued twice, and what was done already is counted once.
+    With an experiment or its name: `submit_dataset(dataset, experiment, requests)`. Results go to
+    the workers' own `results` mailbox, or to `reply_to`. Submitting again with the same `run_id` is
+    idempotent: queued samples are not queued twice, and finished ones are counted once.
     """
     if requests is None:
-        if isinstance(experiment, Experiment):
-            raise UsageError("expected a mailbox to submit to, got only an experiment")
+        if experiment is None or isinstance(experiment, Experiment | str):
+            got = "none" if experiment is None else "only an experiment"
+            raise UsageError(
+                f"expected a mailbox to submit to, got {got} - pass `requests=mailbox`"
+            )
         requests, experiment = experiment, BASELINE
+    if experiment is None:
+        experiment = BASELINE
+    if isinstance(experiment, str):
+        experiment = Experiment(experiment)
     if not isinstance(experiment, Experiment):
-        raise UsageError(f"expected an `Experiment`, got {shown(experiment)}")
+        raise UsageError(f"expected an `Experiment` or its name, got {short_repr(experiment)}")
     return submit_experiments(
         dataset, [experiment], requests, reply_to=reply_to, run_id=run_id, epochs=epochs
     )
 
 
 def submit_experiments(
-    dataset: Dataset[Any, Any],
+    dataset: Dataset[Any, Any] | Sequence[Sample[Any, Any]],
     experiments: Iterable[Experiment],
     requests: Mailbox[Any],
     *,
@@ -150,99 +70,48 @@ def submit_experiments(
     epochs: int = 1,
 ) -> Submission:
     """Send every sample once for each experiment, as one run."""
+    if isinstance(dataset, list | tuple):
+        dataset = Dataset(dataset)
     if not isinstance(dataset, Dataset):
-        raise UsageError(f"expected a `Dataset` to submit, got {shown(dataset)}")
+        raise UsageError(f"expected a `Dataset` or a list of samples, got {short_repr(dataset)}")
+    requests = sending_mailbox(requests, "requests")
+    if reply_to is not None and not isinstance(reply_to, str):
+        reply_to = sending_mailbox(reply_to, "reply_to")
     check_whole(epochs, 1, "epochs")
-    tried = tuple(experiments)
-    names = [experiment.name for experiment in tried]
-    if not tried or len(set(names)) < len(names):
-        raise UsageError(f"expected experiments with names of their own, got {shown(names)}")
-    submission = Submission(run_id or new_run_id(), dataset, tried, epochs)
+    variants = tuple(experiments)
+    names = [experiment.name for experiment in variants]
+    if not variants or len(set(names)) < len(names):
+        raise UsageError(f"expected experiments with distinct names, got {short_repr(names)}")
+    run_id = run_id or new_run_id()
+    if redact(run_id) != run_id:
+        raise UsageError(f"expected a run id without a secret in it, got {redact(run_id)!r}")
+    submission = Submission(run_id, dataset, variants, epochs)
     submission.send(requests, reply_to=reply_to)
     return submission
 
 
-@dataclass(slots=True)
-class Collector:
-    """Results by key: the first of each counts, whatever else comes is only counted."""
-
-    submission: Submission | None = None
-    results: dict[Any, EvalResult[Any]] = field(default_factory=dict)
-    duplicates: int = 0
-    foreign: int = 0
-    resubmitted: int = 0
-    _owed: frozenset[Key] = frozenset()
-
-    def __post_init__(self) -> None:
-        if self.submission is not None:
-            self._owed = frozenset(self.submission.keys())
-
-    def belongs(self, result: object) -> bool:
-        """True for a result that is waited for, whether or not it came before."""
-        if not isinstance(result, EvalResult):
-            return False
-        if self.submission is None:
-            return True
-        return result.run_id == self.submission.run_id and _key(result) in self._owed
-
-    def add(self, result: EvalResult[Any]) -> bool:
-        """Count a result; False where its key has one already."""
-        key = _key(result) if self.submission is not None else (result.run_id, _key(result))
-        if key in self.results:
-            self.duplicates += 1
-            return False
-        self.results[key] = result
-        return True
-
-    def missing(self) -> tuple[Key, ...]:
-        """The keys without a result, in the report's order; none where nobody knows them."""
-        if self.submission is None:
-            return ()
-        owed = self.submission.keys()
-        return tuple(key for key in owed if key not in self.results)
-
-    def report(self, expected: int, why: str) -> EvalReport[Any]:
-        """What came, in dataset order; where something is missing, the report says what."""
-        short = expected - len(self.results)
-        stopped = ""
-        if short > 0:
-            names = [key.sample_id for key in self.missing()[:NAMED]]
-            more = ", …" if short > len(names) else ""
-            listed = f": {', '.join(names)}{more}" if names else ""
-            stopped = f"{short} of {expected} missing after {why}{listed}"
-        if self.submission is None:
-            order: Iterable[Any] = sorted(self.results)
-            return EvalReport([self.results[key] for key in order], stopped=stopped)
-        return EvalReport(
-            [self.results[key] for key in filter(self.results.get, self.submission.keys())],
-            self.submission.run_id,
-            self.submission.dataset.name,
-            stopped=stopped,
-            missing=self.missing(),
-        )
-
-
 def collect_results(
-    results: QueueMailbox[EvalResult[Any]],
+    results: Mailbox[EvalResult[Any]],
     expected_count: int | Submission,
-    *,
     timeout_seconds: float = 300,
-    requests: QueueMailbox[Any] | None = None,
+    *,
+    requests: Mailbox[Any] | None = None,
     known: Iterable[EvalResult[Any]] = (),
     on_result: Callable[[EvalResult[Any]], object] | None = None,
+    resubmit_after: float = 30.0,
     clock: Clock = SYSTEM_CLOCK,
 ) -> EvalReport[Any]:
     """Collect results into a report, each key once.
 
-    Pass what `submit_dataset` returned rather than a count: then results of other runs are left
-    for others, and after `timeout_seconds` the report says which samples are missing. With
-    `requests`, what is missing is sent again once nothing is queued any more and nothing came for
-    30 s, as after the loss of a server. `on_result` is called before a result is acknowledged;
-    what it kept is `known` to whoever collects again after a crash.
-    """
-    from ._suite import from_sync
+    Pass the `Submission` that `submit_dataset` returned rather than a count: then results of other
+    runs are left in the mailbox, and after `timeout_seconds` the report lists what is missing.
+    Anything else in the mailbox, such as a damaged result, becomes a dead letter in `NAME-dlq`.
 
-    return from_sync(
+    With `requests`, missing samples are sent again once that mailbox is empty and no result has
+    arrived for `resubmit_after` seconds. `on_result` is called with each new result before it is
+    acknowledged; what it stored is `known` to the next collection after a crash.
+    """
+    return run_sync(
         partial(
             collect_results_async,
             results,
@@ -251,91 +120,55 @@ def collect_results(
             requests=requests,
             known=known,
             on_result=on_result,
+            resubmit_after=resubmit_after,
             clock=clock,
         )
     )
 
 
 async def collect_results_async(
-    results: QueueMailbox[EvalResult[Any]],
+    results: Mailbox[EvalResult[Any]],
     expected_count: int | Submission,
-    *,
     timeout_seconds: float = 300,
-    requests: QueueMailbox[Any] | None = None,
+    *,
+    requests: Mailbox[Any] | None = None,
     known: Iterable[EvalResult[Any]] = (),
     on_result: Callable[[EvalResult[Any]], object] | None = None,
+    resubmit_after: float = 30.0,
     clock: Clock = SYSTEM_CLOCK,
 ) -> EvalReport[Any]:
-    """The same inside an event loop, asyncio's or trio's."""
+    """Collect results inside an event loop, of asyncio or trio."""
     submission = expected_count if isinstance(expected_count, Submission) else None
     expected = len(submission) if submission is not None else int(expected_count)  # type: ignore[arg-type]
-    collector = Collector(submission)
-    for result in known:
-        collector.add(result)
-    end = clock.monotonic() + timeout_seconds
-    quiet_since = clock.monotonic()
-    while len(collector.results) < expected and (left := end - clock.monotonic()) > 0:
-        await anyio.lowlevel.checkpoint_if_cancelled()
-        try:
-            came = await _collect_some(results, collector, min(left, LONGEST_POLL), on_result)
-            if came:
-                quiet_since = clock.monotonic()
-            elif (
-                submission is not None
-                and requests is not None
-                and clock.monotonic() - quiet_since >= PATIENCE
-                and not await requests.aside(requests.approximate_count)
-            ):
-                await _send_missing(submission, collector, requests, results)
-                quiet_since = clock.monotonic()
-        except MailboxError as error:
-            logger.warning("cannot collect from %r: %s", results.name, error)
-            await anyio.sleep(min(1.0, left))
-    return collector.report(expected, f"{timeout_seconds:g} s")
-
-
-async def _collect_some(
-    results: QueueMailbox[EvalResult[Any]],
-    collector: Collector,
-    wait: float,
-    on_result: Callable[[EvalResult[Any]], object] | None,
-) -> int:
-    """Receive once, count, then acknowledge; how many new results came."""
-    messages = await results.receive_async(
-        max_messages=100, visibility_timeout=LEASE, wait_time_seconds=wait
+    ledger = MemoryLedger(submission, expected=expected, on_result=on_result)
+    for result in known if submission is None else _restored(known, submission):
+        ledger.add(result)
+    config = CollectConfig(resubmit_after=resubmit_after)
+    results = receiving_mailbox(results, "results")
+    if requests is not None:
+        requests = sending_mailbox(requests, "requests")
+    collector = Collector(
+        cast(Any, results),
+        ledger,
+        submission,
+        requests=cast(Any, requests),
+        config=config,
+        clock=clock,
     )
-    ours, others, new = [], [], 0
-    for message in messages:
-        body = message.body if message.problem is None else None
-        if body is None or not collector.belongs(body):
-            collector.foreign += 1
-            logger.warning("left in %r, as not awaited here: %r", results.name, message)
-            others.append(message)
-            continue
-        ours.append(message)
-        if collector.add(body):
-            new += 1
-            if on_result is not None:
-                on_result(body)
-    if ours:
-        await results.aside(partial(results.acknowledge_all, ours))
-    if others:  # for whoever awaits them
-        await results.aside(partial(results.release_all, others, 10.0))
-    return new
+    if not ledger.complete():
+        await collector.run(timeout_seconds)
+    return ledger.report(f"{timeout_seconds:g} s")
 
 
-async def _send_missing(
-    submission: Submission,
-    collector: Collector,
-    requests: QueueMailbox[Any],
-    results: QueueMailbox[EvalResult[Any]],
-) -> None:
-    missing = frozenset(collector.missing())
-    send = partial(submission.send, requests, reply_to=results, only=missing.__contains__)
-    sent = await requests.aside(send)
-    collector.resubmitted += sent
-    logger.warning("sent %d missing samples of %s again", sent, submission.run_id)
+def _restored(
+    known: Iterable[EvalResult[Any]], submission: Submission
+) -> Iterator[EvalResult[Any]]:
+    """Yield the known results of the run, under the submitted keys: a run store redacts ids."""
+    keys = submission.keys()
+    originals = {key.redacted(): key for key in keys}
+    for result in known:
+        if (key := originals.get(Key.of(result).redacted())) is not None:
+            yield key.restore(result)
 
 
-def _key(result: EvalResult[Any]) -> Key:
-    return Key(result.experiment_name, result.sample_id, result.epoch)
+set_public_module("weakincentives.evals", globals(), __all__)

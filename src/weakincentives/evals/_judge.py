@@ -1,30 +1,45 @@
-"""A model as judge: it picks a label, and we turn the label into a score.
+"""LLM judges: the judge picks a label, which we map to a number.
 
 Rules of this file:
-1. Labels, never numbers: models calibrate numbers badly. The value and the verdict of a label are
-   ours; nothing that the judge writes is read as a number.
-2. What is judged sits in slots of JSON text, each on a line of its own, in a message of its own.
-   JSON text has no line breaks and no way out of its quotes, so no answer can add a heading, close
-   its slot, or change a byte outside it.
-3. The reason comes before the label, so that the label follows from it.
+1. Labels, never numbers: models calibrate numbers badly. The scale decides the value and the
+   verdict of a label; nothing that the judge writes is read as a number.
+2. Judged text is passed as JSON strings, in a message of its own. A JSON string has no line breaks
+   and cannot leave its quotes, so judged text cannot inject instructions into the prompt. This
+   holds for everything that a judge sees, and for templates of users (`QuotedSection`).
+3. The judge gives its reason before the label, so that the label follows from it.
 4. The labels are a closed list in the schema of the answer, so that a provider with strict output
-   can give no other. A verdict that cannot be read is asked for once more, and then an error, never
-   a score. The judge's tokens and cost are kept with its metric, apart from the agent's.
+   can return no other. An unparsable verdict is asked for again, and then an error, never a score.
+5. No answer of a judge becomes part of another prompt, not even when it is asked again. What the
+   adapter raises becomes an `EvaluatorError`.
+6. The judge's tokens and cost are metrics of its score, and count for the run, apart from the
+   agent's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack, overload
 
-from ..errors import UsageError, shown
-from ..prompt import MarkdownSection, PromptTemplate
-from ._criterion import Criterion, criterion
-from ._judge_call import Question, adapter_of, checked_adapter, slot
-from ._score import Score, finite
-from ._types import EvalContext, Sample
+from ..chat import TokenUsage
+from ..errors import EvaluatorError, OutputParseError, UsageError, short_repr
+from ..internal.checks import finite
+from ..internal.public_module import set_public_module
+from ..prompt import MarkdownSection, Prompt, PromptTemplate
+from ..prompt.typed import ParamsT
+from ..runtime.agent.adapter_calls import adapter_call
+from ..runtime.agent.provider import PromptResponse
+from ..runtime.metering import Meter, meter_call, metered
+from ..runtime.session import Session
+from ._types import EvalContext, Metric, Sample, Score
+from .evaluators.criteria import Criterion, built_in
+from .evaluators.slots import Sees, Source, check_name, sources_of, text_of, value_of
+
+if TYPE_CHECKING:
+    from ..rollouts import Endpoint
 
 __all__ = [
     "JUDGE_TEMPLATE",
@@ -36,11 +51,168 @@ __all__ = [
     "Rating",
     "Scale",
     "llm_judge",
-    "misrated",
-    "output_type",
-    "params_of",
-    "score_of",
 ]
+
+
+class JudgeAdapter(Protocol):
+    """Anything with `evaluate(prompt)`, such as an adapter."""
+
+    @property
+    def evaluate(self) -> Callable[..., Any]: ...
+
+
+# The prompt differs when it is repeated: for the same one, a cache would return the same answer.
+_AGAIN: MarkdownSection[Any] = MarkdownSection(
+    title="Once More",
+    key="again",
+    role="system",
+    template="Your last answer could not be read. Answer with that JSON object and nothing else.",
+)
+
+
+_PLAIN = ("criterion", "scale")  # slots with text of the developer, which is not quoted
+
+
+class QuotedSection(MarkdownSection[ParamsT]):
+    """A section whose values are JSON strings in ASCII, without line breaks; see rule 2.
+
+    Only `$criterion` and `$scale` are inserted as they are.
+    """
+
+    def body(self, values: Mapping[str, str]) -> str:
+        """Return the template with each placeholder replaced by its quoted text."""
+        return super().body(
+            {name: text if name in _PLAIN else json.dumps(text) for name, text in values.items()}
+        )
+
+
+def judge_model(adapter: Any, **settings: Any) -> Any:
+    """Return the adapter of a judge: a model's name, an `Endpoint`, or an adapter.
+
+    The settings of `adapter_for` are for a model's name.
+    """
+    given = {name: value for name, value in settings.items() if value is not None}
+    if isinstance(adapter, str):
+        from ..adapters import adapter_for
+
+        return adapter_for(adapter, **given)
+    if given:
+        raise UsageError(
+            f"expected a model's name with `{next(iter(given))}`, got {short_repr(adapter)} - "
+            "set it where the adapter is made: adapter_for(name, temperature=0)"
+        )
+    if adapter is None:
+        return None
+    if not callable(getattr(adapter, "evaluate", None)):
+        from ..rollouts import Endpoint
+        from ..rollouts.endpoint import named_adapter
+
+        if isinstance(adapter, Endpoint):
+            return named_adapter(adapter)
+        raise UsageError(
+            f"expected a model's name or an adapter with `evaluate`, got {short_repr(adapter)}"
+        )
+    adapter_call(adapter)  # raises if its `evaluate` cannot be called
+    return adapter
+
+
+def adapter_of(context: EvalContext, judge_adapter: Any, judge: str) -> Any:
+    """Return the judge's adapter, or else that of the context."""
+    adapter = judge_adapter if judge_adapter is not None else context.adapter
+    if adapter is None:
+        raise EvaluatorError(
+            f"the judge `{judge}` has no adapter - pass one: llm_judge(adapter, criterion)"
+        )
+    return adapter
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of a judge, with usage and cost if the provider reports them."""
+
+    output: Any
+    usage: TokenUsage | None = None
+    cost: float | None = None
+    reasks: int = 0
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return the judge's tokens, cost and number of repeated prompts, with weight 0."""
+        values = {
+            "judge_tokens": self.usage.total_tokens if self.usage else None,
+            "judge_cost": self.cost,
+            "judge_reasks": self.reasks or None,
+        }
+        return tuple(Metric(name, value) for name, value in values.items() if value is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A prompt for a judge. `problem` returns what is wrong with an output, or "".
+
+    `judge` and `expected`, the name of the judge and what it should return, are for messages.
+    """
+
+    judge: str
+    expected: str
+    template: PromptTemplate[Any]
+    problem: Callable[[Any], str]
+    retries: int = 1
+
+    def __post_init__(self) -> None:
+        if type(self.retries) is not int or self.retries < 0:
+            raise UsageError(
+                f"expected a whole number >= 0 of retries, got {short_repr(self.retries)}"
+            )
+
+    async def ask(self, adapter: Any, params: Any) -> Answer:
+        """Return the judge's answer; an unparsable one is asked for again.
+
+        `params` are those of the template: a dataclass, or a mapping of names to values.
+        """
+        with metered() as meter:
+            output, reasks = await self._ask(adapter, params, meter)
+        return Answer(output, meter.usage, meter.cost, reasks)
+
+    async def _ask(self, adapter: Any, params: Any, meter: Meter) -> tuple[Any, int]:
+        problem, template = "", self.template
+        for reasks in range(self.retries + 1):
+            try:
+                response = await _ask(adapter, _bound(template, params), meter)
+                problem = self.problem(response.output)
+            except OutputParseError as error:
+                problem = (
+                    f"expected {self.expected} from the judge `{self.judge}`, got no verdict: "
+                    f"{error}"
+                )
+            except Exception as error:
+                before = f"{problem} - and asked again, " if problem else ""
+                raise EvaluatorError(
+                    f"{before}the judge `{self.judge}` raised {type(error).__name__}: {error}"
+                ) from error
+            else:
+                if not problem:
+                    return response.output, reasks
+            *rules, data = self.template.sections
+            template = replace(self.template, sections=(*rules, _AGAIN, data))
+        raise EvaluatorError(problem)
+
+
+def _bound(template: PromptTemplate[Any], params: Any) -> Prompt[Any]:
+    if not isinstance(params, Mapping):
+        return template.bind(params)
+    return template.bind(**{name: params[name] for name in template.parameters})
+
+
+async def _ask(adapter: Any, prompt: Prompt[Any], meter: Meter) -> PromptResponse[Any]:
+    """Return the adapter's response; count its usage, unless our own adapter has done so."""
+    counted = len(meter.calls)
+    with Session() as session:  # since an adapter may report its usage there
+        response = await adapter_call(adapter).ask(prompt, {"session": session})
+    if len(meter.calls) == counted:
+        meter_call(response.usage, response.cost)
+    return response
+
 
 Rating = Literal["excellent", "good", "fair", "poor", "wrong"]
 
@@ -54,28 +226,25 @@ RATING_VALUES: dict[Rating, float] = {
 PASSING_RATINGS: frozenset[Rating] = frozenset({"excellent", "good"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, init=False)
 class JudgeOutput:
-    """What a judge answers: first why, then which label (of the standard scale)."""
+    """The output of a judge: a label of the standard scale, and the reason, which it gives first.
+
+    >>> JudgeOutput("good", "It is short.").rating
+    'good'
+    """
 
     reason: str
     rating: Rating
 
-
-@dataclass(frozen=True, slots=True)
-class JudgeParams:
-    """What a judge is told: the criterion and the scale as they are, the rest as JSON text."""
-
-    criterion: str
-    output: str
-    expected: str
-    input: str = '""'
-    scale: str = ""
+    def __init__(self, rating: Rating, reason: str = "") -> None:
+        object.__setattr__(self, "rating", rating)
+        object.__setattr__(self, "reason", reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The labels that a judge may pick, what each means, what it is worth, and which ones pass."""
+    """The labels that a judge may pick, with their values and meanings, and which ones pass."""
 
     values: Mapping[str, float] = field(hash=False)
     passing: frozenset[str]
@@ -83,10 +252,12 @@ class Scale:
 
     def __post_init__(self) -> None:
         if not isinstance(self.values, Mapping) or len(self.values) < 2:
-            raise UsageError(f"expected at least two labels with values, got {shown(self.values)}")
+            raise UsageError(
+                f"expected at least two labels with values, got {short_repr(self.values)}"
+            )
         for label, value in self.values.items():
             if not isinstance(label, str) or not label.strip():
-                raise UsageError(f"expected labels that are text, got {shown(label)}")
+                raise UsageError(f"expected labels that are text, got {short_repr(label)}")
             finite(value, f"Scale.values[{label!r}]")
         object.__setattr__(self, "passing", frozenset(self.passing))
         for label in {*self.passing, *self.meanings} - set(self.values):
@@ -100,7 +271,7 @@ class Scale:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels in order."""
+        """Return the labels in order."""
         return tuple(self.values)
 
 
@@ -115,6 +286,18 @@ RATINGS = Scale(
         "wrong": "Completely fails the criterion",
     },
 )
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeParams:
+    """The parameters of a judge's prompt. Judged text is quoted when the prompt is rendered."""
+
+    criterion: str
+    output: str
+    expected: str
+    input: str = ""
+    scale: str = str(RATINGS)
+
 
 JUDGE_TEMPLATE = PromptTemplate[JudgeOutput](
     ns="wink.evals",
@@ -140,7 +323,7 @@ $scale
 First give your reason, in at most three sentences. Then pick exactly one label of the scale.
 Answer with a JSON object: {"reason": "...", "rating": "..."}""",
         ),
-        MarkdownSection[JudgeParams](
+        QuotedSection[JudgeParams](
             title="To Judge",
             key="data",
             template="""\
@@ -152,46 +335,175 @@ Reference answer: $expected""",
 )
 
 
-@overload
-def llm_judge(
-    adapter: Any, criterion: str, /, *, scale: Scale = RATINGS, name: str = "", retries: int = 1
-) -> Criterion: ...
-@overload
-def llm_judge(
-    criterion: str, /, *, scale: Scale = RATINGS, name: str = "", retries: int = 1
-) -> Criterion: ...
-def llm_judge(
-    *given: Any, scale: Scale = RATINGS, name: str = "", retries: int = 1, **named: Any
-) -> Criterion:
-    """A model that rates the output on a criterion: `llm_judge(adapter, "Factually accurate")`.
+class _Options(TypedDict, total=False):
+    sees: Sees
+    template: str | PromptTemplate[Any] | None
+    scale: Scale
+    name: str
+    retries: int
 
-    Without an adapter it asks that of the context, which is the agent's own. The score's reason is
-    the judge's; its metrics carry the judge's tokens and cost, which do not count. A verdict that
-    cannot be read is asked for again, `retries` times.
+
+class _ModelOptions(_Options, total=False):
+    temperature: float | None
+    max_tokens: int | None
+    seed: int | None
+
+
+@overload
+def llm_judge(criterion: str, /, **options: Unpack[_Options]) -> Criterion: ...
+@overload
+def llm_judge(*, criterion: str, **options: Unpack[_Options]) -> Criterion: ...
+@overload
+def llm_judge(
+    adapter: str | Endpoint | JudgeAdapter | None,
+    criterion: str,
+    **options: Unpack[_ModelOptions],
+) -> Criterion: ...
+def llm_judge(
+    adapter: Any = None,
+    criterion: str | None = None,
+    *,
+    sees: Sees = (),
+    template: str | PromptTemplate[Any] | None = None,
+    scale: Scale = RATINGS,
+    name: str = "",
+    retries: int = 1,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    seed: int | None = None,
+) -> Criterion:
+    """Have a model rate the output on a criterion: `llm_judge("openai/gpt-4o", "Correct")`.
+
+    The model is a name, with `temperature`, `max_tokens` and `seed` if you like, or an adapter;
+    with one argument, the criterion, it is the adapter of the run. The judge sees input, output and
+    expected, and what `sees` names: `context`, `metadata`, `messages`, or a field of them. With a
+    `template` of your own it sees what its slots name: "Answer: ${output.answer}". An unparsable
+    verdict is asked for again, `retries` times. The score has the judge's reason.
     """
-    adapter, text = _adapter_and_criterion(given, named)
-    label = name or text
-    wanted = output_type(scale)
+    if criterion is None and isinstance(adapter, str):
+        adapter, criterion = None, adapter
+    if not isinstance(criterion, str) or not criterion.strip():
+        raise UsageError(
+            "expected llm_judge(model, criterion) or llm_judge(criterion), where the criterion is "
+            f"text, got {short_repr(adapter)} and {short_repr(criterion)}"
+        )
+    text, label = criterion, name or criterion
+    model = judge_model(adapter, temperature=temperature, max_tokens=max_tokens, seed=seed)
+    prompt, sources = judge_prompt(JUDGE_TEMPLATE, sees, template)
     question = Question(
         label,
-        f"one of {', '.join(scale.labels)}",
-        JUDGE_TEMPLATE if wanted is JudgeOutput else replace(JUDGE_TEMPLATE, output_type=wanted),
-        lambda output: misrated(output, scale, f"the judge `{label}`"),
+        f"one of {', '.join(scale.labels if isinstance(scale, Scale) else ())}",
+        with_output_type(prompt, output_type(scale)),
+        lambda output: verdict_problem(output, scale, f"the judge `{label}`"),
         retries,
     )
 
     async def judge(sample: Sample[Any, Any], output: Any, *, context: EvalContext) -> Score:
-        asked = adapter_of(context, adapter, label)
-        answer = await question.ask(asked, params_of(text, scale, sample, output))
+        params = params_of(text, scale, sources, context, label)
+        answer = await question.ask(adapter_of(context, model, label), params)
         return replace(score_of(answer.output, scale, label), metrics=answer.metrics)
 
-    return criterion(judge, name=label)
+    # A judge without them has the fingerprint that it always had.
+    seen = (list(sources.items()), prompt.descriptor) if sees or template else ()
+    identity = (model, text, scale, *seen)
+    return built_in("llm_judge", 1, *identity, label=label, blocking=True, adapters=(model,))(judge)
+
+
+# ── what a judge sees ───────────────────────────────────────────────────────────────────────────
+
+_SAMPLE = ("input", "output", "expected")  # what a judge sees without `sees`
+_TITLES = {"context": "Context", "messages": "Conversation", "transcript": "Conversation"}
+_SLOT = re.compile(r"\$(?:\$|\{([^}]*)\}|([A-Za-z_]\w*))", re.A)
+
+
+def judge_prompt(
+    base: PromptTemplate[Any], sees: Sees, template: str | PromptTemplate[Any] | None
+) -> tuple[PromptTemplate[Any], dict[str, Source]]:
+    """Return a judge's prompt, and where the value of each of its slots comes from.
+
+    `base` has the task in its first section, and input, output and expected in its last.
+    """
+    own = sources_of(sees)
+    if template is None and not own:
+        return base, {name: name for name in _SAMPLE}
+    if isinstance(template, PromptTemplate):
+        sections = tuple(map(_quoted, template.sections))
+        sources = _slots(template.parameters, own)
+        _refuse_unused(own, sources)
+        return replace(template, sections=sections), sources
+    if template is None:
+        own = {**{name: name for name in _SAMPLE}, **own}
+        lines = [f"{_TITLES.get(name, name)}: ${{{name}}}" for name in own if name not in _SAMPLE]
+        template = "\n".join([base.sections[-1].template, *lines])
+    elif not isinstance(template, str) or not template.strip():
+        raise UsageError(
+            f"expected text or a `PromptTemplate` for `template`, got {short_repr(template)}"
+        )
+    names = dict.fromkeys(
+        each[each.lastindex or 0] for each in _SLOT.finditer(template) if each[0] != "$$"
+    )
+    sources = _slots(names, own)
+    _refuse_unused(own, sources)
+    text = _SLOT.sub(lambda each: each[0].replace(".", "__") if each[1] else each[0], template)
+    data: MarkdownSection[Any] = QuotedSection(title="To Judge", template=text, key="data")
+    task = replace(base.sections[0], params_type=None)
+    slots = {name.replace(".", "__"): source for name, source in sources.items()}
+    return replace(base, sections=(task, data)), slots
+
+
+def _slots(names: Any, own: Mapping[str, Source]) -> dict[str, Source]:
+    """Return the source of each slot of a template; raise UsageError for an unknown one."""
+    for name in names:
+        if name not in own and name not in _PLAIN:
+            check_name(name, "template", (*_PLAIN, *own))
+    return {name: own.get(name, name) for name in names if name not in _PLAIN}
+
+
+def _refuse_unused(own: Mapping[str, Source], used: Mapping[str, Source]) -> None:
+    for name in own:
+        if name not in used:
+            raise UsageError(
+                f"expected a use of everything that `sees` names, got none of `{name}` - write "
+                f"${{{name}}} in the template"
+            )
+
+
+def _quoted(section: MarkdownSection[Any]) -> MarkdownSection[Any]:
+    """Return a section of a user's template, with values that cannot leave their quotes."""
+    if section.tools:
+        raise UsageError(f"expected a template without tools, got some in `{section.key}`")
+    return QuotedSection(
+        title=section.title,
+        template=section.template,
+        key=section.key,
+        role=section.role,
+        children=tuple(map(_quoted, section.children)),
+        enabled=section.enabled,
+    )
+
+
+def with_output_type(template: PromptTemplate[Any], output_type: Any) -> PromptTemplate[Any]:
+    """Return the template with this output; the same one if it has it already."""
+    if template.output_type is output_type:
+        return template
+    return replace(template, output_type=output_type)
+
+
+def params_of(
+    text: str, scale: Scale, sources: Mapping[str, Source], context: EvalContext, judge: str
+) -> dict[str, str]:
+    """Return the parameters of the prompt for this attempt."""
+    values = {name: text_of(value_of(source, context, judge)) for name, source in sources.items()}
+    return {"criterion": text, "scale": str(scale), **values}
+
+
+# ── verdicts ────────────────────────────────────────────────────────────────────────────────────
 
 
 def output_type(scale: Scale) -> type[JudgeOutput]:
-    """`JudgeOutput` for the labels of this scale: one type for each list of labels."""
+    """Return `JudgeOutput` for the labels of this scale: one type for each list of labels."""
     if not isinstance(scale, Scale):
-        raise UsageError(f"expected a `Scale` of labels, got {shown(scale)}")
+        raise UsageError(f"expected a `Scale` of labels, got {short_repr(scale)}")
     return JudgeOutput if scale.labels == RATINGS.labels else _output_type(scale.labels)
 
 
@@ -204,43 +516,30 @@ def _output_type(labels: tuple[str, ...]) -> type[JudgeOutput]:
         bases=(JudgeOutput,),
         frozen=True,
         slots=True,
-        kw_only=True,
+        init=False,
     )
 
 
-def params_of(text: str, scale: Scale, sample: Sample[Any, Any], output: Any) -> JudgeParams:
-    """What a judge of this output is told."""
-    return JudgeParams(
-        criterion=text,
-        output=slot(output),
-        expected=slot(sample.expected),
-        input=slot(sample.input),
-        scale=str(scale),
-    )
-
-
-def misrated(output: Any, scale: Scale, who: str) -> str:
-    """What is wrong with a verdict: a user's adapter may return anything."""
-    if not isinstance(output, JudgeOutput):
-        return f"expected a verdict from the judge, got {shown(output)}"
-    if output.rating in scale.labels:
+def verdict_problem(output: Any, scale: Scale, judge: str) -> str:
+    """Return what is wrong with a verdict, or "": a user's adapter may return anything."""
+    rating = getattr(output, "rating", None)
+    if rating is None:
+        return f"expected a verdict from the judge, got {short_repr(output)}"
+    if isinstance(rating, str) and rating in scale.labels:
         return ""
-    return f"expected one of {', '.join(scale.labels)} from {who}, got {shown(output.rating)}"
+    return f"expected one of {', '.join(scale.labels)} from {judge}, got {short_repr(rating)}"
 
 
 def score_of(verdict: JudgeOutput, scale: Scale, name: str) -> Score:
-    """The label in numbers: ours, whatever the judge thinks that it is worth."""
+    """Return the score of a label, by the scale."""
     value, passed = float(scale.values[verdict.rating]), verdict.rating in scale.passing
-    return Score(value, passed, verdict.reason, criterion=name)
+    reason = getattr(verdict, "reason", "")
+    return Score(value, passed, reason if isinstance(reason, str) else "", criterion=name)
 
 
-def _adapter_and_criterion(given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, str]:
-    values = dict(zip(("adapter", "criterion")[-max(len(given), 1) :], given, strict=False)) | named
-    text = values.pop("criterion", None)
-    adapter = values.pop("adapter", None)
-    if values or len(given) > 2 or not isinstance(text, str) or not text.strip():
-        raise UsageError(
-            "expected llm_judge(adapter, criterion) or llm_judge(criterion), where the criterion "
-            f"is text, got {shown((*given, *named.items()))}"
-        )
-    return None if adapter is None else checked_adapter(adapter), text
+set_public_module("weakincentives.evals", globals(), __all__)
+set_public_module(
+    "weakincentives.evals.judges",
+    globals(),
+    ("Answer", "JudgeAdapter", "Question", "QuotedSection"),
+)

@@ -1,23 +1,50 @@
-"""EvalLoop: works off a mailbox of samples to evaluate, on as many machines as there are.
+"""`EvalLoop`: a worker that evaluates the samples in a mailbox, on any number of machines."""
 
-Rules of this file:
-1. Order of work: run, score, keep, send, acknowledge. A crash between any two means that the
-   sample is delivered again, and that its result is counted once, by its key.
-2. A failure is one of three: the agent's, the evaluator's, the infrastructure's. The evaluator's
-   is a result at once; the others are too, unless a `DLQPolicy` asks for another try.
-"""
+# Theory of operation
+# ===================
+#
+# A request is one sample of one run. It is processed in this order:
+#
+#     run the agent -> score -> store the result -> send it -> acknowledge the request
+#
+# The request is acknowledged last, so a crash anywhere redelivers it. A redelivered request whose
+# result is in the store is answered from there, without another run. Without a store it runs again.
+# Either way the collector counts results by key, so a duplicate counts once: processing is
+# at-least-once, counting is exactly-once.
+#
+# What a failure leads to:
+#
+#   the evaluator raises            an error result, at once
+#   the agent raises or times out   an error result, at once; with a `DLQPolicy`, redelivery with
+#                                   backoff until the policy gives up
+#   a main loop reports an error    an error result, at once: that loop has done the retries
+#   the main loop's mailbox is      redelivery
+#   full or unreachable
+#   the store or the results        retried for some minutes, then redelivery
+#   mailbox is unavailable
+#   a store raises another error    retried a few times, then redelivery; an error result of the
+#                                   infrastructure after the last delivery
+#   the session is not in the       loaded again for some seconds, without another run; then as if
+#   session store yet               the agent had raised, but with infrastructure as its source
+#   the results mailbox rejects     an error result in its place, and a dead letter
+#   the result (too large, closed)
+#   too many deliveries             an error result, and a dead letter (see `Worker`)
+#   nowhere to send the result      a dead letter, before anything runs; with no `DLQPolicy` and no
+#                                   reply address either, a `UsageError` that ends the loop
+#   the body is not a request       a dead letter
+#   the budget is exhausted         redelivery, not counted as an attempt, and the loop stops
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, Protocol
+from typing import Any, Generic, Protocol, cast
 
 import anyio
 
-from .._typevars import ExpectedT, InputT, OutputT
+from .. import serde
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import (
     MailboxError,
@@ -27,94 +54,102 @@ from ..errors import (
     SerializationError,
     StoreError,
     UsageError,
-    shown,
+    short_repr,
 )
-from ..runtime._patience import PASSING, refusal
-from ..runtime.dlq import DLQPolicy
+from ..internal.event_loop import run_sync
+from ..internal.public_module import set_public_module
+from ..internal.typevars import ExpectedT, InputT, OutputT
 from ..runtime.mailbox import Mailbox, Message, QueueMailbox
-from ..runtime.mailbox._envelope import pack, sent_scrubbed, unpack
-from ..runtime.mailbox_loop import MailboxLoop, OutcomeStore, SessionStore
-from ..runtime.tracing import continued
-from ..runtime.worker import Worker, WorkerConfig
-from ..secrets import logger_for, scrub_message
-from ._agents import Attempt, agent_of
-from ._attempt import Attempted, attempted
-from ._criterion import criterion
-from ._mailbox_agent import ReplyDesk, asking, key_id
-from ._report import ErrorSource, EvalResult
-from ._run import sample_span
-from ._score import Score
-from ._threads import in_thread
-from ._types import EvalContext, EvalRequest
+from ..runtime.mailbox.backends.adapted import receiving_mailbox, sending_mailbox
+from ..runtime.mailbox.core.envelope import pack, redact_when_sent, unpack
+from ..runtime.tracing import attach
+from ..runtime.worker.dead_letters import DLQPolicy
+from ..runtime.worker.in_flight import MaxDeliveriesExceeded
+from ..runtime.worker.mailbox_loop import MailboxLoop, OutcomeStore, SessionStore
+from ..runtime.worker.retry import TRANSIENT, permanent_failure
+from ..runtime.worker.worker import Worker, WorkerConfig
+from ..secrets import logger_for, redact_message
+from ._evaluators import as_criterion
+from ._types import EvalConfig, EvalRequest, Sample, Score
+from .distributed.mailbox_agents import ReplyRouter, agent_for
+from .distributed.submission import request_key
+from .engine.agents import agent_of, check_models
+from .engine.attempts import AttemptOutcome, RunSpec, run_attempt
+from .engine.requirements import check_requirements
+from .engine.run import evaluate
+from .model.redacted_ids import redact_ids
+from .model.report import EvalReport, EvalResult
+from .store.storable import storable
 
-__all__ = ["EvalLoop", "EvalLoopConfig", "request_key"]
-
+__all__ = ["EvalLoop", "EvalLoopConfig"]
 
 logger = logger_for(__name__)
-sent_scrubbed(EvalResult)
+redact_when_sent(EvalResult, redact_ids)
+
+RequestMessage = Message[EvalRequest[Any, Any]]
 
 
 class WorkBudget(Protocol):
-    """What workers may use up together: an `adapters.SharedBudget`."""
+    """A limit that workers share, such as an `adapters.SharedBudget`."""
 
     async def spend(self, tokens: float, cost: float) -> str:
-        """Count what a sample used, and say what is used up by now: empty where nothing is."""
+        """Charge what a sample used; return which limit is reached, or an empty string."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalLoopConfig(WorkerConfig):
-    """How an `EvalLoop` works.
+    """How an `EvalLoop` works, and what it works with.
 
-    `mainloop_timeout` is how many seconds to wait for a main loop at the other end of a mailbox;
-    `timeout_per_sample_ms` how long a sample may take, its evaluators included.
+    mainloop_timeout: Seconds to wait for a main loop at the other end of a mailbox.
+    timeout: Seconds that a sample may take, its evaluators included (default one hour; None: no
+        timeout). Unlike a run, a worker has one by default: a sample that hangs would keep its
+        slot and extend the lease of its message forever.
+    store: Keeps results, so that a redelivered request is not run again.
+    session_store: Where a main loop in another process leaves its sessions.
+    adapter: The model for LLM judges, and for an agent that is a prompt.
+    budget: Once it is exhausted, the loop stops; the remaining requests stay queued.
     """
 
     mainloop_timeout: float = 300.0
-    timeout_per_sample_ms: int | None = None
+    timeout: float | None = 3600.0
+    store: OutcomeStore | None = None
+    session_store: SessionStore | None = None
+    adapter: Any = None
+    budget: WorkBudget | None = None
+    clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
         WorkerConfig.__post_init__(self)
-        for name in ("mainloop_timeout", "timeout_per_sample_ms"):
+        for name in ("mainloop_timeout", "timeout"):
             limit = getattr(self, name)
             if limit is not None and not (isinstance(limit, int | float) and limit > 0):
                 raise UsageError(
-                    f"expected a number > 0 for `EvalLoopConfig.{name}`, got {shown(limit)}"
+                    f"expected a number > 0 for `EvalLoopConfig.{name}`, got {short_repr(limit)}"
                 )
 
 
-def request_key(request: EvalRequest[Any, Any]) -> str:
-    """What a request is known by: the same for every copy of it."""
-    if not request.run_id:
-        return request.request_id.hex
-    return key_id(request.run_id, request.experiment.name, request.sample.id, request.epoch).hex
-
-
 class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
-    """A worker for samples: receives an `EvalRequest`, runs the agent, scores, sends the result.
+    """A worker that receives an `EvalRequest`, runs the agent, scores, and sends the result.
 
-    The agent is `loop`, a `MainLoop` (or any agent) in this process, or whichever main loop works
-    off `mainloop_requests`. Results go to `results`, otherwise to where the request says. With
-    `store`, a sample that is delivered again after it was scored is not run again. With
-    `session_store`, the sessions of a main loop elsewhere are read from there. A `budget` that is
-    used up stops the loop; what is left stays queued.
+    The agent is `loop`, a `MainLoop` (or any other agent) in this process, or the main loop that
+    works on `mainloop_requests`. Several evaluators in a list must all pass. Results go to
+    `results`, or to the reply address of the request.
+    `store` and `session_store` may also be given by `config`.
     """
 
     def __init__(
         self,
         loop: Any = None,
-        evaluator: Callable[..., Any] | None = None,
-        requests: QueueMailbox[EvalRequest[InputT, ExpectedT]] | None = None,
+        evaluator: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+        requests: Mailbox[EvalRequest[InputT, ExpectedT]] | None = None,
         results: Mailbox[EvalResult[OutputT]] | None = None,
         *,
-        mainloop_requests: QueueMailbox[Any] | None = None,
+        mainloop_requests: Mailbox[Any] | None = None,
         config: EvalLoopConfig | None = None,
         dlq: DLQPolicy[EvalRequest[InputT, ExpectedT]] | None = None,
-        session_store: SessionStore | None = None,
         store: OutcomeStore | None = None,
-        adapter: Any = None,
-        budget: WorkBudget | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        session_store: SessionStore | None = None,
     ) -> None:
         if (loop is None) == (mainloop_requests is None):
             raise UsageError(
@@ -124,222 +159,258 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         if evaluator is None or requests is None:
             missing = "evaluator" if evaluator is None else "requests"
             raise UsageError(f"expected `EvalLoop({missing}=...)`, got none")
-        self._config = config or EvalLoopConfig()
-        self._desk: ReplyDesk | None = None
+        requests = receiving_mailbox(requests, "requests")
+        if results is not None:
+            results = sending_mailbox(results, "results")
         if mainloop_requests is not None:
-            self._desk = ReplyDesk(mainloop_requests, self._config.mainloop_timeout)
-            self._agent = asking(self._desk, session_store)
+            mainloop_requests = sending_mailbox(mainloop_requests, "mainloop_requests", "sibling")
+        config = config or EvalLoopConfig()
+        self._config = config = replace(
+            config,
+            store=store if store is not None else config.store,
+            session_store=session_store if session_store is not None else config.session_store,
+        )
+        self._replies: ReplyRouter | None = None
+        if mainloop_requests is not None:
+            router_requests = cast(QueueMailbox[Any], mainloop_requests)
+            self._replies = ReplyRouter(router_requests, config.mainloop_timeout)
+            self._agent = agent_for(self._replies, config.session_store, config.backoff)
         else:
-            self._agent = agent_of(loop, adapter=adapter)
-        self._criterion = criterion(evaluator)
-        self._requests = requests
+            self._agent = agent_of(loop, adapter=config.adapter)
+        self._criterion = as_criterion(evaluator)
+        self._requests = cast(QueueMailbox[EvalRequest[InputT, ExpectedT]], requests)
         self._results = results
         self._dlq = dlq
-        self._store = store
-        self._clock = clock
+        self._store = config.store
+        adapter = config.adapter
         self._adapter = adapter if adapter is not None else getattr(loop, "adapter", None)
-        self._budget = budget
+        check_requirements(self._criterion, self._adapter, self._agent)
+
+    def execute(
+        self, samples: Iterable[Sample[InputT, ExpectedT]] | Sample[InputT, ExpectedT]
+    ) -> EvalReport[OutputT]:
+        """Evaluate samples here, without their mailbox, and report in their order.
+
+        Each runs through the loop and is scored, with the concurrency and timeout of the config.
+        """
+        return run_sync(self._execute, [samples] if isinstance(samples, Sample) else samples)
+
+    async def _execute(self, samples: Any) -> EvalReport[OutputT]:
+        config = EvalConfig(self._config.max_concurrent, timeout=self._config.timeout)
+        try:
+            return await evaluate(
+                samples, config, self._criterion, agent=self._agent, adapter=self._adapter
+            )
+        finally:
+            await self._release()
 
     def _worker(self) -> Worker[EvalRequest[InputT, ExpectedT]]:
+        check_models(self._agent, self._criterion, self._adapter)
         return Worker(
             self._requests,
             self._handle,
             self._give_up,
             config=self._config,
             dlq=self._dlq,
-            clock=self._clock,
+            clock=self._config.clock,
         )
 
-    async def _let_go(self) -> None:
-        """The mailbox for replies ends with the run, which on SQS is a queue."""
-        if self._desk is not None:
+    async def _release(self) -> None:
+        """Close the reply mailbox after a run: on SQS it is a queue that must be deleted."""
+        if self._replies is not None:
             with anyio.CancelScope(shield=True):
-                await self._desk.requests.aside(self._desk.close)
+                await self._replies.requests.run_blocking(self._replies.close)
 
-    async def _handle(self, message: Message[EvalRequest[InputT, ExpectedT]]) -> None:
+    async def _handle(self, message: RequestMessage) -> None:
         request = message.body
         if not isinstance(request, EvalRequest):
-            problem = UsageError(f"expected an `EvalRequest` as body, got {shown(request)}")
-            await self.worker.bury(message, problem)
+            error = UsageError(f"expected an `EvalRequest` as body, got {short_repr(request)}")
+            await self.worker.dead_letter(message, error)
             return
         if self._target(message) is None:
-            await self._unanswerable(message)
+            await self._reject_unanswerable(message)
             return
-        if (kept := await self._found(request)) is not None:
+        if (stored := await self._load_outcome(request)) is not None:
             self.worker.counts["reused"] += 1
-            await self._answer(message, kept)
+            await self._send_and_acknowledge(message, stored)
             return
-        if await self._used_up(0, 0.0):
-            await self.worker.hand_back(message, untried=True)
+        if await self._charge_budget(0, 0.0):
+            await self.worker.release(message, untried=True)
             return
-        with continued(message.headers):
+        self.worker.start(message)
+        with attach(message.headers):
             done = await self._attempt(request, message.delivery_count)
-        self.worker.worked(message)
-        trajectory = done.result.trajectory
-        cost = 0.0 if trajectory is None else trajectory.cost or 0.0
-        with suppress(ProviderError):  # what was spent is lost to the count, but not its result
-            await self._used_up(done.result.tokens_used, cost)
-        if isinstance(done.failure, PASSING):
-            await self.worker.hand_back(message)
-        elif self._worth_another_try(done) and self._dlq is not None and done.failure is not None:
+        self.worker.release_slot(message)
+        result = done.result
+        cost = (result.cost or 0.0) + (result.judge_cost or 0.0)
+        with suppress(ProviderError):  # losing a charge is better than losing the result
+            await self._charge_budget(result.tokens_used + result.judge_tokens, cost)
+        if isinstance(done.failure, TRANSIENT):
+            await self.worker.release(message)
+        elif self._is_retryable(done) and self._dlq is not None and done.failure is not None:
             if self._dlq.should_dead_letter(message, done.failure):
                 await self._give_up(message, done.failure, done.result)
             else:
-                await self.worker.hand_back(message)
+                await self.worker.release(message)
         else:
             await self._settle(message, done.result)
 
-    async def _attempt(self, request: EvalRequest[InputT, ExpectedT], delivery: int) -> Attempted:
-        this = Attempt(
-            request.run_id,
-            request.experiment,
-            request.epoch,
-            delivery,
-            keep=False,
+    async def _attempt(
+        self, request: EvalRequest[InputT, ExpectedT], delivery: int
+    ) -> AttemptOutcome:
+        spec = RunSpec(
+            agent=self._agent,
+            criterion=self._criterion,
+            config=EvalConfig(timeout=self._config.timeout),
+            adapter=self._adapter,
+            run_id=request.run_id,
+            experiment=request.experiment,
             clock=self.worker.clock,
         )
-        limit = self._config.timeout_per_sample_ms
-        scope = EvalContext(adapter=self._adapter, run_id=request.run_id)
-        until = None if limit is None else anyio.move_on_after(limit / 1000)
-        with sample_span(request.sample, request.run_id, request.experiment, request.epoch) as seen:
-            done = await attempted(
-                self._agent, request.sample, self._criterion, this, scope=scope, limit=until
-            )
-            seen.add(result=done.result)
-            seen.error = done.failure
-        return done
+        return await run_attempt(spec, request.sample, request.epoch, tries_before=delivery - 1)
 
-    async def _used_up(self, tokens: int, cost: float) -> bool:
-        """Count what a sample used; with nothing left, the loop stops."""
-        if self._budget is None:
+    async def _charge_budget(self, tokens: int, cost: float) -> bool:
+        """Charge the budget; return whether it is exhausted, and stop the loop if it is."""
+        if self._config.budget is None:
             return False
-        spend = partial(self._budget.spend, tokens, cost)
-        if why := await (spend() if tokens or cost else self.worker.insist(spend, ProviderError)):
-            logger.warning("no further sample is begun: %s", why)
+        spend = partial(self._config.budget.spend, tokens, cost)
+        reason = await (spend() if tokens or cost else self.worker.retry(spend, ProviderError))
+        if reason:
+            logger.warning("no more samples are started: %s", reason)
             self.worker.stop()
-        return bool(why)
+        return bool(reason)
 
-    def _worth_another_try(self, done: Attempted) -> bool:
-        """Not an evaluator's failure; nor what a main loop reports, which tries by itself."""
+    def _is_retryable(self, done: AttemptOutcome) -> bool:
+        """Return whether a redelivery could help, unless a main loop has retried by itself."""
         source = done.result.error_source
         return source in ("agent", "infrastructure") and not isinstance(done.failure, MainLoopError)
 
-    async def _settle(
-        self, message: Message[EvalRequest[InputT, ExpectedT]], result: EvalResult[Any]
-    ) -> None:
-        """Keep, send, acknowledge."""
-        try:
-            await self._answer(message, await self._kept(message, result))
-        except SerializationError as error:
-            unsaid = _without_what_cannot_be_written(result, error)
-            await self._answer(message, await self._kept(message, unsaid))
+    async def _settle(self, message: RequestMessage, result: EvalResult[Any]) -> None:
+        """Store, send, acknowledge."""
+        stored = await self._store_outcome(message, _drop_unserializable(result))
+        await self._send_and_acknowledge(message, stored)
 
-    async def _found(self, request: EvalRequest[InputT, ExpectedT]) -> EvalResult[Any] | None:
-        """The result of an earlier delivery, or of the same request in another message."""
+    async def _load_outcome(
+        self, request: EvalRequest[InputT, ExpectedT]
+    ) -> EvalResult[Any] | None:
+        """Return the result of an earlier delivery, or of a copy of the request."""
         if self._store is None:
             return None
-        find = partial(in_thread, self._store.find, f"eval:{request_key(request)}")
-        kept = await self.worker.insist(find, StoreError)
-        return None if kept is None else unpack(kept, EvalResult)[0]
+        data = await self._find_outcome(self._store, f"eval:{request_key(request)}")
+        return None if data is None else _decode_outcome(data)
 
-    async def _kept(
-        self, message: Message[EvalRequest[InputT, ExpectedT]], result: EvalResult[Any]
+    async def _store_outcome(
+        self, message: RequestMessage, result: EvalResult[Any]
     ) -> EvalResult[Any]:
-        """The result that stays: this one, or another worker's who was first.
+        """Store a result; return it, or the one that another worker stored first.
 
-        An error is not kept: whoever has it tried again means it.
+        Errors are not stored, so that a request that is sent again runs again.
         """
         if self._store is None:
             return result
         if not result.success:
-            return await self._found(message.body) or result
-        value = pack(result)
-        keep = partial(in_thread, self._store.keep, f"eval:{request_key(message.body)}", value)
-        kept = await self.worker.insist(keep, StoreError)
-        return result if kept == value else unpack(kept, EvalResult)[0]
+            return await self._load_outcome(message.body) or result
+        data = pack(result)
+        key = f"eval:{request_key(message.body)}"
+        stored = await self._keep_outcome(self._store, key, data)
+        return result if stored == data else _decode_outcome(stored) or result
 
-    async def _answer(
-        self, message: Message[EvalRequest[InputT, ExpectedT]], result: EvalResult[Any]
-    ) -> None:
+    async def _send_and_acknowledge(self, message: RequestMessage, result: EvalResult[Any]) -> None:
         if (problem := await self._send(message, result)) is None:
             self.worker.counts["evaluated"] += 1
             await self.worker.acknowledge(message)
-        else:  # such as a result that is too long, which an error is not
-            await self._tell_and_bury(message, problem, _given_up(message, problem))
+        else:  # for example a result that is too large; an error result is small
+            error_result = _gave_up_result(message, problem)
+            await self._send_error_and_dead_letter(message, problem, error_result)
 
     async def _give_up(
         self,
-        message: Message[EvalRequest[InputT, ExpectedT]],
+        message: RequestMessage,
         error: BaseException,
         last: EvalResult[Any] | None = None,
     ) -> None:
-        """An error result for whoever waits, and a dead letter for whoever looks into it."""
+        """Send an error result for a request that no delivery finished, and dead-letter it."""
         if not isinstance(message.body, EvalRequest) or self._target(message) is None:
-            await self.worker.bury(message, error)
+            await self.worker.dead_letter(message, error)
             return
-        result = await self._kept(message, _given_up(message, error, last))
-        if result.success:  # somebody finished it after all, and only that was not heard
-            await self._answer(message, result)
+        result = _gave_up_result(message, error, last)
+        try:
+            result = await self._store_outcome(message, result)
+        except StoreError as problem:
+            logger.warning("cannot look for an earlier result of %s: %s", result.sample_id, problem)
+        if result.success:  # an earlier delivery stored it, and crashed before sending it
+            await self._send_and_acknowledge(message, result)
         else:
-            await self._tell_and_bury(message, error, result)
+            await self._send_error_and_dead_letter(message, error, result)
 
-    async def _tell_and_bury(
+    async def _send_error_and_dead_letter(
         self,
-        message: Message[EvalRequest[InputT, ExpectedT]],
+        message: RequestMessage,
         error: BaseException,
         result: EvalResult[Any],
     ) -> None:
         if (problem := await self._send(message, result)) is not None:
             logger.warning("the result of %s is lost: %s", result.sample_id, problem)
             self.worker.counts["unanswered"] += 1
-        await self.worker.bury(message, error)
+        await self.worker.dead_letter(message, error)
 
-    async def _send(
-        self, message: Message[EvalRequest[InputT, ExpectedT]], result: EvalResult[Any]
-    ) -> MailboxError | None:
-        """Send a result; where no other try could, such as to a mailbox that is gone, why."""
+    async def _send(self, message: RequestMessage, result: EvalResult[Any]) -> MailboxError | None:
+        """Send a result; return the error if the mailbox will never take it."""
         target = self._target(message)
         if target is None:
             return ReplyNotAvailableError(
-                f"expected an open mailbox for the result of {result.sample_id!r}, got none any "
-                f"more ({message.reply_address!r})"
+                f"expected an open mailbox for the result of {result.sample_id!r}, got a closed "
+                f"one ({message.reply_address!r})"
             )
-        return await refusal(self.worker.send(target, result, request_key(message.body)))
+        return await permanent_failure(self.worker.send(target, result, request_key(message.body)))
 
-    def _target(self, message: Message[EvalRequest[InputT, ExpectedT]]) -> Mailbox[Any] | None:
-        """Where the result goes; None where nobody would get it."""
+    def _target(self, message: RequestMessage) -> Mailbox[Any] | None:
+        """Return the mailbox for the result, or None if there is no open one."""
         target = self._results if self._results is not None else message.reply_to
         return None if target is None or target.closed else target
 
-    async def _unanswerable(self, message: Message[EvalRequest[InputT, ExpectedT]]) -> None:
-        """Nothing is evaluated whose result would be lost.
+    async def _reject_unanswerable(self, message: RequestMessage) -> None:
+        """Dead-letter a request whose result would be lost, instead of running it.
 
-        Without any address that is the fault of whoever made the loop; else it is the message's.
+        Raise if the loop itself is misconfigured: neither it nor the request names a mailbox.
         """
-        problem = UsageError(
+        error = UsageError(
             "expected an open mailbox for a sample's result, got neither `EvalLoop(results=...)` "
             f"nor a usable reply address ({message.reply_address!r}) - pass `results`, or submit "
             "with `reply_to`"
         )
         if self._dlq is None and message.reply_address is None:
-            raise problem
-        await self.worker.bury(message, problem)
+            raise error
+        await self.worker.dead_letter(message, error)
 
 
-def _given_up(
-    message: Message[EvalRequest[Any, Any]],
+def _decode_outcome(data: bytes) -> EvalResult[Any] | None:
+    """Return a stored result, or None if it is damaged, as if there were none."""
+    try:
+        result: EvalResult[Any] = unpack(data, EvalResult)[0]
+    except SerializationError as error:
+        logger.warning("a stored result is damaged, so its sample runs again: %s", error)
+        return None
+    return result
+
+
+def _gave_up_result(
+    message: RequestMessage,
     error: BaseException,
     last: EvalResult[Any] | None = None,
 ) -> EvalResult[Any]:
-    """What whoever waits is told of a message that nobody finished; with the `last` result."""
+    """Return the error result of a request that no delivery finished, from the `last` one."""
     request = message.body
-    said = scrub_message(f"gave up after {message.delivery_count} deliveries: {error}")
+    # One that was delivered too often says by itself how often.
+    counted = isinstance(error, MaxDeliveriesExceeded)
+    gave_up = "gave up" if counted else f"gave up after {message.delivery_count} deliveries"
+    text = redact_message(f"{gave_up}: {error}")
     if last is not None:
-        return replace(last, error=said)
+        return replace(last, error=text)
     return EvalResult(
         request.sample.id,
-        Score(0.0, False, said),
-        error=said,
+        Score(0.0, False, text),
+        error=text,
         sample=request.sample,
         metadata=request.sample.metadata,
         experiment_name=request.experiment.name,
@@ -350,14 +421,24 @@ def _given_up(
     )
 
 
-def _without_what_cannot_be_written(
-    result: EvalResult[Any], error: SerializationError
-) -> EvalResult[Any]:
-    """The error instead of an output, or of a score, that has no JSON form."""
-    source: ErrorSource = "evaluator"
+def _drop_unserializable(result: EvalResult[Any]) -> EvalResult[Any]:
+    """Return the result as a receiver can decode it, with the same verdict.
+
+    What JSON cannot represent is dropped, as in a run store. An output that cannot be rebuilt from
+    its JSON, such as a dataclass with a field of the wrong type, is sent as plain data.
+    """
     try:
-        pack(result.trajectory)
+        data = pack(result)
+    except Exception:  # serializing a user's type may raise anything
+        result = storable(result)
+        data = pack(result)
+    try:
+        unpack(data, EvalResult)
     except SerializationError:
-        source, result = "agent", replace(result, trajectory=None)
-    said = str(error)
-    return replace(result, score=Score(0.0, False, said), error=said, error_source=source)
+        if (trajectory := result.trajectory) is not None:
+            plain = replace(trajectory, output=serde.plain(trajectory.output))
+            return replace(result, trajectory=plain)
+    return result
+
+
+set_public_module("weakincentives.evals", globals(), __all__)

@@ -1,13 +1,13 @@
-"""Evaluators of how the agent got there: tools called, tokens used, custom state.
+"""Evaluators of the agent's session: tools called, tokens used, custom state.
 
-They read a `SessionView`, so they give the same score on a live session, on a snapshot from
-another process, and on a stored one.
+They read a `SessionView`, so the score is the same for a live session, for a snapshot from another
+process and for a stored session.
 
-Empty sets: an agent that called no tool passes `all_tools_succeeded`, `tool_not_called` and every
-budget, and fails `tool_called`. What was not measured is not 0: a budget on latency or cost is an
-`EvaluatorError` where an event does not say. Tokens are the exception that the providers make:
-an execution without usage counts as 0. Where an agent leaves no session, a budget goes by the
-trajectory.
+An agent that called no tool passes `all_tools_succeeded`, `tool_not_called` and every budget, and
+fails `tool_called`. What was not measured is not 0: a budget on latency or cost is an
+`EvaluatorError` if an event has no figure. Tokens are an exception, since some providers report
+none: an execution without usage counts as 0. If an agent leaves no session, these evaluators read
+its trajectory: the tool calls in its messages, its usage, cost and latency.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from .. import serde
-from ..errors import EvaluatorError, UsageError, shown
+from ..errors import EvaluatorError, UsageError, short_repr
+from ..internal.checks import finite
+from ..internal.differences import MAX_CHARS
+from ..internal.public_module import set_public_module
+from ..rollouts.trajectory_session import DERIVED_SLICES, TrajectorySession
 from ..runtime.events import PromptExecuted, ToolInvoked
 from ..runtime.session import SessionView
-from ._criterion import Criterion, criterion
-from ._score import Score, finite
-from ._types import EvalContext
+from ..secrets import shorten
+from ._types import EvalContext, Score
+from .evaluators.criteria import Criterion, built_in
 
 __all__ = [
     "all_tools_succeeded",
@@ -37,41 +41,52 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+_MAX_LISTED = 20  # tools in a reason
 
 
 def _count(session: SessionView, name: str) -> int:
     return sum(1 for call in session[ToolInvoked].all() if call.name == name)
 
 
+def _called(session: SessionView) -> str:
+    """Return the tools that were called, in order: `search > open`; the first of many."""
+    names = [call.name for call in session[ToolInvoked].all()]
+    more = f" > {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
+    return " > ".join(names[:_MAX_LISTED]) + more or "none"
+
+
 def _tool(name: str) -> str:
     if not isinstance(name, str) or not name:
-        raise UsageError(f"expected the name of a tool, got {shown(name)}")
+        raise UsageError(f"expected the name of a tool, got {short_repr(name)}")
     return name
 
 
 def tool_called(name: str) -> Criterion:
-    """The tool was called at least once, with whatever success."""
+    """Pass if the tool was called at least once, successfully or not."""
 
     def evaluate(output: Any, expected: Any, session: SessionView) -> Score:
         count = _count(session, name)
-        return Score(float(count > 0), reason=f"tool '{name}' called {count} time(s)")
+        reason = f"tool '{name}' called {count} time(s)"
+        if not count:
+            reason += f", expected 1 or more; tools called: {_called(session)}"
+        return Score(float(count > 0), reason=reason)
 
-    return criterion(evaluate, name=f"tool_called({_tool(name)})")
+    return built_in("tool_called", 1, name, label=f"tool_called({_tool(name)})")(evaluate)
 
 
 def tool_not_called(name: str) -> Criterion:
-    """The tool was never called."""
+    """Pass if the tool was never called."""
 
     def evaluate(output: Any, expected: Any, session: SessionView) -> Score:
         count = _count(session, name)
-        reason = f"tool '{name}' called {count} time(s)" if count else ""
+        reason = f"tool '{name}' called {count} time(s), expected none" if count else ""
         return Score(float(count == 0), reason=reason)
 
-    return criterion(evaluate, name=f"tool_not_called({_tool(name)})")
+    return built_in("tool_not_called", 1, name, label=f"tool_not_called({_tool(name)})")(evaluate)
 
 
-def tool_call_count(name: str, *, min_count: int = 0, max_count: int | None = None) -> Criterion:
-    """The tool was called from `min_count` to `max_count` times, both included."""
+def tool_call_count(name: str, min_count: int = 0, max_count: int | None = None) -> Criterion:
+    """Pass if the tool was called `min_count` to `max_count` times, both included."""
     counts = (min_count,) if max_count is None else (min_count, max_count)
     if not all(isinstance(count, int) for count in counts) or not 0 <= min_count <= counts[-1]:
         raise UsageError(
@@ -86,28 +101,34 @@ def tool_call_count(name: str, *, min_count: int = 0, max_count: int | None = No
         reason = f"tool '{name}' called {count} times (expected {bounds})"
         return Score(float(passed), reason=reason)
 
-    return criterion(evaluate, name=f"tool_call_count({_tool(name)})")
+    label = f"tool_call_count({_tool(name)})"
+    return built_in("tool_call_count", 1, name, min_count, max_count, label=label)(evaluate)
 
 
 def tool_called_with(name: str, /, **params: Any) -> Criterion:
-    """One call of the tool had these parameters, whatever others: `("search", query="wink")`.
+    """Pass if one call of the tool had these parameters: `("search", query="wink")`.
 
-    A value may be a function, which is asked: `("search", query=lambda q: "wink" in q)`.
+    A value may be a predicate: `("search", query=lambda q: "wink" in q)`.
     """
     tests = {key: want if callable(want) else _equals(want) for key, want in params.items()}
+    wanted = ", ".join(f"{key}={short_repr(want)}" for key, want in params.items()) or "a call"
 
     def evaluate(output: Any, expected: Any, session: SessionView) -> Score:
         calls = [call for call in session[ToolInvoked].all() if call.name == name]
         passed = any(_fits(call.params, tests) for call in calls)
-        seen = "; ".join(serde.encode(call.params).decode() for call in calls[:3])
-        reason = "" if passed else f"tool '{name}' called with {seen or 'nothing: no call'}"
-        return Score(float(passed), reason=reason)
+        actual = "; ".join(shorten(serde.encode(c.params).decode(), MAX_CHARS) for c in calls[:3])
+        if passed:
+            return Score(1.0)
+        more = f" and {len(calls) - 3:,} more" if len(calls) > 3 else ""
+        reason = f"tool '{name}' called with {actual or 'nothing: no call'}{more}"
+        return Score(0.0, reason=f"{reason}, expected {wanted}")
 
-    return criterion(evaluate, name=f"tool_called_with({_tool(name)})")
+    label = f"tool_called_with({_tool(name)})"
+    return built_in("tool_called_with", 1, name, params, label=label)(evaluate)
 
 
 def _equals(want: Any) -> Callable[[Any], bool]:
-    want = serde.plain(want)  # the event's parameters are plain data as well
+    want = serde.plain(want)  # the event's parameters are plain data too
     return lambda got: bool(got == want)
 
 
@@ -118,39 +139,61 @@ def _fits(params: Any, tests: Mapping[str, Callable[[Any], bool]]) -> bool:
 
 
 def tools_called_in_order(*names: str, exactly: bool = False) -> Criterion:
-    """The tools were called in this order, with any calls between; `exactly` allows none.
+    """Pass if the tools were called in this order; with `exactly`, without any other call.
 
-    No names: with `exactly`, no tool may be called at all; without, every session passes.
+    Without names, every session passes; with `exactly`, one without tool calls.
     """
     names = tuple(map(_tool, names))
 
     def evaluate(output: Any, expected: Any, session: SessionView) -> Score:
         called = tuple(call.name for call in session[ToolInvoked].all())
-        rest = iter(called)
-        passed = called == names if exactly else all(name in rest for name in names)
-        order = " > ".join(called) or "none"
-        return Score(float(passed), reason="" if passed else f"tools called: {order}")
+        remaining = iter(called)
+        passed = called == names if exactly else all(name in remaining for name in names)
+        if passed:
+            return Score(1.0)
+        how = "exactly " if exactly else ""
+        wanted = " > ".join(names) or "none"
+        return Score(0.0, reason=f"tools called: {_called(session)}, expected {how}{wanted}")
 
-    return criterion(evaluate)
+    return built_in("tools_called_in_order", 1, names, exactly)(evaluate)
 
 
 def all_tools_succeeded() -> Criterion:
-    """No call of any tool failed; of no calls, none did."""
+    """Pass if no tool call failed."""
 
     def evaluate(output: Any, expected: Any, session: SessionView) -> Score:
-        failed = [call.name for call in session[ToolInvoked].all() if not call.success]
-        return Score(float(not failed), reason=f"failed tools: {failed}" if failed else "")
+        failed = [call for call in session[ToolInvoked].all() if not _succeeded(call)]
+        if not failed:
+            return Score(1.0)
+        reason = f"failed tools: {[call.name for call in failed[:_MAX_LISTED]]}"
+        if len(failed) > _MAX_LISTED:
+            reason += f" and {len(failed) - _MAX_LISTED:,} more"
+        errors = (call.error for call in failed)
+        error = next((each for each in errors if each and isinstance(each, str)), None)
+        return Score(0.0, reason=f"{reason}: {shorten(error, MAX_CHARS)}" if error else reason)
 
-    return criterion(evaluate)
+    return built_in("all_tools_succeeded", 1)(evaluate)
+
+
+def _succeeded(call: Any) -> bool:
+    """Return whether a tool call succeeded; an event of another class may have a result only."""
+    success, result = call.success, call.result
+    if isinstance(success, bool):
+        return success
+    return not (isinstance(result, Mapping) and result.get("success") is False)
 
 
 def token_usage_under(max_tokens: int) -> Criterion:
-    """Input and output tokens of all prompts together are at most `max_tokens`."""
+    """Pass if all prompts together used at most `max_tokens` input and output tokens."""
 
     def used(context: EvalContext) -> float:
-        if context.session is not None:
-            executed = context.session[PromptExecuted].all()
-            return sum(event.usage.total_tokens for event in executed if event.usage)
+        if (session := _recorded(context)) is not None:
+            executed = session[PromptExecuted].all()
+            return sum(
+                (event.usage.input_tokens or 0) + (event.usage.output_tokens or 0)
+                for event in executed
+                if event.usage
+            )
         usage = context.trajectory.usage
         return _known(usage.total_tokens if usage else None, "usage")
 
@@ -160,26 +203,26 @@ def token_usage_under(max_tokens: int) -> Criterion:
 
 
 def latency_under(max_ms: float) -> Criterion:
-    """All prompts together, tools included, took at most `max_ms` milliseconds."""
+    """Pass if all prompts together, tools included, took at most `max_ms` milliseconds."""
 
     def took(context: EvalContext) -> float:
-        if context.session is not None:
-            return _total(context.session, "latency_ms")
+        if (session := _recorded(context)) is not None:
+            return _total(session, "latency_ms")
         return _known(context.trajectory.latency_ms, "latency_ms")
 
     return _budget("latency_under", max_ms, took, lambda n: f"took {n:g} ms (limit: {max_ms:g})")
 
 
 def cost_under(max_cost: float) -> Criterion:
-    """All prompts together cost at most `max_cost` US dollars."""
+    """Pass if all prompts together cost at most `max_cost` US dollars."""
 
     def cost(context: EvalContext) -> float:
-        if context.session is not None:
-            return _total(context.session, "cost")
+        if (session := _recorded(context)) is not None:
+            return _total(session, "cost")
         return _known(context.trajectory.cost, "cost")
 
     def reason(spent: float) -> str:
-        from ._words import money
+        from ..internal.formatting import money
 
         return f"cost {money(spent)} (limit: {money(max_cost)})"
 
@@ -192,7 +235,7 @@ def _budget(
     spent: Callable[[EvalContext], float],
     reason: Callable[[float], str],
 ) -> Criterion:
-    """Passes while what was spent, by the session or else by the trajectory, is within bounds."""
+    """Return a criterion that passes if what was spent is at most the limit."""
     if finite(limit, name) < 0:
         raise UsageError(f"expected a limit >= 0 for `{name}`, got {limit}")
 
@@ -200,20 +243,27 @@ def _budget(
         amount = spent(context)
         return Score(float(amount <= limit), reason=reason(amount))
 
-    return criterion(evaluate, name=name)
+    return built_in(name, 1, limit)(evaluate)
+
+
+def _recorded(context: EvalContext) -> SessionView | None:
+    """Return the session that the agent itself recorded; None if it left a trajectory only."""
+    session = context.session
+    return None if isinstance(session, TrajectorySession) else session
 
 
 def _known(amount: float | None, field: str) -> float:
     if amount is None:
         raise EvaluatorError(
             f"expected a session, or a trajectory with `{field}`, got neither - "
-            "return a `Trajectory` that has it from the agent, or run one that leaves a session"
+            "return a `Trajectory` that has it from the agent, instrument it, or call "
+            "`record.usage(...)` (docs/agents.md)"
         )
     return amount
 
 
 def _total(session: SessionView, field: str) -> float:
-    """The sum of one field over all executed prompts; unknown is not 0."""
+    """Return the sum of a field over all executed prompts; unknown is not 0."""
     total = 0.0
     for event in session[PromptExecuted].all():
         part = getattr(event, field)
@@ -227,19 +277,32 @@ def _total(session: SessionView, field: str) -> float:
 
 
 def slice_contains(
-    slice_type: type[T], predicate: Callable[[T], bool], *, min_count: int = 1
+    slice_type: type[T], predicate: Callable[[T], bool], min_count: int = 1
 ) -> Criterion:
-    """At least `min_count` items of a slice satisfy the predicate."""
+    """Pass if at least `min_count` items of a slice satisfy the predicate."""
     if not isinstance(slice_type, type) or not callable(predicate):
         raise UsageError(
-            f"expected a class and a function, got {shown(slice_type)} and {shown(predicate)}"
+            f"expected a class and a function, got {short_repr(slice_type)} and "
+            f"{short_repr(predicate)}"
         )
     if not isinstance(min_count, int) or min_count < 0:
         raise UsageError(f"expected `min_count` >= 0, got {min_count!r}")
 
     def evaluate(output: Any, expected: Any, session: SessionView) -> Score:
-        found = len(session[slice_type].where(predicate))
-        reason = f"found {found} matching items (need >= {min_count})"
-        return Score(float(found >= min_count), reason=reason)
+        count = len(session[slice_type].where(predicate))
+        reason = f"found {count} matching items (need >= {min_count})"
+        return Score(float(count >= min_count), reason=reason)
 
-    return criterion(evaluate, name=f"slice_contains({slice_type.__name__})")
+    label = f"slice_contains({slice_type.__name__})"
+    return built_in(
+        "slice_contains",
+        1,
+        slice_type,
+        predicate,
+        min_count,
+        label=label,
+        requires=None if slice_type in DERIVED_SLICES else "session",
+    )(evaluate)
+
+
+set_public_module("weakincentives.evals", globals(), __all__)

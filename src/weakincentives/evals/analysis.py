@@ -1,4 +1,4 @@
-"""Results in slices: by difficulty, by topic, by whatever they carry."""
+"""Results in slices, by anything in their metadata; and their errors in groups."""
 
 from __future__ import annotations
 
@@ -6,40 +6,52 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .._typevars import OutputT
-from ..errors import UsageError, shown
-from ._report import EvalReport, EvalResult, headline
+from ..errors import UsageError, short_repr
+from ..internal.typevars import OutputT
+from .model.errors import ErrorGroup, error_groups
+from .model.explain import type_mismatch
+from .model.grouping import group_values
+from .model.report import EvalReport, EvalResult, headline
 
 if TYPE_CHECKING:
-    from ._intervals import Interval
+    from .stats.intervals import Interval
 
-__all__ = ["Slice", "group_by", "slices", "summarize"]
+__all__ = [
+    "ErrorGroup",
+    "Slice",
+    "error_groups",
+    "flaky",
+    "group_by",
+    "slices",
+    "summarize",
+    "type_mismatch",
+]
 
 
 def group_by(
     results: Iterable[EvalResult[OutputT]], key: Callable[[EvalResult[OutputT]], Any] | str
 ) -> dict[Any, tuple[EvalResult[OutputT], ...]]:
-    """The results of each group, in the order in which the groups first appear.
+    """Return the results of each group, in the order in which the groups first appear.
 
     `key` is a function of a result, or a name in its metadata.
 
     >>> from weakincentives.evals import Score
     >>> hard = EvalResult("1", Score(0.5), metadata={"level": 5})
     >>> easy = EvalResult("2", Score(1.0), metadata={"level": 1})
-    >>> {level: len(found) for level, found in group_by([hard, easy], "level").items()}
+    >>> {level: len(group) for level, group in group_by([hard, easy], "level").items()}
     {5: 1, 1: 1}
     """
-    found: dict[Any, list[EvalResult[OutputT]]] = {}
-    for result in results:
-        group = key(result) if callable(key) else _metadata(result, key)
+    results = list(results)
+    keys = [key(result) if callable(key) else _metadata(result, key) for result in results]
+    for result, group in zip(results, keys, strict=True):
         try:
-            found.setdefault(group, []).append(result)
-        except TypeError:  # nothing that a dictionary could hold it under
+            hash(group)
+        except TypeError:
             raise UsageError(
-                f"expected a text, a number or a tuple of them to group by, got {shown(group)} - "
-                f"sample {result.sample_id!r}"
+                "expected a text, a number or a tuple of them to group by, got "
+                f"{short_repr(group)} - sample {result.sample_id!r}"
             ) from None
-    return {group: tuple(members) for group, members in found.items()}
+    return group_values(results, keys)
 
 
 def _metadata(result: EvalResult[Any], name: str) -> Any:
@@ -47,16 +59,16 @@ def _metadata(result: EvalResult[Any], name: str) -> Any:
         known = ", ".join(map(str, result.metadata)) or "none"
         raise UsageError(
             f"expected {name!r} in the metadata of every result, got {known} - sample "
-            f"{result.sample_id!r}; a function can say what then: "
+            f"{result.sample_id!r}; a function can choose a default: "
             f"key=lambda result: result.metadata.get({name!r})"
         )
     return result.metadata[name]
 
 
 def summarize(results: Iterable[EvalResult[Any]]) -> dict[str, float]:
-    """`mean`, `std`, `min` and `max` of the values; `n` scored, `errors` and `total`.
+    """Return `mean`, `std`, `min` and `max` of the values; `n` scored, `errors` and `total`.
 
-    `slices` has the intervals of such numbers.
+    `slices` returns such numbers with intervals.
 
     >>> from weakincentives.evals import Score
     >>> summarize([EvalResult("1", Score(0.5)), EvalResult("2", Score(1.0))])["mean"]
@@ -65,11 +77,27 @@ def summarize(results: Iterable[EvalResult[Any]]) -> dict[str, float]:
     return EvalReport(results).summary
 
 
+def flaky(report: EvalReport[Any] | Iterable[EvalResult[Any]]) -> dict[str, Interval]:
+    """Return the samples that both passed and failed, with their rates; closest to 0.5 first.
+
+    >>> from weakincentives.evals import Score
+    >>> results = [EvalResult("1", Score(float(n != 2)), epoch=n) for n in (1, 2, 3)]
+    >>> {name: rate.estimate for name, rate in flaky(EvalReport(results)).items()}
+    {'1': 0.6666666666666666}
+    """
+    from .stats.intervals import rate_interval
+
+    report = report if isinstance(report, EvalReport) else EvalReport(report)
+    found = {} if report.epoch_stats is None else report.epoch_stats.flaky
+    rates = {name: rate_interval(passed, n) for name, (passed, n) in found.items()}
+    return dict(sorted(rates.items(), key=lambda item: abs(item[1].estimate - 0.5)))
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What a group came to; `str(...)` says it in a line, and warns where it says little.
+    """The numbers of a group; `str(...)` is one line, with a warning if the group is small.
 
-    `rate` is the share that passed, an error being none; `score` is the mean value of those
+    `rate` is the share that passed; an error is not a pass. `score` is the mean value of results
     without an error. Attempts at one sample are a cluster in both.
     """
 
@@ -81,13 +109,13 @@ class Slice:
 
     @property
     def few(self) -> bool:
-        """True where so few samples say little."""
-        from ._rate import too_few
+        """Whether there are too few samples to say much."""
+        from .stats.pass_rate import too_few
 
         return too_few(self.rate)
 
     def __str__(self) -> str:
-        from ._rate import FEW
+        from .stats.pass_rate import FEW
 
         line = headline(self.rate, self.passed, self.errors)
         return f"{self.value}: {line}" + (f" - {FEW}" if self.few else "")
@@ -96,7 +124,7 @@ class Slice:
 def slices(
     results: Iterable[EvalResult[Any]], key: Callable[[EvalResult[Any]], Any] | str
 ) -> tuple[Slice, ...]:
-    """The groups of `group_by`, each with its pass rate, its mean value and their intervals.
+    """Return the groups of `group_by`, each with its pass rate, mean value and their intervals.
 
     >>> from weakincentives.evals import Score
     >>> hard = EvalResult("1", Score(0.5), metadata={"level": 5})
@@ -104,9 +132,9 @@ def slices(
     5: 1/1 passed, 0 errors (100.0%, 95% interval 20.7% to 100.0%, n = 1) - few: fewer than 20 \
 samples, too few to say much
     """
-    from ._intervals import mean_interval
+    from .stats.intervals import mean_interval
 
-    found = []
+    groups = []
     for value, group in group_by(results, key).items():
         report = EvalReport(group)
         scored = [result for result in group if result.error is None]
@@ -115,5 +143,5 @@ samples, too few to say much
             [result.score.value for result in scored],
             clusters=samples if len(set(samples)) < len(samples) else None,
         )
-        found.append(Slice(value, report.passed, report.errors, report.rate, score))
-    return tuple(found)
+        groups.append(Slice(value, report.passed, report.errors, report.rate, score))
+    return tuple(groups)

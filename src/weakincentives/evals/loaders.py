@@ -1,40 +1,90 @@
 """Datasets from files: eager `load_…`, one for each format, and lazy `iter_…` for any of them.
 
-Without types you get rows (`list[dict]`); with an input type and an expected type, a `Dataset`.
-Cells of CSV without types are text. `.gz` and `.zst` files are decompressed as they are read.
-A line of more than 16 MiB and more than 200 levels of nesting are refused: every function takes
-`max_line_bytes=` and `max_depth=` to allow more, or less.
+Without types you get rows (`list[dict]`); with an input type and an expected type, or with names of
+columns, a `Dataset`: `load_csv("faq.csv", input="question", expected="answer", id="nr")`. Several
+inputs make an object, `input=["question", "context"]`. A row without an id gets one that is made
+from its content; other columns and keys become metadata. Cells of CSV without types are text.
+`.gz` and `.zst` files are decompressed as they are read. A line of more than 16 MiB and more than
+200 levels of nesting are rejected: every function takes `max_line_bytes=` and `max_depth=` to allow
+more, or less.
+
+`-` is standard input. It and a pipe (`<(jq ...)`) are read once, as data arrives; without a suffix,
+they have one JSON object a line. A file is read up to the size that it had when it was opened.
+Devices and sockets are rejected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Protocol, TypeVar, Unpack, cast, overload
 
 from ..errors import UsageError
-from ._formats import Format, format_of
-from ._reading import (
+from ..internal.garbage import collector_paused
+from ._types import Dataset, Sample
+from .datasets.formats import Format, format_of
+from .datasets.reader import (
     Limits,
+    ReadOptions,
     admits_none,
-    collector_paused,
     dataset_header,
     read_rows,
     read_samples,
 )
-from ._types import Dataset, Sample
 
-__all__ = ["iter_rows", "iter_samples", "load_csv", "load_json", "load_jsonl", "load_parquet"]
+__all__ = [
+    "Loader",
+    "iter_rows",
+    "iter_samples",
+    "load_csv",
+    "load_json",
+    "load_jsonl",
+    "load_parquet",
+    "load_yaml",
+]
 
 InputT = TypeVar("InputT")
 ExpectedT = TypeVar("ExpectedT")
 
 _Path = Path | str
-_UNTYPED = object()
+_UNTYPED: Any = object()
+
+
+class _OtherOptions(Limits, total=False):
+    expected: str
+    id: str
+
+
+class Loader(Protocol):
+    """The signatures of every `load_…`: rows, or a `Dataset` with types or names of columns."""
+
+    @overload
+    def __call__(self, path: _Path, **limits: Unpack[Limits]) -> list[dict[str, Any]]: ...
+    @overload
+    def __call__(
+        self, path: _Path, *, input: str | Sequence[str], **options: Unpack[_OtherOptions]
+    ) -> Dataset[Any, Any]: ...
+    @overload
+    def __call__(
+        self,
+        path: _Path,
+        input_type: type[InputT],
+        expected_type: type[ExpectedT],
+        **options: Unpack[ReadOptions],
+    ) -> Dataset[InputT, ExpectedT]: ...
+    @overload
+    def __call__(
+        self, path: _Path, input_type: Any, expected_type: Any, **options: Unpack[ReadOptions]
+    ) -> Dataset: ...
+
+
+def _loader(load: Callable[..., Any]) -> Loader:
+    """Give a function the signatures of a loader."""
+    return cast(Loader, load)
 
 
 def iter_rows(path: _Path, **limits: Unpack[Limits]) -> Iterator[dict[str, Any]]:
-    """The objects of a file of any known suffix, one at a time."""
+    """Yield the objects of a file with any known suffix."""
     return read_rows(path, **limits)
 
 
@@ -43,108 +93,88 @@ def iter_samples(
     path: _Path,
     input_type: type[InputT],
     expected_type: type[ExpectedT],
-    **limits: Unpack[Limits],
+    **options: Unpack[ReadOptions],
 ) -> Iterator[Sample[InputT, ExpectedT]]: ...
 @overload
 def iter_samples(
-    path: _Path, input_type: Any, expected_type: Any, **limits: Unpack[Limits]
+    path: _Path, input_type: Any, expected_type: Any, **options: Unpack[ReadOptions]
 ) -> Iterator[Sample]: ...
 def iter_samples(
-    path: _Path, input_type: Any, expected_type: Any, **limits: Unpack[Limits]
+    path: _Path, input_type: Any, expected_type: Any, **options: Unpack[ReadOptions]
 ) -> Iterator[Sample]:
-    """The samples of a file of any known suffix, one at a time."""
-    return _samples(path, input_type, expected_type, None, limits)
+    """Yield the samples of a file with any known suffix; `options` name its columns."""
+    return _samples(path, input_type, expected_type, None, options)
 
 
-@overload
-def load_jsonl(path: _Path, **limits: Unpack[Limits]) -> list[dict[str, Any]]: ...
-@overload
+@_loader
 def load_jsonl(
     path: _Path,
-    input_type: type[InputT],
-    expected_type: type[ExpectedT],
-    **limits: Unpack[Limits],
-) -> Dataset[InputT, ExpectedT]: ...
-@overload
-def load_jsonl(
-    path: _Path, input_type: Any, expected_type: Any, **limits: Unpack[Limits]
-) -> Dataset: ...
-def load_jsonl(
-    path: _Path, input_type: Any = _UNTYPED, expected_type: Any = _UNTYPED, **limits: Unpack[Limits]
+    input_type: Any = _UNTYPED,
+    expected_type: Any = _UNTYPED,
+    **options: Unpack[ReadOptions],
 ) -> Any:
-    """One JSON object a line, whatever the suffix: `load_jsonl("qa.jsonl", QAInput, str)`."""
-    return _load(path, input_type, expected_type, "jsonl", limits)
+    """Load one JSON object a line, whatever the suffix: `load_jsonl("qa.jsonl", QAInput, str)`."""
+    return _load(path, input_type, expected_type, "jsonl", options)
 
 
-@overload
-def load_json(path: _Path, **limits: Unpack[Limits]) -> list[dict[str, Any]]: ...
-@overload
+@_loader
 def load_json(
     path: _Path,
-    input_type: type[InputT],
-    expected_type: type[ExpectedT],
-    **limits: Unpack[Limits],
-) -> Dataset[InputT, ExpectedT]: ...
-@overload
-def load_json(
-    path: _Path, input_type: Any, expected_type: Any, **limits: Unpack[Limits]
-) -> Dataset: ...
-def load_json(
-    path: _Path, input_type: Any = _UNTYPED, expected_type: Any = _UNTYPED, **limits: Unpack[Limits]
+    input_type: Any = _UNTYPED,
+    expected_type: Any = _UNTYPED,
+    **options: Unpack[ReadOptions],
 ) -> Any:
-    """A JSON array of objects, or an object with such an array under `samples`; read whole.
+    """Load a JSON array of objects, or an object with such an array under `samples`; read whole.
 
     The `name` and `version` of such an object are those of the dataset.
     """
-    return _load(path, input_type, expected_type, "json", limits)
+    return _load(path, input_type, expected_type, "json", options)
 
 
-@overload
-def load_csv(path: _Path, **limits: Unpack[Limits]) -> list[dict[str, Any]]: ...
-@overload
+@_loader
 def load_csv(
     path: _Path,
-    input_type: type[InputT],
-    expected_type: type[ExpectedT],
-    **limits: Unpack[Limits],
-) -> Dataset[InputT, ExpectedT]: ...
-@overload
-def load_csv(
-    path: _Path, input_type: Any, expected_type: Any, **limits: Unpack[Limits]
-) -> Dataset: ...
-def load_csv(
-    path: _Path, input_type: Any = _UNTYPED, expected_type: Any = _UNTYPED, **limits: Unpack[Limits]
+    input_type: Any = _UNTYPED,
+    expected_type: Any = _UNTYPED,
+    **options: Unpack[ReadOptions],
 ) -> Any:
-    """A table with a header (`id`, `input` or `input.question`, …); tabs if it ends in `.tsv`.
+    """Load a table with a header (`id`, `input` or `input.question`, …); tabs if it is a `.tsv`.
 
     An empty cell is the empty text for any type that admits it (`str`, `str | None`, `Any`), None
     for another that admits None, and otherwise no value: the field's default, if it has one.
     """
     format: Format = "tsv" if format_of(path) == "tsv" else "csv"
-    return _load(path, input_type, expected_type, format, limits)
+    return _load(path, input_type, expected_type, format, options)
 
 
-@overload
-def load_parquet(path: _Path, **limits: Unpack[Limits]) -> list[dict[str, Any]]: ...
-@overload
+@_loader
 def load_parquet(
     path: _Path,
-    input_type: type[InputT],
-    expected_type: type[ExpectedT],
-    **limits: Unpack[Limits],
-) -> Dataset[InputT, ExpectedT]: ...
-@overload
-def load_parquet(
-    path: _Path, input_type: Any, expected_type: Any, **limits: Unpack[Limits]
-) -> Dataset: ...
-def load_parquet(
-    path: _Path, input_type: Any = _UNTYPED, expected_type: Any = _UNTYPED, **limits: Unpack[Limits]
+    input_type: Any = _UNTYPED,
+    expected_type: Any = _UNTYPED,
+    **options: Unpack[ReadOptions],
 ) -> Any:
-    """A Parquet file, by row groups; nested and dotted columns fill nested types."""
-    return _load(path, input_type, expected_type, "parquet", limits)
+    """Load a Parquet file by row groups; nested and dotted columns fill nested types."""
+    return _load(path, input_type, expected_type, "parquet", options)
 
 
-def _load(path: _Path, input_type: Any, expected_type: Any, format: Format, limits: Limits) -> Any:
+@_loader
+def load_yaml(
+    path: _Path,
+    input_type: Any = _UNTYPED,
+    expected_type: Any = _UNTYPED,
+    **options: Unpack[ReadOptions],
+) -> Any:
+    """Load a YAML list of objects, one under `samples`, or an object a document; read whole.
+
+    As in JSON, only `null`, `true`, `false` and decimal numbers are no texts.
+    """
+    return _load(path, input_type, expected_type, "yaml", options)
+
+
+def _load(
+    path: _Path, input_type: Any, expected_type: Any, format: Format, options: ReadOptions
+) -> Any:
     if (input_type is _UNTYPED) != (expected_type is _UNTYPED):
         raise UsageError(
             "expected both `input_type` and `expected_type`, or neither, got one - "
@@ -152,14 +182,16 @@ def _load(path: _Path, input_type: Any, expected_type: Any, format: Format, limi
         )
     with collector_paused():
         if input_type is _UNTYPED:
-            return list(read_rows(path, format=format, **limits))
-        samples = _samples(path, input_type, expected_type, format, limits)
+            if "input" not in options and not {"expected", "id"} & options.keys():
+                return list(read_rows(path, format=format, **cast(Limits, options)))
+            input_type = expected_type = Any
+        samples = _samples(path, input_type, expected_type, format, options)
         return Dataset(samples, *dataset_header(path, format))
 
 
 def _samples(
-    path: _Path, input_type: Any, expected_type: Any, format: Format | None, limits: Limits
+    path: _Path, input_type: Any, expected_type: Any, format: Format | None, options: ReadOptions
 ) -> Iterator[Sample]:
     required = not admits_none(expected_type)
-    wanted = Sample[input_type, expected_type]
-    return read_samples(path, wanted, expected_required=required, format=format, **limits)
+    sample_type = Sample[input_type, expected_type]
+    return read_samples(path, sample_type, expected_required=required, format=format, **options)

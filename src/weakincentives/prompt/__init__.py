@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ._output import output_schema, parse_output
-from ._section import MarkdownSection
-from ._template import Prompt, PromptTemplate, RenderedPrompt
-from ._tool import Tool, ToolContext, ToolResult
+from .output import output_schema, parse_output
+from .section import MarkdownSection
+from .template import Prompt, PromptTemplate, RenderedPrompt
+from .tool import Tool, ToolContext, ToolResult
 
 __all__ = [
     "MarkdownSection",

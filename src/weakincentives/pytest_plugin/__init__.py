@@ -1,21 +1,21 @@
-"""Evals as tests: every sample is an item of pytest's, and the share that passes is judged.
+"""Evals as tests: every sample is a pytest item, and a threshold can apply to the pass rate.
 
-    pytest_plugins = ["weakincentives.pytest_plugin"]    # in conftest.py; nothing loads it unasked
+    pytest_plugins = ["weakincentives.pytest_plugin"]    # in conftest.py; it is never loaded alone
 
     @pytest.mark.wink_eval(dataset="capitals.jsonl", evaluator=contains, epochs=3, fail_under=0.8)
     def test_capitals(question):
         return my_agent(question)
 
 Rules of this package:
-1. Importing it imports nothing but pytest; the evals come with the first marked test.
-2. A process that runs items writes nothing. What came of an item travels in its report; the process
-   that the user started, which with pytest-xdist runs no item, stores and judges.
-3. Nothing that goes wrong with the store changes an outcome: it is told, and no more.
+1. Importing it imports nothing but pytest; `evals` is imported for the first marked test.
+2. A process that runs items writes nothing. The outcome of an item travels in its report; the
+   controller process, which with pytest-xdist runs no item, stores runs and applies thresholds.
+3. A store error never changes an outcome: it is reported in the summary.
 """
 
 from __future__ import annotations
 
-from ._hooks import (
+from .hooks import (
     pytest_addoption,
     pytest_collection_modifyitems,
     pytest_configure,
@@ -23,6 +23,8 @@ from ._hooks import (
     pytest_generate_tests,
     pytest_pyfunc_call,
     pytest_runtest_makereport,
+    pytest_sessionfinish,
+    pytest_warning_recorded,
 )
 
 __all__ = [
@@ -33,4 +35,6 @@ __all__ = [
     "pytest_generate_tests",
     "pytest_pyfunc_call",
     "pytest_runtest_makereport",
+    "pytest_sessionfinish",
+    "pytest_warning_recorded",
 ]

@@ -1,28 +1,22 @@
-"""From rewards to a better policy: rollouts in groups, advantages, a buffer, a training loop."""
+"""Reinforcement learning: groups of rollouts, advantages, a buffer, a training loop."""
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazily as _lazily
+from ..internal.lazy import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
-    from ._advantages import (
+    from .advantages import (
         compute_dr_grpo_advantages,
         compute_grpo_advantages,
         compute_rloo_advantages,
         compute_turn_advantages,
     )
-    from ._buffer import DataBuffer
-    from ._groups import (
-        RolloutGroup,
-        drop_stale,
-        drop_unscored,
-        drop_zero_spread,
-        keep_groups,
-    )
-    from ._rollouts import Rollouts, generate_rollouts, rollout_random
-    from ._scoring import group_scorer
-    from ._torch import PyTorchTrainingBackend, PyTorchTrainingConfig
-    from ._training import RLTrainingConfig, TrainingBackend, run_rl_training
+    from .buffer import DataBuffer
+    from .groups import RolloutGroup, drop_stale, drop_unscored, drop_zero_spread, keep_groups
+    from .rollouts import Rollouts, branch_rollouts, generate_rollouts, rollout_random
+    from .scoring import group_scorer
+    from .torch_backend import PyTorchTrainingBackend, PyTorchTrainingConfig
+    from .training import RLTrainingConfig, TrainingBackend, run_rl_training
 
 __all__ = [
     "DataBuffer",
@@ -32,6 +26,7 @@ __all__ = [
     "RolloutGroup",
     "Rollouts",
     "TrainingBackend",
+    "branch_rollouts",
     "compute_dr_grpo_advantages",
     "compute_grpo_advantages",
     "compute_rloo_advantages",
@@ -46,27 +41,17 @@ __all__ = [
     "run_rl_training",
 ]
 
-# PyTorch is there for those who train with it; advantages need nothing at all.
-__getattr__, __dir__ = _lazily(
+# Lazy, so that advantages can be used without PyTorch.
+__getattr__, __dir__ = _lazy_exports(
     __name__,
     {
-        **dict.fromkeys(
-            (
-                "compute_dr_grpo_advantages",
-                "compute_grpo_advantages",
-                "compute_rloo_advantages",
-                "compute_turn_advantages",
-            ),
-            "._advantages",
-        ),
-        "DataBuffer": "._buffer",
-        **dict.fromkeys(
-            ("RolloutGroup", "drop_stale", "drop_unscored", "drop_zero_spread", "keep_groups"),
-            "._groups",
-        ),
-        **dict.fromkeys(("Rollouts", "generate_rollouts", "rollout_random"), "._rollouts"),
-        "group_scorer": "._scoring",
-        **dict.fromkeys(("PyTorchTrainingBackend", "PyTorchTrainingConfig"), "._torch"),
-        **dict.fromkeys(("RLTrainingConfig", "TrainingBackend", "run_rl_training"), "._training"),
+        ".advantages": "compute_dr_grpo_advantages compute_grpo_advantages compute_rloo_advantages "
+        "compute_turn_advantages",
+        ".buffer": "DataBuffer",
+        ".groups": "RolloutGroup drop_stale drop_unscored drop_zero_spread keep_groups",
+        ".rollouts": "Rollouts branch_rollouts generate_rollouts rollout_random",
+        ".scoring": "group_scorer",
+        ".torch_backend": "PyTorchTrainingBackend PyTorchTrainingConfig",
+        ".training": "RLTrainingConfig TrainingBackend run_rl_training",
     },
 )

@@ -1,51 +1,70 @@
-"""An agent in a world, and the trajectory that it leaves."""
+"""Rollouts: run an agent in an environment, and return its trajectory."""
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazily as _lazily
-from ._trajectory import Trajectory
+from ..internal.lazy import lazy_exports as _lazy_exports
+from .trajectory import Trajectory
 
 if TYPE_CHECKING:
     from ..chat import TokenTrace
-    from ._calculator import Calculation, CalculatorEnvironment
-    from ._endpoint import Endpoint, endpoint_of
-    from ._environment import (
+    from .agent_loop import run_agent
+    from .calculator import Calculation, CalculatorEnvironment
+    from .endpoint import Endpoint, endpoint_of
+    from .environment import (
         CloseError,
         EnvelopeError,
         Environment,
         check_envelope,
         open_environment,
     )
-    from ._run_agent import run_agent
+    from .python_code import PythonCode, PythonEnvironment
+    from .restoring import restore_environment, take_snapshot
+    from .simulated_user import SimulatedUserEnvironment, UserOutcome
+    from .snapshot import EnvironmentSnapshot
+    from .text_game import Direction, Room, TextGameEnvironment, Thing
+    from .trajectory_session import TrajectorySession
 
 __all__ = [
     "Calculation",
     "CalculatorEnvironment",
     "CloseError",
+    "Direction",
     "Endpoint",
     "EnvelopeError",
     "Environment",
+    "EnvironmentSnapshot",
+    "PythonCode",
+    "PythonEnvironment",
+    "Room",
+    "SimulatedUserEnvironment",
+    "TextGameEnvironment",
+    "Thing",
     "TokenTrace",
     "Trajectory",
+    "TrajectorySession",
+    "UserOutcome",
     "check_envelope",
     "endpoint_of",
     "open_environment",
+    "restore_environment",
     "run_agent",
+    "take_snapshot",
 ]
 
-# These need prompts and adapters, which whoever only reads trajectories need not load.
-__getattr__, __dir__ = _lazily(
+# These need prompts and adapters, which code that only reads trajectories need not import.
+__getattr__, __dir__ = _lazy_exports(
     __name__,
     {
-        "Calculation": "._calculator",
-        "CalculatorEnvironment": "._calculator",
-        **dict.fromkeys(
-            ("CloseError", "EnvelopeError", "Environment", "check_envelope", "open_environment"),
-            "._environment",
-        ),
-        "Endpoint": "._endpoint",
-        "TokenTrace": "..chat",
-        "endpoint_of": "._endpoint",
-        "run_agent": "._run_agent",
+        "..chat": "TokenTrace",
+        ".calculator": "Calculation CalculatorEnvironment",
+        ".endpoint": "Endpoint endpoint_of",
+        ".python_code": "PythonCode PythonEnvironment",
+        ".simulated_user": "SimulatedUserEnvironment UserOutcome",
+        ".text_game": "Direction Room TextGameEnvironment Thing",
+        ".environment": "CloseError EnvelopeError Environment check_envelope open_environment",
+        ".agent_loop": "run_agent",
+        ".restoring": "restore_environment take_snapshot",
+        ".snapshot": "EnvironmentSnapshot",
+        ".trajectory_session": "TrajectorySession",
     },
 )

@@ -1,8 +1,20 @@
-"""What agents run on: the main loop, the events that it leaves, sessions that record them."""
+"""What agents and workers run on.
+
+events      the telemetry of an agent run
+dispatcher  the bus that routes events to sessions
+session/    the typed state that one run records
+agent/      the main loop, and the protocol of adapters
+mailbox/    queues of messages: in memory, SQLite, Redis, SQS
+worker/     the loop on a mailbox: leases, retries, dead letters
+process/    several loops in one process: signals, health, watchdog
+tracing     spans for tracers
+metering    tokens and cost of model calls, for those of judges
+"""
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazily as _lazily
+from ..errors import MailboxConnectionError, ReplyNotAvailableError
+from ..internal.lazy import lazy_exports as _lazy_exports
 from .dispatcher import (
     ControlDispatcher,
     Dispatcher,
@@ -26,10 +38,8 @@ from .session import (
 )
 
 if TYPE_CHECKING:
-    from .dlq import Backoff, DeadLetter, DLQConsumer, DLQPolicy
-    from .health import HealthServer
-    from .leases import Heartbeat, LeaseExtender, LeaseExtenderConfig
-    from .lifecycle import LoopGroup, Runnable, ShutdownCoordinator
+    from .agent.main_loop import MainLoop, MainLoopConfig, MainLoopRequest, MainLoopResult
+    from .agent.provider import AsyncProviderAdapter, PromptResponse, ProviderAdapter
     from .mailbox import (
         CompositeResolver,
         InMemoryMailbox,
@@ -48,9 +58,13 @@ if TYPE_CHECKING:
         SQSMailboxFactory,
         open_mailbox,
     )
-    from .main_loop import MainLoop, MainLoopConfig, MainLoopRequest, MainLoopResult
-    from .provider import AsyncProviderAdapter, PromptResponse, ProviderAdapter
-    from .watchdog import Watchdog
+    from .process.health import HealthServer
+    from .process.lifecycle import LoopGroup, Runnable, ShutdownCoordinator
+    from .process.watchdog import Watchdog
+    from .worker.dead_letters import Backoff, DeadLetter, DLQPolicy
+    from .worker.dlq_consumer import DLQConsumer
+    from .worker.heartbeat import Heartbeat
+    from .worker.leases import LeaseExtender, LeaseExtenderConfig
 
 __all__ = [
     "TELEMETRY",
@@ -74,6 +88,7 @@ __all__ = [
     "LeaseExtenderConfig",
     "LoopGroup",
     "Mailbox",
+    "MailboxConnectionError",
     "MailboxFactory",
     "MailboxResolver",
     "MainLoop",
@@ -90,6 +105,7 @@ __all__ = [
     "RedisStore",
     "Reducer",
     "RegistryResolver",
+    "ReplyNotAvailableError",
     "Runnable",
     "SQSMailbox",
     "SQSMailboxFactory",
@@ -111,42 +127,22 @@ __all__ = [
     "upsert_by",
 ]
 
-# These need prompts or event loops, which whoever only reads sessions need not load.
-__getattr__, __dir__ = _lazily(
+# These need prompts or event loops, which code that only reads sessions should not load.
+__getattr__, __dir__ = _lazy_exports(
     __name__,
     {
-        "AsyncProviderAdapter": ".provider",
-        **dict.fromkeys(
-            (
-                "CompositeResolver",
-                "InMemoryMailbox",
-                "InMemoryMailboxFactory",
-                "Mailbox",
-                "MailboxFactory",
-                "MailboxResolver",
-                "Message",
-                "RedisMailbox",
-                "RedisMailboxFactory",
-                "RedisStore",
-                "RegistryResolver",
-                "SQSMailbox",
-                "SQSMailboxFactory",
-                "SqliteMailbox",
-                "SqliteMailboxFactory",
-                "open_mailbox",
-            ),
-            ".mailbox",
-        ),
-        **dict.fromkeys(("Heartbeat", "LeaseExtender", "LeaseExtenderConfig"), ".leases"),
-        **dict.fromkeys(("Backoff", "DLQConsumer", "DLQPolicy", "DeadLetter"), ".dlq"),
-        **dict.fromkeys(("LoopGroup", "Runnable", "ShutdownCoordinator"), ".lifecycle"),
-        **dict.fromkeys(("HealthServer",), ".health"),
-        **dict.fromkeys(("Watchdog",), ".watchdog"),
-        "MainLoop": ".main_loop",
-        "MainLoopConfig": ".main_loop",
-        "MainLoopRequest": ".main_loop",
-        "MainLoopResult": ".main_loop",
-        "PromptResponse": ".provider",
-        "ProviderAdapter": ".provider",
+        ".agent.main_loop": "MainLoop MainLoopConfig MainLoopRequest MainLoopResult",
+        ".agent.provider": "AsyncProviderAdapter PromptResponse ProviderAdapter",
+        ".mailbox": "CompositeResolver InMemoryMailbox InMemoryMailboxFactory Mailbox "
+        "MailboxFactory MailboxResolver Message RedisMailbox RedisMailboxFactory RedisStore "
+        "RegistryResolver SQSMailbox SQSMailboxFactory SqliteMailbox SqliteMailboxFactory "
+        "open_mailbox",
+        ".process.health": "HealthServer",
+        ".process.lifecycle": "LoopGroup Runnable ShutdownCoordinator",
+        ".process.watchdog": "Watchdog",
+        ".worker.dead_letters": "Backoff DLQPolicy DeadLetter",
+        ".worker.dlq_consumer": "DLQConsumer",
+        ".worker.heartbeat": "Heartbeat",
+        ".worker.leases": "LeaseExtender LeaseExtenderConfig",
     },
 )

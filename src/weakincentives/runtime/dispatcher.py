@@ -1,9 +1,9 @@
-"""Events from those who publish to those who subscribed, inside one process.
+"""An event bus: routes events from publishers to subscribers inside one process.
 
 Rules of this file:
-1. Routing is by the exact type of the event and, for a handler that asked for it, by session.
+1. Routing is by the exact type of the event and, if the handler subscribed so, by session.
    Publishing costs what the matching handlers cost, however many sessions share the bus.
-2. Handlers run on the publisher's thread, a session's own before those that hear all sessions.
+2. Handlers run on the publisher's thread, a session's own before those of all sessions.
 3. One failing handler stops neither the others nor the publisher. Cancellation passes through.
 """
 
@@ -35,7 +35,7 @@ _Handlers = tuple[Callable[[Any], object], ...]
 
 @dataclass(frozen=True, slots=True)
 class DispatchResult:
-    """How publishing one event went: how many handlers ran, and what they raised."""
+    """The result of publishing one event: how many handlers ran, and what they raised."""
 
     event: object
     handlers_invoked: int = 0
@@ -43,7 +43,7 @@ class DispatchResult:
 
     @property
     def ok(self) -> bool:
-        """True where no handler raised."""
+        """True if no handler raised."""
         return not self.errors
 
     def raise_if_errors(self) -> None:
@@ -58,7 +58,7 @@ class DispatchResult:
 
 @runtime_checkable
 class EventBus(Protocol):
-    """Anything that carries events; `dispatch` is a second name for `publish`."""
+    """Anything that routes events; `dispatch` is a second name for `publish`."""
 
     def subscribe(
         self, event_type: type[E], handler: Callable[[E], object], *, session_id: UUID | None = None
@@ -69,7 +69,7 @@ class EventBus(Protocol):
     def unsubscribe(
         self, event_type: type[E], handler: Callable[[E], object], *, session_id: UUID | None = None
     ) -> bool:
-        """Undo one `subscribe` with the same arguments; False where there was none."""
+        """Undo one `subscribe` with the same arguments; return False if there was none."""
         ...
 
     def publish(self, event: object) -> DispatchResult:
@@ -77,7 +77,7 @@ class EventBus(Protocol):
         ...
 
     def dispatch(self, event: object) -> DispatchResult:
-        """The same as `publish`."""
+        """Do the same as `publish`."""
         ...
 
 
@@ -94,9 +94,9 @@ class InProcessEventBus:
     __slots__ = ("__weakref__", "_handlers", "_lock")
 
     def __init__(self) -> None:
-        # Tuples are replaced and never changed, so that publishing reads them without the lock.
+        # Tuples are replaced, never changed, so that publishing reads them without the lock.
         self._handlers: dict[_Key, _Handlers] = {}
-        # Re-entrant: the collector may run inside `subscribe` and detach a dead session there.
+        # Re-entrant: the garbage collector may detach a dead session inside `subscribe`.
         self._lock = threading.RLock()
 
     def subscribe(
@@ -149,4 +149,5 @@ def _key(event_type: type[Any], session_id: UUID | None) -> _Key:
 
 
 Dispatcher = EventBus
-ControlDispatcher = InProcessDispatcher = InProcessEventBus
+ControlDispatcher = InProcessEventBus
+InProcessDispatcher = InProcessEventBus

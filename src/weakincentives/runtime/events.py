@@ -1,4 +1,4 @@
-"""What happened while an agent ran: the telemetry that sessions record and evaluators read.
+"""Telemetry of an agent run: the events that sessions record and evaluators read.
 
 Rules of this file:
 1. An event holds only what JSON can carry, from its construction on. An evaluator therefore sees
@@ -18,21 +18,43 @@ from types import NoneType
 from typing import Any
 from uuid import UUID
 
-from .._checks import plain_texts, tuple_of
-from .._ids import new_uuid
 from ..chat import TokenUsage
 from ..clock import SYSTEM_CLOCK
-from ..errors import UsageError, shown
+from ..errors import UsageError, short_repr
+from ..internal.checks import plain_texts, tuple_of
+from ..internal.ids import new_uuid
+from ..internal.wire_names import wire_name
 from ..serde import plain
+from .dispatcher import (
+    ControlDispatcher,
+    Dispatcher,
+    DispatchResult,
+    EventBus,
+    InProcessDispatcher,
+    InProcessEventBus,
+)
 
-__all__ = ["TELEMETRY", "PromptExecuted", "PromptRendered", "TokenUsage", "ToolInvoked"]
+__all__ = [
+    "TELEMETRY",
+    "ControlDispatcher",
+    "DispatchResult",
+    "Dispatcher",
+    "EventBus",
+    "InProcessDispatcher",
+    "InProcessEventBus",
+    "PromptExecuted",
+    "PromptRendered",
+    "TokenUsage",
+    "ToolInvoked",
+]
 
 _set = object.__setattr__
 
 
+@wire_name("wink:ToolInvoked", "weakincentives.runtime.events:ToolInvoked")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolInvoked:
-    """A tool was tried, also one that raised: then `error` is its message.
+    """A tool was called. If it raised, `error` is the message.
 
     Without an explicit `success`, the attempt failed if `error` is set or if the result's own
     `success` is False:
@@ -73,11 +95,12 @@ class ToolInvoked:
         _check_origin(self)
 
 
+@wire_name("wink:PromptExecuted", "weakincentives.runtime.events:PromptExecuted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptExecuted:
-    """A prompt came to its end: a model answered, or `error` says why none did.
+    """A prompt was executed: a model answered, or `error` says why none did.
 
-    `cost` is in US dollars; None where it is unknown.
+    `cost` is in US dollars; None if it is unknown.
     """
 
     prompt_name: str = ""
@@ -99,9 +122,10 @@ class PromptExecuted:
         _check_origin(self)
 
 
+@wire_name("wink:PromptRendered", "weakincentives.runtime.events:PromptRendered")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRendered:
-    """A prompt became text; `tools` are the names of the tools that it offered."""
+    """A prompt was rendered; `tools` are the names of the tools that it offered."""
 
     prompt_ns: str = ""
     prompt_key: str = ""
@@ -131,7 +155,7 @@ def _check_origin(event: ToolInvoked | PromptExecuted | PromptRendered) -> None:
         and event.created_at.__class__ is datetime
         and event.created_at.tzinfo is UTC
     ):
-        return  # as nearly always
+        return  # the usual case
     for name, value in (("session_id", event.session_id), ("event_id", event.event_id)):
         if not isinstance(value, UUID) and (value is not None or name == "event_id"):
             raise _wrong(event, name, "`UUID`")
@@ -139,7 +163,7 @@ def _check_origin(event: ToolInvoked | PromptExecuted | PromptRendered) -> None:
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
         raise _wrong(event, "created_at", "an aware `datetime`", " - pass tz=UTC")
     if moment.__class__ is not datetime or moment.tzinfo is not UTC:
-        # A time that the clocks show twice equals no time of another zone, so not itself in JSON.
+        # A time that is ambiguous in its zone is not equal to its own UTC time after decoding.
         utc = moment.astimezone(UTC)
         _set(event, "created_at", datetime.combine(utc.date(), utc.time(), UTC))
 
@@ -157,23 +181,23 @@ def _check_measures(event: ToolInvoked | PromptExecuted, *names: str) -> None:
             number = math.nan
         if not 0 <= number < math.inf:
             raise UsageError(
-                f"expected a finite `{name}` >= 0, got {shown(value)} - None means unknown"
+                f"expected a finite `{name}` >= 0, got {short_repr(value)} - None means unknown"
             )
         _set(event, name, number)
 
 
 def _wrong(event: object, name: str, expected: str, advice: str = "") -> UsageError:
-    got = shown(getattr(event, name))
+    got = short_repr(getattr(event, name))
     return UsageError(f"expected {expected} for `{type(event).__name__}.{name}`, got {got}{advice}")
 
 
 def _plain_or_repr(value: Any, above: tuple[int, ...] = ()) -> Any:
-    """JSON data; a part that has none becomes its `repr`. `above` are the ids of what holds it."""
+    """Return JSON data, with `repr` for parts that have none; `above` are the ids of containers."""
     try:
         return plain(value)
     except Exception:
         pass
-    # Items, keys and `repr` are other people's code as well, and may fail.
+    # Items, keys and `repr` are user code as well, and may fail.
     try:
         if not isinstance(value, Mapping | list | tuple | set | frozenset):
             return repr(value)

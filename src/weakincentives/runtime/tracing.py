@@ -1,17 +1,16 @@
-"""Who watches: spans of what happens, for tracers that carry them elsewhere.
+"""Spans of what happens, for tracers that export them.
 
 Rules of this file:
-1. Without a tracer nothing is made: a span costs one look at a tuple.
-2. A tracer that fails changes nothing of what it watches; it is told of once.
-3. Spans hold facts as they are. What of them leaves the process, and how it is called there, is the
-   tracer's business.
+1. Without a tracer no span is made: the cost is one check of a tuple.
+2. A tracer that fails never affects the run; its first failure is logged.
+3. Spans hold attributes as they are. The tracer decides what leaves the process, and under which
+   names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import TracebackType
 from typing import Any, Literal, Protocol
 
 from ..secrets import logger_for
@@ -20,13 +19,13 @@ __all__ = [
     "Kind",
     "Span",
     "Tracer",
-    "carried",
-    "continued",
+    "add_tracer",
+    "attach",
     "flush",
+    "inject",
+    "is_tracing",
+    "remove_tracer",
     "span",
-    "unwatch",
-    "watch",
-    "watched",
 ]
 
 logger = logger_for(__name__)
@@ -35,53 +34,53 @@ Kind = Literal["run", "request", "sample", "prompt", "model", "tool", "evaluator
 
 
 class Tracer(Protocol):
-    """Hears of every span; `begin` and `end` are called on the thread and in the context of it.
+    """Receives every span; `begin` and `end` are called on its thread and in its context.
 
-    One that sends later may have a method `flush` as well: it is called, in a thread, after a run.
+    A tracer that sends later may also have a method `flush`: it is called in a thread after a run.
     """
 
     def begin(self, kind: Kind, name: str, facts: Mapping[str, Any]) -> Any:
-        """A span begins, inside of the one that the caller is in. What it gives comes to `end`."""
+        """Begin a span inside the current one, and return what `end` is to be called with."""
         ...
 
     def end(self, begun: Any, facts: Mapping[str, Any], error: BaseException | None) -> None:
-        """It ended: with facts that came meanwhile, and with an error or without."""
+        """End a span, with the facts that were added, and the error if there was one."""
         ...
 
-    def carried(self) -> Mapping[str, str]:
-        """Where the caller is, as headers of a message."""
+    def inject(self) -> Mapping[str, str]:
+        """Return the current span as headers of a message."""
         ...
 
-    def continued(self, headers: Mapping[str, str]) -> AbstractContextManager[object]:
-        """Until it is left, spans of the caller belong where the headers say."""
+    def attach(self, headers: Mapping[str, str]) -> AbstractContextManager[object]:
+        """Return a context in which spans belong to the trace of the headers."""
         ...
 
 
 _tracers: tuple[Tracer, ...] = ()
-_told: set[int] = set()  # tracers that failed before
+_failed: set[int] = set()  # ids of tracers whose failure was logged
 
 
-def watch(tracer: Tracer) -> None:
-    """Tell a tracer of everything from now on, in all threads."""
+def add_tracer(tracer: Tracer) -> None:
+    """Send all spans to a tracer from now on, in all threads."""
     global _tracers
     if not any(each is tracer for each in _tracers):
         _tracers = (*_tracers, tracer)
 
 
-def unwatch(tracer: Tracer) -> None:
-    """Tell it no more."""
+def remove_tracer(tracer: Tracer) -> None:
+    """Send it no more spans."""
     global _tracers
     _tracers = tuple(each for each in _tracers if each is not tracer)
-    _told.discard(id(tracer))
+    _failed.discard(id(tracer))
 
 
-def watched() -> bool:
-    """True where a tracer listens."""
+def is_tracing() -> bool:
+    """Return whether there is a tracer."""
     return bool(_tracers)
 
 
 class Span:
-    """Something under way. `add` brings facts that are known only by its end."""
+    """A span in progress. `add` adds facts that are known only at its end."""
 
     __slots__ = ("_begun", "_facts", "_kind", "_name", "error")
 
@@ -89,31 +88,26 @@ class Span:
         self._kind, self._name, self._facts = kind, name, facts
         self._begun: list[tuple[Tracer, Any]] = []
         self.error: BaseException | None = None
-        """What went wrong, where it was caught inside."""
+        """An error that was caught inside the span."""
 
     def add(self, **facts: Any) -> None:
         self._facts.update(facts)
 
     def __enter__(self) -> Span:
-        given, self._facts = self._facts, {}
+        facts, self._facts = self._facts, {}
         for tracer in _tracers:
-            with _unharmed(tracer):
-                self._begun.append((tracer, tracer.begin(self._kind, self._name, given)))
+            with _suppress_errors(tracer):
+                self._begun.append((tracer, tracer.begin(self._kind, self._name, facts)))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         for tracer, begun in reversed(self._begun):
-            with _unharmed(tracer):
+            with _suppress_errors(tracer):
                 tracer.end(begun, self._facts, self.error or error)
 
 
-class _Unseen(Span):
-    """What nobody watches."""
+class _NoopSpan(Span):
+    """The span without a tracer."""
 
     __slots__ = ()
 
@@ -129,53 +123,53 @@ class _Unseen(Span):
     def __exit__(self, *error: Any) -> None: ...
 
 
-_UNSEEN = _Unseen()
+_NOOP = _NoopSpan()
 
 
 def span(kind: Kind, name: str, **facts: Any) -> Span:
-    """Something that begins and ends: `with span("tool", name, arguments=...) as seen: ...`."""
-    return Span(kind, name, facts) if _tracers else _UNSEEN
+    """Return a span: `with span("tool", name, arguments=...) as current: ...`."""
+    return Span(kind, name, facts) if _tracers else _NOOP
 
 
-def carried() -> dict[str, str]:
-    """Where the caller is in its traces, as headers for a message that it sends."""
+def inject() -> dict[str, str]:
+    """Return the current span of every tracer, as headers for a message."""
     headers: dict[str, str] = {}
     for tracer in _tracers:
-        with _unharmed(tracer):
-            headers.update(tracer.carried())
+        with _suppress_errors(tracer):
+            headers.update(tracer.inject())
     return headers
 
 
-def continued(headers: Mapping[str, str]) -> AbstractContextManager[object]:
-    """Go on in the traces that the headers of a message name."""
-    return _joined(headers) if _tracers and headers else nullcontext()
+def attach(headers: Mapping[str, str]) -> AbstractContextManager[object]:
+    """Return a context that continues the traces in the headers of a message."""
+    return _attached(headers) if _tracers and headers else nullcontext()
 
 
 @contextmanager
-def _joined(headers: Mapping[str, str]) -> Iterator[None]:
-    joined: list[tuple[Tracer, AbstractContextManager[object]]] = []
+def _attached(headers: Mapping[str, str]) -> Iterator[None]:
+    contexts: list[tuple[Tracer, AbstractContextManager[object]]] = []
     for tracer in _tracers:
-        with _unharmed(tracer):
-            there = tracer.continued(headers)
-            there.__enter__()
-            joined.append((tracer, there))
+        with _suppress_errors(tracer):
+            context = tracer.attach(headers)
+            context.__enter__()
+            contexts.append((tracer, context))
     try:
         yield
     finally:
-        for tracer, there in reversed(joined):
-            with _unharmed(tracer):
-                there.__exit__(None, None, None)  # what went wrong inside is not its business
+        for tracer, context in reversed(contexts):
+            with _suppress_errors(tracer):
+                context.__exit__(None, None, None)  # errors inside do not concern the tracer
 
 
 def flush() -> None:
-    """Have tracers send what they heard. It may wait for a network: never on an event loop."""
+    """Let tracers send their spans. It may wait for a network: not for an event loop."""
     for tracer in _tracers:
-        with _unharmed(tracer):
+        with _suppress_errors(tracer):
             getattr(tracer, "flush", bool)()
 
 
-class _unharmed:  # reads as a statement
-    """Whatever the tracer raises inside is logged, once for each tracer, and forgotten."""
+class _suppress_errors:  # lower case, like `contextlib.suppress`
+    """Log the first error of a tracer, and suppress all of them."""
 
     __slots__ = ("_tracer",)
 
@@ -184,17 +178,12 @@ class _unharmed:  # reads as a statement
 
     def __enter__(self) -> None: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
         if not isinstance(error, Exception):
             return False
-        who = self._tracer
-        if id(who) not in _told and any(each is who for each in _tracers):
-            _told.add(id(who))
-            name = type(who).__qualname__
+        tracer = self._tracer
+        if id(tracer) not in _failed and any(each is tracer for each in _tracers):
+            _failed.add(id(tracer))
+            name = type(tracer).__qualname__
             logger.warning("tracing by `%s` failed, the run goes on: %r", name, error)
         return True

@@ -1,24 +1,26 @@
-"""Real parts for your tests: sessions with a past, time that you move, a local model server.
+"""Real parts for your tests, and contract suites for your own adapters and mailboxes.
 
-And the contracts that every adapter and every mailbox keep, as suites for your own:
-`AdapterContract`, `MailboxContract`.
+doubles/    a clock that you advance, sessions with given content, mailboxes that fail on request
+servers/    real HTTP servers on loopback: `ModelServer`, `LangSmithServer`, `OtlpReceiver`
+contracts/  `AdapterContract`, `MailboxContract`: suites to inherit
 """
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazily as _lazily
-from ._clock import FakeClock
-from ._model_server import ModelServer
-from ._script import Fault, Reply, ServedRequest
-from ._sessions import session_with
+from ..internal.lazy import lazy_exports as _lazy_exports
+from .doubles.clock import FakeClock
+from .doubles.sessions import session_with
+from .servers.model_server import ModelServer
+from .servers.script import Fault, Reply, ServedRequest
 
 if TYPE_CHECKING:
-    from ._contracts import AdapterContract, ServedAdapterContract
-    from ._langsmith_server import LangSmithServer
-    from ._mailbox_contract import MailboxContract
-    from ._mailbox_machine import MailboxMachine
-    from ._mailboxes import CollectingMailbox, FakeMailbox, NullMailbox
-    from ._otlp_receiver import OtlpReceiver, ReceivedLog, ReceivedSpan
+    from .contracts.adapter import AdapterContract
+    from .contracts.mailbox import MailboxContract
+    from .contracts.mailbox_machine import MailboxMachine
+    from .contracts.served_adapter import ServedAdapterContract
+    from .doubles.mailboxes import CollectingMailbox, FakeMailbox, NullMailbox
+    from .servers.langsmith import LangSmithServer
+    from .servers.otlp import OtlpReceiver, ReceivedLog, ReceivedSpan
 
 __all__ = [
     "AdapterContract",
@@ -40,20 +42,16 @@ __all__ = [
     "session_with",
 ]
 
-# Suites need pytest or hypothesis, which whoever only wants a server or a session may not have.
-__getattr__, __dir__ = _lazily(
+# Suites need pytest or hypothesis, which may not be installed.
+__getattr__, __dir__ = _lazy_exports(
     __name__,
     {
-        "AdapterContract": "._contracts",
-        "CollectingMailbox": "._mailboxes",
-        "FakeMailbox": "._mailboxes",
-        "LangSmithServer": "._langsmith_server",
-        "MailboxContract": "._mailbox_contract",
-        "MailboxMachine": "._mailbox_machine",
-        "NullMailbox": "._mailboxes",
-        "OtlpReceiver": "._otlp_receiver",
-        "ReceivedLog": "._otlp_receiver",
-        "ReceivedSpan": "._otlp_receiver",
-        "ServedAdapterContract": "._contracts",
+        ".contracts.adapter": "AdapterContract",
+        ".contracts.mailbox": "MailboxContract",
+        ".contracts.mailbox_machine": "MailboxMachine",
+        ".contracts.served_adapter": "ServedAdapterContract",
+        ".doubles.mailboxes": "CollectingMailbox FakeMailbox NullMailbox",
+        ".servers.langsmith": "LangSmithServer",
+        ".servers.otlp": "OtlpReceiver ReceivedLog ReceivedSpan",
     },
 )

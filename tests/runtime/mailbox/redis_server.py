@@ -85,7 +85,7 @@ class Server:
 
 
 def free_port() -> int:
-    """One that nobody listens on."""
+    """Return a port without a listener."""
     while True:
         port = random.SystemRandom().choice(PORTS)  # hypothesis seeds the usual one
         try:

@@ -23,3 +23,6 @@ class TestMemory(MailboxContract):
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
+
+    def set_back(self, seconds: float) -> None:
+        self.clock.set_back(seconds)

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from tests.runtime.mailbox.redis_server import KINDS, cluster, running
-from weakincentives.runtime.mailbox._redis import RedisMailbox
+from weakincentives.runtime.mailbox.backends.redis.mailbox import RedisMailbox
 from weakincentives.testing import FakeClock, MailboxContract
 
 
@@ -25,6 +25,9 @@ class RedisContract(MailboxContract):
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
+
+    def set_back(self, seconds: float) -> None:
+        self.clock.set_back(seconds)
 
 
 class TestRedis(RedisContract):

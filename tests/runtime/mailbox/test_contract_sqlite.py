@@ -22,3 +22,6 @@ class TestSqlite(MailboxContract):
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
+
+    def set_back(self, seconds: float) -> None:
+        self.clock.set_back(seconds)

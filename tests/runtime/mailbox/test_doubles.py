@@ -5,11 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from weakincentives.errors import (
-    MailboxConnectionError,
-    MailboxError,
-    ReceiptHandleExpiredError,
-)
+from weakincentives.errors import MailboxConnectionError, MailboxError, ReceiptHandleExpiredError
 from weakincentives.runtime.mailbox import Message
 from weakincentives.testing import CollectingMailbox, FakeMailbox, NullMailbox
 
@@ -36,7 +32,7 @@ def test_a_fake_lets_a_lease_end() -> None:
     assert [again.delivery_count for again in mailbox.receive()] == [2]
 
 
-def test_a_fake_fails_until_it_is_told_otherwise() -> None:
+def test_a_fake_fails_until_its_error_is_cleared() -> None:
     mailbox = FakeMailbox[str]()
     mailbox.send("hello")
     (message,) = mailbox.receive()
@@ -99,7 +95,7 @@ def test_an_injected_message_was_delivered_before() -> None:
     assert answers.sent == ["hi"]
 
 
-def test_injected_bytes_are_what_nobody_can_read() -> None:
+def test_injected_bytes_are_an_undecodable_body() -> None:
     mailbox = FakeMailbox[str]()
     mailbox.inject_message(b"garbage")
 

@@ -22,8 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weakincentives.errors import SerializationError
-from weakincentives.runtime.mailbox._envelope import pack, unpack
-from weakincentives.runtime.mailbox._type_names import class_name, type_for
+from weakincentives.runtime.mailbox.core.envelope import pack, unpack
+from weakincentives.runtime.mailbox.core.type_names import class_name, type_for
 
 I = TypeVar("I")  # noqa: E741
 E = TypeVar("E")
@@ -121,12 +121,12 @@ requests = st.one_of(
 
 @given(plain | objects | requests)
 @settings(max_examples=400)
-def test_every_value_comes_back_equal(value: Any) -> None:
+def test_every_value_is_decoded_equal(value: Any) -> None:
     assert comes_back(value) == value
 
 
 @given(points, st.dictionaries(st.text(), st.text()))
-def test_headers_come_back_with_it(body: Point, headers: dict[str, str]) -> None:
+def test_headers_are_decoded_with_the_body(body: Point, headers: dict[str, str]) -> None:
     assert unpack(pack(body, headers)) == (body, headers)
 
 
@@ -162,11 +162,11 @@ def test_headers_come_back_with_it(body: Point, headers: dict[str, str]) -> None
     ],
     ids=repr,
 )
-def test_containers_and_type_arguments_come_back(value: Any) -> None:
+def test_containers_and_type_arguments_are_decoded(value: Any) -> None:
     assert comes_back(value) == value
 
 
-def test_values_of_several_classes_come_back_as_plain_data() -> None:
+def test_values_of_several_classes_are_decoded_as_plain_data() -> None:
     assert unpack(pack([Point(1), Colour.RED]))[0] == [{"x": 1, "label": ""}, "red"]
     assert unpack(pack(Request(Sample(Point(1)), ["text"])))[0] == Request(
         Sample({"x": 1, "label": ""}), ["text"]
@@ -182,13 +182,13 @@ def test_plain_data_may_lie_deep() -> None:
     assert comes_back(value) == value
 
 
-def test_a_kind_of_mapping_comes_back_as_a_dict() -> None:
+def test_a_mapping_is_decoded_as_a_dict() -> None:
     assert unpack(pack(OrderedDict(a=1)))[0] == {"a": 1}
     assert unpack(pack(MappingProxyType({"a": 1})))[0] == {"a": 1}
 
 
 @pytest.mark.parametrize("value", [object(), print, Point, float("nan"), [object()], {"a": 1j}])
-def test_what_cannot_come_back_is_refused(value: Any) -> None:
+def test_a_value_that_cannot_be_decoded_is_refused(value: Any) -> None:
     with pytest.raises(SerializationError, match="expected"):
         pack(value)
 
@@ -272,7 +272,7 @@ def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
 
 
 def forged(name: Any, content: bytes = b"{}", version: Any = 1) -> bytes:
-    """What somebody writes who knows how, and means no good."""
+    """Return an envelope as an attacker would write it."""
     rest = b" " + json.dumps({"v": version, "type": name}).encode() + b"\n" + content
     return blake2b(rest, digest_size=8).hexdigest().encode() + rest
 
@@ -374,7 +374,7 @@ import sys
 from dataclasses import dataclass
 from multiprocessing import get_context
 
-from weakincentives.runtime.mailbox._envelope import pack, unpack
+from weakincentives.runtime.mailbox.core.envelope import pack, unpack
 
 @dataclass
 class Question:
@@ -397,7 +397,7 @@ IMPORTER = """
 import sys
 from importlib import import_module
 
-from weakincentives.runtime.mailbox._envelope import unpack
+from weakincentives.runtime.mailbox.core.envelope import unpack
 
 qa = import_module(sys.argv[1])
 if sys.argv[2] == "write":

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
 from tests.runtime.mailbox.redis_server import KINDS, running
-from weakincentives.runtime.mailbox._redis import RedisMailbox, RedisQueue
-from weakincentives.runtime.mailbox._redis_scripts import Script
+from weakincentives.runtime.mailbox.backends.redis.mailbox import RedisMailbox, RedisQueue
+from weakincentives.runtime.mailbox.backends.redis.scripts import Script
 from weakincentives.testing import FakeClock, MailboxMachine
 
 

@@ -28,7 +28,7 @@ def test_a_reply_address_is_the_mailbox_itself() -> None:
     assert questions.receive()[0].reply_to is answers
 
 
-def test_a_name_that_nobody_reads_leads_nowhere() -> None:
+def test_a_name_without_a_mailbox_does_not_resolve() -> None:
     questions = InMemoryMailbox[str]("questions")
     questions.send("2 + 2?", reply_to="answers")
 

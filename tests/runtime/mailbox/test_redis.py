@@ -5,58 +5,28 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import Thread, Timer
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import redis
 
-from tests.runtime.mailbox.redis_server import KINDS, Server, cluster, running
+from tests.runtime.mailbox.redis_server import Server, cluster
 from weakincentives.errors import UsageError
-from weakincentives.runtime.mailbox import Letter
-from weakincentives.runtime.mailbox._redis import RedisMailbox, RedisMailboxFactory
+from weakincentives.runtime.mailbox import OutboundMessage
+from weakincentives.runtime.mailbox.backends.redis.mailbox import RedisMailbox, RedisMailboxFactory
 from weakincentives.testing import FakeClock
 
 Box = RedisMailbox[Any]
 
-SOON = 60.0  # seconds in which a `LONG` wait must have ended, also on a busy machine
+TIMEOUT = 60.0  # seconds in which a `LONG` wait must have ended, also on a busy machine
 LONG = 600.0
-
-
-@pytest.fixture(params=KINDS)
-def server(request: pytest.FixtureRequest) -> Server:
-    return running(request.param)
-
-
-@pytest.fixture
-def client(server: Server) -> redis.Redis:
-    return server.client()
-
-
-@pytest.fixture
-def name() -> str:
-    return f"orders-{uuid4().hex[:8]}"
 
 
 @pytest.fixture
 def mailbox(client: redis.Redis, name: str) -> Box:
     return RedisMailbox(name, client)
-
-
-@pytest.fixture
-def own(request: pytest.FixtureRequest) -> Iterator[Callable[..., Server]]:
-    """A server that the test may spoil."""
-    made: list[Server] = []
-
-    def start(*options: str) -> Server:
-        made.append(Server("valkey", *options))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.stop()
 
 
 def keys(client: Any, name: str) -> list[str]:
@@ -68,7 +38,7 @@ def keys(client: Any, name: str) -> list[str]:
 # --- whether messages last --------------------------------------------------------------------
 
 
-def test_a_queue_lasts_unless_all_who_send_want_otherwise(
+def test_a_queue_expires_only_if_all_senders_have_a_ttl(
     client: redis.Redis, name: str, mailbox: Box
 ) -> None:
     replies: Box = RedisMailbox(name, client, ttl=100)
@@ -191,7 +161,7 @@ def test_an_id_that_is_here_needs_no_room_in_a_queue_that_is_too_full(
 
 
 def never_asks_again(box: Box) -> Box:
-    """Who is not told does not find out by itself after some seconds."""
+    """A receiver that is not woken would not notice it within some seconds."""
     box.queue._longest_wait = LONG
     return box
 
@@ -204,7 +174,7 @@ def test_the_bell_stays_short(client: redis.Redis, name: str, mailbox: Box) -> N
     assert client.llen("{wink:" + name + "}:bell") == 1
 
 
-def test_everybody_who_waits_is_told(server: Server, name: str, mailbox: Box) -> None:
+def test_all_waiting_receivers_are_woken(server: Server, name: str, mailbox: Box) -> None:
     found: list[Any] = []
 
     def work(box: Box) -> None:
@@ -215,9 +185,9 @@ def test_everybody_who_waits_is_told(server: Server, name: str, mailbox: Box) ->
     for thread in threads:
         thread.start()
     time.sleep(0.1)  # they most likely wait by now; it holds also where they do not
-    mailbox.queue.put([Letter(f"{n}", b"") for n in range(3)], None)
+    mailbox.queue.put([OutboundMessage(f"{n}", b"") for n in range(3)], None)
     for thread in threads:
-        thread.join(SOON)
+        thread.join(TIMEOUT)
 
     assert len(found) == 3
 
@@ -229,7 +199,7 @@ def test_a_wait_ends_when_a_lease_does(server: Server, name: str) -> None:
     mailbox.receive(visibility_timeout=0.2)
 
     assert [m.delivery_count for m in mailbox.receive(wait_time_seconds=LONG)] == [2]
-    assert 0.15 < time.monotonic() - start < SOON
+    assert 0.15 < time.monotonic() - start < TIMEOUT
 
 
 class Noting(redis.Redis):
@@ -262,7 +232,7 @@ def test_a_long_poll_is_ended_at_once(server: Server, name: str, end: str) -> No
     start = time.monotonic()
 
     assert mailbox.queue.take(1, 30, LONG) == []
-    assert time.monotonic() - start < SOON
+    assert time.monotonic() - start < TIMEOUT
 
 
 def test_closing_is_possible_without_a_server(own: Callable[..., Server]) -> None:
@@ -296,7 +266,7 @@ def python(code: str, *arguments: object) -> subprocess.Popen[str]:
 
 WORKER = """
 import redis, sys
-from weakincentives.runtime.mailbox._redis import RedisMailbox
+from weakincentives.runtime.mailbox.backends.redis.mailbox import RedisMailbox
 client = redis.Redis("127.0.0.1", int(sys.argv[1]), socket_timeout=None)
 mailbox = RedisMailbox(sys.argv[2], client)
 found = mailbox.receive(max_messages=7, visibility_timeout=600)
@@ -316,7 +286,7 @@ def test_processes_that_compete_get_every_message_once(
     mailbox.send_all(range(1000))
     workers = [python(WORKER, server.port, name) for _ in range(2)]
     started = mailbox.sibling(f"{name}-started")
-    for _ in workers:  # nobody goes on before both have some
+    for _ in workers:  # none continues before both have some
         started.receive(wait_time_seconds=60)[0].acknowledge()
     server.client().rpush(f"{name}-go", 1, 1)
 
@@ -329,7 +299,7 @@ def test_processes_that_compete_get_every_message_once(
 MEMORY = """
 import redis, sys
 from pathlib import Path
-from weakincentives.runtime.mailbox._redis import RedisMailbox
+from weakincentives.runtime.mailbox.backends.redis.mailbox import RedisMailbox
 client = redis.Redis("127.0.0.1", int(sys.argv[1]), socket_timeout=None)
 mailbox = RedisMailbox(sys.argv[2], client)
 
@@ -353,7 +323,7 @@ def test_memory_does_not_follow_the_number_of_messages(server: Server, name: str
 
 FORKED = """
 import os, redis, sys
-from weakincentives.runtime.mailbox._redis import RedisMailbox
+from weakincentives.runtime.mailbox.backends.redis.mailbox import RedisMailbox
 mailbox = RedisMailbox(sys.argv[2], redis.Redis("127.0.0.1", int(sys.argv[1])))
 mailbox.send("before")
 child = os.fork()
@@ -381,7 +351,7 @@ def test_without_the_package_the_command_that_installs_it_is_named() -> None:
 import sys
 sys.modules["redis"] = None
 from weakincentives.errors import MissingExtraError
-from weakincentives.runtime.mailbox._redis import RedisMailbox
+from weakincentives.runtime.mailbox.backends.redis.mailbox import RedisMailbox
 try:
     RedisMailbox("orders", None)
 except MissingExtraError as error:
@@ -403,6 +373,6 @@ def test_all_keys_of_a_mailbox_are_in_one_slot(name: str) -> None:
         first.nack()
 
         seen = client.keys("{wink:" + name + "}:*")
-        assert keys(client, name) == ["bell", "holders", "leases", "letters", "waiting"]
+        assert keys(client, name) == ["bell", "clock", "holders", "leases", "letters", "waiting"]
         assert len({client.cluster_keyslot(key) for key in seen}) == 1
         assert RedisMailbox(f"{name}-replies", client).receive()[0].body == "done"

@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from tempfile import TemporaryDirectory
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import redis
 
-from tests.runtime.mailbox.redis_server import KINDS, Server, running
+from tests.runtime.mailbox.redis_server import Server
 from weakincentives.errors import MailboxError
 from weakincentives.runtime.mailbox import RedisMailbox
 
 Box = RedisMailbox[Any]
-
-
-@pytest.fixture(params=KINDS)
-def server(request: pytest.FixtureRequest) -> Server:
-    return running(request.param)
-
-
-@pytest.fixture
-def client(server: Server) -> redis.Redis:
-    return server.client()
-
-
-@pytest.fixture
-def name() -> str:
-    return f"orders-{uuid4().hex[:8]}"
-
-
-@pytest.fixture
-def own() -> Iterator[Callable[..., Server]]:
-    """A server that the test may spoil."""
-    made: list[Server] = []
-
-    def start(*options: str) -> Server:
-        made.append(Server("valkey", *options))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.stop()
 
 
 def test_a_server_that_forgets_is_warned_of_once(
@@ -83,7 +53,7 @@ def test_a_server_open_to_the_network_is_warned_of(
     assert "without password and TLS" in caplog.text
 
 
-def test_a_socket_in_the_file_system_is_open_to_nobody_else(
+def test_a_unix_socket_is_protected(
     own: Callable[..., Server], caplog: pytest.LogCaptureFixture
 ) -> None:
     with TemporaryDirectory() as folder:  # pytest's own may be too long for the name of a socket

@@ -12,30 +12,11 @@ import pytest
 
 from tests.processes import until
 from tests.runtime.mailbox.lossy_proxy import LossyProxy
-from tests.runtime.mailbox.redis_server import KINDS, Server, running
+from tests.runtime.mailbox.redis_server import Server
 from weakincentives.errors import MailboxConnectionError
-from weakincentives.runtime.mailbox._redis import RedisMailbox
+from weakincentives.runtime.mailbox.backends.redis.mailbox import RedisMailbox
 
 Box = RedisMailbox[Any]
-
-
-@pytest.fixture(params=KINDS)
-def server(request: pytest.FixtureRequest) -> Server:
-    return running(request.param)
-
-
-@pytest.fixture
-def own() -> Iterator[Callable[..., Server]]:
-    """A server that the test may spoil."""
-    made: list[Server] = []
-
-    def start(*options: str) -> Server:
-        made.append(Server("valkey", *options))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.stop()
 
 
 # --- an answer is lost ------------------------------------------------------------------------

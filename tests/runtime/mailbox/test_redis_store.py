@@ -11,20 +11,15 @@ from uuid import uuid4
 import pytest
 import redis
 
-from tests.runtime.mailbox.redis_server import KINDS, Server, running
+from tests.runtime.mailbox.redis_server import Server, running
 from weakincentives.errors import StoreError, UsageError
-from weakincentives.runtime.mailbox._redis_store import RedisStore
+from weakincentives.runtime.mailbox.backends.redis.store import RedisStore
 from weakincentives.runtime.session import Session
 
 
 @dataclass(frozen=True)
 class Step:
     text: str
-
-
-@pytest.fixture(params=KINDS)
-def client(request: pytest.FixtureRequest) -> redis.Redis:
-    return running(request.param).client()
 
 
 @pytest.fixture
@@ -136,7 +131,7 @@ def test_what_is_no_session_is_refused(store: RedisStore) -> None:
         store.save("id", wrong)
 
 
-def test_a_server_that_is_away_is_named() -> None:
+def test_an_unavailable_server_is_named() -> None:
     server = Server()
     store = RedisStore(server.client())
     server.stop()

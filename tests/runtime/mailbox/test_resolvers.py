@@ -67,14 +67,14 @@ def test_a_mailbox_is_made_once_for_all_threads() -> None:
     assert all(each is factory.made[0] for each in found)
 
 
-def test_a_mailbox_that_somebody_closed_is_made_anew() -> None:
+def test_a_closed_mailbox_is_created_again() -> None:
     resolver = CompositeResolver(factory=Counting())
     resolver.resolve("answers").close()
 
     assert not resolver.resolve("answers").closed
 
 
-def test_those_not_asked_for_the_longest_are_let_go() -> None:
+def test_the_least_recently_used_are_closed() -> None:
     factory = Counting()
     resolver = CompositeResolver(factory=factory)
     for number in range(1024):

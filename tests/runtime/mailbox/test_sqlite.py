@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
@@ -14,20 +15,16 @@ from typing import Any
 
 import pytest
 
-from weakincentives.errors import (
-    MailboxConnectionError,
-    MailboxError,
-    UsageError,
-)
-from weakincentives.runtime.mailbox import Letter, SqliteMailbox, SqliteMailboxFactory
-from weakincentives.runtime.mailbox._sqlite_file import mail_file
+from weakincentives.errors import MailboxConnectionError, MailboxError, UsageError
+from weakincentives.runtime.mailbox import OutboundMessage, SqliteMailbox, SqliteMailboxFactory
+from weakincentives.runtime.mailbox.backends.sqlite.file import mail_file
 from weakincentives.testing import FakeClock
 
 DAY = 86_400
 
 
 class WallClock:
-    """A clock that somebody sets."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.at = datetime(2026, 1, 1, tzinfo=UTC)
@@ -162,12 +159,12 @@ def test_a_path_that_is_none(path: Any) -> None:
 
 def test_an_empty_address_leads_nowhere(path: Path) -> None:
     with SqliteMailbox("orders", path) as mailbox:
-        mailbox.queue.put([Letter("1", b"{}", "")], None)
+        mailbox.queue.put([OutboundMessage("1", b"{}", "")], None)
 
         assert mailbox.receive()[0].reply_to is None
 
 
-def test_replies_that_nobody_reads_go_after_a_week(path: Path) -> None:
+def test_unread_replies_expire_after_a_week(path: Path) -> None:
     clock = FakeClock()
     with SqliteMailbox("orders", path, clock=clock) as mailbox:
         lost = mailbox.sibling("replies", ephemeral=True)
@@ -194,7 +191,7 @@ def test_another_process_is_noticed_soon(path: Path) -> None:
         late = time.monotonic() - message.body  # the clock of all processes
         ended(sender)
 
-    assert late < 60  # 0.05 on an idle machine, 600 where nobody looks
+    assert late < 60  # 0.05 on an idle machine, 600 without polling
 
 
 def test_a_lease_that_ends_ends_a_wait(path: Path) -> None:
@@ -244,6 +241,40 @@ def test_a_clock_that_is_set_back_holds_no_message_for_long(path: Path) -> None:
         assert len(mailbox.receive(max_messages=9)) == 3
 
 
+def test_who_waits_notices_that_the_clock_was_set_back(path: Path) -> None:
+    class Set(WallClock):
+        def now(self) -> datetime:
+            return datetime.now(UTC) - (START - self.at)
+
+    clock = Set()
+    START = clock.at
+    with SqliteMailbox("orders", path, clock=clock) as mailbox:
+        mailbox.send("tea")
+        mailbox.receive(visibility_timeout=2)
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(mailbox.receive, wait_time_seconds=120)
+            clock.step(-DAY / 24)
+
+            assert [message.delivery_count for message in waiting.result()] == [2]
+
+
+def test_a_file_of_an_earlier_version_learns_to_note_the_time(path: Path) -> None:
+    clock = WallClock()
+    with SqliteMailbox("orders", path, clock=clock) as mailbox:
+        mailbox.send("tea")
+        mailbox.receive(visibility_timeout=30)
+    file = mail_file(path)
+    file.read("DROP TABLE clock")
+    file.disconnect()
+
+    with SqliteMailbox("orders", path, clock=clock) as mailbox:
+        assert mailbox.receive() == []
+        clock.step(-DAY)
+        assert mailbox.receive() == []
+        clock.step(31)
+        assert [message.body for message in mailbox.receive()] == ["tea"]
+
+
 def test_a_clock_that_is_set_forward_ends_leases_and_loses_nothing(path: Path) -> None:
     clock = WallClock()
     with SqliteMailbox("orders", path, clock=clock) as mailbox:
@@ -259,7 +290,7 @@ def test_a_clock_that_is_set_forward_ends_leases_and_loses_nothing(path: Path) -
 
 
 def test_a_file_that_is_locked_for_too_long(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weakincentives.runtime.mailbox._sqlite_file.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("weakincentives.runtime.mailbox.backends.sqlite.file.BUSY_SECONDS", 0.05)
     with SqliteMailbox("orders", path) as mailbox:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -276,7 +307,7 @@ def test_a_file_that_is_locked_for_too_long(path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("content", [b"not a database at all" * 99, b"SQLite format 3\0" * 99])
 def test_a_file_of_something_else_is_left_alone(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(MailboxError, match=r"give another path") as caught:
+    with pytest.raises(MailboxError, match=r"use another path") as caught:
         SqliteMailbox("orders", path)
 
     assert not isinstance(caught.value, MailboxConnectionError)  # no try will be better
@@ -320,7 +351,7 @@ def test_a_file_that_is_deleted_begins_anew_and_old_handles_mean_nothing(path: P
 
 
 def test_a_changed_byte_is_noticed_or_harmless(path: Path) -> None:
-    """Whatever byte of the file changes, nobody gets another body, nor an error without advice."""
+    """Whatever byte of the file changes, no other body is delivered, and every error has advice."""
     sent = {f"id-{i}": f"body {i} " + "é" * 30 for i in range(3)}
     with SqliteMailbox("orders", path) as mailbox:
         mailbox.send_all(sent.values(), ids=sent)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
+from tests.faulty_sqlite import failing_statement
 from tests.runtime.mailbox.test_sqlite import WallClock, bodies, ended, started
 from weakincentives.errors import MailboxConnectionError, MailboxError, MailboxFullError
-from weakincentives.runtime.mailbox import Letter, SqliteMailbox
+from weakincentives.runtime.mailbox import OutboundMessage, SqliteMailbox
 
 
 @pytest.fixture
@@ -164,7 +163,7 @@ os.waitpid(child, 0)
 # ── disks ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_loses_nothing(tmp_path: Path) -> None:
     """On a file system of its own where we may make one; else the system lets no file grow."""
     code = """
 folder, mounted = Path(path).parent, sys.argv[2] == "mounted"
@@ -207,13 +206,13 @@ print(len(sent))
 
 @pytest.mark.parametrize("locked", ["file", "folder"])
 def test_what_may_not_be_written(locked: str) -> None:
-    """Root may write everything, so there it becomes nobody first."""
+    """Root may write everything, so as root it becomes the user `nobody` first."""
     code = """
 if os.getuid() == 0: os.setuid(65534)
 try: SqliteMailbox("orders", path).send("tea")
 except MailboxConnectionError as error: print(error)
 """
-    with TemporaryDirectory() as name:  # pytest's own folder lets nobody else in
+    with TemporaryDirectory() as name:  # other users cannot enter pytest's own directory
         folder = Path(name)
         if locked == "file":
             SqliteMailbox("orders", folder / "mail.db").close()
@@ -224,60 +223,20 @@ except MailboxConnectionError as error: print(error)
 
     word = "cannot be written" if locked == "file" else "cannot be opened"
     assert f" - it {word}: " in said
-    assert "or give another path" in said
+    assert "or use another path" in said
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(MailboxConnectionError, match="check that its folder exists"):
+    with pytest.raises(MailboxConnectionError, match="check that its directory exists"):
         SqliteMailbox("orders", tmp_path / "file" / "mail.db")
 
 
 # ── a fault at every step ───────────────────────────────────────────────────────────────────────
 
 
-class Fault:
-    """Counts statements; the one with the number `at` fails, before or after it was carried out."""
-
-    count, at, late = 0, -1, False
-
-    @classmethod
-    def around(cls, execute: Any, *values: Any) -> Any:
-        cls.count += 1
-        hit = cls.count == cls.at
-        if hit and not cls.late:
-            raise cls.error()
-        done = execute(*values)
-        if hit:
-            done.close()  # or its traceback would keep the file locked
-            raise cls.error()
-        return done
-
-    @staticmethod
-    def error() -> sqlite3.Error:
-        error = sqlite3.OperationalError("disk I/O error")
-        error.sqlite_errorcode = sqlite3.SQLITE_IOERR
-        return error
-
-
-class FaultyCursor(sqlite3.Cursor):
-    def execute(self, *values: Any) -> Any:
-        return Fault.around(super().execute, *values)
-
-    def executemany(self, *values: Any) -> Any:
-        return Fault.around(super().executemany, *values)
-
-
-class FaultyConnection(sqlite3.Connection):
-    def execute(self, *values: Any) -> Any:
-        return Fault.around(super().execute, *values)
-
-    def cursor(self, *_: Any) -> Any:
-        return super().cursor(FaultyCursor)
-
-
 def work(path: Path, there: set[str], ended: set[str], gone: set[str]) -> None:
-    """Some traffic; what is known to be there is noted, what somebody ended, and what is gone."""
+    """Send, receive and acknowledge; record what must be queued, may be queued, and is gone."""
     with SqliteMailbox("orders", path, max_size=9) as mailbox:
         for batch in ("abc", "def"):
             mailbox.send_all(batch, ids=batch)
@@ -293,25 +252,19 @@ def work(path: Path, there: set[str], ended: set[str], gone: set[str]) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
-def test_a_fault_at_any_step_loses_nothing_and_doubles_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
-) -> None:
-    plain = sqlite3.connect
+def test_a_fault_at_any_step_loses_nothing_and_doubles_nothing(tmp_path: Path, late: bool) -> None:
     failed = 0
     for at in range(1, 1000):
         path = tmp_path / str(at) / "mail.db"
         there, ended, gone = set[str](), set[str](), set[str]()
-        monkeypatch.setattr(sqlite3, "connect", partial(plain, factory=FaultyConnection))
-        Fault.count, Fault.at, Fault.late = 0, at, late
         said = ""
-        try:
-            work(path, there, ended, gone)
-        except MailboxConnectionError as error:
-            said = str(error)
-            failed += 1
-        assert not said or " - the disk does not read or write it: check" in said
-        reached = Fault.count >= at
-        monkeypatch.setattr(sqlite3, "connect", plain)
+        with failing_statement(at, late=late) as fault:
+            try:
+                work(path, there, ended, gone)
+            except MailboxConnectionError as error:
+                said = str(error)
+                failed += 1
+        assert not said or " - an I/O error: check" in said
         with SqliteMailbox("orders", path, clock=(clock := WallClock())) as mailbox:
             clock.at = datetime.now(UTC) + timedelta(days=1)  # every lease is over
             found = [message.body for message in mailbox.receive(max_messages=20)]
@@ -319,7 +272,7 @@ def test_a_fault_at_any_step_loses_nothing_and_doubles_nothing(
         assert there <= set(found)
         assert not gone & set(found)
         assert len({"d", "e", "f"} & {*found, *ended}) in (0, 3)  # a whole batch
-        if not reached:
+        if not fault.reached:
             break
     assert failed > 15
 
@@ -328,7 +281,7 @@ def test_a_batch_that_fails_half_way_leaves_nothing(path: Path) -> None:
     with SqliteMailbox("orders", path, max_size=3) as mailbox:
         with pytest.raises(MailboxFullError, match="0 of 3"):
             mailbox.send_all("abcd")
-        bad: Any = [Letter("1", b"x"), Letter("2", object())]
+        bad: Any = [OutboundMessage("1", b"x"), OutboundMessage("2", object())]
         with pytest.raises(MailboxError):
             mailbox.queue.put(bad, None)
 

@@ -21,7 +21,7 @@ from weakincentives.errors import (
     UsageError,
 )
 from weakincentives.runtime.mailbox import SQSMailbox, SQSMailboxFactory
-from weakincentives.runtime.mailbox._sqs import LONGEST_POLL
+from weakincentives.runtime.mailbox.backends.sqs.mailbox import MAX_POLL_SECONDS
 from weakincentives.testing import FakeClock
 
 
@@ -57,9 +57,9 @@ def test_a_queue_is_made_where_it_is_missing_and_keeps_messages_long(server: Sqs
     assert told["MessageRetentionPeriod"] == str(14 * 86_400)
 
 
-def test_no_queue_is_made_where_nobody_wants_it(server: SqsServer) -> None:
+def test_no_queue_is_created_unless_requested(server: SqsServer) -> None:
     mailbox = SQSMailbox("orders", server.client, create=False)
-    with pytest.raises(MailboxError, match=r"'orders'.*create the queue, or see whether region"):
+    with pytest.raises(MailboxError, match=r"'orders'.*create the queue, or check region"):
         mailbox.send("tea")
 
     assert "CreateQueue" not in server.calls
@@ -131,10 +131,10 @@ def test_an_entry_that_the_service_failed_at_is_sent_again(
 def test_an_entry_that_fails_for_good_is_an_error(
     server: SqsServer, mailbox: SQSMailbox[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weakincentives.runtime.mailbox._sqs_client._PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("weakincentives.runtime.mailbox.backends.sqs.client._PAUSES", (0.0, 0.0))
     server.fail("SendMessageBatch", entry_fails(1, "InternalError"))
     server.fail("SendMessageBatch", entry_fails(0, "InternalError"), times=2)
-    with pytest.raises(MailboxConnectionError, match=r"InternalError for 1 of them after 3 tries"):
+    with pytest.raises(MailboxConnectionError, match=r"InternalError for 1 of them after 3 att"):
         mailbox.send_all("abc")
 
     assert mailbox.approximate_count() == 2
@@ -194,7 +194,7 @@ def test_an_extension_never_shortens_and_ends_twelve_hours_after_the_receive(
 def test_a_handle_is_refused_when_its_lease_is_over_by_our_clock(
     server: SqsServer,
 ) -> None:
-    """SQS itself would take it, and delete what somebody else works on."""
+    """SQS itself would accept it, and delete what another worker handles."""
     clock = FakeClock()
     mailbox: SQSMailbox[Any] = SQSMailbox("orders", server.client, clock=clock)
     mailbox.send("tea")
@@ -208,10 +208,10 @@ def test_a_handle_is_refused_when_its_lease_is_over_by_our_clock(
     assert server.calls == []
 
 
-def test_leases_that_nobody_ended_are_forgotten(
+def test_expired_leases_are_forgotten(
     mailbox: SQSMailbox[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from weakincentives.runtime.mailbox import _sqs
+    from weakincentives.runtime.mailbox.backends.sqs import mailbox as _sqs
 
     over = {str(i): _sqs._Lease("url", 0.0, 1.0) for i in range(10_001)}
     monkeypatch.setattr(_sqs, "_leases", over)
@@ -234,9 +234,9 @@ def test_a_long_poll_is_short_enough_to_be_ended(
         return 200, forward(request)
 
     server.fail("ReceiveMessage", note, times=9)
-    assert mailbox.receive(wait_time_seconds=LONGEST_POLL + 0.3) == []
+    assert mailbox.receive(wait_time_seconds=MAX_POLL_SECONDS + 0.3) == []
 
-    assert asked[0] == LONGEST_POLL
+    assert asked[0] == MAX_POLL_SECONDS
     assert not any(asked[1:])  # around the rest, where there was time for it
 
 
@@ -264,12 +264,12 @@ def test_a_purge_beside_another_says_when_to_try_again(
         ("OverLimit", 403, False, "120,000 messages are leased"),
         ("RequestThrottled", 403, False, "SQS asks to go slower"),
         ("ThrottlingException", 400, False, "SQS asks to go slower"),
-        ("InternalFailure", 500, False, "see whether SQS can be reached"),
+        ("InternalFailure", 500, False, "check that SQS is reachable"),
         ("QueueDoesNotExist", 400, True, "create the queue"),
         ("AccessDeniedException", 400, True, "let this identity use the queue"),
         ("InvalidClientTokenId", 403, True, "aws configure"),
         ("SignatureDoesNotMatch", 403, True, "aws configure"),
-        ("Novel", 400, True, "see what SQS says"),
+        ("Novel", 400, True, "see SQS's message"),
     ],
 )
 def test_an_error_says_what_to_do(
@@ -291,7 +291,7 @@ def test_a_service_that_cannot_be_reached() -> None:
         aws_secret_access_key="hush",
         config=Config(retries={"total_max_attempts": 1}, connect_timeout=1),
     )
-    with pytest.raises(MailboxConnectionError, match="see whether SQS can be reached") as caught:
+    with pytest.raises(MailboxConnectionError, match="check that SQS is reachable") as caught:
         SQSMailbox("orders", client)
 
     assert "hush" not in str(caught.value)

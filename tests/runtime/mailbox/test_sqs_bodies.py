@@ -9,7 +9,7 @@ import pytest
 from tests.runtime.mailbox.sqs_server import SqsServer
 from tests.runtime.mailbox.test_sqs import mailbox, server, taken
 from weakincentives.errors import MailboxConnectionError, MailboxError, StoreError
-from weakincentives.runtime.mailbox import Letter, SQSMailbox
+from weakincentives.runtime.mailbox import OutboundMessage, SQSMailbox
 from weakincentives.testing import FakeClock
 
 __all__ = ["mailbox", "server"]  # the fixtures
@@ -59,7 +59,7 @@ def test_plain_bodies_travel_readably_and_others_as_ascii(
 )
 def test_whatever_lies_there_comes_out_the_same(server: SqsServer, content: bytes) -> None:
     mailbox: SQSMailbox[Any] = SQSMailbox("orders", server.client, store=Shelf())
-    mailbox.queue.put([Letter("1", content)], None)
+    mailbox.queue.put([OutboundMessage("1", content)], None)
     message = taken(mailbox)
 
     assert message.raw == content
@@ -158,7 +158,7 @@ def test_a_store_that_fails_sends_and_loses_nothing(server: SqsServer) -> None:
     shelf.broken = False
     clock.advance(1)
 
-    assert taken(mailbox).body == "x" * 5000  # soon: it was handed back
+    assert taken(mailbox).body == "x" * 5000  # soon: it was released
 
 
 def test_a_store_that_always_fails_hides_no_message(server: SqsServer) -> None:

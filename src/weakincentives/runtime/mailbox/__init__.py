@@ -1,23 +1,27 @@
-"""Mailboxes: messages that wait, are leased to one receiver at a time, and are never lost.
+"""Mailboxes: queued messages that are leased to one receiver at a time and never lost.
 
 `InMemoryMailbox` for one process, `SqliteMailbox` for one machine, `RedisMailbox` and `SQSMailbox`
-for many; `open_mailbox` takes any of them by URL.
+for many; `open_mailbox` opens any of them by URL.
+
+core/      the protocols, the wire format, and what all mailboxes share
+backends/  memory, SQLite, Redis, SQS
+open       mailboxes by URL
 """
 
 from typing import TYPE_CHECKING
 
-from ..._lazy import lazily as _lazily
-from ._mailbox import QueueMailbox
-from ._memory import InMemoryMailbox, InMemoryMailboxFactory, MemoryQueue
-from ._open import open_mailbox
-from ._resolvers import CompositeResolver, MailboxFactory, MailboxResolver, RegistryResolver
-from ._types import MAX_VISIBILITY_TIMEOUT, Delivery, Letter, Mailbox, Message, Queue
+from ...internal.lazy import lazy_exports as _lazy_exports
+from .backends.memory import InMemoryMailbox, InMemoryMailboxFactory, MemoryQueue
+from .core.mailbox import QueueMailbox
+from .core.resolvers import CompositeResolver, MailboxFactory, MailboxResolver, RegistryResolver
+from .core.types import MAX_VISIBILITY_TIMEOUT, Delivery, Mailbox, Message, OutboundMessage, Queue
+from .open import open_mailbox
 
 if TYPE_CHECKING:
-    from ._redis import RedisMailbox, RedisMailboxFactory
-    from ._redis_store import RedisStore
-    from ._sqlite import SqliteMailbox, SqliteMailboxFactory
-    from ._sqs import SQSMailbox, SQSMailboxFactory
+    from .backends.redis.mailbox import RedisMailbox, RedisMailboxFactory
+    from .backends.redis.store import RedisStore
+    from .backends.sqlite.mailbox import SqliteMailbox, SqliteMailboxFactory
+    from .backends.sqs.mailbox import SQSMailbox, SQSMailboxFactory
 
 __all__ = [
     "MAX_VISIBILITY_TIMEOUT",
@@ -25,12 +29,12 @@ __all__ = [
     "Delivery",
     "InMemoryMailbox",
     "InMemoryMailboxFactory",
-    "Letter",
     "Mailbox",
     "MailboxFactory",
     "MailboxResolver",
     "MemoryQueue",
     "Message",
+    "OutboundMessage",
     "Queue",
     "QueueMailbox",
     "RedisMailbox",
@@ -44,16 +48,13 @@ __all__ = [
     "open_mailbox",
 ]
 
-# A back-end is loaded by whoever uses it.
-__getattr__, __dir__ = _lazily(
+# A back-end is loaded when it is first used.
+__getattr__, __dir__ = _lazy_exports(
     __name__,
     {
-        "RedisMailbox": "._redis",
-        "RedisMailboxFactory": "._redis",
-        "RedisStore": "._redis_store",
-        "SQSMailbox": "._sqs",
-        "SQSMailboxFactory": "._sqs",
-        "SqliteMailbox": "._sqlite",
-        "SqliteMailboxFactory": "._sqlite",
+        ".backends.redis.mailbox": "RedisMailbox RedisMailboxFactory",
+        ".backends.redis.store": "RedisStore",
+        ".backends.sqlite.mailbox": "SqliteMailbox SqliteMailboxFactory",
+        ".backends.sqs.mailbox": "SQSMailbox SQSMailboxFactory",
     },
 )

@@ -1,9 +1,9 @@
 """Sessions: the typed state of one agent run, and the read-only views of it."""
 
-from ._reducers import Reducer, append_all, replace_latest, upsert_by
-from ._session import Session, SliceAccessor
-from ._slices import SessionView, SliceSnapshot, SliceView
-from ._snapshot import SessionSnapshot
+from .reducers import Reducer, append_all, replace_latest, upsert_by
+from .session import Session, SliceAccessor
+from .slices import SessionView, SliceSnapshot, SliceView
+from .snapshot import SessionSnapshot
 
 __all__ = [
     "Reducer",

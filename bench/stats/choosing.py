@@ -1,0 +1,85 @@
+"""Spending where it teaches: samples chosen by earlier runs, and the best of several models."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weakincentives.evals.comparison.halving import halve, round_sizes
+from weakincentives.evals.stats.strata import draw, strata_by_rate, stratified_rate
+
+from .tables import Table, percent
+
+__all__ = ["tables"]
+
+SETTINGS = {
+    "samples differ": (2.0, 0.9),
+    "samples differ much, agents less alike": (0.5, 0.8),
+    "samples differ much, agents alike": (0.5, 0.95),
+}
+"""The sum of the parameters of a beta distribution of pass rates, and how alike the agents are."""
+
+
+def tables(runs: int) -> list[Table]:
+    """Return what choosing by strata is worth, its bias and coverage, and the best of eight."""
+    rates = (0.5, 0.85, 0.95)
+    worth, bias, dataset, population = [], [], [], []
+    for name, (spread, alike) in SETTINGS.items():
+        found = [_chosen(spread, alike, rate, runs) for rate in rates]
+        for rows, at in ((worth, 0), (bias, 1), (dataset, 2), (population, 3)):
+            rows.append((name, [figures[at] for figures in found]))
+    columns = ["100 of 1,000, by 5 runs", *(f"{rate * 100:g}%" for rate in rates)]
+    return [
+        Table("Worth this many times the samples", columns, worth, at_least=1, digits=2),
+        Table("Bias of the estimate, in points", columns, bias, at_least=-0.3, at_most=0.3),
+        Table("Coverage of the dataset's rate, in percent", columns, dataset, at_least=94),
+        Table(
+            "Coverage of the rate of all like it, in percent", columns, population, at_least=93.5
+        ),
+        _best_of_eight(runs),
+    ]
+
+
+def _chosen(spread: float, alike: float, rate: float, runs: int) -> tuple[float, ...]:
+    rng, size, n = np.random.default_rng(3), 1000, 100
+    errors, plain, held, held_all = [], [], [], []
+    for seed in range(runs):
+        before, other = rng.beta(spread * rate, spread * (1 - rate), (2, size))
+        chance = np.where(rng.random(size) < alike, before, other)
+        passed = rng.random(size) < chance
+        earlier = rng.binomial(5, before) / 5
+        strata = strata_by_rate(dict(enumerate(earlier.tolist())), n)
+        found = stratified_rate(
+            (len(stratum), [float(passed[at]) for at in part])
+            for stratum, part in zip(strata, draw(strata, n, seed), strict=True)
+        )
+        truth = passed.mean()
+        errors.append(found.estimate - truth)
+        plain.append(rng.choice(passed, n, replace=False).mean() - truth)
+        held.append(truth in found)
+        held_all.append(rate in found)
+    ratio = float(np.mean(np.square(plain)) / np.mean(np.square(errors)))
+    return ratio, 100 * float(np.mean(errors)), percent(held), percent(held_all)
+
+
+def _best_of_eight(runs: int) -> Table:
+    rows = []
+    settings = {
+        "one is 5 points better": [0.85] + [0.8] * 7,
+        "a ladder of 2 points": [0.86 - 0.02 * step for step in range(8)],
+    }
+    sizes = round_sizes(8, 1600, 1, 10_000)
+    for name, rates in settings.items():
+        rng = np.random.default_rng(5)
+        halved, equal = [], []
+        for _ in range(runs):
+            # The same samples are hard for all models, and each has its own level.
+            hard = rng.random((sizes[-1], 1))
+            own = rng.random((sizes[-1], 8))
+            passed = np.where(rng.random((sizes[-1], 8)) < 0.5, hard, own) < np.array(rates)
+            models = [str(at) for at in rng.permutation(8)]
+            found = halve(models, sizes, lambda m, n, p=passed: int(p[:n, int(m)].sum()))
+            halved.append(found.finalists[0] == "0")
+            equal.append(int(np.argmax(passed[:200].sum(axis=0) + rng.random(8) / 2)) == 0)
+        rows.append((name, [percent(halved), percent(equal)]))
+    columns = ["8 models, 1,600 attempts", "--budget", "200 each"]
+    return Table("The best model is found, in percent", columns, rows, reference=["200 each"])

@@ -1,0 +1,195 @@
+"""Comparisons of two runs: false alarms, the size of a gate with a margin, and what mid-p saves."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import optimize, stats
+
+from weakincentives.evals.stats import holm, mcnemar, paired_difference
+from weakincentives.evals.stats.differences import Difference
+
+from .coverage import SHAPES, chances_of
+from .tables import Table, percent
+
+__all__ = ["tables"]
+
+_ALARMS = 6.5  # 5 % of runs, and three standard errors of as many simulated runs as usual
+
+
+def tables(runs: int) -> list[Table]:
+    """Return false alarms, the size of non-inferiority, and the savings of mid-p."""
+    return [
+        _same_agent(runs),
+        _repeats(runs),
+        _whole_tables(runs),
+        *_non_inferior(runs),
+        _mid_p_size(),
+        _savings(),
+    ]
+
+
+def claimed(difference: Difference, p_value: float | None = None) -> bool:
+    """Return whether `compare` claims a difference."""
+    p = difference.p_value if p_value is None else p_value
+    return p is not None and p <= 0.05 and not difference.delta.low <= 0 <= difference.delta.high
+
+
+def compared(before: np.ndarray, after: np.ndarray) -> Difference:
+    """Compare passes, by sample and epoch."""
+    samples, epochs = before.shape
+    names = None if epochs == 1 else np.repeat(np.arange(samples), epochs).tolist()
+    return paired_difference(before.ravel().tolist(), after.ravel().tolist(), clusters=names)
+
+
+def _same_agent(runs: int) -> Table:
+    rng = np.random.default_rng(11)
+    rows = []
+    for epochs in (1, 3, 5):
+        for n in (50, 100, 200):
+            figures = []
+            for shape in SHAPES:
+                alarms = []
+                for _ in range(runs):
+                    own = chances_of(rng, 0.8, shape, (n, 1))
+                    sides = (rng.random((2, n, epochs)) < own).astype(float)
+                    alarms.append(claimed(compared(*sides)))
+                figures.append(percent(alarms))
+            rows.append((f"{n} samples x {epochs}", figures))
+    title = "two runs of one agent that passes 80%: % in which a difference is claimed"
+    return Table(title, ["samples x epochs", *SHAPES], rows, at_most=_ALARMS)
+
+
+def _repeats(runs: int) -> Table:
+    """A deterministic agent, repeated: samples flip by chance from one run to the next."""
+    rng = np.random.default_rng(12)
+    rows = []
+    for n, flips in ((50, 0.1), (100, 0.05), (100, 0.2)):
+        figures = []
+        for epochs in (1, 3, 5):
+            alarms = []
+            for _ in range(runs):
+                before = rng.random((n, 1)) < 0.8
+                after = before ^ _flipping(rng, before, flips / 2, flips / 2)
+                sides = (np.repeat(side, epochs, axis=1).astype(float) for side in (before, after))
+                alarms.append(claimed(compared(*sides)))
+            figures.append(percent(alarms))
+        rows.append((f"{n} samples, {flips:.0%} flip", figures))
+    title = "whole samples flip, as often up as down: % in which a difference is claimed"
+    return Table(title, ["", "1 epoch", "3 epochs", "5 epochs"], rows, at_most=_ALARMS)
+
+
+def _flipping(
+    rng: np.random.Generator, before: np.ndarray, fixed: float, broken: float
+) -> np.ndarray:
+    """Return which samples flip, so that these shares of all are fixed and broken."""
+    return rng.random(before.shape) < np.where(before, broken / 0.8, fixed / 0.2)
+
+
+def _whole_tables(runs: int) -> Table:
+    """Passes, scores, time, tokens and cost of two equal runs, and whether any row claims."""
+    rng = np.random.default_rng(13)
+    rows = []
+    for n in (50, 100, 300):
+        metric, anything, raw = [], [], []
+        for _ in range(runs):
+            own = rng.beta(1.6, 0.4, n)
+            base = rng.lognormal(0, 0.5, n)
+            passed = (rng.random((2, n)) < own).astype(float)
+            scores = np.where(passed == 1, 1.0, rng.random((2, n)))
+            tokens = base * rng.lognormal(0, 0.3, (2, n))
+            time = tokens * rng.lognormal(0, 0.3, (2, n))
+            found = [
+                paired_difference(*(side.tolist() for side in sides))
+                for sides in (passed, scores, time, tokens, tokens / 1000)
+            ]
+            _, *adjusted = holm([each.p_value or 0.0 for each in found])
+            metric.append(claimed(found[0]))
+            raw.append(any(map(claimed, found)))
+            anything.append(metric[-1] or any(map(claimed, found[1:], adjusted)))
+        rows.append((f"{n} samples", [percent(each) for each in (metric, anything, raw)]))
+    columns = ["", "the metric", "any row", "any row, not adjusted"]
+    title = "two runs of one agent: % of tables in which a row claims a difference"
+    return Table(title, columns, rows, at_most=7.5, reference=["any row, not adjusted"])
+
+
+def _non_inferior(runs: int) -> list[Table]:
+    """Runs that are worse by exactly the margin, of which a one-sided rule at 2.5% passes few."""
+    rng = np.random.default_rng(14)
+    rows, covering = [], []
+    for n, margin in ((50, 0.1), (100, 0.05), (200, 0.05)):
+        figures, covered = [], []
+        for epochs in (1, 3, 5):
+            passing, holding = [], []
+            for _ in range(runs):
+                before = rng.random((n, 1)) < 0.8
+                after = before ^ _flipping(rng, before, 0.02, 0.02 + margin)
+                sides = (np.repeat(side, epochs, axis=1).astype(float) for side in (before, after))
+                delta = compared(*sides).delta
+                passing.append(delta.low > -margin)
+                holding.append(-margin in delta)
+            figures.append(percent(passing))
+            covered.append(percent(holding))
+        rows.append((f"{n} samples, margin {100 * margin:g} points", figures))
+        covering.append((f"{n} samples, {100 * margin:g} points worse", covered))
+    columns = ["", "1 epoch", "3 epochs", "5 epochs"]
+    return [
+        Table("worse by exactly the margin: % above it at 97.5%", columns, rows, at_most=3.5),
+        Table("coverage of the difference", columns, covering, at_least=93),
+    ]
+
+
+def _shows(n: int, *, exact: bool) -> np.ndarray:
+    """Return a matrix of which numbers of fixed and broken show a difference."""
+    table = np.zeros((n + 1, n + 1), dtype=bool)
+    for fixed in range(n + 1):
+        for broken in range(min(fixed, n - fixed) + 1):
+            p = mcnemar(fixed, broken, exact=exact)
+            table[fixed, broken] = table[broken, fixed] = p <= 0.05 and fixed != broken
+    return table
+
+
+def _chance(n: int, fixing: float, breaking: float, shows: np.ndarray) -> float:
+    """Return the exact chance that a comparison shows a difference."""
+    flips = fixing + breaking
+    total = 0.0
+    for count, chance in enumerate(stats.binom.pmf(range(n + 1), n, flips)):
+        if chance > 1e-12:
+            fixed = np.arange(count + 1)
+            split = stats.binom.pmf(fixed, count, fixing / flips)
+            total += chance * float(split @ shows[fixed, count - fixed])
+    return total
+
+
+def _mid_p_size() -> Table:
+    rows = []
+    for n in (10, 30, 50, 100, 200):
+        sizes = []
+        for exact in (False, True):
+            shows = _shows(n, exact=exact)
+            sizes.append(100 * max(_chance(n, q / 2, q / 2, shows) for q in (0.05, 0.2, 0.4, 0.7)))
+        rows.append((f"{n} samples", sizes))
+    title = "largest size of McNemar's test for 5 to 70% of flips, exactly computed, in %"
+    return Table(title, ["", "mid-p", "exact"], rows, at_most=5.0, digits=2)
+
+
+def _savings() -> Table:
+    """More samples that the exact test needs for the power that mid-p has with `n`."""
+    rows = []
+    for n in (50, 100, 200):
+        figures = []
+        for flips in (0.2, 0.3):
+            mid_p = _shows(n, exact=False)
+
+            def lacking(
+                effect: float, n: int = n, flips: float = flips, s: np.ndarray = mid_p
+            ) -> float:
+                return _chance(n, (flips + effect) / 2, (flips - effect) / 2, s) - 0.8
+
+            effect = optimize.brentq(lacking, 0.01, flips - 1e-6, xtol=1e-4)
+            more = n
+            while lacking(effect, more, flips, _shows(more, exact=True)) < 0:
+                more += max(1, n // 50)
+            figures.append(100 * (more - n) / n)
+        rows.append((f"{n} samples", figures))
+    title = "samples that the exact test needs in addition, for the power of mid-p, in %"
+    return Table(title, ["", "20% flip", "30% flip"], rows, at_least=8, at_most=24, digits=0)

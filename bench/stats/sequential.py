@@ -1,0 +1,149 @@
+"""Stopping early: how many samples it takes, how often it is right, and what its interval holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from weakincentives.evals import EvalConfig
+from weakincentives.evals.engine.early_stopping import PairedRule, RateStoppingRule
+from weakincentives.evals.stats.basic import wilson_interval
+
+from .tables import Table, percent
+
+__all__ = ["tables"]
+
+SAMPLES = 500
+
+
+def tables(runs: int) -> list[Table]:
+    """Return the tables of the width rule, of decisions, and of comparisons while running."""
+    return [*_width(), *_decided(runs), *_paired(runs)]
+
+
+# ── a width ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _width() -> Iterator[Table]:
+    """All ways that a run can go are counted, so these figures are exact."""
+    rates = (0.5, 0.7, 0.85, 0.9, 0.95, 0.98)
+    rows, coverage = [], []
+    for width in (0.1, 0.15, 0.2):
+        found = [_stopped_at_width(width, rate) for rate in rates]
+        rows.append((f"{width * 100:g} points", [samples for samples, _ in found]))
+        coverage.append((f"{width * 100:g} points", [100 * held for _, held in found]))
+    columns = ["--stop-when", *(f"{rate * 100:g}%" for rate in rates)]
+    yield Table("Mean samples until the interval is narrow, by pass rate", columns, rows, digits=0)
+    yield Table("Its coverage, in percent", columns, coverage, at_least=94.9)
+
+
+def _stopped_at_width(width: float, rate: float) -> tuple[float, float]:
+    """Return the mean number of samples, and the share of intervals that hold the rate."""
+    going, n, samples, held = np.array([1.0]), 0, 0.0, 0.0
+    while going.sum() > 1e-9:
+        n += 1
+        chances = np.zeros(n + 1)
+        chances[:-1] += going * (1 - rate)
+        chances[1:] += going * rate
+        if n >= 20:
+            ends = np.array([wilson_interval(k, n, z=2.1) for k in range(n + 1)])
+            stops = ends[:, 1] - ends[:, 0] <= width
+            covers = (ends[:, 0] <= rate) & (rate <= ends[:, 1])
+            samples += n * float(chances[stops].sum())
+            held += float(chances[stops & covers].sum())
+            chances[stops] = 0.0
+        going = chances
+    return samples, held
+
+
+# ── decided ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _decided(runs: int) -> Iterator[Table]:
+    rates = (0.8, 0.88, 0.9, 0.92, 0.95)
+    kinds = {
+        "this dataset": ("dataset", 1),
+        "this dataset, 5 epochs": ("dataset", 5),
+        "all samples like it": ("population", 1),
+        "all samples like it, 5 epochs": ("population", 5),
+    }
+    samples, shares, wrong = [], [], []
+    for name, (decide_for, epochs) in kinds.items():
+        found = [_stopped_against(decide_for, epochs, rate, runs) for rate in rates]
+        samples.append((name, [each[0] for each in found]))
+        shares.append((name, [each[1] for each in found]))
+        wrong.append((name, [each[2] for each in found]))
+    columns = ["decided for", *(f"{rate * 100:g}%" for rate in rates)]
+    title = f"--fail-under 85% --stop-when decided, {SAMPLES} samples, a tenth of the runs"
+    yield Table(f"{title}: mean samples, by pass rate", columns, samples, digits=0)
+    yield Table(f"{title}: decided, in percent", columns, shares, digits=0)
+    yield Table(f"{title}: intervals without the true rate, in percent", columns, wrong, at_most=5)
+
+
+def _stopped_against(
+    decide_for: str, epochs: int, rate: float, runs: int
+) -> tuple[float, float, float]:
+    rng = np.random.default_rng(7)
+    config = EvalConfig(stop_against=0.85, epochs=epochs, decide_for=decide_for)  # type: ignore[arg-type]
+    tried, decided, missed = [], [], []
+    for _ in range(max(20, runs // 10)):
+        passes = rng.binomial(epochs, rng.beta(2 * rate, 2 * (1 - rate), SAMPLES))
+        rule = RateStoppingRule(config, SAMPLES)
+        tried.append(next((n for n, k in enumerate(passes, 1) if rule.add(n, int(k))), SAMPLES))
+        found = rule.decision
+        truth = passes.sum() / epochs / SAMPLES if decide_for == "dataset" else rate
+        decided.append(found is not None)
+        missed.append(found is not None and not found.low <= truth <= found.high)
+    return float(np.mean(tried)), percent(decided), percent(missed)
+
+
+# ── compared while it runs ──────────────────────────────────────────────────────────────────────
+
+
+def _paired(runs: int) -> Iterator[Table]:
+    columns = ["samples, flips", "equal: claims", "samples", "10 points: shown", "samples ",
+               "20 points: shown", "samples  "]  # fmt: skip
+    rows = []
+    for n, flips in ((100, 0.2), (172, 0.2), (172, 0.3), (400, 0.2)):
+        figures = []
+        for effect in (0.0, 0.1, 0.2):
+            shown, tried = _compared(n, max(flips, effect), effect, max(40, runs // 2))
+            figures += [shown, tried]
+        rows.append((f"{n}, {flips * 100:g}%", figures))
+    yield Table(
+        "--against RUN --stop-when decided, half of the runs: percent, and mean samples",
+        columns,
+        rows,
+    )
+    sizes = [_claims(n, flips, runs) for n, flips in ((50, 0.2), (100, 0.1), (172, 0.2))]
+    yield Table(
+        "Two equal runs: better or worse is claimed, in percent",
+        ["", "50 samples, 20% flips", "100, 10%", "172, 20%"],
+        [("claims", sizes)],
+        at_most=5.5,
+    )
+
+
+def _compared(n: int, flips: float, effect: float, runs: int) -> tuple[float, float]:
+    rng = np.random.default_rng(11)
+    shown, tried = [], []
+    for _ in range(runs):
+        before, after = _pair(rng, n, flips, effect)
+        rule = PairedRule("A", {at: (int(old), 1) for at, old in enumerate(before)})
+        tried.append(next((at + 1 for at in range(n) if rule.add(at, int(after[at]))), n))
+        shown.append(rule.decision is not None and rule.decision.outcome != "none")
+    return percent(shown), float(np.mean(tried))
+
+
+def _claims(n: int, flips: float, runs: int) -> float:
+    return _compared(n, flips, 0.0, runs)[0]
+
+
+def _pair(
+    rng: np.random.Generator, n: int, flips: float, effect: float
+) -> tuple[np.ndarray, np.ndarray]:
+    fixed, broken = (flips + effect) / 2, (flips - effect) / 2
+    change = rng.choice([1, -1, 0], n, p=[fixed, broken, 1 - flips])
+    before = np.where(change == 0, rng.random(n) < 0.8, change < 0)
+    return before, before + change

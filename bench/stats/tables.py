@@ -1,0 +1,78 @@
+"""Tables of simulated figures, each with the bars that its figures must keep.
+
+A subject is a file beside this one with a function `tables(runs) -> list[Table]`. `runs` is the
+number of simulated runs for each figure; the seeds are fixed, so the same number of runs gives the
+same figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["FULL", "Table", "percent"]
+
+FULL = 2_000
+"""Runs for each figure, unless told otherwise: the number for which the bars are strict."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Figures in rows, and the least and the most that each of them may be.
+
+    `columns` has the title of the first column, then one for each figure. `reference` are the
+    columns that are for comparison only, without a bar.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[float]]]
+    at_least: float = -math.inf
+    at_most: float = math.inf
+    digits: int = 1
+    reference: Sequence[str] = ()
+
+    def missed(self, runs: int) -> list[str]:
+        """Return the figures outside the bars; few runs may be off by four standard errors."""
+        slack = 0.0 if runs >= FULL else 400 * math.sqrt(0.05 * 0.95 / runs)
+        return [
+            f"{name}, {column}: {figure:.{self.digits}f}"
+            for name, figures in self.rows
+            for column, figure in zip(self.columns[1:], figures, strict=True)
+            if column not in self.reference
+            and not self.at_least - slack <= figure <= self.at_most + slack
+        ]
+
+    def lines(self) -> list[str]:
+        """Return the table as Markdown, as the documentation shows it."""
+        bars = [
+            f"{word} {bar:g}"
+            for word, bar in (("at least", self.at_least), ("at most", self.at_most))
+            if math.isfinite(bar)
+        ]
+        cells = [
+            [name, *(f"{figure:.{self.digits}f}" for figure in figures)]
+            for name, figures in self.rows
+        ]
+        widths = [max(map(len, column)) for column in zip(self.columns, *cells, strict=True)]
+        return [
+            f"{self.title} (bar: {', '.join(bars) or 'none'})",
+            "",
+            _row(self.columns, widths),
+            _row(["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])], widths),
+            *(_row(row, widths) for row in cells),
+        ]
+
+
+def percent(hits: Sequence[bool] | Sequence[float]) -> float:
+    """Return the share of hits, in percent."""
+    return 100 * math.fsum(hits) / len(hits)
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = (
+        cell.ljust(width) if at == 0 else cell.rjust(width)
+        for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return f"| {' | '.join([first, *others])} |"

@@ -1,0 +1,213 @@
+"""`wink eval audit`: is the eval itself sound? Its agent is not run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import nullcontext, redirect_stdout
+from typing import Any
+
+from rich.text import Text
+
+from ...errors import UsageError
+from ...evals import Dataset, EvalSuite
+from ...evals.audit import AuditReport, Finding, audit_suite
+from ..console.documents import write_line
+from ..console.tables import columns, print_stdout, screen
+from ..console.text import one_line, pluralize, print_stderr
+from ..options.execution import add_agent_options, add_max_concurrency, add_name
+from ..options.parsing import allow_intermixed_args, whole
+from ..options.runs import add_format, add_store, open_store, store_path
+from ..options.selection import selected, why_empty
+from ..plan import judge_model, suite_from_options, suite_name, suites_from_files
+from ..targets import load_dataset, load_reference
+
+RUNS_USER_CODE = True
+
+MAX_LISTED = 5  # samples of a finding, as text
+MARKS = {
+    "problem": ("x", "red"),
+    "note": ("!", "yellow"),
+    "ok": ("ok", "green"),
+    "skipped": ("-", "dim"),
+}
+HELP = """\
+Cheap agents run through the same evaluators: an empty output, a copy of the input (echo), the
+expected value (oracle), that of another sample (other), and its words shuffled. Evaluators that ask
+a model are left out without --judges; those that read a session always are.
+
+exit codes:
+  0    no problem found; notes may be
+  1    a problem found, which makes numbers wrong
+  2    wrong usage, or something that the command names is missing or broken
+  4    no samples selected
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the options."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = HELP
+    allow_intermixed_args(parser)
+    parser.usage = (
+        "wink eval audit FILE.py[:NAME]... [options]\n"
+        "       wink eval audit --dataset FILE [--evaluator REF]... [options]"
+    )
+    add = parser.add_argument_group("target").add_argument
+    add_agent_options(add, "suites of a file, one of them, or a folder", dataset=True)
+    add = parser.add_argument_group("samples").add_argument
+    add("--filter", action="append", default=[], metavar="KEY=GLOB",
+        help="only samples whose metadata (or id) matches; repeat to require all")  # fmt: skip
+    add("--sample", type=whole(0), metavar="N", help="random subset of N samples")
+    add("--seed", type=whole(0), metavar="S", help="seed of the random subset (default 0)")
+    add("--limit", type=whole(0), metavar="N", help="only the first N samples")
+    add = parser.add_argument_group("checks").add_argument
+    add("--judges", action="store_true",
+        help="ask LLM judges too, which costs money (default: left out)")  # fmt: skip
+    add("--min-runs", type=whole(1), default=3, metavar="K",
+        help="stored runs after which a sample never passed or failed (default 3)")  # fmt: skip
+    add_max_concurrency(add, "default 8, or the suite's setting")
+    add_name(add)
+    add_format(parser)
+    add("--json", action="store_const", const="json", dest="format",
+        help="the same as --format json")  # fmt: skip
+    add_store(parser)
+
+
+def run(args: Namespace) -> int:
+    """Return 1 if a suite has a problem."""
+    data, reports = sys.stdout, []
+    with redirect_stdout(sys.stderr):  # stdout is for data alone
+        judge = judge_model(args)
+        suites = (
+            suites_from_files(args, args.targets, None)
+            if args.targets
+            else {"": _suite_of_options(args)}
+        )
+        if args.name and len(suites) > 1:
+            raise UsageError(
+                f"expected one suite for --name, got {len(suites)} - name one: {', '.join(suites)}"
+            )
+        with open_store(args) if store_path(args).exists() else nullcontext() as store:
+            for target, suite in suites.items():
+                samples = selected(suite.dataset, args.filter, args.sample, args.seed or 0)
+                samples = samples if args.limit is None else samples[: args.limit]
+                if not len(samples):
+                    print_stderr(f"wink: nothing selected: {why_empty(suite.dataset, args.filter)}")
+                    return 4
+                report = audit_suite(
+                    _with_concurrency(suite, args.max_concurrency),
+                    samples=samples,
+                    judges=args.judges,
+                    adapter=judge,
+                    store=store,
+                    name=args.name or suite_name(target, suite) or suite.name,
+                    min_runs=args.min_runs,
+                )
+                reports.append(report)
+    code = 1 if any(report.problems for report in reports) else 0
+    if args.format == "json":
+        write_line(data, {"exit_code": code, "audits": [_data(report) for report in reports]})
+        return code
+    to = screen()
+    for report in reports:
+        print_stdout(to, *_view(report, to.width))
+    return code
+
+
+def _suite_of_options(args: Namespace) -> EvalSuite[Any, Any, Any]:
+    """Return the suite of --dataset and --evaluator; --prompt and --agent are accepted, too."""
+    if args.dataset is None:
+        raise UsageError("expected FILE.py or --dataset FILE to audit, got neither")
+
+    def load(output_type: Any) -> Dataset[Any, Any]:
+        return load_dataset(args, output_type)
+
+    if args.prompt is not None or args.agent is not None:
+        return suite_from_options(args, None, load)
+    evaluators = [load_reference(name, "evaluator") for name in args.evaluator or ["exact_match"]]
+    return EvalSuite(_no_agent, load(None), evaluators)
+
+
+def _no_agent(question: Any) -> Any:
+    """Stand in for the agent, which an audit does not run."""
+    raise NotImplementedError
+
+
+def _with_concurrency(
+    suite: EvalSuite[Any, Any, Any], maximum: int | None
+) -> EvalSuite[Any, Any, Any]:
+    if maximum is None:
+        return suite
+    from dataclasses import replace
+
+    config = replace(suite.config, max_concurrent=maximum)
+    return EvalSuite(suite.prompt, suite.dataset, suite.evaluator, suite.adapter, config)
+
+
+def _data(report: AuditReport) -> dict[str, Any]:
+    return {
+        "suite": report.suite,
+        "samples": report.samples,
+        "summary": str(report),
+        "problems": len(report.problems),
+        "invalid": {name: sorted(verdicts) for name, verdicts in report.invalid.items()},
+        "headline": report.headline,
+        "probes": [
+            {
+                "agent": probe.agent,
+                "passed": probe.passed,
+                "scored": probe.scored,
+                "errors": probe.errors,
+                "not_applicable": probe.not_applicable,
+                "rate": probe.rate,
+            }
+            for probe in report.probes
+        ],
+        "left_out": report.left_out,
+        "findings": report.findings,
+        "runs": report.runs,
+    }
+
+
+def _view(report: AuditReport, width: int) -> Iterator[Text]:
+    name, count = one_line(report.suite or "unnamed"), pluralize(report.samples, "sample")
+    yield Text.assemble((name, "bold"), f"  {count}")
+    yield Text()
+    if report.probes:
+        yield _probes(report, width)
+        yield Text()
+    for line in report.left_out:
+        yield Text(one_line(f"left out: {line}"), "dim")
+    for finding in report.findings:
+        yield from _finding(finding)
+    yield Text()
+    yield Text(one_line(str(report)), "bold red" if report.problems else "bold")
+
+
+def _probes(report: AuditReport, width: int) -> Text:
+    probes = report.probes
+    table = {
+        "agent": [Text(probe.agent, "bold") for probe in probes],
+        "passed": [Text(f"{probe.passed:,}/{probe.scored:,}") for probe in probes],
+        "rate": [Text("-" if probe.rate is None else f"{probe.rate:.1%}") for probe in probes],
+        "errors": [Text(f"{probe.errors:,}" if probe.errors else "") for probe in probes],
+        "not applicable": [
+            Text(f"{probe.not_applicable:,}" if probe.not_applicable else "") for probe in probes
+        ],
+    }
+    for title in ("errors", "not applicable"):
+        if not any(table[title]):
+            del table[title]
+    return columns(table, width, right={"passed", "rate", "errors", "not applicable"})
+
+
+def _finding(finding: Finding) -> Iterator[Text]:
+    mark, style = MARKS[finding.level]
+    yield Text.assemble((f"{mark:<3}", style), one_line(f"{finding.check}: {finding.message}"))
+    for sample in finding.samples[:MAX_LISTED]:
+        yield Text.assemble("     ", (one_line(sample.id), "bold"), "  ", one_line(sample.why))
+    if (more := len(finding.samples) - MAX_LISTED) > 0:
+        yield Text(f"     and {more:,} more (--json lists all)", "dim")

@@ -1,0 +1,262 @@
+"""`wink eval collect`: bring the results of a submitted run from the workers into the run store.
+
+Order of work: store, commit, acknowledge. After an interruption the next `collect` continues, and
+a result that is delivered twice is counted once, by its key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...errors import UsageError
+from ..options.execution import add_gates, add_output_options
+from ..options.parsing import number
+from ..options.queues import add_queue
+from ..options.runs import add_store, open_store
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ...evals import RunManifest, Submission
+    from ...evals.distributed import Collector, StoreLedger
+    from ..console.progress import ProgressSnapshot
+
+__all__ = ["configure", "run"]
+
+RUNS_USER_CODE = True  # so its output is redacted at the file descriptors
+
+EXIT_CODES = """\
+exit codes:
+  0    all results are stored, and every gate passed
+  1    a gate failed: fewer samples passed than --fail-under
+  2    usage error, or the queue cannot be reached
+  3    results are missing after --timeout, or after resubmitting them in vain;
+       or more errors than --max-error-rate
+  130  interrupted; the same command continues
+"""
+POLL_SECONDS = 1.0  # longest wait for a batch of results
+IDLE_SECONDS = 10.0  # without a result, before the progress mentions it
+MAX_ROUNDS = 3  # of resubmitting missing samples without a new result
+CONNECT_TIMEOUT = 60.0  # seconds for the queue to answer for the first time
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXIT_CODES
+    add = parser.add_argument
+    add("run_id", nargs="?", default="latest", metavar="RUN", help="run id (default latest)")
+    add_queue(parser)
+    add("--timeout", type=number, metavar="SECONDS",
+        help="stop waiting for results after this long (default: never); the timeout of a sample "
+        "is the worker's")  # fmt: skip
+    add("--resubmit-after", type=number, default=30.0, metavar="SECONDS",
+        help="resubmit missing samples after this long with an empty queue and no new result "
+        "(default 30)")  # fmt: skip
+    add("--no-resubmit", action="store_true", help="never resubmit missing samples")
+    add("--retry-errors", action="store_true", help="first resubmit samples that ended in an error")
+    add_store(parser)
+    add_gates(add)
+    add_output_options(add)
+
+
+def run(args: Namespace) -> int:
+    """Collect missing results; gates and exit codes are those of `wink eval run`."""
+    from ...clock import SYSTEM_CLOCK
+    from ...evals.distributed import StoreLedger, load_submission
+    from ...evals.model.redacted_ids import redact_ids
+    from ...evals.store.overview import overview, worst
+    from ..console.documents import run_data, write_line
+    from ..console.progress import console
+    from ..console.summary import Outcome
+    from ..runner import EXIT_CODES as GATE_CODES
+    from ..runner import check_output, finish, gate, ungated
+
+    data, to = sys.stdout, console()
+    check_output(args)
+    with open_store(args) as store:
+        began = SYSTEM_CLOCK.monotonic()
+        record = store.run(args.run_id)
+        run_id = record.manifest.run_id
+        submission = load_submission(store, run_id)
+        ledger = StoreLedger(
+            submission,
+            store,
+            on_result=lambda result: (
+                write_line(data, redact_ids(result)) if args.format == "jsonl" else None
+            ),
+            retry_errors=args.retry_errors,
+        )
+        with _open_collector(args, record.manifest, submission, ledger, to) as collector:
+            if ledger.missing() or record.status != "complete":
+                store.begin(record.manifest)
+            try:
+                interrupted = _collect(args, collector, to)
+            except BaseException:  # such as an unreachable server: the run can be continued
+                ledger.finish(interrupted=True)
+                raise
+        missing = ledger.finish(interrupted=interrupted)
+        found = overview(store, run_id)
+        decided = gate(args, store, found)
+        code, rule = GATE_CODES[decided.outcome], decided.reason
+        if interrupted:
+            code = 130
+            rule = f"interrupted, {found.record.stored:,} of {len(submission):,} are stored"
+        elif missing:
+            waited = f"resubmitting them {collector.rounds} times"
+            waited = waited if collector.gave_up else f"{args.timeout:g} s"
+            code, rule = 3, f"{missing:,} missing after {waited}"
+        if collector.dead_lettered and not args.quiet:
+            to.print(_dead_letter_note(args, collector), style="dim", soft_wrap=True)
+        outcome = Outcome(
+            found=found,
+            worst=worst(store, run_id),
+            code=code,
+            rule=rule,
+            gate=decided,
+            seconds=SYSTEM_CLOCK.monotonic() - began,
+            epochs=submission.epochs,
+        )
+        outcome = finish(args, outcome, store, to)
+        if not interrupted and (problem := ungated(args, [found])):
+            raise UsageError(problem)
+        if args.format == "json":
+            write_line(data, {"exit_code": outcome.code, "runs": [run_data(outcome)]})
+    return outcome.code
+
+
+def _dead_letter_note(args: Namespace, collector: Collector) -> str:
+    from shlex import quote
+
+    from ..options.queues import safe_url
+
+    queue = f" --queue {quote(safe_url(args.queue))}" if args.queue else ""
+    count = f"{collector.dead_lettered:,}"
+    return f"moved to the dead letters, not results of this run: {count} (wink dlq list{queue})"
+
+
+@contextmanager
+def _open_collector(
+    args: Namespace,
+    manifest: RunManifest,
+    submission: Submission,
+    ledger: StoreLedger,
+    to: Console,
+) -> Iterator[Collector]:
+    from ...evals import EvalRequest
+    from ...evals.distributed import CollectConfig, Collector
+    from ..console.text import one_line
+    from ..options.queues import deployment
+
+    def note(text: str, style: str = "dim") -> None:
+        if not args.quiet:
+            to.print(one_line(text), style=style, soft_wrap=True)
+
+    queue = deployment(args, manifest.queue or None, must_exist=True)
+    total = len(submission)
+    config = CollectConfig(
+        resubmit_after=None if args.no_resubmit else args.resubmit_after,
+        max_rounds=MAX_ROUNDS,
+        poll=POLL_SECONDS,
+        exclusive=True,
+        connect_timeout=CONNECT_TIMEOUT,
+        dead_letters=f"{queue.name}-dlq",
+    )
+    with (
+        queue.mailbox(EvalRequest) as requests,
+        # As plain data: the classes of the agent need not be importable here.
+        queue.mailbox(Any, queue.results(submission.run_id)) as results,
+    ):
+        note(
+            f"{manifest.dataset_name or 'unnamed'}: {total:,} results from {queue.display_url}", ""
+        )
+        stored = total - len(ledger.missing())
+        note(f"run {submission.run_id}, {stored:,} of {total:,} are stored")
+        yield Collector(results, ledger, submission, requests=requests, config=config, on_note=note)
+
+
+def _collect(args: Namespace, collector: Collector, to: Console) -> bool:
+    """Collect until complete, the timeout, or a signal; return whether it was interrupted."""
+    import anyio
+
+    from ...clock import SYSTEM_CLOCK
+    from ...evals.engine.display import run_with_progress
+    from ...internal.concurrency import unwrap_exception_group
+    from ...internal.event_loop import run_sync
+    from ..console.progress import live_progress, supports_live
+
+    moving = supports_live() and not (args.format == "jsonl" and sys.stdout.isatty())
+    hidden = args.quiet or args.no_progress
+    snapshot = partial(_snapshot, collector, SYSTEM_CLOCK.monotonic())
+    progress = nullcontext(None) if hidden else live_progress(snapshot, to=to, moving=moving)
+
+    async def collect() -> None:
+        async with anyio.create_task_group() as group:
+            if threading.current_thread() is threading.main_thread():
+                group.start_soon(_stop_on_signal, collector)
+            await collector.run(args.timeout)
+            group.cancel_scope.cancel()
+
+    try:
+        with progress as show:
+            run_sync(run_with_progress, collect, show)
+    except KeyboardInterrupt:
+        collector.stop()
+    except BaseExceptionGroup as group:
+        raise unwrap_exception_group(group) from group
+    return collector.stopped
+
+
+async def _stop_on_signal(collector: Collector) -> None:
+    """Stop after the current batch at the first signal, and at once at the second."""
+    import anyio
+
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            if collector.stopped:
+                raise KeyboardInterrupt
+            collector.stop()
+
+
+def _snapshot(collector: Collector, began: float) -> ProgressSnapshot:
+    from ...clock import SYSTEM_CLOCK
+    from ..console.progress import ProgressSnapshot
+
+    submission, tally = collector.submission, collector.tally
+    assert submission is not None
+    now = SYSTEM_CLOCK.monotonic()
+    elapsed, total = now - began, len(submission)
+    return ProgressSnapshot(
+        total=total,
+        done=total - len(collector.ledger.missing()),
+        seen=tally.done,
+        passed=tally.passed,
+        errors=tuple(sorted(tally.errors.items())),
+        tokens=tally.tokens,
+        judge_tokens=tally.judge_tokens,
+        cost=tally.cost,
+        elapsed=elapsed,
+        speed=tally.done / elapsed if elapsed else 0.0,
+        plain=submission.epochs == 1 and len(submission.experiments) == 1,
+        queue=_queue_state(collector.queued, now - collector.last_result),
+    )
+
+
+def _queue_state(queued: int | None, idle: float) -> str:
+    from ...internal.formatting import duration
+
+    if queued is None:
+        return "-"
+    state = f"{queued:,} queued or in flight"
+    if idle < IDLE_SECONDS:
+        return state
+    hint = " - is a worker running?" if queued else ""
+    return f"{state}, no result for {duration(idle)}{hint}"

@@ -1,0 +1,230 @@
+"""`wink eval list`: list the stored runs, newest first."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from ...errors import UsageError
+from ...evals import RunManifest, RunRecord
+from ...evals.comparison import what_differs
+from ...evals.model.corrections import Correction
+from ...evals.statistics import EpochStats, Interval
+from ...evals.store.calibrations import corrections_of
+from ...evals.store.labels import agent_labels, experiment_name, run_title, version_labels
+from ...evals.store.overview import stored_epoch_stats, stored_rate
+from ...internal.formatting import money
+from ..console.documents import correction_data, epoch_data, record_data, write_line
+from ..console.tables import (
+    WIDE,
+    columns,
+    print_stdout,
+    rate_text,
+    screen,
+    short_ids,
+    table_width,
+    tags_text,
+)
+from ..console.text import ago, one_line, print_stderr
+from ..options.runs import (
+    add_format,
+    add_run_filters,
+    add_store,
+    matching_runs,
+    open_store,
+    same_store,
+    store_above,
+    store_path,
+    used_filters,
+)
+
+DEFAULT_LIMIT = 20
+MAX_MODEL_CHARS = 12  # longer names of models lose their provider on a narrow terminal
+SHRINK = ("suite", "dataset", "agent", "experiment", "tags")
+RIGHT = {
+    *("passed", "rate (95%)", "corrected", "pass@k", "pass^k", "flaky", "errors", "quarantined"),
+    "cost",
+}
+MARKS = {
+    "running": (">", "cyan"),
+    "interrupted": ("!", "yellow"),
+    "stopped": ("x", "yellow"),
+    "damaged": ("?", "red"),
+    "rescored": ("=", "dim"),
+}
+
+RatedRuns = Sequence[tuple[RunRecord, Interval, EpochStats | None, Sequence[Correction]]]
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the options."""
+    add = parser.add_argument
+    add("--limit", type=int, metavar="N",
+        help=f"maximum number of runs (default {DEFAULT_LIMIT} as text, all as JSON)")  # fmt: skip
+    add_run_filters(parser)
+    add_format(parser, "jsonl")
+    add_store(parser)
+
+
+def run(args: Namespace) -> int:
+    """Return exit code 0, also if there are no runs."""
+    runs, more = _stored_runs(args)
+    documents = (
+        {
+            **record_data(record, rate),
+            "epochs": epoch_data(stats),
+            "corrections": [*map(correction_data, corrections)],
+        }
+        for record, rate, stats, corrections in runs
+    )
+    if args.format == "json":
+        write_line(sys.stdout, list(documents))
+    elif args.format == "jsonl":
+        for document in documents:
+            write_line(sys.stdout, document)
+    elif runs:
+        _print_runs(runs, more, same_store(args))
+    else:
+        _print_none(args)
+    return 0
+
+
+def _stored_runs(args: Namespace) -> tuple[RatedRuns, bool]:
+    """Return the runs to list with their pass rates, and whether there are more."""
+    limit = args.limit
+    if limit is not None and limit < 1:
+        raise UsageError(f"expected a number > 0 for --limit, got {limit}")
+    if limit is None and args.format == "text":
+        limit = DEFAULT_LIMIT
+    filtered = bool(used_filters(args))
+    matching_runs((), args)  # raises also if there is no store
+    if not store_path(args).exists():
+        return [], False
+    with open_store(args) as store:
+        records = store.runs(None if filtered or limit is None else limit + 1)
+        records = matching_runs(records, args)
+        rated = [
+            (
+                record,
+                stored_rate(store, record),
+                stored_epoch_stats(store, record),
+                corrections_of(store, record.manifest),
+            )
+            for record in records[:limit]
+        ]
+    return rated, len(records) > len(rated)
+
+
+def _print_none(args: Namespace) -> None:
+    path = store_path(args)
+    if (filters := used_filters(args)) and path.exists():
+        print_stderr(f"No run matches {one_line(filters)} ({path}).")
+    elif above := store_above(path):
+        print_stderr(f"No runs here ({path}).", f"Above: wink eval list --store {above}")
+    else:
+        print_stderr(f"No runs here yet ({path}).", "To begin: wink eval init")
+
+
+def _print_runs(runs: RatedRuns, more: bool, store_option: str) -> None:
+    to = screen()
+    wide = to.width >= WIDE
+    records = [record for record, *_ in runs]
+    ids = short_ids(records, whole=wide)
+    table = _table(runs, ids, wide=wide)
+    if wide and table_width(table) > to.width:  # shorten ids before names
+        ids = short_ids(records, whole=False)
+        table = _table(runs, ids, wide=wide)
+    drop = [*(["dataset"] if "suite" in table else []), "tags", "when", "agent", "errors"]
+    drop += ["flaky", "pass@k", "pass^k"]
+    print_stdout(to, columns(table, to.width, right=RIGHT, shrink=SHRINK, drop=drop))
+    states = {_state(record) for record, *_ in runs}
+    notes = ["   ".join(f"{mark} {state}" for state, (mark, _) in MARKS.items() if state in states)]
+    notes += _comparability(records)
+    if more:
+        notes.append("There are more: --limit N")
+    notes.append(f"Details: wink eval show {one_line(shlex.quote(ids[0]))}{store_option}")
+    print_stderr("", *filter(None, notes))
+
+
+def _comparability(records: Sequence[RunRecord]) -> Iterator[str]:
+    """Yield a note for each suite whose headlines are not comparable."""
+    suites: dict[str, list[RunManifest]] = {}
+    for record in records:
+        suites.setdefault(run_title(record.manifest), []).append(record.manifest)
+    for name, manifests in suites.items():
+        if problem := what_differs(manifests):
+            yield f"note: the runs of {one_line(name)} are {problem}"
+
+
+def _table(runs: RatedRuns, ids: Sequence[str], *, wide: bool) -> dict[str, list[Text]]:
+    records = [record for record, *_ in runs]
+    stats = [found for _, _, found, _ in runs]
+    manifests = [record.manifest for record in records]
+    agents = agent_labels([(each.agent, _model(each.model, wide=wide)) for each in manifests])
+    versions = version_labels(agents, [each.agent_version for each in manifests])
+    names = {
+        "suite": [each.suite for each in manifests],
+        "version": versions,
+        "experiment": [experiment_name(each) for each in manifests],
+        "tags": [tags_text(each.tags) for each in manifests],
+    }
+    cells = {title: [Text(one_line(name or "-")) for name in each] for title, each in names.items()}
+    table = {
+        "": [Text(*MARKS.get(_state(record), ("", ""))) for record in records],
+        "run": [Text(one_line(run_id), "bold") for run_id in ids],
+        "when": [Text(ago(record.manifest.created_at)) for record in records],
+        "suite": cells["suite"],
+        "dataset": [Text(one_line(record.manifest.dataset_name or "-")) for record in records],
+        "agent": [Text(one_line(name or "-")) for name in agents],
+        "version": cells["version"],
+        "experiment": cells["experiment"],
+        "tags": cells["tags"],
+        "passed": [Text(f"{record.passed}/{record.total}") for record in records],
+        "rate (95%)": [rate_text(rate) for _, rate, *_ in runs],
+        "corrected": [_corrected_text(corrections) for *_, corrections in runs],
+        "pass@k": [Text(f"{s.pass_at_k:.0%} k={s.k}" if s else "") for s in stats],
+        "pass^k": [Text(f"{s.pass_hat_k:.0%}" if s else "") for s in stats],
+        "flaky": [Text(f"{len(s.flaky):,}" if s else "") for s in stats],
+        "errors": [Text(str(r.errors), "red" if r.errors else "dim") for r in records],
+        "quarantined": [Text(f"{r.quarantined:,}" if r.quarantined else "") for r in records],
+        "cost": [Text("" if r.cost is None else money(r.cost)) for r in records],
+    }
+    for title, each in names.items():  # columns that say nothing
+        if not any(each) or each == [manifest.dataset_name for manifest in manifests]:
+            del table[title]
+    if not wide:
+        table.pop("tags", None)
+    if not wide or not any(table["cost"]):
+        del table["cost"]
+    if not any(table["corrected"]):
+        del table["corrected"]
+    if not any(table["quarantined"]):
+        del table["quarantined"]
+    if not any(table[""]):
+        del table[""]
+    if not any(stats):
+        del table["pass@k"], table["pass^k"], table["flaky"]
+    return table
+
+
+def _corrected_text(corrections: Sequence[Correction]) -> Text:
+    """Return the first pass rate that people would give; "changed" if its judge did."""
+    for each in corrections:
+        if each.corrected is not None:
+            return rate_text(each.corrected)
+    return Text("judge changed" if corrections else "", "yellow")
+
+
+def _model(name: str | None, *, wide: bool) -> str | None:
+    """Return the name of a model; without its provider if that is too long here."""
+    return name if wide or not name or len(name) <= MAX_MODEL_CHARS else name.rpartition("/")[2]
+
+
+def _state(record: RunRecord) -> str:
+    """Return the status of a run; of a complete one, whether it was rescored."""
+    rescored = record.manifest.parent and record.status == "complete"
+    return "rescored" if rescored else record.status

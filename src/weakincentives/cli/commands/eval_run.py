@@ -1,0 +1,106 @@
+"""`wink eval run`: run an eval and return its verdict as an exit code.
+
+The verdict and all other text go to stderr; stdout has data, and only with --format. What an agent
+prints goes to stderr, so that it cannot end up in the data.
+"""
+
+from __future__ import annotations
+
+import argparse
+from argparse import ArgumentParser, Namespace
+
+from ..options.execution import (
+    add_agent_options,
+    add_gates,
+    add_max_concurrency,
+    add_name,
+    add_output_options,
+    add_selection,
+    add_tag,
+    parse_stop_when,
+)
+from ..options.parsing import allow_intermixed_args, number, whole
+from ..options.runs import RUN_HELP, add_cluster_by, add_store
+
+RUNS_USER_CODE = True
+
+EXIT_CODES = """\
+exit codes:
+  0    the run is complete, and every gate passed
+  1    a gate failed: a pass rate is below --fail-under, or the run is worse than --against
+  2    wrong usage, or something that the command names is missing or broken
+  3    more errors than --max-error-rate, or stopped before the last sample
+  4    no samples selected
+  5    inconclusive: with --confidence, more samples would decide
+  130  interrupted; continue with `wink eval resume`
+
+With several suites, the highest of their exit codes counts.
+
+`wink eval show RUN SAMPLE` prints the traceback of an error; WINK_DEBUG=1 prints it at once.
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the options. Every default is None, False or empty, and means: not set."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXIT_CODES
+    allow_intermixed_args(parser)
+    parser.usage = (
+        "wink eval run FILE.py[:NAME]... [options]\n"
+        "       wink eval run --prompt NAME --dataset FILE --model MODEL [options]\n"
+        "       wink eval run --agent MODULE:FUNCTION --dataset FILE [options]\n"
+        "       wink eval run --benchmark NAME [--data FILE] --model MODEL [options]"
+    )
+    add = parser.add_argument_group("target").add_argument
+    what = "suites of a file, one of them, or a folder with files *_eval.py and eval_*.py"
+    add_agent_options(add, what, dataset=True)
+
+    add_cluster_by(add_selection(parser, choose=True), "the suite's setting")
+
+    add = parser.add_argument_group("execution").add_argument
+    add_max_concurrency(add, "default 8, or the suite's setting")
+    add("--timeout", type=number, metavar="SECONDS",
+        help="timeout per sample (default: the suite's setting, or none; 0: none)")  # fmt: skip
+    add("--max-retries", type=whole(0), metavar="N", help="retries of a failed sample (default 0)")
+    add("--cache", action=argparse.BooleanOptionalAction, default=False,
+        help="cache the answers of --model and --judge-model on disk (default: off)")  # fmt: skip
+    add("-x", "--fail-fast", action="store_true", help="stop starting samples after an error")
+    add("--max-tokens-total", type=whole(1), metavar="N",
+        help="stop starting samples after N tokens in the whole run, judges included")  # fmt: skip
+    add("--max-cost", type=number, metavar="DOLLARS",
+        help="stop starting samples after this cost, judges included")  # fmt: skip
+    add("--max-time", type=number, metavar="SECONDS",
+        help="stop starting samples after this time")  # fmt: skip
+    add("--stop-when", type=parse_stop_when, metavar="WHAT",
+        help="stop early, with samples in random order: decided (as soon as --fail-under or "
+        "--against is decided), 10%% (once the interval is that narrow), or never (default: the "
+        "suite's setting)")  # fmt: skip
+    add("--decide-for", choices=("dataset", "population"),
+        help="decide --fail-under for the samples of this dataset (default), or for all samples "
+        "like them, which takes more")  # fmt: skip
+    add("--against", metavar="RUN",
+        help="compare with this run while running, sample by sample, at ten looks; with "
+        "--stop-when decided (" + RUN_HELP + ")")  # fmt: skip
+    add("--resume", nargs="?", const="latest", metavar="RUN",
+        help="continue a stored run (default latest); stored results are kept")  # fmt: skip
+    add("--retry-errors", action="store_true", help="with --resume: run errors again")
+    add("--force", action="store_true", help="with --resume: continue although the agent changed")
+
+    group = parser.add_argument_group("results and gates")
+    add_store(group)
+    add_name(group.add_argument)
+    group.add_argument("--experiment", metavar="NAME",
+        help="name of the experiment (default baseline)")  # fmt: skip
+    add_tag(group.add_argument)
+    add_gates(group.add_argument)
+
+    add = parser.add_argument_group("output").add_argument
+    add("--dry-run", action="store_true", help="print what would run and what it may cost")
+    add_output_options(add)
+
+
+def run(args: Namespace) -> int:
+    """Run the suites; the exit code is the highest of theirs."""
+    from ..runner import run_all  # here, because it takes ten times as long as `--help`
+
+    return run_all(args)

@@ -1,0 +1,260 @@
+"""`wink eval show`: print one run, its verdict first; or one of its samples in full."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ... import serde
+from ...errors import UsageError
+from ...evals import EvalConfig, RunStore, StoredRow
+from ...evals.comparison.outcomes import ABSENT, stored_outcomes
+from ...evals.statistics import Interval
+from ...evals.stats.pass_rate import FEW, too_few
+from ...evals.store.overview import Overview, rows_where, worst
+from ...evals.store.overview import overview as read_overview
+from ...internal.formatting import duration
+from ..console.documents import overview_data, rate_data, sample_data
+from ..console.sample_view import show_sample
+from ..console.summary import epochs_text, means_text, spent
+from ..console.tables import columns, label_width, print_stdout, rate_text, screen
+from ..console.text import ago, one_line, print_stderr
+from ..console.views import line_of, lines_of_errors
+from ..options.parsing import allow_intermixed_args
+from ..options.runs import add_format, add_run, add_store, open_store, same_store
+from ..options.selection import filter_of
+
+WORST_SAMPLES = 5
+MAX_PARTS = 12  # of an agent's code that are named
+PAGE_ROWS = 200  # rows that are aligned together
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the options."""
+    allow_intermixed_args(parser)
+    add_run(parser)
+    add = parser.add_argument
+    add("sample_id", nargs="?", metavar="SAMPLE", help="print this sample in full")
+    add("--failed", action="store_true", help="list all samples that failed")
+    add("--errors", action="store_true", help="list all samples with an error")
+    add("--all", action="store_true", help="list all samples")
+    add("--filter", action="append", default=[], metavar="KEY=GLOB",
+        help="list only samples whose metadata (or id) matches; repeat to require all")  # fmt: skip
+    add("--by", metavar="KEY", help="pass rate per value of this metadata key")
+    add("--epoch", type=int, metavar="N", help="with SAMPLE: this epoch (default: the first)")
+    add("--full", action="store_true", help="with SAMPLE: do not shorten long texts")
+    add_format(parser)
+    add_store(parser)
+
+
+def run(args: Namespace) -> int:
+    """Return exit code 0, whatever the verdict."""
+    if args.by and args.sample_id is not None:
+        raise UsageError("expected a SAMPLE, or --by for a whole run, got both")
+    if args.epoch is not None and args.sample_id is None:
+        raise UsageError("expected a SAMPLE with --epoch, got none")
+    with open_store(args) as store:
+        if args.sample_id is not None:
+            return show_sample(store, args)
+        overview = read_overview(store, args.run_id, check=True)
+        slices = _slices(store, overview, args.by) if args.by else {}
+        if args.format == "json":
+            sys.stdout.writelines(_json(overview, slices, _rows(store, overview, args)))
+            return 0
+        to = screen()
+        if args.all or args.failed or args.errors or args.filter:
+            print_stdout(to, *_head(overview))
+            _print_rows(to, _rows(store, overview, args))
+            return 0
+        sliced = _sliced(slices, args.by, to.width)
+        print_stdout(to, *_head(overview), *_numbers(overview), *sliced, *_problems(overview))
+        rows = list(_rows(store, overview, args))
+        if rows:
+            print_stdout(to, Text("Worst samples", "bold"))
+            _print_rows(to, rows)
+            print_stdout(to, "")
+        print_stdout(to, *_provenance(overview))
+        _print_next_commands(overview, rows, same_store(args))
+    return 0
+
+
+def _rows(store: RunStore, overview: Overview, args: Namespace) -> Iterable[StoredRow]:
+    run_id = overview.record.manifest.run_id
+    kinds = [kind for kind in ("failed", "errors") if getattr(args, kind)]
+    if args.all or kinds or args.filter:
+        kinds, matches = [] if args.all else kinds, filter_of(args.filter)
+        rows = rows_where(store, run_id, *kinds, lost=overview.unreadable)
+        return (row for row in rows if matches(row.result.sample_id, row.result.metadata))
+    return worst(store, run_id, WORST_SAMPLES, overview.unreadable)
+
+
+def _slices(store: RunStore, overview: Overview, by: str) -> dict[str, Interval]:
+    run_id = overview.record.manifest.run_id
+    slices = stored_outcomes(store, run_id, by).by_slice()
+    if not slices.keys() - {ABSENT}:
+        first = next(store.rows(run_id), None)
+        known = ", ".join(first.result.metadata) if first is not None else ""
+        raise UsageError(
+            f"expected {by!r} in the metadata of samples, found it in none - the first one has "
+            f"{known or 'no metadata'}"
+        )
+    return slices
+
+
+# ── as text ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _head(overview: Overview) -> Iterator[RenderableType]:
+    record, manifest = overview.record, overview.record.manifest
+    what = " on ".join(filter(None, (manifest.model or manifest.agent, manifest.dataset_name)))
+    if manifest.suite not in ("", manifest.dataset_name):
+        what = f"{manifest.suite}: {what}"
+    when = ago(manifest.created_at)
+    if record.active_seconds is not None and record.status != "running":
+        when += f", took {duration(record.active_seconds)}"
+    if record.status != "complete":
+        when += f", {record.status}"
+    yield Text.assemble((one_line(manifest.run_id), "bold"), f"  {one_line(what)}  ", (when, "dim"))
+    yield ""
+    yield Text(one_line(str(overview)), "bold")
+    yield ""
+
+
+def _numbers(overview: Overview) -> Iterator[RenderableType]:
+    if overview.criteria:
+        yield means_text(overview.criteria)
+        yield ""
+    if overview.epoch_stats is not None:
+        yield epochs_text(overview.epoch_stats)
+        yield ""
+    errors = ", ".join(f"{count} {source}" for source, count in overview.errors.items())
+    if facts := [*([f"errors: {errors}"] if errors else []), *spent(overview)]:
+        yield Text("   ".join(facts))
+        yield ""
+
+
+def _problems(overview: Overview) -> Iterator[RenderableType]:
+    if overview.error_groups:
+        yield Text("Errors", "bold")
+        yield from lines_of_errors(overview.error_groups)
+        yield ""
+    if overview.type_mismatch:
+        yield Text(f"warning: {one_line(overview.type_mismatch)}", "yellow")
+        yield ""
+
+
+def _sliced(slices: Mapping[str, Interval], by: str, width: int) -> Iterator[RenderableType]:
+    if not slices:
+        return
+    rates, title = slices.values(), f"by {one_line(by)}"
+    table = {
+        title: [Text(one_line(name)) for name in slices],
+        "n": [Text(f"{rate.n:,}", "dim") for rate in rates],
+        "rate (95%)": [rate_text(rate) for rate in rates],
+        "": [Text("few" if too_few(rate) else "", "yellow") for rate in rates],
+    }
+    yield columns(table, width, right={"n", "rate (95%)"}, shrink=(title,))
+    if any(map(too_few, rates)):
+        yield Text(FEW, "dim")
+    yield ""
+
+
+def _print_rows(to: Console, rows: Iterable[StoredRow]) -> None:
+    """Print a line for each row, a page at a time."""
+    results = (row.result for row in rows)
+    width = 0
+    while page := list(islice(results, PAGE_ROWS)):
+        width = max(width, label_width(result.sample_id for result in page))
+        epochs = any(result.epoch > 1 for result in page)
+        lines = [line_of(result, width, epochs=epochs) for result in page]
+        print_stdout(to, Text("\n", no_wrap=True, overflow="ellipsis").join(lines))
+
+
+def _provenance(overview: Overview) -> Iterator[RenderableType]:
+    """Yield what is needed to trust the numbers, and to reproduce them."""
+    manifest, done = overview.record.manifest, overview.record.stored
+    defaults = EvalConfig()
+    config = {
+        name: value
+        for name, value in manifest.config.items()
+        if name not in defaults or value != defaults[name]
+    }
+    rows = f"{done} of {manifest.planned} rows" if manifest.planned else f"{done} rows"
+    dataset = (manifest.dataset_name or "unnamed", (manifest.dataset_digest or "")[:12], rows)
+    facts = {
+        "suite": manifest.suite,
+        "dataset": ", ".join(filter(None, dataset)),
+        "agent": " ".join(filter(None, (manifest.agent, manifest.agent_version))),
+        "code": _listed(manifest.agent_parts),
+        "model": manifest.model,
+        "evaluators": ", ".join(f"{c.name} {c.version}".strip() for c in manifest.criteria),
+        "config": _pairs(config) or "defaults",
+        "judges": ", ".join(f"{name} by {by}" for name, by in manifest.judge_models.items()),
+        "quarantined": _listed(manifest.quarantined),
+        "tags": _pairs(manifest.tags),
+        "commit": manifest.git_commit,
+        "packages": ", ".join(f"{name} {number}" for name, number in manifest.packages.items()),
+        "rescored": f"from run {manifest.parent}" if manifest.parent else "",
+        "command": shlex.join(manifest.command),
+    }
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    for name, text in facts.items():
+        if text:
+            table.add_row(f"  {name}", Text(one_line(text), overflow="fold"))
+    yield Text("Provenance", "bold")
+    yield table
+
+
+def _listed(names: Iterable[str]) -> str:
+    first = list(islice(names, MAX_PARTS + 1))
+    return ", ".join([*first[:MAX_PARTS], *(["..."] if len(first) > MAX_PARTS else [])])
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _print_next_commands(overview: Overview, rows: list[StoredRow], store_option: str) -> None:
+    record = overview.record
+    run_id = record.manifest.run_id
+    notes = []
+    if record.manifest.command and (
+        overview.unreadable or record.status in ("interrupted", "stopped", "damaged")
+    ):
+        notes.append(f"To continue: wink eval resume {run_id}{store_option}")
+    if rows:
+        name = shlex.quote(rows[0].result.sample_id)
+        notes.append(f"One sample in full: wink eval show {run_id} {name}{store_option}")
+        if record.total - record.passed > len(rows):
+            notes.append(f"All of these: wink eval show {run_id} --failed --errors{store_option}")
+    if notes:
+        print_stderr("", *map(one_line, notes))
+
+
+# ── as data ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _json(
+    overview: Overview, slices: Mapping[str, Interval], rows: Iterable[StoredRow]
+) -> Iterator[str]:
+    """Yield one JSON object, whose samples are written as they are read."""
+    head = {
+        **overview_data(overview),
+        "slices": [{"value": name, "n": r.n, **rate_data(r)} for name, r in slices.items()],
+        "manifest": overview.record.manifest,
+    }
+    yield serde.encode(head).decode()[:-1] + ',"samples":['
+    separator = "\n"
+    for result in (row.result for row in rows):
+        yield separator + serde.encode(sample_data(result)).decode()
+        separator = ",\n"
+    yield "\n]}\n"

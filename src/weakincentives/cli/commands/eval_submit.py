@@ -1,0 +1,134 @@
+"""`wink eval submit`: send a dataset to workers, as a run for `wink eval collect`.
+
+The submission is in the local run store before the first sample is sent, so a run whose queue is
+lost never looks complete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from ..console.text import print_stderr
+from ..options.columns import COLUMNS, add_columns
+from ..options.execution import DATASET_HELP, add_name, add_selection, add_tag
+from ..options.parsing import to_argv
+from ..options.queues import add_queue, deployment
+from ..options.runs import add_store, same_store, store_path
+
+if TYPE_CHECKING:
+    from ...evals import Submission
+    from ..options.queues import Deployment
+
+__all__ = ["configure", "run"]
+
+RUNS_USER_CODE = True  # so its output is redacted at the file descriptors
+
+EXIT_CODES = """\
+exit codes:
+  0  every sample is sent; the run id is on stdout
+  2  usage error, or the queue cannot be reached
+  4  no sample was selected
+"""
+PERSISTED_OPTIONS = (
+    "queue",
+    "dataset",
+    *COLUMNS,
+    "name",
+    "experiment",
+    "filter",
+    "sample",
+    "seed",
+    "limit",
+    "epochs",
+)
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXIT_CODES
+    add_queue(parser)
+    add = parser.add_argument
+    add("--dataset", metavar="FILE", required=True,
+        help=DATASET_HELP)  # fmt: skip
+    add_columns(add)
+    add("--experiment", action="append", default=[], metavar="NAME",
+        help="send every sample once per experiment; repeatable (default baseline)")  # fmt: skip
+    add_selection(parser)
+    add_name(add)
+    add_tag(add)
+    add("--run-id", metavar="ID",
+        help="id of the run; for a known run, samples without a result are sent again")  # fmt: skip
+    add_store(parser)
+
+
+def run(args: Namespace) -> int:
+    """Record the submission, send it, and print the run id."""
+    from ...evals import EvalConfig, EvalRequest, RunStore, Submission
+    from ...evals.distributed import record_submission
+    from ...evals.engine.manifest import new_run_id
+    from ...experiment import BASELINE, Experiment
+    from ..options.parsing import pairs
+    from ..options.selection import selected, why_empty
+    from ..targets import load_dataset
+
+    whole = load_dataset(args)
+    dataset = selected(whole, args.filter, args.sample, args.seed or 0)[: args.limit]
+    if not len(dataset):
+        print_stderr(f"wink: nothing selected: {why_empty(whole, args.filter)}")
+        return 4
+    experiments = tuple(map(Experiment, dict.fromkeys(args.experiment))) or (BASELINE,)
+    submission = Submission(args.run_id or new_run_id(), dataset, experiments, args.epochs or 1)
+    queue = deployment(args)
+    results = queue.results(submission.run_id)
+    visible = Namespace(**{**vars(args), "queue": queue.display_url})
+    with (
+        RunStore(store_path(args)) as store,
+        queue.mailbox(EvalRequest) as requests,
+        # SQS must create the queue before a worker sends the first result.
+        queue.mailbox(name=results),
+    ):
+        missing = record_submission(
+            store,
+            submission,
+            queue=queue.name,
+            queue_url=queue.display_url,
+            config=EvalConfig(
+                epochs=submission.epochs,
+                max_samples=args.limit,
+                seed=args.seed or 0,
+                experiment_name=experiments[0].name,
+            ),
+            suite=args.name or "",
+            tags=pairs(args.tag, "--tag"),
+            command=("wink", "eval", "submit", *to_argv(visible, PERSISTED_OPTIONS)),
+        )
+        try:
+            sent = submission.send(requests, reply_to=results, only=missing.__contains__)
+        except Exception:
+            command = shlex.join(["wink", "eval", "submit", "--run-id", submission.run_id])
+            print_stderr(f"Not all samples were sent. To continue: {command} ...")
+            raise
+    _print_summary(submission, sent, queue, same_store(args))
+    return 0
+
+
+def _print_summary(submission: Submission, sent: int, queue: Deployment, store: str) -> None:
+    from ..console.text import one_line
+
+    count = len(submission.dataset)
+    samples = f"{count:,} sample{'' if count == 1 else 's'}"
+    if submission.epochs > 1:
+        samples += f" x {submission.epochs} epochs"
+    if len(submission.experiments) > 1:
+        samples += f" x {len(submission.experiments)} experiments"
+    name = one_line(submission.dataset.name or "unnamed")
+    done = "" if sent == len(submission) else f", {sent:,} sent now, the others have a result"
+    print(submission.run_id)
+    print_stderr(
+        f"{name}: {samples} for the workers of {one_line(queue.display_url)}{done}",
+        f"collect: wink eval collect {shlex.quote(submission.run_id)}{store}",
+    )

@@ -1,0 +1,103 @@
+"""`wink worker main`: answer the requests in a mailbox with a MainLoop."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+from ..options.execution import add_model_settings
+from ..options.parsing import whole
+from ..worker_process import EXIT_CODES, WorkerContext, add_worker_options, work
+
+if TYPE_CHECKING:
+    from ...runtime import MainLoop
+
+__all__ = ["configure", "run"]
+
+RUNS_USER_CODE = True  # so its output is redacted at the file descriptors
+
+OPTIONS = ("loop", "model", "temperature", "max_tokens", "seed")
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXIT_CODES
+    add = parser.add_argument_group("target").add_argument
+    add("--loop", metavar="REF", required=True,
+        help="a MainLoop subclass, or a function that takes `requests` and returns a MainLoop: "
+        "module:object or path.py:object")  # fmt: skip
+    add("--model", metavar="MODEL", help="adapter of the loop: openai/gpt-4o, demo/large, ...")
+    add_model_settings(add)
+    add("--seed", type=whole(0), metavar="S", help="seed of --model, if it takes one")
+    add_worker_options(parser)
+
+
+def run(args: Namespace) -> int:
+    """Work until stopped; return 0 if that was clean."""
+    return work(args, "main", [], OPTIONS, lambda context: _make_loop(args, context))
+
+
+def _make_loop(args: Namespace, context: WorkerContext) -> MainLoop[Any, Any]:
+    from ...errors import UsageError, short_repr
+    from ...runtime import MainLoop
+    from ...runtime.agent.main_loop import MainLoopConfig
+    from ..plan import agent_model, check_key
+    from ..targets import load_reference
+
+    make = load_reference(args.loop, "loop")
+    if not callable(make):
+        raise UsageError(f"expected a MainLoop or a function for --loop, got {short_repr(make)}")
+    check_key(args.model)
+    requests = context.queue.mailbox(_request_type(make), context.queue.main)
+    options = {
+        "requests": (requests, "--queue"),
+        "adapter": (agent_model(args), "--model"),
+        "config": (
+            args.max_concurrency and MainLoopConfig(max_concurrent=args.max_concurrency),
+            "-j",
+        ),
+        "dlq": (context.policy(requests), "--max-deliveries"),
+        "store": (context.store, "--store"),
+        "session_store": (context.store, "--store"),
+    }
+    loop = make(**_accepted(make, options, args.loop))
+    if not isinstance(loop, MainLoop):
+        raise UsageError(f"expected {args.loop} to return a MainLoop, got {short_repr(loop)}")
+    return loop
+
+
+def _accepted(
+    make: Callable[..., Any], options: dict[str, tuple[Any, str]], name: str
+) -> dict[str, Any]:
+    """Return the options that are set and that `make` takes; raise if one would have no effect."""
+    from ...errors import UsageError
+
+    values = {keyword: value for keyword, (value, _) in options.items() if value is not None}
+    parameters = inspect.signature(make).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return values
+    for keyword in values:
+        other = {"store": "session_store", "session_store": "store"}.get(keyword, keyword)
+        if keyword not in parameters and other not in parameters:
+            raise UsageError(
+                f"expected {name} to take `{keyword}`, for {options[keyword][1]}, and it does not "
+                "- add a parameter of that name, and pass it to MainLoop"
+            )
+    return {keyword: value for keyword, value in values.items() if keyword in parameters}
+
+
+def _request_type(make: Any) -> Any:
+    """Return the type of requests: of a `MainLoop[Question, Answer]`, those with a Question."""
+    from ...runtime import MainLoop
+    from ...runtime.agent.main_loop import MainLoopRequest
+    from ..options.queues import or_plain_json
+
+    request: Any = MainLoopRequest
+    for base in getattr(make, "__orig_bases__", ()):
+        if get_origin(base) is MainLoop:
+            return request[or_plain_json(get_args(base)[0])]
+    return request[Any]

@@ -1,0 +1,56 @@
+"""Runs as JSON, as the command prints them: the documents of `evals.reporting`, and `run_data`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TextIO
+
+from ... import serde
+from ...errors import SerializationError
+from ...evals import EvalResult
+from ...evals.reporting.documents import (
+    correction_data,
+    epoch_data,
+    overview_data,
+    rate_data,
+    record_data,
+    sample_data,
+)
+from .summary import Outcome
+
+__all__ = [
+    "correction_data",
+    "epoch_data",
+    "overview_data",
+    "rate_data",
+    "record_data",
+    "run_data",
+    "sample_data",
+    "write_line",
+]
+
+
+def write_line(data: TextIO, value: Any) -> None:
+    """Write one line of JSON and flush it."""
+    try:
+        encoded = serde.encode(value)
+    except SerializationError:
+        if not isinstance(value, EvalResult):
+            raise
+        # The output has no JSON form; the store says so as well.
+        encoded = serde.encode(replace(value, sample=None, trajectory=None, metadata={}))
+    data.write(encoded.decode() + "\n")
+    data.flush()
+
+
+def run_data(outcome: Outcome) -> dict[str, Any]:
+    """Return a run that has just ended: its numbers, its worst samples, and its exit code."""
+    cache = outcome.cache
+    return {
+        **overview_data(outcome.found),
+        "worst": [sample_data(row.result) for row in outcome.worst],
+        "cache": None if cache is None else {"hits": cache.hits, "misses": cache.misses},
+        "seconds": round(outcome.seconds, 3),
+        "exit_code": outcome.code,
+        "rule": outcome.rule,
+    }

@@ -1,0 +1,126 @@
+"""The end of a run, for people: the verdict, what led to it, and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from ...adapters import ResponseCache
+from ...evals import StoredRow
+from ...evals.comparison.gates import GateResult
+from ...evals.reporting.usage import usage_of
+from ...evals.statistics import EpochStats
+from ...evals.store import Overview
+from ...internal.formatting import duration
+from .tables import two_columns
+from .text import one_line, pluralize
+from .views import lines_of_errors, lines_of_failures
+
+__all__ = ["Outcome", "ending", "epochs_text", "means_text", "spent", "suites_text"]
+
+MAX_FLAKY = 8  # samples that are listed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended: what is stored, the exit code, and the rule that decided it."""
+
+    found: Overview
+    worst: list[StoredRow]
+    code: int
+    rule: str
+    seconds: float
+    gate: GateResult
+    epochs: int = 1
+    cache: ResponseCache | None = None
+
+
+def ending(outcome: Outcome, to: Console, store: str | None, *, brief: bool) -> RenderableType:
+    """Return the verdict, then what led to it, then what to type next."""
+    so_far = "so far " if outcome.found.record.status == "interrupted" else ""
+    verdict = Text(f"{so_far}{outcome.found}", "bold" if outcome.code == 0 else "bold red")
+    rule = Text(f"exit {outcome.code}: {outcome.rule}", "dim" if outcome.code == 0 else "")
+    if to.is_terminal:  # which would break words; elsewhere it stays one line, for grep
+        verdict.overflow = rule.overflow = "fold"
+        verdict.no_wrap = rule.no_wrap = False
+    if brief:
+        return Group(verdict, rule) if outcome.code else verdict
+    blocks = (verdict, *_details(outcome, to), Group(rule, *_next_commands(outcome, store)))
+    return Group(*(part for block in blocks for part in ("", block)))
+
+
+def suites_text(outcomes: Iterable[Outcome]) -> RenderableType:
+    """Return a line for each of several suites, with its exit code and the rule that failed."""
+
+    def line(outcome: Outcome) -> tuple[str, str]:
+        record, rule = outcome.found.record, f": {outcome.rule}" if outcome.code else ""
+        passed = f"{record.passed:,}/{record.total:,} passed, {pluralize(record.errors, 'error')}"
+        passed += f", {record.quarantined:,} quarantined" if record.quarantined else ""
+        return one_line(record.manifest.suite), f"{passed}, exit {outcome.code}{rule}"
+
+    return Group("", Text("Suites", "dim"), two_columns(map(line, outcomes)))
+
+
+def _details(outcome: Outcome, to: Console) -> Iterator[RenderableType]:
+    overview, cache = outcome.found, outcome.cache
+    if overview.criteria:
+        yield means_text(overview.criteria)
+    if overview.epoch_stats is not None:
+        yield epochs_text(overview.epoch_stats)
+    if overview.error_groups:
+        yield Group(Text("Errors", "dim"), *lines_of_errors(overview.error_groups))
+    if overview.type_mismatch:
+        yield Text(f"warning: {one_line(overview.type_mismatch)}", "yellow")
+    if outcome.worst:
+        results = [row.result for row in outcome.worst]
+        lines = lines_of_failures(results, to, epochs=outcome.epochs > 1)
+        yield Group(Text("Worst", "dim"), *lines)
+    facts = [duration(outcome.seconds), *spent(overview)]
+    yield Text(", ".join(facts if cache is None else [*facts, f"cache: {cache}"]))
+
+
+def means_text(means: Mapping[str, float]) -> Text:
+    """Return the mean of each criterion, in two columns."""
+    return two_columns((one_line(name), f"{mean:.3f}") for name, mean in means.items())
+
+
+def epochs_text(stats: EpochStats) -> Text:
+    """Return pass@k and pass^k, then the flaky samples, with how often each passed."""
+    listed = [f"{one_line(name)} {passed}/{n}" for name, (passed, n) in stats.flaky.items()]
+    more = len(listed) - MAX_FLAKY
+    names = ", ".join(listed[:MAX_FLAKY]) + (f", and {more:,} more" if more > 0 else "")
+    return Text(f"{stats}: {names}" if names else str(stats))
+
+
+def spent(overview: Overview) -> Iterator[str]:
+    """Yield the pass rate without errors, latencies, tokens and cost, as far as they are known."""
+    record, p50, p95 = overview.record, overview.latency_p50_ms, overview.latency_p95_ms
+    if record.errors and (scored := record.total - record.errors):
+        yield f"{record.passed / scored:.1%} passed of the {scored:,} without an error"
+    if p50 is not None and p95 is not None:
+        yield f"latency p50 {duration(p50 / 1000)}, p95 {duration(p95 / 1000)}"
+    yield from usage_of(record).values()
+
+
+def _next_commands(outcome: Outcome, store: str | None) -> Iterator[Text]:
+    record = outcome.found.record
+    run_id = record.manifest.run_id
+    where = ["--store", store] if store else []
+    verb = "collect" if record.manifest.kind == "submission" else "resume"
+    resume = ["wink", "eval", verb, run_id, *where]
+    if record.status != "complete":
+        yield _command("continue", resume)
+    elif record.errors:
+        yield _command("retry errors", [*resume, "--retry-errors"])
+    if groups := outcome.found.error_groups:
+        sample = groups[0].samples[0]
+        yield _command("traceback", ["wink", "eval", "show", run_id, sample, *where])
+    yield _command("details", ["wink", "eval", "show", run_id, *where])
+
+
+def _command(what: str, words: list[str]) -> Text:
+    return Text.assemble((f"{what}: ", "dim"), shlex.join(words))

@@ -1,0 +1,143 @@
+"""The console of stdout, and tables that fit its width."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import pairwise, takewhile
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from .text import one_line
+
+if TYPE_CHECKING:  # commands about queues use this file too, and should not load all evals
+    from ...evals import RunRecord
+    from ...evals.statistics import Interval
+
+__all__ = [
+    "WIDE",
+    "columns",
+    "label_width",
+    "print_stdout",
+    "rate_text",
+    "screen",
+    "short_ids",
+    "table_width",
+    "tags_text",
+    "two_columns",
+]
+
+WIDE = 110  # columns of a terminal that has room for whole ids and repeated facts
+MIN_COLUMN = 6  # width below which no column shrinks
+_TIMESTAMP = len("20260102-030405")  # the beginning of a run's id
+
+
+def screen() -> Console:
+    """Return the console of stdout."""
+    return Console(highlight=False, emoji=False, markup=False)
+
+
+def print_stdout(to: Console, *things: RenderableType) -> None:
+    """Print to stdout: wrapped for a terminal, each sentence in one line for a pipe or a file.
+
+    Characters that its encoding lacks are escaped; a closed pipe raises BrokenPipeError.
+    """
+    # Captured, because rich would answer a closed pipe with exit code 1: a failed gate.
+    wrapped = to.is_terminal or "COLUMNS" in os.environ
+    for thing in things:
+        if isinstance(thing, Text) and thing.no_wrap is None and not wrapped:
+            thing.no_wrap, thing.overflow = True, "ignore"
+    with to.capture() as captured:
+        # In a group: printed by itself, a text ignores its `no_wrap`.
+        to.print(Group(*things), crop=wrapped)
+    encoding = sys.stdout.encoding or "utf-8"
+    text = "".join(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def columns(
+    table: Mapping[str, Iterable[Text]],
+    width: int,
+    *,
+    right: Container[str] = (),
+    shrink: Sequence[str] = (),
+    drop: Sequence[str] = (),
+) -> Text:
+    """Return columns below their titles, in this width.
+
+    Columns in `shrink` are truncated as far as necessary. If that is not enough, columns in `drop`
+    are left out, one after the other. (A table of rich truncates every column a little, and takes
+    much longer for a thousand rows.)
+    """
+    cells = {title: [Text(title, "dim"), *column] for title, column in table.items()}
+    widths = {title: max(cell.cell_len for cell in column) for title, column in cells.items()}
+    minimum = {
+        title: min(wide, MIN_COLUMN) if title in shrink else wide for title, wide in widths.items()
+    }
+    for title in drop:
+        if title in minimum and sum(minimum.values()) + 2 * (len(minimum) - 1) > width:
+            del cells[title], widths[title], minimum[title]
+    while sum(widths.values()) + 2 * (len(widths) - 1) > width and widths != minimum:
+        widths[max(minimum, key=lambda title: widths[title] - minimum[title])] -= 1
+    lines = []
+    for row in zip(*cells.values(), strict=True):
+        line = Text()
+        for cell, (title, wide) in zip(row, widths.items(), strict=True):
+            cell.truncate(wide, overflow="ellipsis")
+            gap = " " * (wide - cell.cell_len)
+            line.append("  " if line else "").append(gap if title in right else "")
+            line.append_text(cell).append("" if title in right else gap)
+        lines.append(line)
+    return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+
+
+def table_width(table: Mapping[str, Sequence[Text]]) -> int:
+    """Return the width that `columns` needs to show this without truncating anything."""
+    widths = [max(len(title), *(c.cell_len for c in cells)) for title, cells in table.items()]
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def two_columns(rows: Iterable[tuple[str, str]], style: str = "") -> Text:
+    """Return two indented columns, the first in this style."""
+    rows = list(rows)
+    width = max(cell_len(name) for name, _ in rows)
+    lines = (
+        Text.assemble("  ", (f"{name}{' ' * (width - cell_len(name))}", style), f"  {value}")
+        for name, value in rows
+    )
+    return Text("\n").join(lines)
+
+
+def label_width(names: Iterable[str], maximum: int = 32) -> int:
+    """Return the width of the longest of these names, within a maximum."""
+    return min(maximum, max((cell_len(one_line(name)) for name in names), default=1))
+
+
+def rate_text(rate: Interval) -> Text:
+    """Return a rate with its interval, rounded as everywhere: `77.5% (62.5-87.7)`."""
+    if not rate.n:
+        return Text("-", "dim")
+    ends = f" ({rate.low * 100:.1f}-{rate.high * 100:.1f})"
+    return Text.assemble((f"{rate.estimate:.1%}", "bold"), (ends, "dim"))
+
+
+def tags_text(tags: Mapping[str, str]) -> str:
+    """Return tags as they are typed: `branch=main ci=7`."""
+    return " ".join(f"{name}={value}" for name, value in tags.items())
+
+
+def short_ids(records: Sequence[RunRecord], *, whole: bool) -> list[str]:
+    """Return the ids of runs; unless `whole`, the shortest prefixes that are still unambiguous."""
+    ids = [record.manifest.run_id for record in records]
+    if whole:
+        return ids
+    lengths = dict.fromkeys(ids, _TIMESTAMP)
+    for a, b in pairwise(sorted(ids)):
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))
+        common = sum(1 for _ in same)
+        lengths[a], lengths[b] = max(lengths[a], common + 1), max(lengths[b], common + 1)
+    return [run_id[: lengths[run_id]] for run_id in ids]

@@ -1,0 +1,10 @@
+"""Options that several commands share. Nothing here imports more than argparse at once.
+
+parsing    numbers, shares and `key=value` pairs; options as words again
+execution  which agent, how it runs, gates and output
+selection  which samples of a dataset
+runs       the run store, and which run in it
+queues     the mailboxes of a deployment, named by one URL
+"""
+
+__all__: list[str] = []

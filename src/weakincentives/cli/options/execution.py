@@ -1,0 +1,164 @@
+"""Options of the commands that run evals: which agent, how it runs, gates and output."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
+
+from .columns import COLUMNS, add_columns
+from .parsing import confidence, minimum, number, share, to_argv, whole
+
+__all__ = [
+    "DATASET_HELP",
+    "DECIDED",
+    "MAX_CONCURRENT",
+    "NEVER",
+    "add_agent_options",
+    "add_gates",
+    "add_judge_model",
+    "add_max_concurrency",
+    "add_model_settings",
+    "add_name",
+    "add_output_options",
+    "add_selection",
+    "add_tag",
+    "command_of",
+    "parse_stop_when",
+]
+
+DATASET_HELP = ".jsonl, .json, .csv, .tsv, .parquet, .yaml, or - (stdin)"
+# As `EvalConfig(max_concurrent=)`, and as it was called before.
+MAX_CONCURRENT = ("-j", "--max-concurrent", "--max-concurrency")
+DECIDED, NEVER = "decided", "never"  # values of --stop-when, apart from a width
+
+# The options that define a run. The others choose what is displayed, or apply only once.
+PERSISTED_OPTIONS = (
+    *("prompt", "agent", "benchmark", "data", "dataset", *COLUMNS),
+    *("model", "evaluator", "judge_model"),
+    *("temperature", "max_tokens", "judge_temperature", "judge_max_tokens"),
+    *("filter", "sample", "seed", "limit", "choose_by", "epochs", "cluster_by"),
+    *("max_concurrency", "timeout", "max_retries", "cache", "fail_fast"),
+    *("max_tokens_total", "max_cost", "max_time"),
+    *("store", "name", "experiment", "tag", "output", "junit_failures"),
+    *("fail_under", "confidence", "stop_when", "decide_for", "against", "max_error_rate"),
+)
+Add = Callable[..., object]  # the method `add_argument` of a parser or a group
+
+
+def add_agent_options(add: Add, target_help: str, *, dataset: bool = False) -> None:
+    """Add the options that name an agent and its evaluators; with `dataset`, also its samples."""
+    add("targets", nargs="*", metavar="FILE.py[:NAME]", help=target_help)
+    add("--prompt", metavar="REF", help="prompt: module:object, path.py:object, or a name")
+    add("--agent", metavar="REF", help="function of a sample's input, or a MainLoop")
+    if dataset:
+        add("--dataset", metavar="FILE", help=DATASET_HELP)
+        add_columns(add)
+        add("--benchmark", metavar="NAME", help="mmlu, gpqa, math, mgsm, drop, humaneval, "
+            "simpleqa, browsecomp, healthbench or k2, with --model")  # fmt: skip
+        add("--data", metavar="FILE",
+            help="file of --benchmark in its public format (default: ten of ours)")  # fmt: skip
+    add("--model", metavar="MODEL", help="model for --prompt: openai/gpt-4o, demo/large, ...")
+    add_model_settings(add)
+    add("--evaluator", action="append", default=[], metavar="REF",
+        help="exact_match (default), contains, ..., or your own; repeatable")  # fmt: skip
+    add_judge_model(add, " (default: --model)")
+
+
+def add_model_settings(add: Add, option: str = "--model") -> None:
+    """Add --temperature and --max-tokens for the model of `option`; for a judge's, their names."""
+    prefix = "--judge-" if option == "--judge-model" else "--"
+    add(f"{prefix}temperature", type=number, metavar="T", help=f"temperature of {option}")
+    add(f"{prefix}max-tokens", type=whole(1), metavar="N",
+        help=f"maximum tokens of each reply of {option}")  # fmt: skip
+
+
+def add_judge_model(add: Add, default: str = "") -> None:
+    """Add --judge-model and its settings; `default` completes its help."""
+    add("--judge-model", metavar="MODEL", help=f"model for LLM judges{default}")
+    add_model_settings(add, "--judge-model")
+
+
+def add_selection(parser: ArgumentParser, *, choose: bool = False) -> Add:
+    """Add the options that select samples of a dataset, and say how often each runs.
+
+    Return the function that adds further options to this group.
+    """
+    add = parser.add_argument_group("samples").add_argument
+    add("--filter", action="append", default=[], metavar="KEY=GLOB",
+        help="only samples whose metadata (or id) matches; repeat to require all")  # fmt: skip
+    add("--sample", type=whole(0), metavar="N", help="random subset of N samples")
+    add("--seed", type=whole(0), metavar="S",
+        help="seed of the random subset (default 0), and of a model that takes one")  # fmt: skip
+    add("--limit", type=whole(0), metavar="N", help="only the first N samples")
+    if choose:
+        add("--choose-by", action="extend", nargs="+", default=[], metavar="RUN",
+            help="with --limit: draw the N samples by strata of their pass rates in these runs, "
+            "and estimate the rate of the whole dataset")  # fmt: skip
+    add("--epochs", "--repeat", type=whole(1), metavar="N", help="run each sample N times")
+    return add
+
+
+def add_max_concurrency(add: Add, otherwise: str, default: int | None = None) -> None:
+    """Add -j; the help says with `otherwise` what applies without it."""
+    add(*MAX_CONCURRENT, dest="max_concurrency", type=whole(1), default=default, metavar="N",
+        help=f"maximum concurrent samples ({otherwise})")  # fmt: skip
+
+
+def add_name(add: Add) -> None:
+    """Add --name."""
+    add("--name", "--suite", metavar="NAME",
+        help="name of the suite, to find its runs (default: its name in the file)")  # fmt: skip
+
+
+def add_tag(add: Add) -> None:
+    """Add --tag."""
+    add("--tag", action="append", default=[], metavar="KEY=VALUE",
+        help="tag the run, to find it later; repeatable")  # fmt: skip
+
+
+def add_gates(add: Add, *, output: bool = True) -> None:
+    """Add the options that write results and decide the exit code."""
+    if output:
+        add("-o", "--output", action="append", default=[], metavar="FILE",
+            help="write the results: .json, .jsonl, .csv, .parquet, .md, .xml (JUnit), or a "
+            "folder; repeatable (several suites: one file each, but a single .xml)")  # fmt: skip
+        add("--junit-failures", choices=("samples", "gate"),
+            help="in .xml: every failed sample (default), or none if the gates pass")  # fmt: skip
+    add("--fail-under", action="append", type=minimum, default=[], metavar="[CRITERION=]RATE",
+        help="minimum pass rate: 0.85 or 85%%; or of one criterion: contains=0.9; "
+        "repeatable")  # fmt: skip
+    add("--confidence", type=confidence, metavar="LEVEL",
+        help="with --fail-under: pass only if the rate is that high with this one-sided "
+        "confidence, such as 95%%; 5 is the exit code if more samples would decide")  # fmt: skip
+    add("--max-error-rate", type=share, metavar="RATE",
+        help="tolerated share of errors (default 0)")  # fmt: skip
+
+
+def add_output_options(add: Add) -> None:
+    """Add the options that choose what is printed during and after a run."""
+    add("--quiet", action="store_true", help="print only the verdict")
+    add("--no-progress", action="store_true", help="print no progress")
+    add("--format", choices=("text", "json", "jsonl"), default="text",
+        help="on stdout: nothing (text), the verdict (json), or each result as it ends "
+        "(jsonl)")  # fmt: skip
+
+
+def command_of(args: Namespace, target: str | None) -> tuple[str, ...]:
+    """Return the command that runs this again, without options that do not define the run."""
+    options = to_argv(args, PERSISTED_OPTIONS)
+    return ("wink", "eval", "run", *([target] if target else []), *options)
+
+
+def parse_stop_when(text: str) -> float | str:
+    """Parse `decided`, `never`, or a width: `0.1` or `10%`."""
+    if text in (DECIDED, NEVER):
+        return text
+    try:
+        width = share(text)
+    except ArgumentTypeError:
+        width = 0.0
+    if not 0 < width < 1:
+        raise ArgumentTypeError(
+            f"expected {DECIDED}, {NEVER}, or a width such as 10%, got {text!r}"
+        )
+    return width

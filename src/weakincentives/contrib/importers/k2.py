@@ -1,0 +1,178 @@
+"""The files of K2 Vendor Verifier: requests in, result lines in and out.
+
+A result line has the request, the response and what became of it. Lines are paired by
+`data_index`, the number of the request from 1: its `hash` includes the name of the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ...chat import ChatMessage, TokenUsage, ToolCall
+from ...errors import ReportError, UsageError, short_repr
+from ...evals import Dataset, EvalReport, EvalResult, Sample, Score, Trajectory, iter_rows
+from ...evals.benchmarks import benchmark
+from ...evals.evaluators.tool_calls import tool_call_facts, tool_schema_accuracy
+
+__all__ = ["load_k2_requests", "read_k2_results", "write_k2_results"]
+
+
+def load_k2_requests(path: Path | str) -> Dataset[Any, Any]:
+    """Return a file of requests as samples, whose ids are the numbers of the lines, from 1."""
+    return benchmark("k2").load(path)
+
+
+def read_k2_results(path: Path | str) -> EvalReport[str]:
+    """Return result lines as a report, scored by their tool calls; a failed request is an error."""
+    schema_accuracy = tool_schema_accuracy()
+    results = []
+    for line, row in enumerate(iter_rows(path), 1):
+        try:
+            results.append(_result(row, schema_accuracy))
+        except (UsageError, KeyError, TypeError, AttributeError) as error:
+            raise ReportError(
+                f"expected a result line of K2 Vendor Verifier: {type(error).__name__}: {error}",
+                file=Path(path),
+                line=line,
+            ) from None
+    return EvalReport(results, dataset_name="k2")
+
+
+def _result(row: Mapping[str, Any], schema_accuracy: Any) -> EvalResult[str]:
+    sample = Sample(str(row["data_index"]), row["request"])
+    took = round(row.get("duration_ms") or 0)
+    if row["status"] != "success":
+        error = row.get("error") or row.get("response")
+        return EvalResult(
+            sample.id,
+            Score(0.0),
+            took,
+            f"the request failed: {short_repr(error)}",
+            sample,
+            error_source="infrastructure",
+        )
+    choice = row["response"]["choices"][0]
+    message = choice.get("message") or choice.get("delta") or {}
+    before = tuple(map(_given_message, row["request"].get("messages", ())))
+    reply = ChatMessage("assistant", message.get("content") or "", _calls(message))
+    usage = row["response"].get("usage") or {}
+    trajectory = Trajectory(
+        (*before, reply),
+        reply.content,
+        TokenUsage(usage.get("prompt_tokens"), usage.get("completion_tokens")) if usage else None,
+        row.get("finish_reason") or choice.get("finish_reason"),
+        took,
+    )
+    score = schema_accuracy(trajectory, sample) if "tools" in sample.input else Score(1.0)
+    return EvalResult(sample.id, score, took, sample=sample, trajectory=trajectory)
+
+
+def _given_message(data: Mapping[str, Any]) -> ChatMessage:
+    roles: Any = {"_input": "system"}
+    content = data.get("content") or ""
+    role = roles.get(data["role"], data["role"])
+    return ChatMessage(role, content if isinstance(content, str) else json.dumps(content))
+
+
+def _calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    from ...adapters.wire import tool_arguments
+
+    return tuple(
+        ToolCall(
+            str(call.get("id") or ""),
+            call["function"]["name"],
+            tool_arguments(call["function"].get("arguments")),
+        )
+        for call in message.get("tool_calls") or ()
+    )
+
+
+def write_k2_results(
+    results: Iterable[EvalResult[Any]], path: Path | str, *, model: str = ""
+) -> int:
+    """Write results as result lines, and return how many."""
+    count = 0
+    with Path(path).open("w", encoding="utf-8") as file:
+        for line in _lines(results, model):
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def _lines(results: Iterable[EvalResult[Any]], model: str) -> Iterator[dict[str, Any]]:
+    for result in results:
+        sample = result.sample
+        if sample is None or not isinstance(sample.input, Mapping):
+            raise UsageError(
+                f"expected results of requests, got {result.sample_id!r} without one - run them "
+                "with request_agent"
+            )
+        if not sample.id.isdigit():
+            raise UsageError(f"expected the number of a request as id, got {sample.id!r}")
+        request = {**sample.input, **({"model": model} if model else {})}
+        data = json.dumps(request, sort_keys=True, ensure_ascii=False)
+        failed = result.trajectory is None
+        yield {
+            "data_index": int(sample.id),
+            "request": request,
+            "extra_body": {},
+            "response": {"error": result.error} if failed else _response(result, model),
+            "status": "failed" if failed else "success",
+            "finish_reason": None if failed else _reason(result),
+            "tool_calls_valid": None if failed else _valid(result),
+            "last_run_at": datetime.now(UTC).isoformat(),
+            "duration_ms": result.latency_ms,
+            "hash": hashlib.md5(data.encode(), usedforsecurity=False).hexdigest(),
+        }
+
+
+def _reason(result: EvalResult[Any]) -> str:
+    assert result.trajectory is not None
+    assert result.sample is not None
+    return tool_call_facts(result.trajectory, result.sample).finish_reason
+
+
+def _valid(result: EvalResult[Any]) -> bool | None:
+    """Return whether all calls fit; None if the reply is not one of calls, or has none."""
+    assert result.trajectory is not None
+    assert result.sample is not None
+    facts = tool_call_facts(result.trajectory, result.sample)
+    return all(facts.valid) if facts.finish_reason == "tool_calls" and facts.calls else None
+
+
+def _response(result: EvalResult[Any], model: str) -> dict[str, Any]:
+    from ...adapters.wire import INVALID_JSON
+
+    assert result.trajectory is not None
+    reply, usage = result.trajectory.messages[-1], result.trajectory.usage
+    message: dict[str, Any] = {"role": "assistant", "content": reply.content}
+    if reply.tool_calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": call.name,
+                    "arguments": call.arguments[INVALID_JSON]
+                    if INVALID_JSON in call.arguments
+                    else json.dumps(call.arguments, ensure_ascii=False),
+                },
+            }
+            for call in reply.tool_calls
+        ]
+    counted = (
+        {}
+        if usage is None
+        else {
+            "prompt_tokens": usage.input_tokens,
+            "completion_tokens": usage.output_tokens,
+            "total_tokens": usage.total_tokens,
+        }
+    )
+    choice = {"index": 0, "message": message, "finish_reason": _reason(result)}
+    return {"object": "chat.completion", "model": model, "choices": [choice], "usage": counted}

@@ -1,0 +1,273 @@
+"""Read results of Prime Intellect's verifiers, without the package.
+
+`results.jsonl` of its older stack (up to 0.3) has one rollout a line, `traces.jsonl` of the newer
+one (from 0.2 on, the only one in 0.4) one episode a line. Which it is, is seen from the lines.
+
+Rules of this file:
+1. A reward counts only if the trace is `ok` and every reward was given: a reward function that
+   raised is an evaluator error, never a 0. NaN and infinity are not numbers.
+2. The older stack turns a reward function that raised into 0.0 before it writes it: no reader can
+   tell.
+3. Group ids, token ids, log-probabilities and masks are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...chat import ChatMessage, TokenTrace, TokenUsage, ToolCall
+from ...errors import ReportError, UsageError, short_repr
+from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
+
+__all__ = ["message_of", "read_verifiers", "score_of_trace"]
+
+_INFRASTRUCTURE = ("Provider", "Sandbox", "Interception", "Tunnel", "Env")
+
+
+def read_verifiers(path: Path | str) -> EvalReport[str]:
+    """Return the rollouts of a file as results; several of one task are its epochs."""
+    path = Path(path)
+    results: list[EvalResult[str]] = []
+    seen: Counter[str] = Counter()
+    for number, row in _rows(path):
+        try:
+            if "traces" in row:
+                results += _episode(row, seen)
+            elif "example_id" in row:
+                results.append(_rollout(row, seen))
+            else:
+                raise UsageError(f"neither `traces` nor `example_id`, but {', '.join(row)}")
+        except (UsageError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ReportError(
+                f"expected a rollout of verifiers: {type(error).__name__}: {error}",
+                file=path,
+                line=number,
+            ) from None
+    return EvalReport(results, dataset_name=path.parent.name or "verifiers")
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of a file. It may have NaN and Infinity, which are no JSON."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    row = json.loads(line)
+                    if not isinstance(row, dict):
+                        raise ReportError(
+                            f"expected an object, got {short_repr(row)}", file=path, line=number
+                        )
+                    yield number, row
+    except (OSError, ValueError) as error:
+        if isinstance(error, ReportError):
+            raise
+        raise ReportError(f"expected JSON lines of verifiers: {error}", file=path) from None
+
+
+def _next_epoch(seen: Counter[str], sample_id: str) -> int:
+    seen[sample_id] += 1
+    return seen[sample_id]
+
+
+def _result(
+    sample: Sample[Any, Any],
+    trajectory: Trajectory[str],
+    seen: Counter[str],
+    score: Score | None,
+    problem: tuple[str, Any],
+    metadata: dict[str, Any],
+) -> EvalResult[str]:
+    message, source = problem
+    return EvalResult(
+        sample.id,
+        Score(0.0, False) if score is None else score,
+        trajectory.latency_ms or 0,
+        message if score is None else None,
+        sample,
+        trajectory,
+        metadata,
+        epoch=_next_epoch(seen, sample.id),
+        error_source=source if score is None else None,
+    )
+
+
+# ── the newer stack: episodes ───────────────────────────────────────────────────────────────────
+
+
+def _episode(row: Mapping[str, Any], seen: Counter[str]) -> Iterator[EvalResult[str]]:
+    traces, task = row["traces"], row["task"]
+    data = task.get("data") or {}
+    key = str(task.get("key") or task.get("hash") or data.get("id") or data.get("idx"))
+    group = (row.get("group") or {}).get("id")
+    for trace in traces or [{"ok": False, "errors": row.get("errors") or []}]:
+        agent = (trace.get("agent") or {}).get("name", "")
+        sample_id = f"{key}/{agent}" if len(traces) > 1 else key
+        sample = Sample(sample_id, data.get("prompt"), data.get("answer"), {"task": data})
+        errors = [*(trace.get("errors") or []), *(row.get("errors") or [])]
+        metadata = {"episode": row.get("id"), "group": group, "trace": trace.get("id")}
+        score, problem = score_of_trace(trace, errors)
+        yield _result(sample, _trace_trajectory(trace), seen, score, problem, metadata)
+
+
+def score_of_trace(
+    trace: Mapping[str, Any], errors: Sequence[Mapping[str, Any]]
+) -> tuple[Score | None, tuple[str, Any]]:
+    """Return the score of a trace; or None, and the problem with its source."""
+    rewards = trace.get("rewards") or {}
+    missing = [name for name, reward in rewards.items() if reward is None]
+    if errors or not trace.get("ok"):
+        first = errors[0] if errors else {"type": "", "message": "the trace is not ok"}
+        message = f"{first['type']}: {first['message']}".removeprefix(": ")
+        return None, (message, _source(str(first["type"]), bool(missing)))
+    values = {name: _finite(reward["score"]) for name, reward in rewards.items() if reward}
+    broken = [*missing, *(name for name, value in values.items() if value is None)]
+    if broken or not values:
+        what = ", ".join(broken) or "any reward"
+        return None, (f"expected a number for {what}, got none", "evaluator")
+    weights = {name: float(reward.get("weight", 1.0)) for name, reward in rewards.items()}
+    metrics = [
+        Metric(name, value, 0.0, {"weight": weights[name]})
+        for name, value in values.items()
+        if value is not None
+    ]
+    metrics += _metrics(trace.get("metrics"), set(values))
+    total = sum(metric.value * weights[metric.name] for metric in metrics[: len(values)])
+    return Score(total, metrics=metrics, criterion="reward"), ("", None)
+
+
+def _source(kind: str, unscored: bool) -> str:
+    if kind.startswith(_INFRASTRUCTURE):
+        return "infrastructure"
+    return "evaluator" if kind.startswith("Task") and unscored else "agent"
+
+
+def _metrics(given: Mapping[str, Any] | None, taken: set[str]) -> list[Metric]:
+    return [
+        Metric(name if name not in taken else f"metric/{name}", value)
+        for name, number in (given or {}).items()
+        if (value := _finite(number)) is not None
+    ]
+
+
+def _finite(number: Any) -> float | None:
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return None
+    return float(number) if math.isfinite(number) else None
+
+
+def _trace_trajectory(trace: Mapping[str, Any]) -> Trajectory[str]:
+    """Return the branch that ends in the last reply of the model."""
+    nodes: Sequence[Mapping[str, Any]] = trace.get("nodes") or []
+    sampled = [index for index, node in enumerate(nodes) if node.get("sampled")]
+    index: int | None = sampled[-1] if sampled else len(nodes) - 1 if nodes else None
+    path: list[Mapping[str, Any]] = []
+    while index is not None and len(path) <= len(nodes):
+        path.append(nodes[index])
+        index = nodes[index].get("parent")
+    path.reverse()
+    messages = tuple(message_of(node["message"]) for node in path)
+    replies = [message for message in messages if message.role == "assistant"]
+    usages = [call["usage"] for call in trace.get("calls") or [] if call.get("usage")]
+    costs = [usage["cost"] for usage in usages if usage.get("cost") is not None]
+    agent = (trace.get("timing") or {}).get("agent") or {}
+    parents = {node.get("parent") for node in nodes}
+    return Trajectory(
+        messages,
+        replies[-1].content if replies else "",
+        _usage(usages),
+        trace.get("stop_condition"),
+        round(1000 * (agent.get("end", 0.0) - agent.get("start", 0.0))) or None,
+        sum(costs) if costs else None,
+        {"branches": sum(place not in parents for place in range(len(nodes)))},
+        tuple(_token_traces(path)),
+    )
+
+
+def _usage(usages: Sequence[Mapping[str, Any]]) -> TokenUsage | None:
+    if not usages:
+        return None
+    cached = sum(usage.get("cached_input_tokens") or 0 for usage in usages)
+    return TokenUsage(
+        sum(usage["prompt_tokens"] for usage in usages) + cached,
+        sum(usage["completion_tokens"] for usage in usages),
+        cached,
+    )
+
+
+def _token_traces(path: Sequence[Mapping[str, Any]]) -> Iterator[TokenTrace]:
+    """Yield the tokens of each reply; those of a node before its reply belong to the prompt."""
+    before: list[int] = []
+    for node in path:
+        ids, mask = node.get("token_ids") or [], node.get("mask") or []
+        if node.get("sampled") and True in mask:
+            first = mask.index(True)
+            logprobs = iter(node.get("logprobs") or [])
+            known = len(node.get("logprobs") or []) == sum(mask)
+            own = mask[first:]
+            yield TokenTrace(
+                (*before, *ids[:first]),
+                tuple(ids[first:]),
+                tuple(next(logprobs) if is_own else 0.0 for is_own in own) if known else (),
+                tuple(map(int, own)),
+            )
+        before += ids
+
+
+def message_of(data: Mapping[str, Any]) -> ChatMessage:
+    """Return a message of verifiers as one of ours."""
+    from ...adapters.wire import tool_arguments
+
+    content = data.get("content")
+    if isinstance(content, list):
+        content = "\n".join(part.get("text") or "" for part in content if isinstance(part, dict))
+    calls = []
+    for call in data.get("tool_calls") or ():
+        call = json.loads(call) if isinstance(call, str) else call  # the older stack writes texts
+        function = call.get("function") or call
+        arguments = tool_arguments(function.get("arguments"))
+        calls.append(ToolCall(str(call.get("id") or ""), function["name"], arguments))
+    return ChatMessage(
+        data["role"], content or "", tuple(calls), data.get("tool_call_id"), data.get("name")
+    )
+
+
+# ── the older stack: rollouts ───────────────────────────────────────────────────────────────────
+
+
+def _rollout(row: Mapping[str, Any], seen: Counter[str]) -> EvalResult[str]:
+    prompt, completion = (_messages(row.get(name)) for name in ("prompt", "completion"))
+    replies = [message for message in completion if message.role == "assistant"]
+    usage = row.get("token_usage") or {}
+    timing = row.get("timing") or {}
+    trajectory = Trajectory(
+        (*prompt, *completion),
+        replies[-1].content if replies else "",
+        TokenUsage(int(usage["input_tokens"]), int(usage["output_tokens"])) if usage else None,
+        row.get("stop_condition"),
+        round(timing.get("generation_ms") or timing.get("total_ms") or 0) or None,
+    )
+    info = row.get("info") or {}
+    asked = [{"role": each.role, "content": each.content} for each in prompt]
+    sample = Sample(str(row["example_id"]), asked, row.get("answer") or None, {"info": info})
+    metadata = {"group": str(row["example_id"]), "is_truncated": row.get("is_truncated", False)}
+    reward, error = _finite(row.get("reward")), row.get("error")
+    if error or reward is None:
+        source = "agent" if error else "evaluator"
+        text = error if isinstance(error, str) else json.dumps(error) if error else ""
+        problem = (text or f"expected a number as reward, got {row.get('reward')!r}", source)
+        return _result(sample, trajectory, seen, None, problem, metadata)
+    score = Score(reward, metrics=_metrics(row.get("metrics"), set()), criterion="reward")
+    return _result(sample, trajectory, seen, score, ("", None), metadata)
+
+
+def _messages(given: Any) -> list[ChatMessage]:
+    if given is None:
+        return []
+    if isinstance(given, str):  # of an environment that completes texts
+        return [ChatMessage("assistant", given)]
+    return [message_of(message) for message in given]

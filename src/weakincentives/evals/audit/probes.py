@@ -1,0 +1,295 @@
+"""Cheap agents, whose scores show whether evaluators tell right answers from wrong ones.
+
+They run through the same engine as any agent. The outputs are computed before: an agent has none
+for a sample if there is no such output, and that sample does not count for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from ...rollouts import Trajectory
+from .._evaluators import as_criterion
+from .._types import EvalConfig, Sample
+from ..engine.agents import AgentOutput, name_agent
+from ..engine.run import Run
+from ..evaluators.criteria import Criterion
+from ..evaluators.signatures import match_signature
+from ..model.explain import why_failed
+from ..model.result import EvalResult, criterion_values
+from .report import AuditedSample, Finding, ProbeScore
+from .texts import text_of
+
+__all__ = ["PROBES", "CriterionSpread", "ProbeRun", "applicable_criterion", "run_probe"]
+
+_ALL_MUST_PASS = ("all_of", "composite")  # of these, parts can be left out
+_MIN_SHUFFLED = 3  # words
+_REPEATED = 200  # outputs that are scored twice
+Samples = Sequence[Sample[Any, Any]]
+Outputs = dict[str, Any]
+
+
+# ── the outputs of each agent, by sample ────────────────────────────────────────────────────────
+
+
+def _empty(samples: Samples) -> Outputs:
+    found: Outputs = {}
+    for sample in samples:
+        if sample.expected is None or isinstance(sample.expected, str):
+            found[sample.id] = ""
+        elif isinstance(sample.expected, dict | list):
+            found[sample.id] = type(sample.expected)()
+    return found
+
+
+def _echo(samples: Samples) -> Outputs:
+    found: Outputs = {}
+    for sample in samples:
+        if sample.expected is None or isinstance(sample.expected, str):
+            found[sample.id] = text_of(sample.input)
+        elif isinstance(sample.input, type(sample.expected)):
+            found[sample.id] = sample.input
+    return found
+
+
+def _oracle(samples: Samples) -> Outputs:
+    return {sample.id: sample.expected for sample in samples if sample.expected is not None}
+
+
+def _other(samples: Samples) -> Outputs:
+    """Give each sample the expected value of another one, the next in random order that differs."""
+    known = [sample for sample in samples if sample.expected is not None]
+    Random(0).shuffle(known)
+    texts = [text_of(sample.expected).strip().casefold() for sample in known]
+    differs = len(known)  # the next place whose text differs from that of the place before it
+    nexts = [0] * len(known)
+    for at in reversed(range(len(known))):
+        if at + 1 < len(known) and texts[at + 1] != texts[at]:
+            differs = at + 1
+        nexts[at] = differs
+    found: Outputs = {}
+    for at, sample in enumerate(known):
+        place = nexts[at]
+        if place == len(known):  # go on from the start
+            place = 0 if texts and texts[0] != texts[at] else nexts[0]
+        if place < len(known):
+            found[sample.id] = known[place].expected
+    return found
+
+
+def _shuffled(samples: Samples) -> Outputs:
+    found: Outputs = {}
+    for sample in samples:
+        words = sample.expected.split() if isinstance(sample.expected, str) else []
+        if len(words) < _MIN_SHUFFLED or len(set(words)) < 2:
+            continue
+        mixed = words
+        for seed in range(10):
+            mixed = Random(f"{sample.id} {seed}").sample(words, len(words))
+            if mixed != words:
+                found[sample.id] = " ".join(mixed)
+                break
+    return found
+
+
+PROBES: Mapping[str, Callable[[Samples], Outputs]] = {
+    "empty": _empty,
+    "echo": _echo,
+    "oracle": _oracle,
+    "other": _other,
+    "shuffled": _shuffled,
+}
+"""The cheap agents: their outputs, by the id of the sample."""
+
+
+# ── which evaluators score them ─────────────────────────────────────────────────────────────────
+
+
+def applicable_criterion(
+    criterion: Criterion, *, judges: bool
+) -> tuple[Criterion | None, tuple[str, ...]]:
+    """Return what scores cheap agents, and a line for each evaluator that is left out."""
+    splits = criterion.identity[:1] and criterion.identity[0] in _ALL_MUST_PASS
+    parts = criterion.parts if splits else (criterion,)
+    kept, left_out = [], []
+    for part in parts:
+        if part.adapters and not judges:
+            left_out.append(f"{part.name}: an LLM judge, which costs money (--judges asks it)")
+        elif _needs_session(part):
+            left_out.append(f"{part.name}: it reads the session, and cheap agents leave none")
+        else:
+            kept.append(part)
+    if not left_out:
+        return criterion, ()
+    return (as_criterion(kept) if kept else None), tuple(left_out)
+
+
+def _needs_session(part: Criterion) -> bool:
+    if any(each.need == "session" for each in part.requires):
+        return True
+    if part.parts:
+        return any(map(_needs_session, part.parts))
+    function = vars(part).get("__wrapped__")
+    if function is None:  # a criterion that was renamed, or wraps another one
+        return part.session_aware and not part.adapters
+    return match_signature(function).session_needed
+
+
+# ── running them ────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class CriterionSpread:
+    """Which criteria ever gave two different values, and which ever differed from each other."""
+
+    rows: int = 0
+    first: dict[str, float] = field(default_factory=dict)
+    varied: set[str] = field(default_factory=set)
+    differed: set[tuple[str, str]] = field(default_factory=set)
+
+    def add(self, values: Mapping[str, float]) -> None:
+        """Count the values of one result."""
+        self.rows += 1
+        for name, value in values.items():
+            if self.first.setdefault(name, value) != value:
+                self.varied.add(name)
+        names = sorted(values)
+        for at, name in enumerate(names):
+            for other in names[at + 1 :]:
+                if values[name] != values[other]:
+                    self.differed.add((name, other))
+
+    def finding(self) -> Finding:
+        """Return criteria that never vary, and pairs that never differ."""
+        if not self.rows:
+            return Finding(check="criteria", level="skipped", message="no evaluator could be asked")
+        constant = [name for name in self.first if name not in self.varied]
+        names = sorted(self.varied)
+        same = [
+            f"{name} and {other} never differ"
+            for at, name in enumerate(names)
+            for other in names[at + 1 :]
+            if (name, other) not in self.differed
+        ]
+        lines = [f"{name} is always {self.first[name]:g}" for name in constant] + same
+        where = f"in {self.rows:,} results of cheap agents and stored runs"
+        if not lines:
+            message = f"every criterion varies, and no two always agree, {where}"
+            return Finding(check="criteria", level="ok", message=message)
+        return Finding(
+            check="criteria", level="note", message=f"{'; '.join(lines)} {where}", count=len(lines)
+        )
+
+
+@dataclass(slots=True)
+class ProbeRun:
+    """What a cheap agent scored.
+
+    `failures` are those of the oracle, `passes` those of the others; `unstable` are the samples
+    whose verdict changed, of the `repeated` ones.
+    """
+
+    score: ProbeScore
+    passes: list[AuditedSample] = field(default_factory=list)
+    failures: list[AuditedSample] = field(default_factory=list)
+    unstable: list[AuditedSample] = field(default_factory=list)
+    repeated: int = 0
+
+
+async def run_probe(
+    name: str,
+    samples: Samples,
+    criterion: Criterion,
+    spread: CriterionSpread,
+    *,
+    adapter: Any = None,
+    config: EvalConfig,
+    repeat: bool = False,
+) -> ProbeRun:
+    """Run a cheap agent; with `repeat`, score its first outputs a second time."""
+    outputs = PROBES[name](samples)
+    chosen = [sample for sample in samples if sample.id in outputs]
+    passes: list[AuditedSample] = []
+    failures: list[AuditedSample] = []
+    verdicts: dict[str, tuple[Any, ...]] = {}
+    errors = passed = 0
+    wanted = {sample.id for sample in chosen[:_REPEATED]} if repeat else set()
+
+    def count(result: EvalResult[Any]) -> None:
+        nonlocal errors, passed
+        errors += result.error is not None
+        if result.error is None:
+            spread.add(criterion_values(result.score))
+        passed += result.passed
+        if result.passed and name != "oracle":
+            why = f"{name} output {_short(outputs[result.sample_id])} passes"
+            passes.append(AuditedSample(result.sample_id, why))
+        elif not result.passed and name == "oracle":
+            failures.append(AuditedSample(result.sample_id, why_failed(result) or "it failed"))
+        if result.sample_id in wanted:
+            verdicts[result.sample_id] = _verdict(result)
+
+    await _run(name, chosen, outputs, criterion, adapter, config, count)
+    unstable: list[AuditedSample] = []
+
+    def compare(result: EvalResult[Any]) -> None:
+        before, now = verdicts[result.sample_id], _verdict(result)
+        if before != now:
+            why = f"{_words(before)}, then {_words(now)}, for the {name} output"
+            unstable.append(AuditedSample(result.sample_id, why))
+
+    if repeat:
+        await _run(name, chosen[:_REPEATED], outputs, criterion, adapter, config, compare)
+    score = ProbeScore(
+        agent=name,
+        passed=passed,
+        scored=len(chosen),
+        errors=errors,
+        not_applicable=len(samples) - len(chosen),
+    )
+    places = {sample.id: place for place, sample in enumerate(chosen)}
+    for found in (passes, failures, unstable):  # results come as they finish
+        found.sort(key=lambda each: places[each.id])
+    return ProbeRun(score, passes, failures, unstable, len(wanted))
+
+
+async def _run(
+    name: str,
+    samples: Samples,
+    outputs: Outputs,
+    criterion: Criterion,
+    adapter: Any,
+    config: EvalConfig,
+    count: Callable[[EvalResult[Any]], None],
+) -> None:
+    async def agent(sample: Sample[Any, Any]) -> AgentOutput:
+        return Trajectory(output=outputs[sample.id]), None
+
+    async def emit(position: int, result: EvalResult[Any]) -> None:
+        count(result)
+
+    run = Run(
+        samples=list(samples),
+        agent=name_agent(agent, name),
+        criterion=criterion,
+        config=config,
+        adapter=adapter,
+    )
+    await run.execute(emit)
+
+
+def _verdict(result: EvalResult[Any]) -> tuple[Any, ...]:
+    return result.passed, result.score.value, result.error is not None
+
+
+def _words(verdict: tuple[Any, ...]) -> str:
+    passed, value, error = verdict
+    return "an error" if error else f"{'passed' if passed else 'failed'} with {value:g}"
+
+
+def _short(output: Any) -> str:
+    text = output if isinstance(output, str) else str(output)
+    return repr(text if len(text) <= 60 else f"{text[:59]}…")

@@ -1,0 +1,519 @@
+"""Compare two runs: is the second one better, by how much, and how certain is that?
+
+Rules of this file:
+1. An error of the agent is not a pass, and has no score. Errors of evaluators and infrastructure
+   say nothing about the agent: what they hit in either run is left out, and counted separately.
+2. Samples of both runs are compared in pairs; epochs of one sample are a cluster. With a
+   `cluster_by`, so are all samples with the same value in their metadata.
+3. The metric decides, by its own p-value. The other numbers are read beside it, so their p-values
+   are adjusted together; those of slices, and of several runs, likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+from ...errors import UsageError
+from ..model.grouping import ABSENT, group_values
+from ..model.report import EvalReport
+from ..stats.differences import Difference, unpaired_difference
+from ..stats.multiplicity import holm
+from ..store.rows import changed_parts
+from ..store.run_store import RunStore
+from .columns import CountedRows
+from .comparability import differing_judges, without_quarantined
+from .corrected import corrected_change
+from .measures import Flips, Number, Pairs, Places, Sides, first_of, flips_of, measured
+from .outcomes import (
+    LEFT_OUT,
+    RunOutcomes,
+    incomparable,
+    other_datasets,
+    report_outcomes,
+    sample_clusters,
+    stored_outcomes,
+)
+from .result import Flip, Measure, Pairing, RowKey, RunComparison, Slice
+
+__all__ = [
+    "Flip",
+    "Measure",
+    "RunComparison",
+    "Slice",
+    "compare_runs",
+    "compare_several",
+    "flips_between",
+]
+
+
+def compare_runs(
+    before: EvalReport[Any] | RunOutcomes | str,
+    after: EvalReport[Any] | RunOutcomes | str,
+    *,
+    metric: str = "passed",
+    by: str | None = None,
+    cluster_by: str | None = None,
+    confidence: float = 0.95,
+    store: RunStore | None = None,
+    force: bool = False,
+) -> RunComparison:
+    """Compare two reports, or two runs of a store by their ids.
+
+    `metric` decides the verdict, `by` is a key of the metadata to slice by. `cluster_by` is one
+    whose values make samples alike, such as the document that they ask about; by default, it is
+    that of the runs. Samples that are in quarantine in one of the runs are left out of both. Runs
+    with different evaluators, or with samples of different content, are refused without `force`.
+
+    >>> from weakincentives.evals import EvalResult, Score
+    >>> def report(passing):
+    ...     return EvalReport([EvalResult(str(n), Score(float(n < passing))) for n in range(40)])
+    >>> print(compare_runs(report(20), report(30)))
+    B is better: +25.0 points, 95% interval 14.0 to 40.2, n = 40 (mid-p McNemar p < 0.001)
+    """
+    if not 0 < confidence < 1:
+        raise UsageError(f"expected a `confidence` between 0 and 1, got {confidence}")
+    runs = (_outcomes(run, store, by, cluster_by) for run in (before, after))
+    a, b = without_quarantined(*runs)
+    for run in (a, b):
+        if not run.rows:
+            raise UsageError(f"expected runs with results, got none in {run.name}")
+    if by is not None and not any(value not in (None, ABSENT) for value in b.rows.slices):
+        raise UsageError(f"expected {by!r} in the metadata of samples, found it in none")
+    problems = incomparable(a, b)
+    if problems and not force:
+        raise UsageError(
+            f"expected runs that were measured alike: {'; '.join(problems)} - "
+            "`force` (--force) compares them anyway"
+        )
+    cluster_by = cluster_by or b.cluster_by or a.cluster_by
+    pairing, every_pair = _paired(a, b)
+    pairs = _without_left_out(every_pair, a.rows, b.rows)
+    sides: Sides = [], []
+    if pairing == "none":
+        if cluster_by is not None:
+            raise UsageError(f"expected runs with samples in common to cluster by {cluster_by!r}")
+        sides = _comparable_samples(a), _comparable_samples(b)
+    if not pairs[0] and not all(sides):
+        raise UsageError(f"expected results to compare, got none: {_left_out(a, b, every_pair)}")
+    clusters = a.rows.samples
+    if cluster_by is not None:
+        names = sample_clusters(cluster_by, b, a)
+        clusters = [names.get(sample, "") for sample in clusters]
+    rows = _row_pairs(pairs)
+    comparable = (
+        measured(name, number, pairing, rows, sides, clusters, confidence)
+        for name, number in _numbers(a.rows, b.rows, metric).items()
+    )
+    measures = {measure.name: measure for measure in comparable if measure is not None}
+    if metric not in measures:
+        raise UsageError(f"expected one of {', '.join(measures)} as metric, got {metric!r}")
+    if (found := _sequential(a, b)) is not None:
+        measures["passed"] = replace(measures["passed"], difference=found, detectable=None)
+    flips, both, neither = _flips(pairing, pairs, a.rows, b.rows)
+    left_out = _left_out(a, b, every_pair, pairs)
+    compared = RunComparison(
+        before=a,
+        after=b,
+        metric=metric,
+        pairing=pairing,
+        measures=measures,
+        both=both,
+        neither=neither,
+        flips=tuple(flips),
+        slices=()
+        if by is None
+        else tuple(_slices(pairing, rows, sides, a.rows, b.rows, clusters, confidence)),
+        by=by,
+        cluster_by=cluster_by,
+        left_out=left_out,
+        warnings=(
+            *problems,
+            *filter(None, [left_out]),
+            *_warnings(a, b, pairing, every_pair),
+            *_harder_samples(a, b, every_pair),
+        ),
+        corrected=corrected_change(a.judged, b.judged, confidence),
+    )
+    return _adjusted(compared)
+
+
+def compare_several(
+    first: EvalReport[Any] | RunOutcomes | str,
+    others: Sequence[EvalReport[Any] | RunOutcomes | str],
+    *,
+    metric: str = "passed",
+    by: str | None = None,
+    cluster_by: str | None = None,
+    confidence: float = 0.95,
+    store: RunStore | None = None,
+    force: bool = False,
+) -> tuple[RunComparison, ...]:
+    """Compare each of the others with the first; p-values are adjusted together, after Holm.
+
+    The keyword arguments are those of `compare_runs`.
+    """
+    a = _outcomes(first, store, by, cluster_by)
+    compare = partial(
+        compare_runs,
+        a,
+        metric=metric,
+        by=by,
+        cluster_by=cluster_by,
+        confidence=confidence,
+        store=store,
+        force=force,
+    )
+    compared = [
+        replace(compare(other), label=_letter(index)) for index, other in enumerate(others, 1)
+    ]
+    if len(compared) < 2:
+        return tuple(compared)
+    adjusted = holm([_p(run.measure) for run in compared])
+    return tuple(
+        replace(run, measures=run.measures | {run.metric: replace(run.measure, adjusted=p)})
+        for run, p in zip(compared, adjusted, strict=True)
+    )
+
+
+def flips_between(before: RunOutcomes, after: RunOutcomes) -> Flips:
+    """Return how much the passes of two runs differ, from which the power of a plan follows."""
+    pairing, pairs = _paired(before, after)
+    pairs = _without_left_out(pairs, before.rows, after.rows)
+    number = _passed(before.rows, after.rows)
+    if pairing != "none" and (flips := flips_of(pairs, number, before.rows.samples)):
+        return flips
+    names = f"{before.name} and {after.name}"
+    raise UsageError(f"expected runs with samples in common, of which some differ: {names}")
+
+
+def _sequential(before: RunOutcomes, after: RunOutcomes) -> Difference | None:
+    """Return what the second run found while it ran, if it was compared with the first one then.
+
+    A test of its rows now, as if their number had been fixed, would be wrong too often.
+    """
+    decision = after.decision
+    if decision is None or decision.against not in (before.run_id, before.name):
+        return None
+    return decision.difference
+
+
+def _outcomes(
+    run: Any, store: RunStore | None, by: str | None, cluster_by: str | None
+) -> RunOutcomes:
+    if isinstance(run, RunOutcomes):
+        return run
+    if isinstance(run, EvalReport):
+        return report_outcomes(run, by, cluster_by)
+    if store is None:
+        raise UsageError(f"expected reports, or a `store` for the ids of runs, got {run!r}")
+    return stored_outcomes(store, run, by, cluster_by)
+
+
+def _letter(index: int) -> str:
+    return chr(ord("A") + index) if index < 26 else f"run {index + 1}"
+
+
+# ── pairs ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _by_sample(run: RunOutcomes) -> dict[str, tuple[int, ...]]:
+    return group_values(range(len(run.rows)), run.rows.samples)
+
+
+def _paired(before: RunOutcomes, after: RunOutcomes) -> tuple[Pairing, Pairs]:
+    """Pair rows by sample and epoch; by sample alone if the runs have different epochs."""
+    if before.epochs != after.epochs:
+        return _matched("sample", _by_sample(before), _by_sample(after))
+    several = len(set(before.rows.experiments)) > 1
+    epochs = len({*before.rows.epochs, *after.rows.epochs}) > 1
+    keys, others = (_keys(run.rows, several, epochs) for run in (before, after))
+    if keys == others and len(set(keys)) == len(keys) > 0:
+        return "epoch", (range(len(keys)), range(len(keys)))  # the same rows in the same order
+    a, b = ({key: at for at, key in enumerate(side)} for side in (keys, others))
+    return _matched("epoch", a, b)
+
+
+def _matched(
+    pairing: Pairing, a: Mapping[Any, Places], b: Mapping[Any, Places]
+) -> tuple[Pairing, Pairs]:
+    shared = [key for key in a if key in b]
+    pairs = [a[key] for key in shared], [b[key] for key in shared]
+    return pairing if shared else "none", pairs
+
+
+def _keys(rows: CountedRows, several: bool, epochs: bool) -> Sequence[Hashable]:
+    if several:
+        return list(zip(rows.experiments, rows.samples, rows.epochs, strict=True))
+    return list(zip(rows.samples, rows.epochs, strict=True)) if epochs else rows.samples
+
+
+def _without_left_out(pairs: Pairs, before: CountedRows, after: CountedRows) -> Pairs:
+    """Return the pairs without rows whose error says nothing about the agent."""
+    if not any(before.errors) and not any(after.errors):
+        return pairs
+    kept = [
+        (a, b)
+        for a, b in zip(
+            (_kept(places, before) for places in pairs[0]),
+            (_kept(places, after) for places in pairs[1]),
+            strict=True,
+        )
+        if a is not None and b is not None
+    ]
+    return [a for a, _ in kept], [b for _, b in kept]
+
+
+def _kept(places: Places, rows: CountedRows) -> Places | None:
+    if isinstance(places, int):
+        return None if rows.error_source(places) in LEFT_OUT else places
+    return tuple(at for at in places if rows.error_source(at) not in LEFT_OUT) or None
+
+
+def _comparable_samples(run: RunOutcomes) -> list[tuple[int, ...]]:
+    kept = (_kept(places, run.rows) for places in _by_sample(run).values())
+    return [places for places in kept if isinstance(places, tuple)]
+
+
+def _row_pairs(pairs: Pairs) -> Pairs:
+    """Return pairs of samples as pairs of rows: each epoch of one run with each of the other.
+
+    So runs with different numbers of epochs are compared by the same test as runs with the same.
+    """
+    if not pairs[0] or isinstance(pairs[0][0], int):
+        return pairs
+    rows = [
+        pair
+        for a, b in zip(*pairs, strict=True)
+        if not isinstance(a, int) and not isinstance(b, int)
+        for pair in product(a, b)
+    ]
+    return [a for a, _ in rows], [b for _, b in rows]
+
+
+def _passed(before: CountedRows, after: CountedRows) -> Number:
+    return (lambda at: float(before.passed[at])), (lambda at: float(after.passed[at]))
+
+
+def _numbers(before: CountedRows, after: CountedRows, metric: str) -> dict[str, Number]:
+    """Return the numbers that can be compared, by name.
+
+    The only criterion of a run is its score, and has a line of its own only if it is the metric.
+    """
+    known = set(after.criteria)
+    criteria = [name for name in before.criteria if name in known]
+    whole: dict[str, Number] = {
+        "passed": _passed(before, after),
+        "score": (
+            _scored(before, before.values.__getitem__),
+            _scored(after, after.values.__getitem__),
+        ),
+    }
+    usage: dict[str, Number] = {
+        "latency_ms": (before.latency_ms, after.latency_ms),
+        "tokens": (before.tokens, after.tokens),
+        "cost": (before.cost, after.cost),
+    }
+    if len(criteria) > 1 or metric in criteria:
+        for name in criteria:
+            label = f"criterion {name}" if name in whole | usage else name
+            a, b = (_scored(rows, partial(rows.score, name)) for rows in (before, after))
+            whole[label] = a, b
+    return whole | usage
+
+
+def _scored(
+    rows: CountedRows, number: Callable[[int], float | None]
+) -> Callable[[int], float | None]:
+    """Return the number of a row, which is None for an error."""
+    return lambda at: None if rows.errors[at] else number(at)
+
+
+# ── flips and slices ──────────────────────────────────────────────────────────────────────────────
+
+
+def _flips(
+    pairing: Pairing, pairs: Pairs, before: CountedRows, after: CountedRows
+) -> tuple[list[Flip], int, int]:
+    """Return the flips, how many passed in both runs, and how many in neither."""
+    flips, same = [], {True: 0, False: 0}
+    for a, b in zip(*pairs, strict=True):
+        old, now = _mostly(before.passed, a), _mostly(after.passed, b)
+        if old == now:
+            same[now] += 1
+        else:
+            at = first_of(a)
+            epoch = before.epochs[at] if pairing == "epoch" else None
+            error = _any(before.errors, a) if now else _any(after.errors, b)
+            keys = _key(before, a, old), _key(after, b, now)
+            flips.append(Flip(before.samples[at], epoch, now, error, *keys))
+    return flips, same[True], same[False]
+
+
+def _key(rows: CountedRows, places: Places, passed: bool) -> RowKey:
+    """Return the key of the first row that has this verdict."""
+    every = (places,) if isinstance(places, int) else places
+    at = next((at for at in every if (rows.passed[at] == 1) is passed), every[0])
+    return rows.experiments[at], rows.samples[at], rows.epochs[at]
+
+
+def _mostly(column: bytearray, places: Places) -> bool:
+    if isinstance(places, int):
+        return column[places] == 1
+    return sum(column[at] for at in places) * 2 > len(places)
+
+
+def _any(column: bytearray, places: Places) -> bool:
+    return any(column[at] for at in ((places,) if isinstance(places, int) else places))
+
+
+def _slices(
+    pairing: Pairing,
+    pairs: Pairs,
+    sides: Sides,
+    before: CountedRows,
+    after: CountedRows,
+    clusters: Sequence[str],
+    confidence: float,
+) -> Iterator[Slice]:
+    """Yield the pass rate of each slice, as the second run has them, the largest first."""
+    names = [after.slices[first_of(b)] or "" for b in pairs[1]]
+    paired = [group_values(places, names) for places in pairs]
+    alone = [
+        group_values(side, (rows.slices[places[0]] or "" for places in side))
+        for rows, side in zip((before, after), sides, strict=True)
+    ]
+    groups = paired if pairing != "none" else alone
+    slices = []
+    for name in groups[1]:
+        before_pairs, after_pairs = ([*side.get(name, ())] for side in paired)
+        before_alone, after_alone = ([*side.get(name, ())] for side in alone)
+        measure = measured(
+            "passed",
+            _passed(before, after),
+            pairing,
+            (before_pairs, after_pairs),
+            (before_alone, after_alone),
+            clusters,
+            confidence,
+        )
+        if measure is not None and name in groups[0]:
+            slices.append(Slice(value=name, n=measure.difference.delta.n, measure=measure))
+    yield from sorted(slices, key=lambda part: (-part.n, part.value))
+
+
+def _adjusted(compared: RunComparison) -> RunComparison:
+    """Adjust the p-values of all numbers but the metric, which are read together; and of slices.
+
+    A number that differs in the same way as the metric is the same test: a score of 0 or 1, mostly.
+    """
+    primary = compared.measure
+    others = {
+        name: measure
+        for name, measure in compared.measures.items()
+        if measure.difference != primary.difference
+    }
+    _, *p_values = holm([_p(primary), *map(_p, others.values())])
+    slices = holm([_p(part.measure) for part in compared.slices])
+    return replace(
+        compared,
+        measures=compared.measures
+        | {
+            name: replace(measure, adjusted=p)
+            for (name, measure), p in zip(others.items(), p_values, strict=True)
+        },
+        slices=tuple(
+            replace(part, measure=replace(part.measure, adjusted=p))
+            for part, p in zip(compared.slices, slices, strict=True)
+        ),
+    )
+
+
+def _p(measure: Measure) -> float:
+    p = measure.difference.p_value
+    return 1.0 if p is None else p
+
+
+# ── warnings ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _warnings(
+    before: RunOutcomes, after: RunOutcomes, pairing: Pairing, pairs: Pairs
+) -> Iterator[str]:
+    if before.name == after.name:
+        yield "both are the same run"
+    if count := len({*before.quarantined, *after.quarantined}):
+        yield f"{count:,} quarantined {'sample is' if count == 1 else 'samples are'} left out"
+    yield from differing_judges(before, after)
+    changed = changed_parts(before.agent_parts, after.agent_parts)
+    if changed and (before.agent, before.model) == (after.agent, after.model):
+        yield f"the agent changed: {changed}"
+    for run in (before, after):
+        if run.unfinished:
+            yield f"{run.name} is not complete: {run.unfinished}"
+        if run.mixed:
+            yield f"{run.name} {run.mixed}"
+        if run is after and _sequential(before, after) is not None:
+            yield f"the verdict is that of the sequential test when {run.name} ran"
+        elif run.anytime:
+            yield f"{run.name} has a rule to stop early, which the test does not account for"
+    if pairs[0] and other_datasets(before, after):
+        yield "datasets differ: only their common samples are compared"
+    if pairing == "none":
+        yield "unpaired: the runs share no sample, so the comparison is less precise"
+        return
+    if pairing == "sample":
+        yield f"epochs differ ({before.epochs} and {after.epochs}): samples are compared by means"
+    for run, side in ((before, 0), (after, 1)):
+        left = len(run.rows) - sum(1 if isinstance(p, int) else len(p) for p in pairs[side])
+        if left:
+            rows = "row" if left == 1 else "rows"
+            yield f"{left:,} {rows} of {run.name} are left out: the other run lacks them"
+    failed = [run.errors - run.left_out.total() for run in (before, after)]
+    if any(failed):
+        yield (
+            f"errors of the agent count as not passed: {failed[0]:,} in {before.name}, "
+            f"{failed[1]:,} in {after.name}"
+        )
+
+
+def _left_out(before: RunOutcomes, after: RunOutcomes, every: Pairs, kept: Pairs = ((), ())) -> str:
+    """Return how much is compared and what is left out because of errors; empty if nothing is."""
+    errors = [
+        f"{count:,} {source} error{'' if count == 1 else 's'} in {run.name}"
+        for run in (before, after)
+        for source, count in sorted(run.left_out.items())
+    ]
+    if not errors:
+        return ""
+    counts = f"{len(kept[0]):,} of {len(every[0]):,} compared; " if every[0] else ""
+    return f"{counts}{len(every[0]) - len(kept[0]):,} left out: {', '.join(errors)}"
+
+
+def _harder_samples(before: RunOutcomes, after: RunOutcomes, every: Pairs) -> Iterator[str]:
+    """Yield a warning if the samples that errors leave out are not like the others."""
+    sides = (before, every[0]), (after, every[1])
+    for (run, own), (other, others) in (sides, sides[::-1]):
+        if not run.left_out:
+            continue
+        lost: list[float] = []
+        rest: list[float] = []
+        for mine, its in zip(own, others, strict=True):
+            if (places := _kept(its, other.rows)) is not None:
+                hit = _kept(mine, run.rows) != mine
+                passed = other.rows.passed
+                each = (places,) if isinstance(places, int) else places
+                (lost if hit else rest).append(sum(passed[at] for at in each) / len(each))
+        if len(lost) < 2 or len(rest) < 2:
+            continue
+        found = unpaired_difference(rest, lost)
+        if found.p_value is not None and found.p_value < 0.05:
+            harder = "harder" if found.delta.estimate < 0 else "easier"
+            yield (
+                f"caution: the samples with errors in {run.name} are {harder} than the others "
+                f"({sum(lost) / len(lost):.1%} and {sum(rest) / len(rest):.1%} passed in "
+                f"{other.name}): what is compared is not like the whole dataset"
+            )

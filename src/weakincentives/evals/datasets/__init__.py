@@ -1,0 +1,18 @@
+"""Files of samples, read one record at a time.
+
+input_files  open a file, a pipe or standard input
+formats      which format and compression a file has, and where a record begins
+records      one JSON record to a value, or a defect with its location
+columns      which column of a row is the input of a sample, its expected output, its id
+tables       CSV, TSV and Parquet
+yaml_files   YAML
+type_info    what a type says about the JSON that fills it
+reader       `read_rows`, `read_samples`: everything above put together
+
+`Sample` and `Dataset` are in `evals/_types.py`, `load_jsonl` and the like in `evals/loaders.py`.
+"""
+
+from .formats import Format, format_of
+from .reader import Limits, read_rows, read_samples
+
+__all__ = ["Format", "Limits", "format_of", "read_rows", "read_samples"]

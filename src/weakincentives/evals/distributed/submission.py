@@ -1,0 +1,262 @@
+"""What is submitted as one run, and the record of it in a run store.
+
+Rules of this file:
+1. A request has the same ids each time that it is built, so sending it again is idempotent.
+2. A run store has the submission before the first request is sent, so a run whose queue is lost
+   never looks complete.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import tee
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from ... import serde
+from ...errors import UsageError
+from ...experiment import BASELINE, Experiment
+from ...internal.wire_names import wire_name
+from ...runtime import tracing
+from ...runtime.mailbox.core.envelope import pack, unpack
+from .._types import Dataset, EvalConfig, EvalRequest, Sample
+from ..engine.manifest import build_manifest
+from ..model.quarantine import load_quarantine
+from ..model.redacted_ids import redact_id
+from ..model.report import EvalResult
+
+if TYPE_CHECKING:
+    from ...runtime.mailbox import Mailbox
+    from ..store import RunStore
+
+__all__ = [
+    "Key",
+    "Submission",
+    "dataset_order",
+    "key_id",
+    "load_submission",
+    "record_submission",
+    "request_key",
+]
+
+
+_DIGITS = re.compile(r"([0-9]{1,18})")
+
+
+def key_id(*parts: str | int) -> UUID:
+    """Return an id that is the same for the same parts on every machine.
+
+    The parts ("a", "b/c") and ("a/b", "c") have different ids.
+    """
+    return uuid5(NAMESPACE_URL, f"wink:{serde.encode(parts).decode('utf-8', 'replace')}")
+
+
+def request_key(request: EvalRequest[Any, Any]) -> str:
+    """Return the message id of a request, which is the same for every copy of it."""
+    if not request.run_id:
+        return request.request_id.hex
+    return key_id(request.run_id, request.experiment.name, request.sample.id, request.epoch).hex
+
+
+class Key(NamedTuple):
+    """Identifies a result within its run: results are counted by key."""
+
+    experiment: str
+    sample_id: str
+    epoch: int
+
+    @classmethod
+    def of(cls, result: EvalResult[Any]) -> Key:
+        """Return the key of a result."""
+        return cls(result.experiment_name, result.sample_id, result.epoch)
+
+    def redacted(self) -> Key:
+        """Return the key under which a run store has its row."""
+        return Key(redact_id(self.experiment), redact_id(self.sample_id), self.epoch)
+
+    def restore(self, result: EvalResult[Any]) -> EvalResult[Any]:
+        """Return the result under this key, replacing the redacted form of it."""
+        if Key.of(result) == self:
+            return result
+        return replace(result, experiment_name=self.experiment, sample_id=self.sample_id)
+
+
+@wire_name("wink:Submission", "weakincentives.evals._helpers:Submission")
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """The samples, experiments and epochs that were sent to workers as one run."""
+
+    run_id: str
+    dataset: Dataset[Any, Any]
+    experiments: tuple[Experiment, ...] = (BASELINE,)
+    epochs: int = 1
+
+    def __len__(self) -> int:
+        return len(self.dataset) * len(self.experiments) * self.epochs
+
+    def keys(self) -> Iterator[Key]:
+        """Yield the key of every expected result, in the order of the report."""
+        for sample, experiment, epoch in self._tasks():
+            yield Key(experiment.name, sample.id, epoch)
+
+    def requests(self) -> Iterator[EvalRequest[Any, Any]]:
+        """Yield every request, built lazily and the same each time."""
+        for sample, experiment, epoch in self._tasks():
+            id = key_id(self.run_id, experiment.name, sample.id, epoch)
+            yield EvalRequest(sample, experiment, id, run_id=self.run_id, epoch=epoch)
+
+    def _tasks(self) -> Iterator[tuple[Sample[Any, Any], Experiment, int]]:
+        return (
+            (sample, experiment, epoch)
+            for experiment in self.experiments
+            for sample in self.dataset
+            for epoch in range(1, self.epochs + 1)
+        )
+
+    def send(
+        self,
+        requests: Mailbox[Any],
+        *,
+        reply_to: Mailbox[Any] | str | None = None,
+        only: Callable[[Key], bool] = lambda key: True,
+    ) -> int:
+        """Send the requests whose key passes `only`, and return how many.
+
+        Requests that are still queued are not queued twice.
+        """
+        _note_recent(self)
+        pairs = zip(self.keys(), self.requests(), strict=True)
+        # Lazy: `tee` buffers only the gap between its readers; one that lags would hold them all.
+        bodies, keyed = tee(request for key, request in pairs if only(key))
+        headers = None
+        if tracing.is_tracing():
+            keyed, traced = tee(keyed)
+            headers = map(partial(_trace_headers, self.dataset), traced)
+        ids = map(request_key, keyed)
+        return requests.send_all(bodies, reply_to=reply_to, ids=ids, headers=headers)
+
+
+_MAX_RECENT = 4
+_recent: dict[str, Submission] = {}  # what this process sent last, by run id
+
+
+def _note_recent(submission: Submission) -> None:
+    _recent.pop(submission.run_id, None)
+    _recent[submission.run_id] = submission
+    for run_id in list(_recent)[:-_MAX_RECENT]:
+        _recent.pop(run_id, None)
+
+
+def dataset_order(results: Iterable[tuple[str, Key]]) -> list[tuple[str, Key]]:
+    """Return run ids and keys in the order of the dataset, if this process submitted it.
+
+    Other keys are in the order of their texts, with numbers in them as numbers.
+    """
+    positions = {
+        run_id: {key: position for position, key in enumerate(submission.keys())}
+        for run_id, submission in list(_recent.items())
+    }
+
+    def order(result: tuple[str, Key]) -> tuple[Any, ...]:
+        run_id, key = result
+        known = positions.get(run_id, {}).get(key)
+        return run_id, known is None, known or 0, key.experiment, _natural(key.sample_id), key
+
+    return sorted(results, key=order)
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """Return a text as something that sorts `a10` after `a9`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(text)]
+
+
+def _trace_headers(dataset: Dataset[Any, Any], request: EvalRequest[Any, Any]) -> dict[str, str]:
+    """Return headers that make the worker's spans for a request children of one begun here."""
+    sample, experiment = request.sample, request.experiment.name
+    facts = {"run_id": request.run_id, "experiment": experiment, "epoch": request.epoch}
+    with tracing.span("request", sample.id, sample=sample, dataset_name=dataset.name, **facts):
+        return tracing.inject()
+
+
+# ── in a run store ──────────────────────────────────────────────────────────────────────────────
+
+
+def record_submission(
+    store: RunStore,
+    submission: Submission,
+    *,
+    queue: str,
+    config: EvalConfig,
+    queue_url: str = "",
+    suite: str = "",
+    tags: Mapping[str, str] | None = None,
+    command: tuple[str, ...] = (),
+) -> set[Key]:
+    """Record a submission to the workers of `queue`; return the keys that have no result yet.
+
+    `queue_url` is the address that results are collected from, without a password.
+    A submission that was recorded before must have the same samples and experiments.
+    """
+    run_id = submission.run_id
+    is_new = not _has_run(store, run_id)
+    if not is_new and store.find(_store_key(run_id)) is None:
+        raise UsageError(
+            f"expected the id of a new or submitted run, got {run_id!r}, which was run locally - "
+            "choose another --run-id"
+        )
+    # The submission is stored before its run: a crash in between leaves nothing to clean up.
+    stored, _ = unpack(store.keep(_store_key(run_id), pack(submission)))
+    if stored != submission:
+        raise UsageError(
+            f"expected the samples and experiments of the run {run_id!r}, got others - choose "
+            "another --run-id, or repeat the options of the first submission"
+        )
+    if is_new:
+        manifest = build_manifest(
+            run_id,
+            None,
+            None,
+            config,
+            submission.dataset,
+            suite=suite,
+            tags=tags,
+            command=command,
+            quarantine=load_quarantine(suite or submission.dataset.name),
+        )
+        store.begin(
+            replace(
+                manifest,
+                agent=f"workers of {queue}",
+                planned=len(submission),
+                kind="submission",
+                queue=queue_url,
+            )
+        )
+    keys, stored_keys = submission.keys(), store.keys(run_id)
+    return {key for key in keys if key.redacted() not in stored_keys}
+
+
+def load_submission(store: RunStore, run_id: str) -> Submission:
+    """Return the submission of a run; raise a `UsageError` if the run was not submitted."""
+    data = store.find(_store_key(run_id))
+    if data is None:
+        raise UsageError(
+            f"expected a run that `wink eval submit` began, got {run_id} - "
+            f"see `wink eval show {run_id}`"
+        )
+    submission: Submission = unpack(data, Submission)[0]
+    return submission
+
+
+def _store_key(run_id: str) -> str:
+    return f"submission:{run_id}"
+
+
+def _has_run(store: RunStore, run_id: str) -> bool:
+    try:
+        return store.run(run_id).manifest.run_id == run_id
+    except UsageError:
+        return False

@@ -1,0 +1,170 @@
+"""The manifest of a run: stored before its first sample, so that the run can be resumed."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import metadata
+from typing import Any
+from uuid import uuid4
+
+from ... import serde
+from ...clock import SYSTEM_CLOCK
+from ...errors import SerializationError
+from .._types import Dataset, EvalConfig
+from ..evaluators.criteria import Criterion
+from ..model.quarantine import QuarantinedSample, split_by_date
+from ..model.redacted_ids import redact_id
+from ..model.selection import Selection
+from ..store.run_store import CriterionInfo, RunManifest
+from .agents import Agent, identity_of
+from .fingerprint import fingerprint
+from .tasks import count_of
+
+__all__ = [
+    "build_manifest",
+    "criterion_infos",
+    "git_commit",
+    "judge_models",
+    "new_run_id",
+    "packages",
+]
+
+_PACKAGES = ("openai", "anthropic", "weakincentives-evals")
+
+
+def new_run_id() -> str:
+    """Return a new id. Ids sort by time."""
+    return f"{SYSTEM_CLOCK.now():%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"
+
+
+def build_manifest(
+    run_id: str,
+    agent: Agent | None,
+    criterion: Criterion | None,
+    config: EvalConfig,
+    samples: Any,
+    *,
+    name: str = "",
+    suite: str = "",
+    model: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    command: tuple[str, ...] = (),
+    quarantine: Sequence[QuarantinedSample] = (),
+    adapter: Any = None,
+    selection: Selection | None = None,
+) -> RunManifest:
+    """Return the manifest. Call it off the event loop: it runs git.
+
+    `adapter` is the one of judges that have none of their own.
+    """
+    is_dataset = isinstance(samples, Dataset)
+    count = count_of(samples, config)
+    identity = identity_of(agent)
+    quarantined, expired = split_by_date(quarantine)
+    return RunManifest(
+        run_id=run_id,
+        created_at=SYSTEM_CLOCK.now(),
+        suite=suite,
+        dataset_name=name or (samples.name if is_dataset else ""),
+        dataset_digest=_digest(samples) if is_dataset else None,
+        planned=None if count is None else count * config.epochs,
+        agent=getattr(agent, "agent_name", ""),
+        agent_version=identity.version,
+        agent_parts=identity.parts,
+        model=model or getattr(agent, "agent_model", None),
+        criteria=() if criterion is None else tuple(criterion_infos(criterion, adapter)),
+        config=serde.plain(config.stored()),
+        tags=dict(tags or {}),
+        git_commit=git_commit(),
+        packages=packages(),
+        command=command,
+        quarantined=tuple(map(redact_id, quarantined)),
+        quarantine_expired=tuple(map(redact_id, expired)),
+        judge_models={} if criterion is None else judge_models(criterion, adapter),
+        selection=selection,
+    )
+
+
+def _digest(dataset: Dataset[Any, Any]) -> str | None:
+    """Return the content hash of a dataset; None if a sample has no JSON form."""
+    try:
+        return dataset.digest
+    except SerializationError:
+        return None
+
+
+def criterion_infos(criterion: Criterion, adapter: Any = None) -> Iterator[CriterionInfo]:
+    """Yield name and version of each part of the criterion; `adapter` is that of the run."""
+    for part in criterion.parts or (criterion,):
+        judge = _judge_parts(part, adapter) if part.adapters else {}
+        yield CriterionInfo(name=part.name, version=fingerprint(part), judge=judge)
+
+
+def _judge_parts(judge: Criterion, adapter: Any) -> dict[str, str]:
+    """Return what a judge is made of: its models, and hashes of settings, prompt and scale."""
+    from .._judge import Scale  # here: a run without judges does not import them
+
+    models = [adapter if each is None else each for each in judge.adapters]
+    leaves = [leaf for leaf in _leaves(judge) if not any(leaf is each for each in judge.adapters)]
+    scales = [leaf for leaf in leaves if isinstance(leaf, Scale)]
+    return {
+        "model": ", ".join(dict.fromkeys(map(_model_name, models))),
+        "settings": fingerprint([getattr(each, "settings", None) for each in models]),
+        "prompt": fingerprint([leaf for leaf in leaves if not isinstance(leaf, Scale)]),
+        "scale": fingerprint(scales),
+    }
+
+
+def _leaves(thing: Any) -> Iterator[Any]:
+    """Yield the parts of a criterion's identity; those of its own criteria one by one."""
+    if isinstance(thing, Criterion) and thing.identity:
+        thing = thing.identity
+    if isinstance(thing, tuple | list):
+        for item in thing:
+            yield from _leaves(item)
+    else:
+        yield thing
+
+
+def _model_name(adapter: Any) -> str:
+    """Return the name of the model behind an adapter, or of the adapter's class."""
+    model = getattr(adapter, "model", None)
+    if not isinstance(model, str):
+        return type(adapter).__name__ if adapter is not None else ""
+    provider = getattr(adapter, "name", None)
+    return f"{provider}/{model}" if isinstance(provider, str) and provider else model
+
+
+def judge_models(criterion: Criterion, adapter: Any = None) -> dict[str, str]:
+    """Return the models that judges ask, by criterion; `adapter` is that of the run."""
+    found = {}
+    for part in criterion.parts or (criterion,):
+        asked = (adapter if own is None else own for own in part.adapters)
+        models = (getattr(each, "model", None) for each in asked)
+        if names := ", ".join(dict.fromkeys(name for name in models if isinstance(name, str))):
+            found[part.name] = names
+    return found
+
+
+def packages() -> dict[str, str]:
+    """Return the versions of Python, of this package and of the SDKs that are in use."""
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        if name in sys.modules or name == "weakincentives-evals":
+            with suppress(metadata.PackageNotFoundError):  # such as when run from source
+                versions[name] = metadata.version(name)
+    return versions
+
+
+def git_commit() -> str | None:
+    """Return the commit that is checked out here, with `+changes` if files differ from it."""
+    command = ["git", "describe", "--always", "--dirty=+changes", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -1,0 +1,567 @@
+"""`evaluate` and `stream`, and the run behind every entry point."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections import deque
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Optional
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ...errors import UsageError
+from ...experiment import Experiment
+from ...internal.checks import check_tags
+from ...internal.threads import in_thread
+from ...internal.typevars import ExpectedT, InputT
+from ...runtime import tracing
+from ...secrets import logger_for
+from .._types import Dataset, EvalConfig, Sample
+from ..evaluators.criteria import criterion
+from ..model.events import EvalRunCompleted, EvalRunStarted, SampleEvaluated
+from ..model.explain import type_mismatch
+from ..model.quarantine import QuarantinedSample, quarantine_line, split_by_date
+from ..model.report import EvalReport, EvalResult
+from .agents import SnapshotTimes, agent_of, check_models, endpoint_agent, versions_before
+from .attempts import AttemptOutcome
+from .engine import Engine, RunSpec, Task
+from .requirements import check_clusters
+from .tasks import count_of
+
+if TYPE_CHECKING:
+    from ...prompt import PromptTemplate
+    from ...runtime.agent.main_loop import MainLoop
+    from ...runtime.dispatcher import EventBus
+    from ..model.corrections import Correction
+    from ..model.decision import Decision
+    from ..model.selection import Selection
+    from ..store.ownership import RunClaim
+    from ..store.run_store import RunManifest, RunStore, StoredRow
+    from .agents import AgentFunction, PrepareMessages
+    from .resume import ResumePlan
+    from .row_writer import RowWriter
+
+    Samples = Iterable[Sample[InputT, ExpectedT]] | AsyncIterable[Sample[InputT, ExpectedT]]
+    AgentTarget = (
+        AgentFunction[InputT, Any, ExpectedT] | MainLoop[InputT, Any] | PromptTemplate[Any]
+    )
+
+__all__ = ["Emit", "Run", "Stream", "evaluate", "run_to_report", "stream"]
+
+logger = logger_for(__name__)
+
+Emit = Callable[[int, EvalResult[Any]], Awaitable[None]]
+"""What a run calls with every result as it finishes, and its position in the dataset."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Run(RunSpec):
+    """A run from its manifest to its last row: agent, criterion, engine, store and bus."""
+
+    samples: Any
+    store: RunStore | None = None
+    resume: str | None = None
+    retry_errors: bool = False
+    force: bool = False
+    bus: EventBus | None = None
+    dataset_name: str = ""
+    suite: str = ""
+    model: str | None = None
+    command: tuple[str, ...] = ()
+    output_type: Any = Any
+    on_note: Callable[[str], object] = lambda note: None
+    quarantine: Sequence[QuarantinedSample] = ()
+    engine: Engine = field(init=False)
+    resume_plan: ResumePlan | None = field(init=False, default=None)
+    selection: Selection | None = field(init=False, default=None)
+    _error: BaseException | None = field(init=False, default=None)
+    _claim: RunClaim | None = field(init=False, default=None)
+    _ended: bool = field(init=False, default=False)
+    _criteria_fingerprint: str = field(init=False, default="")
+    _writer: RowWriter | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.resume is not None and self.store is None:
+            raise UsageError("expected `store` to resume a run from, got none")
+        if not self.dataset_name and isinstance(self.samples, Dataset):
+            self.dataset_name = self.samples.name
+        check_tags(self.tags)
+        if self.baseline is not None or self.config.against is not None:
+            self._compare_with_baseline()
+        if self.config.choose_by:
+            self._choose_samples()
+        self.experiment = Experiment(self.config.experiment_name)
+        self.keep_sessions = self.store is not None
+        if self.quarantine:
+            self.left_out = frozenset(split_by_date(self.quarantine)[0])
+
+    def _compare_with_baseline(self) -> None:
+        """Find the run that this one is compared with, and keep only the samples that it has."""
+        from .baselines import stored_baseline
+
+        if self.baseline is None:
+            if self.store is None:
+                raise UsageError("expected `store` with the run `against`, got none")
+            self.baseline = stored_baseline(self.store, str(self.config.against))
+        self.config = replace(self.config, against=self.baseline.name)
+        self.samples = self.baseline.common_samples(self.samples)
+
+    def _choose_samples(self) -> None:
+        """Draw the samples by their earlier pass rates; a resumed run keeps those that it has."""
+        from .choosing import choose_samples, chosen_before
+
+        if self.store is None:
+            raise UsageError("expected `store` with the runs to `choose_by`, got none")
+        earlier = None if self.resume is None else self.store.run(self.resume).manifest.selection
+        if earlier is not None:
+            self.samples, self.selection = chosen_before(self.samples, earlier), earlier
+            return
+        config = self.config
+        self.samples, self.selection = choose_samples(
+            self.samples, config.max_samples, config.choose_by, self.store, seed=config.seed
+        )
+
+    async def execute(self, emit: Emit) -> None:
+        """Run to the end; `emit` gets every result as it finishes."""
+        self.check()
+        check_clusters(self.samples, self.config)
+        check_models(self.agent, self.criterion, self.adapter)
+        try:
+            await self._execute_claimed(emit)
+        finally:
+            self._ended = True  # first, since `_begin` may be running in its thread
+            if self._claim is not None:
+                with anyio.CancelScope(shield=True):
+                    await in_thread(self._claim.release)
+
+    async def _execute_claimed(self, emit: Emit) -> None:
+        manifest: RunManifest | None = None
+        if self.store is not None:
+            from .row_writer import RowWriter
+
+            manifest = await in_thread(self._begin, self.store)
+            self._writer = RowWriter(
+                self.store,
+                self.config.max_concurrent,
+                self._criteria_fingerprint,
+                manifest.agent_version,
+            )
+        self.run_id = self.run_id or _new_run_id()
+        is_tracing = tracing.is_tracing()
+        if is_tracing and manifest is None:
+            manifest = await in_thread(self._build_manifest)
+        with tracing.span("run", self.run_id, manifest=manifest) as span:
+            try:
+                await self._execute_traced(emit, span)
+            except BaseException as error:
+                self._error = error
+                raise
+        if is_tracing:
+            await in_thread(tracing.flush)
+
+    def ended_from_inside(self, error: BaseException) -> bool:
+        """Return whether the event loop ended with an error that is not the run's own.
+
+        A callback that calls `sys.exit`, `loop.stop()` or a stray cancellation does that. The run
+        itself only sees its tasks cancelled.
+        """
+        return self._error is not None and (
+            error is not self._error or isinstance(error, CancelledError)
+        )
+
+    async def _execute_traced(self, emit: Emit, span: tracing.Span) -> None:
+        select = None if self.resume_plan is None else self.resume_plan.select
+        self.engine = engine = Engine(self, partial(self._settle, emit), select)
+        count = count_of(self.samples, self.config)
+        self._publish(EvalRunStarted(self.run_id, self.dataset_name, count))
+        status = "interrupted"
+        try:
+            await engine.run(self.samples)
+            await self._reuse_stored_rows(emit)
+            done_all = count is not None and engine.tally.done >= count * self.config.epochs
+            if done_all or engine.tried_all:
+                # The stop condition fired on the last sample: the run is complete.
+                engine.stopped, engine.stop_reason = "", ""
+            status = "stopped" if engine.stopped else "complete"
+        finally:
+            span.add(tally=engine.tally, stopped=engine.stopped)
+            if self.store is not None:
+                with anyio.CancelScope(shield=True):
+                    finish = partial(self.store.finish, decision=engine.decision)
+                    await in_thread(finish, self.run_id, status, engine.stopped, engine.stop_reason)
+        tally = engine.tally
+        scored = tally.done - tally.failed
+        rate, mean = (tally.passed / scored, tally.value / scored) if scored else (0.0, 0.0)
+        self._publish(EvalRunCompleted(self.run_id, rate, mean, tally.tokens))
+
+    def _begin(self, store: RunStore) -> RunManifest:
+        """Store the manifest; to resume, read what an earlier run left."""
+        from .manifest import new_run_id
+        from .resume import ResumePlan, criteria_fingerprint
+
+        earlier = None if self.resume is None else store.run(self.resume).manifest
+        if earlier is not None:
+            self.run_id = earlier.run_id
+        self.run_id = self.run_id or new_run_id()
+        self._claim = store.claim(self.run_id, new=earlier is None)
+        self._check_not_cancelled()
+        self._criteria_fingerprint = criteria_fingerprint(self.criterion)
+        manifest = self._build_manifest()
+        if earlier is not None:
+            self.resume_plan = ResumePlan(
+                store,
+                earlier,
+                manifest,
+                self._criteria_fingerprint,
+                retry_errors=self.retry_errors,
+                versions_before=partial(versions_before, self.agent),
+                force=self.force,
+            )
+            manifest = replace(
+                manifest,
+                created_at=earlier.created_at,
+                earlier_agents=self.resume_plan.earlier_agents,
+                tags={**earlier.tags, **manifest.tags},
+                decision=_kept_decision(earlier),
+                command=manifest.command or earlier.command,
+            )
+        self._check_not_cancelled()
+        if self.resume_plan is not None:
+            self.resume_plan.place_all(self.samples, self.config)
+        store.begin(manifest, self._claim)
+        return manifest
+
+    def _check_not_cancelled(self) -> None:
+        """End the thread of `_begin`, before it changes the run, if `execute` was cancelled."""
+        if self._ended and self._claim is not None:
+            self._claim.release()
+            raise UsageError(f"run {self.run_id} was cancelled before it began")
+
+    def _build_manifest(self) -> RunManifest:
+        from .manifest import build_manifest
+
+        return build_manifest(
+            self.run_id,
+            self.agent,
+            self.criterion,
+            self.config,
+            self.samples,
+            name=self.dataset_name,
+            suite=self.suite,
+            model=self.model,
+            tags=self.tags,
+            command=self.command,
+            quarantine=self.quarantine,
+            adapter=self.adapter,
+            selection=self.selection,
+        )
+
+    async def _settle(self, emit: Emit, task: Task, outcome: AttemptOutcome) -> None:
+        """Store, publish, pass on."""
+        if self._writer is not None:
+            if self.resume_plan is not None:
+                self.resume_plan.note_run(task)
+            await self._writer.put_outcome(task, outcome)
+        self._publish(SampleEvaluated(self.run_id, outcome.result))
+        await emit(task.position, outcome.result)
+
+    async def _reuse_stored_rows(self, emit: Emit) -> None:
+        """Add the rows of an earlier run, scored by today's criteria."""
+        plan, writer = self.resume_plan, self._writer
+        if plan is None or writer is None:
+            return
+        from .rescoring import rescore_rows
+
+        await in_thread(plan.place_rest, self.engine.tried_all)
+        for note in plan.notes():
+            self.on_note(note)
+
+        async def add(row: StoredRow, result: EvalResult[Any]) -> None:
+            self.engine.tally.add(result)
+            await emit(row.position, result)
+
+        types = {"output_type": Optional[self.output_type]}  # noqa: UP045  # None after a failure
+        await rescore_rows(
+            (_with_sample(row, self.samples) for row in plan.rows(types)),
+            self.criterion,
+            writer,
+            context=self.context,
+            timeout=self.config.timeout,
+            max_concurrent=self.config.max_concurrent,
+            on_result=add,
+            is_current=plan.is_current,
+        )
+
+    def _publish(self, event: object) -> None:
+        if self.bus is not None:
+            self.bus.publish(event)
+
+
+def _kept_decision(earlier: RunManifest) -> Decision | None:
+    """Return a comparison that was decided: more samples are no reason to decide it again."""
+    found = earlier.decision
+    return found if found is not None and found.outcome != "none" else None
+
+
+def _new_run_id() -> str:
+    from .manifest import new_run_id
+
+    return new_run_id()
+
+
+def _with_sample(row: StoredRow, samples: Any) -> StoredRow:
+    """Return the row with the sample of the dataset: a stored sample has lost its types."""
+    if not isinstance(samples, (Dataset, list, tuple)):
+        return row
+    return replace(row, result=replace(row.result, sample=samples[row.position]))
+
+
+async def run_to_report(run: Run) -> EvalReport[Any]:
+    """Execute the run and return its report, in dataset order whatever the finishing order."""
+    finished: list[tuple[int, int, EvalResult[Any]]] = []
+
+    async def keep(position: int, result: EvalResult[Any]) -> None:
+        finished.append((position, result.epoch, result))
+
+    await run.execute(keep)
+    finished.sort(key=lambda item: item[:2])
+    results = [result for _, _, result in finished]
+    if warning := type_mismatch(results):
+        logger.warning(warning)
+    if expired := split_by_date(run.quarantine)[1]:
+        logger.warning(quarantine_line(0, expired))
+    return EvalReport(
+        results,
+        run.run_id,
+        run.dataset_name,
+        run.config.stored(),
+        run.engine.stopped,
+        corrections=()
+        if run.store is None
+        else await in_thread(_corrections, run.store, run.run_id),
+        quarantined=sorted(run.left_out),
+        decision=run.engine.decision,
+        selection=run.selection,
+    )
+
+
+def _corrections(store: RunStore, run_id: str) -> tuple[Correction, ...]:
+    """Return what people's labels say of the judges of a stored run."""
+    from ..store.calibrations import corrections_of
+
+    return corrections_of(store, store.run(run_id).manifest)
+
+
+class Stream:
+    """The results of a run as they finish. Few are buffered: a slow reader slows the run down."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._buffer_size = run.config.max_concurrent
+        self._buffer: deque[EvalResult[Any]] = deque()
+        self._ended = False
+        self._failure: Exception | None = None
+        self._group: TaskGroup
+        self._results: AsyncGenerator[EvalResult[Any]]
+
+    async def __aenter__(self) -> AsyncIterator[EvalResult[Any]]:
+        self._changed = anyio.Event()
+        self._lock = anyio.Lock(fast_acquire=True)
+        self._group = anyio.create_task_group()
+        await self._group.__aenter__()
+        self._group.start_soon(self._execute)
+        self._results = self._read()
+        return self._results
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        self._group.cancel_scope.cancel()  # after the last result there is nothing to cancel
+        await self._results.aclose()
+        if isinstance(error, anyio.get_cancelled_exc_class()):
+            return await self._group.__aexit__(kind, error, traceback)
+        await self._group.__aexit__(None, None, None)  # which would wrap any other error
+        if self._failure is not None and error is None:
+            raise self._failure
+        return None
+
+    async def __aiter__(self) -> AsyncIterator[EvalResult[Any]]:
+        async with self as results:
+            async for result in results:
+                yield result
+
+    async def _read(self) -> AsyncGenerator[EvalResult[Any]]:
+        while True:
+            while self._buffer:
+                result = self._buffer.popleft()
+                if len(self._buffer) == self._buffer_size - 1:
+                    self._notify()
+                yield result
+            if self._ended:
+                return
+            await self._changed.wait()
+
+    async def _execute(self) -> None:
+        try:
+            await self.run.execute(self._put)
+        except Exception as error:
+            self._failure = error
+        self._ended = True
+        self._notify()
+
+    async def _put(self, position: int, result: EvalResult[Any]) -> None:
+        """Buffer the result, then wait while the buffer is full.
+
+        Tasks wait one by one: of all that were woken at once, the first could fill the buffer.
+        """
+        self._buffer.append(result)
+        if len(self._buffer) == 1:
+            self._notify()
+        if len(self._buffer) >= self._buffer_size:
+            async with self._lock:
+                while len(self._buffer) >= self._buffer_size:
+                    await self._changed.wait()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+
+def _build_run(
+    samples: Samples[InputT, ExpectedT],
+    config: EvalConfig,
+    score_fn: Callable[..., Any],
+    prepare_messages: PrepareMessages | None,
+    environment_factory: Callable[[Sample[InputT, ExpectedT]], Any] | None,
+    snapshots: SnapshotTimes | None,
+    agent: AgentTarget[InputT, ExpectedT] | None,
+    adapter: Any,
+    bus: EventBus | None,
+    tags: Mapping[str, str] | None,
+    store: RunStore | None,
+    run_id: str,
+    resume: str | None,
+    retry_errors: bool,
+    force: bool,
+    dataset_name: str,
+    model: str | None,
+    on_note: Callable[[str], object],
+) -> Run:
+    if not isinstance(config, EvalConfig):
+        raise UsageError(f"expected an `EvalConfig`, got `{type(config).__name__}`")
+    if agent is not None and (prepare_messages or environment_factory or snapshots):
+        raise UsageError(
+            "`prepare_messages`, `environment_factory` and `snapshots` are for an endpoint's agent"
+        )
+    if agent is None and config.endpoint is None:
+        raise UsageError(
+            "expected an endpoint or an agent, got neither - set "
+            "`EvalConfig(endpoint='openai/gpt-4o')`, or pass `agent=`"
+        )
+    if agent is None:
+        agent = endpoint_agent(
+            config.endpoint, prepare_messages, environment_factory, snapshots=snapshots
+        )
+    if adapter is not None:
+        from ...rollouts.endpoint import named_adapter
+
+        adapter = named_adapter(adapter)
+    return Run(
+        samples=samples,
+        agent=agent_of(agent, adapter=adapter, bus=bus),
+        criterion=criterion(score_fn),
+        config=config,
+        adapter=adapter,
+        bus=bus,
+        tags=tags or {},
+        store=store,
+        run_id=run_id,
+        resume=resume,
+        retry_errors=retry_errors,
+        force=force,
+        dataset_name=dataset_name,
+        model=model,
+        on_note=on_note,
+    )
+
+
+async def evaluate(
+    samples: Samples[InputT, ExpectedT],
+    config: EvalConfig,
+    score_fn: Callable[..., Any],
+    prepare_messages: PrepareMessages | None = None,
+    environment_factory: Callable[[Sample[InputT, ExpectedT]], Any] | None = None,
+    *,
+    snapshots: SnapshotTimes | None = None,
+    agent: AgentTarget[InputT, ExpectedT] | None = None,
+    adapter: Any = None,
+    bus: EventBus | None = None,
+    tags: Mapping[str, str] | None = None,
+    store: RunStore | None = None,
+    run_id: str = "",
+    resume: str | None = None,
+    retry_errors: bool = False,
+    force: bool = False,
+    dataset_name: str = "",
+    model: str | None = None,
+    on_note: Callable[[str], object] = lambda note: None,
+) -> EvalReport[Any]:
+    """Evaluate every sample, and report in dataset order.
+
+    Samples are any iterable, lazy or async. The agent is `config.endpoint`, with the messages that
+    `prepare_messages(sample)` returns and in the environment that `environment_factory(sample)`
+    makes, of which `snapshots` are kept ("turn" or "failure"); or `agent`, any function or
+    `MainLoop`. `adapter` is there for judges. With `store` every
+    row is stored as it finishes, and `resume="latest"` continues a run, with `force` also if the
+    agent changed; `on_note` gets a line on what is reused. `model` is the model's name in the
+    store. Nothing is printed, and nothing is stored without `store`.
+    """
+    return await run_to_report(_build_run(**locals()))
+
+
+def stream(
+    samples: Samples[InputT, ExpectedT],
+    config: EvalConfig,
+    score_fn: Callable[..., Any],
+    prepare_messages: PrepareMessages | None = None,
+    environment_factory: Callable[[Sample[InputT, ExpectedT]], Any] | None = None,
+    *,
+    snapshots: SnapshotTimes | None = None,
+    agent: AgentTarget[InputT, ExpectedT] | None = None,
+    adapter: Any = None,
+    bus: EventBus | None = None,
+    tags: Mapping[str, str] | None = None,
+    store: RunStore | None = None,
+    run_id: str = "",
+    resume: str | None = None,
+    retry_errors: bool = False,
+    force: bool = False,
+    dataset_name: str = "",
+    model: str | None = None,
+    on_note: Callable[[str], object] = lambda note: None,
+) -> Stream:
+    """Evaluate like `evaluate`, but yield results as they finish, and keep none.
+
+    Memory does not grow with the samples, and a source may never end. A sample id that occurs twice
+    is refused: in a dataset or a list always, in a source without a length among its first 100,000
+    samples; after these, an id is compared with the first 50,000 and the latest 50,000.
+    `async for result in stream(...)` to the end; to leave earlier, `async with stream(...) as
+    results` cancels what is in flight.
+    """
+    return Stream(_build_run(**locals()))

@@ -1,0 +1,39 @@
+"""Grouping by a key or by a value of the metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from ...internal.escaping import as_text
+
+__all__ = ["ABSENT", "cluster_of", "group_values", "slice_name"]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+ABSENT = "(none)"
+"""The slice of rows whose metadata lacks the key."""
+
+
+def group_values(values: Iterable[V], keys: Iterable[K]) -> dict[K, tuple[V, ...]]:
+    """Return the values of each key, in the order in which the keys first appear."""
+    groups: dict[K, list[V]] = {}
+    for value, key in zip(values, keys, strict=True):
+        groups.setdefault(key, []).append(value)
+    return {key: tuple(members) for key, members in groups.items()}
+
+
+def slice_name(metadata: Mapping[str, Any], key: str) -> str:
+    """Return the name of the slice that a row belongs to: its value under the key, as text."""
+    if key not in metadata:
+        return ABSENT
+    return "null" if (value := metadata[key]) is None else as_text(value)
+
+
+def cluster_of(sample: str, cluster: str | None) -> tuple[str | None, str]:
+    """Return what a row is clustered with: the cluster that it is in, or else its sample alone.
+
+    A row without a cluster is one that could not be read: a run with `cluster_by` has no others.
+    """
+    return (cluster, "") if cluster not in (None, ABSENT) else (None, sample)

@@ -1,0 +1,386 @@
+"""`EvalReport`: the results of a run. Every number is computed from them.
+
+On disk a report is a folder (see `model/report_files.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic
+
+from ... import serde
+from ...errors import ReportError, SerializationError, UsageError, short_repr
+from ...experiment import Experiment
+from ...internal.frozen import frozen_generic
+from ...internal.typevars import OutputT
+from .._types import EvalConfig, Score, clustered_by, config_of
+from ..stats.basic import known_sum, mean, means_by_name, std
+from . import report_files as _report_files
+from .corrections import Correction
+from .experiments import ExperimentComparison
+from .grouping import group_values
+from .quarantine import quarantine_line
+from .redacted_ids import redact_id
+from .result import ErrorSource, EvalResult, criterion_values, headline, strict_rate
+
+__all__ = ["ErrorSource", "EvalReport", "EvalResult", "headline"]
+
+if TYPE_CHECKING:
+    from ..stats.intervals import Interval
+    from ..stats.repeats import EpochStats
+    from .decision import Decision
+    from .selection import Selection
+
+    Config = EvalConfig | Mapping[str, Any]
+else:
+    Config = Any  # a decoder cannot tell the two apart; `EvalReport` can
+    Decision = Selection = Any  # imported when they are needed
+
+
+@frozen_generic
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class EvalReport(Generic[OutputT]):
+    """The results of a run. `stopped` is the reason if it ended before its last sample.
+
+    `missing` has the keys that were submitted and never answered: experiment, sample id, epoch.
+    `corrections` has the pass rates that people would give, of judges that were calibrated by their
+    labels when the report was made.
+    `quarantined` are the ids of samples that do not count: they are in `results` and in usage, and
+    in no other number.
+    `decision` is what the rule that stopped it early had found, `selection` which samples of the
+    dataset it has, if they were drawn by strata.
+
+    >>> print(EvalReport([EvalResult("1", Score(1.0)), EvalResult("2", Score(0.0))]))
+    1/2 passed, 0 errors (50.0%, 95% interval 9.5% to 90.5%, n = 2)
+    """
+
+    results: tuple[EvalResult[OutputT], ...]
+    run_id: str = ""
+    dataset_name: str = ""
+    config: Config = field(default_factory=EvalConfig)
+    stopped: str = ""
+    missing: tuple[tuple[str, str, int], ...] = ()
+    corrections: tuple[Correction, ...] = ()
+    quarantined: tuple[str, ...] = ()
+    decision: Decision | None = None
+    selection: Selection | None = None
+
+    def __init__(
+        self,
+        results: Iterable[EvalResult[OutputT]],
+        run_id: str = "",
+        dataset_name: str = "",
+        config: Config | None = None,
+        stopped: str = "",
+        missing: Iterable[tuple[str, str, int]] = (),
+        corrections: Iterable[Correction] = (),
+        quarantined: Iterable[str] = (),
+        decision: Decision | None = None,
+        selection: Selection | None = None,
+    ) -> None:
+        object.__setattr__(self, "results", tuple(results))
+        object.__setattr__(self, "run_id", run_id)
+        object.__setattr__(self, "dataset_name", dataset_name)
+        object.__setattr__(self, "config", EvalConfig() if config is None else config)
+        object.__setattr__(self, "stopped", stopped)
+        object.__setattr__(self, "missing", tuple(missing))
+        object.__setattr__(self, "corrections", tuple(corrections))
+        object.__setattr__(self, "quarantined", tuple(quarantined))
+        object.__setattr__(self, "decision", decision)
+        object.__setattr__(self, "selection", selection)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        for index, result in enumerate(self.results):
+            if not isinstance(result, EvalResult):
+                raise UsageError(
+                    f"expected an `EvalResult`, got {short_repr(result)} - at `results[{index}]`"
+                )
+        if not isinstance(self.run_id, str) or not isinstance(self.dataset_name, str):
+            raise UsageError("expected a `str` for `run_id` and for `dataset_name`")
+        if not isinstance(self.config, EvalConfig):
+            object.__setattr__(self, "config", config_of(self.config))
+        if isinstance(self.decision, Mapping):
+            from .decision import Decision
+
+            object.__setattr__(self, "decision", _converted(self.decision, Decision))
+        if isinstance(self.selection, Mapping):
+            from .selection import Selection
+
+            object.__setattr__(self, "selection", _converted(self.selection, Selection))
+
+    def __str__(self) -> str:
+        line = headline(self.rate, self.passed, self.errors)
+        verdict = "" if self.decision is None else self.decision.verdict
+        outside = set(self.quarantined)
+        samples = len({each.sample_id for each in self.results if each.sample_id in outside})
+        notes = (*map(str, self.corrections), verdict, self.stopped, quarantine_line(samples))
+        return " - ".join(filter(None, (line, *notes)))
+
+    def __repr__(self) -> str:
+        return f"<EvalReport {self.run_id or self.dataset_name or 'unnamed'}: {self}>"
+
+    # ── counts ──────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def counted(self) -> tuple[EvalResult[OutputT], ...]:
+        """The results of samples that are not in quarantine."""
+        if not self.quarantined:
+            return self.results
+        outside = set(self.quarantined)
+        return tuple(result for result in self.results if result.sample_id not in outside)
+
+    @property
+    def total(self) -> int:
+        """The number of results that count."""
+        return len(self.counted)
+
+    @property
+    def successful(self) -> int:
+        """The number of results without an error."""
+        return sum(1 for result in self.counted if result.error is None)
+
+    @property
+    def errors(self) -> int:
+        """The number of results with an error."""
+        return self.total - self.successful
+
+    @property
+    def passed(self) -> int:
+        """The number of results that passed."""
+        return sum(1 for result in self.counted if result.passed)
+
+    @property
+    def total_samples(self) -> int:
+        """The same as `total`."""
+        return self.total
+
+    @property
+    def successful_samples(self) -> int:
+        """The same as `successful`."""
+        return self.successful
+
+    # ── scores ──────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def pass_rate(self) -> float:
+        """The share of results without an error that passed; 0.0 if there are none."""
+        return _ratio(self.passed, self.successful)
+
+    @property
+    def strict_pass_rate(self) -> float:
+        """The share of all results that passed: an error is not a pass. Gates use this one."""
+        return _ratio(self.passed, self.total)
+
+    @property
+    def rate(self) -> Interval:
+        """`strict_pass_rate` with its 95% interval; attempts at one sample are a cluster."""
+        from .decision import rate_rule
+
+        if self.selection is not None:
+            from .selection import selected_rate
+
+            attempts = ((redact_id(result.sample_id), result.passed) for result in self.counted)
+            if (estimated := selected_rate(self.selection, attempts)) is not None:
+                return estimated
+        rule = rate_rule(self.config, self.decision, complete=not self.stopped)
+        return strict_rate(self.counted, rule=rule, cluster_by=clustered_by(self.config))
+
+    @property
+    def mean_score(self) -> float:
+        """The mean value of the results without an error."""
+        return mean([score.value for score in self._scores()])
+
+    @property
+    def scores_by_criterion(self) -> dict[str, float]:
+        """The mean value of each criterion, over results without an error."""
+        values = (criterion_values(score).items() for score in self._scores())
+        return means_by_name(chain.from_iterable(values))
+
+    @property
+    def metric_means(self) -> dict[str, float]:
+        """The mean of every metric by name, including those with weight 0; without errors."""
+        return means_by_name((m.name, m.value) for score in self._scores() for m in score.metrics)
+
+    def _scores(self) -> list[Score]:
+        return [result.score for result in self.counted if result.error is None]
+
+    @property
+    def epoch_stats(self) -> EpochStats | None:
+        """pass@k, pass^k and the flaky samples of a run with epochs; None without epochs."""
+        from ..stats.repeats import epoch_stats
+
+        results = self.counted
+        several = len({result.experiment_name for result in results}) > 1
+        counts: dict[str, tuple[int, int]] = {}
+        for result in results:
+            name = result.sample_id
+            key = f"{name} ({result.experiment_name})" if several else name
+            passed, attempts = counts.get(key, (0, 0))
+            counts[key] = passed + result.passed, attempts + 1
+        return epoch_stats(counts)
+
+    @property
+    def summary(self) -> dict[str, float]:
+        """`mean`, `std` (n - 1), `min`, `max` of the values; `n` scored, `errors`, `total`.
+
+        With epochs also `pass_at_k`, `pass_hat_k` and the number of `flaky` samples.
+        """
+        values = [score.value for score in self._scores()]
+        repeated = self.epoch_stats
+        return {
+            "mean": mean(values),
+            "std": std(values),
+            "min": min(values, default=0.0),
+            "max": max(values, default=0.0),
+            "n": len(values),
+            "errors": self.total - len(values),
+            "total": self.total,
+            **(
+                {}
+                if repeated is None
+                else {
+                    "pass_at_k": repeated.pass_at_k,
+                    "pass_hat_k": repeated.pass_hat_k,
+                    "flaky": len(repeated.flaky),
+                }
+            ),
+        }
+
+    # ── usage ───────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def mean_latency_ms(self) -> float:
+        """The mean latency of the agent, errors included."""
+        return mean([result.latency_ms for result in self.results])
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output tokens of agent and judges, errors included."""
+        return self.agent_tokens + self.judge_tokens
+
+    @property
+    def agent_tokens(self) -> int:
+        """Input and output tokens of the agent, errors included."""
+        return sum(result.tokens_used for result in self.results)
+
+    @property
+    def judge_tokens(self) -> int:
+        """Input and output tokens of the judges, errors included."""
+        return sum(result.judge_tokens for result in self.results)
+
+    @property
+    def cost(self) -> float | None:
+        """Cost of agent and judges in US dollars; None if no price is known."""
+        return known_sum((self.agent_cost, self.judge_cost))
+
+    @property
+    def agent_cost(self) -> float | None:
+        """Cost of the agent in US dollars; None if no price is known."""
+        return known_sum(result.cost for result in self.results)
+
+    @property
+    def judge_cost(self) -> float | None:
+        """Cost of the judges in US dollars; None if no price is known."""
+        return known_sum(result.judge_cost for result in self.results)
+
+    # ── subsets ─────────────────────────────────────────────────────────────────────────────────
+
+    def failed_samples(self) -> tuple[EvalResult[OutputT], ...]:
+        """Return the results that were scored and did not pass."""
+        return tuple(r for r in self.counted if r.error is None and not r.score.passed)
+
+    def errored_samples(self) -> tuple[EvalResult[OutputT], ...]:
+        """Return the results with an error."""
+        return tuple(result for result in self.counted if result.error is not None)
+
+    # ── experiments ─────────────────────────────────────────────────────────────────────────────
+
+    def by_experiment(self) -> dict[str, tuple[EvalResult[OutputT], ...]]:
+        """Return the results of each experiment, in the order of their first appearance."""
+        return group_values(self.counted, (result.experiment_name for result in self.counted))
+
+    def pass_rate_by_experiment(self) -> dict[str, float]:
+        """Return the `pass_rate` of each experiment."""
+        return self._each(lambda report: report.pass_rate)
+
+    def mean_score_by_experiment(self) -> dict[str, float]:
+        """Return the `mean_score` of each experiment."""
+        return self._each(lambda report: report.mean_score)
+
+    def _each(self, number: Callable[[EvalReport[OutputT]], float]) -> dict[str, float]:
+        return {name: number(EvalReport(groups)) for name, groups in self.by_experiment().items()}
+
+    def compare_experiments(
+        self, baseline: str | Experiment, treatment: str | Experiment
+    ) -> ExperimentComparison[OutputT]:
+        """Compare two experiments of this report, by name."""
+        groups = self.by_experiment()
+        a, b = (x.name if isinstance(x, Experiment) else x for x in (baseline, treatment))
+        for name in (a, b):
+            if name not in groups:
+                known = ", ".join(groups) or "none"
+                raise UsageError(f"expected an experiment of this report ({known}), got {name!r}")
+        return ExperimentComparison(a, b, groups[a], groups[b])
+
+    # ── on disk ─────────────────────────────────────────────────────────────────────────────────
+
+    def save(self, path: Path | str) -> None:
+        """Write a folder of `config.json`, `results.jsonl` and `summary.json`."""
+        header = {
+            "run_id": self.run_id,
+            "dataset_name": self.dataset_name,
+            "config": self.config,
+            "stopped": self.stopped,
+            "quarantined": [redact_id(sample) for sample in self.quarantined],
+            "decision": self.decision,
+            "selection": self.selection,
+            "missing": [(redact_id(name), redact_id(id), n) for name, id, n in self.missing],
+            **({"corrections": self.corrections} if self.corrections else {}),
+        }
+        _report_files.save(Path(path), header=header, results=self.results, summary=self.summary)
+
+    @classmethod
+    def load(
+        cls,
+        path: Path | str,
+        *,
+        input_type: Any = Any,
+        output_type: Any = Any,
+        expected_type: Any = Any,
+    ) -> EvalReport[Any]:
+        """Read a saved report; without types, inputs and outputs come back as plain data.
+
+        An incomplete last line, left by a killed writer, is skipped with a `ReportWarning`.
+        """
+        path = Path(path)
+        head, results = _report_files.load(path, EvalResult[output_type], input_type, expected_type)
+        try:
+            return EvalReport(
+                results,
+                head.get("run_id", ""),
+                head.get("dataset_name", ""),
+                head.get("config"),
+                head.get("stopped", ""),
+                [tuple(key) for key in head.get("missing", ())],
+                serde.decode(serde.encode(head.get("corrections", ())), tuple[Correction, ...]),
+                head.get("quarantined", ()),
+                head.get("decision"),
+                head.get("selection"),
+            )
+        except UsageError as error:
+            raise ReportError(str(error), file=path / "config.json") from None
+
+
+def _converted(data: Mapping[str, Any], kind: type[Any]) -> Any:
+    try:
+        return serde.convert(data, kind)
+    except SerializationError as error:
+        raise UsageError(f"expected a usable `{kind.__name__}`: {error}") from None
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0

@@ -1,0 +1,49 @@
+"""Which samples of a dataset a run has, if they were drawn by strata, and its pass rate then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ..stats.intervals import Interval
+from ..stats.strata import stratified_rate
+
+__all__ = ["Selection", "Stratum", "selected_rate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stratum:
+    """Samples with similar earlier pass rates: how many there are, and which were drawn."""
+
+    size: int
+    samples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The samples that were drawn by strata of their pass rates in earlier runs."""
+
+    by: tuple[str, ...]
+    strata: tuple[Stratum, ...]
+
+
+def selected_rate(
+    selection: Selection, attempts: Iterable[tuple[str, bool]], *, confidence: float = 0.95
+) -> Interval | None:
+    """Return the estimated pass rate of the whole dataset; None while samples are missing.
+
+    `attempts` are the stored ids of the samples and whether they passed.
+    """
+    passes: dict[str, list[bool]] = {}
+    for sample, passed in attempts:
+        passes.setdefault(sample, []).append(passed)
+    drawn = [name for stratum in selection.strata for name in stratum.samples]
+    if not drawn or any(name not in passes for name in drawn):
+        return None
+    means = {name: sum(verdicts) / len(verdicts) for name, verdicts in passes.items()}
+    found = stratified_rate(
+        ((stratum.size, [means[name] for name in stratum.samples]) for stratum in selection.strata),
+        confidence=confidence,
+    )
+    count = sum(map(len, passes.values()))
+    return replace(found, n=count, clusters=len(passes) if count > len(passes) else None)

@@ -1,0 +1,177 @@
+"""Improve a judge on one half of people's labels, and test it on the other.
+
+A prompt that is changed until it agrees with all labels agrees with these labels, and with others
+less. So the labels are split in two, by a hash of the output, always in the same way. Disagreements
+of the development half are shown one by one. The test half is only ever counted, and each time that
+is recorded: the more often it decides between prompts, the less it says about new outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import anyio
+
+from ...errors import UsageError
+from ...internal.event_loop import run_sync
+from .._types import EvalContext
+from ..engine.attempts import rescore_result
+from ..engine.requirements import check_requirements
+from ..evaluators.criteria import Criterion
+from ..model.result import EvalResult
+from ..stats.basic import wilson_interval
+from ..stats.correction import labels_by_verdict
+from ..stats.intervals import Interval
+from ..store.calibrations import add_look, looks_of
+from ..store.human_labels import RowKey, Verdict, criterion_of, verdict_on
+from ..store.overview import row_of_key
+from ..store.rows import RunManifest
+from ..store.run_store import RunStore, StoredRow
+from .calibration import labelled_rows
+
+__all__ = ["Half", "JudgeTrial", "TrialRow", "half_of", "try_judge"]
+
+Half = Literal["dev", "test"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRow:
+    """A labelled output of the development half, with the verdict of the judge on trial."""
+
+    result: EvalResult[Any]
+    human: bool
+    judge: Verdict
+    before: Verdict
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeTrial:
+    """A judge beside the labels of one half.
+
+    `agreed` of `n` verdicts are people's, `agreed_before` those of the run's own judge; `agreement`
+    is that of all outputs of the run, as estimated from these. `rows` has the outputs of the
+    development half; it is empty for the test half. `looks` counts how often the test half was
+    looked at, with this time.
+    """
+
+    run_id: str
+    criterion: str
+    judge: str
+    half: Half
+    n: int
+    agreed: int
+    agreed_before: int
+    errors: int
+    agreement: Interval
+    rows: tuple[TrialRow, ...] = ()
+    looks: int = 0
+
+    @property
+    def disagreements(self) -> tuple[TrialRow, ...]:
+        """The outputs of the development half on which judge and people differ."""
+        return tuple(row for row in self.rows if row.judge is not row.human)
+
+
+def half_of(content: str) -> Half:
+    """Return the half of an output, by a hash of its content: always the same one."""
+    return "test" if int(content[-1], 16) % 2 else "dev"
+
+
+def try_judge(
+    store: RunStore,
+    run_id: str,
+    *,
+    criterion: str | None = None,
+    judge: Criterion | None = None,
+    adapter: Any = None,
+    half: Half = "dev",
+    max_concurrent: int = 8,
+) -> JudgeTrial:
+    """Compare a judge with the labels of one half of a run; without a `judge`, the run's own.
+
+    The new judge is asked about the labelled outputs of that half only. Looking at the test half is
+    recorded.
+    """
+    manifest = store.run(run_id).manifest
+    name = criterion_of(manifest, criterion)
+    labelled = labelled_rows(store, manifest, name)
+    chosen = [row for row in labelled.passed if half_of(labelled.contents[row]) == half]
+    if not chosen:
+        raise UsageError(
+            f"expected labels in the {half} half of run {manifest.run_id}, got none of "
+            f"{len(labelled.passed)} - label more outputs"
+        )
+    rows = dict(_stored_rows(store, manifest, chosen))
+    only = len(manifest.criteria) == 1
+    before = {row: verdict_on(each.result, name, only=only) for row, each in rows.items()}
+    now = before
+    if judge is not None:
+        check_requirements(judge, adapter)
+        now = run_sync(lambda: _asked(judge, rows, adapter, max_concurrent))
+    tried = name if judge is None else judge.name
+    if half == "test":
+        add_look(store, manifest.run_id, name, tried)
+    human = {row: labelled.passed[row] for row in rows}
+    return JudgeTrial(
+        run_id=manifest.run_id,
+        criterion=name,
+        judge=tried,
+        half=half,
+        n=len(rows),
+        agreed=sum(now[row][0] is human[row] for row in rows),
+        agreed_before=sum(before[row][0] is human[row] for row in rows),
+        errors=sum(now[row][0] is None for row in rows),
+        agreement=_agreement(
+            {row: now[row][0] is human[row] for row in rows}, labelled.probabilities
+        ),
+        rows=()
+        if half == "test"
+        else tuple(
+            TrialRow(
+                result=rows[row].result,
+                human=human[row],
+                judge=now[row][0],
+                before=before[row][0],
+                reason=now[row][1],
+            )
+            for row in rows
+        ),
+        looks=len(looks_of(store, manifest.run_id, name)),
+    )
+
+
+def _stored_rows(
+    store: RunStore, manifest: RunManifest, keys: list[RowKey]
+) -> Iterator[tuple[RowKey, StoredRow]]:
+    for key in keys:
+        if (row := row_of_key(store, manifest.run_id, *key)) is not None:
+            yield key, row
+
+
+def _agreement(agreed: Mapping[RowKey, bool], probabilities: Mapping[RowKey, float]) -> Interval:
+    """Return the share of verdicts that are people's; a label counts for what it was drawn for."""
+    labels = labels_by_verdict(dict.fromkeys(agreed, True), agreed, probabilities)[True]
+    low, high = wilson_interval(labels.passed, labels.labels)
+    return Interval(labels.rate, low, high, labels.count, None, 0.95, "Wilson")
+
+
+async def _asked(
+    judge: Criterion, rows: Mapping[RowKey, StoredRow], adapter: Any, max_concurrent: int
+) -> dict[RowKey, tuple[Verdict, str]]:
+    """Return the verdicts of a judge on stored outputs, with reasons."""
+    verdicts: dict[RowKey, tuple[Verdict, str]] = {}
+    limiter = anyio.CapacityLimiter(max_concurrent)
+
+    async def ask(key: RowKey, row: StoredRow) -> None:
+        async with limiter:
+            context = EvalContext(adapter=adapter, run_id=row.result.run_id)
+            result = await rescore_result(row.result, row.session, judge.score_in_thread, context)
+            verdicts[key] = verdict_on(result, judge.name, only=True)
+
+    async with anyio.create_task_group() as group:
+        for key, row in rows.items():
+            group.start_soon(ask, key, row)
+    return verdicts

@@ -1,0 +1,51 @@
+"""The run store: every result of every run, in one SQLite file.
+
+run_store     `RunStore`, and the theory of operation
+default_path  where runs are stored by default
+location      the store that a run is given: a path, the default, or none
+schema        the tables, how the file is opened, migrations
+rows          how a result is encoded and written
+storable      the part of a result that JSON can represent
+row_size      estimated sizes of rows, for back-pressure
+writer        a queue, and a thread that commits it
+reading       how columns become results again; the one paging query
+checksums     how a changed bit is detected
+records       the record of a run: status, counts, times
+values        `store.sessions` and `store.outcomes`
+ownership     one process runs a run: lock and heartbeat
+placement     which rows of a resumed run count, and in which order
+queries       counted columns, for comparisons and for resuming
+labels        the names of runs: suite, agent, version, experiment
+human_labels  what people say of outputs, and which outputs were drawn for that
+calibrations  judges beside people, and the pass rates that this corrects
+overview      the numbers of a run, and its worst rows
+"""
+
+from typing import TYPE_CHECKING
+
+from ...internal.lazy import lazy_exports as _lazy_exports
+
+if TYPE_CHECKING:
+    from .location import DEFAULT_STORE
+    from .overview import Overview
+    from .run_store import CriterionInfo, KeyState, RunManifest, RunRecord, RunStore, StoredRow
+
+__all__ = [
+    "DEFAULT_STORE",
+    "CriterionInfo",
+    "KeyState",
+    "Overview",
+    "RunManifest",
+    "RunRecord",
+    "RunStore",
+    "StoredRow",
+]
+
+__getattr__, __dir__ = _lazy_exports(
+    __name__,
+    {
+        ".run_store": "CriterionInfo KeyState RunManifest RunRecord RunStore StoredRow",
+        ".location": "DEFAULT_STORE",
+        ".overview": "Overview",
+    },
+)

@@ -1,0 +1,180 @@
+"""Calibrations of judges by people's labels, and the pass rates that they correct.
+
+Rules of this file:
+1. A calibration is of one judge: criterion, version, model, prompt and scale. A judge that changed
+   has none, and that is said.
+2. The labels of the run itself come first; otherwise those of the newest run with the same judge,
+   of the same suite or dataset if there is one, and then the correction says what it assumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ...clock import SYSTEM_CLOCK
+from ..model.corrections import Correction
+from ..stats.correction import VerdictLabels, corrected_rate_by
+from ..stats.intervals import Interval
+from ..stats.pass_rate import pass_rate
+from .human_labels import RowKey, Storage, Verdict, add_record, stored_records, verdicts_of
+from .labels import run_title
+from .rows import CriterionInfo, RunManifest
+
+__all__ = [
+    "HeldOutLook",
+    "JudgeCalibration",
+    "add_calibration",
+    "add_look",
+    "calibration_for",
+    "corrections_of",
+    "looks_of",
+    "sample_of",
+]
+
+_CODE = "its code or settings"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeCalibration:
+    """A judge beside people: what they say of the outputs of a run that it passed and failed.
+
+    `title` is the suite or dataset of that run.
+    """
+
+    run_id: str
+    title: str
+    criterion: str
+    version: str
+    judge: Mapping[str, str] = field(default_factory=dict, hash=False)
+    passed: VerdictLabels
+    failed: VerdictLabels
+    created_at: datetime
+
+    @property
+    def strata(self) -> dict[bool, VerdictLabels]:
+        """The labels by the verdict of the judge."""
+        return {False: self.failed, True: self.passed}
+
+    def changes(self, info: CriterionInfo) -> str:
+        """Return what differs between the calibrated judge and this one; "" if nothing does."""
+        before, now = self.judge, info.judge
+        parts = []
+        if before and now:  # otherwise an evaluator without a model, or an older manifest
+            parts = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+        if not parts and (info.name, info.version) != (self.criterion, self.version):
+            parts = [_CODE]
+        return ", ".join(
+            f"model: {now[name]}, was {before[name]}"
+            if name == "model" and name in before and name in now
+            else name
+            for name in parts
+        )
+
+
+def add_calibration(store: Storage, calibration: JudgeCalibration) -> None:
+    """Store a calibration; earlier ones stay."""
+    add_record(store, "calibrations", calibration, calibration.run_id, calibration.criterion)
+
+
+def calibration_for(
+    store: Storage, manifest: RunManifest, info: CriterionInfo
+) -> tuple[JudgeCalibration | None, str]:
+    """Return the calibration of a judge in a run; or None, and why, if it has changed since."""
+    found = stored_records(store, "calibrations", JudgeCalibration, {"criterion": info.name})
+    if not found and info.judge:  # the name of a judge is often its criterion, which may be new
+        names = {each.name for each in manifest.criteria}
+        every = stored_records(store, "calibrations", JudgeCalibration, {})
+        found = [
+            each
+            for each in every
+            if each.judge and each.title == run_title(manifest) and each.criterion not in names
+        ]
+    if not found:
+        return None, ""
+    same = [each for each in found if not each.changes(info)]
+    own = [each for each in same if each.run_id == manifest.run_id]
+    alike = [each for each in same if each.title == run_title(manifest)]
+    if same:
+        return (own or alike or same)[-1], ""
+    last = found[-1]
+    return None, (
+        f"the judge changed ({last.changes(info)}) since its calibration on run {last.run_id}: "
+        "calibrate it again"
+    )
+
+
+def corrections_of(store: Storage, manifest: RunManifest) -> tuple[Correction, ...]:
+    """Return the corrected pass rate of each criterion of a run that was ever calibrated."""
+    return tuple(_corrections(store, manifest))
+
+
+def _corrections(store: Storage, manifest: RunManifest) -> Iterator[Correction]:
+    only = len(manifest.criteria) == 1
+    for info in manifest.criteria:
+        calibration, problem = calibration_for(store, manifest, info)
+        if calibration is None and not problem:
+            continue
+        verdicts = verdicts_of(store, manifest, info.name)
+        if not verdicts:
+            continue
+        if calibration is None:
+            judged = _judged(verdicts)
+            yield Correction(criterion=info.name, judged=judged, only=only, problem=problem)
+        else:
+            yield correction_by(calibration, verdicts, manifest.run_id, only=only)
+
+
+def correction_by(
+    calibration: JudgeCalibration, verdicts: Mapping[RowKey, Verdict], run_id: str, *, only: bool
+) -> Correction:
+    """Return the verdicts of a judge on a run, corrected by its calibration."""
+    found = corrected_rate_by(verdicts, calibration.strata, cluster=sample_of)
+    return Correction(
+        criterion=calibration.criterion,
+        judged=_judged(verdicts),
+        corrected=found.corrected,
+        labels=found.labels,
+        unlabelled=found.unlabelled,
+        calibrated_on=calibration.run_id,
+        own_labels=calibration.run_id == run_id,
+        only=only,
+    )
+
+
+def _judged(verdicts: Mapping[RowKey, Verdict]) -> Interval:
+    """Return the judge's own pass rate, as the headline of the run has it."""
+    return pass_rate((sample_of(row), verdict is True) for row, verdict in verdicts.items())
+
+
+def sample_of(row: RowKey) -> str:
+    """Return the sample of a row: its epochs are a cluster."""
+    return row[1]
+
+
+# ── the test half ───────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutLook:
+    """One look at the test half of the labels, with the judge that was tested."""
+
+    run_id: str
+    criterion: str
+    judge: str
+    created_at: datetime
+
+
+def add_look(store: Storage, run_id: str, criterion: str, judge: str) -> None:
+    """Store that the test half was looked at."""
+    look = HeldOutLook(
+        run_id=run_id, criterion=criterion, judge=judge, created_at=SYSTEM_CLOCK.now()
+    )
+    add_record(store, "judge_tests", look, run_id, criterion)
+
+
+def looks_of(store: Storage, run_id: str, criterion: str) -> list[HeldOutLook]:
+    """Return the earlier looks at the test half."""
+    conditions = {"run_id": run_id, "criterion": criterion}
+    return stored_records(store, "judge_tests", HeldOutLook, conditions)

@@ -1,0 +1,172 @@
+"""Checksums of the run store's rows, so that a bit that changed on disk is detected.
+
+A row has two. `body_checksum` covers the long values in `bodies`; `checksum` covers every column of
+the row itself, so that counting can check it without reading a body. Rows that were written before
+there were checksums have none, and are accepted as they are.
+
+The position of a row is combined by exclusive or, so that a row can be moved without reading its
+other columns. Its run is not covered: a row that changes its run is missing in one tally, and one
+too many in another.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+__all__ = [
+    "HEADER",
+    "INTACT",
+    "PLACED",
+    "READABLE",
+    "body_checksum",
+    "check_row",
+    "has_body",
+    "intact",
+    "move",
+    "packed_checksum",
+    "row_checksum",
+    "run_checksum",
+]
+
+_COLUMNS = (
+    "CAST(experiment AS BLOB), CAST(sample AS BLOB), epoch, position, attempt, "
+    "CAST(sample_digest AS BLOB), CAST(criteria AS BLOB), passed, error, "
+    "CAST(error_source AS BLOB), value, latency_ms, tokens, cost, CAST(scores AS BLOB), "
+    "judge_tokens, judge_cost, body_checksum, CAST(agent_version AS BLOB)"
+)
+# The same bytes as a text are another value to SQLite: rows would no longer be grouped with theirs.
+_TYPES = (
+    "typeof(experiment) = 'blob' AND typeof(sample) = 'blob' "
+    "AND typeof(error_source) IN ('text', 'null') AND typeof(agent_version) IN ('blob', 'null')"
+)
+INTACT = f"({_TYPES} AND intact({_COLUMNS}, checksum))"
+"""SQL: whether the columns of a row are unchanged."""
+
+READABLE = (
+    f"({INTACT} AND EXISTS (SELECT 1 FROM bodies WHERE id = body "
+    "AND has_body(body_checksum, result, session)))"
+)
+"""SQL: whether its body is unchanged too. This reads the long values, so it is slow."""
+
+PLACED = "run = ?, position = ?, checksum = (checksum | ?) - (checksum & ?)"
+"""SQL: the assignments that move a row; `move` returns their values. (a | b) - (a & b) is xor."""
+
+_pack_position = struct.Struct("<q").pack
+_pack_head = struct.Struct("<13qdd").pack
+_pack_judges = struct.Struct("<q?d").pack
+HEADER = 5  # bytes in front of a long value: its kind and its checksum
+
+
+def row_checksum(
+    experiment: Any,
+    sample: Any,
+    epoch: int,
+    position: int,
+    attempt: int,
+    digest: Any,
+    criteria: Any,
+    passed: int,
+    error: int,
+    source: Any,
+    value: float,
+    latency_ms: int,
+    tokens: int,
+    cost: float | None,
+    scores: Any,
+    judge_tokens: int,
+    judge_cost: float | None,
+    bodies: int,
+    agent_version: Any,
+) -> int:
+    """Return the checksum of a row's columns in the order of `INTACT`.
+
+    This runs for every row, so its parameters are spelled out: unpacking a tuple takes 50 % more
+    time.
+    """
+    if source is None:
+        source = b""
+    elif source.__class__ is str:  # not written yet; in the file all texts are bytes
+        source = source.encode("utf-8", "surrogatepass")
+    if cost is None or cost != cost:  # SQLite stores NaN as NULL
+        known, cost = 0, 0.0
+    else:
+        known = 1
+    head = _pack_head(
+        epoch,
+        attempt,
+        passed,
+        error,
+        latency_ms,
+        tokens,
+        bodies,
+        len(experiment),
+        len(sample),
+        len(digest),
+        len(criteria),
+        len(source),
+        known,
+        value + 0.0,  # SQLite stores -0.0 as 0.0
+        cost + 0.0,
+    )
+    # Last, and nothing in rows that are older than the column.
+    texts = (experiment, sample, digest, criteria, source, scores, agent_version or b"")
+    rest = zlib.crc32(b"".join((head, *texts)))
+    # Without judges, as it was before there were these columns.
+    if judge_tokens or judge_cost is not None:
+        judged = judge_cost is not None and judge_cost == judge_cost
+        rest = zlib.crc32(
+            _pack_judges(judge_tokens, judged, (judge_cost or 0.0) + 0.0 if judged else 0.0), rest
+        )
+    return rest ^ zlib.crc32(_pack_position(position))
+
+
+def move(run: int, before: int, after: int) -> tuple[int, int, int, int]:
+    """Return the values for `PLACED` that move a row to a run and to another position."""
+    difference = zlib.crc32(_pack_position(before)) ^ zlib.crc32(_pack_position(after))
+    return run, after, difference, difference
+
+
+def intact(*columns: Any) -> bool:
+    """Return whether columns match their checksum, which is the last of them."""
+    *values, stored = columns
+    if stored is None:
+        return True
+    try:
+        return bool(row_checksum(*values) == stored)
+    except Exception:  # a value has changed its type
+        return False
+
+
+def run_checksum(*columns: Any) -> int:
+    """Return the checksum of a run's own columns."""
+    return zlib.crc32(repr(columns).encode())
+
+
+def body_checksum(result: Any, session: Any) -> int:
+    """Return the checksum of both long values: that of the headers they begin with."""
+    checksum = zlib.crc32(result[:HEADER])
+    return zlib.crc32(session[:HEADER], checksum) if session else checksum
+
+
+def packed_checksum(kind: Any, data: Any) -> bytes:
+    """Return the checksum in the header of a long value."""
+    return zlib.crc32(data, kind[0]).to_bytes(4, "big")
+
+
+def has_body(stored: Any, result: Any, session: Any) -> bool:
+    """Return whether both long values are unchanged, and belong to the row."""
+    for value in (result, session):
+        if value is not None and (
+            not isinstance(value, bytes)
+            or value[1:HEADER] != packed_checksum(value[:1] or b"?", memoryview(value)[HEADER:])
+        ):
+            return False
+    return stored is None or (result is not None and stored == body_checksum(result, session))
+
+
+def check_row(is_intact: Any, stored: int | None, result: Any, session: Any) -> None:
+    """Raise a `ValueError` if a row was changed, or has the body of another row."""
+    if not is_intact or (stored is not None and stored != body_checksum(result, session)):
+        raise ValueError("other values than their checksum says")

@@ -1,0 +1,279 @@
+"""One process at a time runs a run: it holds a lock and writes a heartbeat.
+
+Rules of this file:
+1. On one machine a kernel lock decides. It ends with its process, so the run of a process that was
+   killed can be taken over at once.
+2. Between machines the heartbeat decides: without one for `STALE_SECONDS` the owner is dead.
+3. An owner that was taken over, because it stood still, cannot write any more: every transaction
+   of an owner begins with a heartbeat, which fails then.
+4. Time counts as active from heartbeat to heartbeat, so the time between two resumes does not.
+5. A run without a claim, such as one that workers write to, has no owner and accepts any process.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import threading
+import time
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+from ... import serde
+from ...clock import SYSTEM_CLOCK
+from ...errors import StoreError, UsageError, WinkError
+from ...internal.sqlite import open_private
+from .schema import Database
+
+try:
+    import fcntl
+except ImportError:  # Windows, where the heartbeat alone decides
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Owner", "RunClaim", "active_seconds", "is_alive", "owner_of"]
+
+HEARTBEAT_SECONDS = 5.0
+STALE_SECONDS = 30.0
+_LOCK_TRIES = 20  # a reader that checks whether the owner is alive holds the lock briefly
+_LOCK_PAUSE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that runs a run; times are in microseconds since 1970."""
+
+    pid: int
+    host: str
+    machine: str  # equal for processes on one kernel
+    since: int
+    token: str  # distinguishes two claims of one process
+
+    def __str__(self) -> str:
+        this = ", this one" if self.pid == os.getpid() and self.machine == _machine() else ""
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since / 1e6))
+        return f"process {self.pid} on {self.host}{this}, since {since}"
+
+
+def owner_of(stored: Any) -> Owner | None:
+    """Decode the owner of a run; None if it has none."""
+    if stored is None:
+        return None
+    try:
+        return serde.decode(stored, Owner)
+    except (WinkError, TypeError):  # damaged: the lock and the rows decide
+        return None
+
+
+def is_alive(path: Path, run_id: bytes, owner: Owner, heartbeat: int | None) -> bool:
+    """Return whether the owner still runs its run."""
+    if owner.machine == _machine() and fcntl is not None:
+        try:
+            with _lock_path(path, run_id).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return False  # closing the file releases the lock
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        except OSError:  # a file system without locks
+            pass
+    return not _is_stale(heartbeat)
+
+
+def active_seconds(active: int, heartbeat: int | None, *, alive: bool) -> float:
+    """Return how long processes ran the run: the stored time and, if it runs, that since then."""
+    return (active + (max(0, _now() - heartbeat) if alive and heartbeat else 0)) / 1e6
+
+
+class RunClaim:
+    """A run that belongs to this process until `release`. Made by `RunStore.claim`."""
+
+    def __init__(self, database: Database, run_id: str, stored_id: bytes, *, new: bool) -> None:
+        self.new = new
+        self._database, self._run_id, self._stored_id = database, run_id, stored_id
+        self.owner = Owner(os.getpid(), socket.gethostname(), _machine(), _now(), uuid.uuid4().hex)
+        self._path = _lock_path(database.path, stored_id)
+        self._ended = threading.Event()
+        self._is_lost = False
+        self._file: int | None = self._lock()
+        _claims.add(self)
+        try:
+            self._take()
+        except BaseException:
+            self.release()
+            raise
+        threading.Thread(target=self._beat, name="wink-run-heartbeat", daemon=True).start()
+
+    @property
+    def columns(self) -> tuple[bytes, int]:
+        """The owner and its heartbeat, as they are stored."""
+        return serde.encode(self.owner), _now()
+
+    def check(self, cursor: sqlite3.Cursor) -> bool:
+        """Return whether rows may be written in this transaction, and write a heartbeat.
+
+        Raise if another process has taken the run over. After the release of a claim that was lost
+        rows are no longer an error, but they may not be written either.
+        """
+        if not self._ended.is_set():
+            self._write_heartbeat(cursor)
+        return not self._is_lost
+
+    def _write_heartbeat(self, cursor: sqlite3.Cursor) -> None:
+        now = _now()
+        cursor.execute(
+            "UPDATE runs SET heartbeat = ?, active = active + iif(finished IS NULL, "
+            "max(0, min(? - heartbeat, ?)), 0) WHERE run_id = ? AND owner = ?",
+            (now, now, int(STALE_SECONDS * 1e6), self._stored_id, serde.encode(self.owner)),
+        )
+        if cursor.rowcount == 0:
+            self._is_lost = True
+            raise self._lost(cursor)
+
+    def release(self) -> None:
+        """Release the run. Releasing twice is fine."""
+        if self._ended.is_set() or self.owner.pid != os.getpid():
+            return
+        self._ended.set()
+        # A run that could not be finished keeps its owner, so that it is listed as interrupted.
+        with suppress(WinkError), self._database.transaction() as cursor:
+            cursor.execute(
+                "UPDATE runs SET owner = NULL, heartbeat = NULL "
+                "WHERE run_id = ? AND owner = ? AND status <> 'running'",
+                (self._stored_id, serde.encode(self.owner)),
+            )
+        if self._file is not None:
+            self._path.unlink(missing_ok=True)
+            self.close_file()
+
+    def close_file(self) -> None:
+        """Close the lock's file; the lock ends when every process has."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _take(self) -> None:
+        with self._database.transaction() as cursor:
+            if self.new:
+                self.check_new(cursor)
+            query = "SELECT owner, heartbeat FROM runs WHERE run_id = ?"
+            for stored, heartbeat in cursor.execute(query, (self._stored_id,)).fetchall():
+                owner = owner_of(stored)
+                dead = owner is None or self._locks_out(owner) or _is_stale(heartbeat)
+                if owner is not None and not dead:
+                    raise self._refused(owner)
+                cursor.execute(
+                    "UPDATE runs SET owner = ?, heartbeat = ? WHERE run_id = ?",
+                    (*self.columns, self._stored_id),
+                )
+
+    def _locks_out(self, owner: Owner) -> bool:
+        """Return whether our lock proves that the owner is dead."""
+        return self._file is not None and owner.machine == self.owner.machine
+
+    def _lock(self) -> int | None:
+        """Return the open file that holds the lock; None without file locks."""
+        if fcntl is None:
+            return None
+        path = self._path
+        for _ in range(_LOCK_TRIES):
+            try:
+                file = open_private(path)
+            except OSError as error:
+                raise StoreError(
+                    f"expected to make a lock beside the run store, got: {error} - give this "
+                    "user the right to write there"
+                ) from error
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(file), path.stat()):
+                    return file
+            except BlockingIOError:
+                time.sleep(_LOCK_PAUSE)
+            except FileNotFoundError:  # the owner released it and deleted the file
+                pass
+            except OSError:  # a file system without locks
+                os.close(file)
+                return None
+            os.close(file)
+        owners = self._database.read("SELECT owner FROM runs WHERE run_id = ?", (self._stored_id,))
+        raise self._refused(owner_of(owners[0][0]) if owners else None)
+
+    def _refused(self, owner: Owner | None) -> UsageError:
+        name = "another process, which has just begun it" if owner is None else str(owner)
+        todo = "wait for it to end, or stop it, then resume"
+        if owner is not None and owner.machine != self.owner.machine:
+            todo += f"; if that machine is gone, try again in {STALE_SECONDS:g} seconds"
+        return UsageError(
+            f"expected a run that no process is running, got {self._run_id!r}, which belongs to "
+            f"{name} - {todo}"
+        )
+
+    def check_new(self, cursor: sqlite3.Cursor) -> None:
+        """Raise if the run is stored: the rows of two runs would be mixed."""
+        if cursor.execute("SELECT 1 FROM runs WHERE run_id = ?", (self._stored_id,)).fetchall():
+            raise UsageError(
+                f"expected the id of a new run, got {self._run_id!r}, which is stored - "
+                f"continue it with resume={self._run_id!r}, or choose another"
+            )
+
+    def _lost(self, cursor: sqlite3.Cursor) -> StoreError:
+        query = "SELECT owner FROM runs WHERE run_id = ?"
+        rows = cursor.execute(query, (self._stored_id,)).fetchall()
+        owner = owner_of(rows[0][0]) if rows else None
+        return StoreError(
+            f"expected to own the run {self._run_id!r}, got that {owner or 'another process'} took "
+            f"it over, because this process stood still for more than {STALE_SECONDS:g} seconds - "
+            "nothing more is stored here: stop this process, the other one continues the run"
+        )
+
+    def _beat(self) -> None:
+        while not self._ended.wait(HEARTBEAT_SECONDS):
+            with suppress(StoreError):  # such as a full disk, which the next row reports
+                try:
+                    with self._database.transaction() as cursor:
+                        self._write_heartbeat(cursor)
+                except UsageError:  # the store was closed
+                    return
+
+
+_claims: WeakSet[RunClaim] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    # A child that outlives its parent would otherwise keep the lock.
+    for claim in list(_claims):
+        claim.close_file()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _lock_path(store: Path, run_id: bytes) -> Path:
+    store = Path(os.path.realpath(store))
+    return store.with_name(f"{store.name}-{blake2b(run_id, digest_size=8).hexdigest()}.lock")
+
+
+def _is_stale(heartbeat: int | None) -> bool:
+    return heartbeat is None or abs(_now() - heartbeat) > STALE_SECONDS * 1e6
+
+
+def _now() -> int:
+    return int(SYSTEM_CLOCK.now().timestamp() * 1e6)
+
+
+@lru_cache(maxsize=1)
+def _machine() -> str:
+    """Return an id of the running kernel; containers on one kernel share its locks."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"{socket.gethostname()} {uuid.getnode():x}"

@@ -1,0 +1,313 @@
+"""Records of runs, as lists show them: status, counts, times.
+
+Rules of this file:
+1. Counts are computed from the rows; a row that fails its checksum counts as an error.
+2. A run whose rows do not add up to its tally is "damaged", and its note says so.
+3. A run whose process died is "interrupted", not "running" for ever.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, cast
+
+from ... import serde
+from ...errors import short_repr
+from ..stats.basic import known_sum
+from .checksums import INTACT
+from .ownership import active_seconds, is_alive, owner_of
+from .reading import body_in, unreadable
+from .rows import RunManifest, decode_id, decompress, encode_id
+from .schema import RUN_CHECKSUM, TALLY, Database
+
+__all__ = [
+    "STATUSES",
+    "RunRecord",
+    "StopReason",
+    "counted_rows",
+    "find_named",
+    "leave_out_quarantined",
+    "mark_damaged",
+    "microseconds",
+    "mixed_agents_line",
+    "not_counted_line",
+    "read_manifest",
+    "read_records",
+    "recount",
+    "tally_again",
+]
+
+STATUSES = ("complete", "interrupted", "stopped")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+StopReason = Literal["", "rule", "budget", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """The record of a run. The counts are computed from its rows, `cost` is in US dollars.
+
+    `tokens` and `cost` are those of agent and judges; `judge_tokens` and `judge_cost` are the
+    judges' part.
+
+    `mean_score` is over rows without an error. `note` says in words why a run ended early, and
+    `stop_reason` by which means: "rule" (its pass rate was known well enough), "budget" (of tokens,
+    cost or time) or "error" (`stop_on_error`); "" for any other end. `active_seconds` is how long
+    processes ran it, without the time between two resumes. `not_counted` are the stored rows whose
+    sample or epoch is no longer in the dataset, `not_counted_samples` those of them with epoch 1;
+    neither is in the other figures. `agent_versions` has the number of rows by each version of the
+    agent, if the run was resumed with a changed one. `quarantined` is the number of samples in
+    quarantine, `quarantined_rows` that of their rows; of their figures only tokens and cost are in
+    the others. `damaged` are rows that are missing, or fail
+    their checksum and so count as errors.
+    """
+
+    manifest: RunManifest
+    status: str
+    note: str = ""
+    stop_reason: StopReason = ""
+    finished_at: datetime | None = None
+    active_seconds: float | None = None
+    total: int = 0
+    passed: int = 0
+    errors: int = 0
+    mean_score: float | None = None
+    tokens: int = 0
+    cost: float | None = None
+    not_counted: int = 0
+    not_counted_samples: int = 0
+    damaged: int = 0
+    agent_versions: Mapping[str, int] = field(default_factory=dict, hash=False)
+    judge_tokens: int = 0
+    judge_cost: float | None = None
+    quarantined: int = 0
+    quarantined_rows: int = 0
+
+    @property
+    def stored(self) -> int:
+        """The number of stored rows, those of quarantined samples included."""
+        return self.total + self.quarantined_rows
+
+
+def microseconds(moment: datetime) -> int:
+    """Return a time in microseconds since 1970, as it is stored."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+_SUMS = (
+    "avg(CASE WHEN error THEN NULL ELSE value END) AS mean, "
+    "total(tokens + judge_tokens) AS tokens, "
+    "sum(cost) AS agent_cost, total(judge_tokens) AS judge_tokens, sum(judge_cost) AS judge_cost"
+)
+# Rows under the negative key of their run are set aside: see `store/placement.py`.
+_SET_ASIDE = """FROM rows AS aside WHERE aside.run = -id AND NOT EXISTS (
+        SELECT 1 FROM rows WHERE rows.run = id AND rows.experiment = aside.experiment
+        AND rows.sample = aside.sample AND rows.epoch = aside.epoch)"""
+_RECORDS = f"""
+WITH listed AS (SELECT * FROM runs {{where}} ORDER BY created DESC, id DESC LIMIT ?)
+SELECT id, run_id, manifest, status, note, stop_reason, finished, owner, heartbeat, active,
+    listed.checksum IS NULL OR listed.checksum = {RUN_CHECKSUM}, mean, tokens, agent_cost,
+    judge_tokens, judge_cost,
+    (SELECT count(*) {_SET_ASIDE}), (SELECT count(*) {_SET_ASIDE} AND aside.epoch = 1),
+    tallies.count, tallies.passed, tallies.errors, tallies.figures, tallies.checksums,
+    actual.count, actual.passed, actual.errors, actual.figures, actual.checksums
+FROM listed LEFT JOIN tallies ON tallies.run = id LEFT JOIN (
+    SELECT run, {TALLY}, {_SUMS} FROM rows WHERE run IN (SELECT id FROM listed) GROUP BY run
+) AS actual ON actual.run = id ORDER BY created DESC, id DESC
+"""
+
+
+def read_records(
+    database: Database, where: str = "", values: Sequence[Any] = (), limit: int = -1
+) -> list[RunRecord]:
+    """Return the runs that match the condition, newest first."""
+    runs = database.read(_RECORDS.format(where=where), (*values, limit))
+    return [_record(database, *columns) for columns in runs]
+
+
+def recount(database: Database, run_key: int, record: RunRecord, lost: Sequence[int]) -> RunRecord:
+    """Return the record with rows whose bodies are `lost` counted as errors."""
+    is_lost = body_in(lost)
+    figures = (
+        f"SELECT count(*), total(passed AND NOT {is_lost}), total(error OR {is_lost}), "
+        f"avg(CASE WHEN error OR {is_lost} THEN NULL ELSE value END), "
+        f"total(CASE WHEN {is_lost} THEN 0 ELSE tokens + judge_tokens END), "
+        f"sum(CASE WHEN {is_lost} THEN NULL ELSE cost END), "
+        f"total(CASE WHEN {is_lost} THEN 0 ELSE judge_tokens END), "
+        f"sum(CASE WHEN {is_lost} THEN NULL ELSE judge_cost END) FROM rows WHERE run = ?"
+    )
+    ((total, passed, errors, *rest),) = database.read(figures, (run_key,))
+    mean, tokens, agent_cost, judge_tokens, judge_cost = rest
+    return replace(
+        record,
+        total=total,
+        passed=int(passed),
+        errors=int(errors),
+        mean_score=mean,
+        tokens=int(tokens),
+        cost=known_sum((agent_cost, judge_cost)),
+        judge_tokens=int(judge_tokens),
+        judge_cost=judge_cost,
+    )
+
+
+def counted_rows(manifest: RunManifest) -> str:
+    """Return SQL that is true for a row whose sample is not in quarantine."""
+    if not manifest.quarantined:
+        return "1"
+    ids = (f"x'{encode_id(sample).hex()}'" for sample in manifest.quarantined)
+    return f"sample NOT IN ({', '.join(ids)})"
+
+
+def leave_out_quarantined(
+    database: Database, run_key: int, record: RunRecord, lost: Sequence[int] = ()
+) -> RunRecord:
+    """Return the record without the figures of quarantined samples, except tokens and cost."""
+    if not record.manifest.quarantined:
+        return record
+    counted, is_lost = counted_rows(record.manifest), body_in(lost)
+    figures = (
+        f"SELECT total({counted}), total({counted} AND passed AND NOT {is_lost}), "
+        f"total({counted} AND (error OR {is_lost})), "
+        f"avg(CASE WHEN error OR {is_lost} OR NOT ({counted}) THEN NULL ELSE value END), "
+        f"count(DISTINCT CASE WHEN {counted} THEN NULL ELSE sample END), count(*) "
+        "FROM rows WHERE run = ?"
+    )
+    ((total, passed, errors, mean, samples, rows),) = database.read(figures, (run_key,))
+    return replace(
+        record,
+        total=int(total),
+        passed=int(passed),
+        errors=int(errors),
+        mean_score=mean,
+        quarantined=samples,
+        quarantined_rows=rows - int(total),
+    )
+
+
+def mark_damaged(record: RunRecord, damaged: int, written: int) -> RunRecord:
+    """Return the record of a run with damaged rows, of `written` rows in all."""
+    what = "its rows do not add up to what was written"
+    if damaged:
+        what = f"{damaged:,} of {written:,} rows cannot be read"
+    note = f"the file is damaged: {what} - keep a copy of it, then resume the run"
+    return replace(record, status="damaged", note=note, damaged=damaged)
+
+
+def not_counted_line(record: RunRecord) -> str:
+    """Return a line on the stored rows that are not counted; empty if all are."""
+    if not (count := record.not_counted):
+        return ""
+    what = "sample" if count == record.not_counted_samples else "result"
+    plural, are = ("", "is") if count == 1 else ("s", "are")
+    return f"{count:,} stored {what}{plural} {are} no longer in the dataset and {are} not counted"
+
+
+def mixed_agents_line(record: RunRecord) -> str:
+    """Return a line on the versions of the agent in a run; empty if there is one."""
+    counts = record.agent_versions
+    if len(counts) < 2:
+        return ""
+    rows = ", ".join(f"{count:,} rows by {name or 'unknown'}" for name, count in counts.items())
+    changes = (earlier.changed for earlier in record.manifest.earlier_agents)
+    changed = ", ".join(dict.fromkeys(filter(None, changes)))
+    return f"mixes {len(counts)} versions of the agent: {rows}" + (
+        f" (changed: {changed})" if changed else ""
+    )
+
+
+def tally_again(cursor: sqlite3.Cursor, run_key: int) -> None:
+    """Correct the tally of a run, if all its rows are intact."""
+    sums = f"SELECT ?, {TALLY} FROM rows WHERE run = ?"
+    actual = cursor.execute(sums, (run_key, run_key)).fetchone()
+    written = cursor.execute("SELECT * FROM tallies WHERE run = ?", (run_key,)).fetchone()
+    damaged = f"SELECT 1 FROM rows WHERE run = ? AND NOT {INTACT} LIMIT 1"
+    if actual != written and not cursor.execute(damaged, (run_key,)).fetchall():
+        cursor.execute("INSERT OR REPLACE INTO tallies VALUES (?, ?, ?, ?, ?, ?)", actual)
+
+
+def find_named(database: Database, kind: str, name: str, offset: int) -> list[tuple[int, bytes]]:
+    """Return key and id of the newest run of a suite, or with a tag; `offset` skips newer ones.
+
+    `kind` is "suite", with the name of a suite (or of the dataset, if a run has no suite), or
+    "tag", with `key=value`.
+    """
+    query = "SELECT id, run_id, manifest FROM runs ORDER BY created DESC, id DESC"
+    for run_key, run_id, body in database.read(query):
+        with database.corruption_errors(f"the run {short_repr(run_id).removeprefix('b')}"):
+            manifest = read_manifest(decompress(body))
+        tags = (f"{key}={value}" for key, value in manifest.tags.items())
+        if name in ([manifest.suite or manifest.dataset_name] if kind == "suite" else tags):
+            if not offset:
+                return [(run_key, run_id)]
+            offset -= 1
+    return []
+
+
+def _agent_versions(database: Database, run_key: int) -> dict[str, int]:
+    """Return the number of rows by each version of the agent, the first to run a sample first."""
+    query = (
+        "SELECT coalesce(agent_version, x''), count(*) FROM rows WHERE run = ? "
+        "GROUP BY 1 ORDER BY min(body)"
+    )
+    return {decode_id(version): count for version, count in database.read(query, (run_key,))}
+
+
+def read_manifest(data: bytes) -> RunManifest:
+    manifest = serde.decode(data, RunManifest)
+    if manifest.command[2:3] == ("submit",) and b'"kind":' not in data:  # by an earlier version
+        queue = manifest.command[manifest.command.index("--queue") + 1]
+        return replace(manifest, kind="submission", queue=queue)
+    return manifest
+
+
+def _record(database: Database, run_key: Any, run_id: Any, body: Any, *columns: Any) -> RunRecord:
+    status, note, stop_reason, finished, owner, heartbeat, active, *rest = columns
+    is_intact, mean, tokens, agent_cost, judge_tokens, judge_cost, *rest = rest
+    (not_counted, samples), written = rest[:2], rest[2:7]
+    actual = [value or 0 for value in rest[7:]]
+    with database.corruption_errors(f"the run {short_repr(run_id).removeprefix('b')}"):
+        if not is_intact:
+            raise ValueError("other values than their checksum says")
+        record = RunRecord(
+            manifest=read_manifest(decompress(body)),
+            status=decode_id(status),
+            note=decode_id(note),
+            stop_reason=cast(StopReason, decode_id(stop_reason)),
+            finished_at=None if finished is None else _EPOCH + finished * _MICROSECOND,
+            total=actual[0],
+            passed=actual[1],
+            errors=actual[2],
+            mean_score=mean,
+            tokens=int(tokens or 0),
+            cost=known_sum((agent_cost, judge_cost)),
+            judge_tokens=int(judge_tokens or 0),
+            judge_cost=judge_cost,
+            not_counted=not_counted,
+            not_counted_samples=samples,
+        )
+        process = owner_of(owner) if record.status == "running" else None
+        alive = process is not None and is_alive(database.path, run_id, process, heartbeat)
+        if active is not None:
+            seconds = active_seconds(active, heartbeat, alive=alive)
+            record = replace(record, active_seconds=seconds)
+        elif record.finished_at is not None:  # workers ran it, or an earlier release
+            span = record.finished_at - record.manifest.created_at
+            record = replace(record, active_seconds=span.total_seconds())
+        if record.manifest.earlier_agents:
+            record = replace(record, agent_versions=_agent_versions(database, run_key))
+        if process is not None and not alive:
+            note = f"process {process.pid} on {process.host} ended before the run did"
+            record = replace(record, status="interrupted", note=note)
+    if written == actual:
+        return leave_out_quarantined(database, run_key, record)
+    lost = [row.body for row in unreadable(database, run_key, bodies=False)]
+    record = recount(database, run_key, record, lost)
+    rows = max(written[0] or 0, record.total)
+    damaged = rows - record.total + len(lost)
+    return mark_damaged(leave_out_quarantined(database, run_key, record, lost), damaged, rows)

@@ -1,0 +1,386 @@
+"""A run and its rows as values, and how they are encoded and written.
+
+Rules of this file:
+1. One row per key `(run_id, experiment, sample_id, epoch)`. The first one stays, unless it was
+   scored by other criteria, has another sample digest, is an error with a lower attempt, or fails
+   its checksum.
+2. A row is read back equal to what was written. What JSON cannot represent is left out, with a note
+   in the result's metadata under `not_stored`; the verdict is always kept.
+3. A changed byte is detected: bodies and rows carry checksums (`store/checksums.py`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Literal
+
+from ... import serde
+from ...errors import UsageError, short_repr
+from ...runtime.session import Session
+from ...secrets import redact_bytes
+from ..model.decision import Decision
+from ..model.redacted_ids import redact_id, redact_ids
+from ..model.result import EvalResult, criterion_values
+from ..model.selection import Selection
+from .checksums import HEADER, READABLE, body_checksum, packed_checksum, row_checksum
+from .ownership import RunClaim
+from .schema import Database
+from .storable import storable
+
+__all__ = [
+    "CriterionInfo",
+    "EarlierAgent",
+    "KeyState",
+    "RunManifest",
+    "StoredRow",
+    "Written",
+    "changed_parts",
+    "compress",
+    "decode_id",
+    "decompress",
+    "encode_id",
+    "to_columns",
+    "write_rows",
+]
+
+_MAX_INTEGER = 2**63 - 1  # in SQLite
+_MAX_LISTED_PARTS = 5
+_MIN_COMPRESSED_BYTES = 1_100  # below, compressing takes more time than the space is worth
+_PROBE_BYTES = 16_384
+_MAX_COMPRESSED_SHARE = 0.7  # of a probe, for compressing to be worthwhile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriterionInfo:
+    """The name of a criterion, and its version: a hash of its source.
+
+    `judge` says what a judge is made of, to name what changed: its model by name, and hashes of the
+    model's settings, the prompt and the scale. It is empty for evaluators that ask no model. The
+    model is that of the run if the judge has none of its own; then the version does not include it.
+    """
+
+    name: str
+    version: str = ""
+    judge: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierAgent:
+    """The version of an agent that ran a part of a run, and what has changed since then."""
+
+    version: str
+    changed: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunManifest:
+    """The description of a run, written before its first sample.
+
+    `dataset_digest` is None if the samples are a stream, `planned` if the number of rows is
+    unknown. `parent` is the run whose trajectories are scored again. Secrets are never stored: a
+    command that contained one cannot be resumed as it is. `suite` is the name of the suite, empty
+    if it has none of its own.
+
+    `agent_version` is a hash of the agent, `agent_parts` has one for each part of its code and its
+    settings. `earlier_agents` are those of a run that was resumed with a changed agent (`force`).
+
+    `quarantined` are the ids of samples that did not count when it began, `quarantine_expired`
+    those that counted again because their quarantine was over. `judge_models` has the model that
+    each judge asked, by the name of its criterion.
+    `selection` has the samples, if they were drawn by strata of earlier pass rates.
+
+    `decision` is added when a rule stops the run, or has compared it with another one.
+
+    `kind` is "run" if one process runs the samples, and "submission" if workers on `queue` do.
+    """
+
+    run_id: str
+    created_at: datetime
+    dataset_name: str = ""
+    dataset_digest: str | None = None
+    planned: int | None = None
+    agent: str = ""
+    agent_version: str = ""
+    model: str | None = None
+    criteria: tuple[CriterionInfo, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    tags: Mapping[str, str] = field(default_factory=dict, hash=False)
+    git_commit: str | None = None
+    packages: Mapping[str, str] = field(default_factory=dict, hash=False)
+    command: tuple[str, ...] = ()
+    parent: str | None = None
+    kind: Literal["run", "submission"] = "run"
+    queue: str = ""
+    suite: str = ""
+    agent_parts: Mapping[str, str] = field(default_factory=dict, hash=False)
+    earlier_agents: tuple[EarlierAgent, ...] = ()
+    quarantined: tuple[str, ...] = ()
+    quarantine_expired: tuple[str, ...] = ()
+    judge_models: Mapping[str, str] = field(default_factory=dict, hash=False)
+    decision: Decision | None = None
+    selection: Selection | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.run_id, str) or not self.run_id:
+            raise UsageError(f"expected a non-empty `RunManifest.run_id`, got {self.run_id!r}")
+        if self.created_at.tzinfo is None:
+            raise UsageError(
+                "expected a time zone in `RunManifest.created_at`, got "
+                f"{self.created_at} - use datetime.now(UTC)"
+            )
+
+
+def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return the names of the parts of an agent that differ, files first; "" if none is known.
+
+    Parts that are in one of them only follow from those that changed, and are not named.
+    """
+    if not before or not now:
+        return ""
+    names = [name for name in before if name in now and before[name] != now[name]]
+    names = names or sorted(before.keys() ^ now.keys())
+    names.sort(key=lambda name: (not name.endswith(".py"), name))
+    more = f" and {len(names) - _MAX_LISTED_PARTS} more" if len(names) > _MAX_LISTED_PARTS else ""
+    return ", ".join(names[:_MAX_LISTED_PARTS]) + more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRow:
+    """One counted row: a result, and what a resumed run needs to know about it.
+
+    `position` is the index of the sample in the dataset, `sample_digest` a hash of the sample,
+    `criteria` a fingerprint of the criteria that scored it, `session` the bytes of a snapshot,
+    taken of an `unsaved_session` when the row is written, `agent_version` that of the agent which
+    ran the sample. If a row could not be read, `problem` says why, and the result is an error in
+    its place.
+    """
+
+    result: EvalResult[Any]
+    position: int = 0
+    sample_digest: str = ""
+    criteria: str = ""
+    session: bytes | None = None
+    unsaved_session: Session | None = None
+    problem: str = ""
+    agent_version: str = ""
+
+    def __post_init__(self) -> None:
+        result = self.result
+        if not isinstance(result, EvalResult):
+            raise UsageError(
+                f"expected an `EvalResult` for `StoredRow.result`, got {short_repr(result)}"
+            )
+        for number in (self.position, result.epoch, result.attempt):
+            if not isinstance(number, int) or not 0 <= number <= _MAX_INTEGER:
+                raise UsageError(
+                    "expected whole numbers from 0 on for the position, epoch and attempt of a "
+                    f"row, got {short_repr(number)} - sample {short_repr(result.sample_id)}"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyState:
+    """What a resumed run needs to know about the row of a key."""
+
+    sample_digest: str
+    criteria: str
+    error: bool
+    attempt: int
+    error_source: str | None = None
+
+
+# ── encoding ────────────────────────────────────────────────────────────────────────────────────
+
+
+def encode_id(value: str) -> bytes:
+    """Encode any text, lone surrogates included. Bytes sort in the order of the characters."""
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "surrogatepass")
+
+
+def decode_id(value: bytes) -> str:
+    """Decode what `encode_id` encoded."""
+    return value.decode("utf-8", "surrogatepass")
+
+
+def compress(data: bytes) -> bytes:
+    """Return `p` (plain) or `z` (zlib), a checksum, and the data."""
+    kind = b"p"
+    if _is_worth_compressing(data):
+        kind, data = b"z", zlib.compress(data, 1)
+    return b"".join((kind, packed_checksum(kind, data), data))
+
+
+def _is_worth_compressing(data: bytes) -> bool:
+    """Return whether zlib saves enough; for long data, by compressing a part of it.
+
+    Compressing 5 MB takes several times as long as everything else that is done to store them.
+    """
+    if len(data) < 4 * _PROBE_BYTES:
+        return len(data) > _MIN_COMPRESSED_BYTES
+    middle = len(data) // 2
+    probe = zlib.compress(data[middle : middle + _PROBE_BYTES], 1)
+    return len(probe) < _MAX_COMPRESSED_SHARE * _PROBE_BYTES
+
+
+def decompress(stored: bytes) -> bytes:
+    """Return what `compress` was given; raise a `ValueError` if a byte has changed."""
+    kind, checksum, data = stored[:1], stored[1:HEADER], memoryview(stored)[HEADER:]
+    if not kind or checksum != packed_checksum(kind, data):
+        raise ValueError("other bytes than their checksum says")
+    return zlib.decompress(data) if kind == b"z" else bytes(data)
+
+
+# ── rows ────────────────────────────────────────────────────────────────────────────────────────
+
+_KEY = "run, experiment, sample, epoch"
+_REST = (
+    "body, position, attempt, sample_digest, criteria, "
+    "passed, error, error_source, value, latency_ms, tokens, cost, scores, "
+    "judge_tokens, judge_cost, body_checksum, agent_version, checksum"
+)
+_VALUES = f"(?{', ?' * (_KEY + _REST).count(',')}, ?)"
+_UPSERT = (
+    f"INSERT INTO rows ({_KEY}, {_REST}) VALUES {{}} ON CONFLICT ({_KEY}) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _REST.split(", "))
+    + " WHERE criteria <> excluded.criteria OR sample_digest <> excluded.sample_digest "
+    f"OR (error AND attempt < excluded.attempt) OR NOT {READABLE}"
+)
+# Many rows per statement: SQLite then does not return to Python after each.
+_STATEMENTS = {
+    count: (
+        _UPSERT.format(", ".join([_VALUES] * count)),
+        f"INSERT INTO bodies VALUES {', '.join(['(?, ?, ?)'] * count)}",
+    )
+    for count in (128, 64, 32, 16, 8, 4, 2, 1)
+}
+
+Written = tuple[str, tuple[Any, ...], tuple[Any, ...], bytes, bytes | None]
+"""The run's id, the key after `run`, the columns after `body`, the result and the session."""
+
+_SQLITE_TYPES = frozenset((int, float, str, bytes, type(None)))
+
+
+def write_rows(
+    database: Database,
+    stored: Sequence[StoredRow | Written],
+    claims: Mapping[str, RunClaim] = MappingProxyType({}),
+) -> None:
+    """Write rows in one transaction. Rows of a run that was deleted meanwhile are dropped.
+
+    Raise if another process has taken over a run that this one has claimed.
+    """
+    # Encode the batch before taking the write lock; batching is also faster.
+    rows = [to_columns(row) if isinstance(row, StoredRow) else row for row in stored]
+    with database.transaction() as cursor:
+        run_keys: dict[str, int | None] = {}
+        body = 0
+        for run_id in {run_id for run_id, *_ in rows}:
+            ((run_keys[run_id], body),) = cursor.execute(
+                "SELECT (SELECT id FROM runs WHERE run_id = ?), "
+                "(SELECT coalesce(max(id), 0) FROM bodies)",
+                (encode_id(run_id),),
+            )
+            claim = claims.get(run_id)
+            if claim is not None and run_keys[run_id] is not None and not claim.check(cursor):
+                run_keys[run_id] = None
+        left = [(run_keys[run_id], *rest) for run_id, *rest in rows if run_keys[run_id] is not None]
+        while left:
+            count = next(size for size in _STATEMENTS if size <= len(left))
+            _write_together(cursor, left[:count], body + 1)
+            body += count
+            del left[:count]
+
+
+def _write_together(cursor: sqlite3.Cursor, rows: Sequence[Any], first: int) -> None:
+    upsert, insert = _STATEMENTS[len(rows)]
+    ids = range(first, first + len(rows))
+    cursor.execute(
+        insert,
+        [
+            value
+            for body, (*_, result, session) in zip(ids, rows, strict=True)
+            for value in (body, result, session)
+        ],
+    )
+    cursor.execute(
+        upsert,
+        [
+            value
+            for body, (run, key, rest, *_) in zip(ids, rows, strict=True)
+            for value in (run, *key, body, *rest)
+        ],
+    )
+    if cursor.rowcount < len(rows):  # some keys keep an earlier row
+        for body, (run, key, *_) in zip(ids, rows, strict=True):
+            cursor.execute(
+                "DELETE FROM bodies WHERE id = ? AND NOT EXISTS (SELECT 1 FROM rows WHERE "
+                "run = ? AND experiment = ? AND sample = ? AND epoch = ? AND body = ?)",
+                (body, run, *key, body),
+            )
+
+
+def to_columns(row: StoredRow | Written) -> Written:
+    """Encode a row; what JSON cannot represent is left out."""
+    if not isinstance(row, StoredRow):
+        return row
+    try:
+        return _columns(row)
+    except Exception:  # user-defined types may raise anything
+        return _columns(replace(row, result=storable(row.result)))
+
+
+def _columns(row: StoredRow) -> Written:
+    result = row.result
+    trajectory = result.trajectory
+    plain = serde.encode_with_nulls(result, _nones(result))
+    body = redact_bytes(plain)
+    experiment, sample = result.experiment_name, result.sample_id
+    scores = serde.encode(criterion_values(result.score))
+    if body is not plain:  # it had a secret: redact the columns too
+        body = redact_bytes(serde.encode_with_nulls(redact_ids(result), _nones(result)))
+        experiment, sample, scores = redact_id(experiment), redact_id(sample), redact_bytes(scores)
+    key = encode_id(experiment), encode_id(sample), result.epoch
+    columns: tuple[Any, ...] = (
+        row.position,
+        result.attempt,
+        encode_id(row.sample_digest),
+        encode_id(row.criteria),
+        int(result.passed),
+        int(result.error is not None),
+        result.error_source,
+        result.score.value,
+        max(-_MAX_INTEGER, min(result.latency_ms, _MAX_INTEGER)),
+        min(result.tokens_used, _MAX_INTEGER),
+        trajectory.cost if trajectory else None,
+        scores,
+        min(result.judge_tokens, _MAX_INTEGER),
+        result.judge_cost,
+    )
+    if not _SQLITE_TYPES.issuperset(map(type, columns)):
+        raise TypeError("a value that is not of the type of its column")
+    live = row.unsaved_session
+    data = row.session if live is None else live.snapshot()
+    session = None if data is None else compress(redact_bytes(data))
+    stored = compress(body)
+    columns = (*columns, body_checksum(stored, session), encode_id(row.agent_version))
+    rest = (*columns, row_checksum(*(*key, *columns)))
+    return result.run_id, key, rest, stored, session
+
+
+def _nones(result: EvalResult[Any]) -> int:
+    """Return how many fields of the result and its trajectory are None and so cannot be NaN."""
+    fields: list[Any] = [
+        *(result.error, result.error_source, result.error_details),
+        *(result.judge_usage, result.judge_cost),
+    ]
+    if (t := result.trajectory) is not None:
+        fields += [t.usage, t.stop_reason, t.cost]
+    return fields.count(None)

@@ -1,0 +1,290 @@
+"""A search index beside a run store: the words, tags and first lines of its rows.
+
+The store itself has only the columns that are counted; texts and metadata are in compressed bodies.
+This file (`runs.db-index`, beside the store) has what searching and filtering needs of them. It is
+a cache: it may be deleted at any time, is brought up to date while people look at a run, and is
+rebuilt if its version differs. The store is attached to its connection and only ever read.
+
+Rules of this file:
+1. A row is indexed once for each body: the checksum of the body decides whether it is up to date.
+2. Nothing is found in a body that is no longer there.
+3. A row that cannot be read is indexed as such, and affects no other row.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ...errors import StoreError
+from ...internal.closing import Closing
+from ...internal.escaping import as_text
+from ...internal.sqlite import make_private, write_ahead
+from ...secrets import shorten
+from ..model.errors import error_key
+from ..model.explain import failed_criteria, why_failed
+from ..model.result import EvalResult
+from .reading import ORDER, ROW, to_row
+from .rows import StoredRow
+from .run_store import RunStore
+from .schema import BUSY_SECONDS, register_functions
+
+__all__ = ["SearchIndex", "fact_of_error", "match_expression"]
+
+VERSION = 1
+_PAGE_ROWS = 200
+_SNIPPET_CHARS = 200
+_MAX_TEXT_CHARS = 1_000_000  # of one row
+_MAX_FACTS = 100  # metadata of one row
+_MAX_FACT_CHARS = 200
+
+_TABLES = (
+    # One document for each body of a run; `checksum` is that of the body.
+    """CREATE TABLE documents (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        run BLOB NOT NULL,
+        body INTEGER NOT NULL,
+        checksum INTEGER,
+        input TEXT NOT NULL,
+        output TEXT NOT NULL,
+        why TEXT NOT NULL,
+        failed TEXT NOT NULL,
+        UNIQUE (run, body)
+    )""",
+    "CREATE VIRTUAL TABLE texts USING fts5 (text, content='', detail='full')",
+    # What rows can be filtered by: "failed:NAME", "error:KEY", "tool:NAME", "metadata:KEY=VALUE".
+    """CREATE TABLE facts (
+        run BLOB NOT NULL,
+        fact TEXT NOT NULL,
+        body INTEGER NOT NULL,
+        PRIMARY KEY (run, fact, body)
+    ) WITHOUT ROWID""",
+)
+
+
+class SearchIndex(Closing):
+    """The search index of a run store, with the store attached as `store`."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._lock = threading.RLock()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._connection = self._opened(store.path)
+
+    def close(self) -> None:
+        """Close the index. The file stays."""
+        with self._lock:
+            self._connection.close()
+            if self._folder is not None:
+                self._folder.cleanup()
+                self._folder = None
+
+    def read(self, query: str, values: Any = ()) -> list[Any]:
+        """Return all rows of a query."""
+        with self._lock, self._reported():
+            return self._connection.execute(query, values).fetchall()
+
+    def update(self, run_id: str, *, seconds: float = 0.5) -> tuple[int, int]:
+        """Index rows of a run for about that long; return how many are indexed, and of how many."""
+        run_key, name = self._store._run_key(run_id), run_id.encode("utf-8", "surrogatepass")
+        deadline = time.monotonic() + seconds
+        self._forget_deleted(name, run_key)
+        last: tuple[Any, ...] = (-1, 0, b"", b"")
+        missing = (
+            f"SELECT {ORDER}, {ROW} FROM store.rows "
+            "LEFT JOIN store.bodies ON bodies.id = rows.body WHERE rows.run = ? "
+            f"AND ({ORDER}) > (?, ?, ?, ?) AND NOT EXISTS (SELECT 1 FROM documents "
+            "WHERE documents.run = ? AND documents.body = rows.body "
+            f"AND documents.checksum IS rows.body_checksum) ORDER BY {ORDER} LIMIT {_PAGE_ROWS}"
+        )
+        while page := self.read(missing, (run_key, *last, name)):
+            with self._lock, self._reported(), self._connection:
+                for columns in page:
+                    row = to_row(columns, self._store._database, run_key)
+                    self._add(name, columns[-1], columns[10], row)
+            last = page[-1][:4]
+            if time.monotonic() > deadline:
+                break
+        return self.state(run_id)
+
+    def state(self, run_id: str) -> tuple[int, int]:
+        """Return how many rows of a run are indexed, and how many there are."""
+        name, run_key = run_id.encode("utf-8", "surrogatepass"), self._store._run_key(run_id)
+        ((done,),) = self.read("SELECT count(*) FROM documents WHERE run = ?", (name,))
+        ((total,),) = self.read("SELECT count(*) FROM store.rows WHERE run = ?", (run_key,))
+        return min(done, total), total
+
+    # ── internal ────────────────────────────────────────────────────────────────────────────────
+
+    def _add(self, run: bytes, body: int, checksum: int | None, row: StoredRow) -> None:
+        execute = self._connection.execute
+        old = execute("SELECT id FROM documents WHERE run = ? AND body = ?", (run, body)).fetchall()
+        if old:
+            execute("DELETE FROM documents WHERE id = ?", old[0])
+            execute("DELETE FROM facts WHERE run = ? AND body = ?", (run, body))
+        result = row.result
+        failed = [criterion for criterion, _ in failed_criteria(result)]
+        added = execute(
+            "INSERT INTO documents (run, body, checksum, input, output, why, failed) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(run, body, checksum),
+                *map(_plain, _snippets(result)),
+                json.dumps(failed),
+            ),
+        )
+        execute(
+            "INSERT INTO texts (rowid, text) VALUES (?, ?)",
+            (added.lastrowid, _plain("\n".join(_texts(row)))),
+        )
+        facts = {(run, _plain(fact), body) for fact in _facts(result, failed)}
+        self._connection.executemany("INSERT OR IGNORE INTO facts VALUES (?, ?, ?)", facts)
+
+    def _forget_deleted(self, run: bytes, run_key: int) -> None:
+        """Remove documents whose rows are no longer there, if there are more than rows."""
+        count = "SELECT (SELECT count(*) FROM documents WHERE run = ?) > count(*) "
+        ((too_many,),) = self.read(f"{count} FROM store.rows WHERE run = ?", (run, run_key))
+        if too_many:
+            gone = "run = ? AND body NOT IN (SELECT body FROM store.rows WHERE run = ?)"
+            with self._lock, self._reported(), self._connection:
+                for table in ("documents", "facts"):
+                    self._connection.execute(f"DELETE FROM {table} WHERE {gone}", (run, run_key))
+
+    def _opened(self, store: Path) -> sqlite3.Connection:
+        path = store.with_name(f"{store.name}-index")
+        try:
+            return _connect(path, store)
+        except (OSError, sqlite3.OperationalError):  # a folder that cannot be written
+            self._folder = tempfile.TemporaryDirectory(prefix="wink-index-")
+            with self._reported():
+                return _connect(Path(self._folder.name) / "index", store)
+        except sqlite3.DatabaseError:  # damaged, or another program's: it is only a cache
+            for suffix in ("", "-wal", "-shm"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            with self._reported():
+                return _connect(path, store)
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(
+                f"expected a search index beside {self._store.path}, got: {error} - delete "
+                f"{self._store.path.name}-index, which is made again"
+            ) from error
+
+
+def _connect(path: Path, store: Path) -> sqlite3.Connection:
+    make_private(path)
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)
+    connection.text_factory = bytes  # as in the store: changed bytes may not be valid text
+    try:
+        write_ahead(connection, BUSY_SECONDS)
+        ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+        if version != VERSION:
+            connection.execute("BEGIN IMMEDIATE")
+            for (name,) in connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND name IN "
+                "('documents', 'texts', 'facts')"
+            ).fetchall():
+                connection.execute(f"DROP TABLE {name.decode()}")
+            for statement in _TABLES:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.commit()
+        register_functions(connection)
+        connection.execute("PRAGMA synchronous = OFF")  # a cache: a loss costs only time
+        connection.execute("ATTACH ? AS store", (str(store),))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+# ── what a row is found by ──────────────────────────────────────────────────────────────────────
+
+
+def _snippets(result: EvalResult[Any]) -> Iterator[str]:
+    """Yield the first characters of the input, of the output, and of why it failed."""
+    sample = result.sample
+    values = ("" if sample is None else sample.input, result.output, why_failed(result))
+    for value in values:
+        yield shorten(" ".join(shorten(as_text(value), 4 * _SNIPPET_CHARS).split()), _SNIPPET_CHARS)
+
+
+def _texts(row: StoredRow) -> Iterator[str]:
+    """Yield everything that can be searched for, up to a limit."""
+    left = _MAX_TEXT_CHARS
+    for text in _all_texts(row.result):
+        yield text[:left]
+        left -= len(text)
+        if left <= 0:
+            return
+
+
+def _all_texts(result: EvalResult[Any]) -> Iterator[str]:
+    yield result.sample_id
+    if result.sample is not None:
+        yield as_text(result.sample.input)
+        yield as_text(result.sample.expected)
+    yield as_text(result.output)
+    if result.error is not None:
+        yield result.error_message or ""
+    for score in result.scores:
+        yield as_text(score.reason)
+    trajectory = result.trajectory
+    for message in trajectory.messages if trajectory else ():
+        yield message.content
+        for call in message.tool_calls:
+            yield f"{call.name} {as_text(dict(call.arguments))}"
+
+
+def _facts(result: EvalResult[Any], failed: list[str]) -> Iterator[str]:
+    for name in failed:
+        yield f"failed:{name}"
+    if result.error is not None:
+        yield fact_of_error(result)
+    trajectory = result.trajectory
+    names = {c.name for m in (trajectory.messages if trajectory else ()) for c in m.tool_calls}
+    for name in sorted(names)[:_MAX_FACTS]:
+        yield f"tool:{name}"
+    for key, value in list(result.metadata.items())[:_MAX_FACTS]:
+        if isinstance(value, str | int | float | bool):
+            fact = f"metadata:{key}={as_text(value)}"
+            if len(fact) <= _MAX_FACT_CHARS:
+                yield fact
+
+
+def fact_of_error(result: EvalResult[Any]) -> str:
+    """Return the fact that all errors of a group share."""
+    return f"error:{shorten(' | '.join(error_key(result)), _MAX_FACT_CHARS)}"
+
+
+def _plain(text: str) -> str:
+    """Return a text that SQLite can store: without lone surrogates."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def match_expression(text: str) -> str:
+    """Return a query of FTS5 for the words of a text; words in quotes must be together.
+
+    >>> match_expression('refused "port 80" dia')
+    '"refused" "port 80" "dia" *'
+    """
+    parts: list[str] = []
+    for index, part in enumerate(text.split('"')):
+        if index % 2:
+            parts += [part] if part.strip() else []
+        else:
+            parts += part.split()
+    quoted = [f'"{part}"' for part in (_plain(part).replace("\0", " ") for part in parts)]
+    ends_in_word = bool(text) and not text.endswith(('"', " "))
+    return " ".join(quoted) + (" *" if quoted and ends_in_word else "")

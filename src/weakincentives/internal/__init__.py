@@ -1,0 +1,31 @@
+"""Shared by all packages, and not part of the public interface.
+
+arithmetic    exact arithmetic in text
+atomic_write  files that appear whole or not at all
+backoff       the delay before a retry
+checks        arguments and fields: expected, got, where, what to do
+closing       `with` for everything that has a `close` method
+concurrency   gather, exception groups
+encodings     the encodings that a secret can hide in
+escaping      control characters made visible
+event_loop    the one event loop behind synchronous functions
+formatting    durations, money, numbers and events as people read them
+frozen        frozen, slotted, generic dataclasses before Python 3.13
+garbage       the garbage collector, paused while many objects are made
+http_server   an HTTP server on the standard library, for health checks and tests
+ids           UUIDs
+interrupts    Ctrl-C as one line
+isolation     user code in a task of its own
+lazy          names of a package that are loaded when first used
+limited       Python code that is not trusted, in a process with limits
+names         names of functions, classes and objects
+public_module  public objects say where users find them
+redaction     secrets in texts and bytes
+slots         concurrency slots that a sleeping task lends to others
+sqlite        connections to SQLite
+threads       synchronous code in daemon threads
+typevars      type variables with defaults
+wire_names    stable names of our types on disk and on the wire
+"""
+
+__all__: list[str] = []

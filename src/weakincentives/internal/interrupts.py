@@ -1,0 +1,40 @@
+"""A `KeyboardInterrupt` with a message, which ends a script in one line instead of a traceback.
+
+It is no subclass: Python ends a process with the signal, as a shell expects after Ctrl-C, only for
+a `KeyboardInterrupt` itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import TracebackType
+
+__all__ = ["keyboard_interrupt"]
+
+_MARK = "_weakincentives_one_line"
+
+
+def keyboard_interrupt(message: str) -> KeyboardInterrupt:
+    """Return the error. If nothing catches it, Python and IPython print the message alone."""
+    error = KeyboardInterrupt(message)
+    setattr(error, _MARK, True)
+    error._render_traceback_ = lambda: [message]  # type: ignore[attr-defined]  # for IPython
+    if not isinstance(sys.excepthook, _OneLineHook):
+        sys.excepthook = _OneLineHook(sys.excepthook)
+    return error
+
+
+class _OneLineHook:
+    """Prints the message of such an error, and leaves other errors to the hook before it."""
+
+    def __init__(self, other: Callable[..., object]) -> None:
+        self._other = other
+
+    def __call__(
+        self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        if getattr(error, _MARK, False):
+            sys.stderr.write(f"{error}\n")
+        else:
+            self._other(kind, error, traceback)

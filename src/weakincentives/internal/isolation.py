@@ -1,0 +1,159 @@
+"""Run user code in a separate task, so that it can end neither our task nor our event loop.
+
+Theory of operation. On asyncio anybody can cancel any task: an agent with a home-made timer, a
+library that cancels every task, a cancellation that was caught but never taken back. In our own
+task such a cancellation looks just like one of ours, and a task group that sees it ends quietly,
+with samples missing. So user code runs in a task that belongs to no task group:
+
+- cancelled from inside: an ordinary error (`CancelledFromInside`) of that piece of work;
+- cancelled from outside, or out of time: its task is cancelled, again each second, and left behind
+  after five, so that code which swallows cancellations can hold neither Ctrl-C nor the run;
+- whatever it raises is returned, `SystemExit` and Rust panics included. Only `KeyboardInterrupt`,
+  which is the user's, passes through.
+
+Trio has no tasks outside of a nursery and no way to cancel one task, so there the code runs in a
+nursery of its own. It cannot be left behind: what shields itself is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import anyio
+import anyio.lowlevel
+
+from ..secrets import logger_for
+
+__all__ = ["CancelledFromInside", "run_isolated"]
+
+logger = logger_for(__name__)
+
+CANCELLATIONS = 5  # one a second, until a task that ignores them is left behind
+
+
+class CancelledFromInside(Exception):
+    """The code was cancelled by itself, or by something that it called."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "cancelled from inside: the code, or something that it called, cancelled its own task "
+            "or awaited a task that was cancelled"
+        )
+
+
+async def run_isolated(
+    fn: Callable[[], Awaitable[object]], timeout: float | None = None
+) -> BaseException | None:
+    """Run `fn` in a task of its own; return what it raised, or None if it returned.
+
+    After `timeout` seconds it is cancelled; unless it returns all the same, the error is a
+    `TimeoutError`. Cancelling the caller cancels it, too.
+    """
+    if anyio.get_cancelled_exc_class() is asyncio.CancelledError:
+        return await _in_own_task(fn, timeout)
+    return await _in_own_nursery(fn, timeout)
+
+
+async def _in_own_task(
+    fn: Callable[[], Awaitable[object]], timeout: float | None
+) -> BaseException | None:
+    loop = asyncio.get_running_loop()
+    woken = loop.create_future()
+    task = loop.create_task(_outcome(fn, woken))
+    task.add_done_callback(partial(_wake, woken))  # also if it is cancelled before its first step
+    timer = None if timeout is None else loop.call_later(timeout, _wake, woken)
+    try:
+        await woken
+    except BaseException:
+        await _end(task)
+        raise
+    finally:
+        if timer is not None:
+            timer.cancel()
+    if task.done():
+        failure = _failure(task)
+        return CancelledFromInside() if isinstance(failure, asyncio.CancelledError) else failure
+    if await _end(task):
+        return _failure(task) and _timed_out(timeout)
+    return _timed_out(timeout, " (it ignored its cancellation and was left running)")
+
+
+def _wake(woken: asyncio.Future[None], _: object = None) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+async def _outcome(
+    fn: Callable[[], Awaitable[object]], woken: asyncio.Future[None]
+) -> BaseException | None:
+    """Catch everything here: asyncio would let a `SystemExit` end the whole event loop."""
+    try:
+        await fn()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return error
+    finally:
+        _wake(woken)  # one turn of the event loop earlier than the task's callback would
+    return None
+
+
+def _failure(task: asyncio.Task[BaseException | None]) -> BaseException | None:
+    # A task that was cancelled before its first step never came to catch anything.
+    return asyncio.CancelledError() if task.cancelled() else task.result()
+
+
+async def _end(task: asyncio.Task[BaseException | None]) -> bool:
+    """Cancel the task; return False if it does not end and is left behind."""
+    # From here on asyncio does not know it, or `asyncio.run` would wait for it without end.
+    asyncio._unregister_task(task)
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # nor complain about it
+    with anyio.CancelScope(shield=True):
+        for _ in range(CANCELLATIONS):
+            task.cancel()
+            await asyncio.wait([task], timeout=1.0)
+            if task.done():
+                return True
+    logger.warning(
+        "code that ignored its cancellation for %d s was left running - let CancelledError pass",
+        CANCELLATIONS,
+    )
+    return False
+
+
+async def _in_own_nursery(
+    fn: Callable[[], Awaitable[object]], timeout: float | None
+) -> BaseException | None:
+    cancelled = anyio.get_cancelled_exc_class()
+    ended: list[BaseException | None] = []
+
+    async def run() -> None:
+        try:
+            await fn()
+        except (KeyboardInterrupt, cancelled):
+            raise
+        except BaseException as error:
+            ended.append(error)
+        else:
+            ended.append(None)
+
+    with anyio.move_on_after(timeout) as limit:
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(run)
+        except BaseExceptionGroup as errors:  # such as of a cancel scope that was left open
+            if interrupts := errors.subgroup(KeyboardInterrupt):
+                raise interrupts.exceptions[0] from None
+            ended = [errors.exceptions[0]]
+    await anyio.lowlevel.checkpoint_if_cancelled()  # if we were cancelled, there is no result
+    failure = ended[0] if ended else CancelledFromInside()
+    return failure and (_timed_out(timeout) if limit.cancel_called else failure)
+
+
+def _timed_out(timeout: float | None, note: str = "") -> TimeoutError:
+    return TimeoutError(
+        f"timed out after {timeout:g} s{note} - raise --timeout or EvalConfig.timeout "
+        "(of an EvalLoop: EvalLoopConfig.timeout)"
+    )

@@ -1,0 +1,245 @@
+"""Generate rollouts: every prompt several times, by the engine that runs evals.
+
+Rules of this file:
+1. A group is returned complete, or its sample is in `unfinished`.
+2. A failed rollout keeps its position, and is never scored as a trajectory.
+3. The random numbers of `rollout_random` depend on the seed, the step, the sample and the epoch,
+   not on concurrency.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from math import inf
+from random import Random
+from typing import Any, overload
+
+from ..errors import UsageError, short_repr
+from ..evals import (
+    Criterion,
+    EvalConfig,
+    EvalReport,
+    EvalResult,
+    Sample,
+    Trajectory,
+    endpoint_agent,
+    stream,
+)
+from ..evals.engine.agents import Agent, AgentOutput, branch_agent, current
+from ..internal.checks import check_whole
+from ..rollouts import EnvironmentSnapshot
+from .groups import RolloutGroup
+from .scoring import UNSCORED, Scorer, score_groups, scorer_of
+
+__all__ = [
+    "Plan",
+    "Rollouts",
+    "branch_rollouts",
+    "current_random",
+    "generate_rollouts",
+    "roll_out",
+    "rollout_random",
+]
+
+current_random: ContextVar[Random | None] = ContextVar("weakincentives.rl.random", default=None)
+
+
+def rollout_random() -> Random:
+    """Return the random generator of the current rollout; a new one outside of any.
+
+    A policy that samples with it gives the same rollouts after a restart, at any concurrency.
+    """
+    return current_random.get() or Random()
+
+
+class Rollouts(Sequence[Trajectory[Any]]):
+    """The trajectories, by sample and epoch.
+
+    `groups` has them with their scores and errors. `unfinished` are the samples that were
+    cancelled once enough groups were complete.
+    """
+
+    __slots__ = ("_trajectories", "groups", "unfinished")
+
+    def __init__(
+        self, groups: Iterable[RolloutGroup], unfinished: Iterable[Sample[Any, Any]] = ()
+    ) -> None:
+        self.groups = tuple(groups)
+        self.unfinished = tuple(unfinished)
+        self._trajectories = tuple(each for group in self.groups for each in group.trajectories)
+
+    def report(self, run_id: str = "") -> EvalReport[Any]:
+        """Return the report of these rollouts, like that of an eval."""
+        for group in self.groups:
+            if not group.scored:
+                raise UsageError(
+                    f"expected rollouts that were scored, got those of sample {group.id!r} - "
+                    "pass `score_fn` to `generate_rollouts`"
+                )
+        return EvalReport([each for group in self.groups for each in group.rollouts], run_id)
+
+    def __len__(self) -> int:
+        return len(self._trajectories)
+
+    @overload
+    def __getitem__(self, index: int) -> Trajectory[Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Trajectory[Any]]: ...
+    def __getitem__(self, index: int | slice) -> Trajectory[Any] | Sequence[Trajectory[Any]]:
+        return self._trajectories[index]
+
+    def __repr__(self) -> str:
+        return (
+            f"<Rollouts: {len(self)} of {len(self.groups)} samples, "
+            f"{len(self.unfinished)} unfinished>"
+        )
+
+
+async def generate_rollouts(
+    samples: Iterable[Sample[Any, Any] | RolloutGroup],
+    endpoint: Any,
+    environment_factory: Callable[..., Any] | None = None,
+    n: int = 1,
+    *,
+    prepare_messages: Callable[..., Any] | None = None,
+    score_fn: Callable[..., Any] | None = None,
+    max_concurrent: int = 16,
+    timeout: float | None = None,
+    enough: int | None = None,
+    seed: int = 0,
+) -> Rollouts:
+    """Run every sample n times; return the rollouts in the order of the samples.
+
+    `endpoint`, `environment_factory` and `prepare_messages` are those of `evaluate`. Samples are
+    pulled as slots become free. A `RolloutGroup` that has rollouts is passed through. `timeout` is
+    in seconds, for one rollout. With `score_fn`, an evaluator or a `group_scorer`, the rollouts
+    are scored.
+
+    With `enough`, it ends as soon as that many groups are complete: rollouts in flight are
+    cancelled, their environments closed, and their samples are in `unfinished`.
+    """
+    agent = endpoint_agent(endpoint, prepare_messages, environment_factory)
+    plan = Plan(n, max_concurrent, timeout, enough, seed)
+    return await roll_out(samples, agent, None if score_fn is None else scorer_of(score_fn), plan)
+
+
+async def branch_rollouts(
+    snapshots: Iterable[tuple[Sample[Any, Any], EnvironmentSnapshot]],
+    endpoint: Any,
+    environment_factory: Callable[..., Any],
+    n: int = 8,
+    *,
+    score_fn: Callable[..., Any] | None = None,
+    max_concurrent: int = 16,
+    timeout: float | None = None,
+    seed: int = 0,
+) -> Rollouts:
+    """Go on n times from each snapshot, and return the rollouts as one group for each.
+
+    A snapshot is that of a trajectory, `trajectory.snapshot_at(turn)`, next to its sample. The
+    group has the sample's id with the turn, `maze@3`, so that advantages are computed among
+    rollouts that share their beginning. Only replies after the snapshot have token traces.
+    """
+    agent = endpoint_agent(endpoint, None, environment_factory)
+    plan = Plan(n, max_concurrent, timeout, None, seed)
+    scorer = None if score_fn is None else scorer_of(score_fn)
+    groups: list[RolloutGroup] = []
+    for sample, snapshot in snapshots:
+        own = replace(sample, id=f"{sample.id}@{snapshot.turn}")
+        made = await roll_out([own], branch_agent(agent, snapshot), scorer, plan)
+        groups += made.groups
+    return Rollouts(groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The settings of rollouts, the same in every step of a training."""
+
+    n: int
+    max_concurrent: int
+    timeout: float | None
+    enough: int | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_whole(self.n, 1, "n")
+        if self.enough is not None:
+            check_whole(self.enough, 1, "enough")
+        seconds = self.timeout
+        if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < inf):
+            raise UsageError(f"expected seconds > 0 for `timeout`, got {short_repr(seconds)}")
+
+    @property
+    def config(self) -> EvalConfig:
+        """The settings for the engine."""
+        return EvalConfig(self.max_concurrent, timeout=self.timeout, epochs=self.n)
+
+
+async def roll_out(
+    samples: Iterable[Sample[Any, Any] | RolloutGroup],
+    agent: Agent,
+    scorer: Scorer | None,
+    plan: Plan,
+    step: int = 0,
+) -> Rollouts:
+    """Generate rollouts with any agent; `generate_rollouts` makes one from an endpoint."""
+    judge = scorer if isinstance(scorer, Criterion) else UNSCORED
+    coming = iter(samples)
+    pulled: dict[str, RolloutGroup] = {}
+    made: dict[str, list[EvalResult[Any]]] = {}
+
+    def fresh() -> Iterator[Sample[Any, Any]]:
+        for given in coming:
+            group = RolloutGroup(given) if isinstance(given, Sample) else given
+            if not isinstance(group, RolloutGroup):
+                raise UsageError(
+                    f"expected a `Sample` or a `RolloutGroup`, got {short_repr(given)}"
+                )
+            if group.id in pulled:
+                raise UsageError(f"expected every sample once, got {group.id!r} twice")
+            pulled[group.id] = group
+            if not group.rollouts:
+                yield group.sample
+
+    def complete() -> list[RolloutGroup]:
+        return [group for group in pulled.values() if group.rollouts]
+
+    seeded = _with_random(agent, plan.seed, step)
+    async with stream(fresh(), plan.config, judge, agent=seeded) as results:
+        async for result in results:
+            rollouts = made.setdefault(result.sample_id, [])
+            rollouts.append(result)
+            if len(rollouts) < plan.n:
+                continue
+            rollouts.sort(key=lambda each: each.epoch)
+            sample = pulled[result.sample_id].sample
+            pulled[sample.id] = RolloutGroup(sample, tuple(rollouts), judge is scorer, step)
+            if plan.enough is not None and len(complete()) >= plan.enough:
+                break
+    if isinstance(samples, Sized):  # otherwise the rest stays in its source
+        deque(fresh(), maxlen=0)
+    groups = complete()
+    if scorer is not None:
+        groups = await score_groups(groups, scorer, plan.max_concurrent, plan.timeout)
+    return Rollouts(groups, (group.sample for group in pulled.values() if not group.rollouts))
+
+
+def _with_random(agent: Agent, seed: int, step: int) -> Agent:
+    """Return the agent with its own random generator for every attempt."""
+
+    @functools.wraps(agent)
+    async def seeded(sample: Sample[Any, Any]) -> AgentOutput:
+        this = current()
+        marks = (seed, step, sample.id, this.epoch, this.number)
+        token = current_random.set(Random(repr(marks)))
+        try:
+            left: AgentOutput = await agent(sample)  # type: ignore[misc]  # an endpoint's is async
+            return left
+        finally:
+            current_random.reset(token)
+
+    return seeded

@@ -1,0 +1,3 @@
+"""Queues: in memory, on SQLite, on Redis, on SQS."""
+
+__all__: list[str] = []

@@ -1,0 +1,32 @@
+"""Several loops in one process, and their monitoring.
+
+lifecycle  loops that are started and stopped together
+health     HTTP health checks and metrics
+watchdog   ends a process that hangs
+"""
+
+from typing import TYPE_CHECKING
+
+from ...internal.lazy import lazy_exports as _lazy_exports
+
+if TYPE_CHECKING:
+    from .health import HealthServer
+    from .lifecycle import LoopGroup, Runnable, ShutdownCoordinator
+    from .watchdog import Watchdog
+
+__all__ = [
+    "HealthServer",
+    "LoopGroup",
+    "Runnable",
+    "ShutdownCoordinator",
+    "Watchdog",
+]
+
+__getattr__, __dir__ = _lazy_exports(
+    __name__,
+    {
+        ".health": "HealthServer",
+        ".lifecycle": "LoopGroup Runnable ShutdownCoordinator",
+        ".watchdog": "Watchdog",
+    },
+)

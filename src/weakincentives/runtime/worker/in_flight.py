@@ -1,0 +1,94 @@
+"""Messages in flight and their leases: extended during the work; a lost lease cancels it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from ...errors import MailboxConnectionError, MessageFinalizedError
+from ...secrets import logger_for
+from ..mailbox import Message, QueueMailbox
+from .heartbeat import Heartbeat
+from .leases import LeaseExtenderConfig
+
+__all__ = ["InFlight", "MaxDeliveriesExceeded", "keep_leases"]
+
+logger = logger_for(__name__)
+
+HEARTBEAT_SECONDS = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class InFlight:
+    """A message that is being handled."""
+
+    message: Message[Any]
+    lease_end: float  # by the event loop's clock
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    lease_lost: bool = False
+    started: bool = False  # the agent has received it, so this delivery counts
+    finished: bool = False  # the work is done; only sending and acknowledging are left
+    isolated: bool = False  # nothing else runs beside it
+
+    @property
+    def working(self) -> bool:
+        """True while the agent works on it."""
+        return self.started and not self.finished
+
+
+class MaxDeliveriesExceeded(Exception):
+    """A message was delivered too often and never finished."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(
+            f"was delivered {times} times and never finished - it may crash its worker, or take "
+            "longer than its lease"
+        )
+
+
+async def keep_leases(
+    in_flight: Mapping[str, InFlight],
+    requests: QueueMailbox[Any],
+    config: LeaseExtenderConfig,
+    heartbeat: Heartbeat,
+    counts: Counter[str],
+) -> None:
+    """Extend leases until cancelled; beat, unless an agent works, whose progress alone counts."""
+    next_time = anyio.current_time() + config.interval
+    while True:
+        left = next_time - anyio.current_time() if config.enabled else HEARTBEAT_SECONDS
+        await anyio.sleep(min(HEARTBEAT_SECONDS, max(0.0, left)))
+        if not any(each.working for each in in_flight.values()):
+            heartbeat.beat()
+        now = anyio.current_time()
+        if not config.enabled or now < next_time:
+            continue
+        next_time = now + config.interval
+        open_now = [each for each in in_flight.values() if not each.message.is_finalized]
+        if not open_now:
+            continue
+        messages = [each.message for each in open_now]
+        extend = partial(requests.extend_all, messages, config.extension)
+        try:
+            extended = await requests.run_blocking(extend)
+        except MessageFinalizedError:  # finalized during the call; extend the others at once
+            next_time = now
+            await anyio.lowlevel.checkpoint()
+            continue
+        except MailboxConnectionError:
+            extended = [now < each.lease_end for each in open_now]
+        else:
+            for each in open_now:
+                each.lease_end = max(each.lease_end, now + config.extension)
+        for each, still_ours in zip(open_now, extended, strict=True):
+            if not still_ours and not each.message.is_finalized:
+                counts["lease_lost"] += 1
+                logger.warning("lost the lease of %r: cancelling its work", each.message)
+                each.lease_lost = True
+                each.scope.cancel()

@@ -1,0 +1,14 @@
+"""Real HTTP servers on loopback.
+
+model_server    `ModelServer`: OpenAI's and Anthropic's APIs, with scripted replies
+script          what a `ModelServer` replies: `Reply`, `Fault`, or a function
+wire_openai     the wire format of Chat Completions; `wire_openai_responses`: of Responses
+wire_anthropic  the wire format of Messages
+http            HTTP/1.1 on asyncio, for `ModelServer`
+edited_server   a `ModelServer` that changes its responses
+local_server    what the two servers below share
+langsmith       `LangSmithServer`
+otlp            `OtlpReceiver`, an OpenTelemetry collector
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,22 @@
+"""`wink view`: a local web page over the run store.
+
+app       the server: routes, and what it serves
+api       what the page asks for, as JSON: thin, on top of `weakincentives.evals`
+security  who may ask: hosts, origins, tokens, and the headers of every answer
+live      server-sent events: which runs have changed
+sharing   a view as one file that opens without a server
+static/   the page: ES modules without a build step
+
+Needs the extra `view`. The store is only read.
+"""
+
+from typing import TYPE_CHECKING
+
+from ..internal.lazy import lazy_exports as _lazy_exports
+
+if TYPE_CHECKING:
+    from .app import create_app, serve
+
+__all__ = ["create_app", "serve"]
+
+__getattr__, __dir__ = _lazy_exports(__name__, {".app": "create_app serve"})

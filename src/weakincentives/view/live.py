@@ -1,0 +1,65 @@
+"""Server-sent events: the page hears within half a second that a run has changed.
+
+SQLite tells for the price of one number whether another connection has written the file. Only then
+are the newest runs listed; the event has those whose figures are new. While a run is going, they
+are listed every two seconds anyway: a process that dies writes nothing. A heartbeat lets the page
+notice a server that is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import anyio
+
+from .. import serde
+from ..evals import RunRecord, RunStore
+from ..evals.store.browse import data_version
+from ..internal.threads import in_thread
+
+__all__ = ["changes"]
+
+_INTERVAL = 0.4
+_WHILE_RUNNING = 2.0
+_HEARTBEAT = 15.0
+_LISTED = 50  # the newest: a run that is going on is one of them
+
+
+async def changes(
+    store: RunStore,
+    summary: Callable[[RunRecord], dict[str, Any]],
+    is_gone: Callable[[], Awaitable[bool]],
+) -> AsyncIterator[bytes]:
+    """Yield events until the client is gone: `runs`, with the runs that are new or changed."""
+    known: dict[str, tuple[Any, ...]] | None = None
+    version, running, sent, listed = -1, False, time.monotonic(), 0.0
+    yield b"retry: 1000\n\n"
+    while not await is_gone():
+        now = time.monotonic()
+        current = await in_thread(data_version, store)
+        if current != version or (running and now - listed > _WHILE_RUNNING):
+            version, listed = current, now
+            records = await in_thread(store.runs, _LISTED)
+            running = any(record.status == "running" for record in records)
+            figures = {record.manifest.run_id: _figures(record) for record in records}
+            changed = [
+                record
+                for record in records
+                if known is not None and known.get(run := record.manifest.run_id) != figures[run]
+            ]
+            known = figures
+            if changed:
+                data = await in_thread(lambda found: [*map(summary, found)], changed)
+                sent = now
+                yield b"event: runs\ndata: " + serde.encode(data) + b"\n\n"
+        if now - sent > _HEARTBEAT:
+            sent = now
+            yield b": still here\n\n"
+        await anyio.sleep(_INTERVAL)
+
+
+def _figures(record: RunRecord) -> tuple[Any, ...]:
+    tags = tuple(record.manifest.tags.items())
+    return record.status, record.total, record.passed, record.errors, record.note, tags

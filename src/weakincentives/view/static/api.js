@@ -1,0 +1,111 @@
+// @ts-check
+/**
+ * Questions to the server. In a shared file there is none: the answers are in the document.
+ */
+
+/** @typedef {{[name: string]: string | number | (string | number)[] | null | undefined}} Params */
+
+/** @type {{view: string, answers: {[address: string]: any}} | null} */
+const shared = readShared();
+
+/** @type {Set<string>} */
+const asked = new Set();
+
+function readShared() {
+  const element = document.getElementById("shared");
+  return element ? JSON.parse(element.textContent ?? "null") : null;
+}
+
+/** Whether this page is a file without a server. */
+export const isShared = shared !== null;
+
+/** The view that a shared file shows. */
+export const sharedView = shared?.view ?? "";
+
+/**
+ * Forget what was asked for: a new screen begins.
+ */
+export function newScreen() {
+  asked.clear();
+}
+
+/**
+ * @param {string} name
+ * @param {Params} params
+ */
+export function addressOf(name, params = {}) {
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(params)) {
+    for (const each of Array.isArray(value) ? value : [value]) {
+      if (each !== null && each !== undefined && each !== "") query.append(key, String(each));
+    }
+  }
+  const text = query.toString();
+  return `/api/${name}${text ? `?${text}` : ""}`;
+}
+
+/**
+ * Ask the server; throw an `Error` with its own words if it refuses.
+ * @param {string} name
+ * @param {Params} [params]
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any>}
+ */
+export async function ask(name, params = {}, signal) {
+  const address = addressOf(name, params);
+  if (shared) {
+    if (address in shared.answers) return shared.answers[address];
+    throw new Error("This part is not in the shared file.");
+  }
+  asked.add(address);
+  const response = await fetch(address, { signal });
+  const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
+  if (!response.ok) throw new Error(answer.error ?? `the server answered ${response.status}`);
+  return answer;
+}
+
+/**
+ * Write something: labels, notes, tags.
+ * @param {string} name
+ * @param {any} body
+ */
+export async function tell(name, body) {
+  const response = await fetch(`/api/${name}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "X-Wink": "1" },
+    body: JSON.stringify(body),
+  });
+  if (!response.ok) {
+    const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
+    throw new Error(answer.error ?? `the server answered ${response.status}`);
+  }
+  return response;
+}
+
+/**
+ * Save the current view as a file that opens without a server.
+ * @param {string} view
+ */
+export async function save(view) {
+  const body = { view, addresses: [...asked], title: document.title };
+  const response = await tell("share", body);
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await response.blob());
+  link.download = "wink-view.html";
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+/**
+ * Hear of runs that are new or changed, until the returned function is called.
+ * @param {(runs: any[]) => void} onRuns
+ * @param {(connected: boolean) => void} [onState]
+ */
+export function listen(onRuns, onState) {
+  if (shared) return () => {};
+  const source = new EventSource("/api/events");
+  source.addEventListener("runs", (event) => onRuns(JSON.parse(/** @type {MessageEvent} */ (event).data)));
+  source.addEventListener("open", () => onState?.(true));
+  source.addEventListener("error", () => onState?.(false));
+  return () => source.close();
+}

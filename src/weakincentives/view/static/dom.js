@@ -1,0 +1,138 @@
+// @ts-check
+/**
+ * Elements, and values as text. Nothing in the page is ever made from markup: every text of a model,
+ * a tool or a user becomes a text node.
+ */
+
+/** @typedef {Node | string | number | null | undefined | false} Child */
+/** @typedef {{[name: string]: any}} Props */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * Make an element. Props: attributes by name, `class`, and `on`, an object of event listeners.
+ * @param {string} tag
+ * @param {Props} [props]
+ * @param {...(Child | Child[])} children
+ * @returns {HTMLElement}
+ */
+export function el(tag, props = {}, ...children) {
+  return /** @type {HTMLElement} */ (filled(document.createElement(tag), props, children));
+}
+
+/**
+ * Make an element of a drawing.
+ * @param {string} tag
+ * @param {Props} [props]
+ * @param {...(Child | Child[])} children
+ * @returns {SVGElement}
+ */
+export function svg(tag, props = {}, ...children) {
+  return /** @type {SVGElement} */ (filled(document.createElementNS(SVG, tag), props, children));
+}
+
+/**
+ * @param {Element} element
+ * @param {Props} props
+ * @param {(Child | Child[])[]} children
+ */
+function filled(element, props, children) {
+  for (const [name, value] of Object.entries(props)) {
+    if (name === "on") {
+      for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    } else if (value === true) {
+      element.setAttribute(name, "");
+    } else if (value !== false && value !== null && value !== undefined) {
+      element.setAttribute(name, String(value));
+    }
+  }
+  append(element, children);
+  return element;
+}
+
+/**
+ * @param {Element} parent
+ * @param {(Child | Child[])[]} children
+ */
+export function append(parent, children) {
+  for (const child of children.flat()) {
+    if (child === null || child === undefined || child === false || child === "") continue;
+    parent.append(child instanceof Node ? child : visible(String(child)));
+  }
+}
+
+/**
+ * Replace all children of an element.
+ * @param {Element} parent
+ * @param {...(Child | Child[])} children
+ */
+export function fill(parent, ...children) {
+  parent.replaceChildren();
+  append(parent, children);
+  return parent;
+}
+
+// Characters that could change how the text around them reads: control characters and those that
+// override the direction of writing.
+const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+
+/**
+ * Write characters that cannot be seen as their code.
+ * @param {string} text
+ */
+export function visible(text) {
+  return text.replace(HIDDEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+/** @param {number | null | undefined} share */
+export function percent(share) {
+  return share === null || share === undefined || Number.isNaN(share) ? "–" : `${(share * 100).toFixed(1)}%`;
+}
+
+/** @param {number | null | undefined} value */
+export function number(value) {
+  if (value === null || value === undefined) return "–";
+  return Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(3)));
+}
+
+/** @param {number | null | undefined} dollars */
+export function money(dollars) {
+  if (dollars === null || dollars === undefined) return "–";
+  return dollars && Math.abs(dollars) < 0.01 ? `$${dollars.toPrecision(2)}` : `$${dollars.toFixed(2)}`;
+}
+
+/** @param {number | null | undefined} ms */
+export function duration(ms) {
+  if (ms === null || ms === undefined) return "–";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
+}
+
+/** @param {string | null} iso */
+export function moment(iso) {
+  if (!iso) return "–";
+  const then = new Date(iso);
+  const seconds = (Date.now() - then.getTime()) / 1000;
+  if (seconds >= 0 && seconds < 60) return "just now";
+  if (seconds >= 0 && seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds >= 0 && seconds < 86_400) return `${Math.floor(seconds / 3600)} h ago`;
+  return then.toISOString().slice(0, 16).replace("T", " ");
+}
+
+/**
+ * @param {number} count
+ * @param {string} noun
+ */
+export function plural(count, noun) {
+  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/**
+ * A verdict as a mark with a word, so that colour is never the only sign.
+ * @param {string} verdict
+ */
+export function mark(verdict) {
+  const sign = { pass: "✓", fail: "✗", error: "!" }[verdict] ?? "·";
+  return el("span", { class: `mark ${verdict}` }, el("span", { "aria-hidden": "true" }, sign), ` ${verdict}`);
+}

@@ -1,0 +1,99 @@
+// @ts-check
+/** Small drawings: sparklines, intervals, histograms, and cost against quality. */
+
+import { percent, svg } from "./dom.js";
+
+/**
+ * The pass rates of earlier runs, the last one marked.
+ * @param {(number | null)[]} values
+ */
+export function sparkline(values) {
+  const known = values.filter((value) => value !== null);
+  const width = 84, height = 22, pad = 3;
+  const drawing = svg("svg", {
+    class: "spark", viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
+    "aria-label": known.length ? `pass rates, oldest first: ${known.map(percent).join(", ")}` : "no earlier runs",
+  });
+  if (known.length < 2) return drawing;
+  const x = (/** @type {number} */ i) => pad + (i * (width - 2 * pad)) / (values.length - 1);
+  const y = (/** @type {number} */ v) => height - pad - v * (height - 2 * pad);
+  const points = values.flatMap((v, i) => (v === null ? [] : [`${x(i).toFixed(1)},${y(v).toFixed(1)}`]));
+  drawing.append(svg("polyline", { points: points.join(" "), class: "line" }));
+  const last = points[points.length - 1].split(",");
+  drawing.append(svg("circle", { cx: last[0], cy: last[1], r: 2.5, class: "dot" }));
+  return drawing;
+}
+
+/**
+ * A rate with its interval on a line from 0 to 100 %.
+ * @param {number} estimate
+ * @param {number} low
+ * @param {number} high
+ */
+export function intervalBar(estimate, low, high) {
+  const width = 160, height = 14;
+  const x = (/** @type {number} */ v) => Math.max(0, Math.min(1, v)) * (width - 4) + 2;
+  return svg("svg", {
+    class: "interval", viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
+    "aria-label": `${percent(estimate)}, 95% interval ${percent(low)} to ${percent(high)}`,
+  },
+    svg("line", { x1: 2, x2: width - 2, y1: 7, y2: 7, class: "axis" }),
+    svg("line", { x1: x(low), x2: x(high), y1: 7, y2: 7, class: "range" }),
+    svg("circle", { cx: x(estimate), cy: 7, r: 4, class: "dot" }),
+  );
+}
+
+/**
+ * @param {number[]} counts for equal parts of 0 to 1
+ */
+export function histogram(counts) {
+  const width = 320, height = 80, most = Math.max(1, ...counts);
+  const step = width / counts.length;
+  const drawing = svg("svg", {
+    class: "histogram", viewBox: `0 0 ${width} ${height + 14}`, role: "img",
+    "aria-label": `scores from 0 to 1: ${counts.join(", ")} samples`,
+  });
+  counts.forEach((count, index) => {
+    const tall = count ? Math.max(1.5, (count / most) * height) : 0;
+    const bar = svg("rect", { x: index * step + 1, y: height - tall, width: step - 2, height: tall, rx: 1 });
+    bar.append(svg("title", {}, `${(index / counts.length).toFixed(2)} to ${((index + 1) / counts.length).toFixed(2)}: ${count}`));
+    drawing.append(bar);
+  });
+  for (const [at, anchor] of /** @type {[number, string][]} */ ([[0, "start"], [0.5, "middle"], [1, "end"]])) {
+    drawing.append(svg("text", { x: at * width, y: height + 12, "text-anchor": anchor }, String(at)));
+  }
+  return drawing;
+}
+
+/**
+ * Cost against quality, a point with its interval for each run.
+ * @param {{label: string, cost: number, rate: number, low: number, high: number}[]} points
+ */
+export function scatter(points) {
+  const width = 460, height = 230, left = 46, bottom = 30, top = 12, right = 90;
+  const most = Math.max(...points.map((p) => p.cost)) || 1;
+  const x = (/** @type {number} */ v) => left + (v / most) * (width - left - right);
+  const y = (/** @type {number} */ v) => top + (1 - v) * (height - top - bottom);
+  const drawing = svg("svg", {
+    class: "scatter", viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": points.map((p) => `${p.label}: ${percent(p.rate)} for $${p.cost}`).join("; "),
+  });
+  for (const rate of [0, 0.25, 0.5, 0.75, 1]) {
+    drawing.append(
+      svg("line", { x1: left, x2: width - right, y1: y(rate), y2: y(rate), class: "grid" }),
+      svg("text", { x: left - 6, y: y(rate) + 4, "text-anchor": "end" }, `${rate * 100}%`),
+    );
+  }
+  drawing.append(
+    svg("text", { x: left, y: height - 8 }, "$0"),
+    svg("text", { x: width - right, y: height - 8, "text-anchor": "end" }, `$${Number(most.toPrecision(3))}`),
+  );
+  for (const p of points) {
+    drawing.append(
+      svg("line", { x1: x(p.cost), x2: x(p.cost), y1: y(p.low), y2: y(p.high), class: "range" }),
+      svg("circle", { cx: x(p.cost), cy: y(p.rate), r: 4.5, class: "dot" }),
+      svg("text", { x: x(p.cost) + 9, y: y(p.rate) + 4, class: "name" }, p.label),
+    );
+  }
+  return drawing;
+}

@@ -1,0 +1,119 @@
+// @ts-check
+/** All runs: headline, interval, earlier runs of the same suite, and what is going on now. */
+
+import { ask, listen } from "./api.js";
+import { el, fill, moment, money, number, percent, plural } from "./dom.js";
+import { link } from "./links.js";
+import { intervalBar, sparkline } from "./plot.js";
+
+const PAGE = 50;
+const MAX_COMPARED = 5;
+
+/** @param {import("./app.js").Screen} screen */
+export async function runsScreen({ query, signal, main }) {
+  document.title = "Runs · WINK Evals";
+  const words = query.get("q") ?? "";
+  /** @type {Set<string>} */
+  const chosen = new Set();
+  const search = /** @type {HTMLInputElement} */ (el("input", {
+    type: "search", value: words, placeholder: "Filter: suite, agent, model, status, tag=value", "aria-label": "Filter runs",
+  }));
+  search.addEventListener("change", () => (location.hash = link([], { q: search.value.trim() })));
+  const compare = el("a", { class: "button", "aria-disabled": "true" }, "Compare");
+  const count = el("span", { class: "count", role: "status" });
+  const list = el("ol", { class: "runs" });
+  const more = el("button", { type: "button" }, "Show more");
+  fill(main, el("h1", {}, "Runs"), el("div", { class: "bar" }, search, count, el("span", { class: "space" }), compare), list, more);
+
+  /** @type {Map<string, HTMLElement>} */
+  const shown = new Map();
+  const choose = (/** @type {string} */ run, /** @type {boolean} */ on) => {
+    if (on) chosen.add(run);
+    else chosen.delete(run);
+    const ready = chosen.size >= 2 && chosen.size <= MAX_COMPARED;
+    compare.textContent = chosen.size ? `Compare ${chosen.size}` : "Compare";
+    compare.setAttribute("aria-disabled", String(!ready));
+    if (ready) compare.setAttribute("href", link(["compare"], { run: oldestFirst([...chosen]) }));
+    else compare.removeAttribute("href");
+  };
+  const oldestFirst = (/** @type {string[]} */ runs) => {
+    const order = [...shown.keys()];
+    return runs.sort((a, b) => order.indexOf(b) - order.indexOf(a));
+  };
+  const load = async () => {
+    const answer = await ask("runs", { q: words, offset: shown.size, limit: PAGE }, signal);
+    for (const run of answer.runs) {
+      const item = runItem(run, answer.sparks[run.run_id] ?? [], chosen.has(run.run_id), choose);
+      shown.set(run.run_id, item);
+      list.append(item);
+    }
+    count.textContent = plural(answer.total, "run");
+    more.hidden = shown.size >= answer.total;
+    if (!answer.total) fill(list, empty(words));
+  };
+  more.addEventListener("click", () => void load());
+  await load();
+
+  const stop = listen((runs) => {
+    for (const run of runs.reverse()) {
+      const old = shown.get(run.run_id);
+      const item = runItem(run, sparkOf(old), chosen.has(run.run_id), choose);
+      if (old) old.replaceWith(item);
+      else if (!words) list.prepend(item);
+      else continue;
+      list.querySelector(".empty")?.remove();
+      shown.set(run.run_id, item);
+    }
+  }, (connected) => main.classList.toggle("offline", !connected));
+  signal.addEventListener("abort", stop);
+}
+
+/** @param {HTMLElement | undefined} item */
+function sparkOf(item) {
+  return JSON.parse(item?.dataset.spark ?? "[]");
+}
+
+/** @param {string} words */
+function empty(words) {
+  return el("li", { class: "empty" }, words ? "No run matches." : "No runs yet. Try: wink eval run --help");
+}
+
+/**
+ * @param {any} run
+ * @param {(number | null)[]} spark
+ * @param {boolean} checked
+ * @param {(run: string, on: boolean) => void} choose
+ */
+function runItem(run, spark, checked, choose) {
+  const box = /** @type {HTMLInputElement} */ (el("input", { type: "checkbox", "aria-label": `Compare ${run.run_id}`, checked }));
+  box.addEventListener("change", () => choose(run.run_id, box.checked));
+  const [low, high] = run.interval;
+  const item = el("li", { class: `run ${run.status}` },
+    box,
+    el("div", { class: "what" },
+      el("a", { href: link(["run", run.run_id]) }, run.title),
+      el("span", { class: "id" }, run.run_id),
+      el("span", { class: "about" }, [run.label, run.experiment].filter(Boolean).join(" · ")),
+      Object.entries(run.tags).map(([name, value]) => el("span", { class: "tag" }, `${name}=${value}`))),
+    el("div", { class: "rate" }, run.total
+      ? [el("strong", {}, percent(run.pass_rate)), el("span", { class: "range" }, `${percent(low)} to ${percent(high)}`), intervalBar(run.pass_rate, low, high)]
+      : el("span", { class: "note" }, "no rows yet")),
+    sparkline(spark),
+    el("div", { class: "counts" },
+      el("span", {}, `${number(run.passed)} of ${number(run.total)}`), run.errors ? el("span", { class: "mark error" }, plural(run.errors, "error")) : null,
+      el("span", {}, run.cost === null ? `${number(run.tokens)} tokens` : money(run.cost))),
+    el("div", { class: "state" }, status(run), el("span", { class: "when" }, moment(run.created_at))));
+  item.dataset.spark = JSON.stringify(spark);
+  return item;
+}
+
+/** @param {any} run */
+export function status(run) {
+  if (run.status === "running") {
+    const done = run.planned ? ` ${Math.floor((100 * run.total) / run.planned)}%` : "";
+    const bar = run.planned ? el("progress", { max: run.planned, value: run.total, "aria-label": "progress" }) : null;
+    return el("span", { class: "chip running" }, `running${done}`, bar);
+  }
+  const words = { interrupted: "interrupted: it ended before its last sample", damaged: run.note };
+  return el("span", { class: `chip ${run.status}`, title: words[/** @type {"damaged"} */ (run.status)] ?? run.note }, run.status);
+}

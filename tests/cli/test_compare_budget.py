@@ -1,0 +1,103 @@
+"""`wink eval compare --models ... --budget`: the best of several models by successive halving."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.stored_runs import Run, folder, wink
+from tests.sums_eval import QA
+from weakincentives.evals import RunStore
+from weakincentives.evals.comparison.halving import halve, round_sizes
+from weakincentives.testing import ModelServer
+
+__all__ = ["folder", "wink"]  # fixtures
+
+DATASET = "".join(
+    json.dumps(
+        {"id": f"s{n}", "input": {"question": f"What is {n} + {n}?"}, "expected": str(2 * n)}
+    )
+    + "\n"
+    for n in range(60)
+)
+
+
+def test_each_round_costs_the_same() -> None:
+    assert round_sizes(8, 1600, 1, 10_000) == [66, 199, 465]
+    assert round_sizes(8, 1600, 1, 300) == [66, 199, 300]
+    assert round_sizes(5, 300, 2, 100) == [10, 26, 51]
+    assert round_sizes(2, 100, 1, 100) == [50]
+
+
+def test_the_better_half_stays() -> None:
+    rates = {"a": 0.1, "b": 0.9, "c": 0.5, "d": 0.8, "e": 0.2}
+    found = halve([*rates], [10, 20, 40], lambda model, n: round(rates[model] * n))
+
+    assert [each.dropped for each in found.rounds] == [("e", "a"), ("c",), ()]
+    assert found.finalists == ("b", "d")
+
+
+def test_it_finds_the_best_more_often_than_equal_shares_do() -> None:
+    rng = np.random.default_rng(1)
+    rates, right, equal = [0.85, 0.81, 0.8, 0.78, 0.76, 0.74, 0.72, 0.7], 0, 0
+    models = [*"abcdefgh"]
+    for _ in range(400):
+        chance = rng.beta(2 * 0.8, 2 * 0.2, 465)[:, None] ** (np.log(rates) / np.log(0.8))
+        passes = dict(zip(models, (rng.random((465, 8)) < chance).T, strict=True))
+        found = halve(models, [66, 199, 465], lambda m, n, p=passes: int(p[m][:n].sum()))
+        right += found.finalists[0] == "a"
+        equal += max(models, key=lambda m, p=passes: p[m][:200].sum()) == "a"
+
+    assert right > equal + 20
+
+
+@pytest.fixture
+def wrong(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A model that knows nothing."""
+    with ModelServer([json.dumps({"answer": "nothing"})], repeat=True) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.openai_base_url)
+        yield "openai/m"
+
+
+def test_the_command_names_the_best_and_who_was_dropped(wink: Run, wrong: str) -> None:
+    Path("prompts.py").write_text(QA)
+    Path("qa.jsonl").write_text(DATASET)
+    words = ("compare", "--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--evaluator",
+             "contains", "--models", wrong, "demo/small", "demo/large")  # fmt: skip
+    code, text, err = wink(*words, "--budget", "60")
+    assert code == 0, err
+    assert "round 1: openai/m 0/10, demo/small " in text
+    assert "dropped: openai/m" in text
+    assert "best: demo/large" in text
+    assert "which did not choose the two:" in " ".join(text.split())
+    with RunStore() as store:
+        assert sorted(record.total for record in store.runs()) == [10, 25, 25]
+
+    code, text, _ = wink(*words, "--budget", "60", "--format", "json")
+    again = json.loads(text)
+    assert [each["samples"] for each in again["rounds"]] == [10, 25]
+    with RunStore() as store:
+        assert len(store.runs()) == 3  # nothing was run again
+
+    code, _, err = wink(*words, "--budget", "3")
+    assert code == 2
+    assert "expected a --budget of 6 or more for 3 models" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--budget", "10"), "expected two models or more"),
+        (("--models", "a/b", "c/d", "--budget", "10", "--limit", "3"), "got both"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(
+    wink: Run, words: tuple[str, ...], problem: str
+) -> None:
+    code, _, err = wink("compare", *words)
+    assert code == 2
+    assert problem in err

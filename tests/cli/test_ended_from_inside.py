@@ -1,0 +1,161 @@
+"""Agents and evaluators that cancel tasks or end the event loop: such a run is never complete."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.forked_wink import run_wink
+from tests.processes import PATIENCE, plain_environment
+from weakincentives.evals import RunStore
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+SUITES = """
+import asyncio
+import sys
+
+from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample
+
+def later(call):
+    asyncio.get_running_loop().call_soon(call)
+
+def timer():
+    later(asyncio.current_task().cancel)
+
+def itself():
+    asyncio.current_task().cancel()
+
+def interrupt():
+    raise KeyboardInterrupt
+
+class Panic(BaseException):
+    pass
+
+def panic():
+    raise Panic("called `Option::unwrap()` on a `None` value")
+
+def generator_exit():
+    raise GeneratorExit
+
+def every_task():
+    for task in asyncio.all_tasks():
+        task.cancel()
+
+def loop_stop():
+    later(asyncio.get_running_loop().stop)
+
+def exit_in_callback():
+    later(sys.exit)
+
+def nothing():
+    pass
+
+def suite(name, agent_does=nothing, evaluator_does=nothing):
+    async def agent(number):
+        if number == 10:
+            agent_does()
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0)
+        return "ok"
+
+    async def evaluator(sample, output, *, context):
+        if sample.input == 10:
+            evaluator_does()
+            await asyncio.sleep(0.05)
+        return output == sample.expected
+
+    samples = Dataset([Sample(str(number), number, "ok") for number in range(40)], name=name)
+    return EvalSuite(agent, samples, evaluator, config=EvalConfig(max_concurrent=4), name=name)
+"""
+
+
+def write(does: str, who: str) -> None:
+    Path("suites.py").write_text(f"{SUITES}\nit = suite('it', {who}_does={does})\n")
+
+
+def wink(*words: str) -> tuple[int, str, dict[str, Any]]:
+    """Return the exit code, stderr, and the verdict as data."""
+    command = ("eval", *words, "--format", "json")
+    done = run_wink(*command, cwd=Path.cwd(), env=plain_environment())
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr, json.loads(done.stdout)["runs"][0] if done.stdout else {}
+
+
+@pytest.mark.parametrize("who", ["agent", "evaluator"])
+@pytest.mark.parametrize("does", ["timer", "itself", "panic", "generator_exit"])
+def test_one_sample_ends_in_an_error_and_all_others_in_their_result(does: str, who: str) -> None:
+    write(does, who)
+
+    code, err, run = wink("run", "suites.py", "--fail-under", "1.0")
+
+    assert code == 3, err
+    assert (run["status"], run["total"], run["passed"], run["errors"]) == ("complete", 40, 39, 1)
+    with RunStore() as store:
+        (bad,) = (each for each in store.report("latest").results if not each.success)
+    assert (bad.sample_id, bad.error_source) == ("10", who)
+    assert bad.error
+
+
+@pytest.mark.parametrize("who", ["agent", "evaluator"])
+@pytest.mark.parametrize("does", ["every_task", "loop_stop", "exit_in_callback"])
+def test_ending_the_event_loop_is_an_error(does: str, who: str) -> None:
+    write(does, who)
+
+    code, err, run = wink("run", "suites.py", "--fail-under", "0.1")
+
+    assert code == 3, err
+    assert run["status"] == "interrupted"
+    assert run["total"] < 40
+    assert f"{run['total']} of 40 are stored" in err
+
+    baseline = ("eval", "baseline", "latest", "-o", "baseline.json")
+    assert run_wink(*baseline, cwd=Path.cwd(), env=plain_environment()).returncode == 3
+
+
+def test_an_interrupt_in_a_callback_is_one_by_the_user() -> None:
+    write("interrupt", "agent")
+
+    code, err, run = wink("run", "suites.py")
+
+    assert code == 130, err
+    assert run["status"] == "interrupted"
+
+
+SCRIPT = f"""{SUITES}
+import sys
+from weakincentives.evals import RunStore
+from weakincentives.errors import RunIncompleteError
+
+with RunStore() as store:
+    try:
+        report = suite("it", agent_does=globals()[sys.argv[1]]).run(store=store)
+    except RunIncompleteError as error:
+        print("incomplete:", error)
+    else:
+        print(report)
+    print(store.run("latest").status)
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "err"),
+    [
+        ("timer", "39/40 passed, 1 error"),
+        ("every_task", "incomplete: expected the run to reach its last sample, got "),
+        ("loop_stop", "incomplete: expected the run to reach its last sample, got "),
+    ],
+)
+def test_ending_the_event_loop_is_an_error_in_python_too(does: str, err: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, does], capture_output=True, text=True, timeout=PATIENCE
+    )
+
+    verdict, status = done.stdout.splitlines()
+    assert verdict.startswith(err), done.stderr
+    assert status == ("complete" if does == "timer" else "interrupted")

@@ -1,0 +1,75 @@
+"""`wink eval branch`: go on from a snapshot of a stored sample, as a user does it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.sums_eval import latest
+from weakincentives.cli import main
+from weakincentives.evals import RunStore
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+MAZE = """
+from weakincentives.chat import ChatMessage, ToolCall
+from weakincentives.evals import EvalSuite, Sample, endpoint_agent, exact_match
+from weakincentives.rollouts import CalculatorEnvironment
+
+def make(sample) -> CalculatorEnvironment:
+    return CalculatorEnvironment()
+
+def model(messages):
+    results = [message.content for message in messages if message.role == "tool"]
+    if len(results) == 3:
+        return results[-1]
+    expression = f"{results[-1] if results else 1} + 1"
+    call = ToolCall(f"c{len(results)}", "calculate", {"expression": expression})
+    return ChatMessage("assistant", tool_calls=(call,))
+
+suite = EvalSuite(
+    endpoint_agent(model, environment_factory=make, snapshots="turn"),
+    [Sample("one", "Add up", "4"), Sample("two", "Add up", "5")],
+    exact_match,
+)
+"""
+
+
+@pytest.fixture(autouse=True)
+def stored_run(folder: Path) -> None:
+    (folder / "adds.py").write_text(MAZE)
+    main(["eval", "run", "adds.py"])
+
+
+def test_a_sample_is_branched_from_a_turn(capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["eval", "branch", "latest", "one", "--at", "2", "-n", "3"]) == 0
+
+    out = capsys.readouterr().out
+    assert out.startswith("from turn 2 of one: 3/3 passed, 0 errors")
+    report = latest()
+    assert [(each.sample_id, each.epoch) for each in report.results] == [
+        ("one", 1),
+        ("one", 2),
+        ("one", 3),
+    ]
+    assert f"run {report.run_id}: wink eval show {report.run_id}" in out
+    with RunStore() as store:
+        assert len(store.runs()) == 2
+        assert store.run(report.run_id).manifest.tags["branched_from"].endswith("/one@2")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["latest", "one", "--at", "9"], "got those at turns 0, 1, 2, 3"),
+        (["latest", "six"], "expected a result of sample 'six'"),
+        (["latest", "one", "--epoch", "4"], "expected a result of sample 'one'"),
+    ],
+)
+def test_what_cannot_be_branched_is_refused(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", "branch", *words]) == 2
+    assert problem in capsys.readouterr().err

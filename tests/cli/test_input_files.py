@@ -1,0 +1,221 @@
+"""What can be given as a file: pipes and standard input work, what has no end is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import PATIENCE, plain_environment
+
+WINK = [sys.executable, "-m", "weakincentives"]
+RUN = [*WINK, "eval", "run", "--agent", "agent.py:echo", "--format", "json"]
+ROWS = b"".join(b'{"id": "%d", "input": "a", "expected": "a"}\n' % i for i in range(3))
+CHILD = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "agent.py").write_text("def echo(x): return x\n")
+    return tmp_path
+
+
+def done(call: Any, **more: Any) -> subprocess.CompletedProcess[bytes]:
+    more = {"capture_output": True, "timeout": PATIENCE, **more}
+    return subprocess.run(call, env=plain_environment(), **more)
+
+
+def shell(command: str) -> subprocess.CompletedProcess[bytes]:
+    call = " ".join(f"'{word}'" for word in RUN)
+    return done(["bash", "-c", command.replace("RUN", call)])
+
+
+def refused(dataset: str, most: int = 200_000) -> str:
+    """Return the output of `wink eval run`; `most` is the memory that it may use, in kB."""
+    answer = done([sys.executable, "-c", CHILD, *RUN, "--dataset", dataset])
+    code, peak = map(int, answer.stdout.split())
+    assert code == 2
+    assert peak < most  # about 50,000 are Python and WINK
+    err = answer.stderr.decode()
+    assert err.startswith("wink: ")
+    assert "Traceback" not in err
+    return err
+
+
+# --- pipes and standard input --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("RUN --dataset <(cat rows)", "pipe"),
+        ("cat rows | RUN --dataset -", "stdin"),
+        ("RUN --dataset - < rows", "stdin"),
+        ("cat rows | RUN --dataset /dev/stdin", "stdin"),
+        ("cat rows > qa.jsonl & RUN --dataset qa.jsonl", "qa"),
+        ("gzip < rows > qa.jsonl.gz & RUN --dataset qa.jsonl.gz", "qa"),
+        ("echo '['$(paste -sd, rows)']' > qa.json & RUN --dataset qa.json", "qa"),
+        ("tr -d ' ' < rows > qa.ndjson & RUN --dataset qa.ndjson", "qa"),
+    ],
+)
+def test_a_pipe_is_a_dataset(command: str, name: str, folder: Path) -> None:
+    (folder / "rows").write_bytes(ROWS)
+    if name == "qa":
+        os.mkfifo(folder / command.split()[-1])
+
+    answer = shell(command)
+
+    assert answer.returncode == 0, answer.stderr.decode()
+    (found,) = json.loads(answer.stdout)["runs"]
+    assert (found["dataset"], found["passed"], found["total"]) == (name, 3, 3)
+
+
+def test_an_idle_pipe_prints_what_it_waits_for_and_reacts_to_ctrl_c(
+    folder: Path,
+) -> None:
+    os.mkfifo(folder / "qa.jsonl")
+    with subprocess.Popen(
+        [*RUN, "--dataset", "qa.jsonl"], stderr=subprocess.PIPE, env=plain_environment()
+    ) as waiting:
+        assert waiting.stderr is not None
+        assert b"waiting for data from qa.jsonl" in waiting.stderr.readline()
+        waiting.send_signal(signal.SIGINT)
+
+        assert waiting.wait(PATIENCE) == 130
+        assert waiting.stderr.read() == b""
+
+
+def test_a_run_whose_pipe_is_gone_prints_how_to_resume_it(folder: Path) -> None:
+    (folder / "rows").write_bytes(ROWS)
+    run_id = json.loads(shell("RUN --dataset <(cat rows)").stdout)["runs"][0]["run_id"]
+    assert (
+        "or pass them on standard input with `-`"
+        in done([*WINK, "eval", "resume", run_id]).stderr.decode()
+    )
+
+    run_id = json.loads(shell("RUN --dataset - < rows").stdout)["runs"][0]["run_id"]
+    again = done([*WINK, "eval", "resume", run_id], input=ROWS)
+    assert (again.returncode, b"3/3 passed" in again.stderr) == (0, True)
+
+
+def test_a_comparison_of_models_needs_a_file() -> None:
+    call = [*WINK, "eval", "compare", "--prompt", "x:y", "--dataset", "-", "--models", "a", "b"]
+
+    assert "since each of --models reads it, got a pipe" in done(call, input=b"").stderr.decode()
+
+
+# --- what has no end -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("suffix", "device"),
+    [
+        *((each, "/dev/zero") for each in ("json", "csv", "parquet", "jsonl.gz", "json.zst")),
+        *(("jsonl", each) for each in ("/dev/zero", "/dev/urandom", "/dev/null")),
+    ],
+)
+def test_a_device_is_refused(suffix: str, device: str, folder: Path) -> None:
+    (folder / f"qa.{suffix}").symlink_to(device)
+
+    assert "readable file, got: a device, which may have no end" in refused(f"qa.{suffix}")
+
+
+def test_what_is_neither_file_nor_pipe_is_refused(folder: Path) -> None:
+    for name in ("qa.parquet", "qa.jsonl"):
+        os.mkfifo(folder / name)
+    (folder / "folder.jsonl").mkdir()
+    (folder / "proc.jsonl").symlink_to("/proc/self/status")
+    with socket.socket(socket.AF_UNIX) as here:
+        here.bind("socket.jsonl")
+        assert "got: a socket (socket.jsonl)" in refused("socket.jsonl")
+
+    assert "got: a pipe, but this format needs a file (qa.parquet)" in refused("qa.parquet")
+    assert "got: Is a directory (folder.jsonl)" in refused("folder.jsonl")
+    assert "expected a JSON value" in refused("proc.jsonl")
+    assert "a file that ends in .csv, .json" in refused("/dev/zero")
+
+
+@pytest.mark.parametrize("name", ["qa.jsonl", "qa.csv", "qa.json", "qa"])
+def test_a_pipe_without_an_end_is_read_up_to_a_limit(name: str, folder: Path) -> None:
+    os.mkfifo(folder / name)
+    fill = "while True: out.write(b' ' * (1 << 20))"
+    endless = f"import sys\nwith open({name!r}, 'wb', 0) as out:\n {fill}"
+    with subprocess.Popen([sys.executable, "-c", endless], stderr=subprocess.DEVNULL) as writer:
+        if name == "qa.json":
+            assert "expected at most 268,435,456 bytes of JSON" in refused(name, most=400_000)
+        else:
+            assert "a line of at most 16,777,216 bytes, got more - raise" in refused(name)
+        assert writer.wait(PATIENCE) == 1  # its reader is gone
+
+
+def test_a_small_json_file_cannot_fill_the_memory(folder: Path) -> None:
+    with gzip.open(folder / "qa.json.gz", "wb", 1) as file:
+        for _ in range(300):
+            file.write(bytes(1 << 20))
+
+    assert "expected at most 268,435,456 bytes of JSON" in refused("qa.json.gz", most=400_000)
+
+
+def test_a_file_that_grows_is_read_as_it_was_when_it_was_opened(folder: Path) -> None:
+    code = """
+from weakincentives.evals import iter_rows
+with open("qa.jsonl", "ab", 0) as more:
+    more.write(b'{"a": 1}\\n' * 20_000)
+    count = 0
+    for _ in iter_rows("qa.jsonl"):
+        more.write(b'{"a": 1}\\n' * 2)
+        count += 1
+print(count)
+"""
+
+    assert done([sys.executable, "-c", code]).stdout == b"20000\n"
+
+
+@pytest.mark.parametrize("place", ["/dev/zero", "pipe.json", "zero.json"])
+def test_no_other_reader_waits_for_the_end_of_such_a_file(place: str, folder: Path) -> None:
+    os.mkfifo(folder / "pipe.json")
+    (folder / "zero.json").symlink_to("/dev/zero")
+    (folder / "report").mkdir()
+    for name in ("config.json", "results.jsonl"):
+        (folder / "report" / name).symlink_to(folder / place)
+
+    for call in (
+        ["eval", "compare", place, place],
+        ["eval", "compare", "report", "report"],
+        ["eval", "gate", place, "--baseline", place],
+        ["eval", "list", "--store", place],
+        ["eval", "show", place],
+        ["eval", "run", place],
+    ):
+        answer = done([*WINK, *call])
+        assert (answer.returncode, answer.stderr[:6]) == (2, b"wink: "), call
+    if place != "pipe.json":
+        labels = done(
+            [*WINK, "judge", "calibrate", place, "--model", "demo/small", "--criterion", "x"]
+        )
+        assert (labels.returncode, labels.stderr[:6]) == (2, b"wink: ")
+
+
+# --- wide tables ---------------------------------------------------------------------------------
+
+
+def test_a_table_may_have_a_hundred_thousand_columns(folder: Path) -> None:
+    """Seconds; it would be an hour if each column were compared with all others."""
+    names = ",".join(f"metadata.c{number}" for number in range(100_000))
+    cells = ",".join("x" * 100_000)
+    (folder / "wide.csv").write_text(f"id,input,expected,{names}\na,b,b,{cells}\n")
+
+    assert done([*RUN, "--dataset", "wide.csv"]).returncode == 0

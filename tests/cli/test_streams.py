@@ -1,0 +1,436 @@
+"""What `wink` and the code that it runs print: no secret, no command for a CI, and all the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import PATIENCE, plain_environment
+from weakincentives.cli import main
+from weakincentives.evals import Dataset, EvalSuite, RunStore, Sample, Score
+
+WINK = Path(sys.executable).with_name("wink")
+KEY = "sk-Ab+cd/Ef=Gh12345XyZ987"
+EVAL = """
+import os, subprocess, sys, time
+from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample, Score
+KEY = os.environ.get("MY_API_KEY", "")
+
+def agent(question):
+    {code}
+    return "done"
+
+def evaluator(output, expected):
+    return Score(1.0)
+
+suite = EvalSuite(agent, Dataset([Sample("a", "?", "")], name="loud"), evaluator)
+"""
+
+
+def wink(
+    folder: Path, code: str, *words: str, shell: str = "", **variables: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run an eval whose agent does this; `shell` is what follows the command in a shell."""
+    (folder / "loud.py").write_text(EVAL.format(code=code.replace("\n", "\n    ")))
+    command = f"{WINK} eval run loud.py {' '.join(words)} {shell}"
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        cwd=folder,
+        env=plain_environment(MY_API_KEY=KEY, **variables),
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+
+
+WAYS = {
+    "in two writes": "print(KEY[:9], end='', flush=True); print(KEY[9:])",
+    "letter by letter": "for letter in KEY: print(letter, end='', flush=True)",
+    "with an empty separator": "print(*KEY, sep='')",
+    "through the buffer": "sys.stdout.buffer.write(KEY.encode()); sys.stdout.buffer.flush()",
+    "through the buffer, in two": "for part in (KEY[:9], KEY[9:]):\n"
+    "    sys.stdout.buffer.write(part.encode()); sys.stdout.buffer.flush()",
+    "through sys.__stdout__": "print(KEY, file=sys.__stdout__)",
+    "through sys.__stderr__": "print(KEY, file=sys.__stderr__)",
+    "by os.write": "os.write(1, KEY.encode()); os.write(2, KEY.encode())",
+    "by a subprocess": "subprocess.run(['sh', '-c', 'echo $MY_API_KEY; echo $MY_API_KEY >&2'])",
+    "by a subprocess, in base64": "subprocess.run(['sh', '-c', 'echo $MY_API_KEY | base64 -w 20'])",
+    "in a variable of its own": "import random\n"
+    "value = 'late' + KEY[::-1]; os.environ['LATE_TOKEN'] = value\n"
+    "subprocess.run(['sh', '-c', 'echo $LATE_TOKEN'])",
+    "by a fork": "child = os.fork()\n"
+    "if not child: os.write(1, KEY.encode()); os._exit(0)\n"
+    "os.waitpid(child, 0)",
+}
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_no_key_is_printed_however_it_is_written(way: str, tmp_path: Path) -> None:
+    done = wink(tmp_path, WAYS[way] + "\nprint(' and more')")
+
+    err = (done.stdout + done.stderr).decode()
+    assert done.returncode == 0
+    assert "and more" in err
+    for value in (KEY, KEY[::-1]):
+        assert not any(value[at : at + 8] in err for at in range(len(value) - 7))
+
+
+def test_what_is_no_text_passes_byte_for_byte_and_in_order(tmp_path: Path) -> None:
+    every = bytes(range(256)) * 500
+    done = wink(
+        tmp_path,
+        "data = bytes(range(256)) * 500\n"
+        "subprocess.run(['cat'], input=data)\n"
+        "os.write(1, b'one '); os.write(2, b'two '); os.write(1, b'three ')",
+        *("--quiet", "--no-progress"),
+        shell="2>&1",
+    )
+
+    assert done.stdout.startswith(every + b"one two three ")
+
+
+def test_data_on_stdout_stays_data(tmp_path: Path) -> None:
+    done = wink(tmp_path, "print(KEY)", "--format", "json")
+
+    assert json.loads(done.stdout)["runs"][0]["passed"] == 1
+
+
+def test_a_reader_that_left_ends_the_command(tmp_path: Path) -> None:
+    code = "for _ in range(100): os.write(1, b'x' * 65536)"  # more than the pipe holds
+    done = wink(tmp_path, code, shell="| head -c 1 | cat")
+
+    assert done.returncode == 141
+    assert done.stdout == b"x"
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_full_disk_for_stdout_is_an_error(tmp_path: Path) -> None:
+    done = wink(tmp_path, "pass", "--format", "json", shell="> /dev/full")
+
+    assert done.returncode == 2
+    assert b"No space left on device" in done.stderr
+    assert b"1/1 passed" in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_stream_changes_no_verdict(closed: str, tmp_path: Path) -> None:
+    code = "os.write(1, b'x'); subprocess.run(['sh', '-c', 'echo y'])"
+
+    assert wink(tmp_path, code, shell=closed).returncode == 0
+    with RunStore(tmp_path / ".wink" / "runs.db") as store:
+        assert store.run("latest").status == "complete"
+
+
+def test_a_process_that_goes_on_in_the_background_holds_nothing_up(tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text(
+        EVAL.format(code="subprocess.Popen(['sh', '-c', 'read line < go']); print('begun')")
+    )
+    os.mkfifo(tmp_path / "go")
+    with (tmp_path / "said").open("wb") as err:
+        command = subprocess.Popen(
+            [WINK, "eval", "run", "loud.py"],
+            cwd=tmp_path,
+            env=plain_environment(),
+            stdout=err,
+            stderr=err,
+        )
+        code = command.wait(PATIENCE)
+    (tmp_path / "go").write_text("end\n")  # waits until the background process reads it
+
+    assert code == 0
+    assert "1/1 passed" in (tmp_path / "said").read_text()
+
+
+def test_a_lot_that_is_printed_arrives(tmp_path: Path) -> None:
+    code = "for n in range(20000): print('line', n)\nos.system('seq 100000 >&2')"
+    done = wink(tmp_path, code, "--quiet")
+
+    lines = done.stderr.decode().splitlines()
+    assert [line for line in lines if line.startswith("line")] == [
+        f"line {n}" for n in range(20000)
+    ]
+    assert [line for line in lines if line.isdigit()] == [str(n) for n in range(1, 100001)]
+
+
+def test_what_is_still_in_a_buffer_when_all_fails_is_redacted(tmp_path: Path) -> None:
+    code = "sys.__stdout__.write(KEY + ' left')"
+    done = wink(tmp_path, code, "--quiet", "--fail-under", "2%", "-o", "/dev/full/x.csv")
+
+    assert done.returncode == 2
+    assert done.stdout == b"*** left"
+
+
+def test_a_worker_prints_no_key(tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text(EVAL.format(code=WAYS["by a subprocess"]))
+    (tmp_path / "data.jsonl").write_text('{"id": "a", "input": "?", "expected": ""}\n')
+    queue = ["--queue", f"sqlite:///{tmp_path / 'queue.db'}#loud"]
+    err = b""
+    for words in ("eval submit --dataset data.jsonl", "worker eval loud.py --drain"):
+        done = subprocess.run(
+            [WINK, *words.split(), *queue],
+            cwd=tmp_path,
+            env=plain_environment(MY_API_KEY=KEY),
+            capture_output=True,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == 0
+        err += done.stdout + done.stderr
+
+    assert b"***" in err
+    assert b"1 done" in err
+    assert KEY.encode() not in err
+
+
+# ── a terminal ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Terminal:
+    """`wink` on a terminal of its own."""
+
+    def __init__(self, folder: Path, code: str) -> None:
+        (folder / "loud.py").write_text(EVAL.format(code=code))
+        self.end, there = pty.openpty()
+        self.output = b""
+        self.process = subprocess.Popen(
+            [WINK, "eval", "run", "loud.py"],
+            cwd=folder,
+            env=plain_environment(MY_API_KEY=KEY, TERM="xterm"),
+            stdin=there,
+            stdout=there,
+            stderr=there,
+            start_new_session=True,
+        )
+        os.close(there)
+
+    def read(self, wanted: bytes = b"") -> None:
+        """Read until this was printed, or to the end."""
+        end = time.monotonic() + PATIENCE
+        while not wanted or wanted not in self.output:
+            assert time.monotonic() < end, self.output  # the progress is redrawn all the while
+            try:
+                self.output += os.read(self.end, 65536)
+            except OSError:  # the terminal is closed
+                break
+        assert wanted in self.output
+
+
+def test_a_terminal_has_colours_progress_and_prompts_at_once(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "sys.stdout.write('Go on? '); sys.stdout.flush(); input()")
+    terminal.read(b"Go on? ")  # before anything is typed
+    os.write(terminal.end, b"yes\n")
+    terminal.read()
+
+    assert terminal.process.wait(PATIENCE) == 0
+    assert b"\x1b[1m1/1 passed" in terminal.output  # in bold
+    assert "━".encode() in terminal.output  # the bar
+
+
+def test_control_c_still_interrupts(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "print('begun', flush=True); time.sleep(1000)")
+    terminal.read(b"begun")
+    os.kill(terminal.process.pid, signal.SIGINT)
+    terminal.read(b"interrupted")
+    terminal.process.kill()
+    terminal.process.wait(PATIENCE)
+
+
+# ── commands for a CI ───────────────────────────────────────────────────────────────────────────
+
+COMMANDS = (
+    "::error::x",
+    "   ::stop-commands::pwn",
+    "\u2003\u00a0\t::set-output name=a::b",
+    "some words ##[error]x",
+    "##vso[task.setvariable variable=a]b",
+    " ##teamcity[buildStatus status='SUCCESS']",
+    "section_start:1560896352:name\r\x1b[0Kheading",
+)
+
+
+def obeyed(text: str) -> list[str]:
+    """The lines that some CI server would take for a command."""
+    lines = re.split("[\r\n]", text)
+    on_github = re.compile(r"\s*::.*::|.*##\[")
+    others = re.compile(r".*(##(vso|teamcity)\[|section_(start|end):\d+:)")
+    return [line for line in lines if on_github.match(line) or others.match(line)]
+
+
+def test_commands_for_a_ci_are_distinguished_from_other_lines() -> None:
+    assert len(obeyed("\n".join(COMMANDS))) == len(COMMANDS)
+    assert obeyed("a :: b :: c\n## [x]\nsection: 1") == []
+
+
+@pytest.mark.parametrize("name", ["GITHUB_ACTIONS", "GITLAB_CI", "TEAMCITY_VERSION", "TF_BUILD"])
+def test_no_text_that_an_agent_prints_is_a_command_in_a_ci(name: str, tmp_path: Path) -> None:
+    code = (
+        f"for text in {COMMANDS!r}:\n"
+        "    print(text)\n"
+        "    for stream in (1, 2): os.write(stream, text.encode() + b'\\n')\n"
+        "    for letter in text: print(letter, end='', flush=True)\n"
+        "    print(); subprocess.run(['cat'], input=text.encode() + b'\\n')\n"
+        "print(':', end='', flush=True); print(':error::', end='', flush=True)"
+    )
+    done = wink(tmp_path, code, **{name: "true"})
+
+    err = (done.stdout + done.stderr).decode()
+    assert err.count("pwn") == 5
+    assert obeyed(err) == []
+
+
+@pytest.mark.parametrize("blanks", ["' ' * 300", "'\\u2003' * 300", "'\\ufeff'", "'\\t' * 100_000"])
+def test_no_number_of_blanks_before_a_command_makes_it_one(blanks: str, tmp_path: Path) -> None:
+    code = (
+        f"for text in ({blanks}, '::stop-commands::pwn'):\n"
+        "    os.write(1, text.encode()); time.sleep(0.2)  # so that it arrives in two pieces"
+    )
+    done = wink(tmp_path, code, GITHUB_ACTIONS="true")
+
+    err = done.stdout.decode()
+    assert "pwn" in err
+    assert obeyed(err.lstrip("\ufeff")) == []
+
+
+def hostile(folder: Path) -> None:
+    """Store a run whose every text would be a command."""
+
+    def judge(output: Any, expected: Any) -> Score:
+        return Score(0.0, False, "\n".join(COMMANDS))
+
+    def agent(question: str) -> str:
+        if question == "raise":
+            raise ValueError("word " * 40 + " ".join(COMMANDS) + "\n" + "\n".join(COMMANDS))
+        return "\n".join(COMMANDS)
+
+    long = "a b " * 30 + "::error::x " * 30  # wrapped wherever it is
+    samples = [Sample(f"{n}{each}", each) for n, each in enumerate((*COMMANDS, "raise", long))]
+    suite = EvalSuite(agent, Dataset(samples, name="##[error]x"), judge)
+    with RunStore(folder / ".wink" / "runs.db") as store:
+        suite.run(store=store, run_id="run", tags={"##[error]": "::error::x"})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("list", "show", "show --all", "show run 7raise", "show run 0::error::x", "report"),
+        *("show --format json", "list --format json", "compare run run", "trend", "gate run run"),
+    ],
+)
+@pytest.mark.parametrize("width", ["", "40"])
+def test_no_text_of_a_model_is_a_command(words: str, width: str, tmp_path: Path) -> None:
+    hostile(tmp_path)
+    variables = {"COLUMNS": width} if width else {}
+    done = subprocess.run(
+        [WINK, "eval", *words.split()],
+        cwd=tmp_path,
+        env=plain_environment(**variables),
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+
+    err = (done.stdout + done.stderr).decode()
+    assert len(err) > 10
+    assert obeyed(err) == []
+
+
+def test_json_on_stdout_means_the_same(tmp_path: Path) -> None:
+    hostile(tmp_path)
+    done = subprocess.run(
+        [WINK, "eval", "show", "run", "0::error::x", "--format", "json"],
+        cwd=tmp_path,
+        env=plain_environment(),
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+
+    [row] = json.loads(done.stdout)["rows"]
+    assert row["result"]["trajectory"]["output"] == "\n".join(COMMANDS)
+
+
+def test_our_own_annotations_are_commands(tmp_path: Path) -> None:
+    summary = tmp_path / "summary.md"
+    done = wink(
+        tmp_path,
+        "print('::stop-commands::pwn'); print('no end of line', end='', flush=True)\n"
+        "raise ValueError('   ::error::x ##[error]y')",
+        GITHUB_ACTIONS="true",
+        GITHUB_STEP_SUMMARY=str(summary),
+    )
+
+    [ours] = obeyed((done.stdout + done.stderr).decode())
+    assert ours.startswith("::error title=loud%3A exit 3::1 of 1 are errors")
+    assert "error" in summary.read_text()
+
+
+# ── errors ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_an_error_line_holds_nothing_that_a_terminal_obeys(debug: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(
+        "raise ValueError('\\x1b]0;pwn\\x07\\x1b[2J \\u202e\\x9b31m ##[error]x')"
+    )
+    done = subprocess.run(
+        [WINK, "eval", "run", "bad.py"],
+        cwd=tmp_path,
+        env=plain_environment(WINK_DEBUG=debug),
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+
+    err = done.stderr.decode()
+    assert "\\x1b]0;pwn\\x07" in err
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", err)
+    assert obeyed(err) == []
+
+
+@pytest.mark.parametrize("where", ["nowhere/x/y.csv", "there/a.json", "/dev/full/x.csv"])
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_file_that_cannot_be_written_costs_no_verdict(
+    where: str, form: str, tmp_path: Path
+) -> None:
+    (tmp_path / "there").write_text("a file, no folder")
+    (tmp_path / "nowhere").write_text("")
+    done = wink(tmp_path, "pass", "-o", where, "-o", "good.csv", "--format", form)
+
+    err = done.stderr.decode()
+    assert done.returncode == 2
+    assert err.index("1/1 passed") < err.index(f"could not be written to {where}")
+    [run_id] = re.findall(r"wink eval export (\S+) -o", err)
+    with RunStore(tmp_path / ".wink" / "runs.db") as store:
+        assert store.run(run_id).status == "complete"
+    assert (tmp_path / "good.csv").read_text().count("\n") == 2
+    if form == "json":
+        assert json.loads(done.stdout)["exit_code"] == 2
+
+
+# ── long texts ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_very_long_text_is_folded_unless_all_of_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WINK_STORE", raising=False)
+    long = "BEGIN " + "many words " * 900_000 + "END"  # 10 MB
+    suite: Any = EvalSuite(lambda _: long, Dataset([Sample("a", "?", "")]), lambda o, e: Score(1.0))
+    with RunStore(".wink/runs.db") as store:
+        suite.run(store=store, run_id="run")
+
+    assert main(["eval", "show", "run", "a"]) == 0
+    folded = capsys.readouterr().out
+    assert len(folded) < 50_000
+    assert "BEGIN many" in folded
+    assert "words END" in folded
+    assert f"[{len(long) - 20_000:,} more characters - --full prints them]" in folded
+
+    assert main(["eval", "show", "run", "a", "--full"]) == 0
+    assert long in capsys.readouterr().out

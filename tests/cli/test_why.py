@@ -1,0 +1,252 @@
+"""From a number to its cause: why samples failed, in every output of the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from weakincentives.cli import main
+from weakincentives.evals import (
+    ErrorDetails,
+    EvalReport,
+    EvalResult,
+    RunStore,
+    Score,
+    StoredRow,
+    why_failed,
+)
+from weakincentives.evals.analysis import error_groups
+from weakincentives.evals.reporting.html.details import core_of
+
+RAG = """
+import os
+from weakincentives.evals import Dataset, EvalSuite, Sample
+from weakincentives.evals import all_of, contains, criterion, exact_match
+
+def retrieve(question):
+    if "index" in question:
+        raise ConnectionError("refused by " + os.environ["INDEX_API_KEY"])
+    return question.upper()
+
+def answer(question):
+    if "zero" in question:
+        return 1 / 0
+    return retrieve(question)
+
+@criterion
+def polite(output, expected):
+    if "crash" in expected:
+        raise LookupError("no politeness model")
+    return True
+
+QUESTIONS = {
+    "good": ("paris", "PARIS"),
+    "bad": ("rome", "PARIS"),
+    "down-1": ("index of a", "A"),
+    "down-2": ("index of b", "B"),
+    "zero": ("zero", "0"),
+    "crash": ("crash", "crash"),
+}
+data = Dataset([Sample(id, *texts) for id, texts in QUESTIONS.items()], name="rag")
+suite = EvalSuite(answer, data, all_of(polite, contains, exact_match))
+"""
+WHY = (
+    "contains: got 'ROME', expected it to contain 'PARIS'; "
+    "exact_match: got 'ROME', expected 'PARIS'"
+)
+DOWN = "ConnectionError at rag.py:8 in retrieve"
+
+
+@pytest.fixture
+def rag(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `wink eval run` prints, in a folder in which it has run."""
+    (folder / "rag.py").write_text(RAG)
+    monkeypatch.setenv("INDEX_API_KEY", "zk-4711-do-not-print")
+    monkeypatch.setenv("COLUMNS", "160")
+    assert main(["eval", "run", "rag.py", "-o", "results", "-o", "results.junit.xml"]) == 3
+    return capsys.readouterr().err
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main([*words]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_end_of_a_run_says_why(rag: str) -> None:
+    assert f"  2 x {DOWN}: refused by ***" in rag
+    assert "  1 x ZeroDivisionError at rag.py:13 in answer: division by zero" in rag
+    assert "  1 x evaluator: LookupError at rag.py:19 in polite" in rag
+    assert WHY in rag
+    assert "agent: ZeroDivisionError: division by zero" in rag
+    assert "zk-4711" not in rag
+
+
+def test_show_says_the_same(rag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, "eval", "show")
+
+    assert f"  2 x {DOWN}: refused by ***" in out
+    assert WHY in out
+
+
+def test_a_sample_is_shown_with_its_traceback(rag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, "eval", "show", "latest", "down-1")
+
+    assert "Error (agent)\n  ConnectionError: refused by ***\n" in out
+    assert 'Traceback\n  Traceback (most recent call last):\n    File "rag.py", line 14' in out
+    assert '    File "rag.py", line 8, in retrieve' in out
+    assert "weakincentives" not in out.partition("Input")[0]
+    assert "zk-4711" not in out
+
+
+def test_a_failed_sample_is_shown_with_what_failed(
+    rag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = printed(capsys, "eval", "show", "latest", "bad")
+
+    lines = "\n".join(f"  {line}" for line in WHY.split("; "))
+    assert f"Why\n{lines}\n\nInput\n" in out
+
+
+def test_an_evaluators_error_has_a_traceback_too(
+    rag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = printed(capsys, "eval", "show", "latest", "crash")
+
+    assert "evaluator `polite` raised LookupError: no politeness model" in out
+    assert 'File "rag.py", line 19, in polite' in out
+
+
+def test_csv_has_the_reason_the_type_and_the_place(
+    rag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = csv.DictReader(io.StringIO(printed(capsys, "eval", "export", "--format", "csv")))
+    found = {row["sample_id"]: row for row in rows}
+
+    assert found["bad"]["reason"] == WHY
+    assert found["zero"]["error"] == "division by zero"
+    assert (found["zero"]["error_type"], found["zero"]["error_where"]) == (
+        "ZeroDivisionError",
+        "rag.py:13 in answer",
+    )
+    assert found["good"]["error_type"] == found["good"]["reason"] == ""
+
+
+def test_markdown_has_the_reason_and_the_groups(
+    rag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = printed(capsys, "eval", "export", "--format", "md")
+
+    assert f"| 2 | {DOWN}: refused by" in out
+    assert f"| bad | 1 | **fail** | 0.333 | {WHY} |" in out
+    assert "| zero | 1 | **error** |  | agent: ZeroDivisionError: division by zero |" in out
+
+
+def test_json_has_tracebacks_and_groups(rag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(printed(capsys, "eval", "export", "--format", "json"))
+    found = {result["sample_id"]: result for result in document["results"]}
+
+    assert found["zero"]["error_details"]["traceback"].endswith(
+        "ZeroDivisionError: division by zero"
+    )
+    assert found["good"]["error_details"] is None
+    assert document["run"]["error_groups"][0] == {
+        "source": "agent",
+        "type": "ConnectionError",
+        "where": "rag.py:8 in retrieve",
+        "message": "refused by ***",
+        "count": 2,
+        "samples": ["down-1", "down-2"],
+    }
+    shown = json.loads(printed(capsys, "eval", "show", "--failed", "--format", "json"))
+    assert shown["samples"][0]["reason"] == WHY
+    assert shown["samples"][0]["failed_criteria"][1] == {
+        "criterion": "exact_match",
+        "reason": "got 'ROME', expected 'PARIS'",
+    }
+
+
+def test_junit_has_type_and_traceback(rag: str, folder: Path) -> None:
+    suite = ElementTree.parse(folder / "results.junit.xml").getroot()
+    cases = {case.get("name"): case for case in suite.iter("testcase")}
+
+    error = cases["zero"][0]
+    assert (error.tag, error.get("type")) == ("error", "ZeroDivisionError")
+    assert error.get("message") == "ZeroDivisionError: division by zero"
+    assert 'File "rag.py", line 13, in answer' in str(error.text)
+    assert "source: agent" in str(error.text)
+    assert cases["bad"][0].get("message") == f"score 0.333333 does not pass: {WHY}"
+
+
+def test_a_report_and_the_library_say_the_same(rag: str) -> None:
+    with RunStore(".wink/runs.db") as store:
+        reports = [EvalReport.load("results"), store.report("latest")]
+
+    for report in reports:
+        results = {result.sample_id: result for result in report.results}
+        assert why_failed(results["bad"]) == WHY
+        assert str(error_groups(report)[0]) == f"2 x {DOWN}: refused by ***"
+        assert "line 13, in answer" in results["zero"].error_details.traceback
+
+
+def test_the_page_has_the_explanation_and_the_traceback(
+    rag: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", "report", "latest", "-o", "page.html"]) == 0
+
+    assert DOWN in (folder / "page.html").read_text()
+
+
+def test_a_row_of_the_page_has_type_and_traceback() -> None:
+    details = ErrorDetails("OSError", "rag.py:1 in f", "Traceback (most recent call last):")
+    error = EvalResult("1", Score(0.0), error="gone", error_details=details)
+
+    parts = core_of(StoredRow(result=error), 1_000)["p"]
+
+    assert parts == [["Error (agent)", "OSError: gone"], ["Traceback", details.traceback]]
+
+
+def test_githubs_summary_has_the_groups_and_the_reasons(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "rag.py").write_text(RAG)
+    monkeypatch.setenv("INDEX_API_KEY", "zk-4711-do-not-print")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
+
+    assert main(["eval", "run", "rag.py"]) == 3
+
+    text = (folder / "summary.md").read_text()
+    assert f"| 2 | {DOWN}: refused by" in text
+    assert f"| bad | fail | score 0.333333 does not pass: {WHY} |" in text
+    assert "zk-4711" not in text
+
+
+QA = """
+from dataclasses import dataclass
+from weakincentives.evals import Dataset, EvalSuite, Sample, exact_match
+
+@dataclass(frozen=True)
+class QAOutput:
+    answer: str
+
+data = Dataset([Sample("1", "What is 2+2?", "4"), Sample("2", "What is 3+3?", "6")])
+suite = EvalSuite(lambda question: QAOutput("4"), data, exact_match)
+"""
+
+
+def test_outputs_that_can_never_be_right_are_warned_about_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "typed.py").write_text(QA)
+    monkeypatch.setenv("COLUMNS", "160")
+
+    assert main(["eval", "run", "typed.py"]) == 0
+    err = capsys.readouterr().err
+    assert err.count("warning: every sample failed because outputs are `QAOutput`") == 1
+    assert "got QAOutput(answer='4'), expected '4': `QAOutput` never equals `str`" in err
+    assert "warning: every sample failed because" in printed(capsys, "eval", "show")

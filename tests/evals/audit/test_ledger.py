@@ -1,0 +1,167 @@
+"""The ledger of samples: what each did over all runs of a suite."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from weakincentives.errors import UsageError
+from weakincentives.evals import (
+    EvalResult,
+    LedgerEntry,
+    RunManifest,
+    RunStore,
+    Score,
+    StoredRow,
+    read_ledger,
+)
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    with RunStore(tmp_path / "runs.db") as opened:
+        yield opened
+
+
+def put(
+    store: RunStore,
+    number: int,
+    verdicts: Mapping[str, str],
+    *,
+    version: str = "v1",
+    digest: str = "d",
+    agent: str = "bot",
+    parent: str | None = None,
+) -> str:
+    """Store a run; a verdict has `+`, `-` or `!` (agent), `?` (infrastructure) for each epoch."""
+    run_id = f"run-{number}"
+    manifest = RunManifest(
+        run_id=run_id,
+        created_at=START + timedelta(hours=number),
+        dataset_name="faq",
+        agent=agent,
+        agent_version=version,
+        parent=parent,
+    )
+    store.begin(manifest)
+    for position, (sample, marks) in enumerate(verdicts.items()):
+        for epoch, mark in enumerate(marks, 1):
+            source = {"!": "agent", "?": "infrastructure"}.get(mark)
+            result = EvalResult(
+                sample,
+                Score(float(mark == "+")),
+                epoch=epoch,
+                run_id=run_id,
+                error="failed" if source else None,
+                error_source=source,  # type: ignore[arg-type]
+            )
+            row = StoredRow(
+                result=result, position=position, sample_digest=digest, agent_version=version
+            )
+            store.put(row)
+    store.finish(run_id, "complete")
+    return run_id
+
+
+def entry(store: RunStore, sample: str = "a", min_runs: int = 3) -> LedgerEntry:
+    ledger = read_ledger(store, "faq", min_runs=min_runs)
+    return next(each for each in ledger.entries if each.sample == sample)
+
+
+def test_both_outcomes_with_one_version_are_flaky(store: RunStore) -> None:
+    put(store, 1, {"a": "+", "b": "+", "c": "+-"})
+    put(store, 2, {"a": "-", "b": "+", "c": "++"})
+    put(store, 3, {"a": "-", "b": "-", "c": "++"}, version="v2")
+
+    assert (entry(store).statuses, entry(store).flaky_versions) == (("flaky",), ("v1",))
+    assert entry(store, "b").statuses == ("broken",)  # other code, other outcome
+    assert entry(store, "c").statuses == ("flaky",)
+
+
+def test_never_passed_is_dead_and_never_failed_is_saturated(store: RunStore) -> None:
+    for number in range(3):
+        assert number == 0 or entry(store).statuses == ()
+        put(store, number, {"a": "-", "b": "+", "c": "!"})
+
+    assert [entry(store, name).statuses for name in "abc"] == [
+        ("dead",),
+        ("saturated",),
+        ("dead",),
+    ]
+    assert read_ledger(store, "faq").counts == {
+        "flaky": 0,
+        "broken": 0,
+        "dead": 2,
+        "saturated": 1,
+    }
+    assert entry(store, min_runs=4).statuses == ()
+
+
+def test_newly_broken_names_the_run_where_it_changed(store: RunStore) -> None:
+    put(store, 1, {"a": "+"})
+    good = put(store, 2, {"a": "++"})
+    bad = put(store, 3, {"a": "--"}, version="v2")
+    put(store, 4, {"a": "-"}, version="v3")
+
+    found = entry(store)
+
+    assert (found.statuses, found.broken_since, found.passed_before) == (("broken",), bad, good)
+    put(store, 5, {"a": "+"}, version="v4")
+    assert entry(store).statuses == ()
+
+
+def test_other_agents_do_not_break_a_sample(store: RunStore) -> None:
+    put(store, 1, {"a": "+"}, agent="strong")
+    put(store, 2, {"a": "-"}, agent="weak")
+    put(store, 3, {"a": "-"}, agent="weak", version="v2")
+
+    assert entry(store).statuses == ()
+
+
+def test_errors_of_the_infrastructure_are_no_outcome(store: RunStore) -> None:
+    put(store, 1, {"a": "+"})
+    put(store, 2, {"a": "?"})
+
+    found = entry(store, min_runs=1)
+
+    assert (found.statuses, found.runs, found.errors) == (("saturated",), 1, 1)
+
+
+def test_a_changed_sample_and_a_run_scored_again_do_not_count(store: RunStore) -> None:
+    put(store, 1, {"a": "+"})
+    put(store, 2, {"a": "-"}, digest="edited")
+    put(store, 3, {"a": "+"}, digest="edited", parent="run-2")
+
+    found = entry(store, min_runs=1)
+
+    assert (found.statuses, found.passed, found.failed) == (("dead",), 0, 1)
+
+
+def test_an_unknown_suite_is_refused_with_those_that_exist(store: RunStore) -> None:
+    put(store, 1, {"a": "+"})
+
+    with pytest.raises(UsageError, match="got 'faqs' - there are: faq"):
+        read_ledger(store, "faqs")
+
+
+def test_a_hundred_runs_take_seconds_and_the_memory_of_one(store: RunStore) -> None:
+    samples = {f"s{n}": "+" for n in range(1_000)}
+    for number in range(20):
+        put(store, number, samples, version=f"v{number % 4}")
+    began = time.process_time()
+    tracemalloc.start()
+
+    ledger = read_ledger(store, "faq")
+
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert ledger.counts["saturated"] == 1_000
+    assert peak < 10_000_000  # of 20 runs, as of 100
+    assert time.process_time() - began < 10  # with tracemalloc; a hundred runs take about 2 s

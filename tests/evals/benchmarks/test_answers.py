@@ -1,0 +1,144 @@
+"""Letters, numbers and DROP's figures, in the words in which models answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+
+from weakincentives.errors import EvaluatorError
+from weakincentives.evals.benchmarks import (
+    answer_line,
+    drop_f1,
+    drop_metrics,
+    final_number,
+    multiple_choice,
+)
+from weakincentives.evals.benchmarks.answers import _best_assignment
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "It must be this one.\nAnswer: C",
+        "**Answer:** C",
+        "answer : $C$",
+        "Answer: (C) because of the second law",
+        r"Answer: $\boxed{C}$",
+        "The answer is: C",
+        "Answer: A. No, that is wrong.\nAnswer: C",
+        "Antwort: C",
+        "Respuesta: C",
+        "Réponse : C",
+        "答案：Ｃ",
+        "答え: C",
+        "정답: C",
+        "উত্তর: ড",
+        "उत्तर: C",
+        "الإجابة: ج",
+        "الإجابة الصحيحة هي: ج",
+        "Jibu: C",
+        "Jawaban: C",
+    ],
+)
+def test_the_letter_is_found_in_many_languages(output: str) -> None:
+    assert multiple_choice(output, "C").passed
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("Answer: B", "got B, expected C"),
+        ("Carbon", "no line `Answer: LETTER`"),
+        ("Answer: Carbon", "no line `Answer: LETTER`"),
+        ("", "no line `Answer: LETTER`"),
+    ],
+)
+def test_another_letter_or_none_fails(output: str, reason: str) -> None:
+    score = multiple_choice(output, "C")
+
+    assert (score.value, score.passed) == (0.0, False)
+    assert reason in score.reason
+
+
+def test_a_sample_without_a_letter_is_an_error() -> None:
+    with pytest.raises(EvaluatorError, match="a letter from A to J"):
+        multiple_choice("Answer: C", "carbon")
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("So 7 * 12.\nAnswer: 84", "84"),
+        ("Answer: 84.0", "84"),
+        ("Answer: $1,000$", "1,000"),
+        ("Antwort: 1,200", 1200),
+        ("উত্তর: ৮৪", "84"),
+        ("คำตอบ: 84", "84"),
+        ("Answer: -5", "-5"),
+        ("答案：84", "84"),
+    ],
+)
+def test_the_number_after_the_answer_word_counts(output: str, expected: object) -> None:
+    assert final_number(output, expected).passed
+
+
+@pytest.mark.parametrize("output", ["84", "Answer: none", "Answer: 85", "Antwort: 8.4"])
+def test_another_number_or_none_is_wrong(output: str) -> None:
+    assert not final_number(output, "84").passed
+
+
+def test_the_last_answer_line_counts() -> None:
+    assert answer_line("Answer: 1\nAnswer: 2\nmore") == "2"
+
+
+# Computed by hand from the definition: bags of normalized words, numbers have to agree.
+@pytest.mark.parametrize(
+    ("given_spans", "gold", "em", "f1"),
+    [
+        (["The Bears"], ["bears"], 1.0, 1.0),
+        (["Chicago Bears"], ["Bears"], 0.0, 0.6667),
+        (["12,000"], ["12000"], 1.0, 1.0),
+        (["12.0"], ["12"], 1.0, 1.0),
+        (["13 years"], ["12 years"], 0.0, 0.0),
+        (["12 years old"], ["12 years"], 0.0, 0.8),
+        (["Ada", "Paul"], ["Paul", "Ada"], 1.0, 1.0),
+        (["Ada"], ["Paul", "Ada"], 0.0, 0.5),
+        (["Ada", "Ada"], ["Ada"], 0.0, 0.5),
+        (["blue-green"], ["blue green"], 1.0, 1.0),
+        ([""], ["x"], 0.0, 0.0),
+    ],
+)
+def test_drop_figures(given_spans: list[str], gold: list[str], em: float, f1: float) -> None:
+    assert drop_metrics(given_spans, gold) == (em, f1)
+
+
+def test_drop_takes_the_best_alternative_and_several_spans() -> None:
+    score = drop_f1(
+        'Two people.\nAnswer: ["Paul Sommer", "Ada Winter"]', [["Ada Winter", "Paul Sommer"]]
+    )
+    partly = drop_f1("Answer: Ada", ["Ada Winter", "Ada W."])
+
+    assert (score.value, score.passed) == (1.0, True)
+    assert (partly.passed, partly.value) == (False, 0.6667)
+    assert {metric.name: metric.value for metric in partly.metrics} == {"em": 0.0, "f1": 0.6667}
+
+
+@pytest.mark.parametrize("expected", [None, [], ""])
+def test_drop_without_an_answer_is_an_error(expected: object) -> None:
+    with pytest.raises(EvaluatorError, match="one answer or a list of them"):
+        drop_f1("x", expected)
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=6))
+def test_spans_are_matched_as_scipy_matches_them(values: list[list[int]]) -> None:
+    matrix = np.array(values, dtype=float)
+    rows, columns = linear_sum_assignment(-matrix)
+
+    assert _best_assignment(matrix.tolist()) == matrix[rows, columns].sum()
+
+
+def test_a_text_that_begins_like_a_list_is_a_text() -> None:
+    assert drop_f1("[1", "[1").passed

@@ -1,0 +1,88 @@
+"""What differs between runs whose headlines are put next to each other."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weakincentives.adapters import ScriptedAdapter
+from weakincentives.evals import (
+    CriterionInfo,
+    EvalSuite,
+    RunManifest,
+    RunStore,
+    Sample,
+    compare_runs,
+    llm_judge,
+)
+from weakincentives.evals.comparison import what_differs
+
+CONTAINS = CriterionInfo(name="contains", version="1")
+
+
+def manifest(**fields: Any) -> RunManifest:
+    same: dict[str, Any] = {
+        "run_id": "r",
+        "created_at": datetime(2026, 1, 1, tzinfo=UTC),
+        "dataset_name": "faq",
+        "dataset_digest": "aaaaaaaaaaaa",
+        "criteria": (CONTAINS,),
+        "judge_models": {"tone": "openai/gpt-4o"},
+    }
+    return RunManifest(**same | fields)
+
+
+def test_runs_that_were_measured_alike_differ_in_nothing() -> None:
+    runs = [manifest(), manifest(agent="other"), manifest(dataset_digest=None, criteria=())]
+
+    assert what_differs(runs) == ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "difference"),
+    [
+        ({"dataset_name": "help"}, "datasets (faq and help)"),
+        ({"dataset_digest": "bbbbbbbbbbbb"}, "datasets (2 versions of faq: aaaaaaaa, bbbbbbbb)"),
+        (
+            {"criteria": (CriterionInfo(name="contains", version="2"),)},
+            "evaluators (2 versions of contains)",
+        ),
+        (
+            {"criteria": (CriterionInfo(name="exact", version="1"),)},
+            "evaluators (contains and exact)",
+        ),
+        ({"judge_models": {"tone": "demo/large"}}, "judges (demo/large and openai/gpt-4o)"),
+        ({"quarantined": ("s1",)}, "quarantined samples"),
+    ],
+)
+def test_a_difference_is_one_sentence(fields: dict[str, Any], difference: str) -> None:
+    expected = f"not directly comparable: they differ in {difference}"
+
+    assert what_differs([manifest(), manifest(**fields)]) == expected
+
+
+def test_several_differences_are_listed() -> None:
+    other = manifest(dataset_name="help", quarantined=("s1",), judge_models={"tone": "m"})
+
+    assert what_differs([manifest(), other]) == (
+        "not directly comparable: they differ in datasets (faq and help), judges (m and "
+        "openai/gpt-4o) and quarantined samples"
+    )
+
+
+def test_a_comparison_names_judges_that_differ(tmp_path: Path) -> None:
+    samples = [Sample(f"{n}", "q", "a") for n in range(8)]
+    with RunStore(tmp_path / "runs.db") as store:
+        ids = []
+        for model in ("strict", "kind"):
+            good = {"reason": "r", "rating": "good"}
+            adapter = ScriptedAdapter([good] * 8, model=model)
+            suite = EvalSuite(lambda q: "a", samples, llm_judge("Kind?"), adapter)
+            ids.append(suite.run(store=store, progress=False).run_id)
+
+        compared = compare_runs(*ids, store=store)
+
+    assert "judges differ: Kind? is judged by strict and by kind" in " ".join(compared.warnings)

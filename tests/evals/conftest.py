@@ -1,0 +1,17 @@
+"""Set-up of the tests of evals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from weakincentives.evals import RunStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    """An empty run store."""
+    with RunStore(tmp_path / "runs.db") as opened:
+        yield opened

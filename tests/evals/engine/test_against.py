@@ -1,0 +1,205 @@
+"""A run that is compared with another one while it runs, and stops when that is decided."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weakincentives.cli import main
+from weakincentives.errors import ProviderError, UsageError
+from weakincentives.evals import (
+    Dataset,
+    EvalConfig,
+    EvalReport,
+    RunStore,
+    Sample,
+    evaluate,
+    exact_match,
+)
+from weakincentives.evals.comparison import compare_runs
+from weakincentives.evals.engine.early_stopping import PairedRule
+from weakincentives.evals.stats.group_sequential import look_sizes, sequential_p
+from weakincentives.evals.store.overview import overview
+
+MANY = [Sample(f"s{number:03}", number, "ok") for number in range(200)]
+
+
+def agent_with(failing: Any) -> Any:
+    async def agent(number: int) -> str:
+        return "no" if number in failing else "ok"
+
+    return agent
+
+
+async def run(store: RunStore, failing: Any, **more: Any) -> EvalReport[str]:
+    config = EvalConfig(**more)
+    return await evaluate(
+        Dataset(MANY, "many"), config, exact_match, agent=agent_with(failing), store=store
+    )
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("epochs", [1, 2])
+async def test_a_run_stops_when_it_is_shown_to_be_worse(tmp_path: Path, epochs: int) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        before = await run(store, range(0, 200, 10))
+        after = await run(store, range(0, 200, 3), against=before.run_id, epochs=epochs)
+
+        assert after.total < 200 * epochs
+        assert after.stopped == f"stopped early: it is shown to be worse than {before.run_id}"
+        assert after.decision is not None
+        assert f" - worse than {before.run_id}: -" in str(after)
+        assert str(overview(store, after.run_id)) == str(after)
+
+        compared = compare_runs(before.run_id, after.run_id, store=store)
+        assert compared.measure.outcome == "worse"
+        assert compared.measure.difference == after.decision.difference
+        assert "sequential" in str(compared)
+        assert any("sequential test when" in warning for warning in compared.warnings)
+
+
+@pytest.mark.anyio
+async def test_a_run_that_shows_no_difference_ends_and_says_so(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        before = await run(store, range(0, 200, 10))
+        after = await run(store, range(1, 200, 10), against="latest")
+
+        assert (after.total, after.stopped) == (200, "")
+        assert f"no difference from {before.run_id} shown: +0.0 points, 95% interval" in str(after)
+        compared = compare_runs(before.run_id, after.run_id, store=store)
+        assert str(compared).startswith("no difference shown: 0.0 points")
+
+
+@pytest.mark.anyio
+async def test_only_samples_of_the_other_run_with_the_same_content_are_run(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        config = EvalConfig()
+        changed = [Sample("s000", 0, "other"), *MANY[1:50]]
+        agent = agent_with(())
+        await evaluate(changed, config, exact_match, agent=agent, store=store, run_id="first")
+        after = await run(store, (), against="first")
+
+        assert {result.sample_id for result in after.results} == {f"s{n:03}" for n in range(1, 50)}
+        with pytest.raises(UsageError, match="expected samples that first has too, got none of 3"):
+            await evaluate(
+                [Sample(f"t{n}", n, "ok") for n in range(3)],
+                EvalConfig(against="first"), exact_match, agent=agent, store=store,
+            )  # fmt: skip
+
+
+@pytest.mark.anyio
+async def test_errors_that_are_not_the_agents_do_not_make_a_run_worse(tmp_path: Path) -> None:
+    async def unreachable(number: int) -> str:
+        if number % 5 == 0:
+            raise ProviderError("overloaded", status=503)
+        return "ok"
+
+    with RunStore(tmp_path / "runs.db") as store:
+        before = await run(store, ())
+        after = await evaluate(
+            Dataset(MANY, "many"), EvalConfig(against=before.run_id), exact_match,
+            agent=unreachable, store=store,
+        )  # fmt: skip
+        assert (after.errors, after.stopped) == (40, "")
+        assert after.decision is not None
+        assert after.decision.outcome == "none"
+
+
+def test_the_boundary_is_that_of_ten_looks() -> None:
+    assert sequential_p(2.087) == pytest.approx(0.05, abs=2e-4)
+    assert sequential_p(0) == 1.0
+    assert look_sizes(172) == [18, 35, 52, 69, 86, 104, 121, 138, 155, 172]
+    assert look_sizes(3) == [1, 2, 3]
+
+
+def outcomes(
+    rng: np.random.Generator, n: int, fixed: float, broken: float, runs: int
+) -> tuple[float, float, float]:
+    """The share that is shown to be better, the share that is worse, and the mean samples."""
+    better = worse = tried = 0
+    for _ in range(runs):
+        change = rng.choice([1, -1, 0], n, p=[fixed, broken, 1 - fixed - broken])
+        old = np.where(change == 0, rng.random(n) < 0.8, change < 0)
+        rule = PairedRule("A", {at: (int(good), 1) for at, good in enumerate(old)})
+        seen = next((at + 1 for at in range(n) if rule.add(at, int(old[at]) + int(change[at]))), n)
+        assert rule.decision is not None
+        better += rule.decision.outcome == "better"
+        worse += rule.decision.outcome == "worse"
+        tried += seen
+    return better / runs, worse / runs, tried / runs
+
+
+@pytest.mark.parametrize(("n", "flips"), [(60, 0.1), (172, 0.2), (300, 0.05)])
+def test_equal_runs_are_said_to_differ_in_at_most_5_percent(n: int, flips: float) -> None:
+    better, worse, _ = outcomes(np.random.default_rng(n), n, flips / 2, flips / 2, 400)
+
+    assert better + worse <= 0.075  # 5 %, and the noise of 400 runs
+
+
+def test_it_takes_fewer_samples_than_a_test_of_fixed_size() -> None:
+    """10 points and 20 % flips: 172 samples for a power of 80 %."""
+    better, worse, tried = outcomes(np.random.default_rng(1), 172, 0.15, 0.05, 300)
+
+    assert better >= 0.79
+    assert worse == 0
+    assert tried == pytest.approx(133, rel=0.06)
+
+
+SUITE = """
+import os
+from weakincentives.evals import Dataset, EvalSuite, Sample, exact_match
+dataset = Dataset([Sample(f"s{n:03}", n, "ok") for n in range(200)], name="coins")
+def agent(n):
+    return "ok" if n % int(os.environ.get("STEP", "10")) else "no"
+suite = EvalSuite(agent, dataset, exact_match)
+"""
+
+
+def test_the_command_compares_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("coins.py").write_text(SUITE)
+    assert main(["eval", "run", "coins.py", "--tag", "is=base"]) == 0
+    monkeypatch.setenv("STEP", "3")
+    words = ["eval", "run", "coins.py", "--against", "tag:is=base", "--stop-when", "decided"]
+    assert main(words) == 1
+    assert " - worse than " in (said := " ".join(capsys.readouterr().err.split()))
+    assert "exit 1: worse than " in said
+    assert main(["eval", "show", "latest", "--format", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["decision"]["rule"] == "paired"
+    assert main(["eval", "report", "latest", "-o", "page.html"]) == 0
+    assert "worse than " in Path("page.html").read_text()
+    capsys.readouterr()
+    assert main(["eval", "compare", "latest~1", "latest"]) == 0
+    said = " ".join(capsys.readouterr().out.split())  # lines break by the length of the numbers
+    assert "B is worse: -" in said
+    assert "sequential McNemar p" in said
+
+    assert main(["eval", "baseline", "latest~1", "-o", "base.json"]) == 0
+    assert (
+        main(["eval", "run", "coins.py", "--against", "base.json", "--stop-when", "decided"]) == 1
+    )
+    monkeypatch.setenv("STEP", "10")
+    assert (
+        main(["eval", "run", "coins.py", "--against", "base.json", "--stop-when", "decided"]) == 0
+    )
+    assert "no difference from " in capsys.readouterr().err
+
+
+def test_what_cannot_be_compared_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("coins.py").write_text(SUITE)
+    assert main(["eval", "run", "coins.py", "--against", "latest"]) == 2
+    assert "expected --stop-when decided with --against" in capsys.readouterr().err
+    assert main(["eval", "run", "coins.py", "--decide-for", "dataset"]) == 2
+    assert "with --decide-for" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="expected one rule to stop early"):
+        EvalConfig(against="x", stop_against=0.5)

@@ -1,0 +1,371 @@
+"""`evaluate` and `stream`: any samples in, a report in dataset order or results as they finish."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import trio
+from anyio.lowlevel import checkpoint
+
+from tests.engine import LIMITS
+from weakincentives import MarkdownSection, PromptTemplate, ToolCall
+from weakincentives.adapters import HTTPAdapter, Limiter, ScriptedAdapter, retrying
+from weakincentives.chat import ChatMessage
+from weakincentives.errors import ProviderError, UsageError
+from weakincentives.evals import (
+    Dataset,
+    EvalConfig,
+    EvalContext,
+    EvalRunCompleted,
+    EvalRunStarted,
+    RunStore,
+    Sample,
+    SampleEvaluated,
+    Score,
+    contains,
+    evaluate,
+    exact_match,
+)
+from weakincentives.rollouts import CalculatorEnvironment, Trajectory
+from weakincentives.runtime import InProcessEventBus, Session, SessionSnapshot, ToolInvoked
+from weakincentives.testing import Fault, ModelServer, ServedRequest
+
+pytestmark = pytest.mark.anyio
+
+SAMPLES = [Sample(str(number), number, "ok", {"even": number % 2 == 0}) for number in range(10)]
+SAMPLES_OF_TEXT = [Sample(sample.id, f"question {sample.id}", "ok") for sample in SAMPLES]
+QUESTION = PromptTemplate[str](
+    ns="tests", key="qa", sections=[MarkdownSection(title="Q", template="$question", key="q")]
+)
+
+
+async def right(number: int) -> str:
+    await checkpoint()
+    return "ok"
+
+
+# ── a report ────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_results_are_in_dataset_order_whatever_finishes_first() -> None:
+    finished: list[int] = []
+
+    async def agent(number: int) -> str:
+        for _ in range(3 * (10 - number)):
+            await checkpoint()
+        finished.append(number)
+        return "ok"
+
+    config = EvalConfig(max_concurrent=10, epochs=2, experiment_name="e")
+    report = await evaluate(iter(SAMPLES), config, exact_match, agent=agent, dataset_name="d")
+
+    assert finished != sorted(finished)
+    assert [(r.sample_id, r.epoch) for r in report.results] == [
+        (sample.id, epoch) for sample in SAMPLES for epoch in (1, 2)
+    ]
+    assert (report.dataset_name, report.pass_rate) == ("d", 1.0)
+    assert {r.experiment_name for r in report.results} == {"e"}
+    assert {r.run_id for r in report.results} == {report.run_id} != {""}
+    assert report.config == config
+
+
+def test_it_is_run_by_trio_and_by_asyncio() -> None:
+    async def answer(messages: list[ChatMessage]) -> str:
+        await checkpoint()
+        return f"echo {messages[-1].content}"
+
+    samples = [Sample("1", "hello", "hello"), Sample("2", {"question": "bye"}, "no")]
+    config = EvalConfig(endpoint=answer)
+
+    for report in (
+        trio.run(evaluate, samples, config, contains),
+        asyncio.run(evaluate(samples, config, contains)),
+    ):
+        assert [result.passed for result in report.results] == [True, False]
+        assert report.config["endpoint"].endswith("answer")
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "message"),
+    [
+        (EvalConfig(), {}, "expected an endpoint or an agent, got neither"),
+        ({"max_concurrent": 1}, {"agent": right}, "expected an `EvalConfig`, got `dict`"),
+        (EvalConfig(), {"agent": right, "prepare_messages": right}, "are for an endpoint's agent"),
+        (EvalConfig(), {"agent": 3}, "expected a function, a MainLoop or a prompt as agent"),
+        (EvalConfig(endpoint=3), {}, "expected an endpoint, got 3"),
+        (EvalConfig(), {"agent": right, "resume": "latest"}, "expected `store` to resume"),
+    ],
+)
+async def test_what_is_wrong_is_said_before_anything_runs(
+    config: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        await evaluate(SAMPLES, config, exact_match, **options)
+
+
+async def test_a_run_that_was_stopped_says_so() -> None:
+    def agent(number: int) -> str:
+        raise ValueError("bad")
+
+    report = await evaluate(SAMPLES, EvalConfig(1, stop_on_error=True), exact_match, agent=agent)
+
+    assert (report.total, report.stopped) == (1, "stopped by the error of sample '0'")
+    assert str(report).endswith(" - stopped by the error of sample '0'")
+
+
+async def test_a_stop_by_the_last_sample_leaves_nothing_out() -> None:
+    def agent(number: int) -> str:
+        return "ok" if number < len(SAMPLES) - 1 else 1 / 0  # type: ignore[return-value]
+
+    report = await evaluate(SAMPLES, EvalConfig(1, stop_on_error=True), exact_match, agent=agent)
+
+    assert (report.total, report.errors, report.stopped) == (len(SAMPLES), 1, "")
+
+
+async def test_a_provider_that_is_busy_is_tried_again_and_no_fault_of_the_agent() -> None:
+    tries: list[int] = []
+
+    async def agent(number: int) -> str:
+        tries.append(number)
+        raise ProviderError("busy", retryable=True, retry_after=500.0 if number else 0.001)
+
+    report = await evaluate(SAMPLES[:2], EvalConfig(max_retries=1), exact_match, agent=agent)
+
+    assert {result.error_source for result in report.results} == {"infrastructure"}
+    assert sorted(tries) == [0, 0, 1]  # nobody waits 500 s
+
+
+# ── an endpoint, and an environment ─────────────────────────────────────────────────────────────
+
+
+class Counting(CalculatorEnvironment):
+    """Says how often it was closed."""
+
+    opened: list[Counting]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = 0
+        Counting.opened.append(self)
+
+    async def close(self) -> None:
+        await checkpoint()
+        self.closed += 1
+
+
+def counting(sample: Sample[Any, Any]) -> Counting:
+    return Counting()
+
+
+@pytest.fixture(autouse=True)
+def _none_opened() -> None:
+    Counting.opened = []
+
+
+def calculates(messages: list[ChatMessage]) -> ChatMessage:
+    """A model that uses its calculator once, and breaks where it is asked to."""
+    if messages[-1].role == "tool":
+        if "break" in messages[0].content:
+            raise ConnectionError("the model is gone")
+        return ChatMessage("assistant", messages[-1].content)
+    call = ToolCall("c1", "calculate", {"expression": "6 * 7"})
+    return ChatMessage("assistant", "", tool_calls=(call,))
+
+
+async def test_a_model_acts_in_the_environment_that_each_sample_gets() -> None:
+    report = await evaluate(
+        [Sample("1", "6 * 7", "42"), Sample("2", "break", "42")],
+        EvalConfig(endpoint=calculates, max_concurrent=2),
+        exact_match,
+        lambda sample: [ChatMessage("user", f"Please: {sample.input}")],
+        counting,
+    )
+
+    good, bad = report.results
+    assert good.passed
+    assert [m.role for m in good.trajectory.messages] == ["user", "assistant", "tool", "assistant"]
+    assert good.trajectory.messages[0].content == "Please: 6 * 7"
+    assert (bad.error, bad.error_source) == ("the model is gone", "agent")
+    assert [m.role for m in bad.trajectory.messages] == ["user", "assistant", "tool"]
+    assert [environment.closed for environment in Counting.opened] == [1, 1]
+
+
+async def test_a_failed_attempt_keeps_its_session(tmp_path: Path) -> None:
+    config = EvalConfig(endpoint=calculates)
+    with RunStore(tmp_path / "runs.db") as store:
+        await evaluate([Sample("1", "break")], config, exact_match, None, counting, store=store)
+        (row,) = store.rows("latest")
+
+    assert row.session is not None
+    (call,) = SessionSnapshot.from_bytes(row.session)[ToolInvoked].all()
+    assert (call.name, call.success) == ("calculate", True)
+    assert row.result.trajectory is not None
+    assert row.result.trajectory.messages[-1].content == "42"
+
+
+async def test_environments_are_closed_once_by_the_time_limit_and_by_cancelling() -> None:
+    asked, all_asked = 0, anyio.Event()
+
+    async def never(messages: list[ChatMessage]) -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            all_asked.set()
+        await anyio.sleep_forever()
+        return ""
+
+    for limit in LIMITS:
+        Counting.opened.clear()
+        config = EvalConfig(endpoint=never, max_concurrent=3, timeout_per_sample_ms=limit)
+        report = await evaluate(SAMPLES_OF_TEXT[:3], config, exact_match, None, counting)
+        if len(Counting.opened) == 3:
+            break
+    assert [result.error_source for result in report.results] == ["agent"] * 3
+    assert [environment.closed for environment in Counting.opened] == [1, 1, 1]
+
+    asked, all_asked = 0, anyio.Event()
+    patient = EvalConfig(endpoint=never, max_concurrent=3)
+    async with anyio.create_task_group() as group:
+        group.start_soon(evaluate, SAMPLES_OF_TEXT, patient, exact_match, None, counting)
+        await all_asked.wait()
+        group.cancel_scope.cancel()
+    assert [environment.closed for environment in Counting.opened] == [1] * 6
+
+
+async def test_an_answer_stands_though_its_environment_did_not_close() -> None:
+    class Stuck(CalculatorEnvironment):
+        async def close(self) -> None:
+            raise OSError("device busy")
+
+    config = EvalConfig(endpoint=calculates)
+    report = await evaluate([Sample("1", "?", "42")], config, exact_match, None, lambda s: Stuck())
+
+    (result,) = report.results
+    assert result.passed
+    assert "device busy" in result.trajectory.metadata["close_error"]
+
+
+# ── one adapter for agents and judges ───────────────────────────────────────────────────────────
+
+
+async def test_a_judge_that_blocks_its_thread_shares_the_adapter_and_its_limiter() -> None:
+    limiter = Limiter(2)
+    adapter = ScriptedAdapter(lambda request: "ok", latency=0.01).around(limiter)
+
+    def judge(sample: Sample[Any, Any], output: str, *, context: EvalContext) -> tuple[Score, ...]:
+        said = context.adapter.evaluate(QUESTION.bind(question=output)).output
+        return (Score(criterion="judge", value=1.0, passed=said == "ok"),)
+
+    report = await evaluate(
+        SAMPLES,
+        EvalConfig(max_concurrent=5),
+        judge,
+        agent=QUESTION,
+        adapter=adapter,
+    )
+
+    assert [result.error for result in report.results] == [None] * 10
+    assert report.pass_rate == 1.0
+    assert (limiter.state.requests, limiter.state.in_flight) == (20, 0)
+
+
+async def test_a_call_that_must_wait_lets_another_sample_go_first() -> None:
+    def busy_once(request: ServedRequest) -> str | Fault:
+        if len(server.requests) == 1:
+            return Fault("status", 429, retry_after=wait)
+        return "ok"
+
+    for wait in (1, 5, 20):  # a busy machine may take a while for three samples
+        with ModelServer(busy_once) as server:
+            adapter = HTTPAdapter("m", base_url=server.openai_base_url).around(retrying())
+            report = await evaluate(
+                SAMPLES_OF_TEXT[:4],
+                EvalConfig(timeout_per_sample_ms=None),
+                exact_match,
+                agent=QUESTION,
+                adapter=adapter,
+            )
+            asked = [request.body["messages"][0]["content"][-1] for request in server.requests]
+        latency = report.results[0].latency_ms
+        if asked == ["0", "1", "2", "3", "0"] and latency < 900 * wait:
+            break
+
+    assert asked == ["0", "1", "2", "3", "0"]
+    assert report.pass_rate == 1.0
+    assert latency < 900 * wait  # the wait is not the model's time
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_loop_of_a_thread_of_the_users_own_never_runs_our_samples() -> None:
+    threads: set[int] = set()
+    refuse = iter([True] * 3)
+
+    def reply(request: Any) -> str:
+        if next(refuse, False):
+            raise ProviderError("busy", retryable=True, retry_after=0.01)
+        return "ok"
+
+    adapter = ScriptedAdapter(reply).around(retrying())
+
+    async def agent(number: int) -> str:
+        threads.add(threading.get_ident())
+        prompt = QUESTION.bind(question=str(number))
+        return (await asyncio.to_thread(adapter.evaluate, prompt)).output
+
+    report = await evaluate(SAMPLES, EvalConfig(max_concurrent=2), exact_match, agent=agent)
+
+    assert report.pass_rate == 1.0
+    assert threads == {threading.get_ident()}
+
+
+# ── events ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_run_tells_its_bus() -> None:
+    bus, told = InProcessEventBus(), []
+    for kind in (EvalRunStarted, SampleEvaluated, EvalRunCompleted):
+        bus.subscribe(kind, told.append)
+    bus.subscribe(SampleEvaluated, lambda event: 1 / 0)  # whose own problem that is
+
+    report = await evaluate(
+        Dataset(SAMPLES, "numbers"),
+        EvalConfig(1, max_samples=3),
+        exact_match,
+        agent=lambda number: "ok" if number else "no",
+        bus=bus,
+        run_id="r1",
+    )
+
+    assert told[0] == EvalRunStarted("r1", "numbers", 3)
+    assert [event.result for event in told[1:-1]] == list(report.results)
+    assert told[-1] == EvalRunCompleted("r1", 2 / 3, 2 / 3, 0)
+
+
+async def test_nobody_knows_how_many_samples_a_stream_has() -> None:
+    bus, told = InProcessEventBus(), []
+    bus.subscribe(EvalRunStarted, told.append)
+
+    await evaluate(iter(SAMPLES), EvalConfig(1), exact_match, agent=right, bus=bus, run_id="r1")
+
+    assert told == [EvalRunStarted("r1", "", None)]
+
+
+async def test_a_session_that_samples_share_is_stored_as_each_attempt_left_it(
+    tmp_path: Path,
+) -> None:
+    shared = Session()
+
+    def agent(sample: Sample[int, str]) -> tuple[Trajectory[str], Session]:
+        shared.dispatch(ToolInvoked(name=sample.id))
+        return Trajectory(output="ok"), shared
+
+    with RunStore(tmp_path / "runs.db") as store:
+        await evaluate(SAMPLES[:3], EvalConfig(1), exact_match, agent=agent, store=store)
+        kept = [SessionSnapshot.from_bytes(row.session or b"") for row in store.rows("latest")]
+
+    assert [len(each[ToolInvoked]) for each in kept] == [1, 2, 3]

@@ -1,0 +1,391 @@
+"""Which agent is it? What its code reaches counts, and nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import linecache
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import outputs_by_hash_seed
+from weakincentives.adapters import ScriptedAdapter
+from weakincentives.evals import Dataset, EvalSuite, Sample, exact_match
+from weakincentives.evals.engine.agents import agent_of, identity_of, prompt_agent
+from weakincentives.evals.engine.identity import AgentIdentity, identify
+from weakincentives.evals.store.rows import changed_parts
+from weakincentives.prompt import MarkdownSection, PromptTemplate
+
+AGENT = """
+import functools
+import json
+from pathlib import Path
+
+from helper import ask
+from pkg import tools
+
+PREFIX = "Answer: "
+QUESTIONS = ["one", "two"]
+CALLS = []
+COUNT = 0
+PROMPT = (Path(__file__).parent / "prompt.txt").read_text()
+
+def inner(question):
+    return PREFIX + question
+
+def answer(question):
+    global COUNT
+    COUNT += 1
+    CALLS.append(question)
+    return ask(inner(question)) + tools.search(question) + PROMPT
+
+def judge(output, expected):
+    return output in QUESTIONS
+
+class Bot:
+    def __init__(self, temperature, api_key=""):
+        self.temperature, self.api_key, self.asked = temperature, api_key, 0
+
+    def __call__(self, question):
+        self.asked += 1
+        return answer(question)
+
+    def method(self, question):
+        return inner(question)
+
+def make(temperature):
+    seen = []
+    def agent(question):
+        seen.append(question)
+        from lazy import late
+        return inner(question) * temperature * late
+    return agent
+
+def plain(function):
+    @functools.wraps(function)
+    def wrapper(question):
+        return function(question)
+    return wrapper
+
+@plain
+def wrapped(question):
+    return inner(question)
+"""
+LOOP = """
+from dataclasses import dataclass
+from helper import ask
+from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolResult
+from weakincentives.runtime import MainLoop, Session
+
+@dataclass(frozen=True)
+class Query:
+    text: str
+
+def look_up(query: Query) -> ToolResult[str]:
+    return ToolResult("found", value=ask(query.text))
+
+TOOL = Tool[Query, str](name="look_up", description="Look it up.", handler=look_up)
+SECTION = MarkdownSection(title="Task", template="Answer $question", key="task", tools=[TOOL])
+TEMPLATE = PromptTemplate(ns="tests", key="qa", sections=[SECTION])
+
+class Loop(MainLoop[str, str]):
+    def initialize(self, request):
+        return TEMPLATE.bind(question=request), Session()
+"""
+FILES = {
+    "pyproject.toml": "",
+    "evals_file.py": AGENT,
+    "helper.py": "import deep\nSYSTEM = 'be brief'\ndef ask(text):\n    return SYSTEM + text\n",
+    "deep.py": "LIMIT = 1\n",
+    "lazy.py": "late = 1\n",
+    "unused.py": "X = 1\n",
+    "prompt.txt": "Be kind.",
+    "pkg/__init__.py": "",
+    "pkg/tools.py": "from . import shared\ndef search(text):\n    return shared.A\n",
+    "pkg/shared.py": "A = ''\n",
+    "loop_file.py": LOOP,
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    known = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if file.startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def load(project: Path) -> Any:
+    """The module of the agent, as a new process would have it."""
+    for name in ("helper", "deep", "lazy", "pkg", "pkg.tools", "pkg.shared", "evals_file"):
+        sys.modules.pop(name, None)
+    spec = importlib.util.spec_from_file_location("evals_file", project / "evals_file.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["evals_file"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def edit(project: Path, name: str, before: str, after: str) -> None:
+    path = project / name
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+    os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns + 1_000_000))
+
+
+AGENTS = {
+    "function": lambda module: module.answer,
+    "object": lambda module: module.Bot(0.5, "key"),
+    "method": lambda module: module.Bot(0.5).__call__,
+    "partial": lambda module: partial(module.answer),
+}
+CHANGES = {
+    "answer()": ("evals_file.py", "ask(inner(question))", "ask(question)"),
+    "inner()": ("evals_file.py", "PREFIX + question", "question"),
+    "PREFIX": ("evals_file.py", '"Answer: "', '"Reply: "'),
+    "PROMPT": ("prompt.txt", "kind", "brief"),
+    "helper.py": ("helper.py", "be brief", "be long"),
+    "deep.py": ("deep.py", "1", "2"),
+    "pkg/tools.py": ("pkg/tools.py", "shared.A", "shared.A + text"),
+    "pkg/shared.py": ("pkg/shared.py", "''", "'a'"),
+}
+
+
+@pytest.mark.parametrize("kind", AGENTS)
+@pytest.mark.parametrize("part", CHANGES)
+def test_what_the_agent_reaches_counts_and_is_named(kind: str, part: str, project: Path) -> None:
+    before = identify(AGENTS[kind](load(project)))
+    edit(project, *CHANGES[part])
+    after = identify(AGENTS[kind](load(project)))
+
+    assert before.version != after.version
+    assert changed_parts(before.parts, after.parts) == part
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("evals_file.py", '["one", "two"]', '["one", "two", "three"]'),
+        ("evals_file.py", "return output in QUESTIONS", "return True"),
+        (
+            "evals_file.py",
+            "    global COUNT",
+            "    '''Answer it.'''\n    # kindly\n    global COUNT",
+        ),
+        ("evals_file.py", "def inner(question):", "def inner(\n    question,\n):"),
+        ("helper.py", "import deep", "'''Helps.'''\n\nimport deep  # far down"),
+        ("unused.py", "1", "2"),
+        ("lazy.py", "1", "2"),
+    ],
+)
+def test_datasets_evaluators_comments_and_other_files_do_not(
+    name: str, before: str, after: str, project: Path
+) -> None:
+    was = identify(load(project).answer)
+    edit(project, name, before, after)
+    assert identify(load(project).answer) == was
+
+
+@pytest.mark.parametrize("kind", AGENTS)
+def test_an_agent_that_has_run_is_still_the_same(kind: str, project: Path) -> None:
+    module = load(project)
+    agent = AGENTS[kind](module)
+    before = identify(agent)
+    assert agent("question")
+    assert identify(agent) == before
+
+
+def test_the_number_of_an_open_file_does_not_count(project: Path) -> None:
+    edit(project, "evals_file.py", "CALLS = []", "CALLS = __import__('os').open(__file__, 0)")
+    edit(project, "evals_file.py", "CALLS.append(question)", "CALLS")
+    first = load(project)
+    was = identify(first.answer)
+
+    again = load(project)  # which opens the file once more
+
+    assert first.CALLS != again.CALLS
+    assert identify(again.answer) == was
+    for file in (first.CALLS, again.CALLS):
+        os.close(file)
+
+
+def test_a_closure_counts_with_its_values_and_its_imports(project: Path) -> None:
+    module = load(project)
+    agent = module.make(2)
+    one, other = identify(agent), identify(module.make(3))
+    assert agent("?")
+
+    assert identify(agent) == one
+    assert changed_parts(one.parts, other.parts) == "make.agent: temperature"
+    edit(project, "lazy.py", "1", "2")
+    assert changed_parts(one.parts, identify(load(project).make(2)).parts) == "lazy.py"
+
+
+def test_a_decorated_function_counts_and_so_does_its_decorator(project: Path) -> None:
+    before = identify(load(project).wrapped)
+    edit(project, "evals_file.py", "return function(question)", "return function(question) + '!'")
+    assert changed_parts(before.parts, identify(load(project).wrapped).parts) == "plain()"
+
+
+def test_settings_of_an_object_count_but_not_its_keys_and_counters(project: Path) -> None:
+    bot = load(project).Bot
+    one = identify(bot(0.5, "secret"))
+
+    assert identify(bot(0.5, "other")) == one
+    assert changed_parts(one.parts, identify(bot(0.7)).parts) == "Bot.temperature"
+
+
+def test_it_is_the_same_in_every_process(project: Path) -> None:
+    code = f"""
+import sys; sys.path.insert(0, {str(project)!r})
+import evals_file
+from weakincentives.evals.engine.identity import identify
+for agent in (evals_file.answer, evals_file.Bot(1), evals_file.make(2), evals_file.wrapped):
+    print(identify(agent))
+"""
+    assert len(outputs_by_hash_seed(code)) == 1
+
+
+def test_nothing_is_run_or_imported(project: Path) -> None:
+    module = load(project)
+    (project / "lazy.py").write_text("raise SystemExit('imported')\n")
+    identify(module.make(1))
+    assert "lazy" not in sys.modules
+
+
+def test_a_file_that_cannot_be_parsed_is_no_reason_to_fail(project: Path) -> None:
+    module = load(project)
+    (project / "deep.py").write_text("def (:\n")
+    (project / "pkg" / "shared.py").write_bytes(b"\xff\xfe")
+    assert "helper.py" in identify(module.answer).parts
+
+
+def test_code_without_a_file_counts_by_its_values() -> None:
+    """As in a notebook: functions and constants that were typed in."""
+
+    def typed(text: str) -> AgentIdentity:
+        names: dict[str, Any] = {"__name__": "typed_in"}
+        cell = f"<cell {len(linecache.cache)}>"
+        lines = text.splitlines(keepends=True)
+        linecache.cache[cell] = len(text), None, lines, cell  # as a notebook does it
+        exec(compile(text, cell, "exec"), names)
+        return identify(names["agent"])
+
+    one = "SYSTEM = 'a'\ndef ask(q): return SYSTEM + q\ndef agent(q): return ask(q)\n"
+    assert typed(one) == typed(one)
+    assert changed_parts(typed(one).parts, typed(one.replace("'a'", "'b'")).parts) == "SYSTEM"
+    assert changed_parts(typed(one).parts, typed(one.replace("+ q", "")).parts) == "ask()"
+
+
+class Odd:
+    """What raises whenever it is looked at."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    def __call__(self, question: str) -> str:
+        return question
+
+
+@pytest.mark.parametrize("make", [Odd, object, lambda: print, lambda: [1, [2]], lambda: {1, "a"}])
+def test_anything_has_an_identity(make: Any) -> None:
+    assert identify(make()) == identify(make())
+    assert identify(make()).version
+
+
+def prompt(text: str = "Answer: $question", **more: Any) -> PromptTemplate[str]:
+    section = MarkdownSection(title="Task", template=text, key="task", **more)
+    return PromptTemplate(ns="tests", key="qa", sections=[section])
+
+
+def test_a_prompt_counts_with_its_text_its_model_and_its_tools() -> None:
+    def version(template: PromptTemplate[str], model: str = "m") -> str:
+        return identity_of(prompt_agent(template, ScriptedAdapter(["ok"], model=model))).version
+
+    assert version(prompt()) == version(prompt())
+    assert version(prompt()) != version(prompt("Reply: $question"))
+    assert version(prompt()) != version(prompt(), "other")
+
+
+def loaded_loop(project: Path) -> Any:
+    load(project)
+    sys.modules.pop("loop_file", None)
+    return importlib.import_module("loop_file")
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "part"),
+    [
+        ("helper.py", "be brief", "be long", "helper.py"),
+        ("loop_file.py", "query.text)", "query.text + '!')", "look_up()"),
+        ("loop_file.py", "Answer $question", "Reply to $question", "SECTION"),
+        ("loop_file.py", "return TEMPLATE", "TEMPLATE\n        return TEMPLATE", "Loop"),
+    ],
+)
+def test_a_main_loop_counts_with_its_prompt_and_the_tools_behind_it(
+    name: str, before: str, after: str, part: str, project: Path
+) -> None:
+    def loop() -> AgentIdentity:
+        return identity_of(agent_of(loaded_loop(project).Loop(adapter=ScriptedAdapter(["ok"]))))
+
+    was = loop()
+    edit(project, name, before, after)
+    assert changed_parts(was.parts, loop().parts) == part
+
+
+def test_the_tools_of_a_prompt_count(project: Path) -> None:
+    def version() -> AgentIdentity:
+        template = loaded_loop(project).TEMPLATE
+        return identity_of(prompt_agent(template, ScriptedAdapter(["ok"])))
+
+    was = version()
+    edit(project, "loop_file.py", "query.text)", "query.text + '!')")
+    assert changed_parts(was.parts, version().parts) == "look_up()"
+
+
+def test_the_identity_is_determined_once_for_each_run(project: Path) -> None:
+    agent = agent_of(load(project).answer)
+    assert identity_of(agent) is identity_of(agent)
+    suite = EvalSuite(load(project).answer, Dataset([Sample("1", "q", "q")]), exact_match)
+    assert "agent_identity" not in vars(suite.build_run().agent)
+
+
+def test_a_hundred_modules_take_little_time_and_less_the_second_time(tmp_path: Path) -> None:
+    body = "".join(f"def f{n}(x):\n    return x + {n}\n\n\n" for n in range(20))
+    imports = "".join(f"import module_{n}\n" for n in range(100))
+    (tmp_path / "pyproject.toml").write_text("")
+    for number in range(100):
+        (tmp_path / f"module_{number}.py").write_text(imports + body)
+    (tmp_path / "big.py").write_text("import module_1\ndef agent(x): return module_1.f1(x)\n")
+    code = f"""
+import sys, time; sys.path.insert(0, {str(tmp_path)!r})
+import big
+from weakincentives.evals.engine.identity import identify
+times = []
+for _ in range(3):
+    began = time.process_time()
+    parts = identify(big.agent).parts
+    times.append(time.process_time() - began)
+assert len(parts) > 100
+print(times[0], min(times[1:]))
+"""
+    printed = subprocess.check_output([sys.executable, "-c", code], text=True)
+    first, again = map(float, printed.split())
+    assert first < 5  # about 0.15 s
+    assert again < 1  # about 0.02 s

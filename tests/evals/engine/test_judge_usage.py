@@ -1,0 +1,237 @@
+"""What judges use counts: in results, totals, budgets, stored rows, reports and exports."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.judging import verdict
+from weakincentives import ChatMessage, MarkdownSection, PromptTemplate, TokenUsage
+from weakincentives.adapters import ModelAdapter, ModelReply, ModelRequest, Price
+from weakincentives.adapters.prices import price_of
+from weakincentives.evals import (
+    EvalConfig,
+    EvalContext,
+    EvalLoop,
+    EvalLoopConfig,
+    EvalReport,
+    EvalRequest,
+    EvalResult,
+    EvalSuite,
+    RunStore,
+    Sample,
+    Score,
+    Trajectory,
+    all_of,
+    contains,
+    judge_panel,
+    llm_judge,
+    llm_rubric,
+    pairwise_judge,
+)
+from weakincentives.evals.engine.rescoring import rescore
+from weakincentives.evals.reporting.export import write_export
+from weakincentives.evals.store.overview import overview
+from weakincentives.runtime import InMemoryMailbox
+
+SAMPLES = [Sample(str(n), "2+2?", "4") for n in range(10)]
+USED = TokenUsage(90, 10)
+PRICES = {"judge": Price(100.0, 100.0, 100.0)}  # a cent for 100 tokens
+
+
+def agent(question: str) -> Trajectory[str]:
+    return Trajectory(output="4", usage=TokenUsage(20, 5), cost=0.001)
+
+
+def reply(text: Any) -> ModelReply:
+    content = text if isinstance(text, str) else json.dumps(text)
+    return ModelReply(message=ChatMessage("assistant", content), usage=USED, model="judge")
+
+
+def model(text: Any = None) -> Any:
+    """A judge's model: each reply uses 100 tokens, for a cent."""
+
+    async def ask(request: ModelRequest) -> ModelReply:
+        return reply(verdict("good") if text is None else text)
+
+    def price(name: str, usage: TokenUsage) -> float | None:
+        return price_of(name, usage, PRICES)
+
+    return ModelAdapter(ask=ask, model="judge", name="m", price=price)
+
+
+PAIR = pairwise_judge(model({"reason": "r", "winner": "A"}), "Clearer")
+ASK = PromptTemplate[str](
+    ns="t", key="ask", sections=[MarkdownSection(title="", template="$output", key="q")]
+)
+
+
+async def own(output: str, expected: str) -> Score:
+    await model().evaluate_async(ASK.bind(output=output))
+    return Score(1.0)
+
+
+def own_sync(output: str, expected: str) -> Score:
+    model().evaluate(ASK.bind(output=output))
+    return Score(1.0)
+
+
+async def compared(sample: Sample[str, str], output: str, *, context: EvalContext) -> bool:
+    await PAIR.compare(sample, output, "5")
+    return True
+
+
+JUDGES: dict[str, tuple[Any, int]] = {
+    "a judge": (lambda: llm_judge(model(), "x"), 1),
+    "several": (lambda: all_of(contains, llm_judge(model(), "x"), llm_judge(model(), "y")), 2),
+    "a rubric": (lambda: llm_rubric(model({"tone": verdict("good")}), {"tone": "x"}), 1),
+    "a panel": (lambda: judge_panel(*(llm_judge(model(), name) for name in "abc")), 3),
+    "a pair": (lambda: compared, 2),
+    "one's own": (lambda: own, 1),
+    "one's own, synchronous": (lambda: own_sync, 1),
+    "of a panel": (lambda: judge_panel(own, own_sync), 2),
+}
+
+
+@pytest.mark.parametrize("kind", JUDGES)
+def test_every_call_of_an_evaluator_counts_and_apart_from_the_agents(kind: str) -> None:
+    make, calls = JUDGES[kind]
+
+    report = EvalSuite(agent, SAMPLES[:2], make()).run()
+
+    for result in report.results:
+        assert result.error is None
+        assert (result.tokens_used, result.cost) == (25, 0.001)
+        assert result.judge_usage == TokenUsage(90 * calls, 10 * calls)
+        assert result.judge_cost == pytest.approx(0.01 * calls)
+    assert (report.agent_tokens, report.judge_tokens) == (50, 200 * calls)
+    assert report.total_tokens == 50 + 200 * calls
+    assert report.cost == pytest.approx(0.002 + 0.02 * calls)
+
+
+def test_without_judges_nothing_is_there() -> None:
+    report = EvalSuite(agent, SAMPLES[:1], contains).run()
+    (result,) = report.results
+
+    assert (result.judge_usage, result.judge_cost, report.judge_cost) == (None, None, None)
+    assert report.total_tokens == 25
+
+
+def test_unreadable_and_failing_verdicts_count() -> None:
+    report = EvalSuite(agent, SAMPLES[:1], llm_judge(model("hm"), "x")).run()
+    (result,) = report.results
+
+    assert result.error_source == "evaluator"
+    assert (result.judge_tokens, result.judge_cost) == (200, pytest.approx(0.02))
+
+
+def test_an_agents_own_calls_are_not_the_judges() -> None:
+    inner = model("4")
+
+    async def asks(question: str) -> str:
+        return str((await inner.evaluate_async(ASK.bind(output=question))).output)
+
+    (result,) = EvalSuite(asks, SAMPLES[:1], llm_judge(model(), "x")).run().results
+
+    assert result.judge_tokens == 100
+
+
+def test_budgets_count_judges() -> None:
+    for budget in ({"max_total_tokens": 500}, {"max_total_cost": 0.044}):
+        suite = EvalSuite(agent, SAMPLES, llm_judge(model(), "x"), config=EvalConfig(1, **budget))  # type: ignore[arg-type]
+        report = suite.run()
+
+        assert (report.total, "budget" in report.stopped) == (4, True)
+
+
+def test_the_budget_of_workers_counts_judges() -> None:
+    spent: list[tuple[float, float]] = []
+
+    class Budget:
+        async def spend(self, tokens: float, cost: float) -> str:
+            spent.append((tokens, cost))
+            return ""
+
+    requests: InMemoryMailbox[EvalRequest[str, str]] = InMemoryMailbox(name="requests")
+    results: InMemoryMailbox[EvalResult[str]] = InMemoryMailbox(name="results")
+    requests.send(EvalRequest(SAMPLES[0]))
+    config = EvalLoopConfig(budget=Budget())
+    EvalLoop(agent, llm_judge(model(), "x"), requests, results, config=config).run(max_iterations=1)
+
+    assert spent[-1] == (125, pytest.approx(0.011))
+    (message,) = results.receive()
+    assert message.body.judge_usage == USED
+    message.acknowledge()
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Any:
+    with RunStore(tmp_path / "runs.db") as store:
+        EvalSuite(agent, SAMPLES, llm_judge(model(), "x")).run(store=store, run_id="r")
+        yield store
+
+
+def test_a_store_has_both(stored: RunStore) -> None:
+    record = stored.run("r")
+
+    assert (record.tokens, record.judge_tokens) == (1250, 1000)
+    assert record.cost == pytest.approx(0.11)
+    assert record.judge_cost == pytest.approx(0.1)
+    assert record.status == "complete"
+    assert stored.report("r").results[0].judge_usage == USED
+    assert overview(stored, "r", check=True).unreadable == ()
+
+
+@pytest.mark.parametrize("change", ["judge_tokens = 0", "judge_tokens = 7", "judge_cost = 0.5"])
+def test_a_changed_number_is_noticed(stored: RunStore, change: str) -> None:
+    with stored._database.transaction() as cursor:
+        cursor.execute("DROP TRIGGER row_changed")
+        cursor.execute(f"UPDATE rows SET {change} WHERE position = 3")
+
+    assert stored.run("r").status == "damaged"
+    assert len(overview(stored, "r").unreadable) == 1
+
+
+def test_a_report_in_files_has_both(stored: RunStore, tmp_path: Path) -> None:
+    stored.report("r").save(tmp_path / "report")
+
+    assert EvalReport.load(tmp_path / "report") == stored.report("r")
+
+
+def test_exports_have_both(stored: RunStore) -> None:
+    def exported(format: str) -> str:
+        file = io.BytesIO()
+        write_export(stored, "r", file, format)
+        return file.getvalue().decode()
+
+    (row, *_) = csv.DictReader(io.StringIO(exported("csv")))
+    assert (row["tokens"], row["judge_tokens"]) == ("25", "100")
+    assert (row["cost"], row["judge_cost"]) == ("0.001", "0.01")
+    line = json.loads(exported("jsonl").splitlines()[0])
+    assert line["judge_usage"]["input_tokens"] == 90
+    run = json.loads(exported("json"))["run"]["record"]
+    assert (run["tokens"], run["judge_tokens"]) == (1250, 1000)
+    words = "1,250 tokens (agent 250, judges 1,000)"
+    assert words in exported("junit")
+    assert words in exported("md")
+
+
+def test_scoring_again_counts_what_it_spends(stored: RunStore) -> None:
+    criterion = all_of(llm_judge(model(), "y"), llm_judge(model(), "z"))
+    again = stored.run(anyio.run(rescore, stored, "r", criterion))
+
+    assert (again.judge_tokens, again.tokens) == (2000, 2250)
+    assert stored.run("r").judge_tokens == 1000
+
+
+def test_a_resumed_run_adds_what_a_new_criterion_spends(stored: RunStore) -> None:
+    both = [llm_judge(model(), "x"), llm_judge(model(), "y")]
+    EvalSuite(agent, SAMPLES, both).run(store=stored, resume="r")
+
+    assert stored.run("r").judge_tokens == 2000

@@ -1,0 +1,283 @@
+"""Evaluators of the session, on agents that leave a trajectory and no session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
+from weakincentives.errors import EvaluatorError, UsageError
+from weakincentives.evals import (
+    Dataset,
+    EvalConfig,
+    EvalLoop,
+    EvalResult,
+    EvalSuite,
+    RunStore,
+    Sample,
+    Score,
+    all_of,
+    all_tools_succeeded,
+    attempt,
+    collect_results,
+    composite,
+    cost_under,
+    evaluate,
+    exact_match,
+    function_agent,
+    judge_panel,
+    latency_under,
+    llm_judge,
+    llm_rubric,
+    slice_contains,
+    submit_dataset,
+    token_usage_under,
+    tool_call_count,
+    tool_called,
+    tool_called_with,
+    tool_not_called,
+    tools_called_in_order,
+    weighted,
+)
+from weakincentives.evals.engine.rescoring import rescore
+from weakincentives.evals.evaluators import criterion
+from weakincentives.rollouts import Trajectory, TrajectorySession
+from weakincentives.runtime import (
+    InMemoryMailbox,
+    PromptExecuted,
+    PromptRendered,
+    SessionView,
+    ToolInvoked,
+)
+
+DATASET = Dataset([Sample("1", "Where is order 7?", "shipped")], name="orders")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A type of the user's own."""
+
+    steps: int = 0
+
+
+def support(question: str) -> Trajectory[str]:
+    """Look an order up; the second tool fails, and the third says so in JSON."""
+    calls = (
+        ToolCall("a", "get_order", {"id": 7}),
+        ToolCall("b", "notify", {"to": "ann"}),
+        ToolCall("c", "log", {}),
+    )
+    return Trajectory(
+        (
+            ChatMessage("user", question),
+            ChatMessage("assistant", "", calls),
+            ChatMessage("tool", "shipped", tool_call_id="a"),
+            ChatMessage("tool", '{"success": false}', tool_call_id="c"),
+            ChatMessage("tool", "timed out", tool_call_id="b"),
+            ChatMessage("assistant", "shipped"),
+        ),
+        "shipped",
+        usage=TokenUsage(100, 20),
+        cost=0.25,
+        latency_ms=900,
+        tool_errors={"b": "timed out"},
+    )
+
+
+def messages_read(output: Any, expected: Any, session: SessionView) -> bool:
+    """Read what a session evaluator may read of a trajectory."""
+    (executed,) = session[PromptExecuted].all()
+    return (
+        executed.usage == TokenUsage(100, 20)
+        and executed.latency_ms == 900
+        and len(session[ChatMessage].where(lambda message: message.role == "tool")) == 3
+    )
+
+
+SUITE = composite(
+    exact_match,
+    tool_called("get_order"),
+    tool_not_called("refund"),
+    tool_call_count("notify", min_count=1, max_count=1),
+    tool_called_with("get_order", id=7),
+    tools_called_in_order("get_order", "notify", "log", exactly=True),
+    all_tools_succeeded(),
+    token_usage_under(120),
+    latency_under(900),
+    cost_under(0.25),
+    slice_contains(ToolInvoked, lambda call: call.result == "shipped"),
+    messages_read,
+)
+
+
+def verdicts(result: EvalResult[Any]) -> dict[str, tuple[bool, str]]:
+    assert result.error is None, result.error
+    return {score.criterion: (score.passed, score.reason) for score in result.scores}
+
+
+def test_evaluators_of_the_session_read_a_trajectory() -> None:
+    found = verdicts(EvalSuite(support, DATASET, SUITE).run().results[0])
+
+    failed = {name: reason for name, (passed, reason) in found.items() if not passed}
+    assert failed == {"all_tools_succeeded": "failed tools: ['notify', 'log']: timed out"}
+    assert len(found) == 12
+
+
+def test_the_score_is_the_same_live_scored_again_and_in_a_cluster(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        live = EvalSuite(support, DATASET, SUITE).run(store=store, run_id="live").results[0]
+        stored = anyio.run(rescore, store, "live", SUITE)
+        again = next(iter(store.rows(stored))).result
+    requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
+    results: InMemoryMailbox[EvalResult[Any]] = InMemoryMailbox("results")
+    submission = submit_dataset(DATASET, requests)
+    EvalLoop(support, SUITE, requests, results).run(max_iterations=1)
+    sent = collect_results(results, submission).results[0]
+
+    assert verdicts(live) == verdicts(again) == verdicts(sent)
+
+
+def test_a_trajectory_can_be_scored_by_hand() -> None:
+    left = support("?")
+
+    assert tool_called("get_order")(left, DATASET[0]).passed
+    assert not all_tools_succeeded()(left, DATASET[0]).passed
+
+
+def test_results_are_matched_with_calls_by_id_else_by_name() -> None:
+    same = ToolCall("1", "search", {"page": 1}), ToolCall("1", "search", {"page": 2})
+    left: Trajectory[None] = Trajectory(
+        (
+            ChatMessage("assistant", "", same),
+            ChatMessage("tool", "one", tool_call_id="1"),
+            ChatMessage("tool", "two", tool_call_id="1"),
+            ChatMessage("assistant", "", [ToolCall("", "fetch"), ToolCall("", "read")]),
+            ChatMessage("tool", "read it", name="read"),
+            ChatMessage("tool", "[not JSON", name="fetch"),
+            ChatMessage("tool", "alone", tool_call_id="9", name="orphan"),
+            ChatMessage("assistant", "", [ToolCall("5", "unanswered")]),
+        )
+    )
+    events = TrajectorySession(left)[ToolInvoked].all()
+
+    assert [(event.name, event.result) for event in events] == [
+        ("search", "one"),
+        ("search", "two"),
+        ("fetch", "[not JSON"),
+        ("read", "read it"),
+        ("orphan", "alone"),
+        ("unanswered", None),
+    ]
+    assert events == TrajectorySession(left)[ToolInvoked].all()
+
+
+@pytest.mark.parametrize(
+    ("agent", "evaluator", "problem"),
+    [
+        (lambda q: "Paris", tool_not_called("x"), "needs a session, and there is none"),
+        (lambda q: Trajectory(usage=TokenUsage(1)), tool_called("x"), "the tool calls are unknown"),
+        (
+            lambda q: Trajectory([ChatMessage("user", q)]),
+            slice_contains(Plan, lambda plan: True),
+            "to read `Plan` from, got one that left a trajectory",
+        ),
+        (
+            lambda q: Trajectory([ChatMessage("user", q)]),
+            lambda output, expected, session: not session[PromptRendered].all(),
+            "to read `PromptRendered` from",
+        ),
+        (
+            lambda q: Trajectory([ChatMessage("user", q)]),
+            token_usage_under(1),
+            "expected a session, or a trajectory with `usage`",
+        ),
+    ],
+)
+def test_what_a_trajectory_does_not_say_is_an_error(
+    agent: Callable[[str], Any], evaluator: Any, problem: str
+) -> None:
+    result = EvalSuite(agent, DATASET, evaluator).run().results[0]
+
+    assert result.error_source == "evaluator"
+    assert problem in str(result.error)
+
+
+# ── refused before the first sample ─────────────────────────────────────────────────────────────
+
+
+def planner(question: str) -> str:
+    raise AssertionError("this agent must not run")
+
+
+async def async_planner(question: str) -> Trajectory[str] | None:
+    raise AssertionError("this agent must not run")
+
+
+HAS_PLAN = slice_contains(Plan, lambda plan: True)
+
+
+@pytest.mark.parametrize("agent", [planner, async_planner])
+@pytest.mark.parametrize("evaluator", [HAS_PLAN, all_of(exact_match, weighted((HAS_PLAN, 1.0)))])
+def test_a_custom_slice_is_refused_for_an_agent_that_leaves_no_session(
+    agent: Callable[[str], Any], evaluator: Any
+) -> None:
+    expected = rf"`slice_contains\(Plan\)` reads .* the agent `.*{agent.__name__}` leaves none"
+    for run in (
+        EvalSuite(agent, DATASET, evaluator).run,
+        lambda: anyio.run(
+            lambda: evaluate(DATASET, EvalConfig(), evaluator, agent=agent)  # type: ignore[arg-type]
+        ),
+        lambda: EvalLoop(agent, evaluator, InMemoryMailbox("q")),
+        lambda: anyio.run(attempt, function_agent(agent), DATASET[0], evaluator),
+    ):
+        with pytest.raises(UsageError, match=expected):
+            run()
+
+
+def test_an_agent_that_may_leave_a_session_is_not_refused() -> None:
+    def pair(question: str) -> tuple[Trajectory[str], SessionView]: ...
+    def either(question: str) -> str | tuple[Trajectory[str], SessionView]: ...
+    def anything(question: str) -> Any: ...
+    def unknown(question: str) -> Nowhere: ...  # type: ignore[name-defined]  # noqa: F821
+    def silent(question): ...  # type: ignore[no-untyped-def]
+
+    for agent in (pair, either, anything, unknown, silent, lambda question: None):
+        EvalSuite(agent, DATASET, HAS_PLAN).build_run().check()
+
+
+@pytest.mark.parametrize(
+    "evaluator",
+    [
+        llm_judge("Correct"),
+        llm_rubric({"tone": "Polite"}),
+        all_of(exact_match, criterion(llm_judge("Correct"), name="mine")),
+        judge_panel(llm_judge("Correct")),
+    ],
+)
+def test_a_judge_without_an_adapter_is_refused(evaluator: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"the judge `.*` has no adapter to judge the agent `.*pl"):
+        EvalSuite(planner, DATASET, evaluator).run()
+    with RunStore(tmp_path / "runs.db") as store:
+        EvalSuite(support, DATASET, exact_match).run(store=store, run_id="r")
+        with pytest.raises(UsageError, match=r"the judge `.*` has no adapter"):
+            anyio.run(rescore, store, "r", evaluator)
+
+
+def test_a_panel_with_a_quorum_may_have_a_judge_without_an_adapter() -> None:
+    async def human(output: str, expected: str) -> Score:
+        return Score(1.0)
+
+    panel = judge_panel(human, llm_judge("Correct"), quorum=1)
+    assert EvalSuite(lambda q: "shipped", DATASET, panel).run().passed == 1
+
+
+def test_errors_of_tools_are_texts() -> None:
+    with pytest.raises(UsageError, match=r"a text for `Trajectory.tool_errors\['a'\]`, got 5"):
+        Trajectory(tool_errors={"a": 5})  # type: ignore[dict-item]
+    with pytest.raises(EvaluatorError, match="unknown"):
+        TrajectorySession(Trajectory())[ToolInvoked]

@@ -1,0 +1,456 @@
+"""Recognising evaluators, and what becomes of their verdicts."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.engine import PATIENCE
+from weakincentives.errors import EvaluatorError, EvaluatorShapeError
+from weakincentives.evals import (
+    Criterion,
+    EvalContext,
+    Metric,
+    Sample,
+    Score,
+    Trajectory,
+    all_of,
+    any_of,
+    composite,
+    criterion,
+    exact_match,
+    is_session_aware,
+    tool_called,
+)
+from weakincentives.runtime import SessionView
+from weakincentives.testing import session_with
+
+CONTEXT = EvalContext(
+    sample=Sample("1", "in", "want"),
+    trajectory=Trajectory(output="got"),
+    session=session_with(),
+    run_id="run",
+)
+
+
+def names_of(values: list[Any]) -> list[str]:
+    """What was passed, by the name of the role that it plays."""
+    roles = {
+        id(CONTEXT.trajectory.output): "output",
+        id(CONTEXT.sample.expected): "expected",
+        id(CONTEXT.session): "session",
+        id(CONTEXT.sample): "sample",
+        id(CONTEXT.trajectory): "trajectory",
+        id(CONTEXT): "context",
+    }
+    return [roles[id(value)] for value in values if value is not None]
+
+
+def make(parameters: str) -> Any:
+    """An evaluator with these parameters, and the list in which it keeps what it was given."""
+    names = inspect.signature(eval(f"lambda {parameters}: 0")).parameters.values()
+    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    roles = ", ".join(p.name for p in names if p.default in (p.empty, None) and p.kind not in stars)
+    space: dict[str, Any] = {"seen": []}
+    exec(f"def fn({parameters}):\n    seen.append([{roles}])\n    return True", space)
+    return space["fn"], space["seen"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "given_to_it", "aware"),
+    [
+        ("output, expected", ["output", "expected"], False),
+        ("a, b", ["output", "expected"], False),
+        ("a, b, /", ["output", "expected"], False),
+        ("a, b, tolerance=0.1", ["output", "expected"], False),
+        ("a, b, tolerance=0.1, *rest, **more", ["output", "expected"], False),
+        ("a, b, *, strict=True", ["output", "expected"], False),
+        ("output, expected, session", ["output", "expected", "session"], True),
+        ("a, b, s", ["output", "expected", "session"], True),
+        ("a, b, s, /", ["output", "expected", "session"], True),
+        ("a, b, s, tolerance=0.1", ["output", "expected", "session"], True),
+        ("a, b, *, session", ["output", "expected", "session"], True),
+        ("a, b, session=None", ["output", "expected", "session"], True),
+        ("a, b, tolerance=0.1, session=None", ["output", "expected", "session"], True),
+        ("sample, output, *, context", ["sample", "output", "context"], True),
+        ("s, o, *, context", ["sample", "output", "context"], True),
+        ("sample, output, context", ["sample", "output", "context"], True),
+        ("sample, output, *, context=None", ["sample", "output", "context"], True),
+        ("output, expected, *, context=None", ["output", "expected"], False),
+        ("trajectory, sample", ["trajectory", "sample"], False),
+        ("trajectory, s", ["trajectory", "sample"], False),
+        ("t, sample", ["trajectory", "sample"], False),
+        ("trajectory, sample, weight=1.0", ["trajectory", "sample"], False),
+    ],
+)
+def test_a_function_is_recognised_by_its_required_parameters(
+    parameters: str, given_to_it: list[str], aware: bool
+) -> None:
+    fn, seen = make(parameters)
+
+    score = anyio.run(criterion(fn).ask, CONTEXT)
+
+    assert score == Score(1.0, criterion=criterion(fn).name)
+    assert names_of(seen[0]) == given_to_it
+    assert is_session_aware(fn) is aware
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "",
+        "output",
+        "*args",
+        "**kwargs",
+        "a, b, c, d",
+        "expected, output",
+        "session, output",
+        "output, session",
+        "sample, output",
+        "sample, trajectory",
+        "trajectory, sample, session",
+        "trajectory, expected",
+        "output, sample",
+        "output, expected, context",
+        "output, expected, *, context",
+        "sample, output, context, /",
+        "context, sample, output",
+        "a, b, c, *, session",
+        "a, b, c, *, context",
+        "a, b, *, threshold",
+        "a, *, session",
+        "a, b, sample",
+    ],
+)
+def test_any_other_function_is_refused_and_told_what_is_accepted(parameters: str) -> None:
+    fn = eval(f"lambda {parameters}: True")
+
+    with pytest.raises(EvaluatorShapeError) as caught:
+        criterion(fn)
+
+    for shape in (
+        "(output, expected)",
+        "(output, expected, session)",
+        "(sample, output, *, context)",
+        "(trajectory, sample)",
+    ):
+        assert shape in str(caught.value)
+
+
+@given(
+    required=st.lists(st.from_regex(r"[a-z]{3}_", fullmatch=True), max_size=5, unique=True),
+    optional=st.lists(st.from_regex(r"[a-z]{4}_", fullmatch=True), max_size=4, unique=True),
+    keyword=st.lists(st.from_regex(r"[a-z]{5}_", fullmatch=True), max_size=2, unique=True),
+)
+def test_only_the_number_of_required_parameters_counts(
+    required: list[str], optional: list[str], keyword: list[str]
+) -> None:
+    star = ["*"] if keyword else []
+    parameters = [*required, *(f"{n}=0" for n in optional), *star, *(f"{n}=0" for n in keyword)]
+    fn = eval(f"lambda {', '.join(parameters)}: True")
+
+    if len(required) in (2, 3):
+        assert is_session_aware(fn) is (len(required) == 3)
+    else:
+        with pytest.raises(EvaluatorShapeError):
+            criterion(fn)
+
+
+def of_types(t: Trajectory[Any], s: Sample[Any, Any]) -> Score:
+    return Score(1.0 if (t.output, s.expected) == ("got", "want") else 0.0)
+
+
+def of_bare_types(traj: Trajectory, case: Sample) -> bool:  # type: ignore[type-arg]
+    return bool(traj.output == "got" and case.expected == "want")
+
+
+def of_a_view(got: str, want: str, seen: SessionView) -> bool:
+    return seen is CONTEXT.session
+
+
+def of_a_missing_name(t: Trajectory[Nothing], s: Sample[Nothing, str]) -> bool:  # type: ignore[name-defined]  # noqa: F821
+    return bool(t.output == "got" and s.id == "1")
+
+
+@pytest.mark.parametrize("fn", [of_types, of_bare_types, of_a_view, of_a_missing_name])
+def test_a_parameter_is_recognised_by_its_annotation(fn: Any) -> None:
+    assert anyio.run(criterion(fn).ask, CONTEXT).passed
+
+
+def test_annotations_in_the_wrong_places_are_refused() -> None:
+    def swapped(s: Sample[Any, Any], t: Trajectory[Any]) -> bool:
+        return True
+
+    def half(output: str, view: SessionView) -> bool:
+        return True
+
+    for fn in (swapped, half):
+        with pytest.raises(EvaluatorShapeError):
+            criterion(fn)
+
+
+def test_a_class_of_ones_own_that_is_called_sample_is_an_ordinary_output() -> None:
+    Sample = type("Sample", (), {})
+
+    def evaluator(a: Any, b: Any) -> bool:
+        return bool((a, b) == ("got", "want"))
+
+    evaluator.__annotations__ = {"a": Sample, "b": Sample}
+
+    assert anyio.run(criterion(evaluator).ask, CONTEXT).passed
+
+
+def test_what_is_no_function_is_refused() -> None:
+    for thing in (Score, 3, None, "exact_match"):
+        with pytest.raises(EvaluatorShapeError, match="expected a function as evaluator"):
+            criterion(thing)  # type: ignore[arg-type]
+    with pytest.raises(EvaluatorShapeError, match="no signature that Python can read"):
+        criterion(min)
+
+
+def test_methods_partials_callables_and_builtins_are_functions_too() -> None:
+    class Checks:
+        def equal(self, output: Any, expected: Any) -> bool:
+            return bool(output == expected)
+
+        def __call__(self, output: Any, expected: Any) -> bool:
+            return True
+
+    def near(output: float, expected: float, tolerance: float) -> bool:
+        return abs(output - expected) <= tolerance
+
+    named = {
+        criterion(fn).name: criterion(fn)(2, 2).passed
+        for fn in (Checks().equal, Checks(), functools.partial(near, tolerance=1), operator.eq)
+    }
+    assert named == {"equal": True, "Checks": True, "near": True, "eq": True}
+
+
+def test_a_criterion_is_named_after_its_function_or_its_factory() -> None:
+    def shorter_than(length: int) -> Any:
+        def evaluate(output: str, expected: str) -> bool:
+            return len(output) < length
+
+        return evaluate
+
+    assert criterion(shorter_than(3)).name == "shorter_than"
+    assert criterion(lambda a, b: True).name == "lambda"
+    assert criterion(shorter_than(3), name="brief").name == "brief"
+    assert criterion(exact_match, name="same").name == "same"
+    assert criterion(exact_match, name="same")("a", "a").criterion == "same"
+    assert criterion(exact_match) is exact_match
+    assert exact_match.__doc__ == "Pass if the output equals the expected one."
+
+
+@pytest.mark.parametrize(
+    ("verdict", "score"),
+    [
+        (True, Score(1.0, True, criterion="c")),
+        (False, Score(0.0, False, criterion="c")),
+        (0.25, Score(0.25, False, criterion="c")),
+        (1, Score(1.0, True, criterion="c")),
+        (-3, Score(-3.0, False, criterion="c")),
+        (Score(0.5), Score(0.5, criterion="c")),
+        (Score(0.5, criterion="own"), Score(0.5, criterion="own")),
+    ],
+)
+def test_a_verdict_becomes_a_score(verdict: Any, score: Score) -> None:
+    assert criterion(lambda o, e: verdict, name="c")(None, None) == score
+
+
+def test_a_tuple_of_scores_folds_into_one() -> None:
+    def judge(sample: Sample, output: str, *, context: EvalContext) -> tuple[Score, ...]:
+        return Score(1.0, criterion="right"), Score(0.0, criterion="brief", reason="long")
+
+    score = criterion(judge)("y", None)
+
+    assert (score.value, score.passed, score.reason) == (0.5, False, "brief: long")
+    assert [(m.name, m.value, m.weight) for m in score.metrics] == [
+        ("right", 1.0, 1.0),
+        ("brief", 0.0, 1.0),
+    ]
+
+
+def test_evaluators_of_a_context_are_seen_score_by_score() -> None:
+    def judge(sample: Sample, output: str, *, context: EvalContext) -> tuple[Score, ...]:
+        return Score(1.0, criterion="right"), Score(0.0, criterion="brief")
+
+    sample, context = Sample("1", "x", "y"), EvalContext()
+
+    alone = criterion(judge)(sample, "y", context=context)
+    beside = composite(exact_match, judge)(sample, "y", context=context)
+    assert [score.criterion for score in alone] == ["right", "brief"]
+    assert [score.criterion for score in beside] == ["exact_match", "right", "brief"]
+
+
+@pytest.mark.parametrize(
+    "verdict", [None, "yes", (), [1.0], [Score(1.0), True], {"score": 1}, float("nan"), object()]
+)
+def test_what_is_no_verdict_is_an_evaluator_error(verdict: Any) -> None:
+    with pytest.raises(EvaluatorError, match="evaluator `odd`") as caught:
+        criterion(lambda o, e: verdict, name="odd")(None, None)
+    assert "raised" not in str(caught.value)
+
+
+def test_an_evaluator_that_raises_is_named() -> None:
+    def crash(output: str, expected: str) -> Score:
+        raise KeyError("answer")
+
+    async def crash_later(output: str, expected: str) -> Score:
+        raise KeyError("answer")
+
+    for fn in (crash, crash_later):
+        with pytest.raises(EvaluatorError, match=rf"evaluator `{fn.__name__}` raised KeyError"):
+            all_of(exact_match, fn)("a", "a")
+
+
+def test_an_evaluator_of_the_session_says_when_there_is_none() -> None:
+    needs = criterion(lambda output, expected, session: True, name="needs")
+    optional = criterion(lambda output, expected, session=None: session is None, name="optional")
+
+    with pytest.raises(EvaluatorError, match="evaluator `needs` needs a session"):
+        needs("a", "b")
+    assert optional("a", "b").passed
+
+
+# ── async ───────────────────────────────────────────────────────────────────────────────────────
+
+
+async def later(output: str, expected: str) -> bool:
+    await anyio.lowlevel.checkpoint()
+    return output == expected
+
+
+@pytest.mark.anyio
+async def test_async_evaluators_are_awaited() -> None:
+    assert (await criterion(later).ask(CONTEXT)).passed is False
+    assert (await criterion(lambda o, e: later(o, o)).ask(CONTEXT)).passed is True
+
+
+@pytest.mark.anyio
+async def test_those_that_wait_wait_together() -> None:
+    arrived = [anyio.Event(), anyio.Event()]
+
+    def meets(mine: int) -> Any:
+        async def evaluate(output: str, expected: str) -> bool:
+            arrived[mine].set()
+            await arrived[1 - mine].wait()
+            return True
+
+        return evaluate
+
+    with anyio.fail_after(PATIENCE):
+        assert (await all_of(meets(0), exact_match, meets(1)).ask(CONTEXT)).value == 2 / 3
+
+
+@pytest.mark.anyio
+async def test_cancelling_passes_through_a_combination() -> None:
+    async def forever(output: str, expected: str) -> bool:
+        await anyio.sleep_forever()
+        return True
+
+    with anyio.move_on_after(0.01) as scope:
+        await all_of(forever, later).ask(CONTEXT)
+
+    assert scope.cancelled_caught
+
+
+@pytest.mark.anyio
+async def test_plain_functions_that_return_something_to_wait_for_combine() -> None:
+    hidden = all_of(exact_match, lambda o, e: later(o, e), exact_match)
+
+    assert [part.passed for part in (await hidden.ask(CONTEXT)).parts] == [False] * 3
+    assert all_of(later, exact_match)("a", "a").passed  # also while an event loop is running
+
+
+def test_an_async_evaluator_answers_a_call_by_hand() -> None:
+    assert criterion(later)("a", "a").passed
+    assert criterion(lambda o, e: later(o, e))("a", "a").passed
+    assert any_of(later, exact_match)("a", "b").passed is False
+
+
+# ── calling by hand ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_built_ins_are_called_as_each_seed_calls_them() -> None:
+    sample = Sample("1", "x", "hello")
+
+    assert exact_match("hello", "hello").passed
+    assert exact_match(output="hello", expected="world").passed is False
+    assert exact_match(sample, "hello", context=EvalContext(run_id="t"))[0].passed
+    assert exact_match(sample=sample, output="hello", context=EvalContext())[0].passed
+    assert exact_match(Trajectory(output="hello"), sample).passed
+    assert exact_match(trajectory=Trajectory(output="hello"), sample=sample).passed
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c: c("a"),
+        lambda c: c("a", "b", None, "d"),
+        lambda c: c("a", expectd="b"),
+        lambda c: c(Sample("1", "x"), context=EvalContext()),
+    ],
+)
+def test_a_call_by_hand_with_other_arguments_says_what_it_takes(call: Any) -> None:
+    with pytest.raises(TypeError, match=r"expected a call as \("):
+        call(exact_match)
+
+
+def test_what_looks_like_a_mistake_gets_a_hint() -> None:
+    with pytest.raises(EvaluatorShapeError, match=r"unpack it: all_of\(\*evaluators\)"):
+        all_of([exact_match])  # type: ignore[arg-type]
+    with pytest.raises(EvaluatorShapeError, match=r"so call it: tool_called\(\.\.\.\)"):
+        all_of(tool_called)
+    assert repr(exact_match) == "<criterion exact_match>"
+
+
+def test_a_renamed_criterion_keeps_its_parts_and_its_waiting() -> None:
+    pair = criterion(composite(exact_match, lambda o, e: 0.25), name="pair")
+    waits = criterion(criterion(later), name="waits")
+
+    scores = pair(Sample("1", "x", "a"), "a", context=EvalContext())
+    assert [score.criterion for score in scores] == ["exact_match", "lambda"]
+    assert waits("a", "a").criterion == "waits"
+
+
+def test_composite_answers_with_each_criterion_on_its_own() -> None:
+    sample, context = Sample("1", "x", "hello"), EvalContext()
+    both = (exact_match, criterion(lambda o, e: 0.25, name="quarter"))
+
+    assert [s.criterion for s in composite(*both)(sample, "hello", context=context)] == [
+        "exact_match",
+        "quarter",
+    ]
+    assert [s.criterion for s in all_of(*both)(sample, "hello", context=context)] == ["all_of"]
+    assert composite(*both)("hello", "hello") == Score(
+        0.625,
+        False,
+        metrics=[
+            Metric("exact_match", 1.0, 1.0, {"passed": True}),
+            Metric("quarter", 0.25, 1.0, {"passed": False}),
+        ],
+        reason="quarter: failed with 0.25",
+        criterion="composite",
+    )
+
+
+def test_a_runtime_error_of_a_criterion_made_by_hand_is_its_own() -> None:
+    async def broken(context: EvalContext) -> Score:
+        raise RuntimeError("out of paper")
+
+    with pytest.raises(RuntimeError, match="out of paper"):
+        Criterion("broken", broken, is_async=True)("a", "b")
+
+
+def test_a_criterion_made_by_hand_is_as_good_as_a_recognised_one() -> None:
+    always = Criterion("always", lambda context: Score(1.0, criterion="always"))
+
+    assert all_of(always, exact_match)("a", "a").passed

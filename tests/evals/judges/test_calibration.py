@@ -1,0 +1,255 @@
+"""A judge beside people: agreement, kappa and what to show with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weakincentives.adapters import ModelRequest, ScriptedAdapter
+from weakincentives.errors import EvaluatorError, ProviderError, UsageError
+from weakincentives.evals import Sample, Scale, Score, criterion, exact_match, llm_judge
+from weakincentives.evals.judges.calibration import (
+    Calibration,
+    Disagreement,
+    calibrate,
+    calibrate_async,
+)
+from weakincentives.evals.judges.panel import judge_panel
+
+YES, NO = True, False
+
+
+def two_by_two(yes_yes: int, yes_no: int, no_yes: int, no_no: int) -> Calibration:
+    table = {(YES, YES): yes_yes, (YES, NO): yes_no, (NO, YES): no_yes, (NO, NO): no_no}
+    return Calibration("judge", table)
+
+
+@pytest.mark.parametrize(
+    ("table", "agreement", "kappa", "base_rate"),
+    [
+        # Wikipedia, "Cohen's kappa": the grants, then two of equal agreement.
+        ((20, 5, 10, 15), 0.70, 0.40, 0.50),
+        ((45, 15, 25, 15), 0.60, 0.1304, 0.60),
+        ((25, 35, 5, 35), 0.60, 0.2593, 0.60),
+        # Feinstein and Cicchetti 1990, "High agreement but low kappa": only the base rate differs.
+        ((40, 9, 6, 45), 0.85, 0.70, 0.51),
+        ((80, 10, 5, 5), 0.85, 0.32, 0.90),
+        # By hand: perfect, perfectly opposed, and independent.
+        ((5, 0, 0, 5), 1.0, 1.0, 0.5),
+        ((0, 5, 5, 0), 0.0, -1.0, 0.5),
+        ((9, 3, 3, 1), 0.625, 0.0, 0.75),
+    ],
+)
+def test_published_tables(
+    table: tuple[int, int, int, int], agreement: float, kappa: float, base_rate: float
+) -> None:
+    found = two_by_two(*table)
+
+    assert found.n == sum(table)
+    assert found.agreement == pytest.approx(agreement)
+    assert found.kappa == pytest.approx(kappa, abs=0.005)
+    assert found.base_rate == pytest.approx(base_rate)
+
+
+def test_three_categories_as_cohen_published_them() -> None:
+    # J. Cohen, Psychological Bulletin 70 (1968): 200 cases, agreement .70, chance .41, kappa .492.
+    rows = {"a": (88, 14, 18), "b": (10, 40, 10), "c": (2, 6, 12)}
+    table = {
+        (human, judge): count
+        for human, counts in rows.items()
+        for judge, count in zip(rows, counts, strict=True)
+    }
+    found = Calibration("judge", table)
+    assert (found.n, found.agreement) == (200, 0.70)
+    assert found.kappa == pytest.approx(0.492, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("table", "kappa"),
+    [
+        ({(YES, YES): 7}, 0.0),  # 0 / 0: nothing shows that the judge can tell
+        ({(YES, NO): 7}, 0.0),
+        ({(YES, YES): 6, (NO, YES): 1}, 0.0),
+        ({(YES, YES): 6, (YES, NO): 1}, 0.0),
+        ({(YES, YES): 1}, 0.0),
+    ],
+)
+def test_kappa_of_a_table_with_one_verdict_on_a_side_is_0(table: Any, kappa: float) -> None:
+    assert Calibration("judge", table).kappa == kappa
+
+
+counts = st.integers(0, 10**6)
+
+
+@given(counts, counts, counts, counts)
+def test_kappa_stays_in_its_range_and_below_agreement(a: int, b: int, c: int, d: int) -> None:
+    if not a + b + c + d:
+        return
+    found = two_by_two(a, b, c, d)
+    low, high = found.interval
+    assert -1.0 <= found.kappa <= found.agreement <= 1.0
+    assert low <= found.agreement <= high
+    assert found.base_rate >= 0.5
+
+
+def judge_of(ratings: dict[str, Any]) -> Any:
+    """A judge that rates an output by what stands in it."""
+
+    def model(request: ModelRequest) -> Any:
+        line = request.messages[1].content.splitlines()[3]
+        output = line.removeprefix("Output: ").strip('"')
+        said = ratings[output]
+        return {"reason": f"it is {output}", "rating": said} if isinstance(said, str) else said
+
+    return llm_judge(ScriptedAdapter(model), "Polite")
+
+
+def case(output: str, human: Any) -> tuple[Sample[str, str], str, Any]:
+    return Sample(f"s-{output}", "in", "e"), output, human
+
+
+def test_a_judge_is_compared_with_pass_or_fail() -> None:
+    judge = judge_of({"kind": "good", "curt": "fair", "rude": "wrong", "warm": "excellent"})
+
+    found = calibrate(
+        judge, [case("kind", True), case("curt", True), case("rude", False), case("warm", True)]
+    )
+
+    assert (found.n, found.agreement, found.base_rate) == (4, 0.75, 0.75)
+    assert found.kappa == pytest.approx(0.5)
+    assert found.confusion == {(True, True): 2, (True, False): 1, (False, False): 1}
+    assert found.disagreements == (Disagreement("s-curt", True, False, "it is curt"),)
+    assert found.errors == ()
+
+
+def test_a_judge_is_compared_label_by_label() -> None:
+    judge = judge_of({"kind": "good", "curt": "fair", "rude": "wrong"})
+
+    found = calibrate(
+        judge, [case("kind", "excellent"), case("curt", "fair"), case("rude", "wrong")]
+    )
+
+    assert found.confusion == {("excellent", "good"): 1, ("fair", "fair"): 1, ("wrong", "wrong"): 1}
+    assert found.disagreements == (Disagreement("s-kind", "excellent", "good", "it is kind"),)
+
+
+def test_a_judge_that_fails_is_an_error_in_no_count() -> None:
+    judge = judge_of({"kind": "good", "odd": "splendid", "down": ProviderError("down")})
+
+    found = calibrate(judge, [case("kind", True), case("odd", False), case("down", False)])
+
+    assert (found.n, found.agreement) == (1, 1.0)
+    assert [sample_id for sample_id, _ in found.errors] == ["s-odd", "s-down"]
+    assert "ProviderError: down" in found.errors[1][1]
+    with pytest.raises(EvaluatorError, match=r"got none on 1 outputs - the first error: .*down"):
+        calibrate(judge, [case("down", True)])
+
+
+def test_a_value_off_the_scale_is_an_error_and_no_label() -> None:
+    halves = criterion(lambda output, expected: Score(float(output)), name="halves")
+
+    found = calibrate(halves, [case("0.75", "good"), case("0.6", "good")])
+
+    assert found.confusion == {("good", "good"): 1}
+    assert found.errors[0][1].startswith("expected a value of the scale, got 0.6")
+
+
+def test_any_evaluator_and_a_scale_of_ones_own_can_be_calibrated() -> None:
+    scale = Scale({"right": 1.0, "not": 0.0}, frozenset({"right"}))
+    found = calibrate(exact_match, [case("e", "right"), case("x", "right")], scale=scale)
+    assert found.confusion == {("right", "right"): 1, ("right", "not"): 1}
+
+    kind = judge_of({"kind": "good"})
+    assert calibrate(judge_panel(kind, kind), [case("kind", True)]).agreement == 1.0
+
+
+def test_the_summary_never_shows_agreement_alone() -> None:
+    text = str(two_by_two(80, 10, 5, 5))
+
+    assert text.splitlines() == [
+        "judge: agrees with people on 85 of 100, 85.0% (95% interval 76.7% to 90.7%)",
+        "Cohen's kappa 0.32 (95% interval 0.08 to 0.56), base rate 90.0%, n = 100",
+        "human \\ judge  pass  fail",
+        "         pass    80    10",
+        "         fail     5     5",
+    ]
+
+
+def test_the_summary_lists_disagreements_and_errors_without_their_tricks() -> None:
+    differ = tuple(Disagreement(f"s{i}", True, False, "\x1b[2Jgone\nAll fine.") for i in range(12))
+    text = str(Calibration("j", {(True, False): 13}, (*differ, Disagreement("t", True, False)),
+                           (("\x1b[1m", "down"),)))  # fmt: skip
+
+    assert "\x1b" not in text
+    assert "Disagreements: 13\n  's0': human pass, judge fail, because '\\x1b[2Jgone\\nAll" in text
+    assert "'s9'" in text
+    assert "'s10'" not in text
+    assert "  and 3 more" in text
+    assert text.endswith("No verdict: 1\n  '\\x1b[1m': 'down'")
+    assert "'t': human pass, judge fail" in str(
+        Calibration("j", {(True, False): 1}, (Disagreement("t", True, False),))
+    )
+
+
+@pytest.mark.anyio
+async def test_in_async_code_no_more_than_so_many_are_asked_at_once() -> None:
+    now = most = 0
+
+    async def judge(output: Any, expected: Any) -> bool:
+        nonlocal now, most
+        now, most = now + 1, max(most, now + 1)
+        await anyio.lowlevel.checkpoint()
+        now -= 1
+        return True
+
+    cases = [case(str(i), True) for i in range(20)]
+    found = await calibrate_async(judge, cases, max_concurrent=3)
+
+    assert (found.n, most) == (20, 3)
+    assert calibrate(judge, cases).n == 20  # also while an event loop is running
+
+
+SAME = Scale({"a": 1.0, "b": 1.0, "c": 0.0}, frozenset({"a"}))
+
+
+@pytest.mark.parametrize(
+    ("labelled", "options"),
+    [
+        ([], {}),
+        ([("sample", "output", True)], {}),
+        ([(Sample("1", "i"), "output")], {}),
+        ([case("x", "splendid")], {}),
+        ([case("x", 1)], {}),
+        ([case("x", None)], {}),
+        ([case("x", True), case("y", "good")], {}),
+        ([case("x", "good"), case("y", True)], {}),
+        ([case("x", "a")], {"scale": SAME}),
+        ([case("x", True)], {"max_concurrent": 0}),
+        ([case("x", True)], {"max_concurrent": True}),
+    ],
+)
+def test_misuse_is_refused_before_anybody_is_asked(labelled: Any, options: Any) -> None:
+    def judge(output: Any, expected: Any) -> bool:
+        raise AssertionError("asked")
+
+    with pytest.raises(UsageError, match="expected"):
+        calibrate(judge, labelled, **options)
+
+
+def test_labels_of_one_value_still_pass_or_fail() -> None:
+    assert calibrate(exact_match, [case("e", True)], scale=SAME).agreement == 1.0
+
+
+def test_a_calibration_by_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="expected at least one verdict"):
+        Calibration("judge", {})
+    with pytest.raises(RuntimeError, match="odd"):
+        calibrate(exact_match, (_ for _ in (None,) if _odd()))
+
+
+def _odd() -> bool:
+    raise RuntimeError("odd")

@@ -1,0 +1,136 @@
+"""Trends and steps over several runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from weakincentives.errors import UsageError
+from weakincentives.evals.stats import change_point, linear_trend
+
+
+def passes(
+    rng: np.random.Generator, changes: list[float], samples: int = 100, rate: float = 0.85
+) -> list[list[float]]:
+    """Return passes of samples of different difficulty, with a change of the rate for each run."""
+    difficulty = rng.beta(2 * rate, 2 * (1 - rate), samples)
+    chances = np.clip(difficulty[:, None] + np.array(changes), 0, 1)
+    drawn = rng.random((samples, len(changes))) < chances
+    return [[float(value) for value in sample] for sample in drawn]
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(11)
+
+
+def test_the_slope_is_that_of_a_line_through_each_sample(rng: np.random.Generator) -> None:
+    samples = passes(rng, [0.0] * 6)
+    slopes = [stats.linregress(range(6), sample).slope for sample in samples]
+
+    trend = linear_trend(samples)
+
+    assert trend.slope.estimate == pytest.approx(np.mean(slopes))
+    assert trend.p_value == pytest.approx(stats.ttest_1samp(slopes, 0).pvalue)
+    assert (trend.runs, trend.slope.n) == (6, 100)
+
+
+def test_the_total_is_the_change_along_the_line() -> None:
+    trend = linear_trend([[0.0, 0.5, 1.0], [0.0, 0.0, 1.0]])
+
+    assert trend.total.estimate == pytest.approx(2 * trend.slope.estimate) == 1.0
+    assert trend.total.high - trend.total.low == pytest.approx(
+        2 * (trend.slope.high - trend.slope.low)
+    )
+
+
+def test_a_decline_of_a_point_per_run_is_mostly_seen(rng: np.random.Generator) -> None:
+    declining = [-0.01 * run for run in range(10)]
+
+    seen = [linear_trend(passes(rng, declining, 200)).p_value for _ in range(40)]
+
+    assert np.mean(np.array(seen) < 0.05) > 0.8
+
+
+def test_a_step_is_found_where_it_is(rng: np.random.Generator) -> None:
+    step = change_point(passes(rng, [0.0] * 6 + [-0.15] * 4, 200))
+
+    assert step.run == 6
+    assert step.p_value < 0.001
+    assert step.difference.high < 0
+
+
+def test_equal_runs_rarely_have_a_trend_or_a_step(rng: np.random.Generator) -> None:
+    runs = [passes(rng, [0.0] * 8) for _ in range(120)]
+
+    assert np.mean([linear_trend(samples).p_value < 0.05 for samples in runs]) < 0.11
+    assert np.mean([change_point(samples).p_value < 0.05 for samples in runs]) < 0.11
+
+
+def test_looking_after_every_run_makes_the_p_value_larger() -> None:
+    samples = [[1.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]] * 5
+    once, often = linear_trend(samples), linear_trend(samples, looks=20)
+
+    assert once.p_value < often.p_value < 20 * once.p_value
+    assert change_point(samples).p_value < change_point(samples, looks=20).p_value
+
+
+def test_runs_without_any_change_have_neither() -> None:
+    samples = [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
+
+    assert linear_trend(samples).p_value == 1.0
+    assert change_point(samples).p_value == 1.0
+
+
+def test_the_same_runs_give_the_same_p_value(rng: np.random.Generator) -> None:
+    samples = passes(rng, [0.0] * 5)
+
+    assert change_point(samples) == change_point(samples)
+
+
+@pytest.mark.parametrize("samples", [[], [[1.0]], [[1.0, 0.0], [1.0, 0.0, 1.0]]])
+def test_samples_need_a_value_in_every_run(samples: list[list[float]]) -> None:
+    with pytest.raises(UsageError, match="a value in each of two runs or more"):
+        linear_trend(samples)
+
+
+def test_there_is_at_least_one_look() -> None:
+    with pytest.raises(UsageError, match="at least 1 look"):
+        linear_trend([[0.0, 1.0], [1.0, 0.0]], looks=0)
+
+
+def test_the_interval_excludes_0_only_if_all_looks_do() -> None:
+    samples = [[1.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]] * 5
+    once, often = linear_trend(samples), linear_trend(samples, looks=20)
+
+    assert often.slope.low < once.slope.low < once.slope.high < often.slope.high
+    assert (often.p_value < 0.05) == (0 not in often.slope)
+
+
+def test_fewer_than_six_samples_that_changed_show_nothing() -> None:
+    for changed in range(1, 8):
+        samples = [[0.0, 0.0, 1.0, 1.0]] * changed + [[1.0] * 4] * 100
+        shown = [test(samples).p_value < 0.05 for test in (linear_trend, change_point)]
+        assert shown == [changed >= 6] * 2
+
+
+def test_a_rise_and_a_fall_have_mirrored_intervals() -> None:
+    rising = [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
+    falling = [[1 - value for value in sample] for sample in rising]
+
+    up, down = linear_trend(rising).slope, linear_trend(falling).slope
+
+    assert (up.low, up.high) == pytest.approx((-down.high, -down.low))
+
+
+def test_samples_of_one_cluster_are_one_observation(rng: np.random.Generator) -> None:
+    samples = passes(rng, [0.0] * 5, 30)
+    repeated, clusters = [*samples, *samples, *samples], [*range(30)] * 3
+
+    once, clustered = linear_trend(samples), linear_trend(repeated, clusters=clusters)
+
+    assert clustered.p_value == pytest.approx(once.p_value)
+    assert clustered.slope.clusters == 30
+    assert change_point(repeated, clusters=clusters).p_value == change_point(samples).p_value
+    assert change_point(repeated).p_value < change_point(samples).p_value

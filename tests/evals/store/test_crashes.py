@@ -1,0 +1,391 @@
+"""Processes die, disks fill up, calls fail: what was reported durable is there, exactly once."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faulty_sqlite import failing_statement
+from weakincentives.errors import StoreError, UsageError
+from weakincentives.evals import EvalResult, Score, Trajectory
+from weakincentives.evals.store.run_store import RunManifest, RunStore, StoredRow
+from weakincentives.runtime import Session
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+MANIFEST = RunManifest(run_id="run", created_at=NOW)
+PRELUDE = f"""
+import json, os, random, resource, signal, sys, time
+sys.path[:] = {sys.path!r}
+from tests.evals.store.test_crashes import *
+path = sys.argv[1]
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    with RunStore(tmp_path / "runs.db") as opened:
+        opened.begin(MANIFEST)
+        yield opened
+
+
+def row(index: int, value: float = 1.0, output: Any = None) -> StoredRow:
+    result = EvalResult(
+        str(index), Score(value), trajectory=Trajectory(output=output), run_id="run"
+    )
+    return StoredRow(result=result, position=index)
+
+
+def put(store: RunStore, indexes: range, value: float = 1.0) -> None:
+    for index in indexes:
+        store.put(row(index, value))
+
+
+def positions(path: Path | str) -> list[int]:
+    """Every stored position, after a look at the file as a whole."""
+    with RunStore(path) as store:
+        read = store._database.read
+        assert read("PRAGMA integrity_check") == [(b"ok",)]
+        assert read("SELECT id FROM bodies ORDER BY 1") == read("SELECT body FROM rows ORDER BY 1")
+        found = [stored.position for stored in store.rows("run")] if store.runs() else []
+        assert len(set(found)) == len(found) == sum(record.total for record in store.runs())
+        return found
+
+
+def started(code: str, path: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + code, str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    with process:
+        out, errors = process.communicate(timeout=240)
+    assert (process.returncode, errors) == (0, "")
+    return out
+
+
+# ── processes ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_processes_make_the_file_and_write_the_same_run_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    code = """
+while not os.path.exists(path + ".go"): time.sleep(0.001)
+with RunStore(path) as store:
+    store.begin(MANIFEST)
+    put(store, range(300), value=os.getpid())
+"""
+    processes = [started(code, path) for _ in range(3)]
+    (tmp_path / "runs.db.go").touch()
+    for process in processes:
+        ended(process)
+
+    assert positions(path) == list(range(300))
+    with RunStore(path) as store:
+        writers = {stored.result.score.value for stored in store.rows("run")}
+    assert writers <= {process.pid for process in processes}
+
+
+def test_what_was_flushed_survives_kill_9(tmp_path: Path) -> None:
+    """Twenty writers, each killed at a random moment; the next one goes on where that one was."""
+    code = """
+durable, random_ = 0, random.Random(9)
+for moment in range(20):
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        store = RunStore(path)
+        store.begin(MANIFEST)
+        end = durable
+        while True:
+            start, end = end, end + random_.choice([1, 7, 150])
+            put(store, range(start, end), value=moment)
+            store.flush()
+            os.write(writer, b"%d " % end)
+    os.close(writer)
+    first = os.read(reader, 20)  # it is under way
+    time.sleep(random_.random() * 0.05)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    said = first
+    while more := os.read(reader, 65536): said += more
+    os.close(reader)
+    durable = int(said.split()[-1])
+    found = positions(path)
+    assert found == list(range(len(found))) and len(found) >= durable, (len(found), durable)
+print(durable)
+"""
+    flushed = int(ended(started(code, tmp_path / "runs.db")))
+    with RunStore(tmp_path / "runs.db") as store:
+        moments = [stored.result.score.value for stored in store.rows("run")]
+
+    assert moments == sorted(moments)  # no writer replaced what an earlier one had stored
+    assert len(moments) >= flushed
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(0)", "gc.collect()"])
+def test_a_process_that_ends_writes_what_is_queued(tmp_path: Path, end: str) -> None:
+    code = "store = RunStore(path); store.begin(MANIFEST); put(store, range(250))\n"
+    ended(started(code + end, tmp_path / "runs.db"))
+
+    assert positions(tmp_path / "runs.db") == list(range(250))
+
+
+def test_a_store_that_goes_away_writes_what_is_queued(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs.db")
+    store.begin(MANIFEST)
+    put(store, range(3))
+    del store
+    gc.collect()
+
+    assert positions(tmp_path / "runs.db") == [0, 1, 2]
+
+
+def test_a_forked_process_may_not_use_the_store(tmp_path: Path) -> None:
+    code = """
+import warnings; warnings.simplefilter("ignore")  # Python's own, about forks beside threads
+store = RunStore(path)
+store.begin(MANIFEST)
+put(store, range(3))
+if not os.fork():
+    for use in (lambda: put(store, range(3, 6)), store.flush, store.runs):
+        try: use()
+        except UsageError as error: print(error)
+    with RunStore(path) as own: put(own, range(6, 9))
+else:
+    os.wait()
+"""
+    said = ended(started(code, tmp_path / "runs.db"))
+
+    assert said.count("open a `RunStore` in the new process") == 3
+    assert positions(tmp_path / "runs.db") == [0, 1, 2, 6, 7, 8]
+
+
+# ── a fault at every step ───────────────────────────────────────────────────────────────────────
+
+
+def work(path: Path, durable: list[Any]) -> None:
+    """A short run; `durable` gets what the store has said to be so."""
+    with RunStore(path) as store:
+        store.begin(MANIFEST)
+        for start in (0, 3):
+            put(store, range(start, start + 3))
+            store.flush()
+            durable += range(start, start + 3)
+        store.save("s", Session())
+        durable.append("saved")
+        put(store, range(6, 9))
+        store.finish("run", "complete")
+        durable += [*range(6, 9), "complete"]
+
+
+def check(path: Path, durable: list[Any]) -> None:
+    found = positions(path)
+    assert found == list(range(len(found)))
+    assert set(found) >= {item for item in durable if isinstance(item, int)}
+    with RunStore(path) as store:
+        if "saved" in durable:
+            store.load("s")
+        if "complete" in durable:
+            assert store.run("run").status == "complete"
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("late", [False, True])
+def test_a_fault_at_any_step_loses_nothing_and_doubles_nothing(tmp_path: Path, late: bool) -> None:
+    failed = 0
+    for at in range(1, 1000):
+        path, durable = tmp_path / str(at) / "runs.db", list[Any]()
+        said = ""
+        with failing_statement(at, late=late) as fault:
+            try:
+                work(path, durable)
+            except StoreError as error:
+                said = str(error)
+                failed += 1
+        assert not said or "disk I/O error" in said
+        assert not said or " - the disk does not read or write it: check" in said
+        check(path, durable)
+        if not fault.reached:
+            break
+        again: list[Any] = []
+        work(path, again)  # as a resumed run does it
+        assert positions(path) == list(range(9))
+        check(path, again)
+    assert failed > 40  # ROLLBACK and what the thread ran into may fail without a word
+
+
+def test_a_write_that_fails_at_any_size_of_the_file_loses_nothing(tmp_path: Path) -> None:
+    """The system itself refuses to let files grow, at one page after the other."""
+    code = """
+from pathlib import Path
+failed = 0
+for limit in range(0, 240_000, 4096):
+    file, durable = Path(path) / str(limit) / "runs.db", []
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, -1))
+    try: work(file, durable)
+    except StoreError as error:
+        failed += 1
+        assert " - the disk" in str(error), error
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+    check(file, durable)
+    work(file, [])
+    assert positions(file) == list(range(9))
+print(failed)
+"""
+    assert 10 < int(ended(started(code, tmp_path))) < 55
+
+
+def limit_pages(store: RunStore, more: int) -> None:
+    """A disk with room for so many more pages."""
+    ((pages,),) = store._database.read("PRAGMA page_count")
+    store._database.read(f"PRAGMA max_page_count = {pages + more}")
+
+
+def test_a_full_disk_is_said_and_the_queue_is_kept(store: RunStore) -> None:
+    put(store, range(5))
+    store.flush()
+    limit_pages(store, 2)
+    store.put(row(5, output=os.urandom(20_000).hex()))
+    with pytest.raises(StoreError, match=r"full .*the disk is full: free some space, then flush"):
+        store.flush()
+    with pytest.raises(StoreError, match="the disk is full"):
+        store.put(row(6))
+    with pytest.raises(StoreError, match="the disk is full"):
+        store.finish("run", "complete")
+
+    assert (store.pending, store.run("run").total) == (1, 5)
+    limit_pages(store, 1000)
+    store.flush()
+    store.put(row(6))
+    store.finish("run", "complete")
+    assert positions(store.path) == list(range(7))
+
+
+def test_the_next_put_tells_what_the_thread_ran_into(store: RunStore) -> None:
+    def fill() -> None:
+        for index in range(100_000):
+            store.put(row(index, output=os.urandom(10_000).hex()))
+            time.sleep(0.001)  # the thread has its turn
+
+    limit_pages(store, 2)
+    with pytest.raises(StoreError, match="the disk is full"):
+        fill()
+    queued = store.pending
+    limit_pages(store, 1_000_000)
+    store.close()
+
+    assert queued > 0
+    assert positions(store.path) == list(range(queued))
+
+
+def test_closing_with_a_full_disk_says_so_and_lets_go(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs.db")
+    store.begin(MANIFEST)
+    limit_pages(store, 0)
+    store.put(row(0, output=os.urandom(25_000).hex()))
+    with pytest.raises(StoreError, match="the disk is full"):
+        store.close()
+    with pytest.raises(UsageError, match="closed"):
+        store.runs()
+
+    assert positions(tmp_path / "runs.db") == []
+
+
+def test_rows_that_are_lost_at_the_very_end_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = RunStore(tmp_path / "runs.db")
+    store.begin(MANIFEST)
+    limit_pages(store, 0)
+    store.put(row(0, output=os.urandom(25_000).hex()))
+    with caplog.at_level(logging.ERROR):
+        del store
+        gc.collect()
+
+    assert "1 rows could not be stored" in caplog.text
+    assert "the disk is full" in caplog.text
+
+
+def test_a_file_that_is_locked_for_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weakincentives.evals.store.schema.BUSY_SECONDS", 0.05)
+    with RunStore(tmp_path / "runs.db") as store:
+        store.begin(MANIFEST)
+        other = sqlite3.connect(store.path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        put(store, range(3))
+        with pytest.raises(StoreError, match=r"locked .*another process held it.*wait for that"):
+            store.flush()
+        assert store.run("run").total == 0  # reading needs no lock
+        other.execute("COMMIT")
+        other.close()
+        store.flush()
+
+        assert positions(store.path) == [0, 1, 2]
+
+
+def test_a_forked_process_with_a_store_of_its_own_loses_nothing(tmp_path: Path) -> None:
+    """SQLite's locks are a process's: an inherited connection would hide the child from others."""
+    code = f"""
+import os, warnings; warnings.simplefilter("ignore")  # Python's own, about forks beside threads
+from weakincentives.evals import RunStore
+path = {str(tmp_path / "runs.db")!r}
+parent = RunStore(path)
+parent.keep("before", b"1")
+to_parent, to_child = os.pipe(), os.pipe()
+if not os.fork():
+    child = RunStore(path)
+    child.keep("first", b"2")
+    os.write(to_parent[1], b"x"); os.read(to_child[0], 1)
+    child.keep("second", b"3")
+    os._exit(0)
+os.read(to_parent[0], 1)
+parent.keep("meanwhile", b"4")
+parent.close()
+os.write(to_child[1], b"x"); os.wait()
+with RunStore(path) as store:
+    print([store.find(key) for key in ("before", "first", "meanwhile", "second")])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+    assert done.stdout == "[b'1', b'2', b'4', b'3']\n", done.stderr
+
+
+def test_a_fork_while_other_threads_open_stores_goes_unnoticed(tmp_path: Path) -> None:
+    code = f"""
+import os, sys, threading, warnings; warnings.simplefilter("ignore")
+from weakincentives.evals import RunStore
+sys.setswitchinterval(1e-6)
+others = [RunStore(os.path.join({str(tmp_path)!r}, f"open {{number}}")) for number in range(30)]
+ended = threading.Event()
+def open_stores(name):
+    while not ended.is_set():
+        RunStore(os.path.join({str(tmp_path)!r}, name)).close()
+threads = [threading.Thread(target=open_stores, args=(name,)) for name in "abc"]
+for thread in threads: thread.start()
+for _ in range(30):
+    if not (child := os.fork()):
+        os._exit(0)
+    os.waitpid(child, 0)
+ended.set()
+for thread in threads: thread.join()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,316 @@
+"""One process at a time runs a run; a second is refused, and a dead one can be taken over."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from tests.processes import plain_environment, until
+from weakincentives.errors import UsageError
+from weakincentives.evals import EvalConfig, RunStore, Sample, evaluate, exact_match, stream
+
+SAMPLES = [Sample(str(number), number, "ok") for number in range(6)]
+SCRIPT = f"""
+import os, sys, time
+sys.path[:] = {sys.path!r}
+from pathlib import Path
+from weakincentives.errors import WinkError
+from weakincentives.evals import EvalSuite, RunStore, Sample, exact_match
+from weakincentives.evals.store import ownership
+
+here = Path(sys.argv[1])
+go = here / os.environ.get("GO", "go")
+if os.environ.get("WITHOUT_LOCKS"):
+    ownership.fcntl = None  # as on Windows, and on file systems without locks
+    # Without further heartbeats: one that is stopped within a transaction locks the file.
+    ownership.HEARTBEAT_SECONDS, ownership.STALE_SECONDS = 1000, 0.5
+
+def agent(number: int) -> str:
+    with open(here / "calls", "a") as calls:
+        calls.write(f"{{number}}\\n")
+    if os.environ.get("FORK") and number == 0 and not os.fork():
+        while not go.exists():
+            time.sleep(0.01)
+        os._exit(0)
+    while number == 5 and not go.exists():
+        time.sleep(0.01)
+    return "ok"
+
+suite = EvalSuite(agent, [Sample(str(n), n, "ok") for n in range(6)], exact_match)
+with RunStore(here / "runs.db") as store:
+    while "wait" in sys.argv and not (here / "start").exists():
+        time.sleep(0.001)
+    how = {{"resume": "r"}} if "resume" in sys.argv else {{"run_id": "r"}}
+    while True:
+        try:
+            print(suite.run(store=store, **how).total)
+        except WinkError as error:
+            if os.environ.get("INSIST"):
+                continue
+            print(f"refused: {{error}}")
+        break
+"""
+pytestmark = pytest.mark.anyio
+here = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no kernel lock here")
+
+
+def begun(folder: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(folder), *words],
+        env={**plain_environment(), **variables},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    with process:
+        return process.communicate(timeout=60)[0]
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs the run `r`, and waits within it for the file `go`."""
+    process = begun(tmp_path)
+    until(lambda: status(tmp_path) == "running" and stored(tmp_path) == 5)
+    yield process
+    (tmp_path / "go").touch()
+    said(process)
+
+
+def status(folder: Path) -> str:
+    with RunStore(folder / "runs.db") as store:
+        return next((record.status for record in store.runs()), "")
+
+
+def stored(folder: Path) -> int:
+    with RunStore(folder / "runs.db") as store:
+        return store.run("r").total
+
+
+async def resume(store: RunStore, **options: Any) -> int:
+    def agent(number: int) -> str:
+        return "ok"
+
+    options.setdefault("agent", agent)
+    report = await evaluate(SAMPLES, EvalConfig(), exact_match, store=store, **options)
+    return report.total
+
+
+# ── processes ───────────────────────────────────────────────────────────────────────────────────
+
+
+@here
+def test_a_second_process_is_refused_and_told_who_runs_it(
+    owner: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    second = said(begun(tmp_path, "resume"))
+
+    assert second.startswith("refused: expected a run that no process is running, got 'r'")
+    assert f"process {owner.pid} on " in second
+    assert "since 2" in second
+    assert "wait for it to end, or stop it, then resume" in second
+    (tmp_path / "go").touch()
+    assert said(owner) == "6\n"
+    assert sorted((tmp_path / "calls").read_text().split()) == list("012345")
+    assert said(begun(tmp_path, "resume")) == "6\n"
+    assert [path.name for path in tmp_path.iterdir() if "lock" in path.name] == []
+
+
+@here
+def test_a_process_that_stands_still_is_still_the_owner(
+    owner: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    owner.send_signal(signal.SIGSTOP)
+    assert f"process {owner.pid} on " in said(begun(tmp_path, "resume"))
+    assert status(tmp_path) == "running"
+    owner.send_signal(signal.SIGCONT)
+
+
+@here
+def test_a_killed_process_can_be_taken_over_at_once(
+    owner: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    owner.kill()
+    owner.wait()
+
+    with RunStore(tmp_path / "runs.db") as store:
+        record = store.run("r")
+    assert record.status == "interrupted"
+    assert record.note.startswith(f"process {owner.pid} on ")
+    assert record.note.endswith(" ended before the run did")
+    (tmp_path / "go").touch()
+    assert said(begun(tmp_path, "resume")) == "6\n"
+    assert status(tmp_path) == "complete"
+
+
+@here
+def test_a_child_that_outlives_the_owner_does_not_hold_its_run(tmp_path: Path) -> None:
+    process = begun(tmp_path, FORK="1")
+    until(lambda: status(tmp_path) == "running" and stored(tmp_path) == 5)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    until(lambda: status(tmp_path) == "interrupted")
+
+    second = begun(tmp_path, "resume")
+    until(lambda: status(tmp_path) == "running")
+    (tmp_path / "go").touch()
+    assert said(second) == "6\n"
+    said(process)
+
+
+@here
+def test_of_several_with_one_new_id_exactly_one_runs(tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    processes = [begun(tmp_path, "wait") for _ in range(4)]
+    (tmp_path / "start").touch()
+    answers = [said(process) for process in processes]
+
+    assert answers.count("6\n") == 1
+    assert sum(answer.startswith("refused: expected") for answer in answers) == 3
+    assert sorted((tmp_path / "calls").read_text().split()) == list("012345")
+
+
+# ── one process ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_second_task_is_refused(tmp_path: Path) -> None:
+    def other(number: int) -> str:
+        return "other"
+
+    with RunStore(tmp_path / "runs.db") as store, RunStore(tmp_path / "runs.db") as again:
+        async with stream(
+            SAMPLES, EvalConfig(1), exact_match, agent=other, store=store, run_id="r"
+        ) as results:
+            await anext(results)
+            with pytest.raises(UsageError, match=rf"process {os.getpid()} on .*, this one, since"):
+                await resume(again, resume="r", agent=other)
+            with pytest.raises(UsageError, match="which belongs to process"):
+                await resume(store, run_id="r")
+        assert await resume(again, resume="r", agent=other) == 6
+
+
+async def test_whoever_fails_lets_go(tmp_path: Path) -> None:
+    def other(number: int) -> str:
+        return "other"
+
+    with RunStore(tmp_path / "runs.db") as store:
+        assert await resume(store, run_id="r", agent=other) == 6
+        for _ in range(2):
+            with pytest.raises(UsageError, match="its agent was"):
+                await resume(store, resume="r")
+            with pytest.raises(UsageError, match="expected the id of a new run, got 'r'"):
+                await resume(store, run_id="r")
+        assert store.run("r").status == "complete"
+        assert await resume(store, resume="r", agent=other) == 6
+
+
+async def test_whoever_is_cancelled_lets_go(tmp_path: Path) -> None:
+    async def waits(number: int) -> str:
+        scope.cancel()
+        await anyio.lowlevel.checkpoint()
+        return "ok"
+
+    with RunStore(tmp_path / "runs.db") as store:
+        with anyio.CancelScope() as scope:
+            await resume(store, run_id="r", agent=waits)
+        assert store.run("r").status == "interrupted"
+        assert await resume(store, resume="r", agent=waits) == 6
+
+
+async def test_the_owner_leaves_a_heartbeat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weakincentives.evals.store.ownership.HEARTBEAT_SECONDS", 0.01)
+    beats: set[Any] = set()
+
+    def agent(number: int) -> str:
+        def heard() -> bool:
+            connection = sqlite3.connect(tmp_path / "runs.db")
+            beats.update(connection.execute("SELECT heartbeat FROM runs"))
+            connection.close()
+            return len(beats) > 2
+
+        until(heard)
+        return "ok"
+
+    with RunStore(tmp_path / "runs.db") as store:
+        assert await resume(store, run_id="r", agent=agent) == 6
+        assert store._database.read("SELECT owner, heartbeat FROM runs") == [(None, None)]
+
+
+# ── machines ────────────────────────────────────────────────────────────────────────────────────
+
+
+def set_owner(path: Path, heartbeat_age: float) -> None:
+    """Let the run be that of a process on another machine, heard of so many seconds ago."""
+    from weakincentives.clock import SYSTEM_CLOCK
+
+    now = SYSTEM_CLOCK.now().timestamp() * 1e6
+    who = {"pid": 7, "host": "far", "machine": "another", "since": int(now), "token": "t"}
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(
+        "UPDATE runs SET owner = ?, heartbeat = ?",
+        (json.dumps(who).encode(), int(now - heartbeat_age * 1e6)),
+    )
+    connection.close()
+
+
+async def test_of_another_machine_the_heartbeat_decides(tmp_path: Path) -> None:
+    def agent(number: int) -> str:
+        return "ok"
+
+    path = tmp_path / "runs.db"
+    with RunStore(path) as store:
+        with anyio.CancelScope() as scope:
+            async for _ in stream(
+                SAMPLES, EvalConfig(), exact_match, agent=agent, store=store, run_id="r"
+            ):
+                scope.cancel()
+        store.begin(store.run("r").manifest)
+        set_owner(path, heartbeat_age=5)
+        assert store.run("r").status == "running"
+        with pytest.raises(UsageError, match=r"process 7 on far.*machine is gone, try again in 30"):
+            await resume(store, resume="r", agent=agent)
+        set_owner(path, heartbeat_age=31)
+        assert store.run("r").status == "interrupted"
+        assert await resume(store, resume="r", agent=agent) == 6
+        assert store.run("r").status == "complete"
+
+
+# ── an owner that stood still ───────────────────────────────────────────────────────────────────
+
+WITHOUT_LOCKS = {"WITHOUT_LOCKS": "1"}
+
+
+@here
+def test_an_owner_that_was_taken_over_stores_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weakincentives.evals.store.ownership.fcntl", None)
+    first = begun(tmp_path, **WITHOUT_LOCKS)
+    until(lambda: status(tmp_path) == "running" and stored(tmp_path) == 5)
+    first.send_signal(signal.SIGSTOP)
+    second = begun(tmp_path, "resume", **WITHOUT_LOCKS, INSIST="1", GO="go on")
+    until(lambda: (tmp_path / "calls").read_text().split().count("5") == 2)
+    (tmp_path / "go").touch()
+    first.send_signal(signal.SIGCONT)
+
+    answer = said(first)
+    assert answer.startswith("refused: expected to own the run 'r'")
+    assert f"process {second.pid} on " in answer
+    assert (status(tmp_path), stored(tmp_path)) == ("running", 5)
+    (tmp_path / "go on").touch()
+    assert said(second) == "6\n"
+    assert status(tmp_path) == "complete"

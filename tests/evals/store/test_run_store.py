@@ -1,0 +1,415 @@
+"""Where runs are kept: what goes in comes back, once per key, in dataset order."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests import strategies as ours
+from tests.engine import PATIENCE
+from weakincentives.chat import TokenUsage
+from weakincentives.errors import SnapshotError, StoreError, UsageError
+from weakincentives.evals import EvalConfig, EvalResult, Metric, Sample, Score, Trajectory
+from weakincentives.evals.store.run_store import (
+    CriterionInfo,
+    KeyState,
+    RunManifest,
+    RunRecord,
+    RunStore,
+    StoredRow,
+)
+from weakincentives.runtime import Session, SessionSnapshot
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+MANIFEST = RunManifest(run_id="run", created_at=NOW)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    with RunStore(tmp_path / "new" / "runs.db") as opened:
+        opened.begin(MANIFEST)
+        yield opened
+
+
+def row(sample_id: str, value: float = 1.0, **more: Any) -> StoredRow:
+    """A row of the run; what is not a field of `StoredRow` is one of its result."""
+    own = {k: more.pop(k) for k in StoredRow.__slots__ if k in more}
+    fields = {"run_id": "run", **more}
+    return StoredRow(result=EvalResult(sample_id, Score(value), **fields), **own)
+
+
+def stored(store: RunStore, run_id: str = "run") -> list[tuple[str, float]]:
+    """Sample ids and values, in the order in which they are read."""
+    store.flush()
+    return [(r.result.sample_id, r.result.score.value) for r in store.rows(run_id)]
+
+
+# ── what goes in comes back ─────────────────────────────────────────────────────────────────────
+
+stored_rows = st.builds(
+    StoredRow,
+    result=ours.results.map(lambda result: replace(result, run_id="run")),
+    position=st.integers(0, 2**63 - 1),
+    sample_digest=ours.texts,
+    criteria=ours.texts,
+    agent_version=ours.texts,
+    session=st.none() | st.binary(max_size=600),
+)
+manifests = st.builds(
+    RunManifest,
+    run_id=ours.texts.filter(bool),
+    created_at=ours.dates,
+    dataset_name=ours.texts,
+    dataset_digest=st.none() | ours.texts,
+    planned=st.none() | ours.counts,
+    agent=ours.texts,
+    agent_version=ours.texts,
+    model=st.none() | ours.texts,
+    criteria=st.lists(st.builds(CriterionInfo, name=ours.texts, version=ours.texts)).map(tuple),
+    config=ours.metadata,
+    tags=st.dictionaries(ours.texts, ours.texts, max_size=2),
+    git_commit=st.none() | ours.texts,
+    packages=st.dictionaries(ours.texts, ours.texts, max_size=2),
+    command=st.lists(ours.texts, max_size=2).map(tuple),
+    parent=st.none() | ours.texts,
+)
+one_store = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@one_store
+@given(written=stored_rows)
+def test_every_field_of_a_row_comes_back(store: RunStore, written: StoredRow) -> None:
+    store.begin(MANIFEST)
+    store.put(written)
+    store.flush()
+
+    assert list(store.rows("run")) == [written]
+    result = written.result
+    assert store.keys("run") == {
+        (result.experiment_name, result.sample_id, result.epoch): KeyState(
+            sample_digest=written.sample_digest,
+            criteria=written.criteria,
+            error=result.error is not None,
+            attempt=result.attempt,
+            error_source=result.error_source,
+        )
+    }
+    store.delete("run")
+
+
+@one_store
+@given(manifest=manifests)
+def test_every_field_of_a_manifest_comes_back(store: RunStore, manifest: RunManifest) -> None:
+    store.begin(manifest)
+
+    assert store.run(manifest.run_id) == RunRecord(manifest=manifest, status="running")
+    store.delete(manifest.run_id)
+
+
+@pytest.mark.parametrize(
+    "odd", ["ключ", "'\";--", "a" * 100_000, "\ud800", "x\x00y", "%_", "../..", "\U0001f600", " "]
+)
+def test_unusual_ids_survive(store: RunStore, odd: str) -> None:
+    store.begin(RunManifest(run_id=odd, created_at=NOW))
+    for sample_id in (odd, odd + "2"):
+        store.put(row(sample_id, experiment_name=odd, run_id=odd, criteria=odd))
+    store.finish(odd, "stopped", odd)
+
+    assert [r.result.sample_id for r in store.rows(odd)] == [odd, odd + "2"]
+    assert set(store.keys(odd)) == {(odd, odd, 1), (odd, odd + "2", 1)}
+    assert store.run(odd).note == odd
+    store.delete(odd)
+    assert [record.manifest.run_id for record in store.runs()] == ["run"]
+
+
+def test_types_are_given_by_the_reader(store: RunStore) -> None:
+    sample = Sample("1", Question("?"), Question("!"))
+    store.put(row("1", sample=sample, trajectory=Trajectory(output=Question("!"))))
+    store.flush()
+
+    (plain,) = store.rows("run")
+    types = {"input_type": Question, "output_type": Question, "expected_type": Question}
+    (typed,) = store.rows("run", **types)
+    assert plain.result.output == {"text": "!"}
+    assert (typed.result.sample, typed.result.output) == (sample, Question("!"))
+    with pytest.raises(StoreError, match=r"sample '1' to fit the given types.*give the types"):
+        list(store.rows("run", output_type=int))
+
+
+@dataclass(frozen=True)
+class Question:
+    text: str
+
+
+def test_what_json_cannot_carry_is_left_out_and_said(
+    store: RunStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    usage = TokenUsage(3, 4)
+    store.put(
+        row("nan", trajectory=Trajectory(output=float("nan"), usage=usage), metadata={"a": 1})
+    )
+    store.put(
+        row("object", sample=Sample("object", object()), trajectory=Trajectory(output="kept"))
+    )
+    store.put(row("fine"))
+    with caplog.at_level(logging.WARNING):
+        store.flush()
+
+    by_id = {r.result.sample_id: r.result for r in store.rows("run")}
+    assert len(by_id) == store.run("run").passed == 3
+    assert by_id["nan"].trajectory == Trajectory(usage=usage)
+    assert by_id["nan"].metadata["a"] == 1
+    assert "finite" in by_id["nan"].metadata["not_stored"]
+    assert (by_id["object"].sample, by_id["object"].output) == (None, "kept")
+    assert "`object`" in by_id["object"].metadata["not_stored"]
+    assert by_id["fine"].metadata == {}
+    assert "sample 'nan'" in caplog.text
+
+
+def test_metadata_that_cannot_be_written_leaves_the_metric_and_the_verdict(store: RunStore) -> None:
+    score = Score(0.75, True, "good", [Metric("m", 1.0, 0.0, {"x": object(), "y": 1})], "c")
+    store.put(StoredRow(result=EvalResult("1", score, run_id="run")))
+    store.flush()
+
+    (found,) = store.rows("run")
+    assert found.result.score == Score(
+        0.75, True, "good", [Metric("m", 1.0, 0.0, {"y": 1})], criterion="c"
+    )
+    assert "score.metrics[0].metadata['x']" in found.result.metadata["not_stored"]
+
+
+# ── one row per key ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "replaced"),
+    [
+        ({}, {}, False),
+        ({}, {"attempt": 2}, False),
+        ({"error": "x"}, {}, False),
+        ({"error": "x"}, {"attempt": 2}, True),
+        ({"error": "x", "attempt": 2}, {"attempt": 1}, False),
+        ({"error": "x"}, {"error": "y", "attempt": 2}, True),
+        ({"criteria": "a"}, {"criteria": "b"}, True),
+        ({"criteria": "a"}, {"criteria": "b", "error": "x"}, True),
+        ({"criteria": "a"}, {"criteria": "a"}, False),
+    ],
+)
+@pytest.mark.parametrize("apart", [True, False])
+def test_the_first_row_stays_with_two_exceptions(
+    store: RunStore, first: Any, second: Any, replaced: bool, apart: bool
+) -> None:
+    store.put(row("1", 0.25, position=1, session=b"old", **first))
+    if apart:
+        store.flush()
+    new = row("1", 0.75, position=2, **second)
+    store.put(new)
+    store.flush()
+
+    (found,) = store.rows("run")
+    assert (found == new) is replaced
+    assert store.run("run").total == 1
+    assert store._database.read("SELECT count(*) FROM bodies") == [(1,)]
+
+
+def test_epochs_experiments_and_runs_have_rows_of_their_own(store: RunStore) -> None:
+    store.begin(RunManifest(run_id="other", created_at=NOW))
+    for more in ({}, {"epoch": 2}, {"experiment_name": "b"}, {"run_id": "other"}):
+        store.put(row("1", **more))
+
+    assert len(stored(store)) == 3
+    assert len(stored(store, "other")) == 1
+
+
+def test_rows_come_in_dataset_order(store: RunStore) -> None:
+    keys = [(p, e, x) for p in range(60) for e in (1, 2) for x in ("a", "b")]
+    for place, epoch, name in random.Random(1).sample(keys, len(keys)):
+        store.put(row(str(place), position=place, epoch=epoch, experiment_name=name))
+    store.flush()
+
+    found = [(r.position, r.result.epoch, r.result.experiment_name) for r in store.rows("run")]
+    assert found == keys
+    results = store.report("run").results
+    assert [(int(r.sample_id), r.epoch, r.experiment_name) for r in results] == keys
+
+
+# ── runs ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_counts_are_those_of_the_report(store: RunStore) -> None:
+    done = Trajectory[Any](usage=TokenUsage(3, 4), cost=0.5)
+    store.put(row("1", 1.0, trajectory=done))
+    store.put(row("2", 0.25, trajectory=done))
+    store.put(row("3", 0.0, error="x", error_source="agent"))
+    store.finish("run", "complete")
+
+    record, report = store.run("run"), store.report("run")
+    assert (record.total, record.passed, record.errors) == (3, 1, 1)
+    assert record.mean_score == report.mean_score == 0.625
+    assert (record.tokens, record.cost) == (report.total_tokens, 1.0) == (14, 1.0)
+    assert record.finished_at is not None
+    assert abs(record.finished_at - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_the_report_knows_its_run(store: RunStore) -> None:
+    config = {"max_concurrent": 3, "timeout_per_sample_ms": 5, "max_retries": 1}
+    more = {"dataset_name": "qa", "config": {**config, "stop_on_error": True}}
+    store.begin(replace(MANIFEST, **more))
+    report = store.report("latest")
+
+    assert (report.run_id, report.dataset_name, report.results) == ("run", "qa", ())
+    assert report.config == EvalConfig(3, timeout=0.005, max_retries=1, stop_on_error=True)
+
+
+def test_a_run_that_is_begun_again_goes_on(store: RunStore) -> None:
+    store.put(row("1"))
+    store.finish("run", "interrupted", "^C")
+    assert (store.run("run").status, store.run("run").note) == ("interrupted", "^C")
+
+    again = replace(MANIFEST, model="m")
+    store.begin(again)
+    record = store.run("run")
+    assert (record.manifest, record.status, record.note) == (again, "running", "")
+    assert (record.finished_at, record.total) == (None, 1)
+
+
+def test_runs_are_found_by_id_by_beginning_and_as_the_latest(store: RunStore) -> None:
+    for index, run_id in enumerate(("ab", "abc1", "abc2", "late")):
+        store.begin(RunManifest(run_id=run_id, created_at=NOW + timedelta(days=index + 1)))
+
+    found = [store.run(given).manifest.run_id for given in ("ab", "abc1", "ru", "la", "latest")]
+    assert found == ["ab", "abc1", "run", "late", "late"]
+    listed = [record.manifest.run_id for record in store.runs()]
+    assert listed == ["late", "abc2", "abc1", "ab", "run"]
+    assert [record.manifest.run_id for record in store.runs(2)] == listed[:2]
+    with pytest.raises(UsageError, match="the beginning of several: abc1, abc2"):
+        store.run("abc")
+    with pytest.raises(UsageError, match=r"got 'abd2' - near it: .*abc2"):
+        store.run("abd2")
+    with pytest.raises(UsageError, match="got 'a' - near it"):
+        store.keys("a")  # what is written to must be said in full
+
+
+def test_deleting_takes_the_rows_along(store: RunStore) -> None:
+    store.begin(RunManifest(run_id="other", created_at=NOW))
+    for run_id in ("run", "other"):
+        store.put(row("1", run_id=run_id))
+    store.flush()
+    store.delete("run")
+
+    assert [record.total for record in store.runs()] == [1]
+    assert store._database.read("SELECT count(*) FROM bodies") == [(1,)]
+    with pytest.raises(UsageError, match="the newest: other"):
+        store.put(row("2"))
+
+
+def test_rows_of_a_run_that_another_process_deleted_go_with_it(store: RunStore) -> None:
+    with RunStore(store.path) as other:
+        other.delete("run")
+    store.put(row("1"))
+    store.flush()
+
+    assert store._database.read("SELECT count(*) FROM rows") == [(0,)]
+    with pytest.raises(UsageError, match="no runs"):
+        store.finish("run", "complete")
+
+
+# ── use and misuse ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_row_is_committed_soon_without_a_flush(store: RunStore) -> None:
+    store.put(row("1"))
+    with RunStore(store.path) as other:
+        deadline = time.monotonic() + PATIENCE
+        while (not other.run("run").total or store.pending) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+        assert (other.run("run").total, store.pending) == (1, 0)
+
+
+def test_threads_may_put_at_the_same_time(store: RunStore) -> None:
+    def many(first: int) -> None:
+        for index in range(first, first + 300):
+            store.put(row(str(index), position=index))
+
+    threads = [threading.Thread(target=many, args=(n * 200,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [int(sample_id) for sample_id, _ in stored(store)] == list(range(900))
+
+
+def test_a_closed_store_says_so(store: RunStore) -> None:
+    store.put(row("1"))
+    rows = store.rows("run")
+    store.close()
+    store.close()
+
+    for use in (lambda: store.put(row("2")), store.flush, store.runs, lambda: next(rows)):
+        with pytest.raises(UsageError, match="closed"):
+            use()
+    with RunStore(store.path) as again:
+        assert stored(again) == [("1", 1.0)]
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda store: RunManifest(run_id="", created_at=NOW),
+        lambda store: RunManifest(run_id="x", created_at=NOW.replace(tzinfo=None)),
+        lambda store: store.begin(replace(MANIFEST, config={"x": object()})),
+        lambda store: store.finish("run", "done"),
+        lambda store: StoredRow(result="1"),
+        lambda store: row("1", position=2**63),
+        lambda store: row("1", epoch=-1),
+        lambda store: store.put(row("1", run_id="never begun")),
+        lambda store: store.save("1", "text"),
+    ],
+)
+def test_misuse_is_refused_at_once(store: RunStore, misuse: Any) -> None:
+    with pytest.raises(UsageError, match="expected"):
+        misuse(store)
+
+
+def test_sessions_are_kept_by_id(store: RunStore) -> None:
+    session = Session(tags={"a": "\ud800"})
+    session[Question].append(Question("?"))
+    store.save(session.session_id, session)
+    store.save("view", session.view())
+    store.save("bytes", session.snapshot())
+    session[Question].append(Question("!"))
+
+    for session_id in (session.session_id, str(session.session_id), "view", "bytes"):
+        assert store.load(session_id)[Question].all() == (Question("?"),)
+    store.save("view", session)
+    assert isinstance(store.load("view"), SessionSnapshot)
+    assert len(store.load("view")[Question]) == 2
+    with pytest.raises(StoreError, match=r"found none.*save it first"):
+        store.load(uuid4())
+    with pytest.raises(SnapshotError):
+        store.save("bad", b"{}")
+
+
+def test_the_newest_runs_have_names(store: RunStore) -> None:
+    for day, name in enumerate(("middle", "new"), start=1):
+        store.begin(RunManifest(run_id=name, created_at=NOW + timedelta(days=day)))
+
+    found = [store.run(word).manifest.run_id for word in ("latest", "latest~0", "latest~2")]
+    assert found == ["new", "new", "run"]
+    for word in ("latest~3", "latest~x", "latest~"):
+        with pytest.raises(UsageError, match="expected the id of a run"):
+            store.run(word)

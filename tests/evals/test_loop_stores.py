@@ -1,0 +1,204 @@
+"""A user's store that fails ends no worker: it is infrastructure, and is retried."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.processes import PATIENCE, running_loops
+from tests.seeds.in_memory_cluster import DATASET, Cluster, adds
+from weakincentives.errors import StoreError
+from weakincentives.evals import (
+    EvalLoop,
+    EvalLoopConfig,
+    EvalResult,
+    all_of,
+    collect_results,
+    exact_match,
+    submit_dataset,
+    token_usage_under,
+)
+from weakincentives.runtime import Backoff, InMemoryMailbox, MainLoopConfig
+
+AT_ONCE = Backoff(base=0.0, longest=0.0)
+USES_SESSION = all_of(exact_match, token_usage_under(10_000))
+
+
+class Sessions:
+    """A session store that fails at first; `failures` are for `save`, then for `load`."""
+
+    def __init__(self, save: list[Any] = [], load: list[Any] = []) -> None:  # noqa: B006
+        self.saved: dict[str, Any] = {}
+        self.failures = {"save": iter(save), "load": iter(load)}
+
+    def _fail(self, name: str) -> None:
+        failure = next(self.failures[name], None)
+        if failure is not None:
+            raise failure
+
+    def save(self, session_id: UUID | str, session: Any) -> None:
+        self._fail("save")
+        self.saved[str(session_id)] = session
+
+    def load(self, session_id: UUID | str) -> Any:
+        self._fail("load")
+        return self.saved[str(session_id)]
+
+
+def run(sessions: Any, asked: list[Any], **more: Any) -> tuple[EvalResult[Any], Cluster]:
+    def answer(request: Any) -> str:
+        asked.append(request)
+        return adds(request)
+
+    cluster = Cluster()
+    config = MainLoopConfig(backoff=AT_ONCE)
+    main_loop = cluster.main_loop(answer, session_store=sessions, config=config)
+    eval_loop: EvalLoop[Any, Any, Any] = EvalLoop(
+        evaluator=USES_SESSION,
+        requests=cluster.requests,
+        mainloop_requests=cluster.main,
+        session_store=sessions,
+        config=EvalLoopConfig(mainloop_timeout=PATIENCE, backoff=AT_ONCE),
+        **more,
+    )
+    submission = cluster.submit(DATASET[:1])
+    with running_loops(main_loop, eval_loop):
+        report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+        assert main_loop.running
+        assert eval_loop.running
+    return report.results[0], cluster
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyError("x"), StoreError("away")])
+def test_a_session_that_cannot_be_saved_at_first_asks_the_model_once(error: Exception) -> None:
+    asked: list[Any] = []
+    result, _ = run(Sessions(save=[error] * 3), asked)
+
+    assert (result.passed, len(asked)) == (True, 1)
+
+
+def test_a_session_that_can_never_be_saved_is_an_error_of_the_infrastructure() -> None:
+    result, _ = run(Sessions(save=[OSError("disk full")] * 1000), [])
+
+    assert result.error_source == "infrastructure"
+    assert "OSError: 'disk full'" in (result.error or "")
+
+
+@pytest.mark.parametrize("error", [KeyError("not yet"), StoreError("away"), ConnectionError("no")])
+def test_a_session_that_is_not_there_yet_is_loaded_again_without_asking_again(
+    error: Exception,
+) -> None:
+    asked: list[Any] = []
+    result, _ = run(Sessions(load=[error] * 3), asked)
+
+    assert (result.passed, len(asked)) == (True, 1)
+
+
+def test_a_store_may_return_none_for_a_session_that_is_not_there_yet() -> None:
+    class Late(Sessions):
+        def load(self, session_id: UUID | str) -> Any:
+            try:
+                return super().load(session_id)
+            except KeyError:
+                return None
+
+    assert run(Late(load=[KeyError("not yet")] * 3), [])[0].passed
+
+
+@pytest.mark.parametrize("error", [KeyError("gone"), StoreError("gone")])
+def test_a_session_that_never_comes_is_an_error_of_the_infrastructure(error: Exception) -> None:
+    asked: list[Any] = []
+    result, _ = run(Sessions(load=[error] * 1000), asked)
+
+    assert (result.error_source, len(asked)) == ("infrastructure", 1)
+    assert "gone" in (result.error or "")
+
+
+def test_a_main_loop_reports_that_its_provider_was_overloaded() -> None:
+    from weakincentives.errors import ProviderError
+
+    def overloaded(request: Any) -> str:
+        raise ProviderError("overloaded", retryable=True)
+
+    cluster = Cluster()
+    submission = cluster.submit(DATASET[:1])
+    with running_loops(cluster.main_loop(overloaded), cluster.eval_loop()):
+        report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+
+    assert report.results[0].error_source == "infrastructure"
+
+
+class Outcomes:
+    """An outcome store whose methods fail at first."""
+
+    def __init__(self, find: list[Any] = [], keep: list[Any] = []) -> None:  # noqa: B006
+        self.kept: dict[str, bytes] = {}
+        self.failures = {"find": iter(find), "keep": iter(keep)}
+
+    def find(self, key: str) -> bytes | None:
+        if (failure := next(self.failures["find"], None)) is not None:
+            raise failure
+        return self.kept.get(key)
+
+    def keep(self, key: str, value: bytes) -> bytes:
+        if (failure := next(self.failures["keep"], None)) is not None:
+            raise failure
+        return self.kept.setdefault(key, value)
+
+
+def evaluate_with(store: Any) -> tuple[EvalResult[Any], int]:
+    requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
+    results: InMemoryMailbox[Any] = InMemoryMailbox("results")
+    calls: list[str] = []
+
+    def agent(text: str) -> str:
+        calls.append(text)
+        return "1"
+
+    config = EvalLoopConfig(backoff=AT_ONCE)
+    loop = EvalLoop(agent, exact_match, requests, results, store=store, config=config)
+    submission = submit_dataset(DATASET[:1], requests)
+    with running_loops(loop):
+        report = collect_results(results, submission, timeout_seconds=PATIENCE)
+        assert loop.running
+    return report.results[0], len(calls)
+
+
+@pytest.mark.parametrize("method", ["find", "keep"])
+def test_an_outcome_store_that_fails_at_first_costs_nothing(method: str) -> None:
+    result, calls = evaluate_with(Outcomes(**{method: [OSError("busy")] * 3}))
+
+    assert (result.passed, calls) == (True, 1)
+
+
+@pytest.mark.parametrize("method", ["find", "keep"])
+def test_an_outcome_store_that_always_fails_is_an_error_of_the_infrastructure(method: str) -> None:
+    result, _ = evaluate_with(Outcomes(**{method: [OSError("disk full")] * 1000}))
+
+    assert result.error_source == "infrastructure"
+    assert "disk full" in (result.error or "")
+
+
+def test_an_outcome_store_that_returns_something_else_ends_no_worker() -> None:
+    class Texts(Outcomes):
+        def find(self, key: str) -> Any:
+            return "text"
+
+    result, calls = evaluate_with(Texts())
+
+    assert (result.error_source, calls) == ("infrastructure", 0)
+    assert "expected bytes" in (result.error or "")
+
+
+@pytest.mark.parametrize("method", ["find", "keep"])
+def test_a_main_loops_outcome_store_ends_no_worker_either(method: str) -> None:
+    cluster = Cluster()
+    store = Outcomes(**{method: [OSError("busy")] * 3})
+    main_loop = cluster.main_loop(store=store, config=MainLoopConfig(backoff=AT_ONCE))
+    submission = cluster.submit(DATASET[:1])
+    with running_loops(main_loop, cluster.eval_loop()):
+        report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+
+    assert report.passed == 1

@@ -1,0 +1,448 @@
+"""One event loop behind every synchronous function, wherever it is called."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+import trio
+
+from tests.processes import PATIENCE
+from weakincentives.internal import event_loop
+from weakincentives.internal.event_loop import run_sync
+from weakincentives.internal.threads import in_thread
+
+
+async def loop_and_thread() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+    await anyio.lowlevel.checkpoint()
+    return asyncio.get_running_loop(), threading.current_thread()
+
+
+async def failing(message: str) -> int:
+    raise ValueError(message)
+
+
+async def cell() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+    """Call a synchronous function where an event loop is running, as in a notebook."""
+    return run_sync(loop_and_thread)
+
+
+def in_a_thread() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run_sync, loop_and_thread).result()
+
+
+def test_every_caller_has_the_same_loop_and_the_main_thread_runs_it_itself() -> None:
+    loop, thread = run_sync(loop_and_thread)
+    elsewhere = [asyncio.run(cell()), trio.run(cell), in_a_thread()]
+
+    assert thread is threading.main_thread()
+    assert {each for each, _ in elsewhere} == {loop}
+    assert threading.main_thread() not in {thread for _, thread in elsewhere}
+    assert run_sync(loop_and_thread) == (loop, thread)
+
+
+@pytest.mark.parametrize(
+    "call", [run_sync, lambda fn: asyncio.run(anyio.to_thread.run_sync(partial(run_sync, fn)))]
+)
+def test_the_error_of_a_call_is_raised_as_it_is(call: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match="wrong"):
+        call(partial(failing, "wrong"))
+
+
+@pytest.mark.anyio
+async def test_in_a_worker_thread_a_call_runs_on_the_loop_of_that_thread(
+    anyio_backend: str,
+) -> None:
+    async def token() -> object:
+        return anyio.lowlevel.current_token()
+
+    assert await in_thread(run_sync, token) == await token()
+
+
+def test_a_call_from_a_coroutine_of_the_loop_does_not_wait_for_itself() -> None:
+    async def nested() -> list[asyncio.AbstractEventLoop]:
+        inner = [run_sync(loop_and_thread)[0] for _ in range(2)]
+        return [asyncio.get_running_loop(), *inner, await asyncio.to_thread(run_loop)]
+
+    def run_loop() -> asyncio.AbstractEventLoop:
+        return run_sync(loop_and_thread)[0]
+
+    own, inner, again, in_thread_of_its_own = run_sync(nested)
+
+    assert inner is again is not own
+    assert in_thread_of_its_own is own  # nothing blocks it there
+
+
+def test_a_call_that_a_blocked_loop_waits_for_runs_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_loop, "BLOCKED_SECONDS", 0.01)
+
+    async def blocking() -> bool:
+        return in_a_thread()[0] is not asyncio.get_running_loop()
+
+    assert run_sync(blocking)
+    assert asyncio.run(notebook(blocking))
+
+
+async def notebook(call: Callable[[], Any]) -> Any:
+    return run_sync(call)
+
+
+def test_calls_at_once_share_the_loop_and_outlive_the_one_that_runs_it() -> None:
+    started, first_ended = threading.Event(), threading.Event()
+
+    async def second() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+        started.set()
+        await in_thread(first_ended.wait, PATIENCE)
+        return await loop_and_thread()
+
+    async def first() -> asyncio.AbstractEventLoop:
+        future = thread.submit(run_sync, second)
+        await in_thread(started.wait, PATIENCE)
+        futures.append(future)
+        return asyncio.get_running_loop()
+
+    futures: list[Any] = []
+    with ThreadPoolExecutor(1) as thread:
+        loop = run_sync(first)
+        first_ended.set()
+        other, background = futures[0].result(PATIENCE)
+
+    assert other is loop
+    assert background is not threading.main_thread()
+    assert run_sync(loop_and_thread) == (loop, threading.main_thread())
+
+
+def test_a_call_has_the_context_of_its_caller() -> None:
+    from contextvars import ContextVar
+
+    name: ContextVar[str] = ContextVar("name", default="")
+
+    async def read() -> str:
+        return name.get()
+
+    async def calls() -> str:
+        name.set("caller")
+        return run_sync(read)
+
+    assert (asyncio.run(calls()), trio.run(calls), run_sync(read)) == ("caller", "caller", "")
+
+
+def exit_later(loop: asyncio.AbstractEventLoop) -> None:
+    loop.call_soon(sys.exit, 7)
+
+
+def cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks():
+        task.cancel()
+
+
+HARM: dict[str, tuple[Callable[[asyncio.AbstractEventLoop], object], type[BaseException]]] = {
+    "stop": (lambda loop: loop.stop(), RuntimeError),
+    "exit": (exit_later, SystemExit),
+    "cancel": (cancel_all, asyncio.CancelledError),
+    "close": (lambda loop: loop.close(), RuntimeError),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize("where", ["main thread", "other thread"])
+def test_the_loop_survives_what_a_call_does_to_it(harm: str, where: str) -> None:
+    does, error = HARM[harm]
+    cleaned_up = []
+
+    async def harmful() -> None:
+        does(asyncio.get_running_loop())
+        try:
+            await asyncio.sleep(PATIENCE)
+        finally:
+            await asyncio.sleep(0)
+            cleaned_up.append(harm)
+
+    with ThreadPoolExecutor(1) as thread:
+        run = (
+            run_sync if where == "main thread" else lambda fn: thread.submit(run_sync, fn).result()
+        )
+        before = run(loop_and_thread)[0]
+        with pytest.raises(error):
+            run(harmful)
+
+        assert cleaned_up == ([] if harm == "close" else [harm])
+        assert run(loop_and_thread)[0] is before
+
+
+def test_a_loop_that_was_closed_is_replaced() -> None:
+    before, _ = run_sync(loop_and_thread)
+    before.close()
+
+    assert run_sync(loop_and_thread)[0] is not before
+
+
+def test_what_a_signal_handler_raises_cancels_the_call_in_another_thread() -> None:
+    async def interrupted() -> None:
+        try:
+            signal.raise_signal(signal.SIGUSR1) if thread() else os.kill(
+                os.getpid(), signal.SIGUSR1
+            )
+            await asyncio.sleep(PATIENCE)
+        finally:
+            ended.append("cleaned up")
+
+    def thread() -> bool:
+        return threading.current_thread() is threading.main_thread()
+
+    def handler(*_: object) -> None:
+        raise TimeoutError("as of pytest-timeout")
+
+    async def notebook() -> None:
+        run_sync(interrupted)
+
+    ended: list[str] = []
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(TimeoutError, match="pytest-timeout"):
+            asyncio.run(notebook())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert ended == ["cleaned up"]
+
+
+def test_a_connection_that_was_closed_between_two_calls_is_known_to_be_closed() -> None:
+    """Such as by a server whose time for an idle connection is over."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        async def connect() -> asyncio.StreamReader:
+            reader, writer = await asyncio.open_connection(*server.getsockname())
+            writers.append(writer)
+            return reader
+
+        writers: list[asyncio.StreamWriter] = []
+        reader = run_sync(connect)
+        server.accept()[0].close()
+
+        async def closed() -> bool:
+            return reader.at_eof()
+
+        assert run_sync(closed)
+
+        async def close() -> None:
+            writers[0].close()
+            await writers[0].wait_closed()
+
+        run_sync(close)
+
+
+# ── the end of the process ──────────────────────────────────────────────────────────────────────
+
+HEAD = """
+import asyncio, os, signal, sys, threading, time
+from functools import partial
+from weakincentives.internal.event_loop import run_sync
+"""
+
+
+def python(code: str, *, strict: bool = True) -> subprocess.CompletedProcess[str]:
+    words = ["-W", "error"] if strict else []
+    return subprocess.run(
+        [sys.executable, *words, "-c", HEAD + code],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+
+LEFT = {
+    "a task": "async def left():\n    await asyncio.sleep(3600)",
+    "a task that fails when cancelled": """
+async def left():
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        raise ValueError("at the end")
+""",
+    "a task that ignores cancellations": """
+async def left():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+""",
+    "a task that stops the loop when cancelled": """
+async def left():
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+""",
+    "a thread that hangs": "async def left():\n    await asyncio.to_thread(time.sleep, 3600)",
+    "an open generator": """
+async def numbers():
+    try:
+        yield 1
+    finally:
+        print("closed")
+async def left():
+    async for _ in numbers():
+        await asyncio.sleep(3600)
+""",
+    "an open connection": """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+async def left():
+    address = server.getsockname()
+    await asyncio.get_running_loop().create_connection(asyncio.Protocol, *address)
+    await asyncio.sleep(3600)
+import atexit
+atexit.register(server.close)
+""",
+}
+
+
+@pytest.mark.parametrize("where", ["run_sync(main)", "asyncio.run(cell())"])
+@pytest.mark.parametrize("left", LEFT)
+def test_what_a_call_left_behind_ends_with_the_process_and_without_a_word(
+    left: str, where: str
+) -> None:
+    code = f"""
+{LEFT[left]}
+tasks = []
+async def main():
+    tasks.append(asyncio.create_task(left()))
+    await asyncio.sleep(0.01)
+async def cell():
+    run_sync(main)
+{where}
+print("end of script", flush=True)
+"""
+    done = python(code)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("end of script\n")
+    assert ("closed" in done.stdout) == ("generator" in left)
+
+
+def test_a_process_ends_while_a_daemon_thread_waits_for_a_call() -> None:
+    code = """
+begun = threading.Event()
+async def forever():
+    begun.set()
+    await asyncio.sleep(3600)
+threading.Thread(target=run_sync, args=(forever,), daemon=True).start()
+begun.wait()
+print("end of script")
+"""
+    done = python(code)
+
+    assert (done.returncode, done.stdout) == (0, "end of script\n")
+
+
+FORK = """
+async def answer():
+    await asyncio.sleep(0)
+    return 42
+async def cell():
+    return run_sync(answer)
+assert run_sync(answer) == 42
+child = os.fork()
+if not child:
+    assert run_sync(answer) == asyncio.run(cell()) == 42
+    sys.exit(5)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+assert run_sync(answer) == asyncio.run(cell()) == 42  # the child has not touched its selector
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
+def test_a_forked_process_has_a_loop_of_its_own() -> None:
+    done = python(FORK, strict=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+INTERRUPTED = """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also if it was started ignoring it
+async def main():
+    print("begun", flush=True)
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        await asyncio.sleep(0.01)
+        print("cleaned up", flush=True)
+async def stubborn():
+    print("begun", flush=True)
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            # Not in this task, where the next interrupt would be an error of its own.
+            asyncio.get_running_loop().call_later(0.01, partial(print, "ignored", flush=True))
+async def cell(call):
+    try:
+        run_sync(call)
+    except KeyboardInterrupt as error:
+        return error
+def notebook(call):
+    loop = asyncio.new_event_loop()  # without the signal handler of `asyncio.run`, as in a kernel
+    error = loop.run_until_complete(cell(call))
+    loop.close()
+    raise error
+try:
+    CALL
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+async def later():
+    return "usable"
+print(run_sync(later))
+"""
+
+
+@pytest.mark.parametrize("call", ["run_sync(main)", "notebook(main)"])
+def test_ctrl_c_cancels_the_call_and_waits_for_it(call: str) -> None:
+    with _started(INTERRUPTED.replace("CALL", call)) as process:
+        _interrupt_after(process, "begun")
+        out, err = process.communicate(timeout=PATIENCE)
+
+    assert (process.returncode, err) == (0, "")
+    assert out == "cleaned up\ninterrupted\nusable\n"
+
+
+@pytest.mark.parametrize("call", ["run_sync(stubborn)", "notebook(stubborn)"])
+def test_the_third_ctrl_c_leaves_a_call_that_ignores_the_others(call: str) -> None:
+    with _started(INTERRUPTED.replace("CALL", call)) as process:
+        for line in ("begun", "ignored", "ignored"):
+            _interrupt_after(process, line)
+        out, err = process.communicate(timeout=PATIENCE)
+
+    assert (process.returncode, err) == (0, "")
+    assert "interrupted\nusable\n" in out.replace("ignored\n", "")
+
+
+def _started(code: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", HEAD + code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _interrupt_after(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"{line}\n"
+    process.send_signal(signal.SIGINT)

@@ -1,0 +1,196 @@
+"""The watchdog, on a clock that tests move, and on real processes that are stuck."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from tests.processes import until
+from weakincentives.errors import UsageError
+from weakincentives.runtime.process.watchdog import Watchdog
+from weakincentives.runtime.worker.leases import Heartbeat
+from weakincentives.testing import FakeClock
+
+TIMEOUT = 60.0
+
+
+def test_only_a_heartbeat_that_is_too_old_has_stalled() -> None:
+    clock = FakeClock()
+    alive, stuck = Heartbeat(clock), Heartbeat(clock)
+    told: list[Sequence[str]] = []
+    watchdog = Watchdog([alive, stuck], loop_names=["a", "b"], on_stall=told.append)
+    clock.advance(720)
+    at_the_threshold = watchdog.check()
+    alive.beat()
+    clock.advance(1)
+
+    assert at_the_threshold == ()
+    assert watchdog.check() == ("b",)
+    assert told == [("b",)]
+
+
+def test_a_stall_is_reported_once_until_the_next_heartbeat() -> None:
+    clock = FakeClock()
+    heartbeat = Heartbeat(clock)
+    told: list[Sequence[str]] = []
+    watchdog = Watchdog([heartbeat], on_stall=told.append)
+    for _ in range(2):
+        clock.advance(721)
+        watchdog.check()
+        watchdog.check()
+        heartbeat.beat()
+        watchdog.check()
+
+    assert told == [("loop-0",), ("loop-0",)]
+
+
+def test_all_stacks_are_logged_and_a_failing_callback_is_survived(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = FakeClock()
+    watchdog = Watchdog([Heartbeat(clock)], loop_names=["evals"], on_stall=lambda names: 1 / 0)
+    clock.advance(800)
+    watchdog.check()
+
+    # Said by another thread, for which the watchdog waits a little.
+    until(lambda: "no heartbeat for more than 720 s: evals (800.0 s)" in caplog.text)
+    assert "test_all_stacks_are_logged" in caplog.text  # where this thread was
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_who_is_forgotten_or_was_never_started_has_not_stalled() -> None:
+    clock = FakeClock()
+    ended, waiting = Heartbeat(clock), Heartbeat(clock)
+    clock.advance(10_000)
+    watchdog = Watchdog([ended, waiting], on_stall=lambda names: None)
+    with watchdog:
+        watchdog.forget(ended)
+        watchdog.start()  # twice is fine
+        assert watchdog.check() == ()
+    watchdog.stop()
+
+
+def test_its_thread_looks_by_itself_and_ends_with_it() -> None:
+    clock = FakeClock()
+    heartbeat = Heartbeat(clock)
+    stalled = threading.Event()
+    with Watchdog(
+        [heartbeat], stall_threshold=1, check_interval=0.01, on_stall=lambda names: stalled.set()
+    ):
+        clock.advance(2)
+        assert stalled.wait(TIMEOUT)
+
+    until(lambda: "wink-watchdog" not in [thread.name for thread in threading.enumerate()])
+
+
+def test_it_may_be_stopped_by_whom_it_calls() -> None:
+    clock = FakeClock()
+    done = threading.Event()
+
+    def stop(names: Sequence[str]) -> None:
+        watchdog.stop()
+        done.set()
+
+    watchdog = Watchdog([Heartbeat(clock)], stall_threshold=1, check_interval=0.01, on_stall=stop)
+    watchdog.start()
+    clock.advance(2)
+
+    assert done.wait(TIMEOUT)
+
+
+@pytest.mark.parametrize(("threshold", "interval"), [(60, 60), (0, 0), (1, 0), (-1, -2)])
+def test_it_must_look_before_it_is_too_late(threshold: float, interval: float) -> None:
+    with pytest.raises(UsageError, match="check_interval"):
+        Watchdog([], stall_threshold=threshold, check_interval=interval)
+
+
+def test_names_are_as_many_as_heartbeats() -> None:
+    with pytest.raises(UsageError, match="a name for each of 1"):
+        Watchdog([Heartbeat()], loop_names=[])
+
+
+# The heartbeat ages when the code says so: no machine is too slow to be in time, or too fast.
+WATCHED = """
+import logging, sys, threading, time
+from weakincentives.runtime.process import watchdog as module
+from weakincentives.testing import FakeClock
+logging.basicConfig(stream=sys.stderr)
+clock = FakeClock()
+heartbeat = module.Heartbeat(clock)
+
+def watch(threshold=60.0, last_words=30.0):
+    module._LOG_TIMEOUT_SECONDS = last_words
+    watchdog = module.Watchdog(
+        [heartbeat], stall_threshold=threshold, check_interval=0.05, loop_names=["evals"]
+    )
+    watchdog.start()
+    return watchdog
+"""
+WAITS = """
+def stuck_here():
+    clock.advance(61)
+    threading.Event().wait(600)
+watch()
+stuck_here()
+"""
+HOLDS_THE_LOG = """
+watch(last_words=0.5)
+logging.root.handlers[0].acquire()
+clock.advance(61)
+threading.Event().wait(600)
+"""
+HOLDS_PYTHON = """
+import re
+watch(threshold=0.5, last_words=0.5)
+re.match('(a*)*b', 'a' * 40)  # for as good as ever
+"""
+BEATS = """
+watchdog = watch()
+for _ in range(50):
+    clock.advance(40)
+    heartbeat.beat()
+    time.sleep(0.01)
+watchdog.stop()
+print("alive")
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", WATCHED + code],
+        env=os.environ | {"PYTHONPATH": ":".join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_process_whose_worker_is_stuck_dies_and_leaves_where_it_was() -> None:
+    ended = run(WAITS)
+
+    assert ended.returncode == -signal.SIGKILL
+    assert "no heartbeat for more than 60 s: evals (61.0 s)" in ended.stderr
+    assert "in stuck_here" in ended.stderr
+
+
+def test_it_dies_even_where_the_log_is_what_it_is_stuck_in() -> None:
+    assert run(HOLDS_THE_LOG).returncode == -signal.SIGKILL
+
+
+def test_it_dies_even_where_no_other_thread_can_run() -> None:
+    ended = run(HOLDS_PYTHON)
+
+    assert ended.returncode == 1  # by the C library: no Python ran
+    assert "Timeout" in ended.stderr
+
+
+def test_a_process_that_beats_lives() -> None:
+    ended = run(BEATS)
+
+    assert (ended.returncode, ended.stdout) == (0, "alive\n")

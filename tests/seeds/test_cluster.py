@@ -1,0 +1,154 @@
+"""Eval loops and main loops in one process: routing, sessions, the cause of an error."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import PATIENCE, running_loops, until
+from tests.seeds.in_memory_cluster import DATASET, Cluster
+from tests.seeds.loops import MathLoop
+from weakincentives import ToolCall
+from weakincentives.errors import MailboxConnectionError
+from weakincentives.evals import (
+    EvalConfig,
+    RunStore,
+    all_of,
+    collect_results,
+    evaluate,
+    exact_match,
+    mailbox_agent,
+    submit_dataset,
+    tool_called,
+)
+from weakincentives.runtime import ControlDispatcher, InMemoryMailbox
+from weakincentives.runtime.worker.dead_letters import Backoff, DLQPolicy
+
+
+def test_two_eval_loops_and_two_main_loops_share_the_work() -> None:
+    cluster = Cluster()
+    loops = [cluster.eval_loop(), cluster.eval_loop(), cluster.main_loop(), cluster.main_loop()]
+    submission = cluster.submit()
+    with running_loops(*loops):
+        report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+
+    assert report.passed == 12
+    assert [result.sample_id for result in report.results] == [s.id for s in DATASET]
+
+
+@pytest.mark.anyio
+async def test_a_mailbox_agent_answers_evaluate_too() -> None:
+    cluster = Cluster()
+    with running_loops(cluster.main_loop()):
+        report = await evaluate(
+            DATASET,
+            EvalConfig(max_concurrent=5),
+            exact_match,
+            agent=mailbox_agent(cluster.main, PATIENCE),
+        )
+
+    assert report.passed == 12
+
+
+@pytest.mark.parametrize("strategy", ["snapshot in the result", "shared session store"])
+def test_session_aware_evaluators_in_a_cluster(
+    saying: Callable[..., Any], tmp_path: Path, strategy: str
+) -> None:
+    cluster = Cluster()
+    call = ToolCall("call_1", "calculator", {"left": 0, "right": 1})
+    with RunStore(tmp_path / "sessions.db") as store:
+        shared = {"session_store": store} if "store" in strategy else {}
+        main_loop = MathLoop(adapter=saying(call, "1"), bus=ControlDispatcher())
+        main_loop._requests, main_loop._session_store = cluster.main, shared.get("session_store")
+        eval_loop = cluster.eval_loop(all_of(exact_match, tool_called("calculator")), **shared)
+        submission = cluster.submit(DATASET[:1])
+        with running_loops(main_loop, eval_loop):
+            report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+
+    assert report.passed == 1
+
+
+# ── error attribution: the four rows of the table ───────────────────────────────────────────────
+
+
+def test_no_main_loop_in_time_is_an_error_of_the_infrastructure() -> None:
+    cluster = Cluster()
+    submission = cluster.submit(DATASET[:1])
+    cluster.eval_loop(mainloop_timeout=0.1).run(max_iterations=1)
+    (result,) = collect_results(cluster.results, submission, timeout_seconds=PATIENCE).results
+
+    assert result.error_source == "infrastructure"
+    assert "got none in 0.1 s - is one running?" in (result.error or "")
+
+
+def test_no_main_loop_in_time_is_tried_again_where_a_policy_says_so() -> None:
+    cluster = Cluster()
+    dead: InMemoryMailbox[Any] = InMemoryMailbox("dead")
+    policy = DLQPolicy(dead, max_delivery_count=2, backoff=Backoff(0.0, longest=0.0))
+    submission = cluster.submit(DATASET[:1])
+    cluster.eval_loop(mainloop_timeout=0.1, dlq=policy).run(max_iterations=1)
+    (result,) = collect_results(cluster.results, submission, timeout_seconds=PATIENCE).results
+
+    assert (result.error or "").startswith("gave up after 2 deliveries")
+    assert dead.approximate_count() == 1
+
+
+def test_a_failure_of_the_main_loop_is_scored_as_one() -> None:
+    def fails(request: Any) -> str:
+        raise ValueError("the model said no")
+
+    cluster = Cluster()
+    dead: InMemoryMailbox[Any] = InMemoryMailbox("dead")
+    submission = cluster.submit(DATASET[:1])
+    with running_loops(cluster.main_loop(fails), cluster.eval_loop(dlq=DLQPolicy(dead))):
+        (result,) = collect_results(cluster.results, submission, timeout_seconds=PATIENCE).results
+
+    assert result.error_source == "agent"
+    assert "the model said no" in (result.error or "")
+    assert (result.score.value, result.score.passed) == (0.0, False)
+    assert dead.approximate_count() == 0
+
+
+def test_a_partition_hands_the_sample_back() -> None:
+    cluster = Cluster()
+    cut = threading.Event()
+    cut.set()
+    put = cluster.main.queue.put
+
+    def unreachable(letters: Any, max_size: Any) -> None:
+        if cut.is_set():
+            cut.clear()
+            raise MailboxConnectionError("no route")
+        put(letters, max_size)
+
+    cluster.main.queue.put = unreachable  # type: ignore[method-assign]
+    submission = cluster.submit(DATASET[:1])
+    eval_loop = cluster.eval_loop()
+    with running_loops(cluster.main_loop(), eval_loop):
+        report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+
+    assert report.passed == 1
+    assert eval_loop.metrics()["retried_total"] == 1
+    assert report.results[0].attempt == 2
+
+
+def test_late_and_second_replies_are_dropped() -> None:
+    """One desk asks, times out, and asks again; the first answer arrives with the second."""
+    cluster = Cluster()
+    submission = cluster.submit(DATASET[:1])
+    cluster.eval_loop(mainloop_timeout=0.1).run(max_iterations=1)  # nobody is there yet
+    submit_dataset(DATASET[:1], cluster.requests, reply_to=cluster.results, run_id="again")
+    eval_loop = cluster.eval_loop()
+    main_loop = cluster.main_loop()
+    with running_loops(main_loop, eval_loop):
+        first = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+        until(lambda: main_loop.metrics().get("acknowledged_total", 0) == 2)
+        until(lambda: cluster.results.approximate_count() == 1)
+    late = [r for message in cluster.results.receive(max_messages=5) for r in [message.body]]
+
+    assert first.results[0].error_source == "infrastructure"  # the first row of a key stands
+    assert [result.passed for result in late] == [True]

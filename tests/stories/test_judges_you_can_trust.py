@@ -1,0 +1,210 @@
+"""A judge is too kind. People label fifty outputs, and every number says what they would say."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.stories.shell import Shell
+from weakincentives.testing import ModelServer, Reply, ServedRequest
+
+SUITE = """
+from weakincentives.evals import Dataset, EvalSuite, Sample, llm_judge
+
+ANSWERS = ["right", "right", "right", "wrong, but with confidence", "wrong"]
+
+def agent(question):
+    return f"{ANSWERS[int(question.split()[1]) % 5]} ({question})"
+
+samples = [Sample(str(n), f"question {n}") for n in range(300)]
+judge = llm_judge("openai/MODEL", "CRITERION")
+suite = EvalSuite(agent, Dataset(samples, name="faq"), judge, name="faq")
+"""
+STRICT = """
+from weakincentives.evals import llm_judge
+judge = llm_judge("openai/strict", "True")
+"""
+TRUTH, JUDGED = 0.6, 0.8
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    """A folder with a suite whose judge passes what is said with confidence."""
+
+    def reply(request: ServedRequest) -> Reply:
+        text = json.dumps(request.body["messages"][-1]["content"])
+        passes = "right (" in text
+        if request.body["model"] != "strict":
+            passes = passes or "with confidence" in text
+        rating = "good" if passes else "wrong"
+        return Reply(json.dumps({"reason": "so it sounds", "rating": rating}))
+
+    with ModelServer(reply) as server:
+        shell = Shell(
+            tmp_path, {"OPENAI_BASE_URL": server.openai_base_url, "OPENAI_API_KEY": "test"}
+        )
+        write_suite(shell)
+        shell.write(strict_py=STRICT)
+        yield shell
+
+
+def write_suite(shell: Shell, model: str = "kind", criterion: str = "True") -> None:
+    shell.write(faq_py=SUITE.replace("MODEL", model).replace("CRITERION", criterion))
+
+
+def run(shell: Shell) -> str:
+    """Run the suite and return the id of the run."""
+    printed = shell.wink("eval", "run", "faq.py", "--no-progress", "--format", "json")
+    return str(printed.json["runs"][0]["run_id"])
+
+
+def label(shell: Shell, name: str = "labels.csv") -> list[dict[str, str]]:
+    """Fill a file of labels as an honest person does."""
+    path = shell.folder / name
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        row["label"] = "pass" if row["output"].startswith("right") else "fail"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0]])
+        writer.writeheader()
+        writer.writerows(rows)
+    return rows
+
+
+def calibrated(shell: Shell) -> str:
+    """Run, draw, label and calibrate; return the id of the run."""
+    run_id = run(shell)
+    shell.wink("judge", "sample", run_id, "-n", "50", "--blind")
+    label(shell)
+    shell.wink("judge", "calibrate", "--run", run_id, "labels.csv")
+    return run_id
+
+
+def test_a_kind_judge_is_corrected_by_fifty_labels(shell: Shell) -> None:
+    run_id = run(shell)
+
+    drawn = shell.wink("judge", "sample", run_id, "-n", "50", "--blind")
+    assert "Wrote 50 outputs to label to labels.csv" in drawn.text
+    rows = label(shell)
+    assert len(rows) == 50
+    assert [*rows[0]] == ["key", "id", "input", "expected", "output", "label", "note"]
+
+    found = shell.wink("judge", "calibrate", "--run", run_id, "labels.csv", "--format", "json").json
+    assert found["judged"]["pass_rate"] == JUDGED
+    low, high = found["corrected"]["interval"]
+    assert low < TRUTH < high < JUDGED
+    assert abs(found["corrected"]["pass_rate"] - TRUTH) < 0.1
+    assert found["labels"] == 50
+    assert found["judge_parts"]["model"] == "openai/kind"
+    assert found["notes"] == []
+
+
+def test_both_numbers_are_shown_everywhere(shell: Shell) -> None:
+    run_id = calibrated(shell)
+    rate = shell.wink("judge", "calibrate", "--run", run_id, "--format", "json").json["corrected"]
+    says = f"corrected by 50 labels: {rate['pass_rate']:.1%} (95% interval"
+
+    shown = shell.wink("eval", "show", run_id)
+    assert "240/300 passed, 0 errors (80.0%" in shown.text
+    assert says in shown.text
+    listed = shell.wink("eval", "list")
+    assert "corrected" in listed.out
+    assert f"{rate['pass_rate'] * 100:.1f}" in listed.out
+    (document,) = shell.wink("eval", "list", "--format", "json").json
+    assert document["corrections"][0]["corrected"] == rate
+    assert says in shell.wink("eval", "export", run_id, "--format", "md").text.replace("\\", "")
+    exported = shell.wink("eval", "export", run_id, "--format", "json").json
+    assert exported["run"]["corrections"][0]["corrected"]["estimate"] == rate["pass_rate"]
+    shell.wink("eval", "report", run_id, "-o", "page.html")
+    assert says[1:] in (shell.folder / "page.html").read_text()  # it begins a sentence
+    script = "from weakincentives.evals import *; print(RunStore().report('latest'))"
+    assert says in shell.python("-c", script).text
+
+
+def test_the_end_of_a_run_and_the_summary_on_github_show_both(shell: Shell) -> None:
+    run_id = calibrated(shell)
+    shell.variables.update(GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY="summary.md")
+
+    printed = shell.wink("eval", "run", "faq.py", "--no-progress")
+
+    says = f"corrected by 50 labels of run {run_id}: "
+    assert says in printed.text
+    assert "if the judge is right as often here" in printed.text
+    assert says in (shell.folder / "summary.md").read_text().replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"model": "other"}, "the judge changed (model: openai/other, was openai/kind)"),
+        ({"criterion": "True, and short"}, "the judge changed (prompt)"),
+    ],
+    ids=["model", "prompt"],
+)
+def test_a_changed_judge_has_no_calibration_and_says_so(
+    shell: Shell, change: dict[str, str], why: str
+) -> None:
+    run_id = calibrated(shell)
+    write_suite(shell, **change)
+
+    printed = shell.wink("eval", "run", "faq.py", "--no-progress")
+
+    assert f"not corrected: {why} since its calibration on run {run_id}" in printed.text
+    assert "judge changed" in shell.wink("eval", "list").out
+
+
+def test_labels_count_for_another_judge_of_the_same_outputs(shell: Shell) -> None:
+    run_id = calibrated(shell)
+
+    scored = shell.wink(
+        "eval", "score", run_id, "--evaluator", "strict.py:judge", "--format", "json"
+    ).json["after"]["run_id"]
+    found = shell.wink("judge", "calibrate", "--run", scored, "--format", "json").json
+
+    assert found["judged"]["pass_rate"] == TRUTH
+    assert found["corrected"]["pass_rate"] == pytest.approx(TRUTH)
+    assert (found["labels"], found["agreement"]["pass_rate"]) == (50, 1.0)
+
+
+def test_a_comparison_is_corrected_too(shell: Shell) -> None:
+    first = calibrated(shell)
+    text = (shell.folder / "faq.py").read_text()
+    # The second agent says nothing new, but all of it with confidence.
+    shell.write(faq_py=text.replace('"wrong"]', '"wrong, but with confidence"]'))
+    second = run(shell)
+    shell.wink("judge", "sample", second, "-n", "50", "-o", "second.csv")
+    label(shell, "second.csv")
+    shell.wink("judge", "calibrate", "--run", second, "second.csv")
+
+    printed = shell.wink("eval", "compare", first, second)
+
+    assert "B is better: +20.0 points" in printed.text
+    assert "corrected by people's labels: " in printed.text
+    change = shell.wink("eval", "compare", first, second, "--format", "json").json
+    corrected = change["comparisons"][0]["corrected"]
+    assert corrected["interval"][0] < 0 < corrected["interval"][1]
+    assert not corrected["same_labels"]
+
+
+def test_a_judge_is_improved_on_one_half_and_tested_on_the_other(shell: Shell) -> None:
+    run_id = calibrated(shell)
+
+    dev = shell.wink("judge", "improve", run_id)
+    assert "Disagreements: " in dev.text
+    assert "human fail, judge pass" in dev.text
+    assert "(not looked at yet)" in dev.text
+    better = shell.wink("judge", "improve", run_id, "--judge", "strict.py:judge")
+    assert "Disagreements" not in better.out
+
+    test = shell.wink("judge", "improve", run_id, "--judge", "strict.py:judge", "--test")
+    assert "in the test half" in test.text
+    assert "question" not in test.out  # no sample of it
+    assert "This is the first look" in test.text
+    again = shell.wink("judge", "improve", run_id, "--test")
+    assert "The test half was looked at 2 times" in again.text
+    assert "question" not in again.out

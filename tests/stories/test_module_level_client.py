@@ -1,0 +1,246 @@
+"""A client made at module level works in every suite, run, pytest item and notebook cell.
+
+The clients are the providers' own, and the server keeps connections open between calls: a client
+that is used on a second event loop fails on the connections of the first.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import nbformat
+import pytest
+
+from tests.processes import PATIENCE, plain_environment
+from weakincentives import MarkdownSection, PromptTemplate
+from weakincentives.adapters import adapter_for
+from weakincentives.evals import EvalSuite, Sample, exact_match
+from weakincentives.internal.event_loop import run_sync
+from weakincentives.testing import ModelServer
+
+WINK = str(Path(sys.executable).with_name("wink"))
+
+CLIENTS = {
+    "openai": """
+from openai import AsyncOpenAI
+client = AsyncOpenAI(max_retries=0)
+async def ask(question):
+    reply = await client.chat.completions.create(
+        model="m", messages=[{"role": "user", "content": question}]
+    )
+    return reply.choices[0].message.content
+""",
+    "anthropic": """
+from anthropic import AsyncAnthropic
+client = AsyncAnthropic(max_retries=0)
+async def ask(question):
+    reply = await client.messages.create(
+        model="m", max_tokens=9, messages=[{"role": "user", "content": question}]
+    )
+    return reply.content[0].text
+""",
+}
+# A judge whose model is asked through the same client as the agent's.
+SUITES = """
+from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample, exact_match
+dataset = Dataset([Sample(str(n), f"question {n}", "Paris") for n in range(20)], name="capitals")
+
+async def judged(output, expected):
+    return await ask(f"Is {output} {expected}?") == "Paris"
+
+config = EvalConfig(max_concurrent=4)
+first = EvalSuite(ask, dataset, exact_match, config=config, name="first")
+second = EvalSuite(ask, dataset, judged, config=config, name="second")
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer(["Paris"], repeat=True) as running:
+        yield running
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Write `suites.py` with a client of this provider; return its name."""
+    (tmp_path / "suites.py").write_text(CLIENTS[request.param] + SUITES)
+    return str(request.param)
+
+
+def run(folder: Path, server: ModelServer, *command: str) -> str:
+    """Run a command in the folder, which must succeed without a word on stderr but its own."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=plain_environment(
+            OPENAI_BASE_URL=server.openai_base_url,
+            ANTHROPIC_BASE_URL=server.anthropic_base_url,
+            OPENAI_API_KEY="none",
+            ANTHROPIC_API_KEY="none",
+            PYTHONPATH=str(folder),
+        ),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+@pytest.mark.usefixtures("client")
+def test_two_suites_of_one_file_on_the_command_line(tmp_path: Path, server: ModelServer) -> None:
+    said = run(tmp_path, server, WINK, "eval", "run", "suites.py", "--format", "json")
+
+    runs = json.loads(said)["runs"]
+    assert [(each["passed"], each["errors"]) for each in runs] == [(20, 0), (20, 0)]
+    assert server.connections <= 8  # of the first suite's four, the second uses what it can
+
+
+SCRIPT = """
+import asyncio, threading
+from suites import *
+from weakincentives.evals import criterion
+
+def passed(suite, found):
+    report = suite.run()
+    found.append((report.passed, report.errors))
+
+found = []
+passed(first, found)
+passed(first, found)
+thread = threading.Thread(target=passed, args=(second, found))
+thread.start()
+thread.join()
+async def where_a_loop_is_running():
+    passed(second, found)
+asyncio.run(where_a_loop_is_running())
+passed(first, found)
+found.append(criterion(judged)("Paris", "Paris").passed)
+print(found)
+"""
+
+
+@pytest.mark.usefixtures("client")
+def test_a_script_that_runs_from_everywhere(tmp_path: Path, server: ModelServer) -> None:
+    said = run(tmp_path, server, sys.executable, "-X", "dev", "-W", "error", "-c", SCRIPT)
+
+    assert said == "[(20, 0), (20, 0), (20, 0), (20, 0), (20, 0), True]\n"
+
+
+TEST = """
+import pytest
+from suites import *
+
+@pytest.mark.wink_eval(dataset=dataset, evaluator=[exact_match, judged])
+async def test_capitals(question):
+    return await ask(question)
+
+@pytest.mark.wink_eval()
+def test_suite():
+    return second
+
+def test_by_hand():
+    assert first.run().passed == 20
+"""
+
+
+@pytest.mark.usefixtures("client")
+def test_pytest_with_twenty_items(tmp_path: Path, server: ModelServer) -> None:
+    (tmp_path / "test_capitals.py").write_text(TEST)
+    words = ("-m", "pytest", "-q", "-p", "weakincentives.pytest_plugin", "-p", "no:cacheprovider")
+
+    assert "41 passed" in run(tmp_path, server, sys.executable, *words)
+
+
+CELLS = {
+    "from suites import *": None,
+    "(first.run().passed, first.run().passed, second.run().passed)": "(20, 20, 20)",
+    """
+from weakincentives.evals import EvalLoop, collect_results, submit_dataset
+from weakincentives.runtime.mailbox import InMemoryMailbox
+requests, results = InMemoryMailbox("requests"), InMemoryMailbox("results")
+submission = submit_dataset(dataset, requests)
+EvalLoop(ask, judged, requests, results).run(max_iterations=1, wait_time_seconds=0)
+collect_results(results, submission).passed
+""": "20",
+    """
+from weakincentives.evals import calibrate
+calibrate(judged, [(dataset[0], "Paris", True), (dataset[1], "Paris", True)]).agreement
+""": "1.0",
+    """
+from weakincentives.evals import criterion
+criterion(judged)("Paris", "Paris").passed
+""": "True",
+}
+
+
+@pytest.mark.usefixtures("client")
+def test_a_notebook(tmp_path: Path, server: ModelServer) -> None:
+    notebook = nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, CELLS)])
+    nbformat.write(notebook, tmp_path / "qa.ipynb")
+
+    run(tmp_path, server, sys.executable, "-c", EXECUTE)
+
+    executed = nbformat.read(tmp_path / "qa.ipynb", as_version=4)
+    values = [
+        next((out.data["text/plain"] for out in cell.outputs if out.output_type != "stream"), None)
+        for cell in executed.cells
+    ]
+    assert values == [*CELLS.values()]
+
+
+# In a process of its own, whose environment the kernel inherits.
+EXECUTE = """
+import nbformat
+from nbclient import NotebookClient
+notebook = nbformat.read("qa.ipynb", as_version=4)
+NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+nbformat.write(notebook, "qa.ipynb")
+"""
+
+
+QUESTION = PromptTemplate[str](
+    ns="qa", key="q", sections=[MarkdownSection(title="Q", template="$question", key="q")]
+)
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "http"])
+def test_two_runs_and_a_call_by_hand_share_the_connection_of_an_adapter(
+    provider: str, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.anthropic_base_url if provider == "anthropic" else server.openai_base_url
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    adapter = adapter_for(f"{provider}/m", base_url=url)
+    suite = EvalSuite(QUESTION, [Sample("1", "Capital of France?", "Paris")], exact_match, adapter)
+
+    passed = [suite.run().passed, suite.run().passed]
+    response = adapter.evaluate(QUESTION.bind(question="Capital of France?"))
+
+    assert (passed, response.text) == ([1, 1], "Paris")
+    assert (len(server.requests), server.connections) == (3, 1)
+
+
+def test_two_runs_share_a_session_of_aiohttp(server: ModelServer) -> None:
+    sessions: list[aiohttp.ClientSession] = []
+    body = {"model": "m", "messages": [{"role": "user", "content": "Capital of France?"}]}
+
+    async def agent(question: str) -> str:
+        if not sessions:
+            sessions.append(aiohttp.ClientSession())
+        url = f"{server.openai_base_url}/chat/completions"
+        async with sessions[0].post(url, json=body) as response:
+            text: str = (await response.json())["choices"][0]["message"]["content"]
+            return text
+
+    suite = EvalSuite(agent, [Sample("1", "Capital of France?", "Paris")], exact_match)
+
+    assert [suite.run().passed, suite.run().passed] == [1, 1]
+    assert server.connections == 1
+    run_sync(sessions[0].close)

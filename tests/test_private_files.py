@@ -1,0 +1,84 @@
+"""Files that hold transcripts are for their user alone; one that a user names is not."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import plain_environment
+from weakincentives.adapters.cache import ResponseCache
+from weakincentives.evals import EvalSuite, RunStore, Sample, exact_match
+from weakincentives.runtime.mailbox import open_mailbox
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
+WINK = Path(sys.executable).with_name("wink")
+SUITE = """
+from weakincentives.evals import EvalSuite, Sample, exact_match
+suite = EvalSuite(lambda number: "ok", [Sample("1", 1, "ok")], exact_match)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def modes(folder: Path) -> dict[str, str]:
+    """The mode of everything below the folder."""
+    return {
+        str(path.relative_to(folder)): oct(stat.S_IMODE(path.stat().st_mode))[2:]
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def test_a_store_its_log_its_lock_and_its_folders_are_private(tmp_path: Path) -> None:
+    seen: dict[str, str] = {}
+
+    def agent(number: int) -> str:
+        seen.update(modes(tmp_path))
+        return "ok"
+
+    with RunStore(tmp_path / "a" / ".wink" / "runs.db") as store:
+        EvalSuite(agent, [Sample("1", 1, "ok")], exact_match).run(store=store)
+
+    assert {"a", "a/.wink", "a/.wink/runs.db", "a/.wink/runs.db-wal"} < seen.keys()
+    assert any(name.endswith(".lock") for name in seen)
+    assert {name: mode for name, mode in seen.items() if "db" in name and mode != "600"} == {}
+    assert (seen["a"], seen["a/.wink"]) == ("700", "700")
+
+
+def test_mailboxes_and_caches_are_private(tmp_path: Path) -> None:
+    with open_mailbox(f"sqlite:///{tmp_path}/mail/mail.db#requests") as mailbox:
+        mailbox.send("hello")
+    ResponseCache(tmp_path / "cache" / "replies.db").close()
+
+    found = modes(tmp_path)
+    assert (found["mail"], found["cache"]) == ("700", "700")
+    assert {found["mail/mail.db"], found["cache/replies.db"]} == {"600"}
+
+
+def test_what_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    RunStore(tmp_path / "runs.db").close()
+    (tmp_path / "runs.db").chmod(0o660)
+    with RunStore(tmp_path / "runs.db") as store:
+        store.keep("key", b"value")
+        assert set(modes(tmp_path).values()) == {"660"}
+
+
+def test_a_file_that_a_user_names_follows_the_umask(tmp_path: Path) -> None:
+    (tmp_path / "suite.py").write_text(SUITE)
+    command = [WINK, "eval", "run", "suite.py", "-o", "rows.csv", "-o", "report"]
+    subprocess.run(command, cwd=tmp_path, env=plain_environment(), check=True, capture_output=True)
+
+    found = modes(tmp_path)
+    assert (found[".wink"], found[".wink/runs.db"]) == ("700", "600")
+    assert (found["rows.csv"], found["report/results.jsonl"]) == ("644", "644")
+    assert found["report"] == "755"

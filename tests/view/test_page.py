@@ -1,0 +1,232 @@
+"""`wink view` in a real browser: every screen, live, by keyboard, with hostile and huge data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.view.conftest import Open, Serve
+from tests.view.runs import ATTACK, attempt, put
+from weakincentives.evals import RunStore, StoredRow
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 800}}
+
+
+def ready(page: Page) -> Page:
+    page.wait_for_selector("main:not([aria-busy]) h1")
+    return page
+
+
+def samples(page: Page) -> list[str]:
+    return page.locator("wink-table .rows [role=rowheader]").all_inner_texts()
+
+
+def test_runs_are_listed_filtered_and_chosen_to_compare(opened: Open, address: str) -> None:
+    page = opened(address)
+    assert page.locator(".run .what > a").all_inner_texts()[-2:] == ["capitals", "capitals"]
+    first = page.locator(".run", has_text="first")
+    assert "90.0%" in first.inner_text()
+    assert "complete" in first.inner_text()
+    for name in ("second", "first"):
+        page.get_by_label(f"Compare {name}").check()
+    page.get_by_role("link", name="Compare 2").click()
+    page.wait_for_selector("text=B is worse")
+    assert page.url.endswith("#/compare?run=first&run=second")
+    page.go_back()
+    ready(page)
+    page.keyboard.press("/")
+    page.keyboard.type("branch=main")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=1 run")
+    assert page.locator(".run").count() == 1
+
+
+def test_a_run_is_filtered_sorted_and_searched_and_every_view_is_a_link(
+    opened: Open, address: str
+) -> None:
+    page = opened(f"{address}#/run/second")
+    assert "27/40 passed, 1 error" in page.locator(".verdict").inner_text()
+    page.get_by_role("button", name="fail", exact=True).click()
+    page.wait_for_selector("text=12 rows")
+    page.locator(".more > summary").click()
+    page.locator(".facet", has_text="hard").click()
+    page.wait_for_selector("text=8 rows")
+    for direction in ("ascending", "descending"):
+        page.get_by_role("button", name="Time", exact=True).click()
+        page.wait_for_selector(f"[aria-sort={direction}]")
+    page.wait_for_selector("wink-table .row:first-child [role=rowheader] a:text-is('q033')")
+    assert samples(page)[:3] == ["q033", "q031", "q023"]
+    page.get_by_label("Search samples").fill("country 13")
+    page.get_by_label("Search samples").press("Enter")
+    page.wait_for_selector("text=1 row")
+    assert samples(page) == ["q013"]
+    again = opened(page.url)
+    again.wait_for_selector("text=1 row")
+    assert samples(again) == ["q013"]
+
+
+def test_a_sample_says_why_it_failed_and_shows_the_conversation(opened: Open, address: str) -> None:
+    page = opened(f"{address}#/run/second?verdict=fail")
+    page.locator("wink-table .scroller").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=2 of 12")
+    assert page.locator("h1").inner_text() == "q002 ✗ fail"
+    assert page.locator(".why").inner_text() == "exact: not it"
+    assert page.locator(".scores li").first.inner_text().startswith("✗ fail")
+    assert page.locator(".diff del").all_inner_texts() == ["City 2"]
+    assert page.locator(".call .tool-name").all_inner_texts() == ["search"]
+    page.keyboard.press("j")
+    page.wait_for_selector("text=3 of 12")
+    page.keyboard.press("k")
+    page.wait_for_selector("text=2 of 12")
+    page.keyboard.press("?")
+    assert "next sample" in page.locator("dialog").inner_text()
+    page.keyboard.press("Escape")
+    page.keyboard.press("b")
+    page.wait_for_selector("text=12 rows")
+
+
+def test_epochs_are_side_by_side(opened: Open, address: str) -> None:
+    page = opened(f"{address}#/sample/epochs/q001")
+    marks = page.locator(".side-by-side .mark").all_inner_texts()
+    assert marks == ["✓ pass", "✗ fail", "✓ pass"]
+    page.get_by_role("link", name="Epoch 2").click()
+    page.wait_for_selector("h1:has-text('fail')")
+
+
+def test_two_trajectories_are_aligned_at_their_first_divergence(opened: Open, address: str) -> None:
+    page = opened(f"{address}#/compare?run=first&run=second")
+    page.wait_for_selector("text=Most diverge at step 2: `open` not called (8 of 8).")
+    page.get_by_role("button", name="broken").click()
+    page.locator(".flips a").first.click()
+    page.wait_for_selector("text=First divergence at step 2: `open` not called.")
+    assert page.locator(".step.diverges .absent").inner_text() == "not in B"
+    assert page.locator(".step.same").count() == 3
+    assert page.locator(".diff ins").inner_text() == "Nowhere"
+
+
+def test_three_runs_and_runs_with_nothing_in_them(opened: Open, address: str) -> None:
+    page = opened(f"{address}#/compare?run=first&run=second&run=epochs")
+    assert page.locator(".conclusion").count() == 2
+    empty = opened(f"{address}#/run/empty")
+    assert "interrupted" in empty.locator("h1").inner_text()
+    empty.wait_for_selector("text=Nothing matches.")
+    errors = opened(f"{address}#/run/errors")
+    assert "ConnectionError at agent.py:12" in errors.locator(".errors").first.inner_text()
+    for wrong in ("#/run/none", "#/nothing", "#/sample/first/none", "#/compare?run=first"):
+        context = errors.context
+        other = context.new_page()
+        other.goto(address + wrong)
+        other.wait_for_selector(".problem")
+        other.close()
+
+
+def test_rows_appear_while_a_run_goes_on(opened: Open, serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with RunStore(path) as store:
+        put(store, "live", [attempt(0, True)], status="running", planned=3)
+        address = serve(path)
+        page = opened(address)
+        run = opened(f"{address}#/run/live")
+        page.wait_for_selector("text=1 of 1")
+        for number in (1, 2):
+            row = StoredRow(result=replace(attempt(number, False), run_id="live"), position=number)
+            store.put(row)
+            store.flush()
+            page.wait_for_selector(f"text=1 of {number + 1}")
+            run.wait_for_selector(f"text={number + 1} rows")
+        store.finish("live", "complete")
+        page.wait_for_selector(".chip.complete")
+        put(store, "next", [attempt(0, True)])
+        page.wait_for_selector("text=next")
+
+
+def test_hostile_data_is_only_text(opened: Open, address: str) -> None:
+    page = opened(address)
+    page.wait_for_selector("text=onerror")
+    page.goto(f"{address}#/run/hostile")
+    ready(page)
+    page.locator(".more > summary").click()
+    page.locator("wink-table a").first.click()
+    page.wait_for_selector(".timeline")
+    page.wait_for_timeout(300)  # for anything that would load or run
+    assert page.locator("img, iframe, object, embed").count() == 0
+    assert page.locator("a[href^='javascript']").count() == 0
+    assert ATTACK.split("[", maxsplit=1)[0] in page.locator(".part").first.inner_text()
+
+
+def test_a_saved_view_opens_without_a_server(
+    opened: Open, browser: Any, address: str, tmp_path: Path
+) -> None:
+    page = opened(f"{address}#/sample/second/q001")
+    page.wait_for_selector("text=2 of 40")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save view").click()
+    file = tmp_path / "view.html"
+    download.value.save_as(file)
+    saved = opened(file.as_uri())
+    assert saved.locator("h1").inner_text() == "q001 ✗ fail"
+    assert saved.locator(".call .tool-name").all_inner_texts() == ["search"]
+    hostile = opened(f"{address}#/run/hostile")
+    hostile.wait_for_selector("wink-table a")
+    with hostile.expect_download() as download:
+        hostile.get_by_role("button", name="Save view").click()
+    download.value.save_as(file)
+    assert opened(file.as_uri()).locator("wink-table a").count() == 1
+
+
+def test_the_token_of_the_address_opens_the_page(
+    opened: Open, serve: Serve, store_path: Path
+) -> None:
+    page = opened(serve(store_path, token="open-sesame"))
+    assert "token" not in page.url
+    assert page.locator(".run").count() == 6
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "view", ["", "#/run/second", "#/sample/second/q001", "#/compare?run=first&run=second"]
+)
+def test_every_screen_is_accessible_in_light_and_dark_and_fits_a_phone(
+    opened: Open, address: str, view: str, scheme: Any
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = opened(address + view, color_scheme=scheme)
+    page.wait_for_timeout(200)
+    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "best-practice"]})
+    serious = [
+        (each["id"], [node["target"] for node in each["nodes"]][:3])
+        for each in found.response["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+    narrow = opened(address + view, color_scheme=scheme, **PHONE)
+    wide = narrow.evaluate("document.documentElement.scrollWidth")
+    assert wide <= 390
+
+
+def test_a_hundred_thousand_rows_scroll(opened: Open, serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with RunStore(path) as store:
+        one = replace(attempt(0, True), trajectory=None)
+        put(store, "big", [])
+        for number in range(20_000):
+            result = replace(one, sample_id=f"s{number:06}", run_id="big", latency_ms=number)
+            store.put(StoredRow(result=result, position=number))
+            if store.behind(5_000):
+                store.flush()
+        store.finish("big", "complete")
+    page = opened(f"{serve(path)}#/run/big?order=latency&desc=1")
+    page.wait_for_selector("text=s019999")
+    page.locator("wink-table .scroller").focus()
+    page.keyboard.press("End")
+    page.wait_for_selector("text=s000000")
+    assert page.locator("wink-table .row").count() < 100

@@ -1,0 +1,260 @@
+"""What the server answers, and to whom."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from tests.view.conftest import Serve
+from tests.view.runs import attempt, put
+from weakincentives.errors import UsageError
+from weakincentives.evals import RunStore
+from weakincentives.view.app import Server
+from weakincentives.view.sharing import static_files
+
+
+def request(
+    address: str, path: str, method: str = "GET", body: str | None = None, **headers: str
+) -> tuple[int, dict[str, str], str]:
+    """Return status, headers and body of an answer."""
+    parts = urlsplit(address)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=60)
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, body, given)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, {k.lower(): v for k, v in answer.getheaders()}, text
+
+
+def ask(address: str, name: str, **params: Any) -> Any:
+    status, _, body = request(address, f"/api/{name}?{urlencode(params, doseq=True)}")
+    assert status == 200, body
+    return json.loads(body)
+
+
+def test_runs_have_their_headline_and_the_earlier_runs_of_their_suite(address: str) -> None:
+    answer = ask(address, "runs")
+    assert answer["total"] == 6
+    second = next(run for run in answer["runs"] if run["run_id"] == "second")
+    assert (second["passed"], second["total"], second["errors"]) == (27, 40, 1)
+    assert second["label"] == "agent on demo/b"
+    assert answer["sparks"]["second"] == [36 / 40, 27 / 40]
+    assert [run["run_id"] for run in ask(address, "runs", q="demo/b")["runs"]] == ["second"]
+    assert [run["run_id"] for run in ask(address, "runs", q="branch=main")["runs"]] == ["first"]
+
+
+def test_a_run_says_what_the_command_says(address: str) -> None:
+    run = ask(address, "run", run="first")
+    assert run["headline"].startswith("36/40 passed, 0 errors (90.0%, 95% interval")
+    assert run["criteria"] == {"brief": 1.0, "exact": 0.9}
+    assert sum(run["histogram"]) == 40
+    broken = ask(address, "run", run="errors")
+    assert broken["error_groups"][0]["where"] == "agent.py:12 in ask"
+
+
+def test_rows_are_filtered_by_what_stands_in_the_address(address: str) -> None:
+    ask(address, "facets", run="second")
+    page = ask(
+        address, "rows", run="second", verdict="fail", meta="level=hard", order="latency", desc=1
+    )
+    assert [row["sample"] for row in page["rows"]][:3] == ["q033", "q031", "q023"]
+    assert ask(address, "rows", run="second", q="refused")["total"] == 1
+    assert [s["value"] for s in ask(address, "slices", run="second", by="level")["slices"]] == [
+        "easy",
+        "hard",
+    ]
+
+
+def test_a_sample_is_there_whole(address: str) -> None:
+    item = ask(address, "sample", run="second", sample="q001")
+    assert item["verdict"] == "fail"
+    assert [score["name"] for score in item["scores"]] == ["exact", "brief"]
+    assert [part[0] for part in item["diff"]] == ["removed", "added"]
+    assert (item["message_count"], item["messages"][2]["calls"][0]["name"]) == (5, "search")
+    assert item["trajectory_metadata"] == {"context": "a map"}
+    status, _, text = request(address, "/api/text?run=second&sample=q001&part=message:1")
+    assert (status, text) == (200, "What is the capital of country 1?")
+    epochs = ask(address, "sample", run="epochs", sample="q001")
+    assert [each["verdict"] for each in epochs["siblings"]] == ["pass", "fail", "pass"]
+
+
+def test_long_conversations_come_in_parts(serve: Serve, tmp_path: Path) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        long = attempt(1, True)
+        assert long.trajectory is not None
+        messages = [*long.trajectory.messages] * 500
+        from dataclasses import replace
+
+        put(store, "r", [replace(long, trajectory=replace(long.trajectory, messages=messages))])
+    address = serve(tmp_path / "runs.db")
+    first = ask(address, "sample", run="r", sample="q001")
+    assert (len(first["messages"]), first["message_count"]) == (200, 3_500)
+    rest = ask(address, "sample", run="r", sample="q001", message=3_400)
+    assert [message["number"] for message in rest["messages"]] == [*range(3_400, 3_500)]
+
+
+def test_the_neighbours_of_a_sample_follow_the_filters(address: str) -> None:
+    place = ask(address, "place", run="second", at="q011", epoch=1, verdict="fail")
+    assert (place["at"], place["before"]["sample"], place["after"]["sample"]) == (3, "q003", "q012")
+
+
+def test_a_comparison_has_the_verdict_flips_and_where_they_diverge(address: str) -> None:
+    answer = ask(address, "compare", run=["first", "second"])
+    assert answer["comparisons"][0]["outcome"] == "worse"
+    assert (answer["comparisons"][0]["broken"], answer["total"]) == (9, 9)
+    assert answer["rows"][0]["sides"][1]["output"] == "Nowhere"
+    assert ask(address, "compare", run=["first", "second"], kind="fixed")["total"] == 0
+    where = ask(address, "divergences", run=["first", "second"])
+    assert where["divergences"][0] == {
+        "divergence": "step 2: `open` not called",
+        "count": 8,
+        "samples": ["q001", "q002", "q011", "q012", "q021"],
+    }
+    aligned = ask(address, "aligned", run=["first", "second"], sample="q001")
+    assert aligned["divergence"]["text"] == "step 2: `open` not called"
+    assert [step["relation"] for step in aligned["steps"]] == ["same"] * 3 + ["before", "changed"]
+    assert ask(address, "flip", run=["first", "second"], sample="q001")["criteria"][0]["before"]
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/api/run?run=nothing", "expected the id of a run, got 'nothing'"),
+        ("/api/run", "expected a `run`, got none"),
+        ("/api/rows?run=first&offset=x", "expected a whole number for `offset`, got 'x'"),
+        (
+            "/api/rows?run=first&verdict=maybe",
+            "expected a verdict (pass, fail, error), got 'maybe'",
+        ),
+        ("/api/rows?run=first&order=rowid", "expected one of position"),
+        ("/api/compare?run=first", "expected two to 5 runs to compare, got 1"),
+        (
+            "/api/sample?run=first&sample=none",
+            "expected the id of a sample of run first, got 'none'",
+        ),
+        ("/api/text?run=first&sample=q001&part=x", "expected input, expected, output or message:N"),
+    ],
+)
+def test_bad_questions_get_a_sentence(address: str, path: str, said: str) -> None:
+    status, headers, body = request(address, path)
+    assert (status, headers["content-type"]) == (404, "application/json")
+    assert said in json.loads(body)["error"]
+
+
+def test_every_answer_forbids_scripts_of_others(address: str) -> None:
+    for path in ("/", "/static/app.js", "/api/runs", "/nothing"):
+        _, headers, _ = request(address, path)
+        assert "default-src 'none'; script-src 'self'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "server" not in headers
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "["]
+)
+def test_another_host_is_refused(address: str, host: str) -> None:
+    status, _, body = request(address, "/api/runs", Host=host)
+    assert (status, body[:4]) == (403, "403:")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 403),
+        ({"X_Wink": "1", "Origin": "http://evil.example"}, 403),
+        ({"X_Wink": "1", "Origin": "null"}, 403),
+        ({"Origin": "OWN"}, 403),
+        ({"X_Wink": "1", "Origin": "OWN"}, 200),
+        ({"X_Wink": "1"}, 200),
+    ],
+)
+def test_a_write_must_come_from_our_own_page(
+    address: str, headers: dict[str, str], status: int
+) -> None:
+    own = {k: address.rstrip("/") if v == "OWN" else v for k, v in headers.items()}
+    body = json.dumps({"view": "#/", "addresses": []})
+    assert request(address, "/api/share", "POST", body, **own)[0] == status
+
+
+def test_a_token_is_asked_for_and_kept_in_a_cookie(serve: Serve, store_path: Path) -> None:
+    address = serve(store_path, token="s3cret-token")
+    base, _, query = address.partition("?")
+    assert query == "token=s3cret-token"
+    assert request(base, "/api/runs")[0] == 401
+    assert request(base, "/api/runs", Cookie="wink-token=wrong")[0] == 401
+    assert request(base, "/api/runs?token=s3cret-token")[0] == 401  # only the page itself takes it
+    status, headers, _ = request(base, "/?token=s3cret-token")
+    assert (status, headers["location"]) == (303, "/")
+    assert "httponly" in headers["set-cookie"].lower()
+    assert "samesite=strict" in headers["set-cookie"].lower()
+    assert request(base, "/api/runs", Cookie="wink-token=s3cret-token")[0] == 200
+    assert request(base, "/api/runs", Authorization="Bearer s3cret-token")[0] == 200
+
+
+def test_another_address_needs_a_token(tmp_path: Path) -> None:
+    with (
+        RunStore(tmp_path / "runs.db") as store,
+        pytest.raises(UsageError, match=r"expected --auth-token with the address 0\.0\.0\.0"),
+    ):
+        Server(store, host="0.0.0.0")
+
+
+def test_only_files_of_the_page_are_served(address: str) -> None:
+    assert request(address, "/static/view.css")[1]["content-type"].startswith("text/css")
+    for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/static/none.js", "/etc/passwd"):
+        assert request(address, path)[0] == 404
+
+
+def test_the_page_is_small_and_imports_only_itself() -> None:
+    files = static_files()
+    assert sum(len(text.encode()) for text in files.values()) < 150_000
+    for name, text in files.items():
+        assert "innerHTML" not in text, name
+        for target in re.findall(r'from "([^"]+)"', text):
+            assert target.removeprefix("./") in files, (name, target)
+        assert not re.search(r"https?://(?!www\.w3\.org)", text.replace("https?:\\/\\/", "")), name
+
+
+def test_the_command_serves_until_ctrl_c(store_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "weakincentives",
+        "view",
+        "--port",
+        "0",
+        "--store",
+        str(store_path),
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            found = re.search(r"http://127\.0\.0\.1:\d+/", line)
+            assert found, line
+            assert ask(found[0], "runs")["total"] == 6
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
+
+
+def test_a_port_that_is_taken_is_said(address: str, store_path: Path) -> None:
+    port = urlsplit(address).port
+    command = [sys.executable, "-m", "weakincentives", "view", "--port", str(port)]
+    done = subprocess.run(
+        [*command, "--store", str(store_path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert f"expected an address and a port that are free, got 127.0.0.1 and {port}" in done.stderr
