@@ -47,6 +47,8 @@ CHROMIUM_OPTIONS = (
 
 
 SHARED_STORE = "of-fixtures.db"
+REPOSITORY_STORE = Path.cwd() / ".wink"
+HAS_OWN_RUNS = REPOSITORY_STORE.exists()  # those of a developer
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -56,28 +58,27 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_runs_in_the_repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Fail if a test stored its runs in the working directory.
-
-    Fixtures of modules run before the store of a test is set: theirs is in a temporary folder.
-    """
-    folder = Path.cwd() / ".wink"
-    was_there = folder.exists()
+def run_store_of_fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Set a run store for the fixtures of modules, which run before a test has its own."""
     with pytest.MonkeyPatch.context() as patch:
         if "WINK_STORE" not in os.environ:
             patch.setenv("WINK_STORE", str(tmp_path_factory.mktemp("store") / SHARED_STORE))
         yield
-    assert was_there or not folder.exists(), f"a test has stored runs in {folder}"
 
 
 @pytest.fixture(autouse=True)
 def own_run_store(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Keep `EvalSuite.run()` from storing runs in the working directory."""
+) -> Iterator[None]:
+    """Give each test a run store of its own; fail if it stored runs in the repository."""
     if Path(os.environ.get("WINK_STORE", SHARED_STORE)).name == SHARED_STORE:
         folder = tmp_path_factory.getbasetemp() / "stores"
         monkeypatch.setenv("WINK_STORE", str(folder / f"{uuid4().hex}.db"))
+    yield
+    if REPOSITORY_STORE.exists() and not HAS_OWN_RUNS:
+        # Removed, so that only tests that ran at this moment, in other workers too, are suspects.
+        shutil.rmtree(REPOSITORY_STORE, ignore_errors=True)
+        pytest.fail(f"this test, or one that ran beside it, stored runs in {REPOSITORY_STORE}")
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -355,10 +356,12 @@ print(len(spans.get_finished_spans()))
 """
 
 
-def test_a_process_with_a_provider_of_its_own_keeps_to_it() -> None:
+def test_a_process_with_a_provider_of_its_own_keeps_to_it(tmp_path: Path) -> None:
     path = {"PYTHONPATH": ":".join(sys.path)}
     command = [sys.executable, "-c", IN_A_PROCESS]
-    done = subprocess.run(command, env=path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=path, capture_output=True, text=True, check=True
+    )
 
     assert (done.stdout, done.stderr) == (f"{sum(NAMES.values())}\n", "")
 
