@@ -38,7 +38,9 @@ def ask_for_the_order(request: ServedRequest) -> Reply:
         "langgraph_eval.py",
     ],
 )
-def test_evaluators_of_tools_and_usage_work_on_an_agent_of_another_framework(script: str) -> None:
+def test_evaluators_of_tools_and_usage_work_on_an_agent_of_another_framework(
+    script: str, tmp_path: Path
+) -> None:
     file, *arguments = script.split()
     with ModelServer(ask_for_the_order) as server:
         environment = {
@@ -48,8 +50,8 @@ def test_evaluators_of_tools_and_usage_work_on_an_agent_of_another_framework(scr
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         }
         done = subprocess.run(
-            [sys.executable, f"tests/evals/engine/frameworks/{file}", *arguments],
-            cwd=ROOT,
+            [sys.executable, str(ROOT / "tests/evals/engine/frameworks" / file), *arguments],
+            cwd=tmp_path,
             env=environment,
             capture_output=True,
             text=True,
