@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -303,7 +304,9 @@ def test_many_spans_of_something_else_are_not_kept(
     assert trajectory.metadata == {"not_recorded": 1}
 
 
-def test_a_provider_that_is_set_during_a_run_is_found_for_the_next_sample() -> None:
+def test_a_provider_that_is_set_during_a_run_is_found_for_the_next_sample(
+    tmp_path: Path,
+) -> None:
     script = """
 from opentelemetry import trace
 import opentelemetry.sdk.trace as sdk
@@ -320,10 +323,10 @@ samples = [Sample(str(number), number, number) for number in range(3)]
 report = EvalSuite(agent, samples, exact_match, config=EvalConfig(max_concurrent=1)).run()
 print([result.tokens_used for result in report.results])
 """
-    assert printed(script) == "[0, 5, 5]\n"
+    assert printed(script, tmp_path) == "[0, 5, 5]\n"
 
 
-def test_without_a_provider_opentelemetry_is_not_imported() -> None:
+def test_without_a_provider_opentelemetry_is_not_imported(tmp_path: Path) -> None:
     script = """
 import sys
 from weakincentives.evals import EvalSuite, Sample, exact_match, record
@@ -335,12 +338,13 @@ def agent(number):
 EvalSuite(agent, [Sample("1", 1, 1)], exact_match).run()
 print([name for name in sys.modules if name.startswith("opentelemetry")])
 """
-    assert printed(script) == "[]\n"
+    assert printed(script, tmp_path) == "[]\n"
 
 
-def printed(script: str) -> str:
+def printed(script: str, folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-c", script],
+        cwd=folder,
         capture_output=True,
         text=True,
         env=plain_environment(),

@@ -116,6 +116,7 @@ def complaints() -> Iterator[list[str]]:
 
 def opened(browser: Browser, path: Path, complaints: list[str], address: str = "") -> Page:
     page = browser.new_page()
+    page.set_default_timeout(120_000)  # milliseconds, for a busy machine
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda r: complaints.append(r.url) if r.url.startswith("http") else None)
