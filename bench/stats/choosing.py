@@ -9,7 +9,7 @@ from weakincentives.evals.stats.strata import draw, strata_by_rate, stratified_r
 
 from .tables import Table, percent
 
-__all__ = ["tables"]
+__all__ = ["PARTS"]
 
 SETTINGS = {
     "samples differ": (2.0, 0.9),
@@ -19,8 +19,8 @@ SETTINGS = {
 """The sum of the parameters of a beta distribution of pass rates, and how alike the agents are."""
 
 
-def tables(runs: int) -> list[Table]:
-    """Return what choosing by strata is worth, its bias and coverage, and the best of eight."""
+def _strata(runs: int) -> list[Table]:
+    """Return what choosing by strata is worth, its bias and coverage."""
     rates = (0.5, 0.85, 0.95)
     worth, bias, dataset, population = [], [], [], []
     for name, (spread, alike) in SETTINGS.items():
@@ -35,7 +35,6 @@ def tables(runs: int) -> list[Table]:
         Table(
             "Coverage of the rate of all like it, in percent", columns, population, at_least=93.5
         ),
-        _best_of_eight(runs),
     ]
 
 
@@ -83,3 +82,6 @@ def _best_of_eight(runs: int) -> Table:
         rows.append((name, [percent(halved), percent(equal)]))
     columns = ["8 models, 1,600 attempts", "--budget", "200 each"]
     return Table("The best model is found, in percent", columns, rows, reference=["200 each"])
+
+
+PARTS = (_strata, _best_of_eight)

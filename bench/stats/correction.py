@@ -21,7 +21,7 @@ from weakincentives.evals.stats.correction import (
 
 from .tables import Table, percent
 
-__all__ = ["JUDGES", "RATES", "coverage_of", "tables"]
+__all__ = ["JUDGES", "PARTS", "RATES", "coverage_of"]
 
 JUDGES = {
     "sens .98, spec .95": (0.98, 0.95),
@@ -86,17 +86,6 @@ def coverage_of(rate: float, judge: str, draw: str, runs: int) -> tuple[float, f
         low, high = wilson_interval(rate * LABELS, LABELS)
         widths.append((found.high - found.low) / (high - low))
     return percent(covered), 100 * float(np.mean(errors)), float(np.mean(widths))
-
-
-def tables(runs: int) -> list[Table]:
-    """Return coverage, bias and width of the corrected rate, and coverage of all around it."""
-    return [
-        *_rates(runs),
-        _without_correction(runs),
-        _special_cases(runs),
-        _differences(runs),
-        _kappas(runs),
-    ]
 
 
 def _rates(runs: int) -> list[Table]:
@@ -231,3 +220,6 @@ def _kappas(runs: int) -> Table:
         rows.append((judge, figures))
     columns = ["judge", *(f"{rate:.0%}" for rate in RATES)]
     return Table("coverage of kappa", columns, rows, at_least=92)
+
+
+PARTS = (_rates, _without_correction, _special_cases, _differences, _kappas)

@@ -6,7 +6,7 @@ one-sided with a confidence of 95 %, so it may be wrong in 5 % of cases.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from functools import cache
 
 import numpy as np
@@ -25,7 +25,7 @@ from weakincentives.evals.stats.power import samples_needed_margin
 from .coverage import chances_of
 from .tables import Table, percent
 
-__all__ = ["outcome", "tables"]
+__all__ = ["PARTS", "outcome"]
 
 RATE = 0.85
 CONFIDENCE = two_sided_confidence(0.95)
@@ -69,18 +69,6 @@ def _by_counts(fixed: int, broken: int, n: int, rule: BaselineRule, margin: floa
     new = [1.0] * fixed + [0.0] * broken + [1.0] * (n - fixed - broken)
     found = paired_difference(old, new, binary=True, confidence=CONFIDENCE)
     return rule_outcome(Measure(name="passed", before=0, after=0, difference=found), rule, margin)
-
-
-def tables(runs: int) -> Iterator[Table]:
-    """Yield the tables, each with its bar."""
-    yield _equal_runs_pass(runs)
-    yield _outages(runs)
-    yield _creep(runs)
-    yield _documents(runs)
-    yield _baselines(runs)
-    yield _equal_runs(runs)
-    yield _at_the_margin(runs)
-    yield _fail_under(runs)
 
 
 def _drawn(rng: np.random.Generator, chances: np.ndarray, epochs: int) -> np.ndarray:
@@ -259,3 +247,15 @@ def _fail_under(runs: int) -> Table:
             rows.append((f"rate {rate:.0%}, epochs {epochs}", figures))
     title = "% of runs whose rate is exactly --fail-under and that --confidence 95 % passes"
     return Table(title, ["", *(f"n = {n}" for n in SAMPLES)], rows, at_most=7)
+
+
+PARTS = (
+    _equal_runs_pass,
+    _outages,
+    _creep,
+    _documents,
+    _baselines,
+    _equal_runs,
+    _at_the_margin,
+    _fail_under,
+)

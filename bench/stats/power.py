@@ -13,12 +13,7 @@ from weakincentives.evals.stats import (
 from .comparison import claimed, compared
 from .tables import Table, percent
 
-__all__ = ["tables"]
-
-
-def tables(runs: int) -> list[Table]:
-    """Return the true power where 80 % are stated."""
-    return [_stated(runs)]
+__all__ = ["PARTS"]
 
 
 def _stated(runs: int) -> Table:
@@ -54,3 +49,6 @@ def _power(rng: np.random.Generator, runs: int, n: int, effect: float, flips: fl
         found = compared(before, after)
         shown.append(claimed(found) and found.delta.estimate > 0)
     return percent(shown)
+
+
+PARTS = (_stated,)

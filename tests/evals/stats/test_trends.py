@@ -62,10 +62,24 @@ def test_a_step_is_found_where_it_is(rng: np.random.Generator) -> None:
 
 
 def test_equal_runs_rarely_have_a_trend_or_a_step(rng: np.random.Generator) -> None:
-    runs = [passes(rng, [0.0] * 8) for _ in range(120)]
+    runs = [passes(rng, [0.0] * 8) for _ in range(60)]
 
     assert np.mean([linear_trend(samples).p_value < 0.05 for samples in runs]) < 0.11
     assert np.mean([change_point(samples).p_value < 0.05 for samples in runs]) < 0.11
+
+
+def test_samples_that_break_and_are_fixed_for_good_are_no_step() -> None:
+    """A deterministic agent, edited between runs: each edit changes samples, as many up as down."""
+    rng, shown = np.random.default_rng(1), []
+    for _ in range(60):
+        state = rng.random(100) < 0.85
+        runs = [state]
+        for _ in range(9):
+            turned = rng.random(100) < np.where(runs[-1], 0.025 / 0.85, 0.025 / 0.15)
+            runs.append(runs[-1] ^ turned)
+        shown.append(change_point(np.array(runs, dtype=float).T.tolist()).p_value < 0.05)
+
+    assert np.mean(shown) <= 0.1  # a test that takes the runs for independent shows 28 %
 
 
 def test_looking_after_every_run_makes_the_p_value_larger() -> None:
