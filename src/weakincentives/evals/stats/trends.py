@@ -83,10 +83,10 @@ def linear_trend(
     groups = slope.n if slope.clusters is None else slope.clusters
     if groups < 2:
         return Trend(slope, None, runs)
-    p_value = t_two_sided(slope.estimate / error, groups - 1) if error else 0.0
+    p_value = t_two_sided(slope.estimate / error, groups - 1) if error > 1e-12 else 0.0
     # With few samples that changed, chance alone gives all of them the same sign this often.
     names = range(len(slopes)) if clusters is None else clusters
-    changed = len({name for name, each in zip(names, slopes, strict=True) if each})
+    changed = len({name for name, each in zip(names, slopes, strict=True) if abs(each) > 1e-9})
     return Trend(slope, over_looks(max(p_value, _same_sign(changed)), looks), runs)
 
 
@@ -111,8 +111,8 @@ def change_point(
     clearest, run = _clearest_step([mean([values[at] for values in samples]) for at in range(runs)])
     steps = [mean(values[run:]) - mean(values[:run]) for values in samples]
     difference, _ = _mean_change(steps, clusters, looks, confidence)
-    changed = [sums for sums in residuals.values() if any(sums)]
-    if not clearest:
+    changed = [sums for sums in residuals.values() if any(abs(each) > 1e-9 for each in sums)]
+    if not changed:
         return ChangePoint(run, difference, 1.0)
     p_value = max(_chance_of_step(clearest, changed, n), _same_sign(len(changed)))
     return ChangePoint(run, difference, over_looks(p_value, looks))
