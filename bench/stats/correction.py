@@ -7,9 +7,11 @@ how: any 50 of all, or as `wink judge sample` draws them, within each verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
 
+from weakincentives.evals.judges.calibration import Calibration
 from weakincentives.evals.review.sampling import draw_rows
 from weakincentives.evals.stats import corrected_difference, corrected_rate, ppi_rate
 from weakincentives.evals.stats.basic import wilson_interval
@@ -222,4 +224,55 @@ def _kappas(runs: int) -> Table:
     return Table("coverage of kappa", columns, rows, at_least=92)
 
 
-PARTS = (_rates, _without_correction, _special_cases, _differences, _kappas)
+def _kappas_of_files(runs: int) -> Table:
+    """Kappa of `wink judge calibrate labels.jsonl`: any outputs, which people have labelled."""
+    rows = []
+    for judge in JUDGES:
+        for labels in (30, LABELS, 100):
+            rng = np.random.default_rng(22)
+            figures = []
+            for rate in RATES:
+                cells = _table_of(judge, rate)
+                agreed = cells[0] + cells[3]
+                chance = (cells[0] + cells[1]) * (cells[0] + cells[2])
+                chance += (cells[2] + cells[3]) * (cells[1] + cells[3])
+                kappa = (agreed - chance) / (1 - chance)
+                tables = rng.multinomial(labels, cells, runs).tolist()
+                ends = [_kappa_ends(*table) for table in tables]
+                figures.append(percent([low <= kappa <= high for low, high in ends]))
+            rows.append((f"{judge}, {labels} labels", figures))
+    columns = ["judge", *(f"{rate:.0%}" for rate in RATES)]
+    return Table("coverage of kappa, labels from a file", columns, rows, at_least=92)
+
+
+def _table_of(judge: str, rate: float) -> list[float]:
+    """Return how likely people and judge pass, people alone, the judge alone, and neither."""
+    sensitivity, specificity = JUDGES[judge]
+    return [
+        rate * sensitivity,
+        rate * (1 - sensitivity),
+        (1 - rate) * (1 - specificity),
+        (1 - rate) * specificity,
+    ]
+
+
+@cache
+def _kappa_ends(both: int, people_only: int, judge_only: int, neither: int) -> tuple[float, float]:
+    counts = {
+        (True, True): both,
+        (True, False): people_only,
+        (False, True): judge_only,
+        (False, False): neither,
+    }
+    seen = {pair: count for pair, count in counts.items() if count}
+    return Calibration("judge", seen, (), ()).kappa_interval
+
+
+PARTS = (
+    _rates,
+    _without_correction,
+    _special_cases,
+    _differences,
+    _kappas,
+    _kappas_of_files,
+)
