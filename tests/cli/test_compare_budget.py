@@ -31,7 +31,7 @@ def test_each_round_costs_the_same_and_the_last_one_twice() -> None:
     assert round_sizes(8, 1600, 1, 300) == [25, 53, 86, 126, 176, 242, 300]
     assert round_sizes(5, 300, 2, 100) == [6, 13, 23, 53]
     assert round_sizes(2, 100, 1, 100) == [50]
-    assert len(round_sizes(32, 10_000, 1, 10_000)) == 18
+    assert len(round_sizes(32, 10_000, 1, 10_000)) == 20
 
 
 def test_the_worst_is_dropped_in_each_round() -> None:

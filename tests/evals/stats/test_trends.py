@@ -102,6 +102,13 @@ def test_the_same_runs_give_the_same_p_value(rng: np.random.Generator) -> None:
     assert change_point(samples) == change_point(samples)
 
 
+def test_samples_whose_changes_cancel_out_are_no_step() -> None:
+    up_and_down = [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]] * 6
+
+    assert change_point(up_and_down).p_value == 1.0
+    assert linear_trend(up_and_down).p_value == 1.0
+
+
 @pytest.mark.parametrize("samples", [[], [[1.0]], [[1.0, 0.0], [1.0, 0.0, 1.0]]])
 def test_samples_need_a_value_in_every_run(samples: list[list[float]]) -> None:
     with pytest.raises(UsageError, match="a value in each of two runs or more"):

@@ -112,7 +112,7 @@ def change_point(
     steps = [mean(values[run:]) - mean(values[:run]) for values in samples]
     difference, _ = _mean_change(steps, clusters, looks, confidence)
     changed = [sums for sums in residuals.values() if any(abs(each) > 1e-9 for each in sums)]
-    if not changed:
+    if not changed or clearest < 1e-9:  # the rounding of equal means is no step
         return ChangePoint(run, difference, 1.0)
     p_value = max(_chance_of_step(clearest, changed, n), _same_sign(len(changed)))
     return ChangePoint(run, difference, over_looks(p_value, looks))
