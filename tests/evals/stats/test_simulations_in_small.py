@@ -19,10 +19,10 @@ pytestmark = pytest.mark.no_cover
     ("simulate", "runs"),
     [
         (choosing._best_of_eight, 100),
-        (correction._kappas_of_files, 100),
+        (correction._kappas_of_files, 80),
         (gates._fail_under, 25),
         (power._with_epochs, 60),
-        (trends._one_look, 25),
+        (trends._one_look, 15),
     ],
 )
 def test_simulated_figures_keep_their_bars(simulate: Callable[[int], Table], runs: int) -> None:
