@@ -19,9 +19,9 @@ pytestmark = pytest.mark.no_cover
     ("simulate", "runs"),
     [
         (choosing._best_of_eight, 100),
-        (correction._kappas_of_files, 80),
-        (gates._fail_under, 25),
-        (power._with_epochs, 60),
+        (correction._kappas_of_files, 40),
+        (gates._fail_under, 10),
+        (power._with_epochs, 40),
         (trends._one_look, 15),
     ],
 )
