@@ -9,7 +9,7 @@ from weakincentives.evals.stats.strata import draw, strata_by_rate, stratified_r
 
 from .tables import Table, percent
 
-__all__ = ["tables"]
+__all__ = ["PARTS"]
 
 SETTINGS = {
     "samples differ": (2.0, 0.9),
@@ -19,8 +19,8 @@ SETTINGS = {
 """The sum of the parameters of a beta distribution of pass rates, and how alike the agents are."""
 
 
-def tables(runs: int) -> list[Table]:
-    """Return what choosing by strata is worth, its bias and coverage, and the best of eight."""
+def _strata(runs: int) -> list[Table]:
+    """Return what choosing by strata is worth, its bias and coverage."""
     rates = (0.5, 0.85, 0.95)
     worth, bias, dataset, population = [], [], [], []
     for name, (spread, alike) in SETTINGS.items():
@@ -35,7 +35,6 @@ def tables(runs: int) -> list[Table]:
         Table(
             "Coverage of the rate of all like it, in percent", columns, population, at_least=93.5
         ),
-        _best_of_eight(runs),
     ]
 
 
@@ -67,19 +66,30 @@ def _best_of_eight(runs: int) -> Table:
         "one is 5 points better": [0.85] + [0.8] * 7,
         "a ladder of 2 points": [0.86 - 0.02 * step for step in range(8)],
     }
-    sizes = round_sizes(8, 1600, 1, 10_000)
-    for name, rates in settings.items():
-        rng = np.random.default_rng(5)
-        halved, equal = [], []
-        for _ in range(runs):
-            # The same samples are hard for all models, and each has its own level.
-            hard = rng.random((sizes[-1], 1))
-            own = rng.random((sizes[-1], 8))
-            passed = np.where(rng.random((sizes[-1], 8)) < 0.5, hard, own) < np.array(rates)
-            models = [str(at) for at in rng.permutation(8)]
-            found = halve(models, sizes, lambda m, n, p=passed: int(p[:n, int(m)].sum()))
-            halved.append(found.finalists[0] == "0")
-            equal.append(int(np.argmax(passed[:200].sum(axis=0) + rng.random(8) / 2)) == 0)
-        rows.append((name, [percent(halved), percent(equal)]))
+    for alike in (0.5, 0.0):
+        for name, rates in settings.items():
+            found = _found_best(np.array(rates), alike, runs)
+            rows.append((f"{name}, {alike:.0%} of the samples as hard for all", found))
     columns = ["8 models, 1,600 attempts", "--budget", "200 each"]
-    return Table("The best model is found, in percent", columns, rows, reference=["200 each"])
+    title = "The best model is found, in percent"
+    return Table(title, columns, rows, at_least=72, digits=0, reference=["200 each"])
+
+
+def _found_best(rates: np.ndarray, alike: float, runs: int) -> list[float]:
+    """Return how often the best model wins, by rounds and with as many samples each."""
+    rng = np.random.default_rng(5)
+    sizes = round_sizes(8, 1600, 1, 10_000)
+    by_rounds, equal = [], []
+    for _ in range(runs):
+        hard = rng.random((sizes[-1], 1))
+        own = rng.random((sizes[-1], 8))
+        passed = np.where(rng.random((sizes[-1], 8)) < alike, hard, own) < rates
+        counts = passed.cumsum(axis=0)
+        models = [str(at) for at in rng.permutation(8)]
+        found = halve(models, sizes, lambda m, n, c=counts: int(c[n - 1, int(m)]))
+        by_rounds.append(found.finalists[0] == "0")
+        equal.append(int(np.argmax(counts[199] + rng.random(8) / 2)) == 0)
+    return [percent(by_rounds), percent(equal)]
+
+
+PARTS = (_strata, _best_of_eight)

@@ -7,9 +7,11 @@ how: any 50 of all, or as `wink judge sample` draws them, within each verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
 
+from weakincentives.evals.judges.calibration import Calibration
 from weakincentives.evals.review.sampling import draw_rows
 from weakincentives.evals.stats import corrected_difference, corrected_rate, ppi_rate
 from weakincentives.evals.stats.basic import wilson_interval
@@ -21,7 +23,7 @@ from weakincentives.evals.stats.correction import (
 
 from .tables import Table, percent
 
-__all__ = ["JUDGES", "RATES", "coverage_of", "tables"]
+__all__ = ["JUDGES", "PARTS", "RATES", "coverage_of"]
 
 JUDGES = {
     "sens .98, spec .95": (0.98, 0.95),
@@ -86,17 +88,6 @@ def coverage_of(rate: float, judge: str, draw: str, runs: int) -> tuple[float, f
         low, high = wilson_interval(rate * LABELS, LABELS)
         widths.append((found.high - found.low) / (high - low))
     return percent(covered), 100 * float(np.mean(errors)), float(np.mean(widths))
-
-
-def tables(runs: int) -> list[Table]:
-    """Return coverage, bias and width of the corrected rate, and coverage of all around it."""
-    return [
-        *_rates(runs),
-        _without_correction(runs),
-        _special_cases(runs),
-        _differences(runs),
-        _kappas(runs),
-    ]
 
 
 def _rates(runs: int) -> list[Table]:
@@ -231,3 +222,57 @@ def _kappas(runs: int) -> Table:
         rows.append((judge, figures))
     columns = ["judge", *(f"{rate:.0%}" for rate in RATES)]
     return Table("coverage of kappa", columns, rows, at_least=92)
+
+
+def _kappas_of_files(runs: int) -> Table:
+    """Kappa of `wink judge calibrate labels.jsonl`: any outputs, which people have labelled."""
+    runs = max(10, runs // 4)  # each is a whole bootstrap
+    rows = []
+    for judge in JUDGES:
+        rng = np.random.default_rng(22)
+        figures = []
+        for rate in RATES:
+            cells = _table_of(judge, rate)
+            agreed = cells[0] + cells[3]
+            chance = (cells[0] + cells[1]) * (cells[0] + cells[2])
+            chance += (cells[2] + cells[3]) * (cells[1] + cells[3])
+            kappa = (agreed - chance) / (1 - chance)
+            ends = [_kappa_ends(*table) for table in rng.multinomial(LABELS, cells, runs).tolist()]
+            figures.append(percent([low <= kappa <= high for low, high in ends]))
+        rows.append((judge, figures))
+    columns = ["judge", *(f"{rate:.0%}" for rate in RATES)]
+    title = f"coverage of kappa, {LABELS} labels from a file, a quarter of the runs"
+    return Table(title, columns, rows, at_least=91)
+
+
+def _table_of(judge: str, rate: float) -> list[float]:
+    """Return how likely people and judge pass, people alone, the judge alone, and neither."""
+    sensitivity, specificity = JUDGES[judge]
+    return [
+        rate * sensitivity,
+        rate * (1 - sensitivity),
+        (1 - rate) * (1 - specificity),
+        (1 - rate) * specificity,
+    ]
+
+
+@cache
+def _kappa_ends(both: int, people_only: int, judge_only: int, neither: int) -> tuple[float, float]:
+    counts = {
+        (True, True): both,
+        (True, False): people_only,
+        (False, True): judge_only,
+        (False, False): neither,
+    }
+    seen = {pair: count for pair, count in counts.items() if count}
+    return Calibration("judge", seen, (), ()).kappa_interval
+
+
+PARTS = (
+    _rates,
+    _without_correction,
+    _special_cases,
+    _differences,
+    _kappas,
+    _kappas_of_files,
+)

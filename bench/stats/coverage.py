@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from weakincentives.evals.stats.pass_rate import counted_rate
 
 from .tables import Table, percent
 
-__all__ = ["chances_of", "tables"]
+__all__ = ["PARTS", "chances_of"]
 
 RATES = (0.5, 0.8, 0.9, 0.95, 0.98)
 SAMPLES = (10, 30, 100, 500)
@@ -37,16 +38,6 @@ def chances_of(
     if spread := SHAPES[shape]:
         return rng.beta(spread * rate, spread * (1 - rate), size)
     return np.where(rng.random(size) < rate / 0.99, 0.99, 0.0)
-
-
-def tables(runs: int) -> list[Table]:
-    """Return coverage by the number of epochs, and how often more passes lower the low end."""
-    return [
-        _one_epoch(runs),
-        *(_headline(epochs, runs) for epochs in EPOCHS),
-        _scores(runs),
-        _monotone(runs),
-    ]
 
 
 def _one_epoch(runs: int) -> Table:
@@ -126,3 +117,11 @@ def _monotone(runs: int) -> Table:
 
 def _low_end(epochs: int, passed: list[int]) -> float:
     return counted_rate({(epochs, k): times for k, times in Counter(passed).items()}).low
+
+
+PARTS = (
+    _one_epoch,
+    *(partial(_headline, epochs) for epochs in EPOCHS),
+    _scores,
+    _monotone,
+)

@@ -6,10 +6,12 @@ one-sided with a confidence of 95 %, so it may be wrong in 5 % of cases.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from functools import cache
+from itertools import product
 
 import numpy as np
+from scipy.stats import multinomial
 
 from weakincentives.evals.comparison.gates import (
     BaselineRule,
@@ -25,7 +27,7 @@ from weakincentives.evals.stats.power import samples_needed_margin
 from .coverage import chances_of
 from .tables import Table, percent
 
-__all__ = ["outcome", "tables"]
+__all__ = ["PARTS", "outcome"]
 
 RATE = 0.85
 CONFIDENCE = two_sided_confidence(0.95)
@@ -69,18 +71,6 @@ def _by_counts(fixed: int, broken: int, n: int, rule: BaselineRule, margin: floa
     new = [1.0] * fixed + [0.0] * broken + [1.0] * (n - fixed - broken)
     found = paired_difference(old, new, binary=True, confidence=CONFIDENCE)
     return rule_outcome(Measure(name="passed", before=0, after=0, difference=found), rule, margin)
-
-
-def tables(runs: int) -> Iterator[Table]:
-    """Yield the tables, each with its bar."""
-    yield _equal_runs_pass(runs)
-    yield _outages(runs)
-    yield _creep(runs)
-    yield _documents(runs)
-    yield _baselines(runs)
-    yield _equal_runs(runs)
-    yield _at_the_margin(runs)
-    yield _fail_under(runs)
 
 
 def _drawn(rng: np.random.Generator, chances: np.ndarray, epochs: int) -> np.ndarray:
@@ -128,7 +118,33 @@ def _at_the_margin(runs: int) -> Table:
                     figures.append(percent(hits))
                 rows.append((f"{how}, samples {shape}, epochs {epochs}", figures))
     title = "% of runs that are worse by the margin and that --margin 5 passes"
-    return Table(title, ["", *(f"n = {n}" for n in SAMPLES)], rows, at_most=5.5)
+    return Table(title, ["", *(f"n = {n}" for n in SAMPLES)], rows, at_most=6)
+
+
+def _margin_exactly(runs: int) -> Table:
+    """All outcomes of one epoch are counted, whatever the number of runs."""
+    rows = []
+    for n in SAMPLES:
+        counts = np.array([(f, b) for f in range(n + 1) for b in range(n + 1 - f)])
+        # Hardly anything has more than this many flips, and counting it would take long.
+        counts = counts[counts.sum(axis=1) <= 0.5 * n]
+        for margin in (5.0, 10.0):
+            passing = np.array(
+                [
+                    _by_counts(f, b, n, "non-inferior", margin) == "passed"
+                    for f, b in counts.tolist()
+                ]
+            )
+            figures = []
+            for fixed in (0.01, 0.05, 0.1):
+                broken = fixed + margin / 100
+                table = np.column_stack([counts, n - counts.sum(axis=1)])
+                chances = multinomial.pmf(table, n, [fixed, broken, 1 - fixed - broken])
+                figures.append(100 * float(chances[passing].sum()))
+            rows.append((f"n = {n}, --margin {margin:g}", figures))
+    columns = ["one epoch", "1% fixed", "5% fixed", "10% fixed"]
+    title = "% of runs that are worse by the margin and that pass, exactly computed"
+    return Table(title, columns, rows, at_most=5.2)
 
 
 def _equal_runs_pass(runs: int) -> Table:
@@ -244,18 +260,32 @@ def _documents(runs: int) -> Table:
 
 def _fail_under(runs: int) -> Table:
     rng, rows = np.random.default_rng(18), []
-    for rate in (0.8, 0.9, 0.95):
+    cases = product((0.8, 0.9, 0.95), ("differ", "few never pass"))
+    for rate, shape in cases:
         for epochs in EPOCHS:
             figures = []
             for n in SAMPLES:
                 hits = []
                 for _ in range(runs):
-                    chances = chances_of(rng, rate, "differ", n)
+                    chances = chances_of(rng, rate, shape, n)
                     drawn = _drawn(rng, chances, epochs)
                     attempts = ((at, bool(good)) for at, row in enumerate(drawn) for good in row)
                     found = pass_rate(attempts, confidence=CONFIDENCE)
                     hits.append(check_rate(found, rate, confidence=0.95).outcome == "passed")
                 figures.append(percent(hits))
-            rows.append((f"rate {rate:.0%}, epochs {epochs}", figures))
+            rows.append((f"rate {rate:.0%}, samples {shape}, epochs {epochs}", figures))
     title = "% of runs whose rate is exactly --fail-under and that --confidence 95 % passes"
     return Table(title, ["", *(f"n = {n}" for n in SAMPLES)], rows, at_most=7)
+
+
+PARTS = (
+    _equal_runs_pass,
+    _outages,
+    _creep,
+    _documents,
+    _baselines,
+    _equal_runs,
+    _at_the_margin,
+    _margin_exactly,
+    _fail_under,
+)

@@ -11,7 +11,7 @@ from weakincentives.evals.stats import Match, bradley_terry, length_bias
 
 from .tables import Table, percent
 
-__all__ = ["tables"]
+__all__ = ["PARTS"]
 
 SAMPLES = (20, 50, 100)
 CONTENDERS = {
@@ -24,9 +24,9 @@ CONTENDERS = {
 RESAMPLES = 300
 
 
-def tables(runs: int) -> list[Table]:
-    """Return the errors of ranks, and the coverage of win rates and of the length bias."""
-    runs = max(50, runs // 4)  # each is a whole bootstrap
+def _ranks(runs: int) -> list[Table]:
+    """Return the errors of ranks, and the coverage of win rates."""
+    runs = max(20, runs // 4)  # each is a whole bootstrap
     wrong, covered = [], []
     for number, (name, strengths) in enumerate(CONTENDERS.items()):
         rng = np.random.default_rng(number)
@@ -37,7 +37,6 @@ def tables(runs: int) -> list[Table]:
     return [
         Table("rankings with a wrong rank, %", columns, wrong, at_most=8),
         Table("coverage of the chance to win, %", columns, covered, at_least=91),
-        _length(runs),
     ]
 
 
@@ -79,7 +78,7 @@ def _ranked(
 
 def _length(runs: int) -> Table:
     """Return how often the interval of the length bias covers it, if the longer one is better."""
-    rng = np.random.default_rng(9)
+    runs, rng = max(20, runs // 4), np.random.default_rng(9)
     rows = []
     for often in (0.5, 0.8):
         figures = []
@@ -94,3 +93,6 @@ def _length(runs: int) -> Table:
         rows.append((f"the better one is longer in {often:.0%}", figures))
     columns = ["100 samples", "no bias", "60%", "73%"]
     return Table("coverage of the length bias, %", columns, rows, at_least=91)
+
+
+PARTS = (_ranks, _length)

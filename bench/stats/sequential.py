@@ -12,20 +12,15 @@ from weakincentives.evals.stats.basic import wilson_interval
 
 from .tables import Table, percent
 
-__all__ = ["tables"]
+__all__ = ["PARTS"]
 
 SAMPLES = 500
-
-
-def tables(runs: int) -> list[Table]:
-    """Return the tables of the width rule, of decisions, and of comparisons while running."""
-    return [*_width(), *_decided(runs), *_paired(runs)]
 
 
 # ── a width ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _width() -> Iterator[Table]:
+def _width(runs: int) -> Iterator[Table]:
     """All ways that a run can go are counted, so these figures are exact."""
     rates = (0.5, 0.7, 0.85, 0.9, 0.95, 0.98)
     rows, coverage = [], []
@@ -147,3 +142,6 @@ def _pair(
     change = rng.choice([1, -1, 0], n, p=[fixed, broken, 1 - flips])
     before = np.where(change == 0, rng.random(n) < 0.8, change < 0)
     return before, before + change
+
+
+PARTS = (_width, _decided, _paired)

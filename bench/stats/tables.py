@@ -1,8 +1,7 @@
 """Tables of simulated figures, each with the bars that its figures must keep.
 
-A subject is a file beside this one with a function `tables(runs) -> list[Table]`. `runs` is the
-number of simulated runs for each figure; the seeds are fixed, so the same number of runs gives the
-same figures.
+A subject is a file beside this one with `PARTS`: functions that take the number of simulated runs
+for each figure, and return tables. The seeds are fixed, so the same number gives the same figures.
 """
 
 from __future__ import annotations
@@ -43,6 +42,12 @@ class Table:
             if column not in self.reference
             and not self.at_least - slack <= figure <= self.at_most + slack
         ]
+
+    def barred(self) -> int:
+        """Return how many figures have a bar."""
+        if not math.isfinite(self.at_least) and not math.isfinite(self.at_most):
+            return 0
+        return len(self.rows) * sum(column not in self.reference for column in self.columns[1:])
 
     def lines(self) -> list[str]:
         """Return the table as Markdown, as the documentation shows it."""

@@ -26,29 +26,30 @@ DATASET = "".join(
 )
 
 
-def test_each_round_costs_the_same() -> None:
-    assert round_sizes(8, 1600, 1, 10_000) == [66, 199, 465]
-    assert round_sizes(8, 1600, 1, 300) == [66, 199, 300]
-    assert round_sizes(5, 300, 2, 100) == [10, 26, 51]
+def test_each_round_costs_the_same_and_the_last_one_twice() -> None:
+    assert round_sizes(8, 1600, 1, 10_000) == [25, 53, 86, 126, 176, 242, 442]
+    assert round_sizes(8, 1600, 1, 300) == [25, 53, 86, 126, 176, 242, 300]
+    assert round_sizes(5, 300, 2, 100) == [6, 13, 23, 53]
     assert round_sizes(2, 100, 1, 100) == [50]
+    assert len(round_sizes(32, 10_000, 1, 10_000)) == 20
 
 
-def test_the_better_half_stays() -> None:
+def test_the_worst_is_dropped_in_each_round() -> None:
     rates = {"a": 0.1, "b": 0.9, "c": 0.5, "d": 0.8, "e": 0.2}
-    found = halve([*rates], [10, 20, 40], lambda model, n: round(rates[model] * n))
+    found = halve([*rates], [10, 20, 30, 40], lambda model, n: round(rates[model] * n))
 
-    assert [each.dropped for each in found.rounds] == [("e", "a"), ("c",), ()]
+    assert [each.dropped for each in found.rounds] == [("a",), ("e",), ("c",), ()]
     assert found.finalists == ("b", "d")
 
 
 def test_it_finds_the_best_more_often_than_equal_shares_do() -> None:
     rng = np.random.default_rng(1)
     rates, right, equal = [0.85, 0.81, 0.8, 0.78, 0.76, 0.74, 0.72, 0.7], 0, 0
-    models = [*"abcdefgh"]
+    models, sizes = [*"abcdefgh"], round_sizes(8, 1600, 1, 10_000)
     for _ in range(400):
-        chance = rng.beta(2 * 0.8, 2 * 0.2, 465)[:, None] ** (np.log(rates) / np.log(0.8))
-        passes = dict(zip(models, (rng.random((465, 8)) < chance).T, strict=True))
-        found = halve(models, [66, 199, 465], lambda m, n, p=passes: int(p[m][:n].sum()))
+        chance = rng.beta(2 * 0.8, 2 * 0.2, 442)[:, None] ** (np.log(rates) / np.log(0.8))
+        passes = dict(zip(models, (rng.random((442, 8)) < chance).T, strict=True))
+        found = halve(models, sizes, lambda m, n, p=passes: int(p[m][:n].sum()))
         right += found.finalists[0] == "a"
         equal += max(models, key=lambda m, p=passes: p[m][:200].sum()) == "a"
 
@@ -70,22 +71,22 @@ def test_the_command_names_the_best_and_who_was_dropped(wink: Run, wrong: str) -
              "contains", "--models", wrong, "demo/small", "demo/large")  # fmt: skip
     code, text, err = wink(*words, "--budget", "60")
     assert code == 0, err
-    assert "round 1: openai/m 0/10, demo/small " in text
+    assert "round 1: openai/m 0/6, demo/small " in text
     assert "dropped: openai/m" in text
     assert "best: demo/large" in text
     assert "which did not choose the two:" in " ".join(text.split())
     with RunStore() as store:
-        assert sorted(record.total for record in store.runs()) == [10, 25, 25]
+        assert sorted(record.total for record in store.runs()) == [6, 26, 26]
 
     code, text, _ = wink(*words, "--budget", "60", "--format", "json")
     again = json.loads(text)
-    assert [each["samples"] for each in again["rounds"]] == [10, 25]
+    assert [each["samples"] for each in again["rounds"]] == [6, 26]
     with RunStore() as store:
         assert len(store.runs()) == 3  # nothing was run again
 
     code, _, err = wink(*words, "--budget", "3")
     assert code == 2
-    assert "expected a --budget of 6 or more for 3 models" in err
+    assert "expected a --budget of 9 or more for 3 models" in err
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,11 @@ def test_each_step_is_judged(wink: Run) -> None:
         "run              passed         rate (95%)      step      p",
         "20260100-030405   20/40  50.0% (35.2-64.8)  ▁",
         "20260101-030405   21/40  52.5% (37.5-67.1)  ▁   +2.5  1.000",
-        "20260102-030405   35/40  87.5% (73.9-94.5)  █  +35.0  0.002  better",
+        "20260102-030405   35/40  87.5% (73.9-94.5)  █  +35.0  0.006  better",
         "",
-        "rises by 18.8 points a run, 95% interval 5.7 to 31.8, p = 0.002 (3 runs, n = 40)",
+        "rises by 18.8 points a run, 95% interval 6.8 to 30.7, p < 0.001 (3 runs, n = 40)",
         "changed between 20260101-030405-aaaaaa and 20260102-030405-aaaaaa: +36.2 points,",
-        "95% interval 10.7 to 61.8, p = 0.007",
+        "95% interval 10.5 to 62.0, p = 0.004",
     ]
     assert "adjusted for 20 looks, as after every run" in err
     assert "wink eval compare 20260101-030405-aaaaaa 20260102-030405-aaaaaa" in err
@@ -174,8 +174,8 @@ def test_after_other_evaluators_a_new_trend_begins(wink: Run) -> None:
 
 def test_runs_by_different_judge_models_are_different_lines(wink: Run) -> None:
     for number in range(4):
-        command = ("wink", "eval", "run", "--judge-model", f"demo/{number % 2}")
-        stored(f"r{number}", *results(20), minutes=9 - number, dataset_name="qa", command=command)
+        judge = CriterionInfo(name="tone", judge={"model": f"demo/{number % 2}"})
+        stored(f"r{number}", *results(20), minutes=9 - number, dataset_name="qa", criteria=(judge,))
 
     _, text, _ = wink("trend")
 

@@ -60,6 +60,30 @@ def test_a_collected_run_is_a_run_for_every_command(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_a_collected_run_has_its_clusters_and_its_quarantine(place: Place) -> None:
+    place.write(*({"document": number // 2} for number in range(6)))
+    add = ("eval", "quarantine", "add", "qa", "5", "--reason", "bug 7", "--until", "2999-12-31")
+    assert place.wink(*add)[0] == 0
+
+    run_id = place.submit("--cluster-by", "document")
+    place.wink(*place.worker("--drain"))
+    code, _, said = place.wink("eval", "collect")
+
+    assert code == 0, said
+    assert "4/5 passed" in said
+    assert "n = 5 in 3 clusters by document" in said
+    assert "1 quarantined" in said
+    report = place.report(run_id)
+    assert (report.total, report.quarantined, report.rate.clusters) == (5, ("5",), 3)
+
+    code, _, said = place.wink(
+        *("eval", "submit", "--dataset", "qa.jsonl", "--cluster-by", "page"),
+    )
+    assert code == 2
+    assert "expected 'page' in the metadata of every sample to cluster by" in said
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_submitting_again_sends_only_samples_without_a_row(place: Place) -> None:
     run_id = place.submit("--run-id", "mine")
     place.wink(*place.worker("--drain"))

@@ -19,6 +19,7 @@ from .distributed.collector import CollectConfig, Collector
 from .distributed.ledgers import MemoryLedger
 from .distributed.submission import Key, Submission
 from .engine.manifest import new_run_id
+from .model.quarantine import QuarantinedSample, split_by_date
 from .model.report import EvalReport, EvalResult
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def collect_results(
     known: Iterable[EvalResult[Any]] = (),
     on_result: Callable[[EvalResult[Any]], object] | None = None,
     resubmit_after: float = 30.0,
+    quarantine: Iterable[QuarantinedSample] = (),
     clock: Clock = SYSTEM_CLOCK,
 ) -> EvalReport[Any]:
     """Collect results into a report, each key once.
@@ -109,7 +111,8 @@ def collect_results(
 
     With `requests`, missing samples are sent again once that mailbox is empty and no result has
     arrived for `resubmit_after` seconds. `on_result` is called with each new result before it is
-    acknowledged; what it stored is `known` to the next collection after a crash.
+    acknowledged; what it stored is `known` to the next collection after a crash. Samples in
+    `quarantine`, such as `load_quarantine(name)`, are in the report and do not count.
     """
     return run_sync(
         partial(
@@ -121,6 +124,7 @@ def collect_results(
             known=known,
             on_result=on_result,
             resubmit_after=resubmit_after,
+            quarantine=quarantine,
             clock=clock,
         )
     )
@@ -135,6 +139,7 @@ async def collect_results_async(
     known: Iterable[EvalResult[Any]] = (),
     on_result: Callable[[EvalResult[Any]], object] | None = None,
     resubmit_after: float = 30.0,
+    quarantine: Iterable[QuarantinedSample] = (),
     clock: Clock = SYSTEM_CLOCK,
 ) -> EvalReport[Any]:
     """Collect results inside an event loop, of asyncio or trio."""
@@ -157,7 +162,7 @@ async def collect_results_async(
     )
     if not ledger.complete():
         await collector.run(timeout_seconds)
-    return ledger.report(f"{timeout_seconds:g} s")
+    return ledger.report(f"{timeout_seconds:g} s", split_by_date(quarantine)[0])
 
 
 def _restored(

@@ -23,14 +23,17 @@ from weakincentives.evals.comparison import what_differs
 CONTAINS = CriterionInfo(name="contains", version="1")
 
 
+def tone_by(model: str) -> CriterionInfo:
+    return CriterionInfo(name="tone", version="1", judge={"model": model})
+
+
 def manifest(**fields: Any) -> RunManifest:
     same: dict[str, Any] = {
         "run_id": "r",
         "created_at": datetime(2026, 1, 1, tzinfo=UTC),
         "dataset_name": "faq",
         "dataset_digest": "aaaaaaaaaaaa",
-        "criteria": (CONTAINS,),
-        "judge_models": {"tone": "openai/gpt-4o"},
+        "criteria": (CONTAINS, tone_by("openai/gpt-4o")),
     }
     return RunManifest(**same | fields)
 
@@ -47,14 +50,17 @@ def test_runs_that_were_measured_alike_differ_in_nothing() -> None:
         ({"dataset_name": "help"}, "datasets (faq and help)"),
         ({"dataset_digest": "bbbbbbbbbbbb"}, "datasets (2 versions of faq: aaaaaaaa, bbbbbbbb)"),
         (
-            {"criteria": (CriterionInfo(name="contains", version="2"),)},
-            "evaluators (2 versions of contains)",
+            {"criteria": (CriterionInfo(name="contains", version="2"), tone_by("openai/gpt-4o"))},
+            "evaluators (2 versions of contains + tone)",
         ),
         (
             {"criteria": (CriterionInfo(name="exact", version="1"),)},
-            "evaluators (contains and exact)",
+            "evaluators (contains + tone and exact)",
         ),
-        ({"judge_models": {"tone": "demo/large"}}, "judges (demo/large and openai/gpt-4o)"),
+        (
+            {"criteria": (CONTAINS, tone_by("demo/large"))},
+            "judges (demo/large and openai/gpt-4o)",
+        ),
         ({"quarantined": ("s1",)}, "quarantined samples"),
     ],
 )
@@ -65,7 +71,7 @@ def test_a_difference_is_one_sentence(fields: dict[str, Any], difference: str) -
 
 
 def test_several_differences_are_listed() -> None:
-    other = manifest(dataset_name="help", quarantined=("s1",), judge_models={"tone": "m"})
+    other = manifest(dataset_name="help", quarantined=("s1",), criteria=(CONTAINS, tone_by("m")))
 
     assert what_differs([manifest(), other]) == (
         "not directly comparable: they differ in datasets (faq and help), judges (m and "
@@ -85,4 +91,6 @@ def test_a_comparison_names_judges_that_differ(tmp_path: Path) -> None:
 
         compared = compare_runs(*ids, store=store)
 
-    assert "judges differ: Kind? is judged by strict and by kind" in " ".join(compared.warnings)
+    assert "judges differ: Kind? is judged by scripted/strict and by scripted/kind" in " ".join(
+        compared.warnings
+    )

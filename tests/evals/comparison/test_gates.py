@@ -7,7 +7,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from weakincentives.evals import EvalReport, EvalResult, RunManifest, RunRecord, Score
+from weakincentives.evals import (
+    CriterionInfo,
+    EvalReport,
+    EvalResult,
+    RunManifest,
+    RunRecord,
+    Score,
+)
 from weakincentives.evals.comparison import check_baseline, check_rate, check_run
 from weakincentives.evals.comparison.gates import undecidable
 from weakincentives.evals.comparison.outcomes import RunOutcomes, report_outcomes
@@ -89,10 +96,11 @@ def test_a_run_without_results_cannot_be_judged() -> None:
 
 
 def test_runs_that_other_models_judged_get_no_verdict() -> None:
-    before = replace(outcomes("old", 30), judge_models={"Correct": "openai/a"})
-    after = replace(outcomes("new", 30), judge_models={"Correct": "openai/b"})
+    a, b = (CriterionInfo(name="Correct", judge={"model": f"openai/{name}"}) for name in "ab")
+    before = replace(outcomes("old", 30), criteria=(a,))
+    after = replace(outcomes("new", 30), criteria=(b,))
 
     said = "judges differ: Correct is judged by openai/a and by openai/b (--force judges anyway)"
     assert undecidable(before, after) == said
     assert undecidable(before, after, force=True) == ""
-    assert undecidable(before, replace(after, judge_models=before.judge_models)) == ""
+    assert undecidable(before, replace(after, criteria=before.criteria)) == ""

@@ -111,8 +111,8 @@ def test_samples_with_one_value_of_a_key_are_a_cluster() -> None:
 
 
 def test_more_looks_make_steps_less_certain() -> None:
-    assert adjusted_steps([0.001, None], looks=1) == pytest.approx([0.004, 1.0])
-    assert adjusted_steps([0.001, None], looks=20) == pytest.approx([0.038, 1.0])
+    assert adjusted_steps([0.001, None], looks=1) == pytest.approx([0.01, 1.0])
+    assert adjusted_steps([0.001, None], looks=20) == pytest.approx([0.095, 1.0])
 
 
 def test_ids_need_a_store() -> None:

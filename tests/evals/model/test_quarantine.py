@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,7 +22,9 @@ from weakincentives.evals import (
     RunStore,
     Sample,
     add_quarantine,
+    collect_results,
     compare_runs,
+    evaluate,
     exact_match,
     load_quarantine,
     remove_quarantine,
@@ -32,6 +35,8 @@ from weakincentives.evals.comparison.gates import check_run
 from weakincentives.evals.comparison.outcomes import stored_outcomes
 from weakincentives.evals.reporting.export import write_junit
 from weakincentives.evals.store.overview import overview, worst
+from weakincentives.internal.event_loop import run_sync
+from weakincentives.runtime import InMemoryMailbox
 
 FAR, PAST = date(2999, 12, 31), date(2020, 1, 1)
 
@@ -167,6 +172,32 @@ def test_junit_and_the_page_show_them(store: RunStore, folder: Path) -> None:
     page = (folder / "page.html").read_text("utf-8")
     assert "8 of 9 passed" in page
     assert "1 quarantined." in page
+
+
+def test_evaluate_and_collect_results_take_a_quarantine() -> None:
+    entries = [
+        QuarantinedSample(suite="sums", sample=name, reason="bug 7", until=until)
+        for name, until in (("1", FAR), ("2", PAST))
+    ]
+    samples = [Sample(str(number), number, 0) for number in range(3)]  # of which 0 passes
+    report = run_sync(
+        partial(
+            evaluate,
+            samples,
+            EvalConfig(),
+            exact_match,
+            agent=lambda number: number,
+            quarantine=entries,
+        )
+    )
+    assert (len(report.results), report.total, report.quarantined) == (3, 2, ("1",))
+
+    mailbox: InMemoryMailbox[Any] = InMemoryMailbox("results")
+    for result in report.results:
+        mailbox.send(result)
+    collected = collect_results(mailbox, 3, quarantine=entries)
+    assert (collected.total, collected.quarantined) == (2, ("1",))
+    assert str(collected).endswith("- 1 quarantined")
 
 
 def test_other_suites_are_not_concerned(store: RunStore) -> None:

@@ -62,10 +62,24 @@ def test_a_step_is_found_where_it_is(rng: np.random.Generator) -> None:
 
 
 def test_equal_runs_rarely_have_a_trend_or_a_step(rng: np.random.Generator) -> None:
-    runs = [passes(rng, [0.0] * 8) for _ in range(120)]
+    runs = [passes(rng, [0.0] * 8) for _ in range(60)]
 
     assert np.mean([linear_trend(samples).p_value < 0.05 for samples in runs]) < 0.11
     assert np.mean([change_point(samples).p_value < 0.05 for samples in runs]) < 0.11
+
+
+def test_samples_that_break_and_are_fixed_for_good_are_no_step() -> None:
+    """A deterministic agent, edited between runs: each edit changes samples, as many up as down."""
+    rng, shown = np.random.default_rng(1), []
+    for _ in range(60):
+        state = rng.random(100) < 0.85
+        runs = [state]
+        for _ in range(9):
+            turned = rng.random(100) < np.where(runs[-1], 0.025 / 0.85, 0.025 / 0.15)
+            runs.append(runs[-1] ^ turned)
+        shown.append(change_point(np.array(runs, dtype=float).T.tolist()).p_value < 0.05)
+
+    assert np.mean(shown) <= 0.1  # a test that takes the runs for independent shows 28 %
 
 
 def test_looking_after_every_run_makes_the_p_value_larger() -> None:
@@ -77,16 +91,22 @@ def test_looking_after_every_run_makes_the_p_value_larger() -> None:
 
 
 def test_runs_without_any_change_have_neither() -> None:
-    samples = [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
-
-    assert linear_trend(samples).p_value == 1.0
-    assert change_point(samples).p_value == 1.0
+    for samples in ([[1.0] * 3, [0.0] * 3], [[1 / 3] * 7, [0.1] * 7, [0.85] * 7]):
+        assert linear_trend(samples).p_value == 1.0
+        assert change_point(samples).p_value == 1.0
 
 
 def test_the_same_runs_give_the_same_p_value(rng: np.random.Generator) -> None:
     samples = passes(rng, [0.0] * 5)
 
     assert change_point(samples) == change_point(samples)
+
+
+def test_samples_whose_changes_cancel_out_are_no_step() -> None:
+    up_and_down = [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]] * 6
+
+    assert change_point(up_and_down).p_value == 1.0
+    assert linear_trend(up_and_down).p_value == 1.0
 
 
 @pytest.mark.parametrize("samples", [[], [[1.0]], [[1.0, 0.0], [1.0, 0.0, 1.0]]])

@@ -228,7 +228,7 @@ def _find_best(args: Namespace) -> int:
     _, plan = _planned(args, models[0])
     sizes = round_sizes(len(models), args.budget, plan.config.epochs, len(plan.samples))
     if not sizes[0]:
-        least = len(models) * plan.config.epochs * len(sizes)
+        least = len(models) * plan.config.epochs * (len(sizes) + 1)
         raise UsageError(f"expected a --budget of {least} or more for {len(models)} models")
     search = _ModelSearch(args, sizes)
     try:

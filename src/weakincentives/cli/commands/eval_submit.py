@@ -16,7 +16,7 @@ from ..options.columns import COLUMNS, add_columns
 from ..options.execution import DATASET_HELP, add_name, add_selection, add_tag
 from ..options.parsing import to_argv
 from ..options.queues import add_queue, deployment
-from ..options.runs import add_store, same_store, store_path
+from ..options.runs import add_cluster_by, add_store, same_store, store_path
 
 if TYPE_CHECKING:
     from ...evals import Submission
@@ -43,6 +43,7 @@ PERSISTED_OPTIONS = (
     "seed",
     "limit",
     "epochs",
+    "cluster_by",
 )
 
 
@@ -58,6 +59,7 @@ def configure(parser: ArgumentParser) -> None:
     add("--experiment", action="append", default=[], metavar="NAME",
         help="send every sample once per experiment; repeatable (default baseline)")  # fmt: skip
     add_selection(parser)
+    add_cluster_by(add, "none")
     add_name(add)
     add_tag(add)
     add("--run-id", metavar="ID",
@@ -70,6 +72,7 @@ def run(args: Namespace) -> int:
     from ...evals import EvalConfig, EvalRequest, RunStore, Submission
     from ...evals.distributed import record_submission
     from ...evals.engine.manifest import new_run_id
+    from ...evals.engine.requirements import check_clusters
     from ...experiment import BASELINE, Experiment
     from ..options.parsing import pairs
     from ..options.selection import selected, why_empty
@@ -82,6 +85,14 @@ def run(args: Namespace) -> int:
         return 4
     experiments = tuple(map(Experiment, dict.fromkeys(args.experiment))) or (BASELINE,)
     submission = Submission(args.run_id or new_run_id(), dataset, experiments, args.epochs or 1)
+    config = EvalConfig(
+        epochs=submission.epochs,
+        max_samples=args.limit,
+        seed=args.seed or 0,
+        experiment_name=experiments[0].name,
+        cluster_by=args.cluster_by,
+    )
+    check_clusters(dataset, config)
     queue = deployment(args)
     results = queue.results(submission.run_id)
     visible = Namespace(**{**vars(args), "queue": queue.display_url})
@@ -96,12 +107,7 @@ def run(args: Namespace) -> int:
             submission,
             queue=queue.name,
             queue_url=queue.display_url,
-            config=EvalConfig(
-                epochs=submission.epochs,
-                max_samples=args.limit,
-                seed=args.seed or 0,
-                experiment_name=experiments[0].name,
-            ),
+            config=config,
             suite=args.name or "",
             tags=pairs(args.tag, "--tag"),
             command=("wink", "eval", "submit", *to_argv(visible, PERSISTED_OPTIONS)),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UsageError
 from ...internal.event_loop import run_sync
 from .._types import Dataset, EvalConfig
+from ..evaluators.criteria import Criterion
 from ..stats.pass_rate import pass_rate
 from ..store.labels import run_title
 from ..store.queries import outcome_rows, verdict_rows
@@ -71,30 +72,10 @@ def audit_suite(
     name = name or suite.name
     spread = CriterionSpread()
     criterion, left_out = applicable_criterion(suite.evaluator, judges=judges)
-    runs: dict[str, ProbeRun] = {}
-    if criterion is not None:
-        config = EvalConfig(
-            max_concurrent=suite.config.max_concurrent, timeout=suite.config.timeout
-        )
-        for probe in PROBES:
-            runs[probe] = run_sync(
-                partial(
-                    run_probe,
-                    probe,
-                    dataset.samples,
-                    criterion,
-                    spread,
-                    adapter=suite.adapter if adapter is None else adapter,
-                    config=config,
-                    repeat=probe in _REPEATED_PROBES,
-                )
-            )
+    runs = {} if criterion is None else _run_probes(suite, dataset, criterion, spread, adapter)
     records = [] if store is None else _records(store, name)
     if store is not None:
-        for record in records[:_STORED_RUNS]:
-            for row in outcome_rows(store, record.manifest.run_id):
-                if not row.error:
-                    spread.add(row.scores)
+        _add_stored_scores(spread, store, records[:_STORED_RUNS])
     findings = (
         *_probe_findings(runs),
         spread.finding(),
@@ -110,6 +91,42 @@ def audit_suite(
         headline=_headline(store, records, invalid_verdicts(findings)),
         runs=len(records),
     )
+
+
+def _run_probes(
+    suite: EvalSuite[Any, Any, Any],
+    dataset: Dataset[Any, Any],
+    criterion: Criterion,
+    spread: CriterionSpread,
+    adapter: Any,
+) -> dict[str, ProbeRun]:
+    """Run each cheap agent through the evaluators; `spread` gets the values of the criteria."""
+    config = EvalConfig(max_concurrent=suite.config.max_concurrent, timeout=suite.config.timeout)
+    return {
+        probe: run_sync(
+            partial(
+                run_probe,
+                probe,
+                dataset.samples,
+                criterion,
+                spread,
+                adapter=suite.adapter if adapter is None else adapter,
+                config=config,
+                repeat=probe in _REPEATED_PROBES,
+            )
+        )
+        for probe in PROBES
+    }
+
+
+def _add_stored_scores(
+    spread: CriterionSpread, store: RunStore, records: Sequence[RunRecord]
+) -> None:
+    """Add the values that the criteria had in stored runs."""
+    for record in records:
+        for row in outcome_rows(store, record.manifest.run_id):
+            if not row.error:
+                spread.add(row.scores)
 
 
 def _records(store: RunStore, name: str) -> list[RunRecord]:

@@ -163,6 +163,10 @@ class _Baseline:
     judge_models: dict[str, str] = field(default_factory=dict)
 
 
+def _judge(model: str | None) -> dict[str, str]:
+    return {} if model is None else {"model": model}
+
+
 def load_baseline(path: Path | str) -> RunOutcomes:
     """Read a file that `save_baseline` wrote."""
     path = Path(path)
@@ -195,7 +199,8 @@ def load_baseline(path: Path | str) -> RunOutcomes:
         dataset_name=head.dataset_name,
         dataset_digest=head.dataset_digest,
         criteria=tuple(
-            CriterionInfo(name=name, version=version) for name, version in head.criteria
+            CriterionInfo(name=name, version=version, judge=_judge(head.judge_models.get(name)))
+            for name, version in head.criteria
         ),
         agent=head.who,
         model=head.model,
@@ -209,5 +214,4 @@ def load_baseline(path: Path | str) -> RunOutcomes:
         rule=head.rule or RateRule(kind="population" if head.anytime else "fixed"),
         selection=head.selection,
         quarantined=head.quarantined,
-        judge_models=head.judge_models,
     )

@@ -12,7 +12,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -78,63 +78,30 @@ def compare_runs(
         raise UsageError(f"expected a `confidence` between 0 and 1, got {confidence}")
     runs = (_outcomes(run, store, by, cluster_by) for run in (before, after))
     a, b = without_quarantined(*runs)
-    for run in (a, b):
-        if not run.rows:
-            raise UsageError(f"expected runs with results, got none in {run.name}")
-    if by is not None and not any(value not in (None, ABSENT) for value in b.rows.slices):
-        raise UsageError(f"expected {by!r} in the metadata of samples, found it in none")
-    problems = incomparable(a, b)
-    if problems and not force:
-        raise UsageError(
-            f"expected runs that were measured alike: {'; '.join(problems)} - "
-            "`force` (--force) compares them anyway"
-        )
+    problems = _check_comparable(a, b, by, force)
     cluster_by = cluster_by or b.cluster_by or a.cluster_by
-    pairing, every_pair = _paired(a, b)
-    pairs = _without_left_out(every_pair, a.rows, b.rows)
-    sides: Sides = [], []
-    if pairing == "none":
-        if cluster_by is not None:
-            raise UsageError(f"expected runs with samples in common to cluster by {cluster_by!r}")
-        sides = _comparable_samples(a), _comparable_samples(b)
-    if not pairs[0] and not all(sides):
-        raise UsageError(f"expected results to compare, got none: {_left_out(a, b, every_pair)}")
-    clusters = a.rows.samples
-    if cluster_by is not None:
-        names = sample_clusters(cluster_by, b, a)
-        clusters = [names.get(sample, "") for sample in clusters]
-    rows = _row_pairs(pairs)
-    comparable = (
-        measured(name, number, pairing, rows, sides, clusters, confidence)
-        for name, number in _numbers(a.rows, b.rows, metric).items()
-    )
-    measures = {measure.name: measure for measure in comparable if measure is not None}
-    if metric not in measures:
-        raise UsageError(f"expected one of {', '.join(measures)} as metric, got {metric!r}")
-    if (found := _sequential(a, b)) is not None:
-        measures["passed"] = replace(measures["passed"], difference=found, detectable=None)
-    flips, both, neither = _flips(pairing, pairs, a.rows, b.rows)
-    left_out = _left_out(a, b, every_pair, pairs)
+    matched = _match_rows(a, b, cluster_by)
+    measures = _measures(a, b, matched, metric, confidence)
+    flips, both, neither = _flips(matched.pairing, matched.pairs, a.rows, b.rows)
+    left_out = _left_out(a, b, matched.every_pair, matched.pairs)
     compared = RunComparison(
         before=a,
         after=b,
         metric=metric,
-        pairing=pairing,
+        pairing=matched.pairing,
         measures=measures,
         both=both,
         neither=neither,
         flips=tuple(flips),
-        slices=()
-        if by is None
-        else tuple(_slices(pairing, rows, sides, a.rows, b.rows, clusters, confidence)),
+        slices=() if by is None else tuple(_slices(matched, a.rows, b.rows, confidence)),
         by=by,
         cluster_by=cluster_by,
         left_out=left_out,
         warnings=(
             *problems,
             *filter(None, [left_out]),
-            *_warnings(a, b, pairing, every_pair),
-            *_harder_samples(a, b, every_pair),
+            *_warnings(a, b, matched.pairing, matched.every_pair),
+            *_harder_samples(a, b, matched.every_pair),
         ),
         corrected=corrected_change(a.judged, b.judged, confidence),
     )
@@ -188,6 +155,77 @@ def flips_between(before: RunOutcomes, after: RunOutcomes) -> Flips:
         return flips
     names = f"{before.name} and {after.name}"
     raise UsageError(f"expected runs with samples in common, of which some differ: {names}")
+
+
+def _check_comparable(
+    before: RunOutcomes, after: RunOutcomes, by: str | None, force: bool
+) -> list[str]:
+    """Return how the runs differ in what was measured; raise if they cannot be compared."""
+    for run in (before, after):
+        if not run.rows:
+            raise UsageError(f"expected runs with results, got none in {run.name}")
+    if by is not None and not any(value not in (None, ABSENT) for value in after.rows.slices):
+        raise UsageError(f"expected {by!r} in the metadata of samples, found it in none")
+    problems = incomparable(before, after)
+    if problems and not force:
+        raise UsageError(
+            f"expected runs that were measured alike: {'; '.join(problems)} - "
+            "`force` (--force) compares them anyway"
+        )
+    return problems
+
+
+@dataclass(frozen=True, slots=True)
+class _Matched:
+    """Which rows of two runs are compared.
+
+    `every_pair` has all pairs, `pairs` those without errors that say nothing about the agent, and
+    `rows` the same as pairs of single rows. `sides` has the samples of either run, if they have
+    none in common. `clusters` has the cluster of each row of the first run.
+    """
+
+    pairing: Pairing
+    every_pair: Pairs
+    pairs: Pairs
+    rows: Pairs
+    sides: Sides
+    clusters: Sequence[str]
+
+
+def _match_rows(before: RunOutcomes, after: RunOutcomes, cluster_by: str | None) -> _Matched:
+    """Return the rows that are compared; raise if there are none."""
+    pairing, every_pair = _paired(before, after)
+    pairs = _without_left_out(every_pair, before.rows, after.rows)
+    sides: Sides = [], []
+    if pairing == "none":
+        if cluster_by is not None:
+            raise UsageError(f"expected runs with samples in common to cluster by {cluster_by!r}")
+        sides = _comparable_samples(before), _comparable_samples(after)
+    if not pairs[0] and not all(sides):
+        why = _left_out(before, after, every_pair)
+        raise UsageError(f"expected results to compare, got none: {why}")
+    clusters = before.rows.samples
+    if cluster_by is not None:
+        names = sample_clusters(cluster_by, after, before)
+        clusters = [names.get(sample, "") for sample in clusters]
+    return _Matched(pairing, every_pair, pairs, _row_pairs(pairs), sides, clusters)
+
+
+def _measures(
+    before: RunOutcomes, after: RunOutcomes, matched: _Matched, metric: str, confidence: float
+) -> dict[str, Measure]:
+    """Return the difference of each number that both runs have, by name."""
+    compared = matched.pairing, matched.rows, matched.sides, matched.clusters
+    comparable = (
+        measured(name, number, *compared, confidence)
+        for name, number in _numbers(before.rows, after.rows, metric).items()
+    )
+    measures = {measure.name: measure for measure in comparable if measure is not None}
+    if metric not in measures:
+        raise UsageError(f"expected one of {', '.join(measures)} as metric, got {metric!r}")
+    if (found := _sequential(before, after)) is not None:
+        measures["passed"] = replace(measures["passed"], difference=found, detectable=None)
+    return measures
 
 
 def _sequential(before: RunOutcomes, after: RunOutcomes) -> Difference | None:
@@ -371,22 +409,16 @@ def _any(column: bytearray, places: Places) -> bool:
 
 
 def _slices(
-    pairing: Pairing,
-    pairs: Pairs,
-    sides: Sides,
-    before: CountedRows,
-    after: CountedRows,
-    clusters: Sequence[str],
-    confidence: float,
+    matched: _Matched, before: CountedRows, after: CountedRows, confidence: float
 ) -> Iterator[Slice]:
     """Yield the pass rate of each slice, as the second run has them, the largest first."""
-    names = [after.slices[first_of(b)] or "" for b in pairs[1]]
-    paired = [group_values(places, names) for places in pairs]
+    names = [after.slices[first_of(b)] or "" for b in matched.rows[1]]
+    paired = [group_values(places, names) for places in matched.rows]
     alone = [
         group_values(side, (rows.slices[places[0]] or "" for places in side))
-        for rows, side in zip((before, after), sides, strict=True)
+        for rows, side in zip((before, after), matched.sides, strict=True)
     ]
-    groups = paired if pairing != "none" else alone
+    groups = paired if matched.pairing != "none" else alone
     slices = []
     for name in groups[1]:
         before_pairs, after_pairs = ([*side.get(name, ())] for side in paired)
@@ -394,10 +426,10 @@ def _slices(
         measure = measured(
             "passed",
             _passed(before, after),
-            pairing,
+            matched.pairing,
             (before_pairs, after_pairs),
             (before_alone, after_alone),
-            clusters,
+            matched.clusters,
             confidence,
         )
         if measure is not None and name in groups[0]:

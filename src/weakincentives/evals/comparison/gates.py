@@ -336,8 +336,8 @@ def _sentence(
     if (rule, outcome) == ("non-inferior", "passed"):
         return f"{sure} at most {limit} worse{where} {change}"
     if (rule, outcome) == ("non-inferior", "failed"):
-        least = f", by at least {size(high)}" if high < -margin else ""
-        return f"{sure} worse{least}{where}, and {limit} are allowed {change}"
+        how_much = f"by at least {size(high)}" if high < -margin else f"perhaps by {size(low)}"
+        return f"{sure} worse, {how_much}{where}, and {limit} are allowed {change}"
     if rule == "non-inferior":
         needed = _samples_for_change(measure, margin / abs(scale), equal=True)
         more = _more_samples(needed, "if nothing has changed")

@@ -24,6 +24,7 @@ from ..stats.intervals import Interval
 from ..stats.pass_rate import FIXED, RateRule, pass_rate
 from ..store.queries import OutcomeRow, outcome_rows
 from ..store.records import mixed_agents_line
+from ..store.rows import judge_models
 from ..store.run_store import CriterionInfo, RunStore
 from .columns import CountedRows
 from .corrected import JudgedRun, judged_run
@@ -53,8 +54,7 @@ class RunOutcomes:
     `mixed` says which versions of the agent it has, if there are several. `runs` has the names of
     the runs that a baseline was made of, and `created_at` is when the oldest one began.
     `cluster_by` is the key of the metadata by which rows have a cluster, if they do. `quarantined`
-    are samples that do not count, and are not among the rows; `judge_models` are the models of
-    judges.
+    are samples that do not count, and are not among the rows.
     """
 
     name: str
@@ -78,7 +78,6 @@ class RunOutcomes:
     # The verdicts of the judge that was calibrated, with its calibration; None if none was.
     judged: JudgedRun | None = field(default=None, repr=False)
     quarantined: tuple[str, ...] = ()
-    judge_models: Mapping[str, str] = field(default_factory=dict, hash=False)
     rule: RateRule = FIXED
     decision: Decision | None = None
     selection: Selection | None = None
@@ -87,6 +86,11 @@ class RunOutcomes:
     def title(self) -> str:
         """The name of what was measured: the suite, or else the dataset, or the run."""
         return self.suite or self.dataset_name or self.name
+
+    @property
+    def judge_models(self) -> Mapping[str, str]:
+        """The model that each judge asked, by the name of its criterion."""
+        return judge_models(self.criteria)
 
     @property
     def epochs(self) -> int:
@@ -226,7 +230,6 @@ def stored_outcomes(
         cluster_by=cluster_by,
         judged=judged_run(store, manifest),
         quarantined=manifest.quarantined,
-        judge_models=manifest.judge_models,
         rule=rate_rule(manifest.config, manifest.decision, complete=complete),
         decision=manifest.decision,
         selection=manifest.selection,

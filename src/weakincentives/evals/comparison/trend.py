@@ -6,8 +6,8 @@ Rules of this file:
 2. Only samples that all of its runs have, with the same content, are compared; each is compared
    with itself, by the share of its attempts that passed. Errors of evaluators and infrastructure
    are left out, with their number; an error of the agent is a failure.
-3. Half of the false alarms that the confidence allows are for the line and the step, the other half
-   for the steps from run to run (`adjusted_steps`). Both hold for all `looks` together.
+3. The false alarms that the confidence allows are divided among the line, which sees most changes,
+   the step, and the changes from run to run (`adjusted_steps`). All hold for all `looks` together.
 """
 
 from __future__ import annotations
@@ -36,10 +36,23 @@ from .outcomes import (
 )
 from .result import p_text
 
-__all__ = ["DEFAULT_LOOKS", "MIN_RUNS", "RunTrend", "adjusted_steps", "run_trend"]
+__all__ = [
+    "DEFAULT_LOOKS",
+    "LINE_SHARE",
+    "MIN_RUNS",
+    "STEP_SHARE",
+    "RunTrend",
+    "adjusted_steps",
+    "run_trend",
+]
 
 DEFAULT_LOOKS = 20
 MIN_RUNS = 3  # with two, a trend is their difference
+
+LINE_SHARE, STEP_SHARE, RUN_TO_RUN_SHARE = 0.7, 0.3, 0.2
+"""The shares of the false alarms. They may sum to more than 1, since the line and the step mostly
+alarm together: by `python -m bench stats trends`, equal runs have an alarm of any kind in about 5%.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,20 +146,30 @@ def run_trend(
     if cluster_by is not None:
         names = sample_clusters(cluster_by, *reversed(history))
         clusters = [names[sample] for sample in samples]
-    values, level = [*samples.values()], 1 - (1 - confidence) / 2
-    line = linear_trend(values, clusters=clusters, looks=looks, confidence=level)
-    step = change_point(values, clusters=clusters, looks=looks, confidence=level)
+    values = [*samples.values()]
+    line = linear_trend(
+        values,
+        clusters=clusters,
+        looks=looks,
+        confidence=1 - LINE_SHARE * (1 - confidence),
+    )
+    step = change_point(
+        values,
+        clusters=clusters,
+        looks=looks,
+        confidence=1 - STEP_SHARE * (1 - confidence),
+    )
     return RunTrend(
         runs=tuple(history),
         line=replace(
             line,
             slope=replace(line.slope, confidence=confidence),
-            p_value=None if line.p_value is None else min(1.0, 2 * line.p_value),
+            p_value=None if line.p_value is None else min(1.0, line.p_value / LINE_SHARE),
         ),
         step=replace(
             step,
             difference=replace(step.difference, confidence=confidence),
-            p_value=min(1.0, 2 * step.p_value),
+            p_value=min(1.0, step.p_value / STEP_SHARE),
         ),
         looks=looks,
         warnings=tuple(warnings),
@@ -160,7 +183,7 @@ def adjusted_steps(p_values: Sequence[float | None], looks: int) -> list[float]:
     """
     known = [1.0 if p is None else p for p in p_values]
     unseen = [1.0] * max(0, looks - 1 - len(known))
-    return [min(1.0, 2 * p) for p in holm([*known, *unseen])[: len(known)]]
+    return [min(1.0, p / RUN_TO_RUN_SHARE) for p in holm([*known, *unseen])[: len(known)]]
 
 
 def _outcomes(run: Any, store: RunStore | None, cluster_by: str | None) -> RunOutcomes:

@@ -83,8 +83,11 @@ class MemoryLedger:
         keys = () if self.submission is None else self.submission.keys()
         return tuple(key for key in keys if key not in self.results)
 
-    def report(self, timeout: str) -> EvalReport[Any]:
-        """Return the results in dataset order, with a note of what is missing after `timeout`."""
+    def report(self, timeout: str, quarantined: Sequence[str] = ()) -> EvalReport[Any]:
+        """Return the results in dataset order, with a note of what is missing after `timeout`.
+
+        The samples in `quarantined` do not count.
+        """
         run_id = name = stopped = ""
         order: Iterable[Any] = dataset_order(self.results) if self.submission is None else ()
         if self.submission is not None:
@@ -94,7 +97,15 @@ class MemoryLedger:
         if count > 0:
             stopped = f"{count} of {self.expected} missing after {timeout}{_listed(missing)}"
         results = [self.results[key] for key in order]
-        return EvalReport(results, run_id, name, stopped=stopped, missing=missing)
+        known = {result.sample_id for result in results}
+        return EvalReport(
+            results,
+            run_id,
+            name,
+            stopped=stopped,
+            missing=missing,
+            quarantined=[sample for sample in quarantined if sample in known],
+        )
 
 
 class StoreLedger:

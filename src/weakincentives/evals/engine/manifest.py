@@ -28,7 +28,6 @@ __all__ = [
     "build_manifest",
     "criterion_infos",
     "git_commit",
-    "judge_models",
     "new_run_id",
     "packages",
 ]
@@ -84,7 +83,6 @@ def build_manifest(
         command=command,
         quarantined=tuple(map(redact_id, quarantined)),
         quarantine_expired=tuple(map(redact_id, expired)),
-        judge_models={} if criterion is None else judge_models(criterion, adapter),
         selection=selection,
     )
 
@@ -137,17 +135,6 @@ def _model_name(adapter: Any) -> str:
         return type(adapter).__name__ if adapter is not None else ""
     provider = getattr(adapter, "name", None)
     return f"{provider}/{model}" if isinstance(provider, str) and provider else model
-
-
-def judge_models(criterion: Criterion, adapter: Any = None) -> dict[str, str]:
-    """Return the models that judges ask, by criterion; `adapter` is that of the run."""
-    found = {}
-    for part in criterion.parts or (criterion,):
-        asked = (adapter if own is None else own for own in part.adapters)
-        models = (getattr(each, "model", None) for each in asked)
-        if names := ", ".join(dict.fromkeys(name for name in models if isinstance(name, str))):
-            found[part.name] = names
-    return found
 
 
 def packages() -> dict[str, str]:

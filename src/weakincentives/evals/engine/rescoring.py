@@ -25,7 +25,7 @@ from ..evaluators.criteria import Criterion
 from ..model.report import EvalResult
 from ..store.run_store import RunManifest, RunStore, StoredRow
 from .attempts import rescore_result
-from .manifest import criterion_infos, git_commit, judge_models, new_run_id, packages
+from .manifest import criterion_infos, git_commit, new_run_id, packages
 from .requirements import check_requirements
 from .resume import criteria_fingerprint
 from .row_writer import RowWriter
@@ -200,7 +200,6 @@ def _manifest(
         run_id=new_run_id(),
         created_at=SYSTEM_CLOCK.now(),
         criteria=tuple(criterion_infos(criterion, adapter)),
-        judge_models=judge_models(criterion, adapter),
         git_commit=git_commit(),
         packages=packages(),
         tags={**earlier.tags, **tags},

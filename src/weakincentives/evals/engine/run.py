@@ -461,6 +461,7 @@ def _build_run(
     force: bool,
     dataset_name: str,
     model: str | None,
+    quarantine: Sequence[QuarantinedSample],
     on_note: Callable[[str], object],
 ) -> Run:
     if not isinstance(config, EvalConfig):
@@ -497,6 +498,7 @@ def _build_run(
         force=force,
         dataset_name=dataset_name,
         model=model,
+        quarantine=quarantine,
         on_note=on_note,
     )
 
@@ -520,6 +522,7 @@ async def evaluate(
     force: bool = False,
     dataset_name: str = "",
     model: str | None = None,
+    quarantine: Sequence[QuarantinedSample] = (),
     on_note: Callable[[str], object] = lambda note: None,
 ) -> EvalReport[Any]:
     """Evaluate every sample, and report in dataset order.
@@ -527,10 +530,11 @@ async def evaluate(
     Samples are any iterable, lazy or async. The agent is `config.endpoint`, with the messages that
     `prepare_messages(sample)` returns and in the environment that `environment_factory(sample)`
     makes, of which `snapshots` are kept ("turn" or "failure"); or `agent`, any function or
-    `MainLoop`. `adapter` is there for judges. With `store` every
-    row is stored as it finishes, and `resume="latest"` continues a run, with `force` also if the
-    agent changed; `on_note` gets a line on what is reused. `model` is the model's name in the
-    store. Nothing is printed, and nothing is stored without `store`.
+    `MainLoop`. `adapter` is there for judges. The samples of `quarantine`, such as
+    `load_quarantine("capitals")`, run and do not count. With `store` every row is stored as it
+    finishes, and `resume="latest"` continues a run, with `force` also if the agent changed;
+    `on_note` gets a line on what is reused. `model` is the model's name in the store. Nothing is
+    printed, and nothing is stored without `store`.
     """
     return await run_to_report(_build_run(**locals()))
 
@@ -554,6 +558,7 @@ def stream(
     force: bool = False,
     dataset_name: str = "",
     model: str | None = None,
+    quarantine: Sequence[QuarantinedSample] = (),
     on_note: Callable[[str], object] = lambda note: None,
 ) -> Stream:
     """Evaluate like `evaluate`, but yield results as they finish, and keep none.

@@ -11,7 +11,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal
@@ -151,51 +151,8 @@ async def rank_reports_async(
     if type(max_concurrent) is not int or max_concurrent < 1:
         raise UsageError(f"expected a `max_concurrent` >= 1, got {short_repr(max_concurrent)}")
     attempts, changed = common_attempts(reports)
-    samples = {
-        key: _sample_of(results)
-        for key, results in attempts.items()
-        if any(map(_has_output, results.values()))
-    }
-    judged: dict[int, Judgement] = {}
-    failed: dict[int, tuple[str, str]] = {}
-    meter = Meter()
-    left_out: set[int] = set()
-    limiter = anyio.CapacityLimiter(max_concurrent)
-
-    async def ask(
-        index: int, names: tuple[str, str], sample: Sample[Any, Any], *outputs: Any
-    ) -> None:
-        async with limiter:
-            try:
-                answers = await judge.ask_both(sample, *outputs)
-            except Exception as error:
-                failed[index] = (sample.id, str(error) or type(error).__name__)
-                return
-        meter.calls += [(answer.usage, answer.cost) for answer in answers]
-        a, b = (len(text_of(output)) for output in outputs)
-        longer = (a > b) - (a < b)
-        judged[index] = Judgement(sample.id, *names, winners(*answers), longer)
-
-    tasks = ((key, names) for key in attempts for names in combinations(reports, 2))
-    async with anyio.create_task_group() as group:
-        for index, (key, names) in enumerate(tasks):
-            a, b = (attempts[key][name] for name in names)
-            lost = [each for each in (a, b) if each.error_source == "infrastructure"]
-            if lost:
-                left_out.update(map(id, lost))
-            elif winner := _winner_by_error(a, b):
-                judged[index] = Judgement(key[0], *names, (winner, winner), 0, "error")
-            elif a.output == b.output:
-                judged[index] = Judgement(key[0], *names, ("tie", "tie"), 0, "equal")
-            else:
-                group.start_soon(ask, index, names, samples[key], a.output, b.output)
-    if not judged:
-        first = f" - the first error: {failed[min(failed)][1]}" if failed else ""
-        raise EvaluatorError(
-            f"expected answers of the judge `{judge.name}`, got none on {len(attempts)} "
-            f"attempts{first}"
-        )
-    judgements = tuple(judged[index] for index in sorted(judged))
+    answers = await _compare_outputs(judge, attempts, [*reports], max_concurrent)
+    judgements = answers.in_order(judge.name, len(attempts))
     return Ranking(
         judge.name,
         bradley_terry(
@@ -204,12 +161,102 @@ async def rank_reports_async(
         ),
         *_biases([each for each in judgements if each.decided_by == "judge"], confidence),
         judgements,
-        tuple(failed[index] for index in sorted(failed)),
-        len(left_out),
+        tuple(answers.failed[index] for index in sorted(answers.failed)),
+        len(answers.left_out),
         changed,
-        meter.usage,
-        meter.cost,
+        answers.meter.usage,
+        answers.meter.cost,
     )
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What is known of the comparisons, by their index; `failed` has sample and error.
+
+    `left_out` are the ids of results that failed because of infrastructure.
+    """
+
+    judged: dict[int, Judgement] = field(default_factory=dict)
+    failed: dict[int, tuple[str, str]] = field(default_factory=dict)
+    left_out: set[int] = field(default_factory=set)
+    meter: Meter = field(default_factory=Meter)
+
+    def in_order(self, judge: str, attempts: int) -> tuple[Judgement, ...]:
+        """Return the judgements in the order of the questions; raise if there are none."""
+        if not self.judged:
+            failed = self.failed
+            first = f" - the first error: {failed[min(failed)][1]}" if failed else ""
+            raise EvaluatorError(
+                f"expected answers of the judge `{judge}`, got none on {attempts} attempts{first}"
+            )
+        return tuple(self.judged[index] for index in sorted(self.judged))
+
+
+async def _compare_outputs(
+    judge: PairwiseJudge, attempts: Attempts, names: Sequence[str], max_concurrent: int
+) -> _Answers:
+    """Compare the outputs of every two reports, and ask the judge only where they must be read."""
+    answers = _Answers()
+    limiter = anyio.CapacityLimiter(max_concurrent)
+    samples = {
+        key: _sample_of(results)
+        for key, results in attempts.items()
+        if any(map(_has_output, results.values()))
+    }
+    pairs = ((key, pair) for key in attempts for pair in combinations(names, 2))
+    async with anyio.create_task_group() as group:
+        for index, (key, pair) in enumerate(pairs):
+            a, b = (attempts[key][name] for name in pair)
+            lost = [each for each in (a, b) if each.error_source == "infrastructure"]
+            if lost:
+                answers.left_out.update(map(id, lost))
+            elif decided := _decided_without_judge(pair, a, b):
+                answers.judged[index] = decided
+            else:
+                group.start_soon(
+                    _ask_judge,
+                    judge,
+                    limiter,
+                    answers,
+                    index,
+                    pair,
+                    samples[key],
+                    (a.output, b.output),
+                )
+    return answers
+
+
+def _decided_without_judge(
+    names: tuple[str, str], first: EvalResult[Any], second: EvalResult[Any]
+) -> Judgement | None:
+    """Return the judgement if an agent raised or the outputs are equal; None if not."""
+    if winner := _winner_by_error(first, second):
+        return Judgement(first.sample_id, *names, (winner, winner), 0, "error")
+    if first.output == second.output:
+        return Judgement(first.sample_id, *names, ("tie", "tie"), 0, "equal")
+    return None
+
+
+async def _ask_judge(
+    judge: PairwiseJudge,
+    limiter: anyio.CapacityLimiter,
+    answers: _Answers,
+    index: int,
+    names: tuple[str, str],
+    sample: Sample[Any, Any],
+    outputs: tuple[Any, Any],
+) -> None:
+    """Ask in both orders, and note the answers, or the error."""
+    async with limiter:
+        try:
+            both = await judge.ask_both(sample, *outputs)
+        except Exception as error:
+            answers.failed[index] = (sample.id, str(error) or type(error).__name__)
+            return
+    answers.meter.calls += [(answer.usage, answer.cost) for answer in both]
+    a, b = (len(text_of(output)) for output in outputs)
+    longer = (a > b) - (a < b)
+    answers.judged[index] = Judgement(sample.id, *names, winners(*both), longer)
 
 
 def rank_reports(

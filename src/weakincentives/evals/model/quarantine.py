@@ -12,7 +12,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -116,11 +116,12 @@ def remove_quarantine(suite: str, sample: str, path: Path | str | None = None) -
 
 
 def split_by_date(
-    entries: Sequence[QuarantinedSample],
+    entries: Iterable[QuarantinedSample],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the ids of samples in quarantine, and those whose quarantine has expired."""
-    inside = (entry.sample for entry in entries if not entry.expired)
-    return tuple(inside), tuple(entry.sample for entry in entries if entry.expired)
+    every = tuple(entries)
+    inside = (entry.sample for entry in every if not entry.expired)
+    return tuple(inside), tuple(entry.sample for entry in every if entry.expired)
 
 
 def quarantine_line(quarantined: int, expired: Sequence[str] = ()) -> str:

@@ -235,8 +235,8 @@ def _effective_pairs(fixed: int, broken: int, n: int, error: float, groups: int)
 def careful_ends(difference: Difference) -> tuple[float, float]:
     """Return the ends of the interval of a change in passes, to be compared with a margin.
 
-    A few clusters that changed say little about the spread of all: one more is assumed, changed as
-    a whole. Without it, a bound of 95% is one of 92 to 94% if samples break in all their epochs.
+    A few clusters that changed say little about the spread of all: two more are assumed, changed as
+    a whole. Without them, a bound of 95% is one of 90 to 94% if samples break in all their epochs.
     """
     delta, pairs, groups = difference.delta, difference.effective_pairs, difference.delta.clusters
     n = difference.pairs
@@ -244,7 +244,7 @@ def careful_ends(difference: Difference) -> tuple[float, float]:
     if pairs is None or groups is None or not 1 < groups < n or not flips:
         return delta.low, delta.high
     variance = flips / n - ((difference.fixed - difference.broken) / n) ** 2
-    careful = max(groups, variance / (variance / pairs + 1 / groups**2)) if variance else groups
+    careful = max(groups, variance / (variance / pairs + 2 / groups**2)) if variance else groups
     quantile = t_quantile((1 + delta.confidence) / 2, groups - 1)
     fixed, broken = (count * careful / n for count in (difference.fixed, difference.broken))
     return _tango(fixed, broken, careful, quantile)

@@ -31,12 +31,8 @@ def experiment_name(manifest: RunManifest) -> str:
 
 
 def judge_model_name(manifest: RunManifest) -> str:
-    """Return the model of `--judge-model`; empty if the run was started without that option.
-
-    A judge with a model of its own is another evaluator, with a version of its own.
-    """
-    words = (*manifest.command, "")
-    return next((words[at + 1] for at, word in enumerate(words) if word == "--judge-model"), "")
+    """Return the models that the judges of a run asked; empty if it has none."""
+    return ", ".join(dict.fromkeys(manifest.judge_models.values()))
 
 
 def agent_label(name: str, model: str | None) -> str:

@@ -165,7 +165,7 @@ def stored_rate(
     """
     config = record.manifest.config
     if (key := clustered_by(config)) is not None:
-        attempts = clustered_attempts(store, record.manifest.run_id, key, lost)
+        attempts = clustered_attempts(store, record.manifest, key, lost)
         return pass_rate(attempts, confidence=confidence, cluster_by=key)
     run_key = store._run_key(record.manifest.run_id)
     counts: Counts = {(1, 1): record.passed, (1, 0): record.total - record.passed}

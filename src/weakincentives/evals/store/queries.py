@@ -13,7 +13,7 @@ from ..model.grouping import cluster_of, slice_name
 from ..model.result import ErrorSource
 from .checksums import INTACT
 from .reading import body_in, read_pages, unreadable
-from .rows import decode_id, decompress, encode_id
+from .rows import RunManifest, decode_id, decompress, encode_id
 from .run_store import RunStore
 
 __all__ = [
@@ -160,14 +160,18 @@ def _outcome_row(
 
 
 def clustered_attempts(
-    store: RunStore, run_id: str, cluster_by: str, lost: Sequence[int] = ()
+    store: RunStore, manifest: RunManifest, cluster_by: str, lost: Sequence[int] = ()
 ) -> Iterator[tuple[Hashable, bool]]:
-    """Yield the cluster of each row by this key, and whether it passed; `lost` bodies did not."""
+    """Yield the cluster of each row that counts, by this key, and whether it passed.
+
+    Rows with `lost` bodies did not pass, and those of samples in quarantine do not count.
+    """
+    outside = set(manifest.quarantined)
     columns = f"passed AND NOT {body_in(lost)}, result"
-    for page in read_pages(store._database, store._run_key(run_id), columns):
+    for page in read_pages(store._database, store._run_key(manifest.run_id), columns):
         for *_, sample, passed, body in page:
-            cluster = slice_name(_metadata(body), cluster_by)
-            yield cluster_of(decode_id(sample), cluster), passed == 1
+            if (name := decode_id(sample)) not in outside:
+                yield cluster_of(name, slice_name(_metadata(body), cluster_by)), passed == 1
 
 
 @dataclass(frozen=True, slots=True)

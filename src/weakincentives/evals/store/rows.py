@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -44,6 +44,7 @@ __all__ = [
     "decode_id",
     "decompress",
     "encode_id",
+    "judge_models",
     "to_columns",
     "write_rows",
 ]
@@ -69,6 +70,11 @@ class CriterionInfo:
     judge: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
+def judge_models(criteria: Iterable[CriterionInfo]) -> dict[str, str]:
+    """Return the model that each judge asks, by the name of its criterion."""
+    return {info.name: model for info in criteria if (model := info.judge.get("model"))}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierAgent:
     """The version of an agent that ran a part of a run, and what has changed since then."""
@@ -90,9 +96,8 @@ class RunManifest:
     settings. `earlier_agents` are those of a run that was resumed with a changed agent (`force`).
 
     `quarantined` are the ids of samples that did not count when it began, `quarantine_expired`
-    those that counted again because their quarantine was over. `judge_models` has the model that
-    each judge asked, by the name of its criterion.
-    `selection` has the samples, if they were drawn by strata of earlier pass rates.
+    those that counted again because their quarantine was over. `selection` has the samples, if they
+    were drawn by strata of earlier pass rates.
 
     `decision` is added when a rule stops the run, or has compared it with another one.
 
@@ -121,7 +126,6 @@ class RunManifest:
     earlier_agents: tuple[EarlierAgent, ...] = ()
     quarantined: tuple[str, ...] = ()
     quarantine_expired: tuple[str, ...] = ()
-    judge_models: Mapping[str, str] = field(default_factory=dict, hash=False)
     decision: Decision | None = None
     selection: Selection | None = None
 
@@ -133,6 +137,11 @@ class RunManifest:
                 "expected a time zone in `RunManifest.created_at`, got "
                 f"{self.created_at} - use datetime.now(UTC)"
             )
+
+    @property
+    def judge_models(self) -> Mapping[str, str]:
+        """The model that each judge asked, by the name of its criterion."""
+        return judge_models(self.criteria)
 
 
 def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:

@@ -1,0 +1,34 @@
+"""Some simulations of `python -m bench stats`, in small: their bars hold on every run of the tests.
+
+`tests/test_bench.py` runs all of them, with so few runs that only gross errors are seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bench.stats import FULL, Table, choosing, comparison, correction, gates, power, trends
+
+# The other tests cover the same code, and measuring it here would double the time.
+pytestmark = pytest.mark.no_cover
+
+
+@pytest.mark.parametrize(
+    ("simulate", "runs"),
+    [
+        (choosing._best_of_eight, 100),
+        (correction._kappas_of_files, 40),
+        (gates._fail_under, 10),
+        (power._with_epochs, 40),
+        (trends._one_look, 15),
+    ],
+)
+def test_simulated_figures_keep_their_bars(simulate: Callable[[int], Table], runs: int) -> None:
+    assert simulate(runs).missed(runs) == []
+
+
+@pytest.mark.parametrize("compute", [gates._margin_exactly, comparison._unpaired])
+def test_exact_figures_keep_their_bars(compute: Callable[[int], Table]) -> None:
+    assert compute(1).missed(FULL) == []
