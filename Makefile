@@ -6,8 +6,10 @@ WORKERS := $(shell expr 2 \* $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN))
 ON_ALL_CORES := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 # Without it, each of the thousand processes of the tests would compile what it imports.
 export PYTHONDONTWRITEBYTECODE :=
+# Hugging Face's packages look for newer models otherwise.
+OFFLINE := HF_HUB_OFFLINE=1
 
-.PHONY: help demo rl-demo rl-test neighbours test quick check soak bench chaos clean dev
+.PHONY: help demo rl-demo rl-test neighbours trl-demo test quick check soak bench chaos clean dev
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -24,9 +26,20 @@ rl-test: ## the tests that need PyTorch
 	@$(PYTHON) scripts/setup.py rl
 	.venv-rl/bin/python -m pytest tests/rl
 
-neighbours: ## the tests with the real verifiers, in a venv of its own
+# One at a time: each installs gigabytes.
+neighbours: ## the tests with the real verifiers, TRL and miles, each in a venv of its own
 	@$(PYTHON) scripts/setup.py verifiers
-	HF_HUB_OFFLINE=1 .venv-verifiers/bin/python -m pytest tests/neighbours/test_verifiers.py
+	$(OFFLINE) .venv-verifiers/bin/python -m pytest $(addprefix tests/neighbours/,test_verifiers.py test_verifiers_agent.py)
+	@$(PYTHON) scripts/setup.py verifiers-v0
+	$(OFFLINE) .venv-verifiers-v0/bin/python -m pytest tests/neighbours/test_verifiers_older.py
+	@$(PYTHON) scripts/setup.py trl
+	$(OFFLINE) .venv-trl/bin/python -m pytest tests/neighbours/test_trl.py
+	@$(PYTHON) scripts/setup.py miles
+	$(OFFLINE) .venv-miles/bin/python -m pytest tests/neighbours/test_miles.py
+
+trl-demo: ## train a tiny model with TRL and one of our evaluators; a minute on one core
+	@$(PYTHON) scripts/setup.py trl
+	$(OFFLINE) .venv-trl/bin/python examples/trl_sums.py
 
 test: dev ## everything CI runs: check, the tests under coverage, the benchmarks in small
 	@$(BIN)/python scripts/debian.py
@@ -57,7 +70,7 @@ chaos: dev ## simulate faults by the thousand, then kill real processes and serv
 	$(BIN)/python -m chaos pressure
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-boot .venv-rl .venv-verifiers rl-demo .coverage htmlcov dist
+	rm -rf .venv .venv-* rl-demo trl-demo .coverage htmlcov dist
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
