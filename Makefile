@@ -29,13 +29,13 @@ rl-test: ## the tests that need PyTorch
 # One at a time: each installs gigabytes.
 neighbours: ## the tests with the real verifiers, TRL and miles, each in a venv of its own
 	@$(PYTHON) scripts/setup.py verifiers
-	$(OFFLINE) .venv-verifiers/bin/python -m pytest $(addprefix tests/neighbours/,test_verifiers.py test_verifiers_agent.py)
+	$(OFFLINE) .venv-verifiers/bin/python -m pytest $(addprefix tests/neighbours/,test_verifiers.py test_verifiers_agent.py test_pages.py)
 	@$(PYTHON) scripts/setup.py verifiers-v0
 	$(OFFLINE) .venv-verifiers-v0/bin/python -m pytest tests/neighbours/test_verifiers_older.py
 	@$(PYTHON) scripts/setup.py trl
-	$(OFFLINE) .venv-trl/bin/python -m pytest tests/neighbours/test_trl.py
+	$(OFFLINE) .venv-trl/bin/python -m pytest tests/neighbours/test_trl.py tests/neighbours/test_pages.py
 	@$(PYTHON) scripts/setup.py miles
-	$(OFFLINE) .venv-miles/bin/python -m pytest tests/neighbours/test_miles.py
+	$(OFFLINE) .venv-miles/bin/python -m pytest tests/neighbours/test_miles.py tests/neighbours/test_pages.py
 
 trl-demo: ## train a tiny model with TRL and one of our evaluators; a minute on one core
 	@$(PYTHON) scripts/setup.py trl
