@@ -22,7 +22,7 @@ EXAMPLE = re.compile(
 )
 EXAMPLES = [
     pytest.param(found["name"], found["code"], found["output"], id=f"{page.name}-{number}")
-    for page in sorted((ROOT / "docs").glob("*.md"))
+    for page in sorted((ROOT / "docs").rglob("*.md"))
     for number, found in enumerate(EXAMPLE.finditer(page.read_text("utf-8")))
 ]
 
@@ -41,7 +41,7 @@ def test_an_example_prints_what_the_page_says(
 
 
 def test_every_example_with_a_mark_is_run() -> None:
-    text = "".join(page.read_text("utf-8") for page in (ROOT / "docs").glob("*.md"))
+    text = "".join(page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md"))
 
     assert text.count("<!-- make neighbours: ") == len(EXAMPLES) >= 4
     assert {example.values[0] for example in EXAMPLES} <= set(NEIGHBOURS)
