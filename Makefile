@@ -31,7 +31,7 @@ neighbours: ## the tests with the real verifiers, TRL and miles, each in a venv 
 	@$(PYTHON) scripts/setup.py verifiers
 	$(OFFLINE) .venv-verifiers/bin/python -m pytest $(addprefix tests/neighbours/,test_verifiers.py test_verifiers_agent.py test_pages.py)
 	@$(PYTHON) scripts/setup.py verifiers-v0
-	$(OFFLINE) .venv-verifiers-v0/bin/python -m pytest tests/neighbours/test_verifiers_older.py
+	$(OFFLINE) .venv-verifiers-v0/bin/python -m pytest $(addprefix tests/neighbours/,test_verifiers.py test_verifiers_older.py)
 	@$(PYTHON) scripts/setup.py trl
 	$(OFFLINE) .venv-trl/bin/python -m pytest tests/neighbours/test_trl.py tests/neighbours/test_pages.py
 	@$(PYTHON) scripts/setup.py miles

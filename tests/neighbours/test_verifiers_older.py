@@ -18,6 +18,7 @@ from weakincentives.contrib.verifiers import (
     verifiers_rubric,
     verifiers_score,
 )
+from weakincentives.errors import UsageError
 from weakincentives.evals import EvalConfig, EvalReport, evaluate, numeric
 from weakincentives.rollouts import Endpoint
 from weakincentives.testing import Fault, ModelServer, ServedRequest
@@ -86,6 +87,11 @@ def test_a_reward_function_that_raised_is_an_error_and_a_failed_model_infrastruc
     ]
     assert "scorer broke" in str(report.results[1].error)
     assert report.results[1].output == "boom"
+
+
+def test_an_environment_of_the_newer_stack_needs_a_newer_release() -> None:
+    with pytest.raises(UsageError, match=r"need verifiers 0\.4"):
+        verifiers_dataset("wink-sums")
 
 
 def test_our_evaluators_are_its_rubric() -> None:

@@ -187,6 +187,11 @@ def _config(
     environment: str, given: Mapping[str, Any] | None = None, max_turns: int | None = None
 ) -> Any:
     """Return the configuration of an environment that runs here, in this process."""
+    if find_spec("verifiers.legacy") is not None:
+        raise UsageError(
+            f"expected an environment with `load_environment`, got {environment!r} - environments "
+            "of the newer stack need verifiers 0.4, and here is an older release"
+        )
     import verifiers.v1 as vf
 
     from .harness import HARNESS
