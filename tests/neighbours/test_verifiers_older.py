@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("verifiers.legacy", reason="make neighbours installs it")
 import verifiers as vf
+from verifiers.utils.metric_utils import PassAtKMetric
 
 from weakincentives.contrib.importers import read_verifiers
 from weakincentives.contrib.verifiers import (
@@ -20,6 +21,7 @@ from weakincentives.contrib.verifiers import (
 )
 from weakincentives.errors import UsageError
 from weakincentives.evals import EvalConfig, EvalReport, evaluate, numeric
+from weakincentives.evals.statistics import pass_at_k, pass_hat_k
 from weakincentives.rollouts import Endpoint
 from weakincentives.testing import Fault, ModelServer, ServedRequest
 
@@ -127,3 +129,17 @@ def test_an_evaluator_that_raises_in_its_own_run_is_an_error_of_its_file(tmp_pat
         result.sample_id: (result.score.value, result.error_source) for result in report.results
     }
     assert found == {"0": (1.0, None), "1": (0.0, "evaluator"), "2": (0.0, None)}
+
+
+@pytest.mark.parametrize(("attempts", "passed"), [(5, 2), (8, 6), (4, 0), (4, 4)])
+def test_pass_at_k_and_pass_hat_k_are_those_of_verifiers(attempts: int, passed: int) -> None:
+    metric = PassAtKMetric(attempts)
+    metric.add_outputs(
+        [{"example_id": 0, "reward": float(place < passed)} for place in range(attempts)]
+    )
+    at_least_one, all_of_them = metric.compute()
+    sizes = [k for k in (1, 2, 4, 8) if k <= attempts]
+
+    ours = {str(k): pass_at_k(attempts, passed, k) for k in sizes}
+    assert at_least_one == pytest.approx(ours)
+    assert all_of_them == pytest.approx({str(k): pass_hat_k(attempts, passed, k) for k in sizes})
