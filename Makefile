@@ -9,8 +9,10 @@ ON_ALL_CORES := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist workste
 RERUN_FAILED := $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 # Without it, each of the thousand processes of the tests would compile what it imports.
 export PYTHONDONTWRITEBYTECODE :=
+# Hugging Face's packages look for newer models otherwise.
+OFFLINE := HF_HUB_OFFLINE=1
 
-.PHONY: help demo rl-demo rl-test neighbours test coverage quick check soak bench chaos clean dev
+.PHONY: help demo rl-demo rl-test neighbours trl-demo test coverage quick check soak bench chaos clean dev
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -27,9 +29,20 @@ rl-test: ## the tests that need PyTorch
 	@$(PYTHON) scripts/setup.py rl
 	.venv-rl/bin/python -m pytest tests/rl
 
-neighbours: ## the tests with the real verifiers, in a venv of its own
+# One at a time: each installs gigabytes.
+neighbours: ## the tests with the real verifiers, TRL and miles, each in a venv of its own
 	@$(PYTHON) scripts/setup.py verifiers
-	HF_HUB_OFFLINE=1 .venv-verifiers/bin/python -m pytest tests/neighbours/test_verifiers.py
+	$(OFFLINE) .venv-verifiers/bin/python -m pytest $(addprefix tests/neighbours/,test_verifiers.py test_verifiers_agent.py test_pages.py)
+	@$(PYTHON) scripts/setup.py verifiers-v0
+	$(OFFLINE) .venv-verifiers-v0/bin/python -m pytest $(addprefix tests/neighbours/,test_verifiers.py test_verifiers_older.py)
+	@$(PYTHON) scripts/setup.py trl
+	$(OFFLINE) .venv-trl/bin/python -m pytest tests/neighbours/test_trl.py tests/neighbours/test_pages.py
+	@$(PYTHON) scripts/setup.py miles
+	$(OFFLINE) .venv-miles/bin/python -m pytest tests/neighbours/test_miles.py tests/neighbours/test_pages.py
+
+trl-demo: ## train a tiny model with TRL and one of our evaluators; a minute on one core
+	@$(PYTHON) scripts/setup.py trl
+	$(OFFLINE) .venv-trl/bin/python examples/trl_sums.py
 
 test: dev ## everything CI runs: check, all tests, the benchmarks in small
 	@$(BIN)/python scripts/debian.py
@@ -64,7 +77,7 @@ chaos: dev ## simulate faults by the thousand, then kill real processes and serv
 	$(BIN)/python -m chaos pressure
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-boot .venv-rl .venv-verifiers rl-demo .coverage htmlcov dist
+	rm -rf .venv .venv-* rl-demo trl-demo .coverage htmlcov dist
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,4 +1,4 @@
-"""Make a venv and install WINK into it: `python scripts/setup.py demo` (the core), `dev` or `rl`.
+"""Make a venv and install WINK into it: `python scripts/setup.py demo` (the core), `dev`, `rl`, …
 
 1. Only the standard library, and syntax that an older Python can read far enough to be replaced.
 2. A second run does nothing, unless pyproject.toml, the Python or the folder changed.
@@ -15,13 +15,21 @@ from pathlib import Path
 OLDEST = (3, 11)
 ROOT = Path(__file__).resolve().parent.parent
 BOOT = ROOT / ".venv-boot"
-# PyTorch, in the release that the demo was measured with, is too large to be everybody's.
-WHAT = {"demo": [".venv", "."], "dev": [".venv", ".[dev]"]}
-# Neighbours, in the releases that tests/neighbours is run with: each in a venv of its own.
-NEIGHBOURS = {"verifiers": "verifiers==0.4.0"}
 TESTING = ["pytest<9.2", "hypothesis", "trio"]
-WHAT |= {name: [f".venv-{name}", ".", pin, *TESTING] for name, pin in NEIGHBOURS.items()}
-WHAT["rl"] = [".venv-rl", ".[rl]", "torch==2.13.0", "pytest<9.2", "hypothesis", "trio"]
+# PyTorch, in the release that everything here was measured with, is too large to be everybody's.
+TORCH = "torch==2.13.0"
+# Neighbours, in the releases that tests/neighbours is run with: each in a venv of its own.
+NEIGHBOURS = {
+    "verifiers": ["verifiers==0.4.0"],
+    "verifiers-v0": ["verifiers==0.3.1"],  # the last release with the older stack
+    "trl": ["trl==1.16.0", "transformers==5.23.0", TORCH],
+    "miles": [TORCH, "ray==2.60.0", "transformers==5.23.0", "httpx", "aiohttp", "pylatexenc"],
+}
+# Installed without what they ask for: miles wants CUDA packages that its CPU half never imports.
+ALONE = {"miles": ["miles-rl==0.0.2"]}
+WHAT = {"demo": [".venv", "."], "dev": [".venv", ".[dev]"]}
+WHAT["rl"] = [".venv-rl", ".[rl]", TORCH, *TESTING]
+WHAT |= {name: [f".venv-{name}", ".[http]", *pins, *TESTING] for name, pins in NEIGHBOURS.items()}
 
 
 def say(line: str) -> None:
@@ -93,7 +101,10 @@ def main(level: str) -> None:
     if before[0] != home:
         make_venv(venv)
     say(f"installing WINK and what `{level}` needs into {name} (up to a minute)")
-    run(venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--editable", *packages)
+    pip = (venv / "bin" / "python", "-m", "pip", "install", "--quiet")
+    run(*pip, "--editable", *packages)
+    if level in ALONE:
+        run(*pip, "--no-deps", *ALONE[level])
     stamp.write_text("\n".join((home, digest, level)))
 
 

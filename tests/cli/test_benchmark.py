@@ -44,6 +44,20 @@ def test_a_judged_benchmark_asks_the_judge_model() -> None:
     assert latest().total == 2
 
 
+def test_the_three_outcomes_of_simpleqa_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--benchmark", "simpleqa", "--model", "demo/large", "--judge-model", "demo/large"]
+    assert main(["eval", "run", *words]) == 0
+    printed = capsys.readouterr().err
+    assert main(["eval", "show", "latest", "--format", "json"]) == 0
+    figures = json.loads(capsys.readouterr().out)["figures"]
+
+    assert "not attempted" in printed
+    names = ("correct", "incorrect", "not_attempted")
+    assert sum(figures[name]["estimate"] for name in names) == pytest.approx(1.0)
+    assert main(["eval", "show", "latest"]) == 0
+    assert "not attempted" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

@@ -170,7 +170,7 @@ def test_rollouts_of_the_older_stack_are_read(tmp_path: Path) -> None:
     assert (good.sample_id, good.score.value, good.output) == ("7", 1.0, "4")
     assert (good.latency_ms, good.tokens_used, good.metadata["group"]) == (250, 11, "7")
     assert [each.epoch for each in (good, failed, odd)] == [1, 2, 3]
-    assert (failed.error_source, odd.error_source) == ("agent", "evaluator")
+    assert (failed.error_source, odd.error_source) == ("infrastructure", "evaluator")
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from ..internal.event_loop import run_sync
 from ..internal.names import file_name
 from .console.comparison import outcomes_of_file
 from .console.documents import run_data, write_line
+from .console.figures import figures_of
 from .console.progress import console, live_progress, progress_snapshot, supports_live
 from .console.streams import print_commands
 from .console.summary import Outcome, ending, suites_text
@@ -226,6 +227,7 @@ def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console
         seconds=SYSTEM_CLOCK.monotonic() - began,
         epochs=plan.config.epochs,
         cache=plan.cache,
+        figures=figures_of(store, found),
     )
     return finish(args, outcome, store, to)
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from ...evals import RunManifest, Submission
     from ...evals.distributed import Collector, StoreLedger
-    from ..console.progress import ProgressSnapshot
+    from ..console.figures import figures_of
+from ..console.progress import ProgressSnapshot
 
 __all__ = ["configure", "run"]
 
@@ -124,6 +125,7 @@ def run(args: Namespace) -> int:
             gate=decided,
             seconds=SYSTEM_CLOCK.monotonic() - began,
             epochs=submission.epochs,
+            figures=figures_of(store, found),
         )
         outcome = finish(args, outcome, store, to)
         if not interrupted and (problem := ungated(args, [found])):

@@ -23,6 +23,7 @@ from ...evals.store.overview import Overview, rows_where, worst
 from ...evals.store.overview import overview as read_overview
 from ...internal.formatting import duration
 from ..console.documents import overview_data, rate_data, sample_data
+from ..console.figures import figures_data, figures_of, figures_text
 from ..console.sample_view import show_sample
 from ..console.summary import epochs_text, means_text, spent
 from ..console.tables import columns, label_width, print_stdout, rate_text, screen
@@ -66,8 +67,9 @@ def run(args: Namespace) -> int:
             return show_sample(store, args)
         overview = read_overview(store, args.run_id, check=True)
         slices = _slices(store, overview, args.by) if args.by else {}
+        figures = figures_of(store, overview)
         if args.format == "json":
-            sys.stdout.writelines(_json(overview, slices, _rows(store, overview, args)))
+            sys.stdout.writelines(_json(overview, slices, figures, _rows(store, overview, args)))
             return 0
         to = screen()
         if args.all or args.failed or args.errors or args.filter:
@@ -75,7 +77,9 @@ def run(args: Namespace) -> int:
             _print_rows(to, _rows(store, overview, args))
             return 0
         sliced = _sliced(slices, args.by, to.width)
-        print_stdout(to, *_head(overview), *_numbers(overview), *sliced, *_problems(overview))
+        print_stdout(
+            to, *_head(overview), *_numbers(overview, figures), *sliced, *_problems(overview)
+        )
         rows = list(_rows(store, overview, args))
         if rows:
             print_stdout(to, Text("Worst samples", "bold"))
@@ -128,9 +132,12 @@ def _head(overview: Overview) -> Iterator[RenderableType]:
     yield ""
 
 
-def _numbers(overview: Overview) -> Iterator[RenderableType]:
+def _numbers(overview: Overview, figures: Mapping[str, Interval]) -> Iterator[RenderableType]:
     if overview.criteria:
         yield means_text(overview.criteria)
+        yield ""
+    if figures:
+        yield figures_text(figures)
         yield ""
     if overview.epoch_stats is not None:
         yield epochs_text(overview.epoch_stats)
@@ -244,11 +251,15 @@ def _print_next_commands(overview: Overview, rows: list[StoredRow], store_option
 
 
 def _json(
-    overview: Overview, slices: Mapping[str, Interval], rows: Iterable[StoredRow]
+    overview: Overview,
+    slices: Mapping[str, Interval],
+    figures: Mapping[str, Interval],
+    rows: Iterable[StoredRow],
 ) -> Iterator[str]:
     """Yield one JSON object, whose samples are written as they are read."""
     head = {
         **overview_data(overview),
+        **({"figures": figures_data(figures)} if figures else {}),
         "slices": [{"value": name, "n": r.n, **rate_data(r)} for name, r in slices.items()],
         "manifest": overview.record.manifest,
     }

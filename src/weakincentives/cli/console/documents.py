@@ -16,6 +16,7 @@ from ...evals.reporting.documents import (
     record_data,
     sample_data,
 )
+from .figures import figures_data
 from .summary import Outcome
 
 __all__ = [
@@ -48,6 +49,7 @@ def run_data(outcome: Outcome) -> dict[str, Any]:
     cache = outcome.cache
     return {
         **overview_data(outcome.found),
+        **({"figures": figures_data(outcome.figures)} if outcome.figures else {}),
         "worst": [sample_data(row.result) for row in outcome.worst],
         "cache": None if cache is None else {"hits": cache.hits, "misses": cache.misses},
         "seconds": round(outcome.seconds, 3),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -13,9 +13,10 @@ from ...adapters import ResponseCache
 from ...evals import StoredRow
 from ...evals.comparison.gates import GateResult
 from ...evals.reporting.usage import usage_of
-from ...evals.statistics import EpochStats
+from ...evals.statistics import EpochStats, Interval
 from ...evals.store import Overview
 from ...internal.formatting import duration
+from .figures import figures_text
 from .tables import two_columns
 from .text import one_line, pluralize
 from .views import lines_of_errors, lines_of_failures
@@ -37,6 +38,7 @@ class Outcome:
     gate: GateResult
     epochs: int = 1
     cache: ResponseCache | None = None
+    figures: Mapping[str, Interval] = field(default_factory=dict)
 
 
 def ending(outcome: Outcome, to: Console, store: str | None, *, brief: bool) -> RenderableType:
@@ -69,6 +71,8 @@ def _details(outcome: Outcome, to: Console) -> Iterator[RenderableType]:
     overview, cache = outcome.found, outcome.cache
     if overview.criteria:
         yield means_text(overview.criteria)
+    if outcome.figures:
+        yield figures_text(outcome.figures)
     if overview.epoch_stats is not None:
         yield epochs_text(overview.epoch_stats)
     if overview.error_groups:

@@ -24,7 +24,15 @@ from ...chat import ChatMessage, TokenTrace, TokenUsage, ToolCall
 from ...errors import ReportError, UsageError, short_repr
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
 
-__all__ = ["message_of", "read_verifiers", "score_of_trace"]
+__all__ = [
+    "finite_or_none",
+    "message_of",
+    "problem_of_rollout",
+    "read_verifiers",
+    "score_of_trace",
+    "trajectory_of_rollout",
+    "trajectory_of_trace",
+]
 
 _INFRASTRUCTURE = ("Provider", "Sandbox", "Interception", "Tunnel", "Env")
 
@@ -111,7 +119,7 @@ def _episode(row: Mapping[str, Any], seen: Counter[str]) -> Iterator[EvalResult[
         errors = [*(trace.get("errors") or []), *(row.get("errors") or [])]
         metadata = {"episode": row.get("id"), "group": group, "trace": trace.get("id")}
         score, problem = score_of_trace(trace, errors)
-        yield _result(sample, _trace_trajectory(trace), seen, score, problem, metadata)
+        yield _result(sample, trajectory_of_trace(trace), seen, score, problem, metadata)
 
 
 def score_of_trace(
@@ -124,7 +132,7 @@ def score_of_trace(
         first = errors[0] if errors else {"type": "", "message": "the trace is not ok"}
         message = f"{first['type']}: {first['message']}".removeprefix(": ")
         return None, (message, _source(str(first["type"]), bool(missing)))
-    values = {name: _finite(reward["score"]) for name, reward in rewards.items() if reward}
+    values = {name: finite_or_none(reward["score"]) for name, reward in rewards.items() if reward}
     broken = [*missing, *(name for name, value in values.items() if value is None)]
     if broken or not values:
         what = ", ".join(broken) or "any reward"
@@ -150,18 +158,19 @@ def _metrics(given: Mapping[str, Any] | None, taken: set[str]) -> list[Metric]:
     return [
         Metric(name if name not in taken else f"metric/{name}", value)
         for name, number in (given or {}).items()
-        if (value := _finite(number)) is not None
+        if (value := finite_or_none(number)) is not None
     ]
 
 
-def _finite(number: Any) -> float | None:
+def finite_or_none(number: Any) -> float | None:
+    """Return the number; None for what is no number, and for NaN and infinity."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         return None
     return float(number) if math.isfinite(number) else None
 
 
-def _trace_trajectory(trace: Mapping[str, Any]) -> Trajectory[str]:
-    """Return the branch that ends in the last reply of the model."""
+def trajectory_of_trace(trace: Mapping[str, Any]) -> Trajectory[str]:
+    """Return the branch of a trace that ends in the last reply of the model."""
     nodes: Sequence[Mapping[str, Any]] = trace.get("nodes") or []
     sampled = [index for index, node in enumerate(nodes) if node.get("sampled")]
     index: int | None = sampled[-1] if sampled else len(nodes) - 1 if nodes else None
@@ -240,29 +249,59 @@ def message_of(data: Mapping[str, Any]) -> ChatMessage:
 
 
 def _rollout(row: Mapping[str, Any], seen: Counter[str]) -> EvalResult[str]:
+    prompt = _messages(row.get("prompt"))
+    info = row.get("info") or {}
+    asked = [{"role": each.role, "content": each.content} for each in prompt]
+    sample = Sample(str(row["example_id"]), asked, row.get("answer") or None, {"info": info})
+    metadata = {"group": str(row["example_id"]), "is_truncated": row.get("is_truncated", False)}
+    trajectory, reward = trajectory_of_rollout(row), finite_or_none(row.get("reward"))
+    problem = problem_of_rollout(row)
+    if problem is None and reward is None:
+        problem = (f"expected a number as reward, got {row.get('reward')!r}", "evaluator")
+    if problem is not None or reward is None:
+        return _result(sample, trajectory, seen, None, problem or ("", None), metadata)
+    score = Score(reward, metrics=_metrics(row.get("metrics"), set()), criterion="reward")
+    return _result(sample, trajectory, seen, score, ("", None), metadata)
+
+
+def trajectory_of_rollout(row: Mapping[str, Any]) -> Trajectory[str]:
+    """Return the trajectory of a rollout of the older stack; tokens are in its steps, if any."""
     prompt, completion = (_messages(row.get(name)) for name in ("prompt", "completion"))
     replies = [message for message in completion if message.role == "assistant"]
     usage = row.get("token_usage") or {}
     timing = row.get("timing") or {}
-    trajectory = Trajectory(
+    steps = [step.get("tokens") for step in row.get("trajectory") or ()]
+    return Trajectory(
         (*prompt, *completion),
         replies[-1].content if replies else "",
         TokenUsage(int(usage["input_tokens"]), int(usage["output_tokens"])) if usage else None,
         row.get("stop_condition"),
         round(timing.get("generation_ms") or timing.get("total_ms") or 0) or None,
+        tokens=tuple(
+            TokenTrace(
+                step["prompt_ids"],
+                step["completion_ids"],
+                step.get("completion_logprobs") or (),
+                step.get("completion_mask") or (),
+            )
+            for step in steps
+            if step
+        ),
     )
-    info = row.get("info") or {}
-    asked = [{"role": each.role, "content": each.content} for each in prompt]
-    sample = Sample(str(row["example_id"]), asked, row.get("answer") or None, {"info": info})
-    metadata = {"group": str(row["example_id"]), "is_truncated": row.get("is_truncated", False)}
-    reward, error = _finite(row.get("reward")), row.get("error")
-    if error or reward is None:
-        source = "agent" if error else "evaluator"
-        text = error if isinstance(error, str) else json.dumps(error) if error else ""
-        problem = (text or f"expected a number as reward, got {row.get('reward')!r}", source)
-        return _result(sample, trajectory, seen, None, problem, metadata)
-    score = Score(reward, metrics=_metrics(row.get("metrics"), set()), criterion="reward")
-    return _result(sample, trajectory, seen, score, ("", None), metadata)
+
+
+def problem_of_rollout(row: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the error of a rollout of the older stack and its source; None if it has none."""
+    error = row.get("error")
+    if not error:
+        return None
+    if not isinstance(error, Mapping):
+        return str(error), "agent"
+    kind = str(error.get("error") or "")
+    text = str(error.get("error_chain_repr") or json.dumps(error))
+    if kind.endswith("EvaluatorError"):  # of our own evaluators in its rubrics
+        return text, "evaluator"
+    return text, "infrastructure" if kind.startswith(("Model", *_INFRASTRUCTURE)) else "agent"
 
 
 def _messages(given: Any) -> list[ChatMessage]:

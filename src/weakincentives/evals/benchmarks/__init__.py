@@ -12,13 +12,15 @@ from .answers import answer_line, drop_f1, drop_metrics, final_number, multiple_
 from .catalog import BENCHMARKS, Benchmark, benchmark
 from .code import extract_code, python_tests
 from .judged import browsecomp, healthbench, simpleqa
-from .summaries import healthbench_mean, simpleqa_summary
+from .summaries import FIGURES, benchmark_figures, healthbench_mean, simpleqa_summary
 
 __all__ = [
     "BENCHMARKS",
+    "FIGURES",
     "Benchmark",
     "answer_line",
     "benchmark",
+    "benchmark_figures",
     "browsecomp",
     "drop_f1",
     "drop_metrics",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ...errors import UsageError
 from ..model.report import EvalReport
 from ..model.result import EvalResult
-from ..stats.intervals import Interval, clustered_rate_interval, mean_interval
+from ..stats.intervals import Interval, mean_interval
+from ..stats.pass_rate import pass_rate
 from ..stats.ratios import ratio_interval
 
-__all__ = ["healthbench_mean", "simpleqa_summary"]
+__all__ = ["FIGURES", "benchmark_figures", "healthbench_mean", "simpleqa_summary"]
 
 
 def simpleqa_summary(report: EvalReport[Any]) -> dict[str, Interval]:
@@ -27,13 +29,13 @@ def simpleqa_summary(report: EvalReport[Any]) -> dict[str, Interval]:
         name: [_metric(result, f"is_{name}") for result in results]
         for name in ("correct", "incorrect", "not_attempted")
     }
-    figures = {name: clustered_rate_interval(v, clusters) for name, v in outcomes.items()}
+    figures = {name: _share(values, clusters) for name, values in outcomes.items()}
     attempted = [1.0 - value for value in outcomes["not_attempted"]]
     if not sum(attempted):
         return figures
     right = outcomes["correct"]
     tried = [index for index, value in enumerate(attempted) if value]
-    figures["given_attempted"] = clustered_rate_interval(
+    figures["given_attempted"] = _share(
         [right[index] for index in tried], [clusters[index] for index in tried]
     )
     # 2 C / (N + A), with C correct ones among A that were attempted, of N.
@@ -59,11 +61,34 @@ def healthbench_mean(report: EvalReport[Any]) -> Interval:
     return replace(mean, **clipped)
 
 
+FIGURES: dict[str, Callable[[EvalReport[Any]], dict[str, Interval]]] = {
+    "healthbench": lambda report: {"mean_clipped": healthbench_mean(report)},
+    "simpleqa": simpleqa_summary,
+}
+"""The figures of a whole run, by the name of the criterion that they are of."""
+
+
+def benchmark_figures(report: EvalReport[Any]) -> dict[str, Interval]:
+    """Return the figures of a run that its pass rate does not give; none for most runs.
+
+    They are of runs with one criterion of `FIGURES`, and of results without an error.
+    """
+    names = {result.score.criterion for result in report.results if result.success}
+    if len(names) != 1 or (name := next(iter(names))) not in FIGURES:
+        return {}
+    return FIGURES[name](report)
+
+
 def _scored(report: EvalReport[Any]) -> list[EvalResult[Any]]:
     results = [result for result in report.results if result.success]
     if not results:
         raise UsageError("expected a report with scores, got none without an error")
     return results
+
+
+def _share(values: Sequence[float], clusters: Sequence[str]) -> Interval:
+    """Return a share as the pass rate of the run is given: epochs of a sample are one cluster."""
+    return pass_rate(zip(clusters, map(bool, values), strict=True))
 
 
 def _metric(result: EvalResult[Any], name: str) -> float:

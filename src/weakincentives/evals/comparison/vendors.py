@@ -14,7 +14,8 @@ from typing import Any
 from ...errors import UsageError
 from ..evaluators.tool_calls import ToolCallFacts, tool_call_facts
 from ..model.result import EvalResult
-from ..stats.intervals import Interval, clustered_rate_interval, mean_interval
+from ..stats.intervals import Interval, mean_interval
+from ..stats.pass_rate import pass_rate
 from ..stats.ratios import f1_interval
 
 __all__ = ["FinishCounts", "VendorComparison", "compare_vendors", "count_finishes", "similarity"]
@@ -98,9 +99,8 @@ def compare_vendors(
 
     def share(passed: Sequence[bool], chosen: Sequence[bool]) -> Interval | None:
         places = [place for place, is_chosen in enumerate(chosen) if is_chosen]
-        values = [float(passed[place]) for place in places]
-        names = [clusters[place] for place in places]
-        return clustered_rate_interval(values, names, confidence=confidence) if values else None
+        pairs = [(clusters[place], passed[place]) for place in places]
+        return pass_rate(pairs, confidence=confidence) if pairs else None
 
     either = [a or b for a, b in zip(called, wanted, strict=True)]
     agree = [a and b for a, b in zip(called, wanted, strict=True)]
@@ -163,14 +163,11 @@ def _pooled(
 ) -> Interval | None:
     """Return the share over the replies or calls of all samples; a sample is one cluster."""
     pairs = [
-        (float(item), cluster)
+        (cluster, item)
         for facts, cluster in zip(all_facts, clusters, strict=True)
         for item in items(facts)
     ]
-    if not pairs:
-        return None
-    values, names = zip(*pairs, strict=True)
-    return clustered_rate_interval(values, names, confidence=confidence)
+    return pass_rate(pairs, confidence=confidence) if pairs else None
 
 
 def count_finishes(results: Iterable[EvalResult[Any]]) -> FinishCounts:

@@ -7,13 +7,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from ...errors import UsageError
-from .intervals import (
-    Interval,
-    clustered_rate_interval,
-    finite_values,
-    mean_interval,
-    rate_interval,
-)
+from .intervals import Interval, finite_values, mean_interval
+from .pass_rate import pass_rate
 
 __all__ = ["f1_interval", "ratio_interval"]
 
@@ -33,11 +28,8 @@ def f1_interval(
     >>> f1_interval([True] * 8 + [False] * 4).estimate
     0.8
     """
-    if clusters is None:
-        share = rate_interval(sum(map(bool, agreements)), len(agreements), confidence=confidence)
-    else:
-        values = [float(agreed) for agreed in agreements]
-        share = clustered_rate_interval(values, clusters, confidence=confidence)
+    names = range(len(agreements)) if clusters is None else clusters
+    share = pass_rate(zip(names, map(bool, agreements), strict=True), confidence=confidence)
     estimate, low, high = (2 * j / (1 + j) for j in (share.estimate, share.low, share.high))
     return replace(share, estimate=estimate, low=low, high=high, method=f"F1, {share.method}")
 

@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from .. import serde
-from ..chat import ChatMessage
-from ..errors import EvaluatorError, MissingExtraError
-from ..evals import Criterion, EvalContext, Sample, Score, Trajectory, criterion
-from ..internal.threads import in_thread
-from .importers.verifiers import message_of, score_of_trace
+from ... import serde
+from ...chat import ChatMessage
+from ...errors import EvaluatorError, MissingExtraError
+from ...evals import Criterion, EvalContext, Sample, Score, Trajectory, criterion
+from ...internal.threads import in_thread
+from ..importers.verifiers import message_of, score_of_trace
 
 __all__ = ["verifiers_evaluator", "verifiers_reward"]
 

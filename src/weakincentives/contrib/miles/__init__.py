@@ -1,0 +1,15 @@
+"""RadixArk's miles: our evaluators as its rewards, our buffer as its data, our rollouts in it.
+
+rewards  `miles_reward`, for `--custom-rm-path`; needs no package
+data     `miles_data_source`, for `--data-source-path`
+samples  `miles_sample`: a rollout as a sample of miles
+package  the modules of miles, or how to install them
+
+Both paths name an attribute of a module of yours.
+"""
+
+from .data import miles_data_source
+from .rewards import miles_reward
+from .samples import miles_sample
+
+__all__ = ["miles_data_source", "miles_reward", "miles_sample"]
