@@ -7,7 +7,7 @@ ON_ALL_CORES := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist workste
 # Without it, each of the thousand processes of the tests would compile what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo rl-demo rl-test neighbours test quick check soak bench chaos clean dev
+.PHONY: help demo rl-demo rl-test neighbours test quick check soak bench bench-peers chaos clean dev
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -51,13 +51,16 @@ soak: dev ## hours: simulations and loads at full size, new examples for every p
 bench: dev ## run the benchmarks
 	$(BIN)/python -m bench
 
+bench-peers: dev ## about an hour: compare with other tools, each in a venv of its own; writes docs/benchmarks.md
+	$(BIN)/python -m bench.peers
+
 chaos: dev ## simulate faults by the thousand, then kill real processes and servers
 	$(BIN)/python -m chaos sim 5000
 	$(BIN)/python -m chaos processes --samples 10000 --workers 4
 	$(BIN)/python -m chaos pressure
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-boot .venv-rl .venv-verifiers rl-demo .coverage htmlcov dist
+	rm -rf .venv .venv-boot .venv-rl .venv-peers .venv-verifiers rl-demo .coverage htmlcov dist
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
