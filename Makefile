@@ -7,7 +7,7 @@ ON_ALL_CORES := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist workste
 # Without it, each of the thousand processes of the tests would compile what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo rl-demo rl-test neighbours test quick check soak bench bench-peers chaos clean dev
+.PHONY: help demo rl-demo rl-test neighbours test quick check soak bench bench-peers release-check chaos clean dev
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -53,6 +53,12 @@ bench: dev ## run the benchmarks
 
 bench-peers: dev ## about an hour: compare with other tools, each in a venv of its own; writes docs/benchmarks.md
 	$(BIN)/python -m bench.peers
+
+release-check: dev ## build wheel and sdist, and check their metadata and files
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m pytest tests/test_release.py
 
 chaos: dev ## simulate faults by the thousand, then kill real processes and servers
 	$(BIN)/python -m chaos sim 5000

@@ -30,7 +30,7 @@ class Tool:
     name: str
     title: str
     driver: str
-    module: str  # what its users import
+    imports: str  # what its users begin with
     packages: tuple[str, ...] = ()
     npm: tuple[str, ...] = ()
     python: tuple[int, int] = (3, 11)  # the oldest that the tool supports
