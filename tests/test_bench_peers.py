@@ -75,7 +75,7 @@ def comparison() -> Comparison:
     wanted = measurements(FULL)
     times = {"floor": 1.0, "wink": 2.0, "pydantic-evals": 1.5, "inspect": 400.0}
     outcomes = [
-        Outcome(tool, each.name, seconds, 50.0 if tool != "inspect" else 49.0)
+        Outcome(tool, each.name, seconds, seconds, 50.0 if tool != "inspect" else 49.0)
         for each in wanted
         for tool, seconds in times.items()
     ]
@@ -97,7 +97,7 @@ def test_the_page_has_ratios_losses_and_what_is_missing() -> None:
     text = render(comparison())
     rows = [line for line in text.splitlines() if line.startswith("| Inspect AI")]
 
-    assert len(rows) == 4  # to the floor, to WINK, seconds, memory
+    assert len(rows) == 5  # to the floor, to WINK, seconds, CPU, memory
     assert [cell.strip() for cell in rows[0].split("|")[2:5]] == ["400", "400", "> 300 s"]
     assert [cell.strip() for cell in rows[1].split("|")[2:5]] == ["200", "200", "> 300 s"]
     assert "400 *" in rows[2]

@@ -35,6 +35,7 @@ class Outcome:
     tool: str
     measurement: str
     seconds: float | None = None
+    cpu_seconds: float | None = None
     peak_mb: float | None = None
     rounds: int = 0
     missing: str = ""  # why there is no time: the tool cannot do it, or took too long
@@ -45,9 +46,13 @@ class Outcome:
         if self.seconds is None or other.seconds is None:
             return self if self.seconds is None else other
         quicker = min(self, other, key=lambda each: each.seconds or 0.0)
-        peak = max(self.peak_mb or 0.0, other.peak_mb or 0.0)
-        note = self.note or other.note
-        return replace(quicker, peak_mb=peak, rounds=self.rounds + other.rounds, note=note)
+        return replace(
+            quicker,
+            cpu_seconds=min(self.cpu_seconds or 0.0, other.cpu_seconds or 0.0),
+            peak_mb=max(self.peak_mb or 0.0, other.peak_mb or 0.0),
+            rounds=self.rounds + other.rounds,
+            note=self.note or other.note,
+        )
 
 
 class StepFailed(Exception):
@@ -158,7 +163,13 @@ def measure(target: Environment, wanted: Measurement, limit: float) -> Outcome:
         except StepFailed as failed:
             return replace(base, missing=str(failed))
     note = check(figures, wanted.count)
-    return replace(base, seconds=figures["seconds"], peak_mb=figures["peak_mb"], note=note)
+    return replace(
+        base,
+        seconds=figures["seconds"],
+        cpu_seconds=figures["cpu_seconds"],
+        peak_mb=figures["peak_mb"],
+        note=note,
+    )
 
 
 def check(figures: dict[str, Any], count: int) -> str:

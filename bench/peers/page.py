@@ -67,6 +67,9 @@ another machine; ratios within one run do.
 
 ![Times as multiples of a bare loop]({plot})
 """
+CPU = """\
+Of all threads of the tool's process, without the model server. It depends less on what else the
+machine does than the times above. For *resume* it is a sample that was left to run."""
 WORK = """\
 ### What is compared
 
@@ -217,6 +220,7 @@ def render(found: Comparison) -> str:
             "Seconds",
             table(found, lambda outcome: figure(outcome.seconds or 0.0), found.measurements),
         ),
+        section("CPU time, µs a sample", [CPU, "", *cpu_table(found, with_memory)]),
         section(
             "Peak memory, MB",
             table(found, lambda outcome: figure(outcome.peak_mb or 0.0), with_memory),
@@ -234,6 +238,16 @@ def render(found: Comparison) -> str:
         "\n".join(f"- **{tool.title}**: {DIFFERENCES[tool.name]}" for tool in found.tools()),
     )
     return "\n".join(parts)
+
+
+def cpu_table(found: Comparison, which: Sequence[Measurement]) -> list[str]:
+    """Return the table of the CPU time a sample; for a resume, a sample that was left to run."""
+    counts = {each.name: each.count - each.done for each in which}
+
+    def cell(outcome: Outcome) -> str:
+        return figure((outcome.cpu_seconds or 0.0) / counts[outcome.measurement] * 1e6)
+
+    return table(found, cell, which)
 
 
 def section(title: str, lines: Sequence[str]) -> str:

@@ -63,13 +63,21 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.cpu_seconds = 0.0  # of this process and of those that ended in it
 
     def __enter__(self) -> Clock:
-        self._start = time.perf_counter()
+        self._start, self._cpu = time.perf_counter(), cpu_time()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.seconds += time.perf_counter() - self._start
+        self.cpu_seconds += cpu_time() - self._cpu
+
+
+def cpu_time() -> float:
+    """Return the CPU seconds of this process and of its children that have ended."""
+    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, who))
 
 
 def job() -> Job:
@@ -137,7 +145,8 @@ def run(work: dict[str, Callable[[Job, Clock], dict[str, Any]]], cannot: dict[st
         clock = Clock()
         asked.path.mkdir(parents=True, exist_ok=True)
         figures = work[asked.kind](asked, clock)
-        figures = {"seconds": clock.seconds, "peak_mb": peak_memory(), **figures}
+        measured = {"seconds": clock.seconds, "cpu_seconds": clock.cpu_seconds}
+        figures = {**measured, "peak_mb": peak_memory(), **figures}
     else:
         figures = {"cannot": cannot.get(asked.kind, "not supported")}
     (asked.path / FIGURES).write_text(json.dumps(figures))

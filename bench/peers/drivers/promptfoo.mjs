@@ -17,7 +17,7 @@ const tests = Array.from({ length: job.count }, (_, index) => ({
   assert: [{ type: "equals", value: index % 10 === 0 ? "no" : "yes" }],
 }));
 
-const start = performance.now();
+const [start, cpu] = [performance.now(), process.cpuUsage()];
 const done = await promptfoo.evaluate(
   {
     prompts: ["{{question}}"],
@@ -29,6 +29,7 @@ const done = await promptfoo.evaluate(
 );
 const summary = await done.toEvaluateSummary();
 const seconds = (performance.now() - start) / 1000;
+const { user, system } = process.cpuUsage(cpu);
 
 const peak = () => {
   try {
@@ -38,6 +39,7 @@ const peak = () => {
   }
 };
 const { successes, errors } = summary.stats;
-const figures = { seconds, peak_mb: peak(), passed: successes, errors };
+const cpu_seconds = (user + system) / 1e6;
+const figures = { seconds, cpu_seconds, peak_mb: peak(), passed: successes, errors };
 writeFileSync(`${job.folder}/node.json`, JSON.stringify(figures));
 process.exit(0);
