@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from .environments import ROOT, TOOLS, SetupError, choose_python, prepare, python_version
@@ -29,6 +31,8 @@ def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         help=f"a tool besides the loops and WINK; repeats. Names: {', '.join(TOOLS)}")  # fmt: skip
     parser.add_argument("--part", action="append", metavar="NAME",
         help="measurements whose name starts so, such as http or resume; repeats")  # fmt: skip
+    parser.add_argument("--rounds", type=int, metavar="N",
+        help="at most so many rounds of each measurement (default 1 to 5)")  # fmt: skip
     parser.add_argument("--limit", type=float, default=300.0,
         help="seconds that one step may take (default 300)")  # fmt: skip
     parser.add_argument("--python", help="Python for all environments (default: 3.13 if found)")
@@ -60,13 +64,14 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     chosen = [name for name in TOOLS if not args.only or name in (*ALWAYS, *args.only)]
     wanted = [
-        each
+        replace(each, rounds=min(each.rounds, args.rounds or each.rounds))
         for each in measurements(args.size)
         if not args.part or each.name.startswith(tuple(args.part))
     ]
     if not wanted:
         print(f"expected the start of a measurement's name, got {args.part}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a driver is ended, too
     targets = [prepare(TOOLS[name], python) for name in chosen]
     outcomes = run_all(targets, wanted, args.limit, announce)
     version = "{}.{}".format(*(python_version(python) or (0, 0)))
