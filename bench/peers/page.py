@@ -245,7 +245,9 @@ def cpu_table(found: Comparison, which: Sequence[Measurement]) -> list[str]:
     counts = {each.name: each.count - each.done for each in which}
 
     def cell(outcome: Outcome) -> str:
-        return figure((outcome.cpu_seconds or 0.0) / counts[outcome.measurement] * 1e6)
+        if outcome.cpu_seconds is None:
+            return ""
+        return figure(outcome.cpu_seconds / counts[outcome.measurement] * 1e6)
 
     return table(found, cell, which)
 

@@ -74,15 +74,13 @@ def evaluate(job: Job, loops: int) -> Any:
         )
         for _ in range(loops)
     ]
-    threads = [
-        threading.Thread(target=each.run, kwargs={"wait_time_seconds": 0}, daemon=True)
-        for each in workers
-    ]
-    for thread in threads:
-        thread.start()
+    if loops == 1:
+        workers[0].run(max_iterations=job.count)  # it receives one message at a time
+    else:
+        for each in workers:
+            threading.Thread(target=each.run, daemon=True).start()
     report = collect_results(results, expected_count=job.count, timeout_seconds=3600)
-    for each in workers:
-        each.shutdown()
+    requests.close()  # wakes the loops that wait for more
     return report
 
 
