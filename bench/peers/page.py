@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .environments import TOOLS, Tool
 from .measure import Outcome
-from .measurements import Measurement
+from .measurements import FULL, Measurement
 from .plot import draw
 
 __all__ = ["BEGIN", "END", "Comparison", "losses", "machine", "render", "write"]
@@ -29,7 +29,9 @@ DIFFERENCES = {
     "through it.",
     "wink": "`stream()` with a run store: each result with its trajectory and the manifest of the "
     "run go to SQLite, normally within 100 ms. Memory does not follow the dataset. Over HTTP it "
-    "uses its own client (`http/…`), which frees a slot while a call waits out a 429.",
+    "uses its own client (`http/…`), which frees a slot while a call waits out a 429. Each run has "
+    "a fixed cost (modules that are imported on first use, the version of the agent's code, the "
+    "state of git), which is most of its time with few samples.",
     "wink-sdk": "The same with `openai/…`, which calls the OpenAI SDK.",
     "pydantic-evals": "Keeps all results in memory and writes nothing; for *load*, the report was "
     "written with its own type adapter. It cannot resume.",
@@ -57,8 +59,9 @@ normally does. Each tool has an environment of its own and runs as its documenta
 speed: without display, telemetry, cache or upload.
 
 ```sh
-make bench-peers                             # or: python -m bench.peers {found.size}
-python -m bench.peers 2500 --only inspect    # smaller: one tool beside the bare loops and WINK
+make bench-peers                             # the full size, {full:,}; writes this page
+python -m bench.peers {found.size:<14}         # the size of the figures below
+python -m bench.peers 2500 --only inspect    # one tool beside the bare loops and WINK
 ```
 
 Measured in {found.date} with size {found.size:,} on {found.machine}; tools in turns, the best of
@@ -213,14 +216,14 @@ def render(found: Comparison) -> str:
     with_memory = [each for each in found.measurements if each.steps != ("import",)]
     blanks = reasons(found)
     parts = (
-        INTRODUCTION.format(found=found, plot=PLOT),
+        INTRODUCTION.format(found=found, plot=PLOT, full=FULL),
         section("Times the bare loop", ratios(found, FLOOR)),
         section("Times WINK", ["Under 1: faster than WINK.", "", *ratios(found, OURS)]),
         section(
             "Seconds",
             table(found, lambda outcome: figure(outcome.seconds or 0.0), found.measurements),
         ),
-        section("CPU time, µs a sample", [CPU, "", *cpu_table(found, with_memory)]),
+        *cpu_section(found, with_memory),
         section(
             "Peak memory, MB",
             table(found, lambda outcome: figure(outcome.peak_mb or 0.0), with_memory),
@@ -240,8 +243,10 @@ def render(found: Comparison) -> str:
     return "\n".join(parts)
 
 
-def cpu_table(found: Comparison, which: Sequence[Measurement]) -> list[str]:
-    """Return the table of the CPU time a sample; for a resume, a sample that was left to run."""
+def cpu_section(found: Comparison, which: Sequence[Measurement]) -> list[str]:
+    """Return the section with the CPU time a sample, if it was measured."""
+    if all(each.cpu_seconds is None for each in found.outcomes):
+        return []
     counts = {each.name: each.count - each.done for each in which}
 
     def cell(outcome: Outcome) -> str:
@@ -249,7 +254,7 @@ def cpu_table(found: Comparison, which: Sequence[Measurement]) -> list[str]:
             return ""
         return figure(outcome.cpu_seconds / counts[outcome.measurement] * 1e6)
 
-    return table(found, cell, which)
+    return [section("CPU time, µs a sample", [CPU, "", *table(found, cell, which)])]
 
 
 def section(title: str, lines: Sequence[str]) -> str:
