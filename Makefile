@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Hugging Face's packages look for newer models otherwise.
 OFFLINE := HF_HUB_OFFLINE=1
 
-.PHONY: help demo rl-demo rl-test neighbours trl-demo test coverage quick check soak bench chaos clean dev
+.PHONY: help demo rl-demo rl-test neighbours trl-demo test coverage quick check soak bench bench-peers release-check chaos clean dev
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -70,6 +70,15 @@ soak: dev ## hours: simulations and loads at full size, new examples for every p
 
 bench: dev ## run the benchmarks
 	$(BIN)/python -m bench
+
+bench-peers: dev ## about an hour: compare with other tools, each in a venv of its own; writes docs/benchmarks.md
+	$(BIN)/python -m bench.peers
+
+release-check: dev ## build wheel and sdist, and check their metadata and files
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m pytest tests/test_release.py
 
 chaos: dev ## simulate faults by the thousand, then kill real processes and servers
 	$(BIN)/python -m chaos sim 5000

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 
@@ -87,20 +86,3 @@ def test_no_source_file_turns_data_into_code() -> None:
 )
 def test_planted_danger_is_found(text: str) -> None:
     assert forbidden(text)
-
-
-def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
-    """Also those that are no modules: the report's style sheet and script, and `py.typed`."""
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
-    subprocess.run(
-        [*build, "--directory", str(tmp_path)], cwd=SOURCE.parent, check=True, capture_output=True
-    )
-    (wheel,) = tmp_path.glob("*.whl")
-    files = {
-        path.relative_to(SOURCE).as_posix()
-        for path in (SOURCE / "weakincentives").rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
-    }
-
-    assert {path for path in files if path.endswith(("report.css", "report.js"))} != set()
-    assert files - set(ZipFile(wheel).namelist()) == set()

@@ -89,6 +89,10 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     ("words", "message"),
     [
         (["evla", "run"], "wink: error: expected a command, got 'evla' - did you mean eval?\n"),
+        (
+            ["eval", "rum"],
+            "wink eval: error: expected a command, got 'rum' - did you mean rm or run?\n",
+        ),
         (["eval", "rnu"], "wink eval: error: expected a command, got 'rnu' - did you mean run?\n"),
         (
             ["eval", "run", "--agnet", "a.py:b"],

@@ -406,3 +406,13 @@ def test_a_missing_key_is_one_error_before_anything_runs(
     assert main(["eval", "run", *words]) == 2
     assert capsys.readouterr().err.endswith("got none - set the variable OPENAI_API_KEY\n")
     assert not Path(".wink").exists()
+
+
+def test_a_run_with_the_usual_settings_shows_none(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["eval", "run", "--agent", "sums:adder", "--dataset", "qa.jsonl", "--max-error-rate", "1"])
+    capsys.readouterr()
+
+    assert main(["eval", "show"]) == 0
+    assert "  config      defaults" in capsys.readouterr().out.splitlines()

@@ -54,7 +54,13 @@ def test_references(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "err"),
     [
-        (["nope.py"], "expected a file, found none (nope.py)"),
+        (
+            ["nope.py"],
+            "expected a file, found none (nope.py) - known: ",
+        ),
+        (["sum.py"], "expected a file, found none (sum.py) - did you mean sums.py?"),
+        (["--agent", "sums.py", "--dataset", "qa.jsonl"], "name what in the file is the agent: su"),
+        (["--agent", "sums:adder", "--dataset", "aq.jsonl"], "did you mean `qa.jsonl`? (aq.jsonl)"),
         (
             ["sums.py:god"],
             "expected `god` in sums.py for the eval to run, found none - did you mean",

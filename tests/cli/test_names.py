@@ -155,7 +155,8 @@ def test_a_run_is_found_by_suite_or_tag_and_how_many_before(wink: Run) -> None:
     assert [*found.values()] == ["r2", "r0", "r1", "other"]
     code, _, err = wink("show", "suite:nothing")
     assert code == 2
-    assert "expected the id of a run, got 'suite:nothing'" in err
+    assert "expected a run with 'suite:nothing', found none - there are: suite:nightly" in err
+    assert "found none - there are: tag:ci=2, tag:ci=1" in wink("show", "tag:ci=9")[2]
 
 
 def test_names_are_in_the_summary_of_github_and_in_exports(

@@ -86,11 +86,11 @@ def _refuse(parser: argparse.ArgumentParser, words: Sequence[str]) -> NoReturn:
     parser.error(f"unrecognized arguments: {' '.join(words)}{next(filter(None, hints), '')}")
 
 
-def _suggestion(word: str, known: Iterable[str]) -> str:
+def _suggestion(word: str, known: Iterable[str], count: int = 1) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(word.partition("=")[0], [*known], 1)
-    return f" - did you mean {near[0]}?" if near else ""
+    near = get_close_matches(word.partition("=")[0], [*known], count)
+    return f" - did you mean {' or '.join(near)}?" if near else ""
 
 
 def _tracebacks() -> AbstractContextManager[object]:
@@ -142,7 +142,7 @@ def _add_commands(
             module = import_module(f"{__package__}.commands.{prefix}{command}")
             module.configure(last)
     if chosen and chosen not in commands:
-        hint = _suggestion(chosen, commands) or f" - there are: {', '.join(commands)}"
+        hint = _suggestion(chosen, commands, 2) or f" - there are: {', '.join(commands)}"
         parser.error(f"expected a command, got {chosen!r}{hint}")
     return module, last
 

@@ -54,6 +54,11 @@ def load_reference(text: str, kind: str) -> Any:
                 f"file, `mine = {name}(...)`, and name the result: FILE.py:mine"
             )
         known |= {name for name in evals.__all__ if isinstance(getattr(evals, name), Criterion)}
+    if text.endswith(".py"):
+        raise UsageError(
+            f"expected `path.py:object` for --{kind}, got {short_repr(text)} - name what in the "
+            f"file is the {kind}: {text}:NAME"
+        )
     raise UsageError(
         f"expected `module:object`, `path.py:object` or a name for --{kind}, got "
         f"{short_repr(text)} - "
@@ -172,7 +177,12 @@ def _module(place: str, folder: Path) -> ModuleType:
             raise
     file = (folder / place).resolve()
     if not file.is_file():
-        raise UsageError(f"expected a file, found none ({place})")
+        files = {path.relative_to(folder).as_posix() for path in folder.glob("*.py")}
+        files |= {path.relative_to(folder).as_posix() for path in folder.glob("*/*.py")}
+        raise UsageError(
+            f"expected a file, found none ({place}) - "
+            + _suggestion(place, files, f"the folder is {folder}", like=0.75)
+        )
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))  # last: a file next to it must not shadow a package
     known = sys.modules.get(file.stem)
@@ -259,8 +269,8 @@ def _project_names(table: str) -> tuple[dict[str, str], Path]:
     return {}, current
 
 
-def _suggestion(name: str, known: set[str], otherwise: str) -> str:
-    near = get_close_matches(name, sorted(known), 3)
+def _suggestion(name: str, known: set[str], otherwise: str, like: float = 0.6) -> str:
+    near = get_close_matches(name, sorted(known), 3, like)
     if near:
         return f"did you mean {' or '.join(near)}?"
     listed = ", ".join(sorted(known)[:8])

@@ -104,7 +104,10 @@ def run(args: Namespace) -> int:
     if len(runs) == 1:
         runs = runs[0].by_experiment()
     if len(runs) < 2:
-        raise UsageError("expected two runs to compare, got one with one experiment")
+        raise UsageError(
+            "expected two runs to compare, got one with one experiment - name another, such as: "
+            "wink eval compare latest~1 latest"
+        )
     comparisons = compare_several(
         runs[0],
         runs[1:],

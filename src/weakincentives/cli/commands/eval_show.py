@@ -188,7 +188,10 @@ def _print_rows(to: Console, rows: Iterable[StoredRow]) -> None:
 def _provenance(overview: Overview) -> Iterator[RenderableType]:
     """Yield what is needed to trust the numbers, and to reproduce them."""
     manifest, done = overview.record.manifest, overview.record.stored
-    defaults = EvalConfig()
+    usual = EvalConfig()
+    defaults = {  # as they are stored
+        name: list(usual[name]) if isinstance(usual[name], tuple) else usual[name] for name in usual
+    }
     config = {
         name: value
         for name, value in manifest.config.items()

@@ -38,7 +38,10 @@ def read_simple_evals(path: Path | str) -> EvalReport[str]:
     path = Path(path)
     try:
         data = serde.decode(path.read_bytes())
-    except (OSError, SerializationError) as error:
+    except OSError as error:
+        reason = error.strerror or error
+        raise ReportError(f"expected a readable file, got: {reason}", file=path) from None
+    except SerializationError as error:
         raise ReportError(f"expected a JSON file of simple-evals: {error}", file=path) from None
     if not isinstance(data, Mapping) or not {"htmls", "convos"} <= set(data):
         raise ReportError(

@@ -104,7 +104,9 @@ class Source:
             file = open_input(self.path, seekable=self.format == "parquet")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise DatasetError(f"expected a readable file, got: {reason}", file=self.path) from None
+            raise DatasetError(
+                f"expected a readable file, got: {reason}{_near(self.path)}", file=self.path
+            ) from None
         if suffix == ".gz":
             return io.BufferedReader(cast(Any, _GzipReader(file)))
         return io.BufferedReader(_ZstdReader(file)) if suffix == ".zst" else file
@@ -307,3 +309,15 @@ def _lines_to_depth(data: bytes, max_depth: int) -> int | None:
         if depth > max_depth:
             return data.count(b"\n", 0, token.start())
     return None  # Within the limit, but not within Python's own.
+
+
+def _near(path: Path) -> str:
+    """Return a hint at files beside a missing one whose names are like its own, or ""."""
+    from difflib import get_close_matches
+
+    try:
+        names = [each.name for each in path.parent.iterdir()] if not path.exists() else []
+    except (OSError, ValueError):  # no such folder either, or none that may be listed
+        return ""
+    near = get_close_matches(path.name, names, 3, 0.75)
+    return f" - did you mean {' or '.join(f'`{name}`' for name in near)}?" if near else ""

@@ -30,6 +30,7 @@ __all__ = [
     "counted_rows",
     "find_named",
     "leave_out_quarantined",
+    "list_names",
     "mark_damaged",
     "microseconds",
     "mixed_agents_line",
@@ -247,6 +248,20 @@ def find_named(database: Database, kind: str, name: str, offset: int) -> list[tu
                 return [(run_key, run_id)]
             offset -= 1
     return []
+
+
+def list_names(database: Database, kind: str) -> list[str]:
+    """Return the names by which `find_named` finds a run of this kind, those of new runs first."""
+    found: dict[str, None] = {}
+    query = "SELECT run_id, manifest FROM runs ORDER BY created DESC, id DESC LIMIT 1000"
+    for run_id, body in database.read(query):
+        with database.corruption_errors(f"the run {short_repr(run_id).removeprefix('b')}"):
+            manifest = read_manifest(decompress(body))
+        names = [manifest.suite or manifest.dataset_name]
+        if kind == "tag":
+            names = [f"{key}={value}" for key, value in manifest.tags.items()]
+        found |= dict.fromkeys(f"{kind}:{name}" for name in names if name)
+    return list(found)
 
 
 def _agent_versions(database: Database, run_key: int) -> dict[str, int]:

@@ -74,6 +74,7 @@ from .records import (
     RunRecord,
     StopReason,
     find_named,
+    list_names,
     microseconds,
     read_manifest,
     read_records,
@@ -425,6 +426,10 @@ class RunStore(Closing):
                 raise ValueError("its id is missing in the index")
             if not known and self._database.read("SELECT 1 FROM rows LIMIT 1"):
                 raise ValueError("there are rows, but no runs")
+        if named := _NAMED.fullmatch(run_id):
+            there = list_names(self._database, named[1])[:_MAX_LISTED]
+            hint = f"there are: {', '.join(there)}" if there else f"no run has a {named[1]}"
+            return UsageError(f"expected a run with {run_id!r}, found none - {hint} ({self.path})")
         near = difflib.get_close_matches(run_id, known, _MAX_LISTED)
         names = ", ".join(near or known[:_MAX_LISTED])
         hint = f"{'near it' if near else 'the newest'}: {names}" if known else "there are no runs"
