@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ...evals import RunManifest, Submission
     from ...evals.distributed import Collector, StoreLedger
+    from ...evals.store.queue_state import QueueState
     from ..console.progress import ProgressSnapshot
 
 __all__ = ["configure", "run"]
@@ -74,6 +75,7 @@ def run(args: Namespace) -> int:
     from ...evals.distributed import StoreLedger, load_submission
     from ...evals.model.redacted_ids import redact_ids
     from ...evals.store.overview import overview, worst
+    from ...evals.store.queue_state import save_queue_state
     from ..console.documents import run_data, write_line
     from ..console.progress import console
     from ..console.summary import Outcome
@@ -95,7 +97,8 @@ def run(args: Namespace) -> int:
             ),
             retry_errors=args.retry_errors,
         )
-        with _open_collector(args, record.manifest, submission, ledger, to) as collector:
+        save = partial(save_queue_state, store, run_id)
+        with _open_collector(args, record.manifest, submission, ledger, to, save) as collector:
             if ledger.missing() or record.status != "complete":
                 store.begin(record.manifest)
             try:
@@ -150,6 +153,7 @@ def _open_collector(
     submission: Submission,
     ledger: StoreLedger,
     to: Console,
+    on_poll: Callable[[QueueState], object],
 ) -> Iterator[Collector]:
     from ...evals import EvalRequest
     from ...evals.distributed import CollectConfig, Collector
@@ -180,7 +184,15 @@ def _open_collector(
         )
         stored = total - len(ledger.missing())
         note(f"run {submission.run_id}, {stored:,} of {total:,} are stored")
-        yield Collector(results, ledger, submission, requests=requests, config=config, on_note=note)
+        yield Collector(
+            results,
+            ledger,
+            submission,
+            requests=requests,
+            config=config,
+            on_note=note,
+            on_poll=on_poll,
+        )
 
 
 def _collect(args: Namespace, collector: Collector, to: Console) -> bool:

@@ -45,14 +45,16 @@ _MAX_FACET_VALUES = 100
 class RowFilter:
     """Which rows of a run: those that match all that is given.
 
-    `failed` are names of criteria that failed, `tools` of tools that were called, `metadata` pairs
-    of key and value, `errors` the keys of `Facets.errors`; `text` are words to search for.
+    `failed` are names of criteria that failed, `tools` of tools that were called, `workers` of
+    processes that ran them, `metadata` pairs of key and value, `errors` the keys of
+    `Facets.errors`; `text` are words to search for.
     Limits are inclusive; `cost` is in US dollars, agent and judges together.
     """
 
     verdict: Verdict | None = None
     failed: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
     metadata: tuple[tuple[str, str], ...] = ()
     errors: tuple[str, ...] = ()
     text: str = ""
@@ -74,6 +76,7 @@ class RowFilter:
         return (
             *(f"failed:{name}" for name in self.failed),
             *(f"tool:{name}" for name in self.tools),
+            *(f"worker:{name}" for name in self.workers),
             *(f"metadata:{key}={value}" for key, value in self.metadata),
             *(f"error:{key}" for key in self.errors),
         )
@@ -119,6 +122,7 @@ class Facets:
     verdicts: Mapping[str, int]
     failed: Mapping[str, int]
     tools: Mapping[str, int]
+    workers: Mapping[str, int]
     errors: Mapping[str, int]
     metadata: Mapping[str, Mapping[str, int]]
 
@@ -214,7 +218,9 @@ class RunBrowser(Closing):
             "FROM store.rows WHERE run = ? GROUP BY 1",
             (run_key,),
         )
-        groups: dict[str, dict[str, int]] = {"failed": {}, "tool": {}, "error": {}}
+        groups: dict[str, dict[str, int]] = {
+            name: {} for name in ("failed", "tool", "worker", "error")
+        }
         metadata: dict[str, dict[str, int]] = {}
         facts = "SELECT fact, count(*) FROM facts WHERE run = ? GROUP BY fact ORDER BY 2 DESC, 1"
         for stored, count in self._index.read(facts, (name,)):
@@ -230,6 +236,7 @@ class RunBrowser(Closing):
             {verdict.decode(): count for verdict, count in verdicts},
             groups["failed"],
             groups["tool"],
+            groups["worker"],
             groups["error"],
             metadata,
         )

@@ -38,7 +38,7 @@ from .schema import BUSY_SECONDS, register_functions
 
 __all__ = ["SearchIndex", "fact_of_error", "match_expression"]
 
-VERSION = 1
+VERSION = 2
 _PAGE_ROWS = 200
 _SNIPPET_CHARS = 200
 _MAX_TEXT_CHARS = 1_000_000  # of one row
@@ -59,7 +59,8 @@ _TABLES = (
         UNIQUE (run, body)
     )""",
     "CREATE VIRTUAL TABLE texts USING fts5 (text, content='', detail='full')",
-    # What rows can be filtered by: "failed:NAME", "error:KEY", "tool:NAME", "metadata:KEY=VALUE".
+    # What rows can be filtered by: "failed:NAME", "error:KEY", "tool:NAME", "worker:NAME",
+    # "metadata:KEY=VALUE".
     """CREATE TABLE facts (
         run BLOB NOT NULL,
         fact TEXT NOT NULL,
@@ -252,6 +253,8 @@ def _facts(result: EvalResult[Any], failed: list[str]) -> Iterator[str]:
         yield f"failed:{name}"
     if result.error is not None:
         yield fact_of_error(result)
+    if result.worker:
+        yield f"worker:{result.worker}"
     trajectory = result.trajectory
     names = {c.name for m in (trajectory.messages if trajectory else ()) for c in m.tool_calls}
     for name in sorted(names)[:_MAX_FACTS]:

@@ -72,7 +72,7 @@ export async function ask(name, params = {}, signal) {
 export async function tell(name, body) {
   const response = await fetch(`/api/${name}`, {
     method: "POST",
-    headers: { "Content-Type": "application/json", "X-Wink": "1" },
+    headers: { "Content-Type": "application/json", "X-Wink": csrfToken() },
     body: JSON.stringify(body),
   });
   if (!response.ok) {
@@ -80,6 +80,11 @@ export async function tell(name, body) {
     throw new Error(answer.error ?? `the server answered ${response.status}`);
   }
   return response;
+}
+
+/** The token of this page, without which the server accepts no write. */
+function csrfToken() {
+  return document.querySelector("meta[name=csrf-token]")?.getAttribute("content") ?? "";
 }
 
 /**
