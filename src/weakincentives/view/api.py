@@ -29,7 +29,9 @@ from ..evals.reporting.documents import overview_data, record_data, sample_data
 from ..evals.statistics import Interval, rate_interval
 from ..evals.store.browse import MAX_PAGE, RowFilter, RunBrowser
 from ..evals.store.labels import agent_label, experiment_name, run_title
-from ..evals.store.overview import overview, row_of_key, rows_of_sample, stored_rate
+from ..evals.store.listing import RunListing
+from ..evals.store.overview import Overview, overview, row_of_key, rows_of_sample, stored_rate
+from ..evals.store.rows import decode_id
 from ..experiment import BASELINE
 from ..internal.differences import word_diff
 from ..internal.escaping import as_text
@@ -47,6 +49,8 @@ _MAX_RUNS = 200
 _MAX_EVENTS = 1_000
 _SPARK = 12  # earlier runs of the same suite
 _MAX_COMPARED = 5
+_MAX_OVERVIEWS = 20  # that are kept
+_RUN_ID = "SELECT run_id FROM runs WHERE id = ?"
 _MAX_SHOWN = 50  # compared samples in one answer
 _MAX_ALIGNED = 200  # flips whose trajectories are aligned for the summary
 
@@ -58,13 +62,15 @@ class Api:
     """
 
     ANSWERS = (
-        *("runs", "run", "rows", "facets", "slices", "sample", "place"),
+        *("runs", "head", "run", "rows", "facets", "slices", "sample", "place"),
         *("compare", "divergences", "aligned", "flip"),
     )
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self._browser = RunBrowser(store)
+        self._listing = RunListing(store)
+        self._overviews: dict[str, tuple[Any, Overview]] = {}
         self.writes = 0  # of this server, which its own connection does not notice
         self._rates: dict[str, tuple[Any, Interval]] = {}
         self._lock = threading.Lock()
@@ -81,13 +87,17 @@ class Api:
         """Return a page of runs, newest first: `offset`, `limit`, and words in `q`."""
         offset, limit = _whole(query, "offset", 0), _whole(query, "limit", 50)
         words = _one(query, "q").lower().split()
-        found = [record for record in self._store.runs() if _matches(record, words)]
+        found = [record for record in self._listing.records() if _matches(record, words)]
         page = found[offset : offset + min(limit, _MAX_RUNS)]
         return {
             "total": len(found),
             "runs": [self.summary(record) for record in page],
             "sparks": self._sparks(page, found),
         }
+
+    def records(self) -> list[RunRecord]:
+        """Return all runs, newest first."""
+        return self._listing.records()
 
     def summary(self, record: RunRecord) -> dict[str, Any]:
         """Return a run as a line of the list."""
@@ -139,7 +149,7 @@ class Api:
 
     def run(self, query: Query) -> dict[str, Any]:
         """Return all figures of a run."""
-        found = overview(self._store, _run(query))
+        found = self._overview(self._id(_run(query)))
         record, name = found.record, found.record.manifest.run_id
         return {
             **overview_data(found),
@@ -151,7 +161,45 @@ class Api:
             "histogram": self._browser.histogram(name),
             "config": record.manifest.config,
             "command": list(record.manifest.command),
+            "git_commit": record.manifest.git_commit,
+            "earlier": self._earlier(record),
         }
+
+    def head(self, query: Query) -> dict[str, Any]:
+        """Return what the table of a run needs before its figures are there."""
+        name = self._id(_run(query))
+        criteria, has_epochs = self._browser.columns(name)
+        return {"run_id": name, "criteria": criteria, "epochs": has_epochs}
+
+    def _overview(self, run_id: str) -> Overview:
+        """Return the figures of a run; computed again only if its record has changed."""
+        record = self._record(run_id)
+        with self._lock:
+            known = self._overviews.get(run_id)
+        if known is None or known[0] != record:
+            known = record, overview(self._store, run_id)
+            with self._lock:
+                while len(self._overviews) >= _MAX_OVERVIEWS:
+                    del self._overviews[next(iter(self._overviews))]
+                self._overviews[run_id] = known
+        return known[1]
+
+    def _record(self, run_id: str) -> RunRecord:
+        found = (each for each in self._listing.records() if each.manifest.run_id == run_id)
+        return next(found, None) or self._store.run(run_id)
+
+    def _earlier(self, record: RunRecord) -> list[dict[str, Any]]:
+        """Return runs of the same suite before this one, oldest first."""
+        title, began = run_title(record.manifest), record.manifest.created_at
+        same = [
+            each
+            for each in self._listing.records()
+            if run_title(each.manifest) == title and each.manifest.created_at < began and each.total
+        ]
+        return [
+            {"run_id": each.manifest.run_id, "pass_rate": each.passed / each.total}
+            for each in reversed(same[:_SPARK])
+        ]
 
     def rows(self, query: Query) -> dict[str, Any]:
         """Return a page of the rows of a run that match the filters."""
@@ -281,7 +329,7 @@ class Api:
         kind: Any = _one(query, "kind") or "different"
         chosen = of_kind(every, kind)
         offset = _whole(query, "offset", 0)
-        overviews = [overview(self._store, name) for name in names]
+        overviews = [self._overview(name) for name in names]
         return {
             "runs": [
                 {**self.summary(each.record), "latency_ms": each.latency_p50_ms}
@@ -299,7 +347,7 @@ class Api:
         """Return the first run compared with each of the others; the last answer is kept."""
         states = tuple(
             (record.manifest.run_id, record.total, record.passed, record.status)
-            for record in map(self._store.run, names)
+            for record in map(self._record, names)
         )
         with self._comparing:
             if self._last_compared is None or self._last_compared[0] != states:
@@ -355,7 +403,9 @@ class Api:
     # ── internal ────────────────────────────────────────────────────────────────────────────────
 
     def _id(self, run_id: str) -> str:
-        return self._store.run(run_id).manifest.run_id
+        """Return the whole id of a run, without counting its rows."""
+        key = self._store._run_key(run_id, prefix=True)
+        return decode_id(self._store._database.read(_RUN_ID, (key,))[0][0])
 
     def _two(self, query: Query) -> tuple[str, str]:
         names = query.get("run", ())

@@ -33,6 +33,10 @@ class Summaries(Protocol):
 
     writes: int
 
+    def records(self) -> list[RunRecord]:
+        """Return all runs, newest first."""
+        ...
+
     def summary(self, record: RunRecord) -> dict[str, Any]:
         """Return a run as a line of the list."""
         ...
@@ -53,7 +57,7 @@ async def changes(
         current = await in_thread(data_version, store), api.writes
         if current != version or (running and now - listed > _WHILE_RUNNING):
             version, listed = current, now
-            records = await in_thread(store.runs, _LISTED)
+            records = (await in_thread(api.records))[:_LISTED]
             running = any(record.status == "running" for record in records)
             queues = await in_thread(states_of, store, records)
             figures = {
