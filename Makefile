@@ -7,7 +7,7 @@ ON_ALL_CORES := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist workste
 # Without it, each of the thousand processes of the tests would compile what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo rl-demo rl-test neighbours test quick check soak bench chaos clean dev
+.PHONY: help demo rl-demo rl-test neighbours test quick check soak bench pictures chaos clean dev
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -50,6 +50,9 @@ soak: dev ## hours: simulations and loads at full size, new examples for every p
 
 bench: dev ## run the benchmarks
 	$(BIN)/python -m bench
+
+pictures: dev ## make the pictures of the docs from real runs, in docs/pictures
+	$(BIN)/python scripts/pictures.py
 
 chaos: dev ## simulate faults by the thousand, then kill real processes and servers
 	$(BIN)/python -m chaos sim 5000
