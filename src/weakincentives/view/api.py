@@ -51,7 +51,7 @@ _SPARK = 12  # earlier runs of the same suite
 _MAX_COMPARED = 5
 _MAX_OVERVIEWS = 20  # that are kept
 _RUN_ID = "SELECT run_id FROM runs WHERE id = ?"
-_MAX_SHOWN = 50  # compared samples in one answer
+_PAGE_SAMPLES = 50  # compared samples in one answer
 _MAX_ALIGNED = 200  # flips whose trajectories are aligned for the summary
 
 
@@ -337,7 +337,8 @@ class Api:
             ],
             "comparisons": [comparison_data(each) for each in compared],
             "rows": [
-                matrix_row(self._store, runs, row) for row in chosen[offset : offset + _MAX_SHOWN]
+                matrix_row(self._store, runs, row)
+                for row in chosen[offset : offset + _PAGE_SAMPLES]
             ],
             "kinds": count_kinds(every),
             "total": len(chosen),

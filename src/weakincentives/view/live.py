@@ -18,13 +18,14 @@ from .. import serde
 from ..evals import RunRecord, RunStore
 from ..evals.store.browse import data_version
 from ..internal.threads import in_thread
-from .queues import states_of
+from .queues import queue_data, states_of
 
 __all__ = ["changes"]
 
 _INTERVAL = 0.4
 _WHILE_RUNNING = 2.0
 _HEARTBEAT = 15.0
+_REST = 10.0  # times as long as listing took: a large run is not slowed down by being watched
 _LISTED = 50  # the newest: a run that is going on is one of them
 
 
@@ -50,18 +51,23 @@ async def changes(
     """Yield events until the client is gone: `runs`, with the runs that are new or changed."""
     known: dict[str, tuple[Any, ...]] | None = None
     version: tuple[int, int] = (-1, 0)
-    running, sent, listed = False, time.monotonic(), 0.0
+    running, sent, listed, took = False, time.monotonic(), 0.0, 0.0
     yield b"retry: 1000\n\n"
     while not await is_gone():
         now = time.monotonic()
         current = await in_thread(data_version, store), api.writes
-        if current != version or (running and now - listed > _WHILE_RUNNING):
+        is_due = current != version or (running and now - listed > _WHILE_RUNNING)
+        if is_due and now - listed >= _REST * took:
             version, listed = current, now
             records = (await in_thread(api.records))[:_LISTED]
+            took = time.monotonic() - now
             running = any(record.status == "running" for record in records)
             queues = await in_thread(states_of, store, records)
             figures = {
-                (run := record.manifest.run_id): (*_figures(record), queues.get(run))
+                (run := record.manifest.run_id): (
+                    *_figures(record),
+                    queue_data(record, queues.get(run)),
+                )
                 for record in records
             }
             changed = [

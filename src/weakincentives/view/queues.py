@@ -61,7 +61,7 @@ def queue_data(record: RunRecord, state: QueueState | None) -> dict[str, Any] | 
 
 def _text(state: QueueState, now: datetime, *, is_stale: bool) -> str:
     if is_stale:
-        return f"nobody collects its results; {state.missing:,} are missing"
+        return f"no collector is running; {state.missing:,} results are missing"
     parts = [f"{state.missing:,} to come"]
     if state.queued is not None:
         parts.append(f"{state.queued:,} queued or in flight")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -47,18 +48,17 @@ class SampleVerdicts:
     sample: str
     sides: tuple[SideVerdict | None, ...]
 
-    def is_(self, kind: MatrixKind) -> bool:
-        """Return whether it is of a kind, seen from the first run."""
+    @property
+    def kinds(self) -> tuple[MatrixKind, ...]:
+        """The kinds that it is of, seen from the first run."""
         first, *others = (None if side is None else side.passed for side in self.sides)
-        if kind == "all":
-            return True
-        if kind == "failing":
-            return first is False and all(other is False for other in others)
-        if kind == "broken":
-            return first is True and False in others
-        if kind == "fixed":
-            return first is False and True in others
-        return {first, *others} >= {True, False}
+        if first is True:
+            return ("all", "different", "broken") if False in others else ("all",)
+        if first is False and True in others:
+            return "all", "different", "fixed"
+        if first is False and None not in others:
+            return "all", "failing"
+        return ("all", "different") if True in others and False in others else ("all",)
 
 
 def sample_matrix(runs: Sequence[RunOutcomes], kind: MatrixKind = "all") -> list[SampleVerdicts]:
@@ -75,12 +75,13 @@ def of_kind(rows: list[SampleVerdicts], kind: MatrixKind) -> list[SampleVerdicts
     if kind not in get_args(MatrixKind):
         kinds = ", ".join(get_args(MatrixKind))
         raise UsageError(f"expected a kind of samples ({kinds}), got {short_repr(kind)}")
-    return rows if kind == "all" else [row for row in rows if row.is_(kind)]
+    return rows if kind == "all" else [row for row in rows if kind in row.kinds]
 
 
 def count_kinds(rows: Sequence[SampleVerdicts]) -> dict[MatrixKind, int]:
     """Return how many samples of each kind there are."""
-    return {kind: sum(row.is_(kind) for row in rows) for kind in get_args(MatrixKind)}
+    counts = Counter(kind for row in rows for kind in row.kinds)
+    return {kind: counts[kind] for kind in get_args(MatrixKind)}
 
 
 def _rows(runs: Sequence[RunOutcomes]) -> Iterator[SampleVerdicts]:

@@ -79,8 +79,9 @@ class EvalResult(Generic[OutputT]):
     error_details: ErrorDetails | None = None
     judge_usage: TokenUsage | None = None
     judge_cost: float | None = None
-    judge_calls: tuple[JudgeCall, ...] = ()
-    worker: str = ""
+    # How it came about, and not what came out: two results may differ in these and be equal.
+    judge_calls: tuple[JudgeCall, ...] = field(default=(), compare=False)
+    worker: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.sample_id, str) or not isinstance(self.score, Score):

@@ -38,7 +38,7 @@ class QueueState:
 
     `queued` are requests that wait or are being worked on; None if the queue did not say. `missing`
     results are still to come. `resubmitted` is how often missing requests were sent again since the
-    last new result. `ended`: the collector has ended, so nobody brings in results.
+    last new result. `ended`: the collector has ended, and results stay in the queue.
     """
 
     updated_at: datetime

@@ -22,11 +22,25 @@ export const isShared = shared !== null;
 /** The view that a shared file shows. */
 export const sharedView = shared?.view ?? "";
 
+/** @type {Set<string>} */
+const linked = new Set();
+const MAX_LINKED = 400;
+
 /**
  * Forget what was asked for: a new screen begins.
  */
 export function newScreen() {
   asked.clear();
+  linked.clear();
+}
+
+/**
+ * Have the answer in a saved view too, because the screen links to what shows it.
+ * @param {string} name
+ * @param {Params} params
+ */
+export function saveToo(name, params) {
+  if (linked.size < MAX_LINKED) linked.add(addressOf(name, params));
 }
 
 /**
@@ -92,7 +106,7 @@ function csrfToken() {
  * @param {string} view
  */
 export async function save(view) {
-  const body = { view, addresses: [...asked], title: document.title };
+  const body = { view, addresses: [...asked, ...linked], title: document.title };
   const response = await tell("share", body);
   const link = document.createElement("a");
   link.href = URL.createObjectURL(await response.blob());

@@ -4,7 +4,7 @@
  * trajectories aligned, with the step at which they first diverge.
  */
 
-import { ask } from "./api.js";
+import { ask, saveToo } from "./api.js";
 import { diffOf } from "./diff.js";
 import { duration, el, fill, mark, money, number, percent, plural } from "./dom.js";
 import { link, paramsOf } from "./links.js";
@@ -121,7 +121,10 @@ function matrix(answer, query, runs, kind, signal) {
   const body = el("tbody");
   const more = el("button", { type: "button" }, "Show more");
   const add = (/** @type {any} */ page) => {
-    for (const row of page.rows) body.append(matrixRow(row, runs));
+    for (const row of page.rows) {
+      body.append(matrixRow(row, runs));
+      for (const name of runs.length === 2 ? ["aligned", "flip"] : []) saveToo(name, { run: runs, sample: row.sample });
+    }
     more.hidden = body.childElementCount >= page.total;
   };
   more.addEventListener("click", () => void ask("compare", { run: runs, kind, offset: body.childElementCount }, signal).then(add));

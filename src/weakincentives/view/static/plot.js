@@ -16,7 +16,9 @@ export function sparkline(values) {
   });
   if (known.length < 2) return drawing;
   const x = (/** @type {number} */ i) => pad + (i * (width - 2 * pad)) / (values.length - 1);
-  const y = (/** @type {number} */ v) => height - pad - v * (height - 2 * pad);
+  const low = Math.min(...known), high = Math.max(...known);
+  const span = Math.max(0.2, high - low), least = Math.max(0, Math.min((low + high - span) / 2, 1 - span));
+  const y = (/** @type {number} */ v) => height - pad - ((v - least) / span) * (height - 2 * pad);
   const points = values.flatMap((v, i) => (v === null ? [] : [`${x(i).toFixed(1)},${y(v).toFixed(1)}`]));
   drawing.append(svg("polyline", { points: points.join(" "), class: "line" }));
   const last = points[points.length - 1].split(",");

@@ -1,7 +1,7 @@
 // @ts-check
 /** One run: its figures, and a table of its samples with filters that are all in the address. */
 
-import { ask, isShared, listen } from "./api.js";
+import { ask, isShared, listen, saveToo } from "./api.js";
 import { duration, el, fill, mark, moment, number, money, percent, plural } from "./dom.js";
 import { figures } from "./figures.js";
 import { link, paramsOf } from "./links.js";
@@ -37,7 +37,11 @@ export async function runScreen({ path, query, signal, main, onKey }) {
     head, about, summary, filters(query, go, found, facets), table);
   const shown = table.show({
     columns: columns(first.criteria, first.epochs),
-    fetch: (/** @type {number} */ offset, /** @type {number} */ limit) => ask("rows", { run: id, ...paramsOf(query), offset, limit }, signal),
+    fetch: async (/** @type {number} */ offset, /** @type {number} */ limit) => {
+      const page = await ask("rows", { run: id, ...paramsOf(query), offset, limit }, signal);
+      for (const row of page.rows) saveToo("sample", { run: id, sample: row.sample, epoch: row.epoch, experiment: row.experiment });
+      return page;
+    },
     href: (/** @type {any} */ row) => link(["sample", id, row.sample], { ...paramsOf(query), epoch: row.epoch, experiment: row.experiment }),
     order: query.get("order") ?? "position",
     descending: query.get("desc") === "1",

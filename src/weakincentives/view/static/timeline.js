@@ -1,7 +1,10 @@
 // @ts-check
-/** The calls of an attempt on an axis of time: who took how long, and what failed. */
+/**
+ * Prompts and tool calls of an attempt on an axis of time: which took how long, and what failed. A prompt is
+ * one bar, as long as its model took in all; its tools have their own.
+ */
 
-import { duration, el, money, number, svg } from "./dom.js";
+import { duration, el, money, number, plural, svg } from "./dom.js";
 
 const MAX_ROWS = 40;
 
@@ -24,9 +27,9 @@ export function waterfall(timing) {
       svg("text", { x: width, y: y + 14, "text-anchor": "end" }, [duration(span.ms), span.tokens ? `${number(span.tokens)} tok` : ""].filter(Boolean).join(" · ")),
     );
   });
-  const words = ["model", "tool"].map((kind) => {
+  const words = [["model", "prompt"], ["tool", "tool call"]].map(([kind, noun]) => {
     const of = timing.spans.filter((span) => span.kind === kind);
-    return of.length ? `${of.length} ${kind} ${of.length === 1 ? "call" : "calls"}, ${duration(of.reduce((sum, span) => sum + span.ms, 0))}` : "";
+    return of.length ? `${plural(of.length, noun)}, ${duration(of.reduce((sum, span) => sum + span.ms, 0))}${kind === "model" ? " in the model" : ""}` : "";
   });
   const failed = timing.spans.filter((span) => span.failed).length;
   return el("section", { "aria-label": "Timeline" }, el("h2", {}, "Timeline"),
