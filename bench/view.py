@@ -45,7 +45,7 @@ ANSWER_MS = 200.0
 MEMORY_MB = 150.0
 SLOWER_RUN = 1.02  # bar: a run that is watched, to the same run that is not
 ROWS_OF_OTHERS = 10  # of each run in the list
-TURNS = 5
+TURNS = 5  # of which the median counts; fewer for a small size
 CHROMIUM = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 WORDS = ("refund", "invoice", "delivery", "password", "upgrade", "cancel", "shipping", "voucher")
 
@@ -148,10 +148,10 @@ def chromium() -> Iterator[Any]:
             browser.close()
 
 
-def usable_ms(browser: Any, url: str, ready: str) -> float:
+def usable_ms(browser: Any, url: str, ready: str, turns: int) -> float:
     """Return after how many milliseconds the page shows this, in a browser without a cache."""
     times = []
-    for _ in range(TURNS):
+    for _ in range(turns):
         context = browser.new_context()
         page = context.new_page()
         page.goto(url, wait_until="commit")
@@ -173,7 +173,7 @@ def index(page: Any) -> None:
     )
 
 
-def answer_ms(page: Any, query: str) -> float:
+def answer_ms(page: Any, query: str, turns: int) -> float:
     """Return how long the server takes for a page of rows, as the page sees it."""
     asked = """async (url) => {
       const began = performance.now();
@@ -183,7 +183,7 @@ def answer_ms(page: Any, query: str) -> float:
       return performance.now() - began;
     }"""
     address = f"/api/rows?run=large&limit=100&{query}"
-    return median(page.evaluate(asked, address) for _ in range(TURNS))
+    return median(page.evaluate(asked, address) for _ in range(turns))
 
 
 QUESTIONS = {
@@ -221,11 +221,11 @@ def run_seconds(path: Path, count: int) -> float:
     return taken
 
 
-def slowdown(browser: Any, served: Served, path: Path, count: int) -> float:
+def slowdown(browser: Any, served: Served, path: Path, count: int, turns: int) -> float:
     """Return the median of the ratios of neighbours: watched by two pages, and not."""
     run_seconds(path, count)  # imports
     ratios = []
-    for _ in range(TURNS):
+    for _ in range(turns):
         alone = run_seconds(path, count)
         context = browser.new_context()
         for view in ("", "#/run/large"):
@@ -243,6 +243,7 @@ class Bars:
     """Prints figures beside their bars, and counts those that were missed."""
 
     slack: float
+    turns: int
     missed: int = 0
 
     def show(self, name: str, value: float, bar: float, unit: str, beside: str = "") -> None:
@@ -255,13 +256,13 @@ class Bars:
 
 
 def show_pages(bars: Bars, browser: Any, empty: Served, full: Served) -> None:
-    floor = usable_ms(browser, empty.address, ".runs .empty")
+    floor = usable_ms(browser, empty.address, ".runs .empty", bars.turns)
     pages: tuple[tuple[str, str, str], ...] = (
         ("the list of runs / empty page", "", ".run"),
         ("the large run / empty page", "#/run/large", "wink-table .rows .row a"),
     )
     for name, view, ready in pages:
-        took = usable_ms(browser, full.address + view, ready)
+        took = usable_ms(browser, full.address + view, ready, bars.turns)
         bars.show(name, took / floor, SLOWER_PAGE, "x", f"{took:.0f} ms, empty {floor:.0f} ms")
         bars.show(f"{name.partition(' /')[0]}, usable after", took, USABLE_MS, "ms")
 
@@ -272,7 +273,8 @@ def show_answers(bars: Bars, browser: Any, full: Served, samples: int) -> None:
     page.goto(f"{full.address}#/run/large")
     index(page)
     for name, query in QUESTIONS.items():
-        took = answer_ms(page, query.replace("LAST", str(max(0, samples - 100))))
+        query = query.replace("LAST", str(max(0, samples - 100)))
+        took = answer_ms(page, query, bars.turns)
         bars.show(f"rows: {name}", took, ANSWER_MS, "ms")
     context.close()
 
@@ -281,7 +283,7 @@ def run(samples: int, slack: float = 1.0) -> int:
     """Print the figures; return how many missed their bar."""
     watched = max(100, min(1_000, samples // 10))
     print(f"wink view in Chromium: {samples // 100:,} runs, one of {samples:,} samples\n")
-    bars = Bars(slack)
+    bars = Bars(slack, TURNS if samples >= 10_000 else 2)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         full_path, empty_path = Path(folder, "full.db"), Path(folder, "empty.db")
         write_store(full_path, samples)
@@ -291,7 +293,7 @@ def run(samples: int, slack: float = 1.0) -> int:
         show_pages(bars, browser, empty, full)
         show_answers(bars, browser, full, samples)
         bars.show("memory of the server, most", full.peak_mb, MEMORY_MB, "MB")
-        ratio = slowdown(browser, full, full_path, watched)
+        ratio = slowdown(browser, full, full_path, watched, bars.turns)
         bars.show("a run that is watched / not watched", ratio, SLOWER_RUN, "x")
     print()
     return bars.missed
