@@ -104,6 +104,14 @@ export function short(value) {
   return value < 1_000_000 ? `${Number((value / 1e3).toPrecision(3))}k` : `${Number((value / 1e6).toPrecision(3))}M`;
 }
 
+/**
+ * A long id without its middle: what tells ids apart is often at their end.
+ * @param {string} id
+ */
+export function middle(id) {
+  return id.length > 24 ? `${id.slice(0, 11)}…${id.slice(-12)}` : id;
+}
+
 /** @param {number | null | undefined} dollars */
 export function money(dollars) {
   if (dollars === null || dollars === undefined) return "–";

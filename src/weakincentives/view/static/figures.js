@@ -1,7 +1,7 @@
 // @ts-check
 /** The figures of a run: rate and interval, tiles, and panels of what is behind them. */
 
-import { duration, el, fill, moment, money, number, percent, plural } from "./dom.js";
+import { duration, el, fill, moment, money, number, percent, plural, short } from "./dom.js";
 import { link } from "./links.js";
 import { histogram, intervalBar, sparkline } from "./plot.js";
 
@@ -15,7 +15,7 @@ const MAX_LISTED = 8;
 export function figures(box, run, sliced) {
   const [low, high] = run.interval;
   const open = new Set([...box.querySelectorAll("details[open]")].map((each) => each.id));
-  const tokens = run.judge_tokens ? `agent ${number(run.tokens - run.judge_tokens)}, judges ${number(run.judge_tokens)}` : "";
+  const tokens = run.judge_tokens ? `agent ${short(run.tokens - run.judge_tokens)}, judges ${short(run.judge_tokens)}` : "";
   const cost = run.judge_cost ? `agent ${money(run.cost - run.judge_cost)}, judges ${money(run.judge_cost)}` : "";
   sliced.className = "panel sliced";
   fill(box,
@@ -30,7 +30,7 @@ export function figures(box, run, sliced) {
         tile("Errors", number(run.errors), sources(run.errors_by_source)),
         tile("Mean score", run.mean_score === null ? "–" : number(run.mean_score)),
         tile("Latency", duration(run.latency_ms.p50), run.latency_ms.p95 === null ? "" : `95% under ${duration(run.latency_ms.p95)}`),
-        tile("Tokens", number(run.tokens), tokens),
+        tile("Tokens", run.tokens < 1e6 ? number(run.tokens) : short(run.tokens), tokens),
         tile("Cost", money(run.cost), cost),
         run.active_seconds ? tile("Time", duration(run.active_seconds * 1000)) : null,
         run.epochs && tile(`pass@${run.epochs.k}`, percent(run.epochs.pass_at_k), `pass^${run.epochs.k} ${percent(run.epochs.pass_hat_k)}`))),

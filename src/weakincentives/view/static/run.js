@@ -2,7 +2,7 @@
 /** One run: its figures, and a table of its samples with filters that are all in the address. */
 
 import { ask, isShared, listen, saveToo } from "./api.js";
-import { duration, el, fill, mark, moment, number, money, percent, plural } from "./dom.js";
+import { duration, el, fill, mark, middle, moment, number, money, percent, plural } from "./dom.js";
 import { figures } from "./figures.js";
 import { link, paramsOf } from "./links.js";
 import { intervalBar } from "./plot.js";
@@ -224,7 +224,7 @@ function columns(names, epochs) {
   };
   const fits = (/** @type {string} */ name) => Math.max(4.5, Math.min(9, name.length * 0.52 + 1.8));
   return [
-    { key: "sample", title: "Sample", width: 13, order: "sample", cell: (/** @type {any} */ row) => row.sample },
+    { key: "sample", title: "Sample", width: 13, order: "sample", cell: (/** @type {any} */ row) => middle(row.sample) },
     ...(epochs ? [{ key: "epoch", title: "Epoch", width: 4.5, number: true, order: "epoch", cell: (/** @type {any} */ row) => row.epoch }] : []),
     { key: "verdict", title: "Verdict", width: 5.5, order: "verdict", cell: (/** @type {any} */ row) => mark(row.verdict) },
     { key: "value", title: "Score", width: 4.5, number: true, order: "value", cell: (/** @type {any} */ row) => (row.verdict === "error" ? "–" : number(Number(row.value.toFixed(3)))) },
@@ -236,6 +236,6 @@ function columns(names, epochs) {
     { key: "output", title: "Output", width: 10, grow: 3, cell: (/** @type {any} */ row) => el("span", { title: row.output }, row.output) },
     { key: "latency", title: "Time", width: 5.8, number: true, order: "latency", cell: (/** @type {any} */ row) => duration(row.latency_ms) },
     { key: "tokens", title: "Tokens", width: 5, number: true, order: "tokens", cell: (/** @type {any} */ row) => number(row.tokens + row.judge_tokens) },
-    { key: "cost", title: "Cost", width: 5.2, number: true, order: "cost", cell: (/** @type {any} */ row) => (row.cost === null && row.judge_cost === null ? "–" : money((row.cost ?? 0) + (row.judge_cost ?? 0))) },
+    { key: "cost", title: "Cost", width: 6, number: true, order: "cost", cell: (/** @type {any} */ row) => (row.cost === null && row.judge_cost === null ? "–" : money((row.cost ?? 0) + (row.judge_cost ?? 0))) },
   ];
 }

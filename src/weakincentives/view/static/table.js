@@ -139,7 +139,7 @@ export class WinkTable extends HTMLElement {
     options.columns.forEach((column, at) => {
       const cell = el("div", { class: `cell${column.number ? " number" : ""}${column.dense ? " dense" : ""}`, role: at ? "cell" : "rowheader" });
       const content = column.cell(row);
-      append(cell, [at ? content : el("a", { href: options.href(row), tabindex: "-1", title: content }, content)]);
+      append(cell, [at ? content : el("a", { href: options.href(row), tabindex: "-1", title: row[column.key] }, content)]);
       element.append(cell);
     });
     return element;
