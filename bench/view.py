@@ -240,14 +240,20 @@ def slowdown(browser: Any, served: Served, path: Path, count: int, turns: int) -
 
 @dataclass
 class Bars:
-    """Prints figures beside their bars, and counts those that were missed."""
+    """Prints figures beside their bars, and counts those that were missed.
+
+    `slack` is for what a busy machine changes: times, and how much slower a watched run is.
+    """
 
     slack: float
     turns: int
     missed: int = 0
 
     def show(self, name: str, value: float, bar: float, unit: str, beside: str = "") -> None:
-        bar = 1 + (bar - 1) * self.slack if unit == "x" else bar * self.slack
+        if unit == "ms":
+            bar *= self.slack
+        elif bar == SLOWER_RUN:
+            bar = 1 + (bar - 1) * self.slack
         mark = "  missed" if value > bar else ""
         self.missed += bool(mark)
         digits = 3 if unit == "x" and bar < 2 else 2 if unit == "x" else 0
