@@ -29,7 +29,7 @@ from ..evals.reporting.documents import overview_data, record_data, sample_data
 from ..evals.statistics import Interval, rate_interval
 from ..evals.store.browse import MAX_PAGE, RowFilter, RunBrowser
 from ..evals.store.labels import agent_label, experiment_name, run_title
-from ..evals.store.listing import RunListing
+from ..evals.store.listing import RunListing, label_state
 from ..evals.store.overview import Overview, overview, row_of_key, rows_of_sample, stored_rate
 from ..evals.store.rows import decode_id
 from ..experiment import BASELINE
@@ -172,12 +172,12 @@ class Api:
         return {"run_id": name, "criteria": criteria, "epochs": has_epochs}
 
     def _overview(self, run_id: str) -> Overview:
-        """Return the figures of a run; computed again only if its record has changed."""
-        record = self._record(run_id)
+        """Return the figures of a run; computed again only if its rows or labels have changed."""
+        state = self._record(run_id), label_state(self._store)
         with self._lock:
             known = self._overviews.get(run_id)
-        if known is None or known[0] != record:
-            known = record, overview(self._store, run_id)
+        if known is None or known[0] != state:
+            known = state, overview(self._store, run_id)
             with self._lock:
                 while len(self._overviews) >= _MAX_OVERVIEWS:
                     del self._overviews[next(iter(self._overviews))]

@@ -14,7 +14,7 @@ from typing import Any
 from .records import RunRecord, read_records
 from .run_store import RunStore
 
-__all__ = ["RunListing", "row_state"]
+__all__ = ["RunListing", "label_state", "row_state"]
 
 _STATES = """
 SELECT id, status, note, stop_reason, finished, manifest, count, passed, errors, figures, checksums
@@ -27,6 +27,12 @@ def row_state(store: RunStore, run_id: str) -> tuple[Any, ...]:
     """Return a value that differs once a row of the run has changed; it costs next to nothing."""
     query = "SELECT count, passed, errors, figures, checksums FROM tallies WHERE run = ?"
     return tuple(store._database.read(query, (store._run_key(run_id),)))
+
+
+def label_state(store: RunStore) -> tuple[Any, ...]:
+    """Return a value that differs once a label or a calibration was added, as corrections do."""
+    query = "SELECT (SELECT max(rowid) FROM calibrations), (SELECT max(rowid) FROM human_labels)"
+    return tuple(store._database.read(query))
 
 
 class RunListing:
