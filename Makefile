@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Hugging Face's packages look for newer models otherwise.
 OFFLINE := HF_HUB_OFFLINE=1
 
-.PHONY: help demo rl-demo rl-test neighbours trl-demo test coverage quick check soak bench bench-peers release-check chaos clean dev
+.PHONY: help demo rl-demo rl-test neighbours trl-demo test coverage quick check soak bench pictures bench-peers release-check chaos clean dev
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -79,6 +79,9 @@ release-check: dev ## build wheel and sdist, and check their metadata and files
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*
 	$(BIN)/python -m pytest tests/test_release.py
+
+pictures: dev ## make the pictures of the docs from real runs, in docs/pictures
+	$(BIN)/python scripts/pictures.py
 
 chaos: dev ## simulate faults by the thousand, then kill real processes and servers
 	$(BIN)/python -m chaos sim 5000

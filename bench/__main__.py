@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from . import core, engine, http, loop, mailbox, resampling, rows, stats, tracing
+from . import core, engine, http, loop, mailbox, resampling, rows, stats, tracing, view
 
 PARTS = {
     "core": (core.run, 100_000),
@@ -19,6 +19,7 @@ PARTS = {
     "rows": (rows.run, 200_000),
     "stats": (stats.run, stats.FULL),
     "tracing": (tracing.run, 1_000),
+    "view": (view.run, 100_000),
 }
 USAGE = f"""\
 usage: python -m bench [PART [SIZE]]

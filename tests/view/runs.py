@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from weakincentives.evals import (
     StoredRow,
     Trajectory,
 )
+from weakincentives.evals.model.judge_calls import JudgeCall
+from weakincentives.runtime.events import PromptExecuted, ToolInvoked
+from weakincentives.runtime.session import Session
 
 ATTACK = "<img src=x onerror=alert(1)><script>alert(2)</script>[a](javascript:alert(3))![](http://evil.example/x.png)"
 
@@ -93,6 +96,65 @@ def hostile() -> EvalResult[Any]:
     )
 
 
+MARKDOWN = """# Refunds
+
+Return **unused** items within 30 days.
+
+| region | days |
+|---|---|
+| EU | 14 |
+
+- keep the receipt
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an agent keeps in its session."""
+
+    step: str
+
+
+def detailed() -> StoredRow:
+    """Return a row with all that a sample can have: calls with times, state, judges, a worker."""
+    moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    with Session() as session:
+        session.dispatch(Plan("look it up"))
+        session[Plan].append(Plan("then answer"))
+        seconds = timedelta(seconds=1)
+        usage = TokenUsage(40, 2)
+        model = PromptExecuted(
+            model="demo/large", usage=usage, latency_ms=1500, created_at=moment + 2 * seconds
+        )
+        first = ToolInvoked(
+            name="search", call_id="0", latency_ms=250, error="busy", created_at=moment
+        )
+        again = ToolInvoked(name="search", call_id="0", latency_ms=250, created_at=moment + seconds)
+        for event in (first, again, model):
+            session.dispatch(event)
+        snapshot = session.snapshot()
+    asked = (ChatMessage("system", "You are a judge."), ChatMessage("user", "Output: MARK"))
+    calls = (
+        JudgeCall("tone", asked, "no JSON", "expected a verdict, got no verdict"),
+        JudgeCall("tone", asked, '{"rating": "good"}', "", "demo/judge", TokenUsage(9, 1)),
+    )
+    base = attempt(1, True, judge_calls=calls, worker="worker-host:42")
+    assert base.trajectory is not None
+    trajectory = replace(base.trajectory, output=MARKDOWN)
+    result = replace(base, run_id="detailed", trajectory=trajectory)
+    return StoredRow(result=result, position=0, session=snapshot)
+
+
+def many_criteria(number: int) -> EvalResult[Any]:
+    """Return a result with forty criteria, of which one in ten fails in every third sample."""
+    metrics = tuple(
+        Metric(f"criterion number {n}", float(good), 1, {"passed": good})
+        for n in range(40)
+        for good in (bool(number % 3 or n % 10),)
+    )
+    return attempt(number, bool(number % 3), score=Score(passed=bool(number % 3), metrics=metrics))
+
+
 def store_runs(path: Path) -> None:
     """Write the runs that the tests look at."""
     numbers = range(40)
@@ -115,3 +177,7 @@ def store_runs(path: Path) -> None:
         put(store, "hostile", [hostile()], minutes=5, dataset_name=ATTACK, tags={"x": ATTACK})
         put(store, "empty", [], minutes=4, status="interrupted")
         put(store, "errors", [failure(n) for n in range(5)], minutes=3)
+        put(store, "detailed", [], minutes=40, status="running", dataset_name="details")
+        store.put(detailed())
+        store.finish("detailed", "complete")
+        put(store, "wide", [many_criteria(n) for n in range(9)], minutes=50, dataset_name="wide")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.view.conftest import Open, Serve
 from tests.view.runs import ATTACK, attempt, put
-from weakincentives.evals import RunStore, StoredRow
+from weakincentives.evals import EvalResult, RunStore, Score, StoredRow
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -29,7 +29,7 @@ def samples(page: Page) -> list[str]:
 
 def test_runs_are_listed_filtered_and_chosen_to_compare(opened: Open, address: str) -> None:
     page = opened(address)
-    assert page.locator(".run .what > a").all_inner_texts()[-2:] == ["capitals", "capitals"]
+    assert page.locator(".run .what > a").all_inner_texts()[-2:] == ["details", "wide"]
     first = page.locator(".run", has_text="first")
     assert "90.0%" in first.inner_text()
     assert "complete" in first.inner_text()
@@ -103,10 +103,11 @@ def test_epochs_are_side_by_side(opened: Open, address: str) -> None:
 
 def test_two_trajectories_are_aligned_at_their_first_divergence(opened: Open, address: str) -> None:
     page = opened(f"{address}#/compare?run=first&run=second")
-    page.wait_for_selector("text=Most diverge at step 2: `open` not called (8 of 8).")
-    page.get_by_role("button", name="broken").click()
-    page.locator(".flips a").first.click()
-    page.wait_for_selector("text=First divergence at step 2: `open` not called.")
+    page.wait_for_selector("text=Most diverge at step 2: open not called (8 of 8).")
+    page.get_by_role("button", name="broken 9").click()
+    page.wait_for_selector("[aria-pressed=true]:has-text('broken')")
+    page.locator(".matrix tbody th a").first.click()
+    page.wait_for_selector("text=First divergence at step 2: open not called.")
     assert page.locator(".step.diverges .absent").inner_text() == "not in B"
     assert page.locator(".step.same").count() == 3
     assert page.locator(".diff ins").inner_text() == "Nowhere"
@@ -115,9 +116,10 @@ def test_two_trajectories_are_aligned_at_their_first_divergence(opened: Open, ad
 def test_three_runs_and_runs_with_nothing_in_them(opened: Open, address: str) -> None:
     page = opened(f"{address}#/compare?run=first&run=second&run=epochs")
     assert page.locator(".conclusion").count() == 2
+    assert page.locator(".compared").first.locator("thead th").count() == 3
     empty = opened(f"{address}#/run/empty")
-    assert "interrupted" in empty.locator("h1").inner_text()
-    empty.wait_for_selector("text=Nothing matches.")
+    assert "interrupted" in empty.locator(".title").inner_text()
+    empty.wait_for_selector("text=This run has no rows.")
     errors = opened(f"{address}#/run/errors")
     assert "ConnectionError at agent.py:12" in errors.locator(".errors").first.inner_text()
     for wrong in ("#/run/none", "#/nothing", "#/sample/first/none", "#/compare?run=first"):
@@ -187,7 +189,7 @@ def test_the_token_of_the_address_opens_the_page(
 ) -> None:
     page = opened(serve(store_path, token="open-sesame"))
     assert "token" not in page.url
-    assert page.locator(".run").count() == 6
+    assert page.locator(".run").count() == 8
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -214,18 +216,17 @@ def test_every_screen_is_accessible_in_light_and_dark_and_fits_a_phone(
 
 
 def test_a_hundred_thousand_rows_scroll(opened: Open, serve: Serve, tmp_path: Path) -> None:
-    path = tmp_path / "runs.db"
+    path, passed = tmp_path / "runs.db", Score(1.0)
     with RunStore(path) as store:
-        one = replace(attempt(0, True), trajectory=None)
         put(store, "big", [])
-        for number in range(20_000):
-            result = replace(one, sample_id=f"s{number:06}", run_id="big", latency_ms=number)
+        for number in range(100_000):
+            result = EvalResult[Any](f"s{number:06}", passed, number, run_id="big")
             store.put(StoredRow(result=result, position=number))
             if store.behind(5_000):
                 store.flush()
         store.finish("big", "complete")
     page = opened(f"{serve(path)}#/run/big?order=latency&desc=1")
-    page.wait_for_selector("text=s019999")
+    page.wait_for_selector("text=s099999")
     page.locator("wink-table .scroller").focus()
     page.keyboard.press("End")
     page.wait_for_selector("text=s000000")

@@ -44,7 +44,7 @@ def ask(address: str, name: str, **params: Any) -> Any:
 
 def test_runs_have_their_headline_and_the_earlier_runs_of_their_suite(address: str) -> None:
     answer = ask(address, "runs")
-    assert answer["total"] == 6
+    assert answer["total"] == 8
     second = next(run for run in answer["runs"] if run["run_id"] == "second")
     assert (second["passed"], second["total"], second["errors"]) == (27, 40, 1)
     assert second["label"] == "agent on demo/b"
@@ -112,8 +112,10 @@ def test_a_comparison_has_the_verdict_flips_and_where_they_diverge(address: str)
     answer = ask(address, "compare", run=["first", "second"])
     assert answer["comparisons"][0]["outcome"] == "worse"
     assert (answer["comparisons"][0]["broken"], answer["total"]) == (9, 9)
-    assert answer["rows"][0]["sides"][1]["output"] == "Nowhere"
-    assert ask(address, "compare", run=["first", "second"], kind="fixed")["total"] == 0
+    assert [cell["output"] for cell in answer["rows"][0]["cells"]] == ["City 1", "Nowhere"]
+    assert answer["kinds"] == {"different": 9, "broken": 9, "fixed": 0, "failing": 4, "all": 40}
+    failing = ask(address, "compare", run=["first", "second"], kind="failing")
+    assert [row["sample"] for row in failing["rows"]] == ["q003", "q013", "q023", "q033"]
     where = ask(address, "divergences", run=["first", "second"])
     assert where["divergences"][0] == {
         "divergence": "step 2: `open` not called",
@@ -138,6 +140,7 @@ def test_a_comparison_has_the_verdict_flips_and_where_they_diverge(address: str)
         ),
         ("/api/rows?run=first&order=rowid", "expected one of position"),
         ("/api/compare?run=first", "expected two to 5 runs to compare, got 1"),
+        ("/api/compare?run=first&run=second&kind=x", "expected a kind of samples (different, "),
         (
             "/api/sample?run=first&sample=none",
             "expected the id of a sample of run first, got 'none'",
@@ -167,23 +170,70 @@ def test_another_host_is_refused(address: str, host: str) -> None:
     assert (status, body[:4]) == (403, "403:")
 
 
+def csrf_token(address: str) -> str:
+    found = re.search(r'name="csrf-token" content="([^"]+)"', request(address, "/")[2])
+    assert found
+    return found[1]
+
+
+JSON = {"Content_Type": "application/json"}
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
         ({}, 403),
-        ({"X_Wink": "1", "Origin": "http://evil.example"}, 403),
-        ({"X_Wink": "1", "Origin": "null"}, 403),
-        ({"Origin": "OWN"}, 403),
-        ({"X_Wink": "1", "Origin": "OWN"}, 200),
-        ({"X_Wink": "1"}, 200),
+        ({"X_Wink": "TOKEN"}, 403),
+        ({"X_Wink": "1", "Origin": "OWN", **JSON}, 403),
+        ({"X_Wink": "TOKEN", "Origin": "http://evil.example", **JSON}, 403),
+        ({"X_Wink": "TOKEN", "Origin": "null", **JSON}, 403),
+        ({"X_Wink": "TOKEN", "Origin": "OWN", "Content_Type": "text/plain"}, 403),
+        ({"X_Wink": "TOKEN", "Origin": "OWN", "Sec_Fetch_Site": "same-site", **JSON}, 403),
+        ({"Origin": "OWN", **JSON}, 403),
+        ({"X_Wink": "TOKEN", "Origin": "OWN", **JSON}, 200),
+        ({"X_Wink": "TOKEN", **JSON}, 200),
     ],
 )
+@pytest.mark.parametrize("path", ["/api/share", "/api/tags"])
 def test_a_write_must_come_from_our_own_page(
-    address: str, headers: dict[str, str], status: int
+    address: str, path: str, headers: dict[str, str], status: int
 ) -> None:
-    own = {k: address.rstrip("/") if v == "OWN" else v for k, v in headers.items()}
-    body = json.dumps({"view": "#/", "addresses": []})
-    assert request(address, "/api/share", "POST", body, **own)[0] == status
+    known = {"OWN": address.rstrip("/"), "TOKEN": csrf_token(address)}
+    given = {name: known.get(value, value) for name, value in headers.items()}
+    body = json.dumps({"view": "#/", "addresses": [], "run": "first"})
+    assert request(address, path, "POST", body, **given)[0] == status
+
+
+def test_a_page_of_another_site_cannot_ask(address: str) -> None:
+    assert request(address, "/api/runs", Sec_Fetch_Site="cross-site")[0] == 403
+    assert request(address, "/api/runs", Sec_Fetch_Site="same-origin")[0] == 200
+    assert request(address, "/", Sec_Fetch_Site="cross-site")[0] == 200  # a link to the page
+
+
+def test_only_writes_change_anything_and_long_ones_are_refused(address: str) -> None:
+    for path in ("/api/tags", "/api/share"):
+        assert request(address, path)[0] == 405
+    own = {"X_Wink": csrf_token(address), "Content_Type": "application/json"}
+    assert request(address, "/api/tags", "POST", "x" * 1_100_000, **own)[0] == 413
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "expected a run, and tags to set or to remove"),
+        ({"run": "none", "tags": {"a": "b"}}, "expected the id of a run, got 'none'"),
+        ({"run": "first", "tags": {"": "b"}}, "expected a key of 1 to 60 characters"),
+        ({"run": "first", "tags": {"a=b": "c"}}, "expected a key of 1 to 60 characters without ="),
+        ({"run": "first", "tags": {"a": " "}}, "expected a value of 1 to 300 characters"),
+        ({"run": "first", "tags": {"a": 1}}, "expected a run, and tags to set or to remove"),
+        ({"run": "first", "tags": {str(n): "x" for n in range(60)}}, "expected at most 50 tags"),
+    ],
+)
+def test_bad_tags_get_a_sentence(address: str, body: Any, said: str) -> None:
+    own = {"X_Wink": csrf_token(address), "Content_Type": "application/json"}
+    status, _, answer = request(address, "/api/tags", "POST", json.dumps(body), **own)
+    assert status == 404
+    assert said in json.loads(answer)["error"]
 
 
 def test_a_token_is_asked_for_and_kept_in_a_cookie(serve: Serve, store_path: Path) -> None:
@@ -242,7 +292,7 @@ def test_the_command_serves_until_ctrl_c(store_path: Path) -> None:
             line = process.stderr.readline()
             found = re.search(r"http://127\.0\.0\.1:\d+/", line)
             assert found, line
-            assert ask(found[0], "runs")["total"] == 6
+            assert ask(found[0], "runs")["total"] == 8
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 0
             assert process.stderr.read() == ""

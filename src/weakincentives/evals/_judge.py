@@ -27,16 +27,18 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack, ove
 from ..chat import TokenUsage
 from ..errors import EvaluatorError, OutputParseError, UsageError, short_repr
 from ..internal.checks import finite
+from ..internal.escaping import as_text
 from ..internal.public_module import set_public_module
 from ..prompt import MarkdownSection, Prompt, PromptTemplate
 from ..prompt.typed import ParamsT
 from ..runtime.agent.adapter_calls import adapter_call
 from ..runtime.agent.provider import PromptResponse
-from ..runtime.metering import Meter, meter_call, metered
+from ..runtime.metering import Meter, meter_call, metered, record_call
 from ..runtime.session import Session
 from ._types import EvalContext, Metric, Sample, Score
 from .evaluators.criteria import Criterion, built_in
 from .evaluators.slots import Sees, Source, check_name, sources_of, text_of, value_of
+from .model.judge_calls import judge_call
 
 if TYPE_CHECKING:
     from ..rollouts import Endpoint
@@ -177,14 +179,17 @@ class Question:
     async def _ask(self, adapter: Any, params: Any, meter: Meter) -> tuple[Any, int]:
         problem, template = "", self.template
         for reasks in range(self.retries + 1):
+            prompt = _bound(template, params)
             try:
-                response = await _ask(adapter, _bound(template, params), meter)
+                response = await _ask(adapter, prompt, meter)
                 problem = self.problem(response.output)
+                self._record(prompt, response, problem)
             except OutputParseError as error:
                 problem = (
                     f"expected {self.expected} from the judge `{self.judge}`, got no verdict: "
                     f"{error}"
                 )
+                self._record(prompt, None, problem)
             except Exception as error:
                 before = f"{problem} - and asked again, " if problem else ""
                 raise EvaluatorError(
@@ -196,6 +201,26 @@ class Question:
             *rules, data = self.template.sections
             template = replace(self.template, sections=(*rules, _AGAIN, data))
         raise EvaluatorError(problem)
+
+    def _record(self, prompt: Prompt[Any], response: PromptResponse[Any] | None, why: str) -> None:
+        """Keep the prompt and the answer for people who read the result."""
+        messages = prompt.render().messages
+        if response is None:
+            record_call(judge_call(self.judge, messages, problem=why))
+            return
+        text = response.text if response.text is not None else as_text(response.output)
+        record_call(
+            judge_call(
+                self.judge,
+                messages,
+                text,
+                why,
+                model=response.model,
+                usage=response.usage,
+                cost=response.cost,
+                latency_ms=response.latency_ms,
+            )
+        )
 
 
 def _bound(template: PromptTemplate[Any], params: Any) -> Prompt[Any]:

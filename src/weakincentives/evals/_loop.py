@@ -36,6 +36,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -362,6 +364,7 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
                 f"expected an open mailbox for the result of {result.sample_id!r}, got a closed "
                 f"one ({message.reply_address!r})"
             )
+        result = result if result.worker else replace(result, worker=_worker_name())
         return await permanent_failure(self.worker.send(target, result, request_key(message.body)))
 
     def _target(self, message: RequestMessage) -> Mailbox[Any] | None:
@@ -382,6 +385,11 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         if self._dlq is None and message.reply_address is None:
             raise error
         await self.worker.dead_letter(message, error)
+
+
+def _worker_name() -> str:
+    """Return the name under which this process is known to those who collect its results."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def _decode_outcome(data: bytes) -> EvalResult[Any] | None:

@@ -2,6 +2,8 @@
 
 A call counts with every reply, also if its answer was unparsable, and so do calls of threads and
 tasks that were started meanwhile. What an inner meter counts, an outer one counts too.
+
+A meter also takes records of calls, such as the prompt and the answer of a judge.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 
 from ..chat import TokenUsage
 
-__all__ = ["Meter", "meter_call", "metered", "start_meter"]
+__all__ = ["Meter", "meter_call", "metered", "record_call", "start_meter"]
 
 
 @dataclass(slots=True)
@@ -23,6 +25,7 @@ class Meter:
     """The usage and the cost of each call so far. Threads may add calls concurrently."""
 
     calls: list[tuple[TokenUsage | None, float | None]] = field(default_factory=list)
+    records: list[Any] = field(default_factory=list)
 
     @property
     def usage(self) -> TokenUsage | None:
@@ -58,6 +61,8 @@ def metered() -> Iterator[Meter]:
         _meter.reset(token)
         for call in meter.calls:
             meter_call(*call)
+        for record in meter.records:
+            record_call(record)
 
 
 def meter_call(usage: Any, cost: Any) -> None:
@@ -72,3 +77,9 @@ def meter_call(usage: Any, cost: Any) -> None:
     price = float(cost) if isinstance(cost, int | float) and math.isfinite(cost) else None
     if known is not None or price is not None:
         meter.calls.append((known, price))
+
+
+def record_call(record: object) -> None:
+    """Add a record of a call to the meter of the caller, if there is one."""
+    if (meter := _meter.get()) is not None:
+        meter.records.append(record)

@@ -1,13 +1,18 @@
 """`wink view`: a local web page over the run store.
 
-app       the server: routes, and what it serves
-api       what the page asks for, as JSON: thin, on top of `weakincentives.evals`
-security  who may ask: hosts, origins, tokens, and the headers of every answer
-live      server-sent events: which runs have changed
-sharing   a view as one file that opens without a server
-static/   the page: ES modules without a build step
+app          the server: routes, and what it serves
+api          what the page asks for, as JSON: thin, on top of `weakincentives.evals`
+sample_data  one row, whole
+timeline     what its session and its judges did, and for how long
+comparing    runs beside one another
+queues       runs that workers on a queue work on
+writes       what the page may write: tags
+security     who may ask: hosts, origins, tokens, and the headers of every answer
+live         server-sent events: which runs have changed
+sharing      a view as one file that opens without a server
+static/      the page: ES modules without a build step
 
-Needs the extra `view`. The store is only read.
+Needs the extra `view`.
 """
 
 from typing import TYPE_CHECKING

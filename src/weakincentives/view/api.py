@@ -7,50 +7,51 @@ not compute.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import UsageError
-from ..evals import EvalResult, RunRecord, RunStore, StoredRow
+from ..evals import RunRecord, RunStore, StoredRow
 from ..evals.comparison import (
-    AlignedStep,
-    Flip,
-    FlipSide,
     RunComparison,
-    Step,
     align,
     compare_several,
     count_divergences,
+    count_kinds,
     describe_divergences,
     divergence,
     flip_details,
     flip_divergences,
+    sample_matrix,
 )
-from ..evals.comparison.outcomes import incomparable
+from ..evals.comparison.matrix import of_kind
 from ..evals.reporting.documents import overview_data, record_data, sample_data
 from ..evals.statistics import Interval, rate_interval
 from ..evals.store.browse import MAX_PAGE, RowFilter, RunBrowser
 from ..evals.store.labels import agent_label, experiment_name, run_title
-from ..evals.store.overview import overview, row_of_key, rows_of_sample, stored_rate
+from ..evals.store.listing import RunListing, label_state
+from ..evals.store.overview import Overview, overview, row_of_key, rows_of_sample, stored_rate
+from ..evals.store.rows import decode_id
 from ..experiment import BASELINE
 from ..internal.differences import word_diff
 from ..internal.escaping import as_text
-from ..internal.formatting import events_of, pretty
-from ..secrets import shorten
+from ..internal.formatting import pretty
+from .comparing import comparison_data, matrix_row, pair_data, side_data
+from .queues import queue_data, states_of
+from .sample_data import MAX_DIFF_CHARS, cut, row_data
+from .writes import set_tags
 
 __all__ = ["Api"]
 
 Query = Mapping[str, Sequence[str]]
 
-MAX_CHARS = 100_000  # of one text; the page asks for the rest by its part
 _MAX_RUNS = 200
-_MAX_MESSAGES = 200  # in one answer
 _MAX_EVENTS = 1_000
-_MAX_DIFF_CHARS = 20_000
 _SPARK = 12  # earlier runs of the same suite
 _MAX_COMPARED = 5
-_MAX_FLIPS = 100  # in one answer
-_SNIPPET_CHARS = 300
+_MAX_OVERVIEWS = 20  # that are kept
+_RUN_ID = "SELECT run_id FROM runs WHERE id = ?"
+_PAGE_SAMPLES = 50  # compared samples in one answer
 _MAX_ALIGNED = 200  # flips whose trajectories are aligned for the summary
 
 
@@ -61,15 +62,20 @@ class Api:
     """
 
     ANSWERS = (
-        *("runs", "run", "rows", "facets", "slices", "sample", "place"),
+        *("runs", "head", "run", "rows", "facets", "slices", "sample", "place"),
         *("compare", "divergences", "aligned", "flip"),
     )
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self._browser = RunBrowser(store)
+        self._listing = RunListing(store)
+        self._overviews: dict[str, tuple[Any, Overview]] = {}
+        self.writes = 0  # of this server, which its own connection does not notice
         self._rates: dict[str, tuple[Any, Interval]] = {}
         self._lock = threading.Lock()
+        self._comparing = threading.Lock()
+        self._last_compared: tuple[Any, list[RunComparison]] | None = None
 
     def close(self) -> None:
         """Close the search index."""
@@ -81,7 +87,7 @@ class Api:
         """Return a page of runs, newest first: `offset`, `limit`, and words in `q`."""
         offset, limit = _whole(query, "offset", 0), _whole(query, "limit", 50)
         words = _one(query, "q").lower().split()
-        found = [record for record in self._store.runs() if _matches(record, words)]
+        found = [record for record in self._listing.records() if _matches(record, words)]
         page = found[offset : offset + min(limit, _MAX_RUNS)]
         return {
             "total": len(found),
@@ -89,11 +95,16 @@ class Api:
             "sparks": self._sparks(page, found),
         }
 
+    def records(self) -> list[RunRecord]:
+        """Return all runs, newest first."""
+        return self._listing.records()
+
     def summary(self, record: RunRecord) -> dict[str, Any]:
         """Return a run as a line of the list."""
         manifest = record.manifest
         return {
             **record_data(record, self._rate(record)),
+            "queue": queue_data(record, states_of(self._store, [record]).get(manifest.run_id)),
             "title": run_title(manifest),
             "label": agent_label(manifest.agent, manifest.model),
             "experiment": experiment_name(manifest),
@@ -127,11 +138,18 @@ class Api:
             ]
         return sparks
 
+    def tags(self, body: bytes) -> dict[str, Any]:
+        """Set and remove tags of a run."""
+        changed = set_tags(self._store, body)
+        with self._lock:
+            self.writes += 1
+        return changed
+
     # ── one run ─────────────────────────────────────────────────────────────────────────────────
 
     def run(self, query: Query) -> dict[str, Any]:
         """Return all figures of a run."""
-        found = overview(self._store, _run(query))
+        found = self._overview(self._id(_run(query)))
         record, name = found.record, found.record.manifest.run_id
         return {
             **overview_data(found),
@@ -143,7 +161,45 @@ class Api:
             "histogram": self._browser.histogram(name),
             "config": record.manifest.config,
             "command": list(record.manifest.command),
+            "git_commit": record.manifest.git_commit,
+            "earlier": self._earlier(record),
         }
+
+    def head(self, query: Query) -> dict[str, Any]:
+        """Return what the table of a run needs before its figures are there."""
+        name = self._id(_run(query))
+        criteria, has_epochs = self._browser.columns(name)
+        return {"run_id": name, "criteria": criteria, "epochs": has_epochs}
+
+    def _overview(self, run_id: str) -> Overview:
+        """Return the figures of a run; computed again only if its rows or labels have changed."""
+        state = self._record(run_id), label_state(self._store)
+        with self._lock:
+            known = self._overviews.get(run_id)
+        if known is None or known[0] != state:
+            known = state, overview(self._store, run_id)
+            with self._lock:
+                while len(self._overviews) >= _MAX_OVERVIEWS:
+                    del self._overviews[next(iter(self._overviews))]
+                self._overviews[run_id] = known
+        return known[1]
+
+    def _record(self, run_id: str) -> RunRecord:
+        found = (each for each in self._listing.records() if each.manifest.run_id == run_id)
+        return next(found, None) or self._store.run(run_id)
+
+    def _earlier(self, record: RunRecord) -> list[dict[str, Any]]:
+        """Return runs of the same suite before this one, oldest first."""
+        title, began = run_title(record.manifest), record.manifest.created_at
+        same = [
+            each
+            for each in self._listing.records()
+            if run_title(each.manifest) == title and each.manifest.created_at < began and each.total
+        ]
+        return [
+            {"run_id": each.manifest.run_id, "pass_rate": each.passed / each.total}
+            for each in reversed(same[:_SPARK])
+        ]
 
     def rows(self, query: Query) -> dict[str, Any]:
         """Return a page of the rows of a run that match the filters."""
@@ -166,6 +222,7 @@ class Api:
             "verdicts": facets.verdicts,
             "failed": facets.failed,
             "tools": facets.tools,
+            "workers": facets.workers,
             "errors": facets.errors,
             "metadata": facets.metadata,
             "indexed": indexed,
@@ -205,7 +262,7 @@ class Api:
                 {
                     **sample_data(row.result),
                     "latency_ms": row.result.latency_ms,
-                    "output": _cut(as_text(row.result.output))["text"][:500],
+                    "output": cut(as_text(row.result.output))["text"][:500],
                 }
                 for row in rows
             ],
@@ -259,46 +316,50 @@ class Api:
     # ── comparison ──────────────────────────────────────────────────────────────────────────────
 
     def compare(self, query: Query) -> dict[str, Any]:
-        """Return two to five runs compared: the first with each of the others (`run`)."""
+        """Return two to five runs compared: the first with each of the others (`run`).
+
+        `kind` chooses the samples: different (the default), broken, fixed, failing or all.
+        """
         names = [self._id(run) for run in query.get("run", ())]
         if not 2 <= len(names) <= _MAX_COMPARED:
             raise UsageError(f"expected two to {_MAX_COMPARED} runs to compare, got {len(names)}")
-        compared = compare_several(names[0], names[1:], store=self._store, force=True)
-        flips: dict[tuple[str, int | None], dict[int, Flip]] = {}
-        kind = _one(query, "kind")
-        for index, each in enumerate(compared, 1):
-            for flip in each.flips:
-                if not kind or flip.fixed is (kind == "fixed"):
-                    flips.setdefault((flip.sample, flip.epoch), {})[index] = flip
+        compared = self._compared(names)
+        runs = (compared[0].before, *(each.after for each in compared))
+        every = sample_matrix(runs)
+        kind: Any = _one(query, "kind") or "different"
+        chosen = of_kind(every, kind)
         offset = _whole(query, "offset", 0)
-        page = list(flips.values())[offset : offset + _MAX_FLIPS]
+        overviews = [self._overview(name) for name in names]
         return {
-            "runs": [self.summary(self._store.run(name)) for name in names],
+            "runs": [
+                {**self.summary(each.record), "latency_ms": each.latency_p50_ms}
+                for each in overviews
+            ],
             "comparisons": [comparison_data(each) for each in compared],
-            "rows": [self._flip_data(compared, by_run) for by_run in page],
-            "total": len(flips),
+            "rows": [
+                matrix_row(self._store, runs, row)
+                for row in chosen[offset : offset + _PAGE_SAMPLES]
+            ],
+            "kinds": count_kinds(every),
+            "total": len(chosen),
         }
 
-    def _flip_data(
-        self, compared: Sequence[RunComparison], by_run: Mapping[int, Flip]
-    ) -> dict[str, Any]:
-        """Return a sample that flipped in some runs, with its texts in the first of them."""
-        index, first = next(iter(by_run.items()))
-        (details,) = flip_details(compared[index - 1], self._store, self._store, (first,))
-        return {
-            "sample": first.sample,
-            "epoch": first.epoch,
-            "input": details.input,
-            "sides": [side and _side(side) for side in (details.before, details.after)],
-            "flips": {
-                str(at): {"fixed": flip.fixed, "error": flip.error} for at, flip in by_run.items()
-            },
-        }
+    def _compared(self, names: Sequence[str]) -> list[RunComparison]:
+        """Return the first run compared with each of the others; the last answer is kept."""
+        states = tuple(
+            (record.manifest.run_id, record.total, record.passed, record.status)
+            for record in map(self._record, names)
+        )
+        with self._comparing:
+            if self._last_compared is None or self._last_compared[0] != states:
+                found = compare_several(names[0], names[1:], store=self._store, force=True)
+                self._last_compared = states, list(found)
+            return self._last_compared[1]
 
     def divergences(self, query: Query) -> dict[str, Any]:
         """Return where the trajectories of the flips of two runs diverge, by step."""
         a, b = self._two(query)
-        (compared,) = compare_several(a, [b], store=self._store, force=True)
+        (compared,) = self._compared((a, b))
         flips = compared.flips[:_MAX_ALIGNED]
         found = flip_divergences(compared, self._store, self._store, flips)
         counted = count_divergences(found)
@@ -316,11 +377,11 @@ class Api:
         rows = [_chosen(self._store, run, sample, epoch) for run in (a, b)]
         pairs = align(*(row.result.trajectory if row else None for row in rows))
         found = divergence(pairs)
-        outputs = [as_text(row.result.output)[:_MAX_DIFF_CHARS] if row else "" for row in rows]
+        outputs = [as_text(row.result.output)[:MAX_DIFF_CHARS] if row else "" for row in rows]
         return {
             "sides": [None if row is None else side_data(row) for row in rows],
             "diff": word_diff(*outputs) if all(rows) else (),
-            "steps": [_pair_data(pair) for pair in pairs[:_MAX_EVENTS]],
+            "steps": [pair_data(pair) for pair in pairs[:_MAX_EVENTS]],
             "left_out": max(0, len(pairs) - _MAX_EVENTS),
             "divergence": None
             if found is None
@@ -330,7 +391,7 @@ class Api:
     def flip(self, query: Query) -> dict[str, Any]:
         """Return the criteria that changed in one sample of two runs."""
         a, b = self._two(query)
-        (compared,) = compare_several(a, [b], store=self._store, force=True)
+        (compared,) = self._compared((a, b))
         sample, epoch = _one(query, "sample"), _one(query, "epoch")
         flips = [
             each
@@ -343,7 +404,9 @@ class Api:
     # ── internal ────────────────────────────────────────────────────────────────────────────────
 
     def _id(self, run_id: str) -> str:
-        return self._store.run(run_id).manifest.run_id
+        """Return the whole id of a run, without counting its rows."""
+        key = self._store._run_key(run_id, prefix=True)
+        return decode_id(self._store._database.read(_RUN_ID, (key,))[0][0])
 
     def _two(self, query: Query) -> tuple[str, str]:
         names = query.get("run", ())
@@ -371,6 +434,7 @@ def row_filter(query: Query) -> RowFilter:
         verdict=verdict,
         failed=tuple(query.get("failed", ())),
         tools=tuple(query.get("tool", ())),
+        workers=tuple(query.get("worker", ())),
         errors=tuple(query.get("error", ())),
         metadata=tuple((key, value) for key, _, value in pairs),
         text=_one(query, "q"),
@@ -417,109 +481,6 @@ def _matches(record: RunRecord, words: Sequence[str]) -> bool:
 # ── values ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def row_data(row: StoredRow, first_message: int = 0) -> dict[str, Any]:
-    """Return everything that a row has, with messages from a number on."""
-    result = row.result
-    trajectory, sample = result.trajectory, result.sample
-    messages = trajectory.messages if trajectory else ()
-    page = messages[first_message : first_message + _MAX_MESSAGES]
-    return {
-        **sample_data(result),
-        "run_id": result.run_id,
-        "attempt": result.attempt,
-        "agent_version": row.agent_version,
-        "latency_ms": result.latency_ms,
-        "traceback": result.error_details.traceback if result.error_details else "",
-        "input": None if sample is None else _value(sample.input),
-        "expected": None if sample is None or sample.expected is None else _value(sample.expected),
-        "output": None if trajectory is None else _value(result.output),
-        "diff": _diff(result),
-        "metadata": {key: pretty(value) for key, value in result.metadata.items()},
-        "trajectory_metadata": {}
-        if trajectory is None
-        else {key: pretty(value) for key, value in trajectory.metadata.items()},
-        "scores": _scores(result),
-        "usage": None if trajectory is None else trajectory.usage,
-        "cost": None if trajectory is None else trajectory.cost,
-        "stop_reason": None if trajectory is None else trajectory.stop_reason,
-        "tool_errors": {} if trajectory is None else dict(trajectory.tool_errors),
-        "judge_tokens": result.judge_tokens,
-        "judge_cost": result.judge_cost,
-        "messages": [
-            _message(message, number) for number, message in enumerate(page, first_message)
-        ],
-        "message_count": len(messages),
-        "events": list(_events(row, bool(messages))),
-        "problem": row.problem,
-    }
-
-
-def _scores(result: EvalResult[Any]) -> list[dict[str, Any]]:
-    """Return the criteria, the failing ones first, then metrics without a verdict."""
-    scores = [
-        {
-            "name": score.criterion or "score",
-            "passed": score.passed,
-            "value": score.value,
-            "reason": as_text(score.reason),
-        }
-        for score in result.scores
-    ]
-    named = {score["name"] for score in scores}
-    scores.sort(key=lambda score: bool(score["passed"]))
-    metrics = result.score.metrics if result.success else ()
-    return scores + [
-        {"name": metric.name, "passed": None, "value": metric.value, "reason": ""}
-        for metric in metrics
-        if metric.name not in named
-    ]
-
-
-def _diff(result: EvalResult[Any]) -> Any:
-    """Return what differs between the expected output and the output, word by word."""
-    if result.sample is None or result.sample.expected is None or result.trajectory is None:
-        return ()
-    expected, output = pretty(result.sample.expected), pretty(result.output)
-    if max(len(expected), len(output)) > _MAX_DIFF_CHARS or not output:
-        return ()
-    return word_diff(expected, output)
-
-
-def _events(row: StoredRow, has_messages: bool) -> Iterator[dict[str, str]]:
-    if row.session is None:
-        return
-    for number, (moment, kind, text) in enumerate(
-        events_of(row.session, with_messages=has_messages)
-    ):
-        if number == _MAX_EVENTS:
-            return
-        yield {"time": moment, "kind": kind, "text": _cut(text)["text"]}
-
-
-def _message(message: Any, number: int) -> dict[str, Any]:
-    return {
-        "number": number,
-        "role": message.role,
-        "name": message.name,
-        "tool_call_id": message.tool_call_id,
-        **_cut(message.content),
-        "calls": [
-            {"id": call.id, "name": call.name, "arguments": pretty(dict(call.arguments))}
-            for call in message.tool_calls
-        ],
-    }
-
-
-def _value(value: Any) -> dict[str, Any]:
-    """Return a value as a text, and whether it is data (and no text of its own)."""
-    return {**_cut(pretty(value)), "data": not isinstance(value, str)}
-
-
-def _cut(text: str) -> dict[str, Any]:
-    more = max(0, len(text) - MAX_CHARS)
-    return {"text": text[:MAX_CHARS], "more": more}
-
-
 def _key_data(row: Any) -> dict[str, Any] | None:
     if row is None:
         return None
@@ -529,67 +490,3 @@ def _key_data(row: Any) -> dict[str, Any] | None:
 def _interval(passed: int, n: int) -> dict[str, float]:
     rate = rate_interval(passed, n)
     return {"rate": rate.estimate, "low": rate.low, "high": rate.high}
-
-
-def _side(side: FlipSide) -> dict[str, Any]:
-    texts = (shorten(text, _SNIPPET_CHARS) for text in (side.output, side.why))
-    return {"verdict": side.verdict, **dict(zip(("output", "why"), texts, strict=True))}
-
-
-def side_data(row: StoredRow) -> dict[str, Any]:
-    """Return a sample in one of two runs."""
-    result = row.result
-    return {
-        **sample_data(result),
-        "output": _value(result.output),
-        "latency_ms": result.latency_ms,
-        "scores": _scores(result),
-    }
-
-
-def _pair_data(pair: AlignedStep) -> dict[str, Any]:
-    return {
-        "relation": pair.relation,
-        "before": _step_data(pair.before),
-        "after": _step_data(pair.after),
-    }
-
-
-def _step_data(step: Step | None) -> dict[str, Any] | None:
-    if step is None:
-        return None
-    return {
-        "kind": step.kind,
-        "label": step.label,
-        "text": _cut(step.text)["text"],
-        "arguments": pretty(dict(step.arguments)) if step.kind == "tool" else "",
-        "result": None if step.result is None else _cut(step.result)["text"],
-    }
-
-
-def comparison_data(compared: RunComparison) -> dict[str, Any]:
-    """Return the verdict of a comparison, its counts, and every measure."""
-    return {
-        "verdict": str(compared),
-        "outcome": compared.measure.outcome,
-        "label": compared.label,
-        "fixed": compared.fixed,
-        "broken": compared.broken,
-        "both": compared.both,
-        "neither": compared.neither,
-        "pairing": compared.pairing,
-        "warnings": list(compared.warnings),
-        "incomparable": incomparable(compared.before, compared.after),
-        "measures": [
-            {
-                "name": measure.name,
-                "before": measure.amount(measure.before),
-                "after": measure.amount(measure.after),
-                "delta": measure.amount(measure.difference.delta.estimate, sign=True),
-                "interval": measure.interval(),
-                "evidence": measure.evidence(),
-                "outcome": measure.outcome,
-            }
-            for measure in compared.measures.values()
-        ],
-    }

@@ -44,9 +44,10 @@ def create_app(
     store: RunStore, *, hosts: tuple[str, ...] = LOOPBACK, token: str = ""
 ) -> Callable[..., Any]:
     """Return the application over a run store; `hosts` are the names that it answers to."""
-    pages = _Pages(store)
+    csrf_token = new_token()
+    pages = _Pages(store, csrf_token)
     app = Starlette(routes=pages.routes(), lifespan=pages.lifespan)
-    return Guard(app, frozenset(name.lower() for name in hosts), token)
+    return Guard(app, frozenset(name.lower() for name in hosts), token, csrf_token)
 
 
 def serve(
@@ -118,10 +119,12 @@ def new_token() -> str:
 
 
 class _Pages:
-    def __init__(self, store: RunStore) -> None:
+    def __init__(self, store: RunStore, csrf_token: str) -> None:
         self._store = store
         self._api = Api(store)
         self._static = {name: text.encode() for name, text in static_files().items()}
+        meta = f'<meta name="csrf-token" content="{csrf_token}">\n</head>'
+        self._index = self._static["index.html"].replace(b"</head>", meta.encode(), 1)
 
     def routes(self) -> list[Route]:
         """Return what can be asked for."""
@@ -132,6 +135,7 @@ class _Pages:
             Route("/api/events", self._events),
             Route("/api/text", self._text),
             Route("/api/share", self._share, methods=["POST"]),
+            Route("/api/tags", self._tags, methods=["POST"]),
             *(Route(f"/api/{name}", _json(getattr(self._api, name))) for name in Api.ANSWERS),
         ]
 
@@ -144,7 +148,7 @@ class _Pages:
             self._api.close()
 
     async def _page(self, request: Request) -> Response:
-        return Response(self._static["index.html"], media_type="text/html")
+        return Response(self._index, media_type="text/html")
 
     async def _file(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -157,7 +161,7 @@ class _Pages:
         return Response(self._static["icon.svg"], media_type="image/svg+xml")
 
     async def _events(self, request: Request) -> Response:
-        events = changes(self._store, self._api.summary, request.is_disconnected)
+        events = changes(self._store, self._api, request.is_disconnected)
         return StreamingResponse(events, media_type="text/event-stream")
 
     async def _text(self, request: Request) -> Response:
@@ -169,9 +173,8 @@ class _Pages:
         return PlainTextResponse(text.encode("utf-8", "replace"))
 
     async def _share(self, request: Request) -> Response:
-        body = await request.body()
-        if len(body) > _MAX_BODY:
-            return PlainTextResponse("413: too long\n", 413)
+        if (body := await _body(request)) is None:
+            return _too_long()
         try:
             asked = serde.decode(body, dict[str, Any])
             view, addresses = str(asked["view"]), [str(each) for each in asked["addresses"]]
@@ -181,6 +184,11 @@ class _Pages:
         html = share(view, answers, str(asked.get("title", "WINK Evals")))
         headers = {"Content-Disposition": 'attachment; filename="wink-view.html"'}
         return Response(html.encode("utf-8", "replace"), media_type="text/html", headers=headers)
+
+    async def _tags(self, request: Request) -> Response:
+        if (body := await _body(request)) is None:
+            return _too_long()
+        return await _answer(self._api.tags, body)
 
     def _answers(self, addresses: list[str]) -> dict[str, Any]:
         """Answer addresses of the API again; those that fail are left out."""
@@ -201,14 +209,34 @@ def _query(request: Request) -> Query:
 
 def _json(answer: Callable[[Query], Any]) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
-        try:
-            data = await in_thread(answer, _query(request))
-            body = await in_thread(serde.encode, data)
-        except WinkError as error:
-            return _failure(error)
-        return Response(body, media_type="application/json")
+        return await _answer(answer, _query(request))
 
     return endpoint
+
+
+async def _answer(function: Callable[[Any], Any], value: Any) -> Response:
+    """Call a function in a thread; return what it returns as JSON, or its error."""
+    try:
+        data = await in_thread(function, value)
+        body = await in_thread(serde.encode, data)
+    except WinkError as error:
+        return _failure(error)
+    return Response(body, media_type="application/json")
+
+
+async def _body(request: Request) -> bytes | None:
+    """Return the body of a write; None if it is too long, without reading all of it."""
+    parts, size = [], 0
+    async for part in request.stream():
+        parts.append(part)
+        size += len(part)
+        if size > _MAX_BODY:
+            return None
+    return b"".join(parts)
+
+
+def _too_long() -> Response:
+    return PlainTextResponse(f"413: expected at most {_MAX_BODY:,} bytes\n", 413)
 
 
 def _failure(error: WinkError) -> Response:

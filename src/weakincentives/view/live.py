@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 
@@ -18,32 +18,58 @@ from .. import serde
 from ..evals import RunRecord, RunStore
 from ..evals.store.browse import data_version
 from ..internal.threads import in_thread
+from .queues import queue_data, states_of
 
 __all__ = ["changes"]
 
 _INTERVAL = 0.4
 _WHILE_RUNNING = 2.0
 _HEARTBEAT = 15.0
+_REST = 10.0  # times as long as listing took: a large run is not slowed down by being watched
 _LISTED = 50  # the newest: a run that is going on is one of them
+
+
+class Summaries(Protocol):
+    """Lines of the list of runs; `writes` counts what this server has written itself."""
+
+    writes: int
+
+    def records(self) -> list[RunRecord]:
+        """Return all runs, newest first."""
+        ...
+
+    def summary(self, record: RunRecord) -> dict[str, Any]:
+        """Return a run as a line of the list."""
+        ...
 
 
 async def changes(
     store: RunStore,
-    summary: Callable[[RunRecord], dict[str, Any]],
+    api: Summaries,
     is_gone: Callable[[], Awaitable[bool]],
 ) -> AsyncIterator[bytes]:
     """Yield events until the client is gone: `runs`, with the runs that are new or changed."""
     known: dict[str, tuple[Any, ...]] | None = None
-    version, running, sent, listed = -1, False, time.monotonic(), 0.0
+    version: tuple[int, int] = (-1, 0)
+    running, sent, listed, took = False, time.monotonic(), 0.0, 0.0
     yield b"retry: 1000\n\n"
     while not await is_gone():
         now = time.monotonic()
-        current = await in_thread(data_version, store)
-        if current != version or (running and now - listed > _WHILE_RUNNING):
+        current = await in_thread(data_version, store), api.writes
+        is_due = current != version or (running and now - listed > _WHILE_RUNNING)
+        if is_due and now - listed >= _REST * took:
             version, listed = current, now
-            records = await in_thread(store.runs, _LISTED)
+            records = (await in_thread(api.records))[:_LISTED]
+            took = time.monotonic() - now
             running = any(record.status == "running" for record in records)
-            figures = {record.manifest.run_id: _figures(record) for record in records}
+            queues = await in_thread(states_of, store, records)
+            figures = {
+                (run := record.manifest.run_id): (
+                    *_figures(record),
+                    queue_data(record, queues.get(run)),
+                )
+                for record in records
+            }
             changed = [
                 record
                 for record in records
@@ -51,7 +77,7 @@ async def changes(
             ]
             known = figures
             if changed:
-                data = await in_thread(lambda found: [*map(summary, found)], changed)
+                data = await in_thread(lambda found: [*map(api.summary, found)], changed)
                 sent = now
                 yield b"event: runs\ndata: " + serde.encode(data) + b"\n\n"
         if now - sent > _HEARTBEAT:

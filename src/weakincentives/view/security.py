@@ -2,11 +2,12 @@
 
 1. `Host` must be one of the names that this server was started for. A page of a stranger that
    points its own name at this machine (DNS rebinding) sends another one.
-2. A write must come from our own page: `Origin` is ours, and the header `X-Wink` is there, which
-   another site cannot send without asking first.
-3. With a token (needed on every address but loopback), the cookie or the header must have it. The
+2. A write must come from our own page: `Origin` is ours, and the header `X-Wink` has the token that
+   only the page has, which is new each time the server starts. No other site can read it.
+3. A browser that says a request comes from another site (`Sec-Fetch-Site`) is refused.
+4. With a token (needed on every address but loopback), the cookie or the header must have it. The
    cookie is HttpOnly: scripts cannot read it. The comparison takes constant time.
-4. Every answer has a policy that allows scripts and styles of our own only, and no other origin.
+5. Every answer has a policy that allows scripts and styles of our own only, and no other origin.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _SAFE = ("GET", "HEAD")
+_OWN_SITE = ("", "same-origin", "none")  # none: typed, or a bookmark
 
 
 def is_loopback(host: str) -> bool:
@@ -48,10 +50,13 @@ def is_loopback(host: str) -> bool:
 class Guard:
     """Checks every request before the application sees it, and adds the headers to its answer."""
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str], token: str = "") -> None:
+    def __init__(
+        self, app: ASGIApp, hosts: frozenset[str], token: str = "", csrf_token: str = ""
+    ) -> None:
         self._app = app
         self._hosts = hosts
         self._token = token
+        self._csrf_token = csrf_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -75,6 +80,9 @@ class Guard:
         host = _name_of(headers.get("host", ""))
         if host not in self._hosts:
             return _refused(f"this server does not answer to the host {host!r}")
+        is_page = scope["path"] == "/" and scope["method"] == "GET"
+        if not is_page and headers.get("sec-fetch-site", "") not in _OWN_SITE:
+            return _refused("only the page of this server may ask it")
         if scope["method"] not in _SAFE and not self._is_own(headers):
             return _refused("a write must come from the page of this server")
         if not self._token:
@@ -97,7 +105,10 @@ class Guard:
 
     def _is_own(self, headers: Headers) -> bool:
         origin = headers.get("origin")
-        if not headers.get("x-wink"):
+        given, kind = headers.get("x-wink", ""), headers.get("content-type", "")
+        if not hmac.compare_digest(given.encode(), self._csrf_token.encode()):
+            return False
+        if kind.partition(";")[0].strip() != "application/json":
             return False
         return origin is None or (
             urlsplit(origin).netloc == headers.get("host", "")

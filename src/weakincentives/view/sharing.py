@@ -43,7 +43,9 @@ def share(view: str, answers: Mapping[str, Any], title: str) -> str:
     import_map = json.dumps({"imports": modules})
     data = serde.encode({"view": view, "answers": dict(answers)}).decode()
     start = f'import "wink/{_ENTRY}";'
-    style = static["view.css"]
+    style = "".join(
+        text for name, text in sorted(static.items(), key=_base_first) if ".css" in name
+    )
     policy = (
         f"default-src 'none'; script-src {_hash(import_map)} {_hash(start)} data:; "
         f"style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'"
@@ -59,6 +61,11 @@ def share(view: str, answers: Mapping[str, Any], title: str) -> str:
         f'<script type="application/json" id="shared">{_in_script(data)}</script>\n'
         f'<script type="module">{start}</script>\n</body></html>\n'
     )
+
+
+def _base_first(file: tuple[str, str]) -> tuple[bool, str]:
+    """Sort `view.css` before the style sheets that build on it."""
+    return file[0] != "view.css", file[0]
 
 
 def _renamed(text: str, static: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from ...evals import RunManifest, Submission
     from ...evals.distributed import Collector, StoreLedger
-    from ..console.figures import figures_of
-from ..console.progress import ProgressSnapshot
+    from ...evals.store.queue_state import QueueState
+    from ..console.progress import ProgressSnapshot
 
 __all__ = ["configure", "run"]
 
@@ -75,7 +75,9 @@ def run(args: Namespace) -> int:
     from ...evals.distributed import StoreLedger, load_submission
     from ...evals.model.redacted_ids import redact_ids
     from ...evals.store.overview import overview, worst
+    from ...evals.store.queue_state import save_queue_state
     from ..console.documents import run_data, write_line
+    from ..console.figures import figures_of
     from ..console.progress import console
     from ..console.summary import Outcome
     from ..runner import EXIT_CODES as GATE_CODES
@@ -96,7 +98,8 @@ def run(args: Namespace) -> int:
             ),
             retry_errors=args.retry_errors,
         )
-        with _open_collector(args, record.manifest, submission, ledger, to) as collector:
+        save = partial(save_queue_state, store, run_id)
+        with _open_collector(args, record.manifest, submission, ledger, to, save) as collector:
             if ledger.missing() or record.status != "complete":
                 store.begin(record.manifest)
             try:
@@ -152,6 +155,7 @@ def _open_collector(
     submission: Submission,
     ledger: StoreLedger,
     to: Console,
+    on_poll: Callable[[QueueState], object],
 ) -> Iterator[Collector]:
     from ...evals import EvalRequest
     from ...evals.distributed import CollectConfig, Collector
@@ -182,7 +186,15 @@ def _open_collector(
         )
         stored = total - len(ledger.missing())
         note(f"run {submission.run_id}, {stored:,} of {total:,} are stored")
-        yield Collector(results, ledger, submission, requests=requests, config=config, on_note=note)
+        yield Collector(
+            results,
+            ledger,
+            submission,
+            requests=requests,
+            config=config,
+            on_note=note,
+            on_poll=on_poll,
+        )
 
 
 def _collect(args: Namespace, collector: Collector, to: Console) -> bool:

@@ -10,6 +10,7 @@ corrected      the difference that people would see, by their labels
 result         `RunComparison`, and its verdict in words
 alignment      the steps of two trajectories side by side, and where they first diverge
 flips          what changed in samples whose verdict changed
+matrix         two and more runs side by side, sample by sample
 gates          whether a run is good enough, by itself or against a baseline
 trend          whether several runs get better or worse
 halving        the best of several models within a budget
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from .compare import compare_runs, compare_several
     from .flips import CriterionFlip, FlipDetails, FlipSide, flip_details
     from .gates import BaselineRule, GateResult, check_baseline, check_rate, check_run
+    from .matrix import SampleVerdicts, SideVerdict, count_kinds, sample_matrix
     from .outcomes import RunOutcomes, sample_clusters
     from .result import Flip, Measure, RunComparison, Slice
     from .trend import RunTrend, run_trend
@@ -55,6 +57,8 @@ __all__ = [
     "RunComparison",
     "RunOutcomes",
     "RunTrend",
+    "SampleVerdicts",
+    "SideVerdict",
     "Slice",
     "Step",
     "align",
@@ -64,6 +68,7 @@ __all__ = [
     "compare_runs",
     "compare_several",
     "count_divergences",
+    "count_kinds",
     "describe_divergences",
     "divergence",
     "flip_details",
@@ -72,6 +77,7 @@ __all__ = [
     "pool_outcomes",
     "run_trend",
     "sample_clusters",
+    "sample_matrix",
     "save_baseline",
     "steps_of",
     "what_differs",
@@ -87,6 +93,7 @@ __getattr__, __dir__ = _lazy_exports(
         ".compare": "compare_runs compare_several",
         ".flips": "CriterionFlip FlipDetails FlipSide flip_details",
         ".gates": "BaselineRule GateResult check_baseline check_rate check_run",
+        ".matrix": "SampleVerdicts SideVerdict count_kinds sample_matrix",
         ".outcomes": "RunOutcomes sample_clusters",
         ".result": "Flip Measure RunComparison Slice",
         ".trend": "RunTrend run_trend",

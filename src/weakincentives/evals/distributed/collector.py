@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property, partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -24,13 +25,21 @@ import anyio.lowlevel
 
 from ... import serde
 from ...clock import SYSTEM_CLOCK, Clock
-from ...errors import MailboxConnectionError, MailboxError, SerializationError, short_repr
+from ...errors import (
+    MailboxConnectionError,
+    MailboxError,
+    SerializationError,
+    WinkError,
+    short_repr,
+)
+from ...internal.threads import in_thread
 from ...runtime.mailbox.core.envelope import unpack
 from ...runtime.worker.dead_letters import DeadLetter
 from ...secrets import logger_for
 from ..engine.engine import Tally
 from ..model.redacted_ids import is_redacted, stands_for
 from ..model.report import EvalResult
+from ..store.queue_state import QueueState, WorkerState
 from .ledgers import Ledger
 from .submission import Key, Submission, key_id
 
@@ -46,6 +55,7 @@ LEASE_SECONDS = 60.0  # results are committed at once
 RETRY_SECONDS = 1.0  # between two attempts to reach a server
 OTHER_RUN_DELAY = 10.0  # seconds before a result of another run is delivered again
 DEAD_LETTER_RETRY_DELAY = 60.0  # seconds before a message that could not be dead-lettered
+REPORT_SECONDS = 1.0  # between two calls of `on_poll`
 MAX_COUNT = 2**31  # exclusive upper bound of epochs and attempts
 
 
@@ -84,9 +94,11 @@ class Collector:
         requests: QueueMailbox[Any] | None = None,
         config: CollectConfig | None = None,
         on_note: Callable[[str], object] = logger.warning,
+        on_poll: Callable[[QueueState], object] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.submission, self.ledger = submission, ledger
+        self.workers: dict[str, WorkerState] = {}  # by their results
         self.tally = Tally()  # of the results that were new
         self.stopped = False
         self.gave_up = False  # because sending again brought no result
@@ -94,6 +106,9 @@ class Collector:
         self.dead_lettered = 0
         self.rounds = 0  # of sending again, since the last new result
         self.last_result = clock.monotonic()
+        self._last_result_at: datetime | None = None
+        self._on_poll = on_poll
+        self._polled = -math.inf  # when `on_poll` was last called
         self._results, self._requests = results, requests
         self._keys = frozenset(submission.keys() if submission is not None else ())
         self._dead_letters: QueueMailbox[Any] | None = None
@@ -118,6 +133,31 @@ class Collector:
             if self._dead_letters is not None:
                 self._dead_letters.close()
                 self._dead_letters = None
+            with anyio.CancelScope(shield=True):
+                await self._report(ended=True)
+
+    def state(self, *, ended: bool = False) -> QueueState:
+        """Return what is known of the queue and the workers now."""
+        return QueueState(
+            updated_at=self._clock.now(),
+            missing=len(self.ledger.missing()),
+            queued=self.queued,
+            resubmitted=self.rounds,
+            dead_lettered=self.dead_lettered,
+            last_result_at=self._last_result_at,
+            ended=ended,
+            workers=tuple(self.workers.values()),
+        )
+
+    async def _report(self, *, ended: bool = False) -> None:
+        """Call `on_poll` with the state, at most once in `REPORT_SECONDS`, and at the end."""
+        now = self._clock.monotonic()
+        if self._on_poll is not None and (ended or now - self._polled >= REPORT_SECONDS):
+            self._polled = now
+            try:
+                await in_thread(self._on_poll, self.state(ended=ended))
+            except WinkError as error:  # it is for display only: collecting goes on
+                logger.debug("cannot report the state of the queue: %s", error)
 
     async def _run(self, deadline: float, connect_by: float) -> None:
         retry = self.ledger.retried
@@ -160,6 +200,7 @@ class Collector:
             return not (messages and config.exclusive)
         if self._requests is not None:
             self.queued = await self._requests.run_blocking(self._requests.approximate_count)
+        await self._report()
         if new:
             return False
         await ledger.refresh()
@@ -195,9 +236,19 @@ class Collector:
             self.rounds, self.last_result = 0, self._clock.monotonic()
         for result in new:
             self.tally.add(result)
+            self._saw(result)
         for message, problem in invalid:
             await self._dead_letter(message, problem)
         return len(new)
+
+    def _saw(self, result: EvalResult[Any]) -> None:
+        """Note which worker a result came from."""
+        self._last_result_at = now = self._clock.now()
+        if result.worker:
+            last = self.workers.get(result.worker)
+            results, errors = (last.results, last.errors) if last else (0, 0)
+            errors += result.error is not None
+            self.workers[result.worker] = WorkerState(result.worker, results + 1, errors, now)
 
     def _result_in(self, message: Message[Any]) -> EvalResult[Any] | None:
         """Return the result in a message, under the key that was submitted.

@@ -30,6 +30,7 @@ from ...runtime.session import Session, SessionSnapshot, SessionView
 from ...runtime.tracing import span
 from .._types import EvalConfig, EvalContext, Sample, Score, private_copy
 from ..evaluators.criteria import Criterion, criterion
+from ..model.judge_calls import judge_calls_of
 from ..model.report import ErrorSource, EvalResult
 from .agents import Agent, Attempt, current_attempt
 from .requirements import check_requirements
@@ -279,6 +280,7 @@ class _AttemptState:
             details,
             None if self.meter is None else self.meter.usage,
             None if self.meter is None else self.meter.cost,
+            () if self.meter is None else judge_calls_of(self.meter),
         )
 
 
@@ -307,7 +309,12 @@ async def rescore_result(
 
     failure = await run_isolated(evaluate, timeout)
     meter = meters[0] if meters else Meter()
-    result = replace(result, judge_usage=meter.usage, judge_cost=meter.cost)
+    result = replace(
+        result,
+        judge_usage=meter.usage,
+        judge_cost=meter.cost,
+        judge_calls=judge_calls_of(meter),
+    )
     if failure is None:
         return replace(result, score=scores[0], error=None, error_source=None, error_details=None)
     error = message_of(failure)

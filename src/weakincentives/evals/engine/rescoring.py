@@ -151,7 +151,8 @@ async def _rescored(
 def _add_judge_usage(result: EvalResult[Any], earlier: EvalResult[Any]) -> EvalResult[Any]:
     """Return the result with the usage and the cost of the judges of an earlier one added."""
     both = Meter([(each.judge_usage, each.judge_cost) for each in (earlier, result)])
-    return replace(result, judge_usage=both.usage, judge_cost=both.cost)
+    calls = (*earlier.judge_calls, *result.judge_calls)
+    return replace(result, judge_usage=both.usage, judge_cost=both.cost, judge_calls=calls)
 
 
 def _scorer_for_changed(

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, get_args
 from ...chat import TokenUsage
 from ...errors import UsageError, short_repr
 from ...experiment import BASELINE
-from ...internal.checks import finite, instance_or_none, plain_metadata, plain_texts, whole
+from ...internal.checks import (
+    finite,
+    instance_or_none,
+    plain_metadata,
+    plain_texts,
+    tuple_of,
+    whole,
+)
 from ...internal.error_details import ErrorDetails, with_type
 from ...internal.frozen import frozen_generic
 from ...internal.typevars import OutputT
@@ -18,6 +25,7 @@ from ...internal.wire_names import wire_name
 from ...rollouts import Trajectory
 from .._types import Sample, Score, is_criterion
 from .grouping import cluster_of, slice_name
+from .judge_calls import JudgeCall
 
 if TYPE_CHECKING:
     from ..stats.intervals import Interval
@@ -52,6 +60,8 @@ class EvalResult(Generic[OutputT]):
     trajectory is kept, so that it can be scored again. `error` is the plain message,
     `error_details` has the type of the exception, its place and its traceback. `judge_usage` and
     `judge_cost` (in US dollars) are what its judges used; what the agent used is in the trajectory.
+    `judge_calls` are the prompts of its judges, and their answers. `worker` is the process that ran
+    the sample, as `host:pid`, if it came over a queue.
     """
 
     sample_id: str
@@ -69,6 +79,9 @@ class EvalResult(Generic[OutputT]):
     error_details: ErrorDetails | None = None
     judge_usage: TokenUsage | None = None
     judge_cost: float | None = None
+    # How it came about, and not what came out: two results may differ in these and be equal.
+    judge_calls: tuple[JudgeCall, ...] = field(default=(), compare=False)
+    worker: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.sample_id, str) or not isinstance(self.score, Score):
@@ -83,10 +96,10 @@ class EvalResult(Generic[OutputT]):
             or self.sample_id.__class__ is not str
             or self.experiment_name.__class__ is not str
             or self.run_id.__class__ is not str
+            or self.worker.__class__ is not str
         ):
-            plain_texts(
-                self, "sample_id", "experiment_name", "run_id", or_none=("error", "error_source")
-            )
+            texts = ("sample_id", "experiment_name", "run_id", "worker")
+            plain_texts(self, *texts, or_none=("error", "error_source"))
             instance_or_none(self, "error_details", ErrorDetails, "pass ErrorDetails(type)")
         if self.latency_ms.__class__ is not int:
             milliseconds = round(finite(self.latency_ms, "EvalResult.latency_ms"))
@@ -105,6 +118,10 @@ class EvalResult(Generic[OutputT]):
             instance_or_none(self, "judge_usage", TokenUsage, "pass TokenUsage(input, output)")
         if self.judge_cost is not None:
             object.__setattr__(self, "judge_cost", finite(self.judge_cost, "EvalResult.judge_cost"))
+        if self.judge_calls.__class__ is not tuple or self.judge_calls:
+            advice = "pass JudgeCall(judge, messages, answer)"
+            calls = tuple_of(JudgeCall, self.judge_calls, "EvalResult.judge_calls", advice)
+            object.__setattr__(self, "judge_calls", calls)
         if self.error_source not in _SOURCES:
             raise UsageError(
                 f"expected one of {_SOURCES} for `error_source`, got "

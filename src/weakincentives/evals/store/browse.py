@@ -7,13 +7,16 @@ the search index, which is brought up to date meanwhile. Nothing here reads a ru
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+import re
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from ... import serde
 from ...errors import UsageError, short_repr
 from ...internal.closing import Closing
+from .listing import row_state
 from .reading import ORDER
 from .rows import decode_id, encode_id
 from .run_store import RunStore
@@ -21,6 +24,7 @@ from .search_index import SearchIndex, match_expression
 
 __all__ = ["Facets", "RowFilter", "RowPage", "RowSummary", "RunBrowser", "data_version"]
 
+T = TypeVar("T")
 Verdict = Literal["pass", "fail", "error"]
 _VERDICTS: Mapping[str, str] = {
     "pass": "passed = 1 AND error = 0",
@@ -39,20 +43,25 @@ _ORDERS: Mapping[str, str] = {
 }
 MAX_PAGE = 500
 _MAX_FACET_VALUES = 100
+_MAX_CACHED = 200  # counts and facets
+_PLAIN_NAME = re.compile(r"[\w .:/-]+")  # of a criterion, as a path of JSON can have it
+_FIRST_ROWS = 50  # that tell which columns a table has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFilter:
     """Which rows of a run: those that match all that is given.
 
-    `failed` are names of criteria that failed, `tools` of tools that were called, `metadata` pairs
-    of key and value, `errors` the keys of `Facets.errors`; `text` are words to search for.
+    `failed` are names of criteria that failed, `tools` of tools that were called, `workers` of
+    processes that ran them, `metadata` pairs of key and value, `errors` the keys of
+    `Facets.errors`; `text` are words to search for.
     Limits are inclusive; `cost` is in US dollars, agent and judges together.
     """
 
     verdict: Verdict | None = None
     failed: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
     metadata: tuple[tuple[str, str], ...] = ()
     errors: tuple[str, ...] = ()
     text: str = ""
@@ -74,6 +83,7 @@ class RowFilter:
         return (
             *(f"failed:{name}" for name in self.failed),
             *(f"tool:{name}" for name in self.tools),
+            *(f"worker:{name}" for name in self.workers),
             *(f"metadata:{key}={value}" for key, value in self.metadata),
             *(f"error:{key}" for key in self.errors),
         )
@@ -119,6 +129,7 @@ class Facets:
     verdicts: Mapping[str, int]
     failed: Mapping[str, int]
     tools: Mapping[str, int]
+    workers: Mapping[str, int]
     errors: Mapping[str, int]
     metadata: Mapping[str, Mapping[str, int]]
 
@@ -134,6 +145,8 @@ class RunBrowser(Closing):
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self._index = SearchIndex(store)
+        self._lock = threading.Lock()
+        self._cache: dict[Hashable, tuple[object, Any]] = {}
 
     def close(self) -> None:
         """Close the search index; the store stays open."""
@@ -161,18 +174,38 @@ class RunBrowser(Closing):
         run_key, name = self._store._run_key(run_id), encode_id(run_id)
         where, values = _where(filter, run_key, name)
         by, more = _order_by(order, descending)
+        # Only keys are sorted: the other columns are read for the rows of the page.
         query = (
             f"SELECT {ORDER}, attempt, passed, error, value, latency_ms, tokens, judge_tokens, "
-            f"cost, judge_cost, scores, body FROM store.rows WHERE {where} "
-            f"ORDER BY {by} LIMIT ? OFFSET ?"
+            f"cost, judge_cost, scores, body FROM (SELECT run, {ORDER} FROM store.rows "
+            f"WHERE {where} ORDER BY {by} LIMIT ? OFFSET ?) JOIN store.rows USING (run, {ORDER}) "
+            f"ORDER BY {by}"
         )
         page = (max(0, min(limit, MAX_PAGE)), max(0, offset))
-        found = self._index.read(query, (*values, *more, *page))
-        ((total,),) = self._index.read(f"SELECT count(*) FROM store.rows WHERE {where}", values)
+        found = self._index.read(query, (*values, *more, *page, *more))
+        state = row_state(self._store, run_id), self._index.state(run_id)
+        total = self._cached(("count", run_id, filter), state, lambda: self._count(where, values))
         texts = self._texts(name, [columns[-1] for columns in found])
         with self._store._database.corruption_errors(f"the rows of run {run_id}"):
             rows = tuple(_summary(columns, texts.get(columns[-1])) for columns in found)
-        return RowPage(rows, total, *self._index.state(run_id))
+        return RowPage(rows, total, *state[1])
+
+    def _count(self, where: str, values: tuple[Any, ...]) -> int:
+        ((total,),) = self._index.read(f"SELECT count(*) FROM store.rows WHERE {where}", values)
+        return int(total)
+
+    def _cached(self, key: Hashable, state: object, compute: Callable[[], T]) -> T:
+        """Return what was computed for a key, as long as rows and index are in the same state."""
+        with self._lock:
+            known = self._cache.get(key)
+        if known is not None and known[0] == state:
+            return cast("T", known[1])
+        found = compute()
+        with self._lock:
+            while len(self._cache) >= _MAX_CACHED:
+                del self._cache[next(iter(self._cache))]
+            self._cache[key] = state, found
+        return found
 
     def _texts(self, run: bytes, bodies: list[int]) -> dict[int, Any]:
         """Return the first lines of rows by body; of those that are indexed."""
@@ -194,27 +227,35 @@ class RunBrowser(Closing):
         """Return the place of a row (experiment, sample, epoch) among those that match."""
         run_key, name = self._store._run_key(run_id), encode_id(run_id)
         where, values = _where(filter, run_key, name)
-        by, more = _order_by(order, descending)
-        experiment, sample, epoch = key
-        query = (
-            "SELECT place FROM (SELECT experiment, sample, epoch, row_number() "
-            f"OVER (ORDER BY {by}) - 1 AS place FROM store.rows WHERE {where}) "
-            "WHERE experiment = ? AND sample = ? AND epoch = ?"
-        )
+        terms, (experiment, sample, epoch) = _order_terms(order, descending), key
+        more = tuple(value for term in terms for value in term.values)
+        select = ", ".join([*(term.sql for term in terms), ORDER])
+        its_key = "experiment = ? AND sample = ? AND epoch = ?"
         found = self._index.read(
-            query, (*more, *values, encode_id(experiment), encode_id(sample), epoch)
+            f"SELECT {select} FROM store.rows WHERE {where} AND {its_key}",
+            (*more, *values, encode_id(experiment), encode_id(sample), epoch),
         )
-        return found[0][0] if found else None
+        if not found:
+            return None
+        count = len(terms)
+        before, of = _before(terms, found[0][:count], found[0][count:])
+        return self._count(f"{where} AND {before}", (*values, *of))
 
     def facets(self, run_id: str) -> Facets:
         """Return what the rows of a run can be filtered by, as far as they are indexed."""
+        state = row_state(self._store, run_id), self._index.state(run_id)
+        return self._cached(("facets", run_id), state, lambda: self._facets(run_id))
+
+    def _facets(self, run_id: str) -> Facets:
         run_key, name = self._store._run_key(run_id), encode_id(run_id)
         verdicts = self._index.read(
             "SELECT CASE WHEN error THEN 'error' WHEN passed THEN 'pass' ELSE 'fail' END, count(*) "
             "FROM store.rows WHERE run = ? GROUP BY 1",
             (run_key,),
         )
-        groups: dict[str, dict[str, int]] = {"failed": {}, "tool": {}, "error": {}}
+        groups: dict[str, dict[str, int]] = {
+            name: {} for name in ("failed", "tool", "worker", "error")
+        }
         metadata: dict[str, dict[str, int]] = {}
         facts = "SELECT fact, count(*) FROM facts WHERE run = ? GROUP BY fact ORDER BY 2 DESC, 1"
         for stored, count in self._index.read(facts, (name,)):
@@ -230,20 +271,33 @@ class RunBrowser(Closing):
             {verdict.decode(): count for verdict, count in verdicts},
             groups["failed"],
             groups["tool"],
+            groups["worker"],
             groups["error"],
             metadata,
         )
+
+    def columns(self, run_id: str) -> tuple[tuple[str, ...], bool]:
+        """Return the names of the criteria, as the first rows have them, and whether it has epochs.
+
+        Nothing but those rows is read.
+        """
+        query = (
+            "SELECT scores, epoch FROM store.rows WHERE run = ? AND error = 0 "
+            f"ORDER BY {ORDER} LIMIT {_FIRST_ROWS}"
+        )
+        rows = self._index.read(query, (self._store._run_key(run_id),))
+        with self._store._database.corruption_errors(f"the rows of run {run_id}"):
+            names = dict.fromkeys(name for scores, _ in rows for name in _decode_scores(scores))
+        return tuple(names), any(epoch > 1 for _, epoch in rows)
 
     def slices(self, run_id: str, key: str) -> dict[str, tuple[int, int, int]]:
         """Return rows, passes and errors for each value of a metadata key, the most rows first."""
         start = f"metadata:{key}="
         query = (
-            "SELECT fact, count(*), sum(passed), sum(error) FROM facts JOIN store.rows "
-            "ON rows.run = ? AND rows.body = facts.body WHERE facts.run = ? AND fact >= ? "
-            "AND fact < ? GROUP BY fact ORDER BY 2 DESC, 1 LIMIT ?"
+            "SELECT fact, count(*), sum(verdict = 1), sum(verdict = 2) FROM facts WHERE run = ? "
+            "AND fact >= ? AND fact < ? GROUP BY fact ORDER BY 2 DESC, 1 LIMIT ?"
         )
-        end = f"{start}\U0010ffff"
-        values = (self._store._run_key(run_id), encode_id(run_id), start, end, _MAX_FACET_VALUES)
+        values = (encode_id(run_id), start, f"{start}\U0010ffff", _MAX_FACET_VALUES)
         return {
             fact.decode("utf-8", "replace")[len(start) :]: (count, passed, errors)
             for fact, count, passed, errors in self._index.read(query, values)
@@ -251,6 +305,10 @@ class RunBrowser(Closing):
 
     def histogram(self, run_id: str, bins: int = 20) -> list[int]:
         """Return how many rows without an error have a value in each part of 0 to 1."""
+        key, state = ("histogram", run_id, bins), row_state(self._store, run_id)
+        return self._cached(key, state, lambda: self._histogram(run_id, bins))
+
+    def _histogram(self, run_id: str, bins: int) -> list[int]:
         query = (
             "SELECT CAST(max(0, min(value * ?, ?)) AS INTEGER), count(*) FROM store.rows "
             "WHERE run = ? AND error = 0 GROUP BY 1"
@@ -298,18 +356,54 @@ def _where(filter: RowFilter, run_key: int, run: bytes) -> tuple[str, tuple[Any,
     return " AND ".join(parts), tuple(values)
 
 
-def _order_by(order: str, descending: bool) -> tuple[str, tuple[Any, ...]]:
-    """Return the terms of ORDER BY, and their values."""
-    direction = "DESC" if descending else "ASC"
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A term of ORDER BY, with its values."""
+
+    sql: str
+    values: tuple[Any, ...] = ()
+    descending: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.sql} {'DESC' if self.descending else 'ASC'}"
+
+
+def _order_terms(order: str, descending: bool) -> tuple[_Term, ...]:
+    """Return the terms that decide before the order of the dataset does."""
     kind, _, criterion = order.partition(":")
     if kind == "criterion" and criterion:
+        value = _criterion_value(criterion)
         # Rows without the criterion last, in either direction.
-        value = "(SELECT value FROM json_each(CAST(scores AS TEXT)) WHERE key = ?)"
-        return f"{value} IS NULL, {value} {direction}, {ORDER}", (criterion, criterion)
+        return _Term(f"{value.sql} IS NULL", value.values), replace(value, descending=descending)
     if order not in _ORDERS:
         raise UsageError(f"expected one of {', '.join(_ORDERS)}, got {short_repr(order)}")
-    terms = ", ".join(f"{term} {direction}" for term in _ORDERS[order].split(", "))
-    return f"{terms}, {ORDER}", ()
+    return tuple(_Term(term, (), descending) for term in _ORDERS[order].split(", "))
+
+
+def _criterion_value(name: str) -> _Term:
+    """Return the value of a criterion in a row."""
+    if _PLAIN_NAME.fullmatch(name):  # the quick way, which cannot express every name
+        return _Term("json_extract(CAST(scores AS TEXT), ?)", (f'$."{name}"',))
+    return _Term("(SELECT value FROM json_each(CAST(scores AS TEXT)) WHERE key = ?)", (name,))
+
+
+def _order_by(order: str, descending: bool) -> tuple[str, tuple[Any, ...]]:
+    """Return the terms of ORDER BY, and their values."""
+    terms = _order_terms(order, descending)
+    values = tuple(value for term in terms for value in term.values)
+    return f"{', '.join(map(str, terms))}, {ORDER}", values
+
+
+def _before(terms: Sequence[_Term], of: Sequence[Any], key: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Return the condition on rows that come before one with these values and this key."""
+    cases, values, equal, equal_values = [], [], "1", list[Any]()
+    for term, value in zip(terms, of, strict=True):
+        cases.append(f"({equal} AND {term.sql} {'>' if term.descending else '<'} ?)")
+        values += [*equal_values, *term.values, value]
+        equal += f" AND {term.sql} IS ?"
+        equal_values += [*term.values, value]
+    cases.append(f"({equal} AND ({ORDER}) < (?, ?, ?, ?))")
+    return f"({' OR '.join(cases)})", [*values, *equal_values, *key]
 
 
 _decode_scores = serde.decoder(dict[str, float])

@@ -29,6 +29,8 @@ def approximate_size(row: StoredRow) -> int:
     texts: list[Any] = [result.metadata, result.score.reason, result.score.metrics, result.error]
     if (details := result.error_details) is not None:
         size += len(details.traceback)
+    for call in result.judge_calls:
+        texts += call.messages, call.answer
     if (sample := result.sample) is not None:
         texts += sample.input, sample.expected, sample.metadata
     if (trajectory := result.trajectory) is not None:

@@ -31,6 +31,7 @@ from ...secrets import shorten
 from ..model.errors import error_key
 from ..model.explain import failed_criteria, why_failed
 from ..model.result import EvalResult
+from .listing import row_state
 from .reading import ORDER, ROW, to_row
 from .rows import StoredRow
 from .run_store import RunStore
@@ -38,7 +39,7 @@ from .schema import BUSY_SECONDS, register_functions
 
 __all__ = ["SearchIndex", "fact_of_error", "match_expression"]
 
-VERSION = 1
+VERSION = 2
 _PAGE_ROWS = 200
 _SNIPPET_CHARS = 200
 _MAX_TEXT_CHARS = 1_000_000  # of one row
@@ -59,11 +60,13 @@ _TABLES = (
         UNIQUE (run, body)
     )""",
     "CREATE VIRTUAL TABLE texts USING fts5 (text, content='', detail='full')",
-    # What rows can be filtered by: "failed:NAME", "error:KEY", "tool:NAME", "metadata:KEY=VALUE".
+    # What rows can be filtered by: "failed:NAME", "error:KEY", "tool:NAME", "worker:NAME",
+    # "metadata:KEY=VALUE".
     """CREATE TABLE facts (
         run BLOB NOT NULL,
         fact TEXT NOT NULL,
         body INTEGER NOT NULL,
+        verdict INTEGER NOT NULL,  -- 0 failed, 1 passed, 2 error: for rates by value
         PRIMARY KEY (run, fact, body)
     ) WITHOUT ROWID""",
 )
@@ -75,6 +78,7 @@ class SearchIndex(Closing):
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self._lock = threading.RLock()
+        self._complete: dict[str, Any] = {}  # the state of the rows of runs that are indexed
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._connection = self._opened(store.path)
 
@@ -94,7 +98,9 @@ class SearchIndex(Closing):
     def update(self, run_id: str, *, seconds: float = 0.5) -> tuple[int, int]:
         """Index rows of a run for about that long; return how many are indexed, and of how many."""
         run_key, name = self._store._run_key(run_id), run_id.encode("utf-8", "surrogatepass")
-        deadline = time.monotonic() + seconds
+        deadline, rows = time.monotonic() + seconds, row_state(self._store, run_id)
+        if self._complete.get(run_id) == rows:
+            return self.state(run_id)
         self._forget_deleted(name, run_key)
         last: tuple[Any, ...] = (-1, 0, b"", b"")
         missing = (
@@ -112,13 +118,19 @@ class SearchIndex(Closing):
             last = page[-1][:4]
             if time.monotonic() > deadline:
                 break
+        else:
+            self._complete[run_id] = rows
         return self.state(run_id)
 
     def state(self, run_id: str) -> tuple[int, int]:
         """Return how many rows of a run are indexed, and how many there are."""
         name, run_key = run_id.encode("utf-8", "surrogatepass"), self._store._run_key(run_id)
         ((done,),) = self.read("SELECT count(*) FROM documents WHERE run = ?", (name,))
-        ((total,),) = self.read("SELECT count(*) FROM store.rows WHERE run = ?", (run_key,))
+        query = (
+            "SELECT coalesce((SELECT count FROM store.tallies WHERE run = :run), "
+            "(SELECT count(*) FROM store.rows WHERE run = :run))"
+        )
+        ((total,),) = self.read(query, {"run": run_key})
         return min(done, total), total
 
     # ── internal ────────────────────────────────────────────────────────────────────────────────
@@ -144,8 +156,9 @@ class SearchIndex(Closing):
             "INSERT INTO texts (rowid, text) VALUES (?, ?)",
             (added.lastrowid, _plain("\n".join(_texts(row)))),
         )
-        facts = {(run, _plain(fact), body) for fact in _facts(result, failed)}
-        self._connection.executemany("INSERT OR IGNORE INTO facts VALUES (?, ?, ?)", facts)
+        verdict = 2 if result.error is not None else int(result.passed)
+        facts = {(run, _plain(fact), body, verdict) for fact in _facts(result, failed)}
+        self._connection.executemany("INSERT OR IGNORE INTO facts VALUES (?, ?, ?, ?)", facts)
 
     def _forget_deleted(self, run: bytes, run_key: int) -> None:
         """Remove documents whose rows are no longer there, if there are more than rows."""
@@ -252,6 +265,8 @@ def _facts(result: EvalResult[Any], failed: list[str]) -> Iterator[str]:
         yield f"failed:{name}"
     if result.error is not None:
         yield fact_of_error(result)
+    if result.worker:
+        yield f"worker:{result.worker}"
     trajectory = result.trajectory
     names = {c.name for m in (trajectory.messages if trajectory else ()) for c in m.tool_calls}
     for name in sorted(names)[:_MAX_FACTS]:

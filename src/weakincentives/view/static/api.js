@@ -22,11 +22,25 @@ export const isShared = shared !== null;
 /** The view that a shared file shows. */
 export const sharedView = shared?.view ?? "";
 
+/** @type {Set<string>} */
+const linked = new Set();
+const MAX_LINKED = 400;
+
 /**
  * Forget what was asked for: a new screen begins.
  */
 export function newScreen() {
   asked.clear();
+  linked.clear();
+}
+
+/**
+ * Have the answer in a saved view too, because the screen links to what shows it.
+ * @param {string} name
+ * @param {Params} params
+ */
+export function saveToo(name, params) {
+  if (linked.size < MAX_LINKED) linked.add(addressOf(name, params));
 }
 
 /**
@@ -72,7 +86,7 @@ export async function ask(name, params = {}, signal) {
 export async function tell(name, body) {
   const response = await fetch(`/api/${name}`, {
     method: "POST",
-    headers: { "Content-Type": "application/json", "X-Wink": "1" },
+    headers: { "Content-Type": "application/json", "X-Wink": csrfToken() },
     body: JSON.stringify(body),
   });
   if (!response.ok) {
@@ -82,12 +96,17 @@ export async function tell(name, body) {
   return response;
 }
 
+/** The token of this page, without which the server accepts no write. */
+function csrfToken() {
+  return document.querySelector("meta[name=csrf-token]")?.getAttribute("content") ?? "";
+}
+
 /**
  * Save the current view as a file that opens without a server.
  * @param {string} view
  */
 export async function save(view) {
-  const body = { view, addresses: [...asked], title: document.title };
+  const body = { view, addresses: [...asked, ...linked], title: document.title };
   const response = await tell("share", body);
   const link = document.createElement("a");
   link.href = URL.createObjectURL(await response.blob());

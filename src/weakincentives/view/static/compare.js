@@ -4,12 +4,12 @@
  * trajectories aligned, with the step at which they first diverge.
  */
 
-import { ask } from "./api.js";
+import { ask, saveToo } from "./api.js";
 import { diffOf } from "./diff.js";
 import { duration, el, fill, mark, money, number, percent, plural } from "./dom.js";
 import { link, paramsOf } from "./links.js";
 import { intervalBar, scatter } from "./plot.js";
-import { textBlock } from "./text.js";
+import { inline, textBlock } from "./text.js";
 
 const LETTERS = "ABCDE";
 
@@ -22,23 +22,17 @@ export async function compareScreen(screen) {
   const answer = await ask("compare", { run: runs, kind }, signal);
   document.title = "Compare · WINK Evals";
   const where = el("section", { class: "panel", "aria-label": "Where they diverge" });
+  const plot = quality(answer.runs);
   fill(main,
-    el("nav", { class: "crumbs", "aria-label": "Where you are" }, el("a", { href: "#/" }, "Runs"), " / ", el("span", {}, "Compare")),
+    el("nav", { class: "crumbs", "aria-label": "Where you are" }, el("a", { href: "#/" }, "Runs"), "/", el("span", {}, "Compare")),
     el("h1", {}, `Compare ${plural(runs.length, "run")}`),
-    answer.comparisons.map((/** @type {any} */ each) => verdict(each)),
-    el("table", { class: "compared" }, el("caption", {}, "The runs"),
-      el("thead", {}, el("tr", {}, ["", "Run", "Pass rate", "95% interval", "Passed", "Errors", "Tokens", "Cost"].map((title) => el("th", { scope: "col" }, title)))),
-      el("tbody", {}, answer.runs.map((/** @type {any} */ run, /** @type {number} */ at) => el("tr", {},
-        el("th", { scope: "row" }, LETTERS[at]),
-        el("td", {}, el("a", { href: link(["run", run.run_id]) }, run.title), " ", el("span", { class: "id" }, run.run_id), el("span", { class: "about" }, [run.label, run.experiment].filter(Boolean).join(" · "))),
-        el("td", { class: "number" }, percent(run.pass_rate)),
-        el("td", {}, intervalBar(run.pass_rate, run.interval[0], run.interval[1]), " ", `${percent(run.interval[0])} to ${percent(run.interval[1])}`),
-        el("td", { class: "number" }, `${number(run.passed)} of ${number(run.total)}`), el("td", { class: "number" }, number(run.errors)),
-        el("td", { class: "number" }, number(run.tokens)), el("td", { class: "number" }, money(run.cost)))))),
-    answer.comparisons.map((/** @type {any} */ each) => measures(each)),
-    quality(answer.runs),
-    where,
-    flips(answer, query, runs, kind, signal));
+    answer.comparisons.length > 1
+      ? el("ul", { class: "verdicts" }, answer.comparisons.map((/** @type {any} */ each) => el("li", {}, verdict(each, true))))
+      : verdict(answer.comparisons[0], false),
+    overview(answer),
+    el("div", { class: "all-measures" }, answer.comparisons.map((/** @type {any} */ each) => measures(each))),
+    el("div", { class: "panels" }, plot, where),
+    matrix(answer, query, runs, kind, signal));
   if (runs.length === 2 && answer.comparisons[0].fixed + answer.comparisons[0].broken) {
     fill(where, el("h2", {}, "Where they diverge"), el("p", { class: "note" }, "Aligning trajectories …"));
     const found = await ask("divergences", { run: runs }, signal);
@@ -46,13 +40,40 @@ export async function compareScreen(screen) {
   } else where.remove();
 }
 
-/** @param {any} each */
-function verdict(each) {
+/**
+ * @param {any} each
+ * @param {boolean} several
+ */
+function verdict(each, several) {
+  const words = each.verdict.slice(0, 1).toUpperCase() + each.verdict.slice(1);
+  const said = several && !each.verdict.startsWith(each.label) ? `${each.label}: ${each.verdict}` : words;
   return el("div", { class: `conclusion ${each.outcome}` },
-    el("p", {}, each.verdict.slice(0, 1).toUpperCase() + each.verdict.slice(1)),
+    el("p", { class: several ? "" : "said" }, said),
     each.incomparable.map((/** @type {string} */ text) => el("p", { class: "problem" }, `Not measured alike: ${text}`)),
     each.warnings.filter((/** @type {string} */ text) => !each.incomparable.includes(text)).map((/** @type {string} */ text) => el("p", { class: "note" }, text)),
-    el("p", { class: "counts" }, `${number(each.fixed)} fixed, ${number(each.broken)} broken, ${number(each.both)} passed in both, ${number(each.neither)} in neither`));
+    el("p", { class: "counts note" }, `${number(each.fixed)} fixed, ${number(each.broken)} broken, ${number(each.both)} passed in both, ${number(each.neither)} in neither`));
+}
+
+/** @param {any} answer the runs as columns */
+function overview(answer) {
+  const line = (/** @type {string} */ title, /** @type {(run: any, at: number) => any} */ cell) =>
+    el("tr", {}, el("th", { scope: "row" }, title), answer.runs.map((/** @type {any} */ run, /** @type {number} */ at) => el("td", {}, cell(run, at))));
+  const change = (/** @type {any} */ run, /** @type {number} */ at) => {
+    if (!at) return el("span", { class: "note" }, "baseline");
+    const each = answer.comparisons[at - 1], measure = each.measures[0];
+    return [el("span", { class: `chip ${each.outcome}` }, measure.delta), el("span", { class: "about" }, measure.interval)];
+  };
+  return el("table", { class: "compared" },
+    el("thead", {}, el("tr", {}, el("td"), answer.runs.map((/** @type {any} */ run, /** @type {number} */ at) => el("th", { scope: "col" },
+      el("span", { class: "letter" }, LETTERS[at]), el("a", { href: link(["run", run.run_id]) }, run.title),
+      el("span", { class: "about" }, [run.label, run.experiment].filter(Boolean).join(" · ")), el("span", { class: "id" }, run.run_id))))),
+    el("tbody", {},
+      line("Pass rate", (run) => [el("strong", {}, percent(run.pass_rate)), " ", intervalBar(run.pass_rate, run.interval[0], run.interval[1]), el("span", { class: "about" }, `${percent(run.interval[0])} to ${percent(run.interval[1])}`)]),
+      line("Change", change),
+      line("Passed", (run) => [`${number(run.passed)} of ${number(run.total)}`, run.errors ? el("span", { class: "mark error" }, ` ${plural(run.errors, "error")}`) : null]),
+      line("Median latency", (run) => duration(run.latency_ms)),
+      line("Tokens", (run) => number(run.tokens)),
+      line("Cost", (run) => money(run.cost))));
 }
 
 /** @param {any} each */
@@ -62,7 +83,7 @@ function measures(each) {
     el("tbody", {}, each.measures.map((/** @type {any} */ measure) => el("tr", {},
       el("th", { scope: "row" }, measure.name), el("td", { class: "number" }, measure.before), el("td", { class: "number" }, measure.after),
       el("td", { class: "number" }, measure.delta), el("td", {}, measure.interval), el("td", {}, measure.evidence),
-      el("td", {}, measure.outcome === "none" ? "" : measure.outcome))))));
+      el("td", {}, measure.outcome === "none" ? "" : el("span", { class: `chip ${measure.outcome}` }, measure.outcome)))))));
 }
 
 /** @param {any[]} runs */
@@ -79,55 +100,63 @@ function divergences(found, runs) {
   const [first] = found.divergences;
   return [
     el("h2", {}, "Where they diverge"),
-    first ? el("p", {}, found.summary ? `${found.summary[0].toUpperCase()}${found.summary.slice(1)}.` : "None of them diverges.") : el("p", { class: "note" }, "No trajectories to align."),
+    first ? el("p", {}, found.summary ? inline(`${found.summary[0].toUpperCase()}${found.summary.slice(1)}.`) : "None of them diverges.") : el("p", { class: "note" }, "No trajectories to align."),
     el("ul", { class: "errors" }, found.divergences.slice(0, 8).map((/** @type {any} */ each) => el("li", {},
-      el("span", { class: "count" }, `${each.count} ×`), " ", each.divergence, " ",
+      el("span", { class: "count" }, `${each.count} ×`), " ", ...inline(each.divergence), " ",
       each.samples.slice(0, 3).map((/** @type {string} */ sample) => [el("a", { href: link(["compare"], { run: runs, sample }) }, sample), " "]).flat()))),
     found.flips > found.of ? el("p", { class: "note" }, `The first ${number(found.of)} of ${number(found.flips)} flips were aligned.`) : null,
   ];
 }
 
 /**
+ * The samples with a column for each run.
  * @param {any} answer
  * @param {URLSearchParams} query
  * @param {string[]} runs
  * @param {string} kind
  * @param {AbortSignal} signal
  */
-function flips(answer, query, runs, kind, signal) {
+function matrix(answer, query, runs, kind, signal) {
   const choose = (/** @type {string} */ name) => (location.hash = link(["compare"], { ...paramsOf(query), kind: name }));
-  const list = el("ol", { class: "flips" });
+  const body = el("tbody");
   const more = el("button", { type: "button" }, "Show more");
   const add = (/** @type {any} */ page) => {
-    for (const row of page.rows) list.append(flipItem(row, answer, runs));
-    more.hidden = list.childElementCount >= page.total;
+    for (const row of page.rows) {
+      body.append(matrixRow(row, runs));
+      for (const name of runs.length === 2 ? ["aligned", "flip"] : []) saveToo(name, { run: runs, sample: row.sample });
+    }
+    more.hidden = body.childElementCount >= page.total;
   };
-  more.addEventListener("click", () => void ask("compare", { run: runs, kind, offset: list.childElementCount }, signal).then(add));
+  more.addEventListener("click", () => void ask("compare", { run: runs, kind, offset: body.childElementCount }, signal).then(add));
   add(answer);
-  return el("section", { "aria-label": "Samples that flipped" }, el("h2", {}, `${plural(answer.total, "sample")} that flipped`),
-    el("div", { class: "switch", role: "group", "aria-label": "Kind" }, ["", "broken", "fixed"].map((name) => el("button", {
+  const kinds = { "": ["different", "different"], broken: ["broken", "broken"], fixed: ["fixed", "fixed"], failing: ["failing", "still failing"], all: ["all", "all"] };
+  return el("section", { "aria-label": "Samples side by side" }, el("h2", {}, "Samples"),
+    el("div", { class: "bar" }, el("div", { class: "switch", role: "group", "aria-label": "Kind" }, Object.entries(kinds).map(([name, [key, title]]) => el("button", {
       type: "button", "aria-pressed": String(name === kind), on: { click: () => choose(name) },
-    }, name || "all"))),
-    answer.total ? list : el("p", { class: "note" }, "None."), more);
+    }, `${title} ${number(answer.kinds[key])}`)))),
+    answer.total ? el("table", { class: "matrix" },
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Sample"), runs.map((run, at) => el("th", { scope: "col" }, el("span", { class: "letter" }, LETTERS[at]), el("span", { class: "id" }, run))))), body) : el("p", { class: "card empty-state" }, "No samples of this kind."), more);
 }
 
 /**
  * @param {any} row
- * @param {any} answer
  * @param {string[]} runs
  */
-function flipItem(row, answer, runs) {
-  const several = answer.comparisons.length > 1;
-  const pair = [runs[0], runs[Number(Object.keys(row.flips)[0])]];
-  return el("li", {},
-    el("div", { class: "flip-head" },
-      el("a", { href: link(["compare"], { run: pair, sample: row.sample, epoch: row.epoch }) }, row.sample),
-      row.epoch > 1 ? ` epoch ${row.epoch}` : "",
-      Object.entries(row.flips).map(([at, flip]) => el("span", { class: `chip ${flip.fixed ? "better" : "worse"}` },
-        `${flip.fixed ? "fixed" : "broken"}${several ? ` in ${LETTERS[Number(at)]}` : ""}${flip.error ? ", an error" : ""}`)),
-      el("span", { class: "note clamp" }, row.input)),
-    row.sides && el("div", { class: "two" }, row.sides.map((/** @type {any} */ side) => side && el("div", {}, mark(side.verdict), " ",
-      el("span", { class: "clamp" }, side.output || side.why), side.verdict === "pass" ? null : el("span", { class: "note clamp" }, side.why)))));
+function matrixRow(row, runs) {
+  const first = row.cells[0];
+  const other = Math.max(1, row.cells.findIndex((/** @type {any} */ cell, /** @type {number} */ at) => at && cell && first && (cell.verdict === "pass") !== (first.verdict === "pass")));
+  const pair = (/** @type {number} */ at) => link(["compare"], { run: [runs[0], runs[at || other]], sample: row.sample });
+  return el("tr", {},
+    el("th", { scope: "row" }, el("a", { href: pair(other) }, row.sample), el("span", { class: "note clamp two-lines" }, row.input)),
+    row.cells.map((/** @type {any} */ cell, /** @type {number} */ at) => {
+      if (!cell) return el("td", { class: "note" }, "not in this run");
+      const passed = cell.verdict === "pass", before = first?.verdict === "pass";
+      const kind = at && first && passed !== before ? (passed ? "fixed" : "broken") : "";
+      const epochs = cell.attempts > 1 ? ` ${cell.passes} of ${cell.attempts}` : "";
+      return el("td", { class: kind }, at ? el("a", { href: pair(at), title: "Side by side with A" }, mark(cell.verdict)) : mark(cell.verdict), el("span", { class: "note" }, epochs),
+        kind ? el("span", { class: "note" }, ` ${kind}`) : null,
+        el("span", { class: "out clamp text" }, cell.output), passed ? null : el("span", { class: "note clamp two-lines" }, cell.why));
+    }));
 }
 
 /**
@@ -142,12 +171,12 @@ async function sampleComparison({ query, signal, main, onKey }, runs) {
   document.title = `${sample} · Compare · WINK Evals`;
   const back = link(["compare"], { run: runs });
   fill(main,
-    el("nav", { class: "crumbs", "aria-label": "Where you are" }, el("a", { href: "#/" }, "Runs"), " / ", el("a", { href: back }, "Compare"), " / ", el("span", {}, sample)),
+    el("nav", { class: "crumbs", "aria-label": "Where you are" }, el("a", { href: "#/" }, "Runs"), "/", el("a", { href: back }, "Compare"), "/", el("span", { title: sample }, sample)),
     el("h1", {}, sample),
-    answer.divergence ? el("p", { class: "conclusion" }, `First divergence at ${answer.divergence.text}.`) : el("p", { class: "note" }, "The trajectories do not diverge."),
+    answer.divergence ? el("p", { class: "conclusion said" }, inline(`First divergence at ${answer.divergence.text}.`)) : el("p", { class: "note" }, "The trajectories do not diverge."),
     el("div", { class: "two" }, answer.sides.map((/** @type {any} */ side, /** @type {number} */ at) => sideOf(side, LETTERS[at], pair[at], sample))),
     flip.criteria.length ? el("section", { "aria-label": "Criteria that flipped" }, el("h2", {}, "Criteria that flipped"), el("ul", { class: "scores" },
-      flip.criteria.map((/** @type {any} */ each) => el("li", {}, el("strong", {}, each.criterion), mark(each.before ? "pass" : "fail"), "→", mark(each.after ? "pass" : "fail"),
+      flip.criteria.map((/** @type {any} */ each) => el("li", {}, el("span", { class: "flipped" }, mark(each.before ? "pass" : "fail"), "→", mark(each.after ? "pass" : "fail")), el("strong", {}, each.criterion),
         el("span", { class: "reason text" }, [each.reason_before, each.reason_after].filter(Boolean).join(" → ")))))) : null,
     answer.diff.length ? el("section", { class: "part", "aria-label": "What changed in the output" }, el("h2", {}, "Output of A → output of B"), diffOf(answer.diff)) : null,
     answer.steps.length ? el("section", { "aria-label": "Steps" }, el("h2", {}, "Steps"), steps(answer)) : null);
@@ -163,7 +192,7 @@ async function sampleComparison({ query, signal, main, onKey }, runs) {
 function sideOf(side, letter, run, sample) {
   if (!side) return el("section", { class: "part" }, el("h2", {}, `${letter} ${run}`), el("p", { class: "note" }, "This run does not have the sample."));
   return el("section", { class: "part", "aria-label": `Run ${letter}` },
-    el("h2", {}, `${letter} `, el("a", { href: link(["sample", run, sample], { epoch: side.epoch, experiment: side.experiment }) }, run), " ", mark(side.verdict)),
+    el("h2", {}, el("span", { class: "letter" }, letter), el("a", { href: link(["sample", run, sample], { epoch: side.epoch, experiment: side.experiment }) }, run), " ", mark(side.verdict)),
     el("p", { class: "about" }, duration(side.latency_ms)),
     side.reason && side.verdict !== "pass" ? el("p", { class: "why" }, side.reason) : null,
     textBlock(side.output, { label: `output of ${letter}` }));
@@ -174,7 +203,7 @@ function steps(answer) {
   return el("ol", { class: "steps" }, answer.steps.map((/** @type {any} */ pair, /** @type {number} */ index) => {
     const diverges = answer.divergence?.index === index;
     return el("li", { class: `step ${pair.relation}${diverges ? " diverges" : ""}` },
-      diverges ? el("p", { class: "divergence" }, answer.divergence.text) : null,
+      diverges ? el("p", { class: "divergence" }, el("span", {}, inline(answer.divergence.text))) : null,
       stepOf(pair.before, pair.relation === "same", "A"), stepOf(pair.relation === "same" ? pair.before : pair.after, pair.relation === "same", "B"));
   }), answer.left_out ? el("li", { class: "note" }, `${number(answer.left_out)} more steps are not shown.`) : null);
 }

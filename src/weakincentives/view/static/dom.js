@@ -95,6 +95,23 @@ export function number(value) {
   return Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(3)));
 }
 
+/**
+ * A large number in few characters: 980, 12.3k, 4.5M.
+ * @param {number} value
+ */
+export function short(value) {
+  if (value < 1_000) return String(value);
+  return value < 1_000_000 ? `${Number((value / 1e3).toPrecision(3))}k` : `${Number((value / 1e6).toPrecision(3))}M`;
+}
+
+/**
+ * A long id without its middle: what tells ids apart is often at their end.
+ * @param {string} id
+ */
+export function middle(id) {
+  return id.length > 24 ? `${id.slice(0, 11)}…${id.slice(-12)}` : id;
+}
+
 /** @param {number | null | undefined} dollars */
 export function money(dollars) {
   if (dollars === null || dollars === undefined) return "–";
@@ -106,7 +123,9 @@ export function duration(ms) {
   if (ms === null || ms === undefined) return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
-  return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
+  const seconds = Math.round(ms / 1000), minutes = Math.floor(seconds / 60);
+  if (minutes >= 60) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return seconds % 60 ? `${minutes} min ${seconds % 60} s` : `${minutes} min`;
 }
 
 /** @param {string | null} iso */

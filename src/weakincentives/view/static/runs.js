@@ -2,9 +2,10 @@
 /** All runs: headline, interval, earlier runs of the same suite, and what is going on now. */
 
 import { ask, listen } from "./api.js";
-import { el, fill, moment, money, number, percent, plural } from "./dom.js";
+import { el, fill, moment, money, number, percent, plural, short } from "./dom.js";
 import { link } from "./links.js";
 import { intervalBar, sparkline } from "./plot.js";
+import { tagChip } from "./tags.js";
 
 const PAGE = 50;
 const MAX_COMPARED = 5;
@@ -19,9 +20,9 @@ export async function runsScreen({ query, signal, main }) {
     type: "search", value: words, placeholder: "Filter: suite, agent, model, status, tag=value", "aria-label": "Filter runs",
   }));
   search.addEventListener("change", () => (location.hash = link([], { q: search.value.trim() })));
-  const compare = el("a", { class: "button", "aria-disabled": "true" }, "Compare");
+  const compare = el("a", { class: "button primary", "aria-disabled": "true", title: "Tick two to five runs" }, "Compare");
   const count = el("span", { class: "count", role: "status" });
-  const list = el("ol", { class: "runs" });
+  const list = el("ol", { class: "runs" }, heads());
   const more = el("button", { type: "button" }, "Show more");
   fill(main, el("h1", {}, "Runs"), el("div", { class: "bar" }, search, count, el("span", { class: "space" }), compare), list, more);
 
@@ -59,7 +60,7 @@ export async function runsScreen({ query, signal, main }) {
       const old = shown.get(run.run_id);
       const item = runItem(run, sparkOf(old), chosen.has(run.run_id), choose);
       if (old) old.replaceWith(item);
-      else if (!words) list.prepend(item);
+      else if (!words) list.firstElementChild?.after(item);
       else continue;
       list.querySelector(".empty")?.remove();
       shown.set(run.run_id, item);
@@ -75,7 +76,14 @@ function sparkOf(item) {
 
 /** @param {string} words */
 function empty(words) {
-  return el("li", { class: "empty" }, words ? "No run matches." : "No runs yet. Try: wink eval run --help");
+  return el("li", { class: "empty empty-state" }, words
+    ? ["No run matches. ", el("a", { href: "#/" }, "Show all runs")]
+    : [el("p", {}, "No runs yet. They appear here as soon as one starts:"), el("code", {}, "wink eval run FILE.py"), " or ", el("code", {}, "wink eval init")]);
+}
+
+function heads() {
+  return el("li", { class: "heads", "aria-hidden": "true" },
+    ["", "Run", "Pass rate", "95% interval", "Trend", "Passed", "Status", "Started"].map((title) => el("span", {}, title)));
 }
 
 /**
@@ -88,21 +96,27 @@ function runItem(run, spark, checked, choose) {
   const box = /** @type {HTMLInputElement} */ (el("input", { type: "checkbox", "aria-label": `Compare ${run.run_id}`, checked }));
   box.addEventListener("change", () => choose(run.run_id, box.checked));
   const [low, high] = run.interval;
+  const tags = Object.entries(run.tags);
   const item = el("li", { class: `run ${run.status}` },
     box,
     el("div", { class: "what" },
-      el("a", { href: link(["run", run.run_id]) }, run.title),
-      el("span", { class: "id" }, run.run_id),
-      el("span", { class: "about" }, [run.label, run.experiment].filter(Boolean).join(" · ")),
-      Object.entries(run.tags).map(([name, value]) => el("span", { class: "tag" }, `${name}=${value}`))),
+      el("a", { class: "clamp two-lines", href: link(["run", run.run_id]) }, run.title),
+      el("span", { class: "about" },
+        run.label || run.experiment ? el("span", { class: "ellipsis" }, [run.label, run.experiment].filter(Boolean).join(" · ")) : null,
+        el("span", { class: "id ellipsis", title: run.run_id }, run.run_id)),
+      tags.length ? el("span", { class: "tags" }, tags.map(([name, value]) => tagChip(name, String(value)))) : null),
     el("div", { class: "rate" }, run.total
-      ? [el("strong", {}, percent(run.pass_rate)), el("span", { class: "range" }, `${percent(low)} to ${percent(high)}`), intervalBar(run.pass_rate, low, high)]
-      : el("span", { class: "note" }, "no rows yet")),
-    sparkline(spark),
+      ? [el("strong", {}, percent(run.pass_rate)), el("span", { class: "range" }, `${percent(low)} to ${percent(high)}`)]
+      : el("span", { class: "note" }, "no rows")),
+    el("div", { class: "bar-cell" }, run.total ? intervalBar(run.pass_rate, low, high) : null),
+    el("div", { class: "trend" }, sparkline(spark)),
     el("div", { class: "counts" },
-      el("span", {}, `${number(run.passed)} of ${number(run.total)}`), run.errors ? el("span", { class: "mark error" }, plural(run.errors, "error")) : null,
-      el("span", {}, run.cost === null ? `${number(run.tokens)} tokens` : money(run.cost))),
-    el("div", { class: "state" }, status(run), el("span", { class: "when" }, moment(run.created_at))));
+      el("span", {}, `${number(run.passed)} of ${number(run.total)}`),
+      run.errors ? el("span", { class: "mark error" }, plural(run.errors, "error")) : null,
+      el("span", { class: "note" }, [run.cost === null ? "" : money(run.cost), run.tokens ? `${short(run.tokens)} tokens` : ""].filter(Boolean).join(" · "))),
+    el("div", { class: "state" }, status(run)),
+    el("span", { class: "when", title: run.created_at }, moment(run.created_at)),
+    run.queue?.text ? el("div", { class: "queue-line" }, run.queue.stale ? el("span", { class: "mark error" }, "! ") : null, run.queue.text) : null);
   item.dataset.spark = JSON.stringify(spark);
   return item;
 }
@@ -111,9 +125,11 @@ function runItem(run, spark, checked, choose) {
 export function status(run) {
   if (run.status === "running") {
     const done = run.planned ? ` ${Math.floor((100 * run.total) / run.planned)}%` : "";
-    const bar = run.planned ? el("progress", { max: run.planned, value: run.total, "aria-label": "progress" }) : null;
-    return el("span", { class: "chip running" }, `running${done}`, bar);
+    return [
+      el("span", { class: "chip running" }, `running${done}`),
+      run.planned ? el("progress", { max: run.planned, value: run.total, "aria-label": "progress" }) : null,
+    ];
   }
   const words = { interrupted: "interrupted: it ended before its last sample", damaged: run.note };
-  return el("span", { class: `chip ${run.status}`, title: words[/** @type {"damaged"} */ (run.status)] ?? run.note }, run.status);
+  return [el("span", { class: `chip ${run.status}`, title: words[/** @type {"damaged"} */ (run.status)] ?? run.note }, run.status)];
 }

@@ -6,7 +6,8 @@ import { diffOf } from "./diff.js";
 import { duration, el, fill, mark, money, number, plural } from "./dom.js";
 import { link, paramsOf } from "./links.js";
 import { textBlock } from "./text.js";
-import { eventList, timeline } from "./transcript.js";
+import { waterfall } from "./timeline.js";
+import { eventList, judges, sessionSlices, timeline } from "./transcript.js";
 
 /** @param {import("./app.js").Screen} screen */
 export async function sampleScreen({ path, query, signal, main, onKey }) {
@@ -21,29 +22,27 @@ export async function sampleScreen({ path, query, signal, main, onKey }) {
   delete table.experiment;
   const back = link(["run", run], table);
   const neighbours = el("nav", { class: "neighbours", "aria-label": "Other samples" });
+  const side = el("div", { class: "side" }, scores(item), metadata("Metadata", item.metadata), metadata("Metadata of the trajectory", item.trajectory_metadata));
   fill(main,
-    el("nav", { class: "crumbs", "aria-label": "Where you are" }, el("a", { href: "#/" }, "Runs"), " / ", el("a", { href: back }, run), " / ", el("span", {}, sample)),
+    el("nav", { class: "crumbs", "aria-label": "Where you are" }, el("a", { href: "#/" }, "Runs"), "/", el("a", { href: back, title: run }, run), "/", el("span", { title: sample }, sample)),
     el("div", { class: "sample-head" }, el("h1", {}, sample, " ", mark(item.verdict)), neighbours),
-    el("p", { class: "about" }, facts(item).join(" · ")),
+    el("p", { class: "facts" }, facts(item).map((each) => el("span", {}, each))),
     item.problem && el("p", { class: "problem" }, item.problem),
-    item.verdict !== "pass" && item.reason && el("p", { class: "why" }, item.reason),
+    item.verdict === "fail" && item.reason && el("p", { class: "why" }, item.reason),
     epochs(item, run, table),
-    scores(item),
-    failure(item),
-    texts(item, key),
-    conversation(item, key, signal),
-    item.events.length ? eventList(item.events) : null,
-    metadata("Metadata", item.metadata),
-    metadata("Metadata of the trajectory", item.trajectory_metadata));
+    el("div", { class: "sample" },
+      el("div", { class: "main" }, failure(item), texts(item, key), item.timing.spans.length ? waterfall(item.timing) : null, conversation(item, key, signal),
+        judges(item.judges), sessionSlices(item.slices), item.events.length ? eventList(item.events) : null),
+      side));
   onKey({}, {});
   const place = await ask("place", { run, ...table, at: sample, epoch: item.epoch, experiment: item.experiment }, signal).catch(() => null);
   if (!place || place.at === null) return;
   const to = (/** @type {any} */ other) => (other ? link(["sample", run, other.sample], { ...table, epoch: other.epoch, experiment: other.experiment }) : null);
   const [before, after] = [to(place.before), to(place.after)];
   fill(neighbours,
-    el("a", { class: "button", href: before, "aria-disabled": String(!before), "aria-label": "Previous sample (k)" }, "← k"),
+    el("a", { class: "button", href: before, "aria-disabled": String(!before), "aria-label": "Previous sample (k)" }, "← ", el("kbd", {}, "k")),
     el("span", { class: "count" }, `${number(place.at + 1)} of ${number(place.total)}`),
-    el("a", { class: "button", href: after, "aria-disabled": String(!after), "aria-label": "Next sample (j)" }, "j →"));
+    el("a", { class: "button", href: after, "aria-disabled": String(!after), "aria-label": "Next sample (j)" }, el("kbd", {}, "j"), " →"));
   onKey({
     j: () => { if (after) location.hash = after; },
     k: () => { if (before) location.hash = before; },
@@ -63,6 +62,7 @@ function facts(item) {
     item.judge_tokens ? `judges ${number(item.judge_tokens)} tokens` : "",
     item.judge_cost === null ? "" : `judges ${money(item.judge_cost)}`,
     item.stop_reason ? `stop reason ${item.stop_reason}` : "",
+    item.worker ? `worker ${item.worker}` : "",
     item.agent_version ? `agent ${item.agent_version.slice(0, 7)}` : "",
   ].filter(Boolean);
 }
@@ -89,7 +89,7 @@ function scores(item) {
   return el("section", { "aria-label": "Criteria" }, el("h2", {}, "Criteria"), el("ul", { class: "scores" },
     item.scores.map((/** @type {any} */ score) => el("li", { class: score.passed === false ? "failed" : "" },
       score.passed === null ? el("span", { class: "mark" }, "·") : mark(score.passed ? "pass" : "fail"),
-      el("strong", {}, score.name), el("span", { class: "number" }, number(score.value)), el("span", { class: "reason text" }, score.reason)))));
+      el("strong", {}, score.name), el("span", { class: "number" }, number(Number(score.value.toFixed(3)))), score.reason ? el("span", { class: "reason text" }, score.reason) : null))));
 }
 
 /** @param {any} item */
@@ -98,7 +98,7 @@ function failure(item) {
   return el("section", { class: "failure", "aria-label": "Error" },
     el("h2", {}, `Error (${item.error_source ?? "agent"})`),
     el("p", { class: "problem" }, [item.error_type, item.error].filter(Boolean).join(": "), item.error_where ? ` at ${item.error_where}` : ""),
-    item.traceback && el("details", {}, el("summary", {}, "Traceback"), el("pre", { class: "text" }, item.traceback)));
+    item.traceback && el("details", { open: true }, el("summary", {}, "Traceback"), el("pre", { class: "text" }, item.traceback)));
 }
 
 /**
@@ -131,7 +131,7 @@ function conversation(item, key, signal) {
       messages.push(...next.messages);
       draw();
     });
-    fill(box, el("h2", {}, `Conversation, ${plural(item.message_count, "message")}`), timeline(messages, key, item.tool_errors), left > 0 ? more : null);
+    fill(box, el("h2", {}, `Conversation, ${plural(item.message_count, "message")}`), timeline(messages, key, item.tool_errors, item.calls), left > 0 ? more : null);
   };
   draw();
   return box;

@@ -11,11 +11,11 @@ const PAGE = 100;
 const SPARE = 6;
 
 /**
- * @typedef {{key: string, title: string, width: number, grow?: number, number?: boolean, order?: string,
+ * @typedef {{key: string, title: string, width: number, grow?: number, number?: boolean, dense?: boolean, order?: string,
  *   cell: (row: any) => any}} Column
  * @typedef {{columns: Column[], fetch: (offset: number, limit: number) => Promise<{rows: any[], total: number}>,
  *   href: (row: any) => string, order: string, descending: boolean, onOrder: (order: string, descending: boolean) => void,
- *   label: string, onPage?: (page: any) => void}} TableOptions
+ *   label: string, empty: string, onPage?: (page: any) => void}} TableOptions
  */
 
 export class WinkTable extends HTMLElement {
@@ -51,6 +51,8 @@ export class WinkTable extends HTMLElement {
     const widths = options.columns.map(({ width, grow }) => (grow ? `minmax(${width}rem, ${grow}fr)` : `${width}rem`));
     this.style.setProperty("--columns", widths.join(" "));
     this.style.setProperty("--least", `${options.columns.reduce((sum, column) => sum + column.width, 0)}rem`);
+    const tall = options.columns.some((column) => column.dense);
+    this.style.setProperty("--head", tall ? "10rem" : "2.25rem");
     const head = el("div", { class: "head", role: "row" }, options.columns.map((column) => this.heading(column)));
     this.scroller.setAttribute("aria-label", options.label);
     this.scroller.replaceChildren(el("div", { role: "rowgroup", class: "heads" }, head), this.body);
@@ -72,10 +74,11 @@ export class WinkTable extends HTMLElement {
     const sorted = column.order !== undefined && column.order === options.order;
     const sort = sorted ? (options.descending ? "descending" : "ascending") : null;
     const content = column.order === undefined ? column.title : el("button", {
-      type: "button", title: `Sort by ${column.title}`,
+      type: "button", title: `${column.title}: sort by it`,
       on: { click: () => options.onOrder(column.order ?? "", sorted ? !options.descending : false) },
     }, column.title, sort && el("span", { "aria-hidden": "true" }, sort === "descending" ? " ↓" : " ↑"));
-    return el("div", { role: "columnheader", class: `cell${column.number ? " number" : ""}`, "aria-sort": sort }, content);
+    return el("div", { role: "columnheader", class: `cell${column.number ? " number" : ""}${column.dense ? " dense" : ""}`, "aria-sort": sort },
+      column.dense ? el("div", { class: "vertical" }, content) : content);
   }
 
   firstVisible() {
@@ -108,6 +111,7 @@ export class WinkTable extends HTMLElement {
     const options = this.options;
     if (!options) return;
     this.scroller.setAttribute("aria-rowcount", String(this.total + 1));
+    this.style.setProperty("--rows", String(Math.max(this.total, 3)));
     this.body.style.height = `${Math.max(this.total, 1) * ROW}px`;
     const first = Math.max(0, this.firstVisible() - SPARE);
     const last = Math.min(this.total, this.firstVisible() + Math.ceil(this.scroller.clientHeight / ROW) + SPARE);
@@ -117,7 +121,7 @@ export class WinkTable extends HTMLElement {
       if (row) rows.push(this.row(row, index, options));
       else void this.load(Math.floor(index / PAGE));
     }
-    if (!this.total) rows.push(el("div", { class: "row empty", role: "row" }, el("div", { role: "cell" }, "Nothing matches.")));
+    if (!this.total) rows.push(el("div", { class: "row empty", role: "row" }, el("div", { role: "cell" }, options.empty)));
     this.body.replaceChildren(...rows);
   }
 
@@ -133,9 +137,9 @@ export class WinkTable extends HTMLElement {
     });
     element.style.transform = `translateY(${index * ROW}px)`;
     options.columns.forEach((column, at) => {
-      const cell = el("div", { class: `cell${column.number ? " number" : ""}`, role: at ? "cell" : "rowheader" });
+      const cell = el("div", { class: `cell${column.number ? " number" : ""}${column.dense ? " dense" : ""}`, role: at ? "cell" : "rowheader" });
       const content = column.cell(row);
-      append(cell, [at ? content : el("a", { href: options.href(row), tabindex: "-1" }, content)]);
+      append(cell, [at ? content : el("a", { href: options.href(row), tabindex: "-1", title: row[column.key] }, content)]);
       element.append(cell);
     });
     return element;

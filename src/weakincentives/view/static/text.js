@@ -2,7 +2,7 @@
 /**
  * Texts that people read: Markdown without HTML, pretty JSON, and the text as it is. Long ones fold.
  *
- * Markdown here has headings, lists, quotes, code, tables as they are, emphasis and links. A link opens
+ * Markdown here has headings, lists, quotes, code, tables, emphasis and links. A link opens
  * only if it is http(s), and says where it goes; an image is shown as its address, and never loaded.
  */
 
@@ -14,14 +14,14 @@ const FOLD_LINES = 30;
 /**
  * A text with a choice between its rendered and its raw form.
  * @param {{text: string, more?: number, data?: boolean}} value
- * @param {{whole?: string, label?: string}} [options] `whole`: address of the whole text
+ * @param {{whole?: string, label?: string, code?: boolean}} [options] `whole`: address of the whole text
  */
 export function textBlock(value, options = {}) {
   const text = value.text ?? "";
   const box = el("div", { class: "text-block" });
   const kinds = isJson(text) || value.data ? ["json", "raw"] : looksLikeMarkdown(text) ? ["markdown", "raw"] : ["raw"];
   const show = (/** @type {string} */ kind) => {
-    const body = kind === "markdown" ? markdown(text) : el("pre", { class: `text ${kind}` }, kind === "json" ? pretty(text) : text);
+    const body = kind === "markdown" ? markdown(text) : el("pre", { class: `text ${kinds.length > 1 || options.code ? kind : "prose"}` }, kind === "json" ? pretty(text) : text);
     fill(box, kinds.length > 1 && switcher(kinds, kind, show, options.label), folded(body, text), tail(value, options));
   };
   show(kinds[0]);
@@ -125,6 +125,12 @@ export function markdown(text) {
       box.append(list);
       continue;
     }
+    if (line.includes("|") && /^\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$/.test(lines[at + 1] ?? "")) {
+      const rows = [cells(line)];
+      for (at += 2; at < lines.length && lines[at].includes("|"); at += 1) rows.push(cells(lines[at]));
+      box.append(el("table", {}, rows.map((row, index) => el("tr", {}, row.map((cell) => el(index ? "td" : "th", {}, inline(cell)))))));
+      continue;
+    }
     if (/^>\s?/.test(line)) {
       const quote = [];
       for (; at < lines.length && /^>\s?/.test(lines[at]); at += 1) quote.push(lines[at].replace(/^>\s?/, ""));
@@ -136,7 +142,7 @@ export function markdown(text) {
       continue;
     }
     const paragraph = [];
-    for (; at < lines.length && lines[at].trim() && !/^(#{1,6}\s|>\s?|\s*([-*+]|\d+[.)])\s|\s*(```|~~~))/.test(lines[at]); at += 1) {
+    for (; at < lines.length && lines[at].trim() && !(lines[at].includes("|") && /^\s*\|?\s*:?-{2,}/.test(lines[at + 1] ?? "")) && !/^(#{1,6}\s|>\s?|\s*([-*+]|\d+[.)])\s|\s*(```|~~~))/.test(lines[at]); at += 1) {
       paragraph.push(lines[at]);
     }
     if (!paragraph.length) paragraph.push(lines[at++]);
@@ -145,13 +151,18 @@ export function markdown(text) {
   return box;
 }
 
+/** @param {string} line of a table */
+function cells(line) {
+  return line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
+}
+
 const INLINE = /(`[^`]+`)|(\*\*[^*]+\*\*)|(\*[^*\s][^*]*\*)|(!?\[[^\]]*\]\([^()\s]*\))/g;
 
 /**
  * @param {string} text
  * @returns {(Node | string)[]}
  */
-function inline(text) {
+export function inline(text) {
   /** @type {(Node | string)[]} */
   const parts = [];
   let last = 0;

@@ -1,0 +1,305 @@
+"""`wink view` in a real Chromium: how soon it is usable, and what it costs. `python -m bench view`.
+
+The floor is the same page over a store without runs, of the same server, in the same browser. The
+list has a hundredth as many runs as the large run has samples: 1,000 and 100,000.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import anyio
+
+from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
+from weakincentives.evals import (
+    Dataset,
+    EvalConfig,
+    EvalResult,
+    EvalSuite,
+    Metric,
+    RunManifest,
+    RunStore,
+    Sample,
+    Score,
+    StoredRow,
+    Trajectory,
+    exact_match,
+)
+
+__all__ = ["run"]
+
+SLOWER_PAGE = 3.0  # bar: a page with runs, to the same page without
+USABLE_MS = 1_000.0
+ANSWER_MS = 200.0
+MEMORY_MB = 150.0
+SLOWER_RUN = 1.02  # bar: a run that is watched, to the same run that is not
+ROWS_OF_OTHERS = 10  # of each run in the list
+TURNS = 5  # of which the median counts; fewer for a small size
+CHROMIUM = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
+WORDS = ("refund", "invoice", "delivery", "password", "upgrade", "cancel", "shipping", "voucher")
+
+
+# ── stores ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def result(number: int) -> EvalResult[str]:
+    """Return a result as agents leave them: a few messages, a tool call, three criteria."""
+    word, other = WORDS[number % len(WORDS)], WORDS[number // 7 % len(WORDS)]
+    question = f"Customer {number} asks about {word} and {other}."
+    answer = f"Case {number}: the {word} is done, the {other} follows."
+    passed = number % 5 != 0
+    names = {"correct": passed, "polite": number % 11 != 0, "short": True}
+    metrics = tuple(Metric(name, float(good), 1, {"passed": good}) for name, good in names.items())
+    messages = (
+        ChatMessage("user", question),
+        ChatMessage("assistant", "", [ToolCall("1", f"find_{word}", {"case": number})]),
+        ChatMessage("tool", f"case {number} is open", (), "1"),
+        ChatMessage("assistant", answer),
+    )
+    metadata = {"topic": word, "tier": ("gold", "silver", "bronze")[number % 3]}
+    sample_id = f"case-{number:06}"
+    return EvalResult(
+        sample_id,
+        Score(passed=passed, metrics=metrics),
+        latency_ms=200 + number * 37 % 4_000,
+        sample=Sample(sample_id, question, answer, metadata),
+        trajectory=Trajectory(messages, answer, TokenUsage(300, 60), cost=0.001 + number % 9 / 1e4),
+        metadata=metadata,
+    )
+
+
+def write_run(store: RunStore, run_id: str, count: int, age: int = 0) -> None:
+    began = datetime.now(UTC) - timedelta(minutes=age)
+    suite = f"suite {age % 7}" if age else "large"
+    manifest = RunManifest(
+        run_id=run_id, created_at=began, dataset_name="bench", suite=suite, planned=count
+    )
+    store.begin(manifest)
+    for number in range(count):
+        store.put(StoredRow(result=replace(result(number), run_id=run_id), position=number))
+        if store.behind(5_000):
+            store.flush()
+    store.finish(run_id, "complete")
+
+
+def write_store(path: Path, samples: int) -> None:
+    """Write the large run, and a hundredth as many others."""
+    with RunStore(path) as store:
+        for number in range(max(2, samples // 100)):
+            write_run(store, f"run-{number:05}", ROWS_OF_OTHERS, number + 1)
+        write_run(store, "large", samples)
+
+
+# ── server and browser ──────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Served:
+    """A server process over a store."""
+
+    address: str
+    pid: int
+
+    @property
+    def peak_mb(self) -> float:
+        """The most memory that it has had, in MB."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+
+
+@contextmanager
+def serving(path: Path) -> Iterator[Served]:
+    command = [sys.executable, "-m", "weakincentives", "view", "--port", "0", "--store", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        try:
+            yield Served(
+                next(word for word in said.split() if word.startswith("http")), process.pid
+            )
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=[*CHROMIUM], timeout=120_000
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def usable_ms(browser: Any, url: str, ready: str, turns: int) -> float:
+    """Return after how many milliseconds the page shows this, in a browser without a cache."""
+    times = []
+    for _ in range(turns):
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(url, wait_until="commit")
+        seen = f"() => document.querySelector({ready!r}) && performance.now()"
+        times.append(page.wait_for_function(seen, timeout=120_000).json_value())
+        context.close()
+    return median(times)
+
+
+def index(page: Any) -> None:
+    """Have the server index the large run, as a page that stays open does."""
+    page.evaluate(
+        """async () => {
+          for (;;) {
+            const facets = await (await fetch("/api/facets?run=large")).json();
+            if (facets.indexed >= facets.of) return;
+          }
+        }"""
+    )
+
+
+def answer_ms(page: Any, query: str, turns: int) -> float:
+    """Return how long the server takes for a page of rows, as the page sees it."""
+    asked = """async (url) => {
+      const began = performance.now();
+      const answer = await fetch(url);
+      await answer.json();
+      if (!answer.ok) throw new Error(url);
+      return performance.now() - began;
+    }"""
+    address = f"/api/rows?run=large&limit=100&{query}"
+    return median(page.evaluate(asked, address) for _ in range(turns))
+
+
+QUESTIONS = {
+    "all": "",
+    "last page": "offset=LAST",
+    "verdict": "verdict=fail",
+    "criterion": "failed=polite",
+    "metadata": "meta=tier%3Dgold&meta=topic%3Drefund",
+    "tool": "tool=find_invoice",
+    "cost and latency": "min_cost=0.0015&max_latency=1500",
+    "sorted by latency": "order=latency&desc=1",
+    "sorted by criterion": "order=criterion%3Apolite",
+    "search, a word": "q=voucher",
+    "search, two words": "q=refund+password",
+    "search, one row": "q=%22Customer+77+asks%22",
+}
+
+
+# ── a run that is watched ───────────────────────────────────────────────────────────────────────
+
+
+def run_seconds(path: Path, count: int) -> float:
+    async def agent(sample: Sample[str, str]) -> str:
+        await anyio.sleep(0.02)
+        return sample.expected
+
+    samples = [Sample(str(number), f"question {number}", "yes") for number in range(count)]
+    config = EvalConfig(max_concurrent=10)
+    suite = EvalSuite(agent, Dataset(samples, name="watched"), exact_match, config=config)
+    with RunStore(path) as store:
+        start = time.perf_counter()
+        assert suite.run(store=store, run_id="watched", progress=False).passed == count
+        taken = time.perf_counter() - start
+        store.delete("watched")
+    return taken
+
+
+def slowdown(browser: Any, served: Served, path: Path, count: int, turns: int) -> float:
+    """Return the median of the ratios of neighbours: watched by two pages, and not."""
+    run_seconds(path, count)  # imports
+    ratios = []
+    for _ in range(turns):
+        alone = run_seconds(path, count)
+        context = browser.new_context()
+        for view in ("", "#/run/large"):
+            context.new_page().goto(served.address + view)
+        ratios.append(run_seconds(path, count) / alone)
+        context.close()
+    return median(ratios)
+
+
+# ── figures ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Bars:
+    """Prints figures beside their bars, and counts those that were missed.
+
+    `slack` is for what a busy machine changes: times, and how much slower a watched run is.
+    """
+
+    slack: float
+    turns: int
+    missed: int = 0
+
+    def show(self, name: str, value: float, bar: float, unit: str, beside: str = "") -> None:
+        if unit == "ms":
+            bar *= self.slack
+        elif bar == SLOWER_RUN:
+            bar = 1 + (bar - 1) * self.slack
+        mark = "  missed" if value > bar else ""
+        self.missed += bool(mark)
+        digits = 3 if unit == "x" and bar < 2 else 2 if unit == "x" else 0
+        rule = f"at most {bar:.{digits}f} {unit}"
+        print(f"{name:<44}{value:>9.{digits}f} {unit:<3} {rule:<18} {beside}{mark}", flush=True)
+
+
+def show_pages(bars: Bars, browser: Any, empty: Served, full: Served) -> None:
+    floor = usable_ms(browser, empty.address, ".runs .empty", bars.turns)
+    pages: tuple[tuple[str, str, str], ...] = (
+        ("the list of runs / empty page", "", ".run"),
+        ("the large run / empty page", "#/run/large", "wink-table .rows .row a"),
+    )
+    for name, view, ready in pages:
+        took = usable_ms(browser, full.address + view, ready, bars.turns)
+        bars.show(name, took / floor, SLOWER_PAGE, "x", f"{took:.0f} ms, empty {floor:.0f} ms")
+        bars.show(f"{name.partition(' /')[0]}, usable after", took, USABLE_MS, "ms")
+
+
+def show_answers(bars: Bars, browser: Any, full: Served, samples: int) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{full.address}#/run/large")
+    index(page)
+    for name, query in QUESTIONS.items():
+        query = query.replace("LAST", str(max(0, samples - 100)))
+        took = answer_ms(page, query, bars.turns)
+        bars.show(f"rows: {name}", took, ANSWER_MS, "ms")
+    context.close()
+
+
+def run(samples: int, slack: float = 1.0) -> int:
+    """Print the figures; return how many missed their bar."""
+    watched = max(100, min(1_000, samples // 10))
+    print(f"wink view in Chromium: {samples // 100:,} runs, one of {samples:,} samples\n")
+    bars = Bars(slack, TURNS if samples >= 10_000 else 2)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        full_path, empty_path = Path(folder, "full.db"), Path(folder, "empty.db")
+        write_store(full_path, samples)
+        RunStore(empty_path).close()
+        empty, full = map(stack.enter_context, map(serving, (empty_path, full_path)))
+        browser = stack.enter_context(chromium())
+        show_pages(bars, browser, empty, full)
+        show_answers(bars, browser, full, samples)
+        bars.show("memory of the server, most", full.peak_mb, MEMORY_MB, "MB")
+        ratio = slowdown(browser, full, full_path, watched, bars.turns)
+        bars.show("a run that is watched / not watched", ratio, SLOWER_RUN, "x")
+    print()
+    return bars.missed

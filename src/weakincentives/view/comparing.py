@@ -1,0 +1,107 @@
+"""Runs beside one another, as the screen for comparisons shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..evals import RunStore, StoredRow
+from ..evals.comparison import AlignedStep, RunComparison, RunOutcomes, Step
+from ..evals.comparison.matrix import SampleVerdicts
+from ..evals.comparison.outcomes import incomparable
+from ..evals.model.explain import why_failed
+from ..evals.reporting.documents import sample_data
+from ..evals.reporting.export import verdict_of
+from ..evals.store.overview import row_of_key
+from ..internal.escaping import as_text
+from ..internal.formatting import pretty
+from ..secrets import shorten
+from .sample_data import cut, scores_data, value_data
+
+__all__ = ["comparison_data", "matrix_row", "pair_data", "side_data"]
+
+_SNIPPET_CHARS = 300
+
+
+def matrix_row(store: RunStore, runs: Sequence[RunOutcomes], row: SampleVerdicts) -> dict[str, Any]:
+    """Return a sample with its verdict and the beginning of its output in each run."""
+    cells: list[dict[str, Any] | None] = []
+    text = ""
+    for run, side in zip(runs, row.sides, strict=True):
+        found = None if side is None else row_of_key(store, run.run_id, *side.key)
+        if side is None or found is None:
+            cells.append(None)
+            continue
+        result = found.result
+        if not text and result.sample is not None:
+            text = shorten(as_text(result.sample.input), _SNIPPET_CHARS)
+        cells.append(
+            {
+                "verdict": verdict_of(result),
+                "passes": side.passes,
+                "attempts": side.attempts,
+                "epoch": result.epoch,
+                "output": shorten(as_text(result.output), _SNIPPET_CHARS),
+                "why": "" if result.passed else shorten(why_failed(result), _SNIPPET_CHARS),
+            }
+        )
+    return {"sample": row.sample, "input": text, "cells": cells}
+
+
+def side_data(row: StoredRow) -> dict[str, Any]:
+    """Return a sample in one of two runs."""
+    result = row.result
+    return {
+        **sample_data(result),
+        "output": value_data(result.output),
+        "latency_ms": result.latency_ms,
+        "scores": scores_data(result),
+    }
+
+
+def pair_data(pair: AlignedStep) -> dict[str, Any]:
+    return {
+        "relation": pair.relation,
+        "before": _step_data(pair.before),
+        "after": _step_data(pair.after),
+    }
+
+
+def _step_data(step: Step | None) -> dict[str, Any] | None:
+    if step is None:
+        return None
+    return {
+        "kind": step.kind,
+        "label": step.label,
+        "text": cut(step.text)["text"],
+        "arguments": pretty(dict(step.arguments)) if step.kind == "tool" else "",
+        "result": None if step.result is None else cut(step.result)["text"],
+    }
+
+
+def comparison_data(compared: RunComparison) -> dict[str, Any]:
+    """Return the verdict of a comparison, its counts, and every measure."""
+    return {
+        "verdict": str(compared),
+        "outcome": compared.measure.outcome,
+        "label": compared.label,
+        "fixed": compared.fixed,
+        "broken": compared.broken,
+        "both": compared.both,
+        "neither": compared.neither,
+        "pairing": compared.pairing,
+        "warnings": list(compared.warnings),
+        "incomparable": incomparable(compared.before, compared.after),
+        "measures": [
+            {
+                "name": measure.name,
+                "before": measure.amount(measure.before),
+                "after": measure.amount(measure.after),
+                "delta": measure.amount(measure.difference.delta.estimate, sign=True),
+                "interval": measure.interval(),
+                "evidence": measure.evidence(),
+                "outcome": measure.outcome,
+            }
+            for measure in compared.measures.values()
+        ],
+    }

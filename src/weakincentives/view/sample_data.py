@@ -1,0 +1,119 @@
+"""One row of a run, whole, as the sample screen shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..evals import EvalResult, StoredRow
+from ..evals.model.result import JUDGE_USAGE
+from ..evals.reporting.documents import sample_data
+from ..internal.differences import word_diff
+from ..internal.escaping import as_text
+from ..internal.formatting import pretty
+from .timeline import call_durations, events, judge_calls, session_slices, slices, spans
+
+__all__ = ["MAX_DIFF_CHARS", "cut", "row_data", "scores_data", "value_data"]
+
+_MAX_CHARS = 100_000  # of one text; the page asks for the rest by its part
+MAX_DIFF_CHARS = 20_000
+_MAX_MESSAGES = 200  # in one answer
+
+
+def row_data(row: StoredRow, first_message: int = 0) -> dict[str, Any]:
+    """Return everything that a row has, with messages from a number on."""
+    result, session = row.result, session_slices(row.session)
+    trajectory, sample = result.trajectory, result.sample
+    messages = trajectory.messages if trajectory else ()
+    page = messages[first_message : first_message + _MAX_MESSAGES]
+    return {
+        **sample_data(result),
+        "run_id": result.run_id,
+        "attempt": result.attempt,
+        "agent_version": row.agent_version,
+        "latency_ms": result.latency_ms,
+        "traceback": result.error_details.traceback if result.error_details else "",
+        "input": None if sample is None else value_data(sample.input),
+        "expected": None
+        if sample is None or sample.expected is None
+        else value_data(sample.expected),
+        "output": None if trajectory is None else value_data(result.output),
+        "diff": _diff(result),
+        "metadata": {key: pretty(value) for key, value in result.metadata.items()},
+        "trajectory_metadata": {}
+        if trajectory is None
+        else {key: pretty(value) for key, value in trajectory.metadata.items()},
+        "scores": scores_data(result),
+        "usage": None if trajectory is None else trajectory.usage,
+        "cost": None if trajectory is None else trajectory.cost,
+        "stop_reason": None if trajectory is None else trajectory.stop_reason,
+        "tool_errors": {} if trajectory is None else dict(trajectory.tool_errors),
+        "judge_tokens": result.judge_tokens,
+        "judge_cost": result.judge_cost,
+        "messages": [
+            _message(message, number) for number, message in enumerate(page, first_message)
+        ],
+        "message_count": len(messages),
+        "events": list(events(row.session, has_messages=bool(messages))),
+        "timing": spans(session),
+        "calls": call_durations(session),
+        "slices": slices(session),
+        "judges": judge_calls(result),
+        "worker": result.worker,
+        "problem": row.problem,
+    }
+
+
+def scores_data(result: EvalResult[Any]) -> list[dict[str, Any]]:
+    """Return the criteria, the failing ones first, then metrics without a verdict."""
+    scores = [
+        {
+            "name": score.criterion or "score",
+            "passed": score.passed,
+            "value": score.value,
+            "reason": as_text(score.reason),
+        }
+        for score in result.scores
+    ]
+    named = {score["name"] for score in scores}
+    scores.sort(key=lambda score: bool(score["passed"]))
+    metrics = result.score.metrics if result.success else ()
+    return scores + [
+        {"name": metric.name, "passed": None, "value": metric.value, "reason": ""}
+        for metric in metrics
+        if metric.name not in named and metric.name.rpartition(".")[2] not in JUDGE_USAGE
+    ]
+
+
+def _diff(result: EvalResult[Any]) -> Any:
+    """Return what differs between the expected output and the output, word by word."""
+    if result.sample is None or result.sample.expected is None or result.trajectory is None:
+        return ()
+    expected, output = pretty(result.sample.expected), pretty(result.output)
+    if max(len(expected), len(output)) > MAX_DIFF_CHARS or not output:
+        return ()
+    return word_diff(expected, output)
+
+
+def _message(message: Any, number: int) -> dict[str, Any]:
+    return {
+        "number": number,
+        "role": message.role,
+        "name": message.name,
+        "tool_call_id": message.tool_call_id,
+        **cut(message.content),
+        "calls": [
+            {"id": call.id, "name": call.name, "arguments": pretty(dict(call.arguments))}
+            for call in message.tool_calls
+        ],
+    }
+
+
+def value_data(value: Any) -> dict[str, Any]:
+    """Return a value as a text, and whether it is data (and no text of its own)."""
+    return {**cut(pretty(value)), "data": not isinstance(value, str)}
+
+
+def cut(text: str) -> dict[str, Any]:
+    """Return the beginning of a text, and how many more characters it has."""
+    more = max(0, len(text) - _MAX_CHARS)
+    return {"text": text[:_MAX_CHARS], "more": more}

@@ -1,0 +1,75 @@
+"""Runs are listed for the price of those that have changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.view.runs import attempt, put
+from weakincentives.evals import RunStore, StoredRow
+from weakincentives.evals.store import listing
+from weakincentives.evals.store.browse import RowFilter, RunBrowser
+from weakincentives.evals.store.listing import RunListing
+
+
+def test_only_runs_that_changed_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    original = listing.read_records
+    monkeypatch.setattr(
+        listing,
+        "read_records",
+        lambda database, where, keys: read.append(len(keys)) or original(database, where, keys),
+    )
+    with RunStore(tmp_path / "runs.db") as store:
+        for number in range(5):
+            put(store, f"r{number}", [attempt(n, n > 1) for n in range(4)], minutes=number)
+        runs = RunListing(store)
+        assert runs.records() == store.runs()
+        assert runs.records() == store.runs()
+        assert read == [5]
+        store.tag("r1", {"a": "b"})
+        store.put(StoredRow(result=replace(attempt(9, True), run_id="r2"), position=9))
+        store.flush()
+        store.delete("r3")
+        assert runs.records() == store.runs()
+        assert read == [5, 2]
+
+
+def test_counts_follow_the_rows(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        put(store, "r", [attempt(n, n > 1) for n in range(6)], status="running")
+        browser = RunBrowser(store)
+        browser.update("r")
+        failed = RowFilter(verdict="fail")
+        assert browser.rows("r", failed).total == 2
+        assert browser.slices("r", "level")["easy"] == (3, 2, 0)
+        store.put(StoredRow(result=replace(attempt(8, False), run_id="r"), position=8))
+        store.flush()
+        assert browser.rows("r", failed).total == 3
+        assert browser.update("r") == (7, 7)
+        assert browser.facets("r").verdicts == {"fail": 3, "pass": 4}
+        assert browser.columns("r") == (("exact", "brief"), False)
+        browser.close()
+
+
+@pytest.mark.parametrize("order", ["position", "latency", "verdict", "value", "criterion:exact"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_the_place_of_a_row_is_its_place_in_the_table(
+    tmp_path: Path, order: str, descending: bool
+) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        put(store, "r", [attempt(n % 4, n % 3 > 0, epoch=n // 4 + 1) for n in range(12)])
+        browser = RunBrowser(store)
+        rows = browser.rows("r", order=order, descending=descending).rows
+        places = [
+            browser.offset_of(
+                "r", (row.experiment, row.sample, row.epoch), order=order, descending=descending
+            )
+            for row in rows
+        ]
+        assert places == [*range(12)]
+        browser.close()
