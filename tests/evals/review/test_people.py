@@ -372,19 +372,6 @@ def test_reviewers_agree_by_alpha_and_a_decision_settles(store: RunStore) -> Non
 def test_alpha_is_that_of_the_book_and_unknown_if_all_labels_are_the_same() -> None:
     """The example of K. Krippendorff, Computing Krippendorff's Alpha-Reliability, section D."""
     book = "11*1 2232 3333 3333 2222 1234 4444 1121 2222 *555 **11 **3*"
-        "11*1",
-        "2232",
-        "3333",
-        "3333",
-        "2222",
-        "1234",
-        "4444",
-        "1121",
-        "2222",
-        "*555",
-        "**11",
-        "**3*",
-    ]
     alpha = krippendorff_alpha([label for label in unit if label != "*"] for unit in book.split())
     assert alpha is not None
     assert round(alpha.estimate, 3) == 0.743
