@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from .calibration import RunCalibration, calibrate_run
     from .improvement import JudgeTrial, try_judge
     from .label_files import read_label_file, write_label_file
-    from .labelling import LabelChange, RowLabel, give_label, row_labels, undo_label
+    from .labelling import (
+        LabelChange,
+        RowLabel,
+        give_label,
+        labels_by_reviewer,
+        row_labels,
+        undo_label,
+    )
     from .queue import QueueOrder, ReviewItem, ReviewQueue, review_queue
     from .sampling import LabelSheet, draw_for_labels
     from .taxonomy import CategoryCount, Taxonomy, taxonomy_of
@@ -51,6 +58,7 @@ __all__ = [
     "create_category",
     "draw_for_labels",
     "give_label",
+    "labels_by_reviewer",
     "merge_categories",
     "read_label_file",
     "rename_category",
@@ -72,7 +80,7 @@ __getattr__, __dir__ = _lazy_exports(
         ".calibration": "RunCalibration calibrate_run",
         ".improvement": "JudgeTrial try_judge",
         ".label_files": "read_label_file write_label_file",
-        ".labelling": "LabelChange RowLabel give_label row_labels undo_label",
+        ".labelling": "LabelChange RowLabel give_label labels_by_reviewer row_labels undo_label",
         ".queue": "QueueOrder ReviewItem ReviewQueue review_queue",
         ".sampling": "LabelSheet draw_for_labels",
         ".taxonomy": "CategoryCount Taxonomy taxonomy_of",

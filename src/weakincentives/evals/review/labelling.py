@@ -6,6 +6,7 @@ people who review the same outputs at the same time never overwrite each other.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 from uuid import uuid4
@@ -35,6 +36,7 @@ __all__ = [
     "RowLabel",
     "check_reviewer",
     "give_label",
+    "labels_by_reviewer",
     "row_labels",
     "undo_label",
 ]
@@ -163,6 +165,25 @@ def undo_label(
     )
     add_entries(store, [undoing])
     return last
+
+
+def labels_by_reviewer(
+    store: RunStore, run_id: str, rows: Iterable[RowKey], *, criterion: str | None = None
+) -> dict[str, dict[RowKey, HumanLabel]]:
+    """Return what each reviewer says of these outputs as they are now; decisions are left out."""
+    manifest = store.run(run_id).manifest
+    wanted = {*rows}
+    found: dict[str, dict[RowKey, HumanLabel]] = {}
+    contents: dict[RowKey, str] = {}
+    for label in labels_of(store, manifest.run_id, review_criterion(manifest, criterion)):
+        if label.row not in wanted or label.settled:
+            continue
+        if label.row not in contents:
+            stored = row_of_key(store, manifest.run_id, *label.row)
+            contents[label.row] = "" if stored is None else content_of(stored.result)
+        if label.content == contents[label.row]:
+            found.setdefault(label.labeller, {})[label.row] = label
+    return found
 
 
 def row_labels(store: RunStore, run_id: str) -> dict[RowKey, RowLabel]:
