@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import select
 import struct
 import subprocess
 import sys
@@ -77,6 +78,8 @@ class Terminal:
     def wait_for(self, text: str) -> Terminal:
         """Read what the command writes until the screen has this text."""
         while text not in self.text:
+            ready, _, _ = select.select([self._ours], [], [], PATIENCE)
+            assert ready, f"expected {text!r}, got:\n{self.text}"
             self._stream.feed(os.read(self._ours, 65_536))
         return self
 

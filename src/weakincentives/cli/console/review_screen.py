@@ -225,6 +225,6 @@ def _foot(view: ReviewView) -> Iterator[Text]:
     if view.message:
         yield Text(one_line(view.message), "yellow")
     yield Text(
-        "p pass  f fail  n note  c category  s skip  u undo  j k move  m more  ? help  q quit",
+        "p pass  f fail  n note  c category  s skip  u undo  j k move  ? help  q quit",
         "dim",
     )
