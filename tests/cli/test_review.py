@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -153,7 +154,8 @@ def test_blind_shows_no_verdict_and_no_escape_sequence_reaches_the_terminal(
 
 def test_ctrl_c_ends_a_review_and_labels_stay(terminal: Callable[..., Terminal]) -> None:
     review = terminal("--reviewer", "ann")
-    review.wait_for("1 of 20").press("p").wait_for("1 labelled").press("\x03")
+    review.wait_for("1 of 20").press("p").wait_for("1 labelled")
+    review.process.send_signal(signal.SIGINT)
     assert review.end() == 130
     with RunStore() as store:
         assert len(labels_of(store, store.run("latest").manifest.run_id, "even")) == 1
