@@ -175,7 +175,7 @@ def test_agreement_categories_and_exports_are_printed(wink: Wink) -> None:
             label(store, "bob", number, number < 6)
     _, out, err = wink("review", "--agreement")
     assert "agreement  90.0% (59.6% to 98.2%), 10 shared outputs" in out
-    assert "  s5  ann fail, bob pass" in out
+    assert "  s5: ann fail, bob pass" in out
     assert "1 to settle" in err
     found = json.loads(wink("review", "--agreement", "--format", "json")[1])
     assert (found["labels"], found["agreement"]["estimate"]) == ({"ann": 10, "bob": 10}, 0.9)

@@ -2,12 +2,13 @@
 
 app       the server: routes, and what it serves
 api       what the page asks for, as JSON: thin, on top of `weakincentives.evals`
+review_api  what the Review screen asks for and writes
 security  who may ask: hosts, origins, tokens, and the headers of every answer
 live      server-sent events: which runs have changed
 sharing   a view as one file that opens without a server
 static/   the page: ES modules without a build step
 
-Needs the extra `view`. The store is only read.
+Needs the extra `view`. Labels, notes and categories are all that it writes.
 """
 
 from typing import TYPE_CHECKING

@@ -37,6 +37,7 @@ from ..internal.differences import word_diff
 from ..internal.escaping import as_text
 from ..internal.formatting import events_of, pretty
 from ..secrets import shorten
+from .review_api import RowLabels, labels_on
 
 __all__ = ["Api"]
 
@@ -68,6 +69,7 @@ class Api:
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self._browser = RunBrowser(store)
+        self._labels = RowLabels(store)
         self._rates: dict[str, tuple[Any, Interval]] = {}
         self._lock = threading.Lock()
 
@@ -147,15 +149,17 @@ class Api:
 
     def rows(self, query: Query) -> dict[str, Any]:
         """Return a page of the rows of a run that match the filters."""
+        name = self._id(_run(query))
         page = self._browser.rows(
-            self._id(_run(query)),
-            row_filter(query),
+            name,
+            self._filter(name, query),
             order=_one(query, "order") or "position",
             descending=_one(query, "desc") == "1",
             offset=_whole(query, "offset", 0),
             limit=min(_whole(query, "limit", 100), MAX_PAGE),
         )
-        return {"rows": page.rows, "total": page.total, "indexed": page.indexed, "of": page.of}
+        rows = self._labels.add_to(name, page.rows)
+        return {"rows": rows, "total": page.total, "indexed": page.indexed, "of": page.of}
 
     def facets(self, query: Query) -> dict[str, Any]:
         """Return what the rows of a run can be filtered by; index more of it meanwhile."""
@@ -168,6 +172,7 @@ class Api:
             "tools": facets.tools,
             "errors": facets.errors,
             "metadata": facets.metadata,
+            "labels": self._labels.counts(name),
             "indexed": indexed,
             "of": of,
         }
@@ -201,6 +206,7 @@ class Api:
             raise UsageError(f"expected an epoch of sample {sample_id!r}, found none like that")
         return {
             **row_data(chosen[0], _whole(query, "message", 0)),
+            "labels": labels_on(self._store, name, chosen[0].result),
             "siblings": [
                 {
                     **sample_data(row.result),
@@ -213,7 +219,8 @@ class Api:
 
     def place(self, query: Query) -> dict[str, Any]:
         """Return the rows before and after one, in the order and with the filters of the table."""
-        name, given = self._id(_run(query)), row_filter(query)
+        name = self._id(_run(query))
+        given = self._filter(name, query)
         order, descending = _one(query, "order") or "position", _one(query, "desc") == "1"
         key = (
             _one(query, "experiment") or BASELINE.name,
@@ -341,6 +348,9 @@ class Api:
         return {"criteria": details[0].criteria if details else ()}
 
     # ── internal ────────────────────────────────────────────────────────────────────────────────
+
+    def _filter(self, name: str, query: Query) -> RowFilter:
+        return self._labels.restrict(name, row_filter(query), query.get("label", ()))
 
     def _id(self, run_id: str) -> str:
         return self._store.run(run_id).manifest.run_id

@@ -25,6 +25,7 @@ except ModuleNotFoundError as error:
 
 from .api import Api, Query
 from .live import changes
+from .review_api import review_routes
 from .security import LOOPBACK, Guard, is_loopback
 from .sharing import share, static_files
 
@@ -132,6 +133,7 @@ class _Pages:
             Route("/api/events", self._events),
             Route("/api/text", self._text),
             Route("/api/share", self._share, methods=["POST"]),
+            *review_routes(self._store, self._api.sample, _answer),
             *(Route(f"/api/{name}", _json(getattr(self._api, name))) for name in Api.ANSWERS),
         ]
 
@@ -201,14 +203,19 @@ def _query(request: Request) -> Query:
 
 def _json(answer: Callable[[Query], Any]) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
-        try:
-            data = await in_thread(answer, _query(request))
-            body = await in_thread(serde.encode, data)
-        except WinkError as error:
-            return _failure(error)
-        return Response(body, media_type="application/json")
+        return await _answer(answer, _query(request))
 
     return endpoint
+
+
+async def _answer(function: Callable[[Any], Any], value: Any) -> Response:
+    """Call a function in a thread; return what it returns as JSON, or its error."""
+    try:
+        data = await in_thread(function, value)
+        body = await in_thread(serde.encode, data)
+    except WinkError as error:
+        return _failure(error)
+    return Response(body, media_type="application/json")
 
 
 def _failure(error: WinkError) -> Response:

@@ -369,7 +369,7 @@ def _print_agreement(found: ReviewAgreement, args: Namespace) -> None:
     for each in found.disagreements:
         labels = ", ".join(f"{label.labeller} {_word(label.passed)}" for label in each.labels)
         decision = f" - settled: {_word(each.decision.passed)}" if each.decision else ""
-        print(one_line(f"  {each.row[1]}  {labels}{decision}"))
+        print(f"  {one_line(each.row[1])}: {one_line(labels)}{decision}")
     if found.open:
         print_stderr(f"{found.open:,} to settle: wink view, or label them again together")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from ..store.overview import row_of_key
 from ..store.run_store import RunStore
 from .training_data import preference_pair
 
-__all__ = ["label_pairs", "label_rows", "write_labels"]
+__all__ = ["csv_lines", "jsonl_lines", "label_pairs", "label_rows", "write_labels"]
 
 COLUMNS = (
     *("key", "run", "id", "epoch", "experiment", "input", "expected", "output"),
@@ -128,13 +128,13 @@ def _word(passed: bool | None) -> str:
     return "" if passed is None else "pass" if passed else "fail"
 
 
-def write_labels(rows: Iterator[Mapping[str, Any]], path: Path | str) -> int:
+def write_labels(rows: Iterable[Mapping[str, Any]], path: Path | str) -> int:
     """Write rows to a `.csv` or `.jsonl` file and return how many there are."""
     path = Path(path)
     if path.suffix.lower() not in _SUFFIXES:
         raise UsageError(f"expected a file that ends in .csv or .jsonl, got `{path.name}`")
     listed = list(rows)
-    lines = _csv(listed) if path.suffix.lower() == ".csv" else _jsonl(listed)
+    lines = csv_lines(listed) if path.suffix.lower() == ".csv" else jsonl_lines(listed)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, lines)
@@ -143,12 +143,14 @@ def write_labels(rows: Iterator[Mapping[str, Any]], path: Path | str) -> int:
     return len(listed)
 
 
-def _jsonl(rows: list[Mapping[str, Any]]) -> Iterator[bytes]:
+def jsonl_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Yield rows as JSONL, redacted."""
     for row in rows:
         yield redact_bytes(serde.encode(row)) + b"\n"
 
 
-def _csv(rows: list[Mapping[str, Any]]) -> Iterator[bytes]:
+def csv_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Yield rows as CSV that a spreadsheet shows and does not run."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names := [*rows[0]] if rows else COLUMNS)

@@ -37,6 +37,8 @@ class CategoryCount:
 class Taxonomy:
     """The categories of a run's suite, the largest first, and the notes that have none yet.
 
+    Notes on outputs that pass are no failures.
+
     `curve[i]` is the number of categories after `i + 1` notes. `new_category` is the estimated
     probability that the next note brings a new one; None before the first note.
     """
@@ -65,7 +67,7 @@ def taxonomy_of(store: RunStore, run_id: str, *, criterion: str | None = None) -
             sorted_notes[category].append(label)
             seen[category] += 1
             curve.append(len(seen))
-        elif label.note:
+        elif label.note and label.passed is not True:
             unsorted.append(label)
     total = seen.total()
     counts = [

@@ -7,7 +7,7 @@ the search index, which is brought up to date meanwhile. Nothing here reads a ru
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -47,6 +47,7 @@ class RowFilter:
 
     `failed` are names of criteria that failed, `tools` of tools that were called, `metadata` pairs
     of key and value, `errors` the keys of `Facets.errors`; `text` are words to search for.
+    `rows` are keys (experiment, sample, epoch), `without_rows` those that are left out.
     Limits are inclusive; `cost` is in US dollars, agent and judges together.
     """
 
@@ -58,6 +59,8 @@ class RowFilter:
     text: str = ""
     sample: str | None = None
     samples: tuple[str, ...] | None = None
+    rows: tuple[tuple[str, str, int], ...] | None = None
+    without_rows: tuple[tuple[str, str, int], ...] = ()
     min_latency_ms: float | None = None
     max_latency_ms: float | None = None
     min_cost: float | None = None
@@ -100,6 +103,7 @@ class RowSummary:
     input: str = ""
     output: str = ""
     why: str = ""
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +264,19 @@ class RunBrowser(Closing):
         return [counts.get(index, 0) for index in range(bins)]
 
 
+_KEY = "hex(experiment) || '/' || hex(sample) || '/' || epoch"
+
+
+def _encoded(keys: Iterable[tuple[str, str, int]]) -> str:
+    """Return the keys of rows as `_KEY` has them, as JSON."""
+    return json.dumps(
+        [
+            f"{encode_id(experiment).hex().upper()}/{encode_id(sample).hex().upper()}/{epoch}"
+            for experiment, sample, epoch in keys
+        ]
+    )
+
+
 def _where(filter: RowFilter, run_key: int, run: bytes) -> tuple[str, tuple[Any, ...]]:
     """Return the condition on `store.rows`, and its values."""
     parts, values = ["rows.run = ?"], [run_key]
@@ -275,6 +292,9 @@ def _where(filter: RowFilter, run_key: int, run: bytes) -> tuple[str, tuple[Any,
     if filter.samples is not None:
         chosen = json.dumps([encode_id(sample).hex().upper() for sample in filter.samples])
         add("hex(sample) IN (SELECT value FROM json_each(?))", chosen)
+    for word, keys in (("IN", filter.rows), ("NOT IN", filter.without_rows or None)):
+        if keys is not None:
+            add(f"{_KEY} {word} (SELECT value FROM json_each(?))", _encoded(keys))
     cost = "coalesce(cost, 0) + coalesce(judge_cost, 0)"
     limits = {
         "latency_ms >= ?": filter.min_latency_ms,

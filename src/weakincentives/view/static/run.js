@@ -40,7 +40,7 @@ export async function runScreen({ path, query, signal, main, onKey }) {
     onPage: (/** @type {any} */ page) => (found.textContent = `${plural(page.total, "row")}${page.indexed < page.of ? `, ${Math.floor((100 * page.indexed) / page.of)}% searchable` : ""}`),
   };
   await table.show(options);
-  onKey({ c: () => go({ verdict: "", failed: [], tool: [], error: [], meta: [], q: "" }) }, { c: "clear the filters", "↑ ↓": "move in the table", Enter: "open the sample" });
+  onKey({ c: () => go({ verdict: "", failed: [], tool: [], error: [], meta: [], label: [], q: "" }) }, { c: "clear the filters", "↑ ↓": "move in the table", Enter: "open the sample" });
 
   let indexed = -1;
   const update = async () => {
@@ -74,6 +74,7 @@ function figures(box, run) {
       el("h1", {}, run.title, " ", status(run)),
       el("p", { class: "about" }, [run.label, run.experiment, moment(run.created_at)].filter(Boolean).join(" · ")),
       el("p", { class: "verdict" }, run.headline),
+      isShared || !run.total ? null : el("p", {}, el("a", { class: "button", href: link(["review", run.run_id]) }, "Review")),
       run.total ? el("div", { class: "big" }, el("strong", {}, percent(run.pass_rate)), intervalBar(run.pass_rate, low, high)) : null,
       run.type_mismatch && el("p", { class: "problem" }, run.type_mismatch)),
     el("dl", { class: "tiles" },
@@ -132,7 +133,7 @@ function filters(query, go, found, facets) {
       type: "button", "aria-pressed": String(name === verdict), on: { click: () => go({ verdict: name }) },
     }, name || "all")));
   const active = [
-    ...["failed", "tool", "error", "meta"].flatMap((name) => query.getAll(name).map((value) => ({ name, value }))),
+    ...["failed", "tool", "error", "meta", "label"].flatMap((name) => query.getAll(name).map((value) => ({ name, value }))),
     ...["min_latency", "max_latency", "min_cost", "max_cost"].flatMap((name) => (query.get(name) ? [{ name, value: query.get(name) ?? "" }] : [])),
   ];
   return el("section", { class: "filters", "aria-label": "Filters" },
@@ -187,6 +188,7 @@ function facetGroups(facets, query, go, id, signal) {
   });
   return [
     keys.length ? el("div", { class: "slice-by" }, by, sliced) : null,
+    group("Label of people", "label", labelCounts(facets)),
     group("Failed criterion", "failed", facets.failed),
     group("Error", "error", facets.errors),
     group("Tool called", "tool", facets.tools),
@@ -204,6 +206,17 @@ function slices(answer, choose) {
     el("td", {}, intervalBar(slice.rate, slice.low, slice.high)), el("td", { class: "number" }, percent(slice.rate)), el("td", { class: "number" }, plural(slice.n, "row"))))));
 }
 
+/** @param {any} facets */
+function labelCounts(facets) {
+  return Object.keys(facets.labels).length ? { ...facets.labels, none: facets.of - Object.entries(facets.labels).filter(([name]) => !name.startsWith("category: ")).reduce((sum, [, count]) => sum + count, 0) } : {};
+}
+
+/** @param {string} label */
+function labelMark(label) {
+  const [verdict, ...rest] = label.split(" · ");
+  return el("span", { title: label }, verdict === "pass" || verdict === "fail" ? mark(verdict) : verdict, rest.length ? ` · ${rest.join(" · ")}` : "");
+}
+
 /** @param {any} run */
 function columns(run) {
   const names = Object.keys(run.criteria);
@@ -217,6 +230,7 @@ function columns(run) {
       key: name, title: name, width: 9, number: true, order: `criterion:${name}`,
       cell: (/** @type {any} */ row) => (name in row.scores ? el("span", { class: row.failed.includes(name) ? "failed" : "" }, number(row.scores[name])) : "–"),
     })),
+    { key: "label", title: "Label", width: 7, cell: (/** @type {any} */ row) => labelMark(row.label) },
     { key: "why", title: "Why", width: 14, grow: 2, cell: (/** @type {any} */ row) => el("span", { title: row.why, class: row.verdict === "pass" ? "note" : "" }, row.why) },
     { key: "input", title: "Input", width: 12, grow: 2, cell: (/** @type {any} */ row) => el("span", { title: row.input }, row.input) },
     { key: "output", title: "Output", width: 12, grow: 2, cell: (/** @type {any} */ row) => el("span", { title: row.output }, row.output) },
