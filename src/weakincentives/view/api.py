@@ -139,6 +139,7 @@ class Api:
             **overview_data(found),
             **self.summary(record),
             "headline": str(found),
+            "labelled": len(self._labels.of(name)),
             "evaluators": [
                 {"name": each.name, "version": each.version} for each in record.manifest.criteria
             ],

@@ -238,6 +238,7 @@ class ReviewApi:
         """Return the failure categories with their notes, and the curve."""
         run_id, criterion = self._run(query)
         found = taxonomy_of(self._store, run_id, criterion=criterion)
+        keys = [*categories_of(self._store, found.suite).names]
         return {
             "suite": found.suite,
             "criterion": found.criterion,
@@ -245,6 +246,7 @@ class ReviewApi:
                 {
                     "id": each.category,
                     "name": each.name,
+                    "key": keys.index(each.category) + 1,
                     "count": each.count,
                     **_interval(each.share),
                     "notes": [_note(label) for label in each.labels[:_MAX_NOTES]],

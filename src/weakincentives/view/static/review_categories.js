@@ -37,8 +37,8 @@ export async function categoriesTab({ signal, onKey }, about, box) {
   const sort = (/** @type {any} */ note, /** @type {string} */ category) => write("review_label", {
     criterion: answer.criterion, sample: note.sample, epoch: note.epoch, experiment: note.experiment, labeller: note.labeller, category,
   });
-  const sortAt = (/** @type {number} */ index) => {
-    const category = answer.categories[index], note = answer.unsorted[at];
+  const sortAt = (/** @type {number} */ key) => {
+    const category = answer.categories.find((/** @type {any} */ each) => each.key === key), note = answer.unsorted[at];
     if (category && note) void sort(note, category.id);
   };
   const create = async () => {
@@ -59,14 +59,14 @@ export async function categoriesTab({ signal, onKey }, about, box) {
       el("p", { class: "note-of" }, each.verdict ? mark(each.verdict) : null, " ", el("a", { href: link(["sample", about.run, each.sample], { epoch: each.epoch, experiment: each.experiment }) }, each.sample),
         ` · ${each.labeller} · ${moment(each.created_at)} `, select));
   };
-  const category = (/** @type {any} */ each, /** @type {number} */ index) => {
+  const category = (/** @type {any} */ each) => {
     const name = /** @type {HTMLInputElement} */ (el("input", { type: "text", value: each.name, maxlength: 80, "aria-label": `Name of ${each.name}` }));
     name.addEventListener("change", () => void write("review_category", { category: each.id, name: name.value }));
     const merge = /** @type {HTMLSelectElement} */ (el("select", { "aria-label": `Merge ${each.name} into` }, el("option", { value: "" }, "merge into …"),
       answer.categories.filter((/** @type {any} */ one) => one.id !== each.id).map((/** @type {any} */ one) => el("option", { value: one.id }, one.name))));
     merge.addEventListener("change", () => void write("review_category", { category: each.id, into: merge.value }));
     return el("li", { class: "category" },
-      el("div", { class: "category-head" }, index < 9 ? el("kbd", {}, String(index + 1)) : null, name,
+      el("div", { class: "category-head" }, each.key < 10 ? el("kbd", {}, String(each.key)) : null, name,
         el("strong", { class: "number" }, number(each.count)),
         el("meter", { min: 0, max: 1, value: each.rate, "aria-label": `share of ${each.name}` }),
         el("span", { class: "count" }, each.count ? `${percent(each.rate)} (${percent(each.low)} to ${percent(each.high)})` : "no notes"), merge),
@@ -96,7 +96,7 @@ export async function categoriesTab({ signal, onKey }, about, box) {
     u: () => void write("review_undo", { criterion: answer.criterion }),
   };
   const scroll = () => box.querySelector(".note-card.current")?.scrollIntoView({ block: "nearest" });
-  for (let digit = 1; digit <= 9; digit += 1) keys[String(digit)] = () => sortAt(digit - 1);
+  for (let digit = 1; digit <= 9; digit += 1) keys[String(digit)] = () => sortAt(digit);
   onKey(keys, HELP);
   draw();
 }

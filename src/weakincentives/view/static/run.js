@@ -230,7 +230,7 @@ function columns(run) {
       key: name, title: name, width: 9, number: true, order: `criterion:${name}`,
       cell: (/** @type {any} */ row) => (name in row.scores ? el("span", { class: row.failed.includes(name) ? "failed" : "" }, number(row.scores[name])) : "–"),
     })),
-    { key: "label", title: "Label", width: 7, cell: (/** @type {any} */ row) => labelMark(row.label) },
+    ...(run.labelled ? [{ key: "label", title: "Label", width: 9, cell: (/** @type {any} */ row) => labelMark(row.label) }] : []),
     { key: "why", title: "Why", width: 14, grow: 2, cell: (/** @type {any} */ row) => el("span", { title: row.why, class: row.verdict === "pass" ? "note" : "" }, row.why) },
     { key: "input", title: "Input", width: 12, grow: 2, cell: (/** @type {any} */ row) => el("span", { title: row.input }, row.input) },
     { key: "output", title: "Output", width: 12, grow: 2, cell: (/** @type {any} */ row) => el("span", { title: row.output }, row.output) },

@@ -93,7 +93,7 @@ function labels(item, run) {
   if (!item.labels?.length) return review && el("p", {}, review);
   return el("section", { "aria-label": "Labels of people" }, el("h2", {}, "Labels of people ", review), el("ul", { class: "sample-labels" },
     item.labels.map((/** @type {any} */ label) => el("li", {}, label.verdict ? mark(label.verdict) : null, " ", el("strong", {}, label.labeller),
-      label.settled && el("span", { class: "chip" }, "settled"), label.category && el("span", { class: "chip" }, label.category),
+      " ", label.settled && el("span", { class: "chip" }, "settled"), label.category && el("span", { class: "chip" }, label.category),
       " ", el("span", { class: "text" }, label.note), el("span", { class: "note" }, ` ${label.criterion} ${label.blind ? "blind " : ""}${moment(label.created_at)}`)))));
 }
 
