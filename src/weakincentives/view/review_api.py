@@ -23,6 +23,7 @@ from ..evals.reporting import label_pairs, label_rows
 from ..evals.reporting.labels import csv_lines, jsonl_lines
 from ..evals.review import (
     LabelChange,
+    QueueOrder,
     RowLabel,
     categories_of,
     create_category,
@@ -130,6 +131,18 @@ def _in_words(label: RowLabel | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueWrite:
+    """A reviewer starts or continues a review."""
+
+    run: str
+    reviewer: str = ""
+    criterion: str = ""
+    n: int = DEFAULT_LENGTH
+    order: QueueOrder = "informative"
+    blind: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LabelWrite:
     """A label, a note or a category that a reviewer gives to an output."""
 
@@ -171,8 +184,8 @@ class CategoryWrite:
 class ReviewApi:
     """Answers of the Review screen over one run store. Threads may share it."""
 
-    ANSWERS = ("review", "review_item", "review_progress", "review_categories", "review_agreement")
-    WRITES = ("review_label", "review_undo", "review_category")
+    ANSWERS = ("review_item", "review_progress", "review_categories", "review_agreement")
+    WRITES = ("review_queue", "review_label", "review_undo", "review_category")
 
     def __init__(self, store: RunStore, sample: Callable[[Query], dict[str, Any]]) -> None:
         self._store = store
@@ -180,36 +193,6 @@ class ReviewApi:
         self._writing = threading.Lock()
 
     # ── questions ───────────────────────────────────────────────────────────────────────────────
-
-    def review(self, query: Query) -> dict[str, Any]:
-        """Return the queue of a run with the reviewer's own labels, and how far others are."""
-        run_id, criterion = self._run(query)
-        order: Any = _one(query, "order") or "informative"
-        length = _one(query, "n") or str(DEFAULT_LENGTH)
-        if not (length.isascii() and length.isdecimal() and 0 < int(length[:9]) <= MAX_QUEUE):
-            raise UsageError(f"expected a number of outputs from 1 to {MAX_QUEUE}, got {length!r}")
-        queue = review_queue(self._store, run_id, criterion=criterion, n=int(length), order=order)
-        manifest, blind = self._store.run(run_id).manifest, _one(query, "blind") == "1"
-        rows = [item.row for item in queue.items]
-        found = labels_by_reviewer(self._store, run_id, rows, criterion=criterion)
-        own = found.get(_one(query, "reviewer"), {})
-        return {
-            "run_id": run_id,
-            "title": run_title(manifest),
-            "criterion": queue.criterion,
-            "criteria": [info.name for info in manifest.criteria],
-            "drawn": queue.drawn,
-            "items": [
-                {
-                    **_key(item.row),
-                    "reasons": () if blind else item.reasons,
-                    "label": _label(own.get(item.row)),
-                }
-                for item in queue.items
-            ],
-            "reviewers": _counts(found),
-            "categories": self._categories(run_title(manifest)),
-        }
 
     def review_progress(self, query: Query) -> dict[str, Any]:
         """Return how many outputs each reviewer has labelled, and the categories."""
@@ -300,6 +283,39 @@ class ReviewApi:
         return name, b"".join(lines)
 
     # ── writes ──────────────────────────────────────────────────────────────────────────────────
+
+    def review_queue(self, body: bytes) -> dict[str, Any]:
+        """Return the queue of a run with the reviewer's own labels, and how far others are.
+
+        This is a write, since it stores which outputs were drawn at random.
+        """
+        asked = _decoded(body, QueueWrite)
+        if not 0 < asked.n <= MAX_QUEUE:
+            raise UsageError(f"expected a number of outputs from 1 to {MAX_QUEUE}, got {asked.n}")
+        criterion = asked.criterion or None
+        with self._writing:
+            queue = review_queue(
+                self._store, asked.run, criterion=criterion, n=asked.n, order=asked.order
+            )
+        manifest = self._store.run(queue.run_id).manifest
+        rows = [item.row for item in queue.items]
+        found = labels_by_reviewer(self._store, queue.run_id, rows, criterion=criterion)
+        own = found.get(asked.reviewer, {})
+        return {
+            "run_id": queue.run_id,
+            "criterion": queue.criterion,
+            "criteria": [info.name for info in manifest.criteria],
+            "items": [
+                {
+                    **_key(item.row),
+                    "reasons": () if asked.blind else item.reasons,
+                    "label": _label(own.get(item.row)),
+                }
+                for item in queue.items
+            ],
+            "reviewers": _counts(found),
+            "categories": self._categories(run_title(manifest)),
+        }
 
     def review_label(self, body: bytes) -> dict[str, Any]:
         """Store what a reviewer says of an output."""

@@ -38,6 +38,7 @@ from weakincentives.evals.review import (
     review_queue,
     row_labels,
     taxonomy_of,
+    try_judge,
     undo_label,
 )
 from weakincentives.evals.stats import krippendorff_alpha
@@ -148,6 +149,20 @@ def test_a_review_of_the_queue_calibrates_the_judge_by_its_random_half(store: Ru
     assert found.correction.corrected is not None
     assert 2 / 3 in found.correction.corrected
     assert found.notes == ("30 labels are left out: chosen by no known probability",)
+
+
+def test_what_was_chosen_for_teaching_helps_to_improve_the_judge(store: RunStore) -> None:
+    run_id = run(store)
+    for item in review_queue(store, run_id, n=40).items:
+        give_label(store, run_id, item.row, "ann", PASS)
+
+    dev, test = (try_judge(store, run_id, half=half) for half in ("dev", "test"))
+
+    drawn = {draw.row for draw in draws_of(store, run_id, "kind").values()}
+    listed = {("baseline", each.result.sample_id, 1) for each in dev.rows}
+    assert listed - drawn  # more than the random half
+    assert dev.agreement.n == len(listed & drawn)
+    assert test.n <= len(drawn)
 
 
 # ── labels ──────────────────────────────────────────────────────────────────────────────────────

@@ -137,12 +137,17 @@ def calibrate_run(
     )
 
 
-def labelled_rows(store: RunStore, manifest: RunManifest, criterion: str) -> LabelledRows:
-    """Return the labels that count for a run; raise a `UsageError` if there are none."""
+def labelled_rows(
+    store: RunStore, manifest: RunManifest, criterion: str, *, drawn_only: bool = True
+) -> LabelledRows:
+    """Return the labels that count for a run; raise a `UsageError` if there are none.
+
+    With `drawn_only`, labels of outputs that were not drawn count only if there are no others.
+    """
     found = [label for label in labels_of(store, manifest.run_id, criterion) if _is_verdict(label)]
     newest = {(label.row, label.labeller, label.settled): label for label in found}
     current, contents, left_out = _current(store, manifest.run_id, newest.values())
-    if any(label.probability is not None for label in current):
+    if drawn_only and any(label.probability is not None for label in current):
         known = [label for label in current if label.probability is not None]
         left_out["chosen by no known probability"] += len(current) - len(known)
         current = known

@@ -25,6 +25,9 @@ const HELP = {
  * @typedef {{run: string, criterion: string, reviewer: string}} About
  */
 
+/** The name of the reviewer, once it was entered. */
+let current = "";
+
 /** @param {import("./app.js").Screen} screen */
 export async function reviewScreen(screen) {
   const { path, query, signal, main } = screen;
@@ -49,7 +52,9 @@ export async function reviewScreen(screen) {
   }
   if (tab === "categories") return categoriesTab(screen, about, body);
   if (tab === "reviewers") return reviewersTab(screen, about, body);
-  const queue = await ask("review", { ...about, n: query.get("n"), order: query.get("order"), blind: query.get("blind") }, signal);
+  const asked = { ...about, n: Number(query.get("n") ?? 50), order: query.get("order") || "informative", blind: query.get("blind") === "1" };
+  const queue = await (await tell("review_queue", asked)).json();
+  if (signal.aborted) return;
   about.criterion = queue.criterion;
   fill(head, settings(queue, run, query), exports(run, about.criterion));
   new Queue(screen, about, queue, body).start();
@@ -62,7 +67,12 @@ export async function reviewScreen(screen) {
 function nameField(onChange) {
   const input = /** @type {HTMLInputElement} */ (el("input", { type: "text", value: reviewerName(), maxlength: 60, placeholder: "Your name", autocomplete: "name" }));
   input.addEventListener("change", () => {
-    localStorage.setItem("wink-reviewer", input.value.trim());
+    current = input.value.trim();
+    try {
+      localStorage.setItem("wink-reviewer", current);
+    } catch {
+      // storage is turned off: the name is asked for again after a reload
+    }
     onChange();
   });
   return el("label", { class: "reviewer" }, "Reviewer ", input);
@@ -70,9 +80,9 @@ function nameField(onChange) {
 
 function reviewerName() {
   try {
-    return localStorage.getItem("wink-reviewer") ?? "";
+    return current || (localStorage.getItem("wink-reviewer") ?? "");
   } catch {
-    return "";
+    return current;
   }
 }
 
@@ -122,7 +132,6 @@ class Queue {
     this.blind = query.get("blind") === "1";
     /** @type {Item[]} */
     this.items = answer.items;
-    this.drawn = answer.drawn;
     /** @type {Category[]} */
     this.categories = answer.categories;
     this.reviewers = answer.reviewers;
