@@ -10,6 +10,7 @@ import pytest
 
 from tests.view.conftest import Open, Serve
 from tests.view.runs import ATTACK, attempt, hostile, put
+from tests.view.test_server import request
 from weakincentives.cli import main
 from weakincentives.evals import CriterionInfo, RunStore
 from weakincentives.evals.review import (
@@ -260,6 +261,17 @@ def test_a_label_that_cannot_be_stored_is_reported(
     page.keyboard.press("p")
     page.wait_for_selector("text=Not stored: expected the name of a reviewer")
     context.close()
+
+
+def test_only_the_page_itself_may_write(serve: Serve, path: Path) -> None:
+    address = serve(path)
+    body = '{"run": "capitals", "reviewer": "eve", "sample": "q000", "passed": true}'
+    for name in ("review_queue", "review_label", "review_undo", "review_category"):
+        for headers in ({}, {"Origin": "http://evil.example", "X_Wink": "1"}):
+            assert request(address, f"/api/{name}", "POST", body, **headers)[0] == 403
+        assert request(address, f"/api/{name}")[0] == 405
+    with RunStore(path) as store:
+        assert labels_of(store, "capitals", "exact") == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from rich.cells import chop_cells
 from rich.console import Console
 from rich.text import Text
 
@@ -21,7 +22,7 @@ from ...evals.store.human_labels import HumanLabel, verdict_on
 from ...internal.escaping import escape_control_chars
 from ...internal.formatting import pretty
 from .tables import screen
-from .text import COLOURS, one_line, pluralize
+from .text import COLOURS, one_line
 
 __all__ = ["KEYS", "ReviewView", "keyboard", "read_key", "read_text", "show_help", "show_item"]
 
@@ -186,17 +187,17 @@ def _body(view: ReviewView, to: Console, height: int) -> Iterator[Text]:
 
 
 def _wrapped(text: str, width: int, limit: int) -> list[Text]:
+    """Return the first lines of a text; wide characters take two columns."""
     clean = escape_control_chars(text.rstrip("\n"))
+    head = clean[: limit * width]  # no more fits
     lines = [
-        Text(f"  {line[at : at + width - 4]}")
-        for line in clean.split("\n")
-        for at in range(0, max(len(line), 1), width - 4)
+        Text(f"  {part}")
+        for line in head.split("\n")
+        for part in (chop_cells(line, width - 4) or [""])
     ]
-    if len(lines) <= limit:
+    if len(lines) <= limit and head == clean:
         return lines
-    hidden = len(lines) - limit + 1
-    note = f"  … {pluralize(hidden, 'more line')} (m shows everything)"
-    return [*lines[: limit - 1], Text(note, "dim")]
+    return [*lines[: limit - 1], Text("  … and more: m shows everything", "dim")]
 
 
 def _messages(result: EvalResult[Any]) -> Iterator[Text]:

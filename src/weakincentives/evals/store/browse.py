@@ -264,17 +264,14 @@ class RunBrowser(Closing):
         return [counts.get(index, 0) for index in range(bins)]
 
 
-_KEY = "hex(experiment) || '/' || hex(sample) || '/' || epoch"
-
-
-def _encoded(keys: Iterable[tuple[str, str, int]]) -> str:
-    """Return the keys of rows as `_KEY` has them, as JSON."""
-    return json.dumps(
-        [
-            f"{encode_id(experiment).hex().upper()}/{encode_id(sample).hex().upper()}/{epoch}"
-            for experiment, sample, epoch in keys
-        ]
+def _bodies(keys: Iterable[tuple[str, str, int]]) -> str:
+    """Return SQL for the bodies of the rows with these keys; it takes the run as its value."""
+    literals = ", ".join(
+        f"(x'{encode_id(experiment).hex()}', x'{encode_id(sample).hex()}', {int(epoch)})"
+        for experiment, sample, epoch in keys
     )
+    where = f"(experiment, sample, epoch) IN (VALUES {literals})" if literals else "0"
+    return f"(SELECT body FROM store.rows WHERE run = ? AND {where})"
 
 
 def _where(filter: RowFilter, run_key: int, run: bytes) -> tuple[str, tuple[Any, ...]]:
@@ -292,9 +289,10 @@ def _where(filter: RowFilter, run_key: int, run: bytes) -> tuple[str, tuple[Any,
     if filter.samples is not None:
         chosen = json.dumps([encode_id(sample).hex().upper() for sample in filter.samples])
         add("hex(sample) IN (SELECT value FROM json_each(?))", chosen)
-    for word, keys in (("IN", filter.rows), ("NOT IN", filter.without_rows or None)):
-        if keys is not None:
-            add(f"{_KEY} {word} (SELECT value FROM json_each(?))", _encoded(keys))
+    if filter.rows is not None:
+        add(f"rows.body IN {_bodies(filter.rows)}", run_key)
+    if filter.without_rows:
+        add(f"rows.body NOT IN {_bodies(filter.without_rows)}", run_key)
     cost = "coalesce(cost, 0) + coalesce(judge_cost, 0)"
     limits = {
         "latency_ms >= ?": filter.min_latency_ms,
