@@ -222,6 +222,9 @@ def test_labels_are_a_column_a_filter_and_on_the_sample(
     assert "wrong year" in page.locator(".sample-labels").inner_text()
     page.get_by_role("link", name="Review").click()
     page.wait_for_selector("text=Enter your name to start")
+    page.keyboard.type("bob")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".review-title:text-is('q003')")  # the sample that one came from
     again = opened(f"{page.url.split('#')[0]}#/run/capitals?label=none")
     again.wait_for_selector("text=57 rows")
 

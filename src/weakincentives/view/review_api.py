@@ -24,6 +24,7 @@ from ..evals.reporting.labels import csv_lines, jsonl_lines
 from ..evals.review import (
     LabelChange,
     QueueOrder,
+    ReviewItem,
     RowLabel,
     categories_of,
     create_category,
@@ -132,7 +133,7 @@ def _in_words(label: RowLabel | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueWrite:
-    """A reviewer starts or continues a review."""
+    """A reviewer starts or continues a review; with a `sample`, that one comes first."""
 
     run: str
     reviewer: str = ""
@@ -140,6 +141,9 @@ class QueueWrite:
     n: int = DEFAULT_LENGTH
     order: QueueOrder = "informative"
     blind: bool = False
+    sample: str = ""
+    epoch: int = 1
+    experiment: str = BASELINE.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,9 +201,12 @@ class ReviewApi:
     def review_progress(self, query: Query) -> dict[str, Any]:
         """Return how many outputs each reviewer has labelled, and the categories."""
         run_id, criterion = self._run(query)
-        agreement = review_agreement(self._store, run_id, criterion=criterion)
-        title = run_title(self._store.run(run_id).manifest)
-        return {"reviewers": agreement.labels, "categories": self._categories(title)}
+        manifest = self._store.run(run_id).manifest
+        counts: dict[str, int] = {}
+        for label in labels_of(self._store, run_id, review_criterion(manifest, criterion)):
+            if label.passed is not None and not label.settled:
+                counts[label.labeller] = counts.get(label.labeller, 0) + 1
+        return {"reviewers": counts, "categories": self._categories(run_title(manifest))}
 
     def review_item(self, query: Query) -> dict[str, Any]:
         """Return one output to review; `blind` without anything that the judge says."""
@@ -298,7 +305,13 @@ class ReviewApi:
                 self._store, asked.run, criterion=criterion, n=asked.n, order=asked.order
             )
         manifest = self._store.run(queue.run_id).manifest
-        rows = [item.row for item in queue.items]
+        items = list(queue.items)
+        if asked.sample:
+            row = asked.experiment, asked.sample, asked.epoch
+            items.sort(key=lambda item: item.row != row)
+            if not items or items[0].row != row:
+                items.insert(0, ReviewItem(row, ("chosen",)))
+        rows = [item.row for item in items]
         found = labels_by_reviewer(self._store, queue.run_id, rows, criterion=criterion)
         own = found.get(asked.reviewer, {})
         return {
@@ -311,7 +324,7 @@ class ReviewApi:
                     "reasons": () if asked.blind else item.reasons,
                     "label": _label(own.get(item.row)),
                 }
-                for item in queue.items
+                for item in items
             ],
             "reviewers": _counts(found),
             "categories": self._categories(run_title(manifest)),

@@ -6,6 +6,7 @@ import csv
 import json
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -214,6 +215,23 @@ def test_labels_survive_a_new_run_with_the_same_outputs(store: RunStore) -> None
     draw_for_labels(store, second, 60)  # what was drawn there is a known choice
     assert {label.probability for label in labels_of(store, second, "kind")} == {1.0}
     assert calibrate_run(store, second).correction.labels == 6
+
+
+def test_a_label_of_an_output_that_has_changed_is_kept_and_not_counted(store: RunStore) -> None:
+    run_id = run(store)
+    give_label(store, run_id, row(1), "ann", LabelChange(passed=False, note="n"))
+    stored = next(each for each in store.rows(run_id) if each.result.sample_id == "s01")
+    assert stored.result.trajectory is not None
+    other = replace(stored.result.trajectory, output="n 1, or 2")
+    again = replace(stored.result, trajectory=other, attempt=2)
+    store.put(replace(stored, result=again, sample_digest="changed"))
+    store.flush()
+
+    assert row_labels(store, run_id) == {}
+    assert taxonomy_of(store, run_id).unsorted == ()
+    assert review_agreement(store, run_id).labels == {}
+    assert [*label_rows(store, run_id)] == []
+    assert len(labels_of(store, run_id, "kind")) == 1
 
 
 def test_labels_of_an_older_store_are_read(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from ...internal.atomic_write import write_whole
 from ...internal.escaping import as_text, spreadsheet_cells
 from ...secrets import redact_bytes
 from ..model.result import EvalResult
+from ..review.labelling import current_labels
 from ..review.queue import review_criterion
 from ..store.categories import categories_of
 from ..store.human_labels import (
@@ -30,7 +31,6 @@ from ..store.human_labels import (
     content_of,
     key_of,
     labels_by_criterion,
-    labels_of,
     people_verdict,
     verdict_on,
 )
@@ -57,13 +57,11 @@ def label_rows(
     name = review_criterion(manifest, criterion)
     categories = categories_of(store, run_title(manifest))
     only = len(manifest.criteria) <= 1
-    for label in labels_of(store, manifest.run_id, name):
+    for label in current_labels(store, manifest.run_id, name):
         stored = row_of_key(store, manifest.run_id, *label.row)
-        if stored is None or stored.problem or (label.passed is None and not label.note):
+        if stored is None or (label.passed is None and not label.note):
             continue
         result = stored.result
-        if content_of(result) != label.content:
-            continue
         sample, (verdict, _) = result.sample, verdict_on(result, name, only=only)
         key = "" if label.probability is None else key_of(manifest.run_id, name, label.row)
         values = (

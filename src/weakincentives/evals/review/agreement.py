@@ -10,8 +10,9 @@ from itertools import combinations
 
 from ..stats.agreement import krippendorff_alpha
 from ..stats.intervals import Interval, rate_interval
-from ..store.human_labels import HumanLabel, RowKey, labels_of
+from ..store.human_labels import HumanLabel, RowKey
 from ..store.run_store import RunStore
+from .labelling import current_labels
 from .queue import review_criterion
 
 __all__ = ["PairAgreement", "ReviewAgreement", "ReviewDisagreement", "review_agreement"]
@@ -68,7 +69,7 @@ def review_agreement(
     name = review_criterion(manifest, criterion)
     by_row: dict[RowKey, dict[str, HumanLabel]] = {}
     decisions: dict[RowKey, HumanLabel] = {}
-    for label in labels_of(store, manifest.run_id, name):
+    for label in current_labels(store, manifest.run_id, name):
         if label.passed is None:
             continue
         if label.settled:

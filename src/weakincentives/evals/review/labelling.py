@@ -35,6 +35,7 @@ __all__ = [
     "LabelChange",
     "RowLabel",
     "check_reviewer",
+    "current_labels",
     "give_label",
     "labels_by_reviewer",
     "row_labels",
@@ -167,6 +168,19 @@ def undo_label(
     return last
 
 
+def current_labels(store: RunStore, run_id: str, criterion: str) -> list[HumanLabel]:
+    """Return the labels of a run's outputs as they are now; those of changed ones are left out."""
+    contents: dict[RowKey, str] = {}
+    current = []
+    for label in labels_of(store, run_id, criterion):
+        if label.row not in contents:
+            stored = row_of_key(store, run_id, *label.row)
+            contents[label.row] = "" if stored is None else content_of(stored.result)
+        if label.content == contents[label.row]:
+            current.append(label)
+    return current
+
+
 def labels_by_reviewer(
     store: RunStore, run_id: str, rows: Iterable[RowKey], *, criterion: str | None = None
 ) -> dict[str, dict[RowKey, HumanLabel]]:
@@ -174,14 +188,9 @@ def labels_by_reviewer(
     manifest = store.run(run_id).manifest
     wanted = {*rows}
     found: dict[str, dict[RowKey, HumanLabel]] = {}
-    contents: dict[RowKey, str] = {}
-    for label in labels_of(store, manifest.run_id, review_criterion(manifest, criterion)):
-        if label.row not in wanted or label.settled:
-            continue
-        if label.row not in contents:
-            stored = row_of_key(store, manifest.run_id, *label.row)
-            contents[label.row] = "" if stored is None else content_of(stored.result)
-        if label.content == contents[label.row]:
+    name = review_criterion(manifest, criterion)
+    for label in current_labels(store, manifest.run_id, name):
+        if label.row in wanted and not label.settled:
             found.setdefault(label.labeller, {})[label.row] = label
     return found
 
@@ -192,7 +201,7 @@ def row_labels(store: RunStore, run_id: str) -> dict[RowKey, RowLabel]:
     categories = categories_of(store, run_title(manifest))
     found: dict[RowKey, list[HumanLabel]] = {}
     for name in dict.fromkeys(["", *(info.name for info in manifest.criteria)]):
-        for label in labels_of(store, manifest.run_id, name):
+        for label in current_labels(store, manifest.run_id, name):
             if label.passed is not None or label.note:
                 found.setdefault(label.row, []).append(label)
     labels = {}

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from ..stats.intervals import Interval, rate_interval
 from ..store.categories import categories_of
-from ..store.human_labels import HumanLabel, labels_of
+from ..store.human_labels import HumanLabel
 from ..store.labels import run_title
 from ..store.run_store import RunStore
+from .labelling import current_labels
 from .queue import review_criterion
 
 __all__ = ["CategoryCount", "Taxonomy", "taxonomy_of"]
@@ -61,7 +62,7 @@ def taxonomy_of(store: RunStore, run_id: str, *, criterion: str | None = None) -
     unsorted = []
     curve: list[int] = []
     seen: Counter[str] = Counter()
-    labels = labels_of(store, manifest.run_id, name)
+    labels = current_labels(store, manifest.run_id, name)
     for label in sorted(labels, key=lambda label: label.created_at):
         if category := known.resolve(label.category):
             sorted_notes[category].append(label)

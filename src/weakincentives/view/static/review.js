@@ -52,7 +52,7 @@ export async function reviewScreen(screen) {
   }
   if (tab === "categories") return categoriesTab(screen, about, body);
   if (tab === "reviewers") return reviewersTab(screen, about, body);
-  const asked = { ...about, n: Number(query.get("n") ?? 50), order: query.get("order") || "informative", blind: query.get("blind") === "1" };
+  const asked = { ...about, n: Number(query.get("n") ?? 50), order: query.get("order") || "informative", blind: query.get("blind") === "1", sample: query.get("sample") ?? "", epoch: Number(query.get("epoch") ?? 1), experiment: query.get("experiment") || undefined };
   const queue = await (await tell("review_queue", asked)).json();
   if (signal.aborted) return;
   about.criterion = queue.criterion;
@@ -135,7 +135,7 @@ class Queue {
     /** @type {Category[]} */
     this.categories = answer.categories;
     this.reviewers = answer.reviewers;
-    this.at = Math.min(Number(query.get("at") ?? this.next(0)), Math.max(this.items.length - 1, 0)) || 0;
+    this.at = Math.min(Number(query.get("at") ?? (query.get("sample") ? 0 : this.next(0))), Math.max(this.items.length - 1, 0)) || 0;
     /** @type {Map<number, Promise<any>>} */
     this.loaded = new Map();
     /** Writes go one after the other, in the order of the keys. */

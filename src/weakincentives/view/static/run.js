@@ -3,6 +3,7 @@
 
 import { ask, isShared, listen } from "./api.js";
 import { duration, el, fill, mark, moment, money, number, percent, plural } from "./dom.js";
+import { labelColumn, labelCounts, reviewLink } from "./labels.js";
 import { link, paramsOf } from "./links.js";
 import { histogram, intervalBar } from "./plot.js";
 import { status } from "./runs.js";
@@ -74,7 +75,7 @@ function figures(box, run) {
       el("h1", {}, run.title, " ", status(run)),
       el("p", { class: "about" }, [run.label, run.experiment, moment(run.created_at)].filter(Boolean).join(" · ")),
       el("p", { class: "verdict" }, run.headline),
-      isShared || !run.total ? null : el("p", {}, el("a", { class: "button", href: link(["review", run.run_id]) }, "Review")),
+      run.total ? reviewLink(run.run_id) : null,
       run.total ? el("div", { class: "big" }, el("strong", {}, percent(run.pass_rate)), intervalBar(run.pass_rate, low, high)) : null,
       run.type_mismatch && el("p", { class: "problem" }, run.type_mismatch)),
     el("dl", { class: "tiles" },
@@ -206,17 +207,6 @@ function slices(answer, choose) {
     el("td", {}, intervalBar(slice.rate, slice.low, slice.high)), el("td", { class: "number" }, percent(slice.rate)), el("td", { class: "number" }, plural(slice.n, "row"))))));
 }
 
-/** @param {any} facets */
-function labelCounts(facets) {
-  return Object.keys(facets.labels).length ? { ...facets.labels, none: facets.of - Object.entries(facets.labels).filter(([name]) => !name.startsWith("category: ")).reduce((sum, [, count]) => sum + count, 0) } : {};
-}
-
-/** @param {string} label */
-function labelMark(label) {
-  const [verdict, ...rest] = label.split(" · ");
-  return el("span", { title: label }, verdict === "pass" || verdict === "fail" ? mark(verdict) : verdict, rest.length ? ` · ${rest.join(" · ")}` : "");
-}
-
 /** @param {any} run */
 function columns(run) {
   const names = Object.keys(run.criteria);
@@ -230,7 +220,7 @@ function columns(run) {
       key: name, title: name, width: 9, number: true, order: `criterion:${name}`,
       cell: (/** @type {any} */ row) => (name in row.scores ? el("span", { class: row.failed.includes(name) ? "failed" : "" }, number(row.scores[name])) : "–"),
     })),
-    ...(run.labelled ? [{ key: "label", title: "Label", width: 9, cell: (/** @type {any} */ row) => labelMark(row.label) }] : []),
+    ...(run.labelled ? [labelColumn] : []),
     { key: "why", title: "Why", width: 14, grow: 2, cell: (/** @type {any} */ row) => el("span", { title: row.why, class: row.verdict === "pass" ? "note" : "" }, row.why) },
     { key: "input", title: "Input", width: 12, grow: 2, cell: (/** @type {any} */ row) => el("span", { title: row.input }, row.input) },
     { key: "output", title: "Output", width: 12, grow: 2, cell: (/** @type {any} */ row) => el("span", { title: row.output }, row.output) },

@@ -1,9 +1,10 @@
 // @ts-check
 /** One sample: why it failed, its texts with what differs, the conversation, and all its epochs. */
 
-import { addressOf, ask, isShared } from "./api.js";
+import { addressOf, ask } from "./api.js";
 import { diffOf } from "./diff.js";
-import { duration, el, fill, mark, moment, money, number, plural } from "./dom.js";
+import { duration, el, fill, mark, money, number, plural } from "./dom.js";
+import { labelList } from "./labels.js";
 import { link, paramsOf } from "./links.js";
 import { textBlock } from "./text.js";
 import { eventList, timeline } from "./transcript.js";
@@ -27,7 +28,7 @@ export async function sampleScreen({ path, query, signal, main, onKey }) {
     el("p", { class: "about" }, facts(item).join(" · ")),
     item.problem && el("p", { class: "problem" }, item.problem),
     item.verdict !== "pass" && item.reason && el("p", { class: "why" }, item.reason),
-    labels(item, run),
+    labelList(item, run),
     epochs(item, run, table),
     scores(item),
     failure(item),
@@ -82,19 +83,6 @@ function epochs(item, run, table) {
         el("a", { href: link(["sample", run, item.sample_id], { ...table, epoch: each.epoch, experiment: each.experiment }), "aria-current": here ? "true" : null }, `Epoch ${each.epoch}`),
         " ", mark(each.verdict), el("p", { class: "text clamp" }, each.output), el("p", { class: "note clamp" }, each.reason));
     })));
-}
-
-/**
- * @param {any} item
- * @param {string} run
- */
-function labels(item, run) {
-  const review = isShared ? null : el("a", { class: "button", href: link(["review", run]) }, "Review");
-  if (!item.labels?.length) return review && el("p", {}, review);
-  return el("section", { "aria-label": "Labels of people" }, el("h2", {}, "Labels of people ", review), el("ul", { class: "sample-labels" },
-    item.labels.map((/** @type {any} */ label) => el("li", {}, label.verdict ? mark(label.verdict) : null, " ", el("strong", {}, label.labeller),
-      " ", label.settled && el("span", { class: "chip" }, "settled"), label.category && el("span", { class: "chip" }, label.category),
-      " ", el("span", { class: "text" }, label.note), el("span", { class: "note" }, ` ${label.criterion} ${label.blind ? "blind " : ""}${moment(label.created_at)}`)))));
 }
 
 /** @param {any} item */
