@@ -40,7 +40,7 @@ def krippendorff_alpha(
     >>> labels = [("pass", "pass")] * 8 + [("fail", "fail")] * 6 + [("pass", "fail")]
     >>> alpha = krippendorff_alpha(labels)
     >>> round(alpha.estimate, 2), round(alpha.low, 1), round(alpha.high, 1)
-    (0.87, 0.6, 1.0)
+    (0.87, 0.4, 1.0)
     """
     two_sided(confidence)
     counted = (Counter(unit) for unit in units)
