@@ -22,6 +22,7 @@ __all__ = [
     "CategoryChange",
     "categories_of",
     "create_category",
+    "folded_categories",
     "merge_categories",
     "rename_category",
 ]
@@ -77,10 +78,11 @@ class Categories:
 def categories_of(store: Storage, suite: str) -> Categories:
     """Return the categories of a suite or dataset as they are now."""
     changes = stored_records(store, "failure_categories", CategoryChange, {"suite": suite})
-    return _folded(suite, changes)
+    return folded_categories(suite, changes)
 
 
-def _folded(suite: str, changes: Iterable[CategoryChange]) -> Categories:
+def folded_categories(suite: str, changes: Iterable[CategoryChange]) -> Categories:
+    """Return what is left of categories after all changes, whoever made them and when."""
     names: dict[str, str] = {}
     merged: dict[str, str] = {}
     for change in changes:
@@ -92,7 +94,9 @@ def _folded(suite: str, changes: Iterable[CategoryChange]) -> Categories:
             if change.category in names and target in names and target != change.category:
                 merged[change.category] = target
                 del names[change.category]
-        elif change.kind == "create" or change.category in names:
+        elif change.kind == "create" and change.category not in merged:
+            names.setdefault(change.category, change.name)
+        elif change.category in names:
             names[change.category] = change.name
     return Categories(suite=suite, names=names, merged=merged)
 
