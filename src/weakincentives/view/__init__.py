@@ -6,13 +6,14 @@ sample_data  one row, whole
 timeline     what its session and its judges did, and for how long
 comparing    runs beside one another
 queues       runs that workers on a queue work on
-writes       what the page may write: tags
+review_api   what the Review screen asks for and writes
+writes       what the other screens may write: tags
 security     who may ask: hosts, origins, tokens, and the headers of every answer
 live         server-sent events: which runs have changed
 sharing      a view as one file that opens without a server
 static/      the page: ES modules without a build step
 
-Needs the extra `view`.
+Needs the extra `view`. Tags, labels, notes and categories are all that it writes.
 """
 
 from typing import TYPE_CHECKING

@@ -31,13 +31,13 @@ from ..evals.store.browse import MAX_PAGE, RowFilter, RunBrowser
 from ..evals.store.labels import agent_label, experiment_name, run_title
 from ..evals.store.listing import RunListing, label_state
 from ..evals.store.overview import Overview, overview, row_of_key, rows_of_sample, stored_rate
-from ..evals.store.rows import decode_id
 from ..experiment import BASELINE
 from ..internal.differences import word_diff
 from ..internal.escaping import as_text
 from ..internal.formatting import pretty
 from .comparing import comparison_data, matrix_row, pair_data, side_data
 from .queues import queue_data, states_of
+from .review_api import RowLabels, labels_on
 from .sample_data import MAX_DIFF_CHARS, cut, row_data
 from .writes import set_tags
 
@@ -50,7 +50,6 @@ _MAX_EVENTS = 1_000
 _SPARK = 12  # earlier runs of the same suite
 _MAX_COMPARED = 5
 _MAX_OVERVIEWS = 20  # that are kept
-_RUN_ID = "SELECT run_id FROM runs WHERE id = ?"
 _PAGE_SAMPLES = 50  # compared samples in one answer
 _MAX_ALIGNED = 200  # flips whose trajectories are aligned for the summary
 
@@ -72,6 +71,7 @@ class Api:
         self._listing = RunListing(store)
         self._overviews: dict[str, tuple[Any, Overview]] = {}
         self.writes = 0  # of this server, which its own connection does not notice
+        self._labels = RowLabels(store)
         self._rates: dict[str, tuple[Any, Interval]] = {}
         self._lock = threading.Lock()
         self._comparing = threading.Lock()
@@ -155,6 +155,7 @@ class Api:
             **overview_data(found),
             **self.summary(record),
             "headline": str(found),
+            "labelled": len(self._labels.of(name)),
             "evaluators": [
                 {"name": each.name, "version": each.version} for each in record.manifest.criteria
             ],
@@ -169,7 +170,12 @@ class Api:
         """Return what the table of a run needs before its figures are there."""
         name = self._id(_run(query))
         criteria, has_epochs = self._browser.columns(name)
-        return {"run_id": name, "criteria": criteria, "epochs": has_epochs}
+        return {
+            "run_id": name,
+            "criteria": criteria,
+            "epochs": has_epochs,
+            "labelled": len(self._labels.of(name)),
+        }
 
     def _overview(self, run_id: str) -> Overview:
         """Return the figures of a run; computed again only if its rows or labels have changed."""
@@ -203,15 +209,17 @@ class Api:
 
     def rows(self, query: Query) -> dict[str, Any]:
         """Return a page of the rows of a run that match the filters."""
+        name = self._id(_run(query))
         page = self._browser.rows(
-            self._id(_run(query)),
-            row_filter(query),
+            name,
+            self._filter(name, query),
             order=_one(query, "order") or "position",
             descending=_one(query, "desc") == "1",
             offset=_whole(query, "offset", 0),
             limit=min(_whole(query, "limit", 100), MAX_PAGE),
         )
-        return {"rows": page.rows, "total": page.total, "indexed": page.indexed, "of": page.of}
+        rows = self._labels.add_to(name, page.rows)
+        return {"rows": rows, "total": page.total, "indexed": page.indexed, "of": page.of}
 
     def facets(self, query: Query) -> dict[str, Any]:
         """Return what the rows of a run can be filtered by; index more of it meanwhile."""
@@ -225,6 +233,7 @@ class Api:
             "workers": facets.workers,
             "errors": facets.errors,
             "metadata": facets.metadata,
+            "labels": self._labels.counts(name),
             "indexed": indexed,
             "of": of,
         }
@@ -258,6 +267,7 @@ class Api:
             raise UsageError(f"expected an epoch of sample {sample_id!r}, found none like that")
         return {
             **row_data(chosen[0], _whole(query, "message", 0)),
+            "labels": labels_on(self._store, name, chosen[0].result),
             "siblings": [
                 {
                     **sample_data(row.result),
@@ -270,7 +280,8 @@ class Api:
 
     def place(self, query: Query) -> dict[str, Any]:
         """Return the rows before and after one, in the order and with the filters of the table."""
-        name, given = self._id(_run(query)), row_filter(query)
+        name = self._id(_run(query))
+        given = self._filter(name, query)
         order, descending = _one(query, "order") or "position", _one(query, "desc") == "1"
         key = (
             _one(query, "experiment") or BASELINE.name,
@@ -403,10 +414,11 @@ class Api:
 
     # ── internal ────────────────────────────────────────────────────────────────────────────────
 
+    def _filter(self, name: str, query: Query) -> RowFilter:
+        return self._labels.restrict(name, row_filter(query), query.get("label", ()))
+
     def _id(self, run_id: str) -> str:
-        """Return the whole id of a run, without counting its rows."""
-        key = self._store._run_key(run_id, prefix=True)
-        return decode_id(self._store._database.read(_RUN_ID, (key,))[0][0])
+        return self._browser.run_id(run_id)
 
     def _two(self, query: Query) -> tuple[str, str]:
         names = query.get("run", ())

@@ -25,6 +25,7 @@ except ModuleNotFoundError as error:
 
 from .api import Api, Query
 from .live import changes
+from .review_api import review_routes
 from .security import LOOPBACK, Guard, is_loopback
 from .sharing import share, static_files
 
@@ -136,6 +137,7 @@ class _Pages:
             Route("/api/text", self._text),
             Route("/api/share", self._share, methods=["POST"]),
             Route("/api/tags", self._tags, methods=["POST"]),
+            *review_routes(self._store, self._api.sample, _answer),
             *(Route(f"/api/{name}", _json(getattr(self._api, name))) for name in Api.ANSWERS),
         ]
 

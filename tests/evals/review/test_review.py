@@ -292,7 +292,7 @@ def test_every_report_of_the_run_has_the_correction(store: RunStore, tmp_path: P
 def test_without_labels_there_is_nothing_to_calibrate_by(store: RunStore) -> None:
     run_id = run(store).run_id
 
-    with pytest.raises(UsageError, match="got 0 - draw some: wink judge sample"):
+    with pytest.raises(UsageError, match="got 0 - label some: wink review"):
         calibrate_run(store, run_id)
 
 

@@ -166,3 +166,17 @@ def test_hostile_texts_are_only_texts(store: RunStore) -> None:
 )
 def test_words_become_a_query(text: str, expected: str) -> None:
     assert match_expression(text) == expected
+
+
+def test_rows_are_chosen_and_left_out_by_their_keys(store: RunStore) -> None:
+    odd = ["nul\0id", "lone\ud800", "quote'--", "ordinary"]
+    results = [replace(attempt(n, True), sample_id=name) for n, name in enumerate(odd)]
+    put(store, "odd", results)
+    keys = [("baseline", name, 1) for name in odd]
+    with RunBrowser(store) as browser:
+        for key in keys:
+            assert found(browser, "odd", rows=(key,)) == [key[1]]
+            assert key[1] not in found(browser, "odd", without_rows=(key,))
+        assert found(browser, "odd", rows=()) == []
+        assert found(browser, "odd", rows=(("baseline", "none", 1),)) == []
+        assert found(browser, "odd", without_rows=tuple(keys[:3])) == ["ordinary"]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import sys
 from argparse import ArgumentParser, Namespace
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +31,7 @@ from ..console.documents import correction_data, rate_data, write_line
 from ..console.text import one_line, print_stderr
 from ..options.columns import add_columns, columns_of
 from ..options.execution import DATASET_HELP, add_max_concurrency, add_model_settings
+from ..options.reviewers import login_name
 from ..options.runs import REFERENCES, add_format, add_store, open_store, same_store
 from ..plan import agent_model, check_key
 from ..targets import load_reference
@@ -103,7 +103,7 @@ def _calibrate_run(args: Namespace) -> int:
         name = criterion_of(manifest, args.criterion)
         if args.file is not None:
             by = args.labels_by or name
-            labeller = _login() if args.labeller is None else args.labeller
+            labeller = login_name() if args.labeller is None else args.labeller
             given = read_label_file(store, args.file, manifest.run_id, by, labeller=labeller)
             new = add_labels(store, given)
             print_stderr(f"{len(given):,} labels in {args.file}, {new:,} of them are new")
@@ -115,12 +115,6 @@ def _calibrate_run(args: Namespace) -> int:
     run_id = one_line(found.run_id)
     print_stderr("", f"Disagreements: wink judge improve {run_id}{same_store(args)}")
     return 0
-
-
-def _login() -> str:
-    with suppress(Exception):  # no such user, as in some containers
-        return getpass.getuser()
-    return ""
 
 
 def _run_data(found: RunCalibration) -> dict[str, Any]:

@@ -8,6 +8,7 @@ documents     runs as JSON
 progress      a run while it goes on
 summary       the end of a run: verdict, details, next commands
 sample_view   one sample in full
+review_screen one output to review, and the keys that label it
 comparison    two runs side by side
 dead_letters  the messages of a dead letter queue
 tracebacks    tracebacks of failed samples, with WINK_DEBUG=1

@@ -4,6 +4,7 @@ export         CSV, JSON, JSONL, Parquet, Markdown
 documents      runs as JSON
 junit          JUnit XML
 training_data  conversations and pairs for training
+labels         the labels of people: CSV, JSONL, and pairs for preference training
 github         step summaries and annotations
 usage          tokens and cost of a run, in words
 html/          a run as one HTML file
@@ -17,13 +18,17 @@ if TYPE_CHECKING:
     from ..model.explain import why_failed
     from .export import write_export
     from .html import write_page
+    from .labels import label_pairs, label_rows, write_labels
     from .training_data import preference_rows, sft_rows
 
 __all__ = [
+    "label_pairs",
+    "label_rows",
     "preference_rows",
     "sft_rows",
     "why_failed",
     "write_export",
+    "write_labels",
     "write_page",
 ]
 
@@ -33,6 +38,7 @@ __getattr__, __dir__ = _lazy_exports(
         "..model.explain": "why_failed",
         ".export": "write_export",
         ".html": "write_page",
+        ".labels": "label_pairs label_rows write_labels",
         ".training_data": "preference_rows sft_rows",
     },
 )

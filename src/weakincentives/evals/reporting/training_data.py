@@ -16,7 +16,7 @@ from ...errors import UsageError
 from ...internal.checks import finite
 from ..model.result import EvalResult
 
-__all__ = ["preference_rows", "sft_rows"]
+__all__ = ["preference_pair", "preference_rows", "sft_rows"]
 
 
 def sft_rows(
@@ -59,16 +59,23 @@ def preference_rows(
         worst = min(scored, key=lambda pair: (pair[0], pair[1].epoch))
         if best[0] - worst[0] < max(min_gap, 1e-12):
             continue
-        chosen, rejected = _messages(best[1]), _messages(worst[1])
-        shared = _shared(chosen, rejected)
         yield {
-            "prompt": list(map(_wire, chosen[:shared])),
-            "chosen": list(map(_wire, chosen[shared:])),
-            "rejected": list(map(_wire, rejected[shared:])),
+            **preference_pair(best[1], worst[1]),
             "sample_id": sample_id,
             "chosen_score": best[0],
             "rejected_score": worst[0],
         }
+
+
+def preference_pair(chosen: EvalResult[Any], rejected: EvalResult[Any]) -> dict[str, Any]:
+    """Return two results of one sample as `prompt`, `chosen` and `rejected`, all messages."""
+    better, worse = _messages(chosen), _messages(rejected)
+    shared = _shared(better, worse)
+    return {
+        "prompt": list(map(_wire, better[:shared])),
+        "chosen": list(map(_wire, better[shared:])),
+        "rejected": list(map(_wire, worse[shared:])),
+    }
 
 
 def _score(result: EvalResult[Any], criterion: str) -> float | None:

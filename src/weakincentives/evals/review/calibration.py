@@ -28,6 +28,7 @@ from ..store.human_labels import (
     criterion_of,
     draws_of,
     labels_of,
+    people_verdict,
     verdicts_of,
 )
 from ..store.labels import run_title
@@ -41,6 +42,8 @@ __all__ = ["LabelledRows", "RunCalibration", "calibrate_run", "labelled_rows"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledRows:
     """The labels that count for a run: one for each output, by the majority of its labellers.
+
+    A decision that settled a disagreement counts instead of the majority.
 
     `probabilities` are those of the draw; empty if they are unknown. `left_out` says which labels
     do not count, and why.
@@ -134,12 +137,17 @@ def calibrate_run(
     )
 
 
-def labelled_rows(store: RunStore, manifest: RunManifest, criterion: str) -> LabelledRows:
-    """Return the labels that count for a run; raise a `UsageError` if there are none."""
-    found = labels_of(store, manifest.run_id, criterion)
-    newest = {(label.row, label.labeller): label for label in found}
+def labelled_rows(
+    store: RunStore, manifest: RunManifest, criterion: str, *, drawn_only: bool = True
+) -> LabelledRows:
+    """Return the labels that count for a run; raise a `UsageError` if there are none.
+
+    With `drawn_only`, labels of outputs that were not drawn count only if there are no others.
+    """
+    found = [label for label in labels_of(store, manifest.run_id, criterion) if _is_verdict(label)]
+    newest = {(label.row, label.labeller, label.settled): label for label in found}
     current, contents, left_out = _current(store, manifest.run_id, newest.values())
-    if any(label.probability is not None for label in current):
+    if drawn_only and any(label.probability is not None for label in current):
         known = [label for label in current if label.probability is not None]
         left_out["chosen by no known probability"] += len(current) - len(known)
         current = known
@@ -148,15 +156,14 @@ def labelled_rows(store: RunStore, manifest: RunManifest, criterion: str) -> Lab
         rows.setdefault(label.row, []).append(label)
     passed = {}
     for row, labels in rows.items():
-        passes = sum(label.passed for label in labels)
-        if 2 * passes == len(labels):
+        if (verdict := people_verdict(labels)) is None:
             left_out["of outputs on which as many people say pass as fail"] += len(labels)
         else:
-            passed[row] = 2 * passes > len(labels)
+            passed[row] = verdict
     if not passed:
         raise UsageError(
             f"expected labels of outputs of run {manifest.run_id} by {criterion!r}, got "
-            f"{len(found)} - draw some: wink judge sample {manifest.run_id} -n 50 -o labels.csv"
+            f"{len(found)} - label some: wink review {manifest.run_id}"
         )
     return LabelledRows(
         passed=passed,
@@ -168,6 +175,10 @@ def labelled_rows(store: RunStore, manifest: RunManifest, criterion: str) -> Lab
             if count
         ),
     )
+
+
+def _is_verdict(label: HumanLabel) -> bool:
+    return label.passed is not None
 
 
 def _current(

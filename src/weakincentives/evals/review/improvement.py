@@ -97,7 +97,8 @@ def try_judge(
     """
     manifest = store.run(run_id).manifest
     name = criterion_of(manifest, criterion)
-    labelled = labelled_rows(store, manifest, name)
+    # What was chosen for teaching helps to improve a judge, and would bias a test of it.
+    labelled = labelled_rows(store, manifest, name, drawn_only=half == "test")
     chosen = [row for row in labelled.passed if half_of(labelled.contents[row]) == half]
     if not chosen:
         raise UsageError(
@@ -153,7 +154,8 @@ def _stored_rows(
 
 def _agreement(agreed: Mapping[RowKey, bool], probabilities: Mapping[RowKey, float]) -> Interval:
     """Return the share of verdicts that are people's; a label counts for what it was drawn for."""
-    labels = labels_by_verdict(dict.fromkeys(agreed, True), agreed, probabilities)[True]
+    drawn = {row: ok for row, ok in agreed.items() if row in probabilities} or agreed
+    labels = labels_by_verdict(dict.fromkeys(drawn, True), drawn, probabilities)[True]
     low, high = wilson_interval(labels.passed, labels.labels)
     return Interval(labels.rate, low, high, labels.count, None, 0.95, "Wilson")
 

@@ -39,7 +39,14 @@ from ..store.overview import row_of_key
 from ..store.rows import RunManifest
 from ..store.run_store import RunStore
 
-__all__ = ["LabelSheet", "SheetRow", "draw_for_labels"]
+__all__ = [
+    "LabelSheet",
+    "SheetRow",
+    "draw_for_labels",
+    "draw_rows",
+    "random_bytes",
+    "sheet_rows",
+]
 
 _MIN_SHARE = 5  # at least one in five of the drawn outputs has the rarer verdict
 
@@ -85,9 +92,13 @@ def draw_for_labels(
     drawn = draw_rows(verdicts_of(store, manifest, name), n, seed)
     if not drawn:
         raise UsageError(f"expected a run with verdicts of {name!r}, got none in {manifest.run_id}")
-    rows = [*_rows(store, manifest, name, drawn)]
+    rows = [*sheet_rows(store, manifest, name, drawn)]
     add_draws(store, [row.draw for row in rows])
-    known = {(label.row, label.content) for label in labels_of(store, manifest.run_id, name)}
+    known = {
+        (label.row, label.content)
+        for label in labels_of(store, manifest.run_id, name)
+        if label.passed is not None
+    }
     todo = [row for row in rows if relabel or (row.draw.row, row.draw.content) not in known]
     return LabelSheet(manifest.run_id, name, tuple(todo), len(rows) - len(todo))
 
@@ -98,7 +109,7 @@ def draw_rows(verdicts: Mapping[RowKey, Verdict], n: int, seed: int) -> dict[Row
     epochs: dict[tuple[str, str], list[RowKey]] = {}
     for row, verdict in verdicts.items():
         if verdict is not None:
-            order[row] = _random_bytes(seed, row)
+            order[row] = random_bytes(seed, row)
             epochs.setdefault(row[:2], []).append(row)
     chosen = {min(rows, key=order.__getitem__): len(rows) for rows in epochs.values()}
     strata: dict[bool, list[RowKey]] = {False: [], True: []}
@@ -113,7 +124,8 @@ def draw_rows(verdicts: Mapping[RowKey, Verdict], n: int, seed: int) -> dict[Row
     return {row: drawn[row] for row in sorted(drawn, key=order.__getitem__)}
 
 
-def _random_bytes(seed: int, row: RowKey) -> bytes:
+def random_bytes(seed: int, row: RowKey) -> bytes:
+    """Return the bytes that decide which rows come first: the same for the same seed."""
     text = "\0".join((str(seed), *map(str, row)))
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
@@ -128,11 +140,13 @@ def _allocated(n: int, sizes: Mapping[bool, int]) -> dict[bool, int]:
     return {rare: few, not rare: n - few}
 
 
-def _rows(
+def sheet_rows(
     store: RunStore, manifest: RunManifest, criterion: str, drawn: Mapping[RowKey, float]
 ) -> Iterator[SheetRow]:
-    only = len(manifest.criteria) == 1
-    version = next(info.version for info in manifest.criteria if info.name == criterion)
+    """Yield the drawn rows of a run that can be read, with the judge's verdict."""
+    only = len(manifest.criteria) <= 1
+    versions = (info.version for info in manifest.criteria if info.name == criterion)
+    version = next(versions, "")
     now = SYSTEM_CLOCK.now()
     for (experiment, sample_id, epoch), probability in drawn.items():
         stored = row_of_key(store, manifest.run_id, experiment, sample_id, epoch)

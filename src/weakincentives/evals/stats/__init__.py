@@ -16,6 +16,7 @@ strata         the rate of a dataset from a part of it, drawn by strata
 trends         a line and a step through several runs
 rankings       strengths of contenders, from comparisons of two at a time
 correction     the rate of a judge, corrected by labels of people
+agreement      how far people agree in their labels
 """
 
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 from ...internal.lazy import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
+    from .agreement import krippendorff_alpha
     from .basic import Z_95, mean, std, wilson_interval
     from .correction import CorrectedRate, corrected_difference, corrected_rate, ppi_rate
     from .differences import Difference, mcnemar, paired_difference, unpaired_difference, wilcoxon
@@ -82,6 +84,7 @@ __all__ = [
     "flaky",
     "flip_power",
     "holm",
+    "krippendorff_alpha",
     "length_bias",
     "linear_trend",
     "majority_at_k",
@@ -111,6 +114,7 @@ __all__ = [
 __getattr__, __dir__ = _lazy_exports(
     __name__,
     {
+        ".agreement": "krippendorff_alpha",
         ".basic": "Z_95 mean std wilson_interval",
         ".correction": "CorrectedRate corrected_difference corrected_rate ppi_rate",
         ".differences": "Difference mcnemar paired_difference unpaired_difference wilcoxon",

@@ -17,6 +17,7 @@ placement     which rows of a resumed run count, and in which order
 queries       counted columns, for comparisons and for resuming
 labels        the names of runs: suite, agent, version, experiment
 human_labels  what people say of outputs, and which outputs were drawn for that
+categories    failure categories that people sort their notes into
 calibrations  judges beside people, and the pass rates that this corrects
 overview      the numbers of a run, and its worst rows
 """

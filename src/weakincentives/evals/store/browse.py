@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, cast, get_args
 
@@ -55,6 +55,7 @@ class RowFilter:
     `failed` are names of criteria that failed, `tools` of tools that were called, `workers` of
     processes that ran them, `metadata` pairs of key and value, `errors` the keys of
     `Facets.errors`; `text` are words to search for.
+    `rows` are keys (experiment, sample, epoch), `without_rows` those that are left out.
     Limits are inclusive; `cost` is in US dollars, agent and judges together.
     """
 
@@ -67,6 +68,8 @@ class RowFilter:
     text: str = ""
     sample: str | None = None
     samples: tuple[str, ...] | None = None
+    rows: tuple[tuple[str, str, int], ...] | None = None
+    without_rows: tuple[tuple[str, str, int], ...] = ()
     min_latency_ms: float | None = None
     max_latency_ms: float | None = None
     min_cost: float | None = None
@@ -110,6 +113,7 @@ class RowSummary:
     input: str = ""
     output: str = ""
     why: str = ""
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,13 @@ class RunBrowser(Closing):
     def close(self) -> None:
         """Close the search index; the store stays open."""
         self._index.close()
+
+    def run_id(self, name: str) -> str:
+        """Return the whole id of a run, found as `RunStore.run` does, without counting rows."""
+        key = self._store._run_key(name, prefix=True)
+        return decode_id(
+            self._store._database.read("SELECT run_id FROM runs WHERE id = ?", (key,))[0][0]
+        )
 
     def update(self, run_id: str, *, seconds: float = 0.5) -> tuple[int, int]:
         """Index more rows of a run; return how many are indexed, and of how many."""
@@ -318,6 +329,16 @@ class RunBrowser(Closing):
         return [counts.get(index, 0) for index in range(bins)]
 
 
+def _bodies(keys: Iterable[tuple[str, str, int]]) -> str:
+    """Return SQL for the bodies of the rows with these keys; it takes the run as its value."""
+    literals = ", ".join(
+        f"(x'{encode_id(experiment).hex()}', x'{encode_id(sample).hex()}', {int(epoch)})"
+        for experiment, sample, epoch in keys
+    )
+    where = f"(experiment, sample, epoch) IN (VALUES {literals})" if literals else "0"
+    return f"(SELECT body FROM store.rows WHERE run = ? AND {where})"
+
+
 def _where(filter: RowFilter, run_key: int, run: bytes) -> tuple[str, tuple[Any, ...]]:
     """Return the condition on `store.rows`, and its values."""
     parts, values = ["rows.run = ?"], [run_key]
@@ -333,6 +354,10 @@ def _where(filter: RowFilter, run_key: int, run: bytes) -> tuple[str, tuple[Any,
     if filter.samples is not None:
         chosen = json.dumps([encode_id(sample).hex().upper() for sample in filter.samples])
         add("hex(sample) IN (SELECT value FROM json_each(?))", chosen)
+    if filter.rows is not None:
+        add(f"rows.body IN {_bodies(filter.rows)}", run_key)
+    if filter.without_rows:
+        add(f"rows.body NOT IN {_bodies(filter.without_rows)}", run_key)
     cost = "coalesce(cost, 0) + coalesce(judge_cost, 0)"
     limits = {
         "latency_ms >= ?": filter.min_latency_ms,

@@ -1,17 +1,21 @@
 """What people say of outputs: which were drawn to be labelled, and their labels.
 
 Rules of this file:
-1. Rows are only ever added. The newest label of a labeller counts; older ones stay.
+1. Rows are only ever added. A row says what its labeller changes: a verdict, a note, a category; or
+   which earlier row it undoes. `labels_of` returns what is left of them.
 2. A draw has the probability with which the output was chosen, so that estimates from the labels
    are unbiased. It is stored here and not in the file for people, where it would show the verdict.
-3. A label belongs to an output: it counts for a run as long as the output is the same, and for
-   runs that score the same outputs again.
+   A smaller draw after a larger one makes no output less probable.
+3. A label belongs to a sample and its output: it counts for a run as long as the output is the
+   same, for runs that score the same outputs again, and for other runs with the same output of the
+   same sample. There it counts as drawn only if that run drew it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
@@ -20,7 +24,7 @@ from ... import serde
 from ...errors import UsageError
 from ...secrets import redact_bytes
 from ..model.result import EvalResult
-from .reading import read_pages, read_rows
+from .reading import ORDER, ROW, read_pages, read_rows, to_row
 from .records import read_records
 from .rows import RunManifest, compress, decode_id, decompress, encode_id
 from .schema import Database
@@ -32,14 +36,21 @@ __all__ = [
     "Storage",
     "Verdict",
     "add_draws",
+    "add_entries",
     "add_labels",
     "add_record",
+    "add_rows",
     "content_of",
     "criterion_of",
     "draw_by_key",
     "draws_of",
+    "entries_of",
     "key_of",
+    "labels_by_criterion",
     "labels_of",
+    "live_entries",
+    "newest_label",
+    "people_verdict",
     "stored_records",
     "verdict_on",
     "verdicts_of",
@@ -85,10 +96,17 @@ class LabelDraw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HumanLabel:
-    """The verdict of a person on an output, by one criterion.
+    """What a person says of an output, by one criterion.
 
-    `judge_version` is that of the judge whose verdicts the outputs were drawn by, `probability`
-    that of the draw; None if it is unknown how the output was chosen.
+    `passed` is the verdict, `note` what went wrong first, `category` the id of its failure category
+    (`store/categories.py`). As stored, None leaves what the labeller said before; as `labels_of`
+    returns it, there is no verdict or no category. `judge_version` is that of the judge whose
+    verdicts the outputs were drawn by, `probability` that of the draw; None if it is unknown how
+    the output was chosen.
+
+    `skipped`: left for later. `settled`: the decision about labels that differ, which counts
+    instead of them. `blind`: given without seeing the verdict of the judge. `by` is the person who
+    entered it, if that is not the labeller. `uid` names this row, `undoes` is the one it undoes.
     """
 
     run_id: str
@@ -97,12 +115,19 @@ class HumanLabel:
     epoch: int
     content: str
     criterion: str
-    passed: bool
+    passed: bool | None
     created_at: datetime
     labeller: str = ""
-    note: str = ""
+    note: str | None = ""
     judge_version: str = ""
     probability: float | None = None
+    category: str | None = None
+    skipped: bool = False
+    settled: bool = False
+    blind: bool = False
+    by: str = ""
+    uid: str = ""
+    undoes: str = ""
 
     @property
     def row(self) -> RowKey:
@@ -151,7 +176,7 @@ def verdicts_of(store: Storage, manifest: RunManifest, criterion: str) -> dict[R
     database = store._database
     select = "SELECT id FROM runs WHERE run_id = ?"
     ((run_key,),) = database.read(select, (encode_id(manifest.run_id),))
-    if len(manifest.criteria) == 1:
+    if len(manifest.criteria) <= 1:
         columns = "passed, error"
         pages = read_pages(database, run_key, columns, bodies=False, size=_PAGE_ROWS)
         with database.corruption_errors(f"the rows of run {manifest.run_id}"):
@@ -189,11 +214,17 @@ def _digest(data: bytes) -> str:
 
 
 def add_draws(store: Storage, draws: Sequence[LabelDraw]) -> None:
-    """Store which outputs were drawn."""
-    _add(
+    """Store which outputs were drawn, unless an earlier draw had them at least as probably."""
+    known = {of: draws_of(store, *of) for of in {(draw.run_id, draw.criterion) for draw in draws}}
+    new = []
+    for draw in draws:
+        old = known[draw.run_id, draw.criterion].get(draw.row)
+        if old is None or old.content != draw.content or old.probability < draw.probability:
+            new.append(draw)
+    add_rows(
         store,
         "INSERT INTO label_draws (key, run_id, criterion, body) VALUES (?, ?, ?, ?)",
-        ((each, (each.key, each.run_id, each.criterion)) for each in draws),
+        ((each, (each.key, each.run_id, each.criterion)) for each in new),
     )
 
 
@@ -213,31 +244,58 @@ def draw_by_key(store: Storage, key: str) -> LabelDraw | None:
 
 def add_labels(store: Storage, labels: Iterable[HumanLabel]) -> int:
     """Store labels and return how many are new: one that its labeller has given already is not."""
-    new, known = [], dict[tuple[str, str], dict[tuple[RowKey, str, str], tuple[bool, str]]]()
+    new, known = [], dict[tuple[str, str], dict[Any, tuple[bool | None, str | None]]]()
     for label in labels:
         of = label.run_id, label.criterion
         if of not in known:
-            earlier = _read(store, "human_labels", HumanLabel, "run_id = ? AND criterion = ?", *of)
-            known[of] = {
-                (each.row, each.content, each.labeller): (each.passed, each.note)
-                for each in earlier
-            }
-        key = label.row, label.content, label.labeller
+            earlier = _folded(live_entries(entries_of(store, *of)))
+            known[of] = {_label_key(each): (each.passed, each.note) for each in earlier}
+        key = _label_key(label)
         if known[of].get(key) != (label.passed, label.note):
             known[of][key] = label.passed, label.note
             new.append(label)
-    _add(
-        store,
-        "INSERT INTO human_labels (run_id, criterion, content, body) VALUES (?, ?, ?, ?)",
-        ((each, (each.run_id, each.criterion, each.content)) for each in new),
-    )
+    add_entries(store, new)
     return len(new)
 
 
-def labels_of(store: Storage, run_id: str, criterion: str) -> list[HumanLabel]:
-    """Return the labels of the outputs of a run by a criterion, in the order they were given.
+def add_entries(store: Storage, entries: Iterable[HumanLabel]) -> None:
+    """Store rows of labels as they are."""
+    add_rows(
+        store,
+        "INSERT INTO human_labels (run_id, criterion, content, body) VALUES (?, ?, ?, ?)",
+        ((each, (each.run_id, each.criterion, each.content)) for each in entries),
+    )
 
-    Those of the run that it scores again, and of others that do, are among them.
+
+def entries_of(store: Storage, run_id: str, criterion: str) -> list[HumanLabel]:
+    """Return all rows of labels that were given on a run, undone ones too, in their order."""
+    return _read(
+        store, "human_labels", HumanLabel, "run_id = ? AND criterion = ?", run_id, criterion
+    )
+
+
+def live_entries(entries: Iterable[HumanLabel]) -> list[HumanLabel]:
+    """Return the rows that were not undone."""
+    entries = list(entries)
+    undone = {entry.undoes for entry in entries if entry.undoes}
+    return [entry for entry in entries if not entry.undoes and entry.uid not in undone]
+
+
+def newest_label(store: Storage) -> int:
+    """Return a number that changes with every label and every category."""
+    query = (
+        "SELECT (SELECT coalesce(max(id), 0) FROM human_labels) "
+        "+ (SELECT coalesce(max(id), 0) FROM failure_categories) "
+        "+ (SELECT coalesce(max(id), 0) FROM label_draws)"
+    )
+    return int(store._database.read(query)[0][0])
+
+
+def labels_of(store: Storage, run_id: str, criterion: str) -> list[HumanLabel]:
+    """Return the labels of the outputs of a run by a criterion, the last changed one last.
+
+    Those of the run that it scores again, of others that do, and of other runs with the same output
+    of the same sample are among them. Some may have a note, and no verdict yet.
     """
     records = read_records(store._database)
     parents = {record.manifest.run_id: record.manifest.parent for record in records}
@@ -248,12 +306,109 @@ def labels_of(store: Storage, run_id: str, criterion: str) -> list[HumanLabel]:
             seen.add(name := parent)
         return name
 
-    found = _read(store, "human_labels", HumanLabel, "criterion = ?", criterion)
     own = origin(run_id)
-    return [label for label in found if origin(label.run_id) == own]
+    live = live_entries(_read(store, "human_labels", HumanLabel, "criterion = ?", criterion))
+    others = [entry for entry in live if origin(entry.run_id) != own]
+    if not others:
+        return _folded(live)
+    rows = _rows_by_output(store, run_id, {entry.sample_id for entry in others})
+    draws = draws_of(store, run_id, criterion)
+    return _folded(
+        found
+        for entry in live
+        for found in (
+            [entry] if origin(entry.run_id) == own else _carried(entry, run_id, rows, draws)
+        )
+    )
 
 
-def _add(store: Storage, insert: str, rows: Iterable[tuple[Any, tuple[str, ...]]]) -> None:
+def labels_by_criterion(store: Storage, criterion: str) -> list[HumanLabel]:
+    """Return the labels of all runs by a criterion, each on the run that it was given on."""
+    return _folded(
+        live_entries(_read(store, "human_labels", HumanLabel, "criterion = ?", criterion))
+    )
+
+
+def people_verdict(labels: Iterable[HumanLabel]) -> Verdict:
+    """Return the verdict of people on an output: what was settled, or else the majority's.
+
+    None if there is no verdict, or if as many say pass as fail.
+    """
+    given = [label for label in labels if label.passed is not None]
+    counted = [label for label in given if label.settled][-1:] or given
+    passes = sum(label.passed is True for label in counted)
+    return None if 2 * passes == len(counted) else 2 * passes > len(counted)
+
+
+def _label_key(label: HumanLabel) -> tuple[RowKey, str, str, bool]:
+    return label.row, label.content, label.labeller, label.settled
+
+
+def _folded(entries: Iterable[HumanLabel]) -> list[HumanLabel]:
+    """Return one label for each output and labeller; a later row changes what it names."""
+    labels: dict[Any, HumanLabel] = {}
+    for entry in entries:
+        before = labels.pop(key := _label_key(entry), None)
+        labels[key] = entry if before is None else _changed(before, entry)
+    return list(labels.values())
+
+
+def _changed(before: HumanLabel, entry: HumanLabel) -> HumanLabel:
+    return replace(
+        entry,
+        passed=before.passed if entry.passed is None else entry.passed,
+        note=before.note if entry.note is None else entry.note,
+        category=before.category if entry.category is None else entry.category,
+        # Sorting a note into a category is no second look at the output.
+        created_at=before.created_at if entry.by else entry.created_at,
+        skipped=before.skipped if entry.by else entry.skipped,
+        blind=before.blind if entry.by else entry.blind,
+    )
+
+
+def _rows_by_output(
+    store: Storage, run_id: str, samples: set[str]
+) -> dict[tuple[str, str], list[RowKey]]:
+    """Return the rows of a run with these samples, by sample and content."""
+    select = "SELECT id FROM runs WHERE run_id = ?"
+    found = store._database.read(select, (encode_id(run_id),))
+    if not found:
+        return {}
+    run_key = found[0][0]
+    chosen = json.dumps(sorted(encode_id(sample).hex().upper() for sample in samples))
+    query = (
+        f"SELECT {ORDER}, {ROW} FROM rows LEFT JOIN bodies ON bodies.id = body WHERE run = ? "
+        f"AND hex(sample) IN (SELECT value FROM json_each(?)) ORDER BY {ORDER}"
+    )
+    rows: dict[tuple[str, str], list[RowKey]] = {}
+    for columns in store._database.read(query, (run_key, chosen)):
+        stored = to_row(columns, store._database, run_key)
+        result = stored.result
+        if not stored.problem:
+            key = result.experiment_name, result.sample_id, result.epoch
+            rows.setdefault((result.sample_id, content_of(result)), []).append(key)
+    return rows
+
+
+def _carried(
+    entry: HumanLabel,
+    run_id: str,
+    rows: Mapping[tuple[str, str], list[RowKey]],
+    draws: Mapping[RowKey, LabelDraw],
+) -> Iterator[HumanLabel]:
+    """Yield a label of another run on each row of this one with the same output."""
+    for experiment, sample_id, epoch in rows.get((entry.sample_id, entry.content), ()):
+        draw = draws.get((experiment, sample_id, epoch))
+        yield replace(
+            entry,
+            run_id=run_id,
+            experiment=experiment,
+            epoch=epoch,
+            probability=None if draw is None else draw.probability,
+        )
+
+
+def add_rows(store: Storage, insert: str, rows: Iterable[tuple[Any, tuple[str, ...]]]) -> None:
     """Add rows in one transaction that survives a loss of power: labels are people's work."""
     values = [
         (*map(encode_id, columns), compress(redact_bytes(serde.encode(value))))
@@ -273,7 +428,7 @@ def _read(store: Storage, table: str, kind: type[T], where: str, *values: str) -
 def add_record(store: Storage, table: str, value: Any, run_id: str, criterion: str) -> None:
     """Add a row to one of the tables of `calibrations.py`."""
     insert = f"INSERT INTO {table} (run_id, criterion, body) VALUES (?, ?, ?)"
-    _add(store, insert, [(value, (run_id, criterion))])
+    add_rows(store, insert, [(value, (run_id, criterion))])
 
 
 def stored_records(

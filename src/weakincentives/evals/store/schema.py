@@ -215,6 +215,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             body BLOB NOT NULL
         )""",
     ),
+    (
+        # Each row is one change of a category: created, renamed or merged (`categories.py`).
+        """CREATE TABLE failure_categories (
+            id INTEGER PRIMARY KEY,
+            suite BLOB NOT NULL,        -- the suite or dataset that the category is for
+            body BLOB NOT NULL
+        )""",
+        "CREATE INDEX categories_by_suite ON failure_categories (suite)",
+        "CREATE INDEX labels_by_criterion ON human_labels (criterion)",
+    ),
 )
 
 

@@ -5,6 +5,7 @@ import { isShared, newScreen, save, sharedView } from "./api.js";
 import { el, fill } from "./dom.js";
 import { parse } from "./links.js";
 import { compareScreen } from "./compare.js";
+import { reviewScreen } from "./review.js";
 import { runScreen } from "./run.js";
 import { runsScreen } from "./runs.js";
 import { sampleScreen } from "./sample.js";
@@ -19,6 +20,7 @@ const screens = /** @type {{[name: string]: (screen: Screen) => Promise<void>}} 
   run: runScreen,
   sample: sampleScreen,
   compare: compareScreen,
+  review: reviewScreen,
 });
 
 const app = /** @type {HTMLElement} */ (document.getElementById("app"));

@@ -4,6 +4,7 @@
 import { ask, isShared, listen, saveToo } from "./api.js";
 import { duration, el, fill, mark, middle, moment, number, money, percent, plural } from "./dom.js";
 import { figures } from "./figures.js";
+import { labelColumn, labelCounts, reviewLink } from "./labels.js";
 import { link, paramsOf } from "./links.js";
 import { intervalBar } from "./plot.js";
 import { status } from "./runs.js";
@@ -36,7 +37,7 @@ export async function runScreen({ path, query, signal, main, onKey }) {
   fill(main, el("nav", { class: "crumbs", "aria-label": "Where you are" }, el("a", { href: "#/" }, "Runs"), "/", el("span", { class: "id", title: id }, id)),
     head, about, summary, filters(query, go, found, facets), table);
   const shown = table.show({
-    columns: columns(first.criteria, first.epochs),
+    columns: columns(first.criteria, first.epochs, first.labelled > 0),
     fetch: async (/** @type {number} */ offset, /** @type {number} */ limit) => {
       const page = await ask("rows", { run: id, ...paramsOf(query), offset, limit }, signal);
       for (const row of page.rows) saveToo("sample", { run: id, sample: row.sample, epoch: row.epoch, experiment: row.experiment });
@@ -50,11 +51,12 @@ export async function runScreen({ path, query, signal, main, onKey }) {
     empty: [...query.keys()].some((name) => name !== "order" && name !== "desc") ? "Nothing matches these filters." : "This run has no rows.",
     onPage: (/** @type {any} */ page) => (found.textContent = `${plural(page.total, "row")}${page.indexed < page.of ? `, ${Math.floor((100 * page.indexed) / page.of)}% searchable` : ""}`),
   });
-  onKey({ c: () => go({ verdict: "", failed: [], tool: [], error: [], meta: [], worker: [], q: "", min_latency: "", max_latency: "", min_cost: "", max_cost: "" }) }, { c: "clear the filters", "↑ ↓": "move in the table", Enter: "open the sample" });
+  onKey({ c: () => go({ verdict: "", failed: [], tool: [], error: [], meta: [], worker: [], label: [], q: "", min_latency: "", max_latency: "", min_cost: "", max_cost: "" }) }, { c: "clear the filters", "↑ ↓": "move in the table", Enter: "open the sample" });
   const showFigures = (/** @type {any} */ run) => {
     document.title = `${run.title} · WINK Evals`;
     const previous = run.earlier[run.earlier.length - 1];
     fill(head, el("h1", {}, run.title), ...status(run), el("span", { class: "space" }),
+      run.total ? reviewLink(id) : null,
       previous && run.total ? el("a", { class: "button", href: link(["compare"], { run: [previous.run_id, id] }), title: `${previous.run_id}, ${percent(previous.pass_rate)}` }, "Compare with the run before") : null);
     figures(summary, run, sliced);
   };
@@ -124,7 +126,7 @@ function filters(query, go, found, facets) {
       type: "button", "aria-pressed": String(name === verdict), on: { click: () => go({ verdict: name }) },
     }, name || "all")));
   const active = [
-    ...["failed", "tool", "error", "meta", "worker"].flatMap((name) => query.getAll(name).map((value) => ({ name, value }))),
+    ...["failed", "tool", "error", "meta", "worker", "label"].flatMap((name) => query.getAll(name).map((value) => ({ name, value }))),
     ...["min_latency", "max_latency", "min_cost", "max_cost"].flatMap((name) => (query.get(name) ? [{ name, value: query.get(name) ?? "" }] : [])),
   ];
   return el("section", { class: "filters", "aria-label": "Filters" },
@@ -163,6 +165,7 @@ function facetGroups(facets, query, go) {
     }, el("span", {}, value), el("span", { class: "count" }, number(count)))));
   };
   return [
+    group("Label of people", "label", labelCounts(facets)),
     group("Failed criterion", "failed", facets.failed),
     group("Error", "error", facets.errors),
     group("Tool called", "tool", facets.tools),
@@ -212,8 +215,9 @@ function showSlices(box, facets, query, go, id, signal) {
 /**
  * @param {string[]} names of the criteria
  * @param {boolean} epochs whether there are several
+ * @param {boolean} labelled whether people have labelled outputs
  */
-function columns(names, epochs) {
+function columns(names, epochs, labelled) {
   const several = names.length > 1 ? names.slice(0, MAX_CRITERIA) : [];
   const dense = several.length >= DENSE_FROM;
   const heat = (/** @type {any} */ row, /** @type {string} */ name) => {
@@ -231,6 +235,7 @@ function columns(names, epochs) {
     ...several.map((name) => ({
       key: name, title: name, width: dense ? 2.6 : fits(name), number: true, dense, order: `criterion:${name}`, cell: (/** @type {any} */ row) => heat(row, name),
     })),
+    ...(labelled ? [labelColumn] : []),
     { key: "why", title: "Why", width: 12, grow: 3, cell: (/** @type {any} */ row) => el("span", { title: row.why, class: row.verdict === "pass" ? "note" : "" }, row.why) },
     { key: "input", title: "Input", width: 10, grow: 3, cell: (/** @type {any} */ row) => el("span", { title: row.input }, row.input) },
     { key: "output", title: "Output", width: 10, grow: 3, cell: (/** @type {any} */ row) => el("span", { title: row.output }, row.output) },

@@ -4,6 +4,7 @@
 import { addressOf, ask } from "./api.js";
 import { diffOf } from "./diff.js";
 import { duration, el, fill, mark, money, number, plural } from "./dom.js";
+import { labelList } from "./labels.js";
 import { link, paramsOf } from "./links.js";
 import { textBlock } from "./text.js";
 import { waterfall } from "./timeline.js";
@@ -29,6 +30,7 @@ export async function sampleScreen({ path, query, signal, main, onKey }) {
     el("p", { class: "facts" }, facts(item).map((each) => el("span", {}, each))),
     item.problem && el("p", { class: "problem" }, item.problem),
     item.verdict === "fail" && item.reason && el("p", { class: "why" }, item.reason),
+    labelList(item, run),
     epochs(item, run, table),
     el("div", { class: "sample" },
       el("div", { class: "main" }, failure(item), texts(item, key), item.timing.spans.length ? waterfall(item.timing) : null, conversation(item, key, signal),

@@ -1,0 +1,157 @@
+"""The labels of people as files: one row for each label, or pairs for preference training.
+
+    key                                  of the draw; empty if the output was not drawn at random
+    run, id, epoch, experiment, input, expected, output
+    label, note, category, labeller, created_at, blind, settled
+    criterion, judge_version, verdict    the criterion, its version, and what it says
+    probability                          of the draw
+
+Such a file can be read again (`wink judge calibrate --run RUN FILE`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ... import serde
+from ...errors import UsageError
+from ...internal.atomic_write import write_whole
+from ...internal.escaping import as_text, spreadsheet_cells
+from ...secrets import redact_bytes
+from ..model.result import EvalResult
+from ..review.labelling import current_labels
+from ..review.queue import review_criterion
+from ..store.categories import categories_of
+from ..store.human_labels import (
+    HumanLabel,
+    content_of,
+    key_of,
+    labels_by_criterion,
+    people_verdict,
+    verdict_on,
+)
+from ..store.labels import run_title
+from ..store.overview import row_of_key
+from ..store.run_store import RunStore
+from .training_data import preference_pair
+
+__all__ = ["csv_lines", "jsonl_lines", "label_pairs", "label_rows", "write_labels"]
+
+COLUMNS = (
+    *("key", "run", "id", "epoch", "experiment", "input", "expected", "output"),
+    *("label", "note", "category", "labeller", "created_at", "blind", "settled"),
+    *("criterion", "judge_version", "verdict", "probability"),
+)
+_SUFFIXES = (".csv", ".jsonl")
+
+
+def label_rows(
+    store: RunStore, run_id: str, *, criterion: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the labels and notes on the outputs of a run, with the outputs."""
+    manifest = store.run(run_id).manifest
+    name = review_criterion(manifest, criterion)
+    categories = categories_of(store, run_title(manifest))
+    only = len(manifest.criteria) <= 1
+    for label in current_labels(store, manifest.run_id, name):
+        stored = row_of_key(store, manifest.run_id, *label.row)
+        if stored is None or (label.passed is None and not label.note):
+            continue
+        result = stored.result
+        sample, (verdict, _) = result.sample, verdict_on(result, name, only=only)
+        key = "" if label.probability is None else key_of(manifest.run_id, name, label.row)
+        values = (
+            *(key, manifest.run_id),
+            *(label.sample_id, label.epoch, label.experiment),
+            *(sample.input if sample else None, sample.expected if sample else None, result.output),
+            *(_word(label.passed), label.note or ""),
+            *(categories.names.get(categories.resolve(label.category), ""), label.labeller),
+            *(label.created_at.isoformat(), label.blind, label.settled, name),
+            *(label.judge_version, _word(verdict), label.probability),
+        )
+        yield dict(zip(COLUMNS, values, strict=True))
+
+
+def label_pairs(
+    store: RunStore, run_id: str, *, criterion: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield a pair for each sample of which people passed one output and failed another.
+
+    The outputs may be of several epochs, and of several runs of the same suite or dataset. Each
+    pair has `prompt`, `chosen` and `rejected` as messages, and the runs of both.
+    """
+    manifest = store.run(run_id).manifest
+    name = review_criterion(manifest, criterion)
+    title = run_title(manifest)
+    runs = {
+        record.manifest.run_id for record in store.runs() if run_title(record.manifest) == title
+    }
+    by_output: dict[tuple[str, str], list[HumanLabel]] = {}
+    for label in labels_by_criterion(store, name):
+        if label.run_id in runs:
+            by_output.setdefault((label.sample_id, label.content), []).append(label)
+    samples: dict[str, dict[bool, EvalResult[Any]]] = {}
+    for (sample_id, _), labels in by_output.items():
+        verdict, result = people_verdict(labels), _result(store, labels)
+        if verdict is not None and result is not None and result.trajectory is not None:
+            samples.setdefault(sample_id, {})[verdict] = result
+    for sample_id, found in samples.items():
+        if len(found) == 2 and _input(found[True]) == _input(found[False]):
+            yield {
+                **preference_pair(found[True], found[False]),
+                "sample_id": sample_id,
+                "chosen_run": found[True].run_id,
+                "rejected_run": found[False].run_id,
+            }
+
+
+def _result(store: RunStore, labels: list[HumanLabel]) -> EvalResult[Any] | None:
+    """Return the labelled output, as a run still has it."""
+    for label in reversed(labels):
+        stored = row_of_key(store, label.run_id, *label.row)
+        if stored and not stored.problem and content_of(stored.result) == label.content:
+            return stored.result
+    return None
+
+
+def _input(result: EvalResult[Any]) -> Any:
+    return None if result.sample is None else result.sample.input
+
+
+def _word(passed: bool | None) -> str:
+    return "" if passed is None else "pass" if passed else "fail"
+
+
+def write_labels(rows: Iterable[Mapping[str, Any]], path: Path | str) -> int:
+    """Write rows to a `.csv` or `.jsonl` file and return how many there are."""
+    path = Path(path)
+    if path.suffix.lower() not in _SUFFIXES:
+        raise UsageError(f"expected a file that ends in .csv or .jsonl, got `{path.name}`")
+    listed = list(rows)
+    lines = csv_lines(listed) if path.suffix.lower() == ".csv" else jsonl_lines(listed)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, lines)
+    except OSError as error:
+        raise UsageError(f"expected a file to write to, got: {error}") from None
+    return len(listed)
+
+
+def jsonl_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Yield rows as JSONL, redacted."""
+    for row in rows:
+        yield redact_bytes(serde.encode(row)) + b"\n"
+
+
+def csv_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Yield rows as CSV that a spreadsheet shows and does not run."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names := [*rows[0]] if rows else COLUMNS)
+    for row in rows:
+        writer.writerow(spreadsheet_cells([as_text(row[name]) for name in names]))
+    yield text.getvalue().encode("utf-8", "backslashreplace")

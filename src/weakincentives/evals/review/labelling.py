@@ -1,0 +1,223 @@
+"""Give a label, a note or a category to an output, and undo that again.
+
+Everything is added as a row of its own that says only what changes (`store/human_labels.py`), so
+people who review the same outputs at the same time never overwrite each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+from uuid import uuid4
+
+from ...clock import SYSTEM_CLOCK
+from ...errors import UsageError, short_repr
+from ...secrets import redact_message
+from ..store.categories import categories_of
+from ..store.human_labels import (
+    HumanLabel,
+    RowKey,
+    add_entries,
+    content_of,
+    draw_by_key,
+    entries_of,
+    key_of,
+    labels_of,
+    live_entries,
+)
+from ..store.labels import run_title
+from ..store.overview import row_of_key
+from ..store.run_store import RunStore
+from .queue import review_criterion
+
+__all__ = [
+    "LabelChange",
+    "RowLabel",
+    "check_reviewer",
+    "current_labels",
+    "give_label",
+    "labels_by_reviewer",
+    "row_labels",
+    "undo_label",
+]
+
+MAX_REVIEWER_CHARS = 60
+MAX_NOTE_CHARS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelChange:
+    """What a person says of an output; None leaves what was there.
+
+    `category` is the id or the name of a category; "" takes it away. `settles`: this decides about
+    labels that differ. `labeller` is the author of the note, if that is someone else.
+    """
+
+    passed: bool | None = None
+    note: str | None = None
+    category: str | None = None
+    skipped: bool = False
+    settles: bool = False
+    blind: bool = False
+    labeller: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RowLabel:
+    """What people say of an output, by all criteria: "pass", "fail", "mixed" or "" (a note)."""
+
+    verdict: Literal["pass", "fail", "mixed", ""]
+    labellers: tuple[str, ...]
+    notes: tuple[str, ...]
+    categories: tuple[str, ...]
+
+
+def check_reviewer(name: str) -> str:
+    """Return the name of a reviewer, trimmed; raise a `UsageError` if it cannot be one."""
+    name = " ".join(redact_message(name).split())
+    if not 0 < len(name) <= MAX_REVIEWER_CHARS:
+        raise UsageError(
+            f"expected the name of a reviewer, of 1 to {MAX_REVIEWER_CHARS} characters, got "
+            f"{short_repr(name)}"
+        )
+    return name
+
+
+def give_label(
+    store: RunStore,
+    run_id: str,
+    row: RowKey,
+    reviewer: str,
+    change: LabelChange,
+    *,
+    criterion: str | None = None,
+) -> HumanLabel:
+    """Store what a reviewer says of an output, and return the row that was added."""
+    reviewer = check_reviewer(reviewer)
+    manifest = store.run(run_id).manifest
+    name = review_criterion(manifest, criterion)
+    stored = row_of_key(store, manifest.run_id, *row)
+    if stored is None or stored.problem:
+        raise UsageError(f"expected an output of run {manifest.run_id}, got {row[1]!r}")
+    category = change.category
+    if category:
+        category = categories_of(store, run_title(manifest)).find(category)
+    note = None if change.note is None else redact_message(change.note.strip())
+    if note is not None and len(note) > MAX_NOTE_CHARS:
+        raise UsageError(f"expected a note of at most {MAX_NOTE_CHARS:,} characters, got more")
+    labeller = check_reviewer(change.labeller) if change.labeller else reviewer
+    draw = draw_by_key(store, key_of(manifest.run_id, name, row))
+    content = content_of(stored.result)
+    versions = (info.version for info in manifest.criteria if info.name == name)
+    entry = HumanLabel(
+        run_id=manifest.run_id,
+        experiment=row[0],
+        sample_id=row[1],
+        epoch=row[2],
+        content=content,
+        criterion=name,
+        passed=change.passed,
+        created_at=SYSTEM_CLOCK.now(),
+        labeller=labeller,
+        note=note,
+        judge_version=next(versions, ""),
+        probability=draw.probability if draw and draw.content == content else None,
+        category=category,
+        skipped=change.skipped,
+        settled=change.settles,
+        blind=change.blind,
+        by="" if labeller == reviewer else reviewer,
+        uid=uuid4().hex,
+    )
+    add_entries(store, [entry])
+    return entry
+
+
+def undo_label(
+    store: RunStore, run_id: str, reviewer: str, *, criterion: str | None = None
+) -> HumanLabel | None:
+    """Undo the last change of a reviewer in a run and return it; None if nothing is left."""
+    reviewer = check_reviewer(reviewer)
+    manifest = store.run(run_id).manifest
+    name = review_criterion(manifest, criterion)
+    own = [
+        entry
+        for entry in live_entries(entries_of(store, manifest.run_id, name))
+        if entry.uid and (entry.by or entry.labeller) == reviewer
+    ]
+    if not own:
+        return None
+    last = own[-1]
+    undoing = HumanLabel(
+        run_id=last.run_id,
+        experiment=last.experiment,
+        sample_id=last.sample_id,
+        epoch=last.epoch,
+        content=last.content,
+        criterion=name,
+        passed=None,
+        created_at=SYSTEM_CLOCK.now(),
+        labeller=last.labeller,
+        note=None,
+        by=last.by,
+        uid=uuid4().hex,
+        undoes=last.uid,
+    )
+    add_entries(store, [undoing])
+    return last
+
+
+def current_labels(store: RunStore, run_id: str, criterion: str) -> list[HumanLabel]:
+    """Return the labels of a run's outputs as they are now; those of changed ones are left out."""
+    contents: dict[RowKey, str] = {}
+    current = []
+    for label in labels_of(store, run_id, criterion):
+        if label.row not in contents:
+            stored = row_of_key(store, run_id, *label.row)
+            contents[label.row] = "" if stored is None else content_of(stored.result)
+        if label.content == contents[label.row]:
+            current.append(label)
+    return current
+
+
+def labels_by_reviewer(
+    store: RunStore, run_id: str, rows: Iterable[RowKey], *, criterion: str | None = None
+) -> dict[str, dict[RowKey, HumanLabel]]:
+    """Return what each reviewer says of these outputs as they are now; decisions are left out."""
+    manifest = store.run(run_id).manifest
+    wanted = {*rows}
+    found: dict[str, dict[RowKey, HumanLabel]] = {}
+    name = review_criterion(manifest, criterion)
+    for label in current_labels(store, manifest.run_id, name):
+        if label.row in wanted and not label.settled:
+            found.setdefault(label.labeller, {})[label.row] = label
+    return found
+
+
+def row_labels(store: RunStore, run_id: str) -> dict[RowKey, RowLabel]:
+    """Return what people say of each output of a run that has a label, by any criterion."""
+    manifest = store.run(run_id).manifest
+    categories = categories_of(store, run_title(manifest))
+    found: dict[RowKey, list[HumanLabel]] = {}
+    for name in dict.fromkeys(["", *(info.name for info in manifest.criteria)]):
+        for label in current_labels(store, manifest.run_id, name):
+            if label.passed is not None or label.note:
+                found.setdefault(label.row, []).append(label)
+    labels = {}
+    for row, given in found.items():
+        decisions = [label for label in given if label.settled]
+        verdicts = {label.passed for label in decisions or given if label.passed is not None}
+        word = "" if not verdicts else "mixed" if len(verdicts) > 1 else _word(True in verdicts)
+        names = (categories.names.get(categories.resolve(label.category), "") for label in given)
+        labels[row] = RowLabel(
+            word,
+            tuple(dict.fromkeys(label.labeller for label in given)),
+            tuple(label.note for label in given if label.note),
+            tuple(dict.fromkeys(filter(None, names))),
+        )
+    return labels
+
+
+def _word(passed: bool) -> Literal["pass", "fail"]:
+    return "pass" if passed else "fail"

@@ -1,0 +1,512 @@
+"""What the Review screen asks for and writes, as plain data, and its routes.
+
+Everything is computed by `weakincentives.evals.review`. A blind answer has nothing of the judge in
+it: a reviewer who is not to see the verdict does not get it at all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from .. import serde
+from ..errors import UsageError, WinkError
+from ..evals import EvalResult, RunStore
+from ..evals.reporting import label_pairs, label_rows
+from ..evals.reporting.labels import csv_lines, jsonl_lines
+from ..evals.review import (
+    LabelChange,
+    QueueOrder,
+    ReviewItem,
+    RowLabel,
+    categories_of,
+    create_category,
+    give_label,
+    labels_by_reviewer,
+    merge_categories,
+    rename_category,
+    review_agreement,
+    review_queue,
+    row_labels,
+    taxonomy_of,
+    undo_label,
+)
+from ..evals.review.queue import DEFAULT_LENGTH, review_criterion
+from ..evals.stats.intervals import Interval
+from ..evals.store.browse import RowFilter, RowSummary
+from ..evals.store.human_labels import (
+    HumanLabel,
+    RowKey,
+    content_of,
+    labels_of,
+    newest_label,
+    verdict_on,
+)
+from ..evals.store.labels import run_title
+from ..evals.store.overview import row_of_key
+from ..experiment import BASELINE
+from ..internal.threads import in_thread
+
+__all__ = ["ReviewApi", "RowLabels", "labels_on", "review_routes"]
+
+Query = Mapping[str, Sequence[str]]
+
+MAX_QUEUE = 500
+_MAX_BODY = 100_000  # bytes of a write
+_MAX_NOTES = 300  # in one answer
+# What a reviewer sees of a sample without seeing what a judge says.
+_BLIND_KEYS = (
+    *("sample_id", "epoch", "experiment", "run_id", "input", "expected", "output", "diff"),
+    *("messages", "message_count", "tool_errors", "events", "latency_ms", "problem", "error"),
+)
+
+
+class RowLabels:
+    """The labels of people on the rows of runs; read again only if there are new ones."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[Any, dict[RowKey, RowLabel]]] = {}
+
+    def of(self, run_id: str) -> dict[RowKey, RowLabel]:
+        """Return the labels of a run by row."""
+        state = newest_label(self._store), self._store.run(run_id).total
+        with self._lock:
+            known = self._known.get(run_id)
+        if known is None or known[0] != state:
+            known = state, row_labels(self._store, run_id)
+            with self._lock:
+                self._known[run_id] = known
+        return known[1]
+
+    def counts(self, run_id: str) -> dict[str, int]:
+        """Return the number of rows with each label, and in each category."""
+        counts: dict[str, int] = {}
+        for label in self.of(run_id).values():
+            for name in (label.verdict or "note", *(f"category: {c}" for c in label.categories)):
+                counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    def add_to(self, run_id: str, rows: Sequence[RowSummary]) -> list[RowSummary]:
+        """Return the rows with their labels."""
+        labels = self.of(run_id)
+        return [
+            replace(row, label=_in_words(labels.get((row.experiment, row.sample, row.epoch))))
+            for row in rows
+        ]
+
+    def restrict(self, run_id: str, given: RowFilter, wanted: Sequence[str]) -> RowFilter:
+        """Return the filter, limited to rows with these labels; "none" has those without one."""
+        if not wanted:
+            return given
+        labels = self.of(run_id)
+        if "none" in wanted:
+            return replace(given, without_rows=tuple(labels))
+        rows = [
+            row
+            for row, label in labels.items()
+            if all(
+                name == (label.verdict or "note")
+                or name.removeprefix("category: ") in label.categories
+                for name in wanted
+            )
+        ]
+        return replace(given, rows=tuple(rows))
+
+
+def _in_words(label: RowLabel | None) -> str:
+    if label is None:
+        return ""
+    return " · ".join([label.verdict or "note", *label.categories])
+
+
+# ── writes ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueWrite:
+    """A reviewer starts or continues a review; with a `sample`, that one comes first."""
+
+    run: str
+    reviewer: str = ""
+    criterion: str = ""
+    n: int = DEFAULT_LENGTH
+    order: QueueOrder = "informative"
+    blind: bool = False
+    sample: str = ""
+    epoch: int = 1
+    experiment: str = BASELINE.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelWrite:
+    """A label, a note or a category that a reviewer gives to an output."""
+
+    run: str
+    sample: str
+    reviewer: str
+    epoch: int = 1
+    experiment: str = BASELINE.name
+    criterion: str = ""
+    passed: bool | None = None
+    note: str | None = None
+    category: str | None = None
+    skipped: bool = False
+    settles: bool = False
+    blind: bool = False
+    labeller: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoWrite:
+    """The last change of a reviewer is undone."""
+
+    run: str
+    reviewer: str
+    criterion: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CategoryWrite:
+    """A category is created, or renamed (`name`), or merged (`into`)."""
+
+    run: str
+    reviewer: str
+    category: str = ""
+    name: str = ""
+    into: str = ""
+
+
+class ReviewApi:
+    """Answers of the Review screen over one run store. Threads may share it."""
+
+    ANSWERS = ("review_item", "review_progress", "review_categories", "review_agreement")
+    WRITES = ("review_queue", "review_label", "review_undo", "review_category")
+
+    def __init__(self, store: RunStore, sample: Callable[[Query], dict[str, Any]]) -> None:
+        self._store = store
+        self._sample = sample
+        self._writing = threading.Lock()
+
+    # ── questions ───────────────────────────────────────────────────────────────────────────────
+
+    def review_progress(self, query: Query) -> dict[str, Any]:
+        """Return how many outputs each reviewer has labelled, and the categories."""
+        run_id, criterion = self._run(query)
+        manifest = self._store.run(run_id).manifest
+        counts: dict[str, int] = {}
+        for label in labels_of(self._store, run_id, review_criterion(manifest, criterion)):
+            if label.passed is not None and not label.settled:
+                counts[label.labeller] = counts.get(label.labeller, 0) + 1
+        return {"reviewers": counts, "categories": self._categories(run_title(manifest))}
+
+    def review_item(self, query: Query) -> dict[str, Any]:
+        """Return one output to review; `blind` without anything that the judge says."""
+        run_id, criterion = self._run(query)
+        whole = self._sample({**query, "run": [run_id]})
+        item = {name: whole[name] for name in _BLIND_KEYS if name in whole}
+        if _one(query, "blind") == "1":
+            return item
+        manifest = self._store.run(run_id).manifest
+        row = whole["experiment"], whole["sample_id"], whole["epoch"]
+        stored = row_of_key(self._store, run_id, *row)
+        if stored is None:
+            raise UsageError(f"expected an output of run {run_id}, got {row[1]!r}")
+        name = review_criterion(manifest, criterion)
+        passed, reason = verdict_on(stored.result, name, only=len(manifest.criteria) <= 1)
+        return {**item, "judge": {"verdict": _word(passed) or "error", "reason": reason}}
+
+    def review_categories(self, query: Query) -> dict[str, Any]:
+        """Return the failure categories with their notes, and the curve."""
+        run_id, criterion = self._run(query)
+        found = taxonomy_of(self._store, run_id, criterion=criterion)
+        keys = [*categories_of(self._store, found.suite).names]
+        return {
+            "suite": found.suite,
+            "criterion": found.criterion,
+            "categories": [
+                {
+                    "id": each.category,
+                    "name": each.name,
+                    "key": keys.index(each.category) + 1,
+                    "count": each.count,
+                    **_interval(each.share),
+                    "notes": [_note(label) for label in each.labels[:_MAX_NOTES]],
+                }
+                for each in found.categories
+            ],
+            "unsorted": [_note(label) for label in found.unsorted[:_MAX_NOTES]],
+            "unsorted_count": len(found.unsorted),
+            "curve": found.curve,
+            "new_category": found.new_category,
+        }
+
+    def review_agreement(self, query: Query) -> dict[str, Any]:
+        """Return how far the reviewers agree, and where they do not."""
+        run_id, criterion = self._run(query)
+        found = review_agreement(self._store, run_id, criterion=criterion)
+        return {
+            "criterion": found.criterion,
+            "labels": found.labels,
+            "shared": found.shared,
+            "agreement": found.agreement and _interval(found.agreement),
+            "alpha": found.alpha and _interval(found.alpha),
+            "pairs": [
+                {"people": [each.first, each.second], "agreed": each.agreed, "n": each.rate.n}
+                | _interval(each.rate)
+                for each in found.pairs
+            ],
+            "disagreements": [
+                {
+                    **_key(each.row),
+                    "labels": [_note(label) for label in each.labels],
+                    "decision": each.decision and _note(each.decision),
+                }
+                for each in found.disagreements
+            ],
+        }
+
+    def export(self, query: Query) -> tuple[str, bytes]:
+        """Return the name and the content of a file: `form` is csv, jsonl or pairs."""
+        run_id, criterion = self._run(query)
+        form = _one(query, "form")
+        if form == "csv":
+            lines = csv_lines([*label_rows(self._store, run_id, criterion=criterion)])
+        elif form == "jsonl":
+            lines = jsonl_lines(label_rows(self._store, run_id, criterion=criterion))
+        elif form == "pairs":
+            lines = jsonl_lines(label_pairs(self._store, run_id, criterion=criterion))
+        else:
+            raise UsageError(f"expected csv, jsonl or pairs, got {form!r}")
+        name = {"csv": "labels.csv", "jsonl": "labels.jsonl", "pairs": "pairs.jsonl"}[form]
+        return name, b"".join(lines)
+
+    # ── writes ──────────────────────────────────────────────────────────────────────────────────
+
+    def review_queue(self, body: bytes) -> dict[str, Any]:
+        """Return the queue of a run with the reviewer's own labels, and how far others are.
+
+        This is a write, since it stores which outputs were drawn at random.
+        """
+        asked = _decoded(body, QueueWrite)
+        if not 0 < asked.n <= MAX_QUEUE:
+            raise UsageError(f"expected a number of outputs from 1 to {MAX_QUEUE}, got {asked.n}")
+        criterion = asked.criterion or None
+        with self._writing:
+            queue = review_queue(
+                self._store, asked.run, criterion=criterion, n=asked.n, order=asked.order
+            )
+        manifest = self._store.run(queue.run_id).manifest
+        items = list(queue.items)
+        if asked.sample:
+            row = asked.experiment, asked.sample, asked.epoch
+            items.sort(key=lambda item: item.row != row)
+            if not items or items[0].row != row:
+                items.insert(0, ReviewItem(row, ("chosen",)))
+        rows = [item.row for item in items]
+        found = labels_by_reviewer(self._store, queue.run_id, rows, criterion=criterion)
+        own = found.get(asked.reviewer, {})
+        return {
+            "run_id": queue.run_id,
+            "criterion": queue.criterion,
+            "criteria": [info.name for info in manifest.criteria],
+            "items": [
+                {
+                    **_key(item.row),
+                    "reasons": () if asked.blind else item.reasons,
+                    "label": _label(own.get(item.row)),
+                }
+                for item in items
+            ],
+            "reviewers": _counts(found),
+            "categories": self._categories(run_title(manifest)),
+        }
+
+    def review_label(self, body: bytes) -> dict[str, Any]:
+        """Store what a reviewer says of an output."""
+        write = _decoded(body, LabelWrite)
+        change = LabelChange(
+            passed=write.passed,
+            note=write.note,
+            category=write.category,
+            skipped=write.skipped,
+            settles=write.settles,
+            blind=write.blind,
+            labeller=write.labeller,
+        )
+        row = write.experiment, write.sample, write.epoch
+        criterion = write.criterion or None
+        entry = give_label(self._store, write.run, row, write.reviewer, change, criterion=criterion)
+        return {"label": _label(entry)}
+
+    def review_undo(self, body: bytes) -> dict[str, Any]:
+        """Undo the last change of a reviewer; return the output and what is left of its label."""
+        write = _decoded(body, UndoWrite)
+        criterion = write.criterion or None
+        with self._writing:  # two tabs of one reviewer undo two changes
+            undone = undo_label(self._store, write.run, write.reviewer, criterion=criterion)
+        if undone is None:
+            return {"undone": None, "label": None}
+        found = labels_by_reviewer(self._store, write.run, [undone.row], criterion=criterion)
+        left = found.get(undone.labeller, {}).get(undone.row)
+        return {"undone": _key(undone.row), "label": _label(left)}
+
+    def review_category(self, body: bytes) -> dict[str, Any]:
+        """Create, rename or merge a category; return its id and all categories."""
+        write = _decoded(body, CategoryWrite)
+        title = run_title(self._store.run(write.run).manifest)
+        with self._writing:  # two reviewers who create the same one get the same one
+            if write.into:
+                found = merge_categories(
+                    self._store, title, write.category, write.into, by=write.reviewer
+                )
+            elif write.category:
+                found = rename_category(
+                    self._store, title, write.category, write.name, by=write.reviewer
+                )
+            else:
+                found = create_category(self._store, title, write.name, by=write.reviewer)
+        return {"id": found, "categories": self._categories(title)}
+
+    # ── internal ────────────────────────────────────────────────────────────────────────────────
+
+    def _run(self, query: Query) -> tuple[str, str | None]:
+        """Return the id of the run, and the criterion if one is named."""
+        if not _one(query, "run"):
+            raise UsageError("expected a `run`, got none")
+        manifest = self._store.run(_one(query, "run")).manifest
+        return manifest.run_id, _one(query, "criterion") or None
+
+    def _categories(self, title: str) -> list[dict[str, str]]:
+        names = categories_of(self._store, title).names
+        return [{"id": category, "name": name} for category, name in names.items()]
+
+
+def labels_on(store: RunStore, run_id: str, result: EvalResult[Any]) -> list[dict[str, Any]]:
+    """Return what people say of one output, by every criterion."""
+    manifest = store.run(run_id).manifest
+    names = categories_of(store, run_title(manifest))
+    row, content = (result.experiment_name, result.sample_id, result.epoch), content_of(result)
+    return [
+        {
+            **_note(label),
+            "criterion": name,
+            "category": names.names.get(names.resolve(label.category), ""),
+            "settled": label.settled,
+        }
+        for name in dict.fromkeys(["", *(info.name for info in manifest.criteria)])
+        for label in labels_of(store, run_id, name)
+        if label.row == row
+        and label.content == content
+        and (label.passed is not None or label.note)
+    ]
+
+
+def _one(query: Query, name: str) -> str:
+    return (query.get(name) or [""])[0]
+
+
+def _decoded(body: bytes, kind: Any) -> Any:
+    try:
+        return serde.decode(body, kind)
+    except WinkError as error:
+        raise UsageError(f"expected a {kind.__name__}: {error}") from None
+
+
+def _key(row: RowKey) -> dict[str, Any]:
+    return {"experiment": row[0], "sample": row[1], "epoch": row[2]}
+
+
+def _word(passed: bool | None) -> str:
+    return "" if passed is None else "pass" if passed else "fail"
+
+
+def _label(label: HumanLabel | None) -> dict[str, Any] | None:
+    if label is None:
+        return None
+    return {
+        "verdict": _word(label.passed),
+        "note": label.note or "",
+        "category": label.category or "",
+        "skipped": label.skipped,
+    }
+
+
+def _note(label: HumanLabel) -> dict[str, Any]:
+    return {
+        **_key(label.row),
+        "verdict": _word(label.passed),
+        "note": label.note or "",
+        "labeller": label.labeller,
+        "created_at": label.created_at,
+        "blind": label.blind,
+    }
+
+
+def _counts(found: Mapping[str, Mapping[RowKey, HumanLabel]]) -> dict[str, int]:
+    return {
+        labeller: sum(label.passed is not None for label in labels.values())
+        for labeller, labels in sorted(found.items())
+    }
+
+
+def _interval(found: Interval) -> dict[str, float]:
+    return {"rate": found.estimate, "low": found.low, "high": found.high}
+
+
+# ── routes ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def review_routes(
+    store: RunStore,
+    sample: Callable[[Query], dict[str, Any]],
+    answer: Callable[[Callable[[Any], Any], Any], Awaitable[Response]],
+) -> list[Route]:
+    """Return the routes of the Review screen.
+
+    `sample` answers for one row whole; `answer` calls a function and makes a response of its value.
+    """
+    api = ReviewApi(store, sample)
+
+    async def export(request: Request) -> Response:
+        try:
+            name, content = await in_thread(api.export, _query(request))
+        except WinkError as error:
+            return PlainTextResponse(f"404: {error}\n", 404)
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(content, media_type="application/octet-stream", headers=headers)
+
+    def asked(name: str) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Response:
+            return await answer(getattr(api, name), _query(request))
+
+        return endpoint
+
+    def written(name: str) -> Callable[[Request], Any]:
+        async def write(request: Request) -> Response:
+            body = b""
+            async for part in request.stream():
+                body += part
+                if len(body) > _MAX_BODY:
+                    return PlainTextResponse(f"413: expected at most {_MAX_BODY:,} bytes\n", 413)
+            return await answer(getattr(api, name), body)
+
+        return write
+
+    return [
+        Route("/api/review_export", export),
+        *(Route(f"/api/{name}", asked(name)) for name in ReviewApi.ANSWERS),
+        *(Route(f"/api/{name}", written(name), methods=["POST"]) for name in ReviewApi.WRITES),
+    ]
+
+
+def _query(request: Request) -> Query:
+    return parse_qs(request.url.query, keep_blank_values=True)
