@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -170,24 +169,7 @@ def test_a_cancelled_attempt_leaves_nothing_open() -> None:
         assert len(server.requests) == 1
 
 
-@pytest.fixture
-def connections() -> Iterator[set[str]]:
-    """Yield the hosts to which this process connects from now on."""
-    found: set[str] = set()
-    listening = [True]
-
-    def hook(event: str, arguments: Any) -> None:
-        if listening and event == "socket.connect" and isinstance(arguments[1], tuple):
-            found.add(arguments[1][0])
-        if listening and event == "subprocess.Popen":
-            found.add(f"process {arguments[0]}")
-
-    sys.addaudithook(hook)
-    yield found
-    listening.clear()
-
-
-def test_nothing_is_uploaded_and_no_process_is_started(
+def test_nothing_is_uploaded_and_no_program_is_run(
     connections: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PRIME_API_KEY", "present")  # with which verifiers' own runner uploads

@@ -91,6 +91,14 @@ def test_a_reward_function_that_raised_is_an_error_and_a_failed_model_infrastruc
     assert report.results[1].output == "boom"
 
 
+def test_nothing_is_uploaded_and_no_program_is_run(
+    connections: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIME_API_KEY", "present")
+    assert run(answers("0", "2", "4", "6")).errors == 0
+    assert connections == {"127.0.0.1"}
+
+
 def test_an_environment_of_the_newer_stack_needs_a_newer_release() -> None:
     with pytest.raises(UsageError, match=r"need verifiers 0\.4"):
         verifiers_dataset("wink-sums")
