@@ -14,7 +14,7 @@ from .measure import Outcome
 from .measurements import FULL, Measurement
 from .plot import draw
 
-__all__ = ["BEGIN", "END", "Comparison", "losses", "machine", "render", "write"]
+__all__ = ["BEGIN", "END", "Comparison", "absent", "losses", "machine", "render", "write"]
 
 BEGIN = "<!-- peers: begin; written by `make bench-peers` -->"
 END = "<!-- peers: end -->"
@@ -79,7 +79,7 @@ WORK = """\
 *In process*: the agent answers at once, 10 samples in flight. *HTTP*: a chat API on loopback that
 answers after 0 or 100 ms, with 50 or 200 requests in flight. *10 % 429s*: every tenth sample is
 refused once, with `retry-after: 1`; 50 in flight. *load*: read stored results in a new process and
-count. *resume*: Ctrl-C after so many samples, then run the other {remaining:,} in a new process.
+count. *resume*: Ctrl-C after that many samples, then run the other {remaining:,} in a new process.
 *import*: a process that imports the tool and ends. Every tenth sample is expected to fail, and the
 number of passes is checked. Times are without imports, except *import* and where a command has
 to be started; memory is the highest of the process.
@@ -131,7 +131,9 @@ def absent(outcome: Outcome | None) -> str:
         return ""
     if outcome.missing.startswith("cannot"):
         return "cannot"
-    return f"> {outcome.missing.split()[3]} s" if "not done in" in outcome.missing else "failed"
+    if "not done in" in outcome.missing:
+        return f"> {outcome.missing.split()[3]} s"
+    return "failed" if outcome.missing.startswith("failed") else "–"
 
 
 def table(
