@@ -14,7 +14,7 @@ from bench.peers.drivers.harness import expected, passing
 from bench.peers.environments import TOOLS, Environment, SetupError, choose_python, prepare
 from bench.peers.measure import Outcome, check, measure, run_all
 from bench.peers.measurements import FULL, Measurement, measurements
-from bench.peers.page import BEGIN, END, Comparison, losses, render, write
+from bench.peers.page import BEGIN, END, Comparison, absent, losses, render, write
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 TINY = {each.name.partition("-")[0]: each for each in measurements(250)}
@@ -102,6 +102,7 @@ def test_the_page_has_ratios_losses_and_what_is_missing() -> None:
     assert [cell.strip() for cell in rows[1].split("|")[2:5]] == ["200", "200", "> 300 s"]
     assert "400 *" in rows[2]
     assert "| cannot |" in next(line for line in text.splitlines() if "pydantic-evals 2." in line)
+    assert absent(Outcome("inspect", "import", missing="needs Python 3.12")) == "–"
     assert "- Inspect AI: 3 of 9 samples ended in errors (10 % 429s, 2,000)." in text
     assert "- pydantic-evals: cannot: keeps results in memory (resume, 100,000 done)." in text
     assert "100,000 done" in text

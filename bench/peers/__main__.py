@@ -32,7 +32,7 @@ def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--part", action="append", metavar="NAME",
         help="measurements whose name starts so, such as http or resume; repeats")  # fmt: skip
     parser.add_argument("--rounds", type=int, metavar="N",
-        help="at most so many rounds of each measurement (default 1 to 5)")  # fmt: skip
+        help="maximum rounds of each measurement (default 1 to 5)")  # fmt: skip
     parser.add_argument("--limit", type=float, default=300.0,
         help="seconds that one step may take (default 300)")  # fmt: skip
     parser.add_argument("--python", help="Python for all environments (default: 3.13 if found)")

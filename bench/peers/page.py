@@ -14,7 +14,7 @@ from .measure import Outcome
 from .measurements import FULL, Measurement
 from .plot import draw
 
-__all__ = ["BEGIN", "END", "Comparison", "losses", "machine", "render", "write"]
+__all__ = ["BEGIN", "END", "Comparison", "absent", "losses", "machine", "render", "write"]
 
 BEGIN = "<!-- peers: begin; written by `make bench-peers` -->"
 END = "<!-- peers: end -->"
@@ -41,7 +41,7 @@ DIFFERENCES = {
     "langsmith": "`evaluate(upload_results=False)`: its service, which stores and shows results, "
     "is not part of the comparison. Samples run in threads; `aevaluate` sends runs even then.",
     "deepeval": "The outputs are collected by a loop of the user's, then `evaluate` scores them. "
-    "Its cache is off, without which each result is written many times. One JSON file at the end.",
+    "Its cache is off, which makes it much faster. It writes one JSON file at the end.",
     "promptfoo": "Runs on Node.js. Results go to its SQLite database with prompts, variables and "
     "token counts. *load* and *resume* start its command, which is part of the time. It has "
     "8 GB of heap and as many connections as samples in flight; the default is 4.",
@@ -79,7 +79,7 @@ WORK = """\
 *In process*: the agent answers at once, 10 samples in flight. *HTTP*: a chat API on loopback that
 answers after 0 or 100 ms, with 50 or 200 requests in flight. *10 % 429s*: every tenth sample is
 refused once, with `retry-after: 1`; 50 in flight. *load*: read stored results in a new process and
-count. *resume*: Ctrl-C after so many samples, then run the other {remaining:,} in a new process.
+count. *resume*: Ctrl-C after that many samples, then run the other {remaining:,} in a new process.
 *import*: a process that imports the tool and ends. Every tenth sample is expected to fail, and the
 number of passes is checked. Times are without imports, except *import* and where a command has
 to be started; memory is the highest of the process.
@@ -131,7 +131,9 @@ def absent(outcome: Outcome | None) -> str:
         return ""
     if outcome.missing.startswith("cannot"):
         return "cannot"
-    return f"> {outcome.missing.split()[3]} s" if "not done in" in outcome.missing else "failed"
+    if "not done in" in outcome.missing:
+        return f"> {outcome.missing.split()[3]} s"
+    return "failed" if outcome.missing.startswith("failed") else "–"
 
 
 def table(
@@ -173,7 +175,7 @@ def losses(found: Comparison) -> list[str]:
             continue
         for each in found.measurements:
             ratio = found.ratio(tool.name, each.name, OURS)
-            if ratio is not None and ratio < 1:
+            if ratio is not None and ratio < 0.99:  # nearer than that is a tie
                 lines.append(f"- {tool.title} is {figure(1 / ratio)} times as fast: {each.title}.")
             theirs, ours = found.of(tool.name, each.name), found.of(OURS, each.name)
             mine, yours = ours and ours.peak_mb, theirs and theirs.peak_mb

@@ -139,6 +139,8 @@ def run(work: dict[str, Callable[[Job, Clock], dict[str, Any]]], cannot: dict[st
 
     `work` has a function for each kind of job; `cannot` says why the tool lacks the others.
     """
+    # A background job of a shell ignores Ctrl-C, and so would its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     asked = job()
     figures: dict[str, Any]
     if asked.kind in work:
