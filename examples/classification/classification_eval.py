@@ -68,9 +68,9 @@ def print_confusion(report: EvalReport[Ticket]) -> None:
     print(f"{'expected':<10}", *(f"{topic:>9}" for topic in topics), "   recall", "precision")
     for topic in topics:
         row = [pairs[topic, other] for other in topics]
-        right, said = pairs[topic, topic], sum(pairs[other, topic] for other in topics)
+        right, predicted = pairs[topic, topic], sum(pairs[other, topic] for other in topics)
         cells = "".join(f"{count:>10}" for count in row)
-        print(f"{topic:<10}{cells}   {right / sum(row):6.0%} {right / max(said, 1):9.0%}")
+        print(f"{topic:<10}{cells}   {right / sum(row):6.0%} {right / max(predicted, 1):9.0%}")
 
 
 if __name__ == "__main__":

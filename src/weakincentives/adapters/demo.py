@@ -114,7 +114,7 @@ def _message(model: str, request: ModelRequest, *, mistakes: bool) -> ChatMessag
     if not mistake and (call := _next_call(request, question, expression, filler)):
         return ChatMessage("assistant", tool_calls=(call,))
     if results:  # the result of a tool is always repeated correctly
-        filler = replace(filler, answer=_said_after(results, expression))
+        filler = replace(filler, answer=_answer_after(results, expression))
     if request.output_schema is None:
         return ChatMessage("assistant", filler.answer)
     return ChatMessage("assistant", serde.encode(filler.fill(request.output_schema)).decode())
@@ -238,7 +238,7 @@ def _calls_made(messages: Sequence[ChatMessage]) -> set[str]:
     return names
 
 
-def _said_after(results: Sequence[str], expression: str) -> str:
+def _answer_after(results: Sequence[str], expression: str) -> str:
     """Return the last number of a calculator's result, or what other tools returned."""
     numbers = re.findall(r"-?\d+(?:\.\d+)?", results[-1])
     if not expression:
