@@ -27,7 +27,7 @@ RUNS = {
     "agents openai_agents_eval.py": (0, "18/20 passed, 0 errors"),
     "agents pydantic_ai_eval.py": (0, "18/20 passed, 0 errors"),
     "classification classification_eval.py": (0, "36/40 passed, 0 errors"),
-    "codegen codegen_eval.py --epochs 3": (0, "passed, 0 errors"),
+    "codegen codegen_eval.py --epochs 3": (0, "46/60 passed, 0 errors"),
     "extraction extraction_eval.py": (0, "19/24 passed, 0 errors"),
     "extraction extraction_eval.py --fail-under vendor=0.9": (1, "FAIL: 83.3% passed vendor"),
     "model-upgrade upgrade_eval.py --model demo/large": (0, "/60 passed, 0 errors"),
