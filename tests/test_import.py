@@ -103,4 +103,8 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
     }
 
     assert {path for path in files if path.endswith(("report.css", "report.js"))} != set()
-    assert files - set(ZipFile(wheel).namelist()) == set()
+    packed = set(ZipFile(wheel).namelist())
+    assert files - packed == set()
+    examples = {path.name for path in (SOURCE.parent / "examples" / "rag").iterdir()}
+    templates = "weakincentives/cli/templates"  # a link to the example
+    assert {f"{templates}/rag/{name}" for name in examples if "." in name} <= packed
