@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -36,10 +37,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def files_of_the_package() -> set[str]:
+    """The files of the package; its templates are links to the examples."""
     return {
-        path.relative_to(ROOT / "src").as_posix()
-        for path in (ROOT / "src" / "weakincentives").rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
+        (Path(folder) / name).relative_to(ROOT / "src").as_posix()
+        for folder, _, names in os.walk(ROOT / "src" / "weakincentives", followlinks=True)
+        for name in names
+        if not name.endswith(".pyc") and ".wink" not in folder
     }
 
 
@@ -51,6 +54,7 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(built: Path) -
 
     suffixes = {Path(name).suffix for name in files}
     assert {".html", ".css", ".js", ".svg", ".csv", ".jsonl", ".typed"} <= suffixes
+    assert "weakincentives/cli/templates/rag/rag_eval.py" in files
     assert {name for name in names if not name.startswith(info)} == files
     assert f"{info}licenses/LICENSE" in names
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.forked_wink import run_wink
 from tests.processes import plain_environment
 from weakincentives.cli import main
+from weakincentives.cli.commands.eval_init import CANARY, TEMPLATES
+from weakincentives.evals import Dataset
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+COLUMNS: dict[str, Any] = {"rag": {"input": "question", "expected": "answer"}, "tools": {}}
 
 
 def wink(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -48,6 +55,52 @@ def test_another_folder_is_made_and_named(
     assert (tmp_path / "my evals/first/evals/capitals.jsonl").exists()
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "Next: cd 'my evals/first' && wink eval run evals/capitals.py"
+
+
+@pytest.mark.parametrize("template", [name for name in TEMPLATES if name != "agents"])
+def test_what_a_template_writes_runs(template: str, tmp_path: Path) -> None:
+    made = wink(tmp_path, "init", "--template", template)
+    *_, command = made.stderr.splitlines()
+
+    assert made.returncode == 0, made.stderr
+    program, *words = command.removeprefix("Next: ").split()
+    if program == "wink":
+        done = wink(tmp_path, *words[1:])
+    else:
+        words = [sys.executable, "-m", program, *words, "-p", "no:cacheprovider"]
+        done = subprocess.run(
+            words, cwd=tmp_path, env=plain_environment(), capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed, " in done.stdout + done.stderr
+
+
+def test_templates_are_listed_and_do_not_get_in_each_others_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["eval", "init", "--help"])
+    listed = capsys.readouterr().out
+    for template in TEMPLATES:
+        assert main(["eval", "init", "--template", template, str(tmp_path)]) == 0
+
+    assert [name for name in TEMPLATES if f"  {name} " not in listed] == []
+    assert (tmp_path / ".gitignore").read_text() == ".wink/\n"
+    written = {path.name for path in (tmp_path / "evals").iterdir() if path.is_dir()}
+    assert written == {*TEMPLATES} - {"capitals"}
+
+
+def test_every_sample_of_a_template_has_a_canary_and_is_that_of_the_example(tmp_path: Path) -> None:
+    for template, file in (("rag", "questions.csv"), ("tools", "orders.jsonl")):
+        assert main(["eval", "init", "--template", template, str(tmp_path)]) == 0
+        written = Dataset.load(tmp_path / "evals" / template / file, **COLUMNS[template])
+        example = Dataset.load(EXAMPLES / template / file, **COLUMNS[template])
+
+        assert [(each.id, each.input, each.expected) for each in written] == [
+            (each.id, each.input, each.expected) for each in example
+        ]
+        (canary,) = {each.metadata["canary"] for each in written}
+        assert canary.startswith(CANARY)
 
 
 @pytest.mark.parametrize("name", ["capitals.py", "capitals.jsonl"])

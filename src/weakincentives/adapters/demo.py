@@ -28,9 +28,10 @@ from ..internal.arithmetic import evaluate_arithmetic, format_fraction
 from ..internal.typevars import OutputT
 from ..secrets import logger_for
 from .adapter import ModelAdapter
+from .demo_reading import NOT_KNOWN, Reader, needed_tools, spoken, words_of
 from .model import ModelReply, ModelRequest, ModelSettings, ToolSpec
 
-__all__ = ["DemoAdapter"]
+__all__ = ["DemoAdapter", "demo_reply"]
 
 _ERROR_RATES = {"large": 0.05, "small": 0.35}
 _SMALL_TALK = "This answer is simulated: the demo model knows some arithmetic and a few facts."
@@ -39,9 +40,10 @@ _SMALL_TALK = "This answer is simulated: the demo model knows some arithmetic an
 class DemoAdapter(ModelAdapter[OutputT]):
     """A simulated model, `large` or `small`: for a first try, for teaching and for tests.
 
-    It does arithmetic, knows some capitals, calls a calculator if a tool is one, fills any schema,
-    and as a judge compares the output with the reference answer. `small` is wrong more often. The
-    same request always gets the same reply; another epoch or seed may get another.
+    It does arithmetic, knows some capitals, answers from a context, finds labels and fields in a
+    text, calls tools that a question names, fills any schema, and as a judge compares the output
+    with the reference answer, or else with the context. `small` is wrong more often. The same
+    request always gets the same reply; another epoch or seed may get another.
 
     >>> from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
     >>> section = MarkdownSection(title="Q", template="What is 15 * 7?", key="q")
@@ -68,14 +70,19 @@ class DemoAdapter(ModelAdapter[OutputT]):
 @cache
 def _warn() -> None:
     logger_for(__name__).warning(
-        "answers are simulated: `demo/large` and `demo/small` are no real models"
+        "answers are simulated: `demo/large` and `demo/small` are not real models"
     )
 
 
 async def _ask(model: str, request: ModelRequest) -> ModelReply:
-    _warn()
     await checkpoint()
-    message = _message(model, request)
+    return demo_reply(model, request)
+
+
+def demo_reply(model: str, request: ModelRequest, *, mistakes: bool = True) -> ModelReply:
+    """Return the reply of `large` or `small` at once, with or without its share of mistakes."""
+    _warn()
+    message = _message(model, request, mistakes=mistakes)
     return ModelReply(
         message=message,
         usage=TokenUsage(sum(map(_tokens, request.messages)), max(1, _tokens(message))),
@@ -88,19 +95,26 @@ def _tokens(message: ChatMessage) -> int:
     return len(message.content.split()) + len(message.tool_calls)
 
 
-def _message(model: str, request: ModelRequest) -> ChatMessage:
+def _message(model: str, request: ModelRequest, *, mistakes: bool) -> ChatMessage:
     digest = hashlib.sha256(serde.encode([model, request], sort=True)).digest()
-    is_wrong = int.from_bytes(digest[1:5]) < _ERROR_RATES[model] * 2**32
+    is_wrong = mistakes and int.from_bytes(digest[1:5]) < _ERROR_RATES[model] * 2**32
     mistake = 1 + digest[0] % 9 if is_wrong else 0
     question, results = _read(request.messages)
     answer, expression = _answer(question, mistake)
-    labels = _LABEL.findall("\n".join(message.content for message in request.messages))
-    filler = _SchemaFiller(answer or _SMALL_TALK, _verdict(question, mistake), digest, labels)
-    if results:  # the result of a tool is always repeated correctly
-        numbers = re.findall(r"-?\d+(?:\.\d+)?", results[-1])
-        filler = replace(filler, answer=numbers[-1] if numbers else results[-1])
-    elif expression and not mistake and (call := _tool_call(expression, request.tools, filler)):
+    prompt = "\n".join(message.content for message in request.messages)
+    verdict = _verdict(question, mistake)
+    reader = Reader.of(prompt, mistake if verdict is None else 0)
+    if verdict is None and "output" not in _judged_fields(question):
+        answer = reader.answer() or answer
+    if answer is None and mistake and needed_tools(question, request.tools):
+        answer = NOT_KNOWN  # the mistake is to call none
+    filler = _SchemaFiller(
+        answer or _SMALL_TALK, verdict, digest, _LABEL.findall(prompt), reader=reader
+    )
+    if not mistake and (call := _next_call(request, question, expression, filler)):
         return ChatMessage("assistant", tool_calls=(call,))
+    if results:  # the result of a tool is always repeated correctly
+        filler = replace(filler, answer=_answer_after(results, expression))
     if request.output_schema is None:
         return ChatMessage("assistant", filler.answer)
     return ChatMessage("assistant", serde.encode(filler.fill(request.output_schema)).decode())
@@ -203,6 +217,35 @@ def _arithmetic(text: str) -> tuple[str, Fraction | None]:
     return "", None
 
 
+def _next_call(
+    request: ModelRequest, question: str, expression: str, filler: _SchemaFiller
+) -> ToolCall | None:
+    """Return the next call that the question needs, unless all were made since it was asked."""
+    made = _calls_made(request.messages)
+    if expression and not made and (call := _tool_call(expression, request.tools, filler)):
+        return call
+    for name, arguments in needed_tools(question, request.tools):
+        if name not in made and not expression:
+            return ToolCall(f"call_{filler.digest.hex()[:12]}", name, arguments)
+    return None
+
+
+def _calls_made(messages: Sequence[ChatMessage]) -> set[str]:
+    """Return the names of the tools that were called after the last message of the user."""
+    names: set[str] = set()
+    for message in messages:
+        names = set() if message.role == "user" else names | {c.name for c in message.tool_calls}
+    return names
+
+
+def _answer_after(results: Sequence[str], expression: str) -> str:
+    """Return the last number of a calculator's result, or what other tools returned."""
+    numbers = re.findall(r"-?\d+(?:\.\d+)?", results[-1])
+    if not expression:
+        return spoken(results)
+    return numbers[-1] if numbers else results[-1]
+
+
 def _tool_call(
     expression: str, tools: Sequence[ToolSpec], filler: _SchemaFiller
 ) -> ToolCall | None:
@@ -218,7 +261,9 @@ def _tool_call(
 
 # --- judging -------------------------------------------------------------------------------------
 
-_FIELD = re.compile(r"(?im)^(input|output|candidate [ab]|reference answer|expected): *(.*)$")
+_FIELD = re.compile(
+    r"(?im)^(input|output|context|candidate [ab]|reference answer|expected): *(.*)$"
+)
 _LABEL = re.compile(r"(?m)^- \*\*(.+?)\*\*")
 _LABEL_VALUES = _table(
     """excellent: 1, perfect: 1, correct: 1, pass: 1, yes: 1, true: 1, good: 0.75, fair: 0.5,
@@ -256,10 +301,22 @@ def _similarity(output: str, reference: str | None) -> float:
 def _verdict(question: str, mistake: int) -> float | None:
     """Return the quality of the judged output, from 0 to 1; None if there is nothing to judge."""
     fields = _judged_fields(question)
-    if "output" not in fields or (reference := _reference(fields)) is None:
+    if "output" not in fields:
         return None
-    similarity = _similarity(fields["output"], reference)
+    reference = _reference(fields)
+    if reference is not None:
+        similarity = _similarity(fields["output"], reference)
+    elif "context" in fields:
+        similarity = _support(fields["output"], fields["context"])
+    else:
+        return None
     return 1 - similarity if mistake else similarity
+
+
+def _support(output: str, context: str) -> float:
+    """Return the share of the words of the output that are in the context."""
+    given = {*words_of(output)}
+    return len(given & {*words_of(context)}) / len(given) if given else 0.0
 
 
 def _nearest_label(labels: Sequence[Any], verdict: float) -> Any:
@@ -272,6 +329,7 @@ def _nearest_label(labels: Sequence[Any], verdict: float) -> Any:
 
 # --- structured output ---------------------------------------------------------------------------
 
+_REASON = "(?i)reason|rationale|expla|why|comment|thought"
 _MAX_DEPTH = 2  # below this depth, only required values are filled in
 _FORMATS = _table(
     """date: 2020-02-20, date-time: 2020-02-20T20:20:20Z, time: 20:20:20Z, duration: PT20S,
@@ -287,6 +345,7 @@ class _SchemaFiller:
     verdict: float | None
     digest: bytes
     labels: Sequence[str]  # in the order of the prompt; in a schema they are sorted
+    reader: Reader
     defs: Mapping[str, Any] = field(default_factory=dict)
 
     def fill(self, schema: Mapping[str, Any], depth: int = 0) -> Any:
@@ -299,9 +358,14 @@ class _SchemaFiller:
         if options := schema.get("anyOf") or schema.get("oneOf"):
             if depth >= _MAX_DEPTH:
                 return self._value(min(options, key=self._min_depth), name, depth)
-            return self._value(next(o for o in options if o.get("type") != "null"), name, depth)
+            option = next(o for o in options if o.get("type") != "null")
+            if self.reader.text and len(options) > 1 and self._found(option, name) is None:
+                option = next((o for o in options if o.get("type") == "null"), option)
+            return self._value(option, name, depth)
         if "const" in schema or "enum" in schema:
             return self._choose(schema.get("enum") or [schema["const"]], name)
+        if (found := self._found(schema, name)) is not None:
+            return found
         match schema.get("type"):
             case "object":  # a mapping with free keys stays empty
                 return {
@@ -323,6 +387,14 @@ class _SchemaFiller:
                 return None
         return self._text(schema, name)
 
+    def _found(self, schema: Mapping[str, Any], name: str) -> Any:
+        """Return what the text of the prompt has for this field; None if it has nothing."""
+        schema = self._resolve(schema)
+        if schema.get("type") in ("object", "array") or re.search(_REASON, name):
+            return None
+        labels = schema.get("enum")
+        return self.reader.label(labels) if labels else self.reader.field(name, schema)
+
     def _resolve(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         while "$ref" in schema:
             schema = self.defs[schema["$ref"].removeprefix("#/$defs/")]
@@ -340,6 +412,8 @@ class _SchemaFiller:
         return 1 + max((self._min_depth(part, seen) for part in parts), default=0)
 
     def _choose(self, values: Sequence[Any], name: str) -> Any:
+        if self.verdict is None and (label := self.reader.label(values)) is not None:
+            return label
         if self.verdict is not None and len(values) > 1:
             return _nearest_label(
                 self.labels if {*self.labels} == {*values} else values, self.verdict
@@ -350,7 +424,9 @@ class _SchemaFiller:
         """Return the answer if it is a number, else any, within the limits."""
         whole = schema["type"] == "integer"
         number: float = self._draw(name) % 10 if whole else self._draw(name) % 100 / 100
-        if re.fullmatch(r"-?\d+(\.\d+)?", self.answer) and "confidence" not in name:
+        if self.reader.text:
+            number = 0
+        elif re.fullmatch(r"-?\d+(\.\d+)?", self.answer) and "confidence" not in name:
             number = int(Fraction(self.answer)) if whole else float(self.answer)
         gap = 1 if whole else 1e-6
         low: float = max(schema.get("minimum", -inf), schema.get("exclusiveMinimum", -inf) + gap)
@@ -360,8 +436,8 @@ class _SchemaFiller:
     def _text(self, schema: Mapping[str, Any], name: str) -> str:
         if schema.get("contentEncoding") == "base64":
             return b64encode(self.answer.encode("utf-8", "replace")).decode()
-        is_reason = re.search("(?i)reason|rationale|expla|why|comment|thought", name)
-        text = "This reason is simulated." if is_reason else self.answer
+        unknown = "" if self.reader.text else self.answer
+        text = "This reason is simulated." if re.search(_REASON, name) else unknown
         text = _FORMATS.get(schema.get("format", ""), text)
         return text.ljust(schema.get("minLength", 0), ".")[: schema.get("maxLength")]
 

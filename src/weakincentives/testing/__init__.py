@@ -1,7 +1,8 @@
 """Real parts for your tests, and contract suites for your own adapters and mailboxes.
 
 doubles/    a clock that you advance, sessions with given content, mailboxes that fail on request
-servers/    real HTTP servers on loopback: `ModelServer`, `LangSmithServer`, `OtlpReceiver`
+servers/    real HTTP servers on loopback: `ModelServer`, `LangSmithServer`, `OtlpReceiver`, and
+            `use_demo_model` for code with a client of OpenAI
 contracts/  `AdapterContract`, `MailboxContract`: suites to inherit
 """
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .contracts.mailbox_machine import MailboxMachine
     from .contracts.served_adapter import ServedAdapterContract
     from .doubles.mailboxes import CollectingMailbox, FakeMailbox, NullMailbox
+    from .servers.demo import use_demo_model
     from .servers.langsmith import LangSmithServer
     from .servers.otlp import OtlpReceiver, ReceivedLog, ReceivedSpan
 
@@ -40,6 +42,7 @@ __all__ = [
     "ServedAdapterContract",
     "ServedRequest",
     "session_with",
+    "use_demo_model",
 ]
 
 # Suites need pytest or hypothesis, which may not be installed.
@@ -51,6 +54,7 @@ __getattr__, __dir__ = _lazy_exports(
         ".contracts.mailbox_machine": "MailboxMachine",
         ".contracts.served_adapter": "ServedAdapterContract",
         ".doubles.mailboxes": "CollectingMailbox FakeMailbox NullMailbox",
+        ".servers.demo": "use_demo_model",
         ".servers.langsmith": "LangSmithServer",
         ".servers.otlp": "OtlpReceiver ReceivedLog ReceivedSpan",
     },

@@ -130,7 +130,7 @@ def test_the_solutions_of_our_rows_pass_their_tests() -> None:
     ("output", "reason"),
     [
         ("```python\ndef double(n):\n    return n + n\n```", ""),
-        ("```\ndef double(n):\n    return n * n\n```", "AssertionError"),
+        ("```\ndef double(n):\n    return n * n\n```", "AssertionError: assert "),
         ("    return n +", "SyntaxError"),
         ("    import os; os._exit(0)", "ended before its tests did"),
         ("    raise SystemExit(0)", "ended before its tests did"),

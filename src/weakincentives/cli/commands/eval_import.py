@@ -1,37 +1,59 @@
-"""`wink eval import`: store the results of another system as a run."""
+"""`wink eval import`: store the results of another system as runs."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 
 from ..console.text import one_line
 from ..options.execution import add_tag
 from ..options.parsing import pairs
 from ..options.runs import add_store, same_store, store_path
 
-SYSTEMS = ("simple-evals", "k2", "verifiers")
+# As in contrib.importers.FORMATS, which is not imported for `--help`.
+SYSTEMS = (
+    "inspect",
+    "k2",
+    "langsmith",
+    "openai-evals",
+    "promptfoo",
+    "pydantic-evals",
+    "simple-evals",
+    "verifiers",
+)
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
     add = parser.add_argument
-    add("file", metavar="FILE", help="results, such as mmlu_gpt-4o_allresults.json")
-    add("--from", dest="system", choices=SYSTEMS, default=SYSTEMS[0],
-        help=f"system that wrote the file (default {SYSTEMS[0]})")  # fmt: skip
-    add("--model", metavar="NAME", help="model that answered, to be stored with the run")
+    add("files", metavar="FILE", nargs="+", help="results, such as logs/*.eval of Inspect")
+    add("--from", dest="system", choices=SYSTEMS,
+        help=f"system that wrote the files, if it is not recognised: {', '.join(SYSTEMS)}",
+        metavar="SYSTEM")  # fmt: skip
+    add("--model", metavar="NAME", help="model that answered (default: as the file says)")
+    add("--dataset", metavar="NAME", help="name of the dataset (default: as the file says)")
     add_tag(add)
     add_store(parser)
 
 
 def run(args: Namespace) -> int:
-    """Read the file, store it, and print the headline."""
-    from ...contrib.importers import read_results, store_report
+    """Read the files, store their runs, and print the headlines."""
+    from ...contrib.importers import agent_and_model, detect_format, read_reports, store_report
     from ...evals import RunStore
 
     tags = pairs(args.tag, "--tag")
-    report = read_results(args.file, args.system)
+    read = []  # all of them before the first is stored
+    for file in args.files:
+        system = args.system or detect_format(file)
+        read += [(system, report) for report in read_reports(file, system)]
     with RunStore(store_path(args)) as store:
-        run_id = store_report(store, report, agent=args.system, model=args.model, tags=tags)
-    print(one_line(str(report)))
-    print(f"run {run_id}: wink eval show {run_id}{same_store(args)}")
+        for system, report in read:
+            if args.dataset:
+                report = replace(report, dataset_name=args.dataset)
+            agent, model = agent_and_model(report)
+            agent, model = agent or system, args.model or model
+            run_id = store_report(store, report, agent=agent, model=model, tags=tags)
+            about = ", ".join(dict.fromkeys(name for name in (agent, model) if name))
+            print(one_line(f"{about}: {report}"))
+            print(f"run {run_id}: wink eval show {run_id}{same_store(args)}")
     return 0

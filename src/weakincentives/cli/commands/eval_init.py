@@ -1,17 +1,40 @@
-"""`wink eval init`: create a working example. It needs no key, since its model is built in."""
+"""`wink eval init`: create a working eval. It needs no key, since its model is built in.
+
+The files of `--template` are in the folder `cli/templates/`, which has links to the examples of the
+repository: they have one home, where they are run and shown in the docs.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import shlex
 import tomllib
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterable
+from importlib.resources import files as package_files
 from pathlib import Path
 from uuid import uuid4
 
 from ...errors import UsageError
 from ..console.text import print_stderr
+
+TEMPLATES = {
+    "capitals": "questions with short answers (the default)",
+    "rag": "questions that are answered from documents: retrieval, answer, groundedness",
+    "tools": "an agent with tools: which it calls, and what it says",
+    "judge": "free text, scored by an LLM judge and by rules",
+    "extraction": "structured output, scored field by field",
+    "pytest": "an eval as tests of pytest, with a gate",
+    "classification": "labels, with a confusion matrix",
+    "codegen": "Python functions, run against tests; pass@k",
+    "red-teaming": "attacks on a secret, among harmless questions",
+    "prompt-ab": "two prompts for one task, to compare",
+    "model-upgrade": "one task for two models, with a baseline and a gate",
+    "agents": "the OpenAI Agents SDK, LangGraph and pydantic-ai, as they are",
+}
 
 SUITE = '''\
 """Does the model know its capitals?
@@ -74,13 +97,24 @@ CANARY = "EVALUATION DATA, DO NOT TRAIN ON IT, canary GUID"
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("folder", nargs="?", default=".", metavar="FOLDER", help="default: .")
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = "templates:\n" + "\n".join(
+        f"  {name:<14}  {about}" for name, about in TEMPLATES.items()
+    )
+    add = parser.add_argument
+    add("folder", nargs="?", default=".", metavar="FOLDER", help="default: .")
+    add("--template", choices=TEMPLATES, default="capitals", metavar="NAME",
+        help="kind of eval, see below (default capitals)")  # fmt: skip
 
 
 def run(args: Namespace) -> int:
     """Write the files, unless one of them exists."""
     folder = Path(args.folder)
-    files = {Path("evals/capitals.py"): SUITE, Path("evals/capitals.jsonl"): _samples()}
+    if args.template == "capitals":
+        files = {Path("evals/capitals.py"): SUITE, Path("evals/capitals.jsonl"): _samples()}
+        project = _project(folder / "pyproject.toml")
+    else:
+        files, project = _template_files(args.template), ""
     for name in files:
         if (folder / name).exists():
             raise UsageError(
@@ -88,23 +122,63 @@ def run(args: Namespace) -> int:
                 "or choose another folder: wink eval init FOLDER"
             )
     additions = {
-        Path("pyproject.toml"): _project(folder / "pyproject.toml"),
+        Path("pyproject.toml"): project,
         Path(".gitignore"): _ignored(folder / ".gitignore"),
     }
+    additions = {name: text for name, text in additions.items() if text}
     try:
-        (folder / "evals").mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, "utf-8")
         for name, text in additions.items():
             with (folder / name).open("a", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
         raise UsageError(f"expected a folder to write to, got: {error} ({folder})") from None
-    created = [*files, *(name for name, text in additions.items() if text)]
-    print_stderr(*(f"  {os.path.normpath(folder / name)}" for name in created), "")
+    print_stderr(*(f"  {os.path.normpath(folder / name)}" for name in [*files, *additions]), "")
     change_folder = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    print_stderr(f"Next: {change_folder}wink eval run evals/capitals.py")
+    print_stderr(f"Next: {change_folder}{_next_command(args.template, files)}")
     return 0
+
+
+def _next_command(template: str, files: Iterable[Path]) -> str:
+    if template == "pytest":
+        return "pytest evals/pytest"
+    suite = next(name for name in files if name.name.endswith(("_eval.py", "capitals.py")))
+    return f"wink eval run {suite.as_posix()}"
+
+
+def _template_files(template: str) -> dict[Path, str]:
+    """Return the files of a template; every sample gets a canary."""
+    canary = f"{CANARY} {uuid4()}"
+    mark = {".jsonl": _marked_jsonl, ".csv": _marked_csv}
+    found = package_files("weakincentives.cli") / "templates" / template
+    return {
+        Path("evals", template, file.name): mark.get(Path(file.name).suffix, _unmarked)(
+            file.read_text("utf-8"), canary
+        )
+        for file in sorted(found.iterdir(), key=lambda each: each.name)
+        if file.is_file()
+    }
+
+
+def _unmarked(text: str, canary: str) -> str:
+    return text
+
+
+def _marked_jsonl(text: str, canary: str) -> str:
+    rows = [json.loads(line) for line in text.splitlines()]
+    marked = [{**row, "metadata": {**row.get("metadata", {}), "canary": canary}} for row in rows]
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in marked)
+
+
+def _marked_csv(text: str, canary: str) -> str:
+    header, *rows = csv.reader(io.StringIO(text))
+    sink = io.StringIO()
+    csv.writer(sink, lineterminator="\n").writerows(
+        [[*header, "canary"], *([*row, canary] for row in rows)]
+    )
+    return sink.getvalue()
 
 
 def _samples() -> str:

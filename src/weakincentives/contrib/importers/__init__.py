@@ -1,20 +1,41 @@
 """Results of other systems as reports and stored runs, without their packages.
 
-store         a report as a run of the store
-simple_evals  `_allresults.json` of OpenAI's simple-evals
-verifiers     `results.jsonl` and `traces.jsonl` of Prime Intellect's verifiers
-k2            requests and result lines of K2 Vendor Verifier
+store           a report as a run of the store
+detect          which system wrote a file
+reading         what the readers share
+inspect         `.eval` and `.json` logs of Inspect AI
+promptfoo       results of promptfoo, and of OpenAI Evals exported for it
+pydantic_evals  reports of pydantic-evals
+openai_evals    output items of OpenAI's Evals API, and logs of `oaieval`
+langsmith       rows of LangSmith experiments
+simple_evals    `_allresults.json` of OpenAI's simple-evals
+verifiers       `results.jsonl` and `traces.jsonl` of Prime Intellect's verifiers
+k2              requests and result lines of K2 Vendor Verifier
 """
 
+from .detect import detect_format
+from .inspect import read_inspect
 from .k2 import load_k2_requests, read_k2_results, write_k2_results
+from .langsmith import read_langsmith
+from .openai_evals import read_openai_evals
+from .promptfoo import read_promptfoo
+from .pydantic_evals import read_pydantic_evals
 from .simple_evals import read_simple_evals
-from .store import FORMATS, read_results, store_report
+from .store import FORMATS, agent_and_model, read_reports, read_results, store_report
 from .verifiers import read_verifiers
 
 __all__ = [
     "FORMATS",
+    "agent_and_model",
+    "detect_format",
     "load_k2_requests",
+    "read_inspect",
     "read_k2_results",
+    "read_langsmith",
+    "read_openai_evals",
+    "read_promptfoo",
+    "read_pydantic_evals",
+    "read_reports",
     "read_results",
     "read_simple_evals",
     "read_verifiers",

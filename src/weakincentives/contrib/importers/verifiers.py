@@ -14,19 +14,17 @@ Rules of this file:
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...chat import ChatMessage, TokenTrace, TokenUsage, ToolCall
-from ...errors import ReportError, UsageError, short_repr
+from ...chat import ChatMessage, TokenTrace, TokenUsage
+from ...errors import ReportError, UsageError
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
+from .reading import MALFORMED, chat_message, finite, json_lines, next_epoch
 
 __all__ = [
-    "finite_or_none",
-    "message_of",
     "problem_of_rollout",
     "read_verifiers",
     "score_of_trace",
@@ -42,7 +40,7 @@ def read_verifiers(path: Path | str) -> EvalReport[str]:
     path = Path(path)
     results: list[EvalResult[str]] = []
     seen: Counter[str] = Counter()
-    for number, row in _rows(path):
+    for number, row in json_lines(path, "verifiers"):
         try:
             if "traces" in row:
                 results += _episode(row, seen)
@@ -50,36 +48,13 @@ def read_verifiers(path: Path | str) -> EvalReport[str]:
                 results.append(_rollout(row, seen))
             else:
                 raise UsageError(f"neither `traces` nor `example_id`, but {', '.join(row)}")
-        except (UsageError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except MALFORMED as error:
             raise ReportError(
                 f"expected a rollout of verifiers: {type(error).__name__}: {error}",
                 file=path,
                 line=number,
             ) from None
     return EvalReport(results, dataset_name=path.parent.name or "verifiers")
-
-
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of a file. It may have NaN and Infinity, which are no JSON."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    row = json.loads(line)
-                    if not isinstance(row, dict):
-                        raise ReportError(
-                            f"expected an object, got {short_repr(row)}", file=path, line=number
-                        )
-                    yield number, row
-    except (OSError, ValueError) as error:
-        if isinstance(error, ReportError):
-            raise
-        raise ReportError(f"expected JSON lines of verifiers: {error}", file=path) from None
-
-
-def _next_epoch(seen: Counter[str], sample_id: str) -> int:
-    seen[sample_id] += 1
-    return seen[sample_id]
 
 
 def _result(
@@ -99,7 +74,7 @@ def _result(
         sample,
         trajectory,
         metadata,
-        epoch=_next_epoch(seen, sample.id),
+        epoch=next_epoch(seen, sample.id),
         error_source=source if score is None else None,
     )
 
@@ -132,7 +107,7 @@ def score_of_trace(
         first = errors[0] if errors else {"type": "", "message": "the trace is not ok"}
         message = f"{first['type']}: {first['message']}".removeprefix(": ")
         return None, (message, _source(str(first["type"]), bool(missing)))
-    values = {name: finite_or_none(reward["score"]) for name, reward in rewards.items() if reward}
+    values = {name: finite(reward["score"]) for name, reward in rewards.items() if reward}
     broken = [*missing, *(name for name, value in values.items() if value is None)]
     if broken or not values:
         what = ", ".join(broken) or "any reward"
@@ -158,15 +133,8 @@ def _metrics(given: Mapping[str, Any] | None, taken: set[str]) -> list[Metric]:
     return [
         Metric(name if name not in taken else f"metric/{name}", value)
         for name, number in (given or {}).items()
-        if (value := finite_or_none(number)) is not None
+        if (value := finite(number)) is not None
     ]
-
-
-def finite_or_none(number: Any) -> float | None:
-    """Return the number; None for what is no number, and for NaN and infinity."""
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        return None
-    return float(number) if math.isfinite(number) else None
 
 
 def trajectory_of_trace(trace: Mapping[str, Any]) -> Trajectory[str]:
@@ -179,7 +147,7 @@ def trajectory_of_trace(trace: Mapping[str, Any]) -> Trajectory[str]:
         path.append(nodes[index])
         index = nodes[index].get("parent")
     path.reverse()
-    messages = tuple(message_of(node["message"]) for node in path)
+    messages = tuple(chat_message(node["message"]) for node in path)
     replies = [message for message in messages if message.role == "assistant"]
     usages = [call["usage"] for call in trace.get("calls") or [] if call.get("usage")]
     costs = [usage["cost"] for usage in usages if usage.get("cost") is not None]
@@ -227,24 +195,6 @@ def _token_traces(path: Sequence[Mapping[str, Any]]) -> Iterator[TokenTrace]:
         before += ids
 
 
-def message_of(data: Mapping[str, Any]) -> ChatMessage:
-    """Return a message of verifiers as one of ours."""
-    from ...adapters.wire import tool_arguments
-
-    content = data.get("content")
-    if isinstance(content, list):
-        content = "\n".join(part.get("text") or "" for part in content if isinstance(part, dict))
-    calls = []
-    for call in data.get("tool_calls") or ():
-        call = json.loads(call) if isinstance(call, str) else call  # the older stack writes texts
-        function = call.get("function") or call
-        arguments = tool_arguments(function.get("arguments"))
-        calls.append(ToolCall(str(call.get("id") or ""), function["name"], arguments))
-    return ChatMessage(
-        data["role"], content or "", tuple(calls), data.get("tool_call_id"), data.get("name")
-    )
-
-
 # ── the older stack: rollouts ───────────────────────────────────────────────────────────────────
 
 
@@ -254,7 +204,7 @@ def _rollout(row: Mapping[str, Any], seen: Counter[str]) -> EvalResult[str]:
     asked = [{"role": each.role, "content": each.content} for each in prompt]
     sample = Sample(str(row["example_id"]), asked, row.get("answer") or None, {"info": info})
     metadata = {"group": str(row["example_id"]), "is_truncated": row.get("is_truncated", False)}
-    trajectory, reward = trajectory_of_rollout(row), finite_or_none(row.get("reward"))
+    trajectory, reward = trajectory_of_rollout(row), finite(row.get("reward"))
     problem = problem_of_rollout(row)
     if problem is None and reward is None:
         problem = (f"expected a number as reward, got {row.get('reward')!r}", "evaluator")
@@ -309,4 +259,4 @@ def _messages(given: Any) -> list[ChatMessage]:
         return []
     if isinstance(given, str):  # of an environment that completes texts
         return [ChatMessage("assistant", given)]
-    return [message_of(message) for message in given]
+    return [chat_message(message) for message in given]

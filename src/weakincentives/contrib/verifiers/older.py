@@ -22,7 +22,7 @@ from ...errors import EvaluatorError, MissingExtraError, UsageError
 from ...evals import Dataset, EvalContext, Sample, Trajectory, criterion
 from ...evals.engine.agents import Agent, AgentOutput, current, name_agent
 from ...rollouts import Endpoint
-from ..importers.verifiers import message_of
+from ..importers.reading import chat_message
 from .scores import left_by_rollout
 from .service import Service
 
@@ -226,6 +226,6 @@ def _reward(evaluator: Callable[..., Any], expected: str, vf: Any) -> Callable[.
 
 def _messages(given: Any, role: str) -> list[Any]:
     if isinstance(given, str):
-        return [message_of({"role": role, "content": given})]
+        return [chat_message({"role": role, "content": given})]
     plain = (each.model_dump() if hasattr(each, "model_dump") else each for each in given or ())
-    return [message_of(each) for each in plain]
+    return [chat_message(each) for each in plain]

@@ -15,7 +15,8 @@ from ...chat import ChatMessage
 from ...errors import EvaluatorError, MissingExtraError
 from ...evals import Criterion, EvalContext, Sample, Score, Trajectory, criterion
 from ...internal.threads import in_thread
-from ..importers.verifiers import message_of, score_of_trace
+from ..importers.reading import chat_message
+from ..importers.verifiers import score_of_trace
 
 __all__ = ["verifiers_evaluator", "verifiers_reward"]
 
@@ -108,7 +109,7 @@ def verifiers_reward(
 
     async def reward(trace: Any, task: Any) -> float:
         data = task.data.model_dump(mode="json")
-        messages = tuple(message_of(node.message.model_dump(mode="json")) for node in trace.nodes)
+        messages = tuple(chat_message(node.message.model_dump(mode="json")) for node in trace.nodes)
         replies = [message for message in messages if message.role == "assistant"]
         sample = Sample(
             str(data.get("id") or data.get("idx")), data.get("prompt"), data.get(expected)

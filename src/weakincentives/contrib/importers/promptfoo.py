@@ -1,0 +1,138 @@
+"""Read the results of promptfoo: `promptfoo eval -o results.json`, or `promptfoo export eval ID`.
+
+A file has a matrix of prompts, providers and tests. Each pair of a prompt and a provider is a run,
+so that they can be compared. A test is a sample, its repeats are epochs; each assertion is a
+criterion. Whether a test passed is promptfoo's own verdict, since a test may have a threshold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...chat import ChatMessage, TokenUsage
+from ...errors import ReportError, short_repr
+from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
+from .reading import (
+    MALFORMED,
+    Outcome,
+    finite,
+    json_file,
+    next_epoch,
+    plain_text,
+    result_of,
+    unexpected,
+)
+
+__all__ = ["read_promptfoo"]
+
+_ERROR = 2  # `failureReason`: 0 none, 1 an assertion, 2 an error
+_EXPECTED = ("expected", "answer", "reference", "ideal", "__expected")
+
+
+def read_promptfoo(path: Path | str) -> list[EvalReport[Any]]:
+    """Return a report for each pair of a prompt and a provider."""
+    path = Path(path)
+    data = json_file(path, "promptfoo")
+    rows = data.get("results") if isinstance(data, Mapping) else None
+    if isinstance(rows, Mapping):
+        rows = rows.get("results")
+    if not isinstance(rows, list) or not rows:
+        raise ReportError(
+            f"expected `results.results` of promptfoo, got {short_repr(rows)}", file=path
+        )
+    name = (data.get("config") or {}).get("description") or path.stem
+    ids = _SampleIds(rows)
+    reports: dict[Any, list[EvalResult[Any]]] = {}
+    labels: dict[Any, tuple[str, str]] = {}
+    seen: dict[Any, Counter[str]] = {}
+    for index, row in enumerate(rows):
+        try:
+            prompt, provider = row["prompt"], row["provider"]
+            key = row.get("promptIdx", (prompt["label"], provider["id"]))
+            labels[key] = (
+                prompt.get("label") or prompt["raw"],
+                provider.get("label") or provider["id"],
+            )
+            result = _result(row, ids.of(row), seen.setdefault(key, Counter()))
+        except MALFORMED as error:
+            raise unexpected(
+                "a result of promptfoo", error, path, f"$.results.results[{index}]"
+            ) from None
+        reports.setdefault(key, []).append(result)
+    return [
+        EvalReport(
+            results, dataset_name=name, config={"agent": labels[key][0], "model": labels[key][1]}
+        )
+        for key, results in reports.items()
+    ]
+
+
+class _SampleIds:
+    """The id of each test: its description if no other test has it, otherwise its number."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        tests: dict[str, str] = {}
+        for row in rows:
+            tests.setdefault(self._key(row), (row.get("testCase") or {}).get("description") or "")
+        counts = Counter(tests.values())
+        self._ids = {
+            key: name if name and counts[name] == 1 else f"{name or 'test'}-{number}"
+            for number, (key, name) in enumerate(tests.items(), 1)
+        }
+
+    @staticmethod
+    def _key(row: Mapping[str, Any]) -> str:
+        test = row.get("testCase") or {}
+        content = [test.get("description"), row.get("vars") or test.get("vars"), test.get("assert")]
+        return json.dumps(content, sort_keys=True, default=str)
+
+    def of(self, row: Mapping[str, Any]) -> str:
+        return self._ids[self._key(row)]
+
+
+def _result(row: Mapping[str, Any], sample_id: str, seen: Counter[str]) -> EvalResult[Any]:
+    test = row.get("testCase") or {}
+    variables = row.get("vars") or test.get("vars") or {}
+    expected = next((variables[name] for name in _EXPECTED if name in variables), None)
+    sample = Sample(sample_id, variables, expected, test.get("metadata") or {})
+    response = row.get("response") or {}
+    output, asked = response.get("output"), str(row["prompt"].get("raw") or "")
+    tokens = response.get("tokenUsage") or row.get("tokenUsage") or {}
+    cost = finite(row.get("cost"))
+    trajectory = Trajectory(
+        (ChatMessage("user", asked), ChatMessage("assistant", plain_text(output))),
+        output,
+        TokenUsage(tokens.get("prompt"), tokens.get("completion")) if tokens.get("total") else None,
+        None,
+        round(finite(row.get("latencyMs")) or 0) or None,
+        cost,
+    )
+    return result_of(sample, trajectory, _outcome(row), next_epoch(seen, sample_id))
+
+
+def _outcome(row: Mapping[str, Any]) -> Outcome:
+    grading = row.get("gradingResult") or {}
+    response = row.get("response") or {}
+    if row.get("failureReason") == _ERROR or response.get("error"):
+        message = row.get("error") or response.get("error") or "promptfoo reports an error"
+        return Outcome(error=str(message), source="agent")
+    parts = [_part(each) for each in grading.get("componentResults") or () if each]
+    whole = Score(
+        float(finite(row.get("score")) or 0.0),
+        bool(row["success"]),
+        "" if row["success"] else str(grading.get("reason") or row.get("error") or ""),
+        criterion="promptfoo",
+    )
+    return Outcome(parts, whole=whole)
+
+
+def _part(component: Mapping[str, Any]) -> Score:
+    assertion = component.get("assertion") or {}
+    name = assertion.get("metric") or assertion.get("type") or "assertion"
+    passed = bool(component["pass"])
+    reason = "" if passed else str(component.get("reason") or "")
+    return Score(float(finite(component.get("score")) or 0.0), passed, reason, criterion=str(name))

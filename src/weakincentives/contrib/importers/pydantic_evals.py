@@ -1,0 +1,116 @@
+"""Read reports of pydantic-evals, as its `EvaluationReportAdapter.dump_json` writes them.
+
+Rules of this file:
+1. An assertion is a criterion. Scores have no verdict in pydantic-evals: they are tracked, except
+   in a report without assertions, where they are criteria that pass from 0.5 on. Labels are
+   metadata.
+2. A task that raised is an agent error; an evaluator that raised is an evaluator error, though
+   other evaluators may have passed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...chat import TokenUsage
+from ...errors import ReportError, short_repr
+from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
+from .reading import (
+    MALFORMED,
+    Outcome,
+    finite,
+    json_file,
+    milliseconds,
+    next_epoch,
+    result_of,
+    unexpected,
+)
+
+__all__ = ["read_pydantic_evals"]
+
+
+def read_pydantic_evals(path: Path | str) -> EvalReport[Any]:
+    """Return the cases and failures of a report; repeats of a case are its epochs."""
+    path = Path(path)
+    data = json_file(path, "pydantic-evals")
+    if not isinstance(data, Mapping) or not {"cases", "failures"} <= set(data):
+        raise ReportError(
+            "expected `cases` and `failures` of a report of pydantic-evals, got "
+            f"{short_repr(list(data) if isinstance(data, Mapping) else data)}",
+            file=path,
+        )
+    asserted = any(case.get("assertions") for case in data["cases"] if isinstance(case, Mapping))
+    seen: Counter[str] = Counter()
+    results = []
+    for kind in ("cases", "failures"):
+        for index, case in enumerate(data[kind]):
+            try:
+                results.append(_result(case, seen, asserted=asserted))
+            except MALFORMED as error:
+                where = f"$.{kind}[{index}]"
+                raise unexpected("a case of pydantic-evals", error, path, where) from None
+    config = {"agent": str(data.get("name") or "")}
+    return EvalReport(results, dataset_name="pydantic-evals", config=config)
+
+
+def _result(case: Mapping[str, Any], seen: Counter[str], *, asserted: bool) -> EvalResult[Any]:
+    name = str(case.get("source_case_name") or case["name"])
+    sample = Sample(
+        name, case.get("inputs"), case.get("expected_output"), _mapping(case, "metadata")
+    )
+    if "error_message" in case:
+        outcome = Outcome(
+            error=str(case["error_message"]),
+            source="agent",
+            traceback=case.get("error_stacktrace") or "",
+        )
+        return result_of(sample, None, outcome, next_epoch(seen, name))
+    counted = case.get("metrics") or {}
+    tokens = counted.get("input_tokens"), counted.get("output_tokens")
+    trajectory = Trajectory(
+        (),
+        case["output"],
+        TokenUsage(*(None if each is None else int(each) for each in tokens))
+        if any(tokens)
+        else None,
+        latency_ms=milliseconds(case.get("task_duration")) or None,
+        cost=finite(counted.get("cost")),
+    )
+    return result_of(sample, trajectory, _outcome(case, asserted), next_epoch(seen, name))
+
+
+def _mapping(case: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = case.get(name)
+    return value if isinstance(value, Mapping) else {} if value is None else {name: value}
+
+
+def _outcome(case: Mapping[str, Any], asserted: bool) -> Outcome:
+    failures = case.get("evaluator_failures") or ()
+    if failures:
+        first = failures[0]
+        return Outcome(
+            error=f"evaluator `{first['name']}` raised {first['error_message']}",
+            source="evaluator",
+            traceback=first.get("error_stacktrace") or "",
+        )
+    kind = "assertions" if asserted else "scores"
+    scores = [
+        Score(float(each["value"]), criterion=name, reason=each.get("reason") or "")
+        for name, each in (case.get(kind) or {}).items()
+    ]
+    tracked = [
+        Metric(name, value)
+        for name, each in (case.get("scores") or {}).items()
+        if asserted and (value := finite(each["value"])) is not None
+    ]
+    tracked += [
+        Metric(name, value)
+        for name, number in (case.get("metrics") or {}).items()
+        if (value := finite(number)) is not None
+    ]
+    labels = {name: each["value"] for name, each in (case.get("labels") or {}).items()}
+    kept = {"labels": labels, "attributes": case.get("attributes")}
+    return Outcome(scores, tracked, metadata={name: value for name, value in kept.items() if value})

@@ -1,0 +1,195 @@
+"""What the readers of other systems' files share: JSON, numbers, messages, and results of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ...chat import ChatMessage, ToolCall
+from ...errors import ReportError, UsageError, short_repr
+from ...evals import ErrorDetails, EvalResult, Metric, Sample, Score, Trajectory
+from ...evals.evaluators.combine import combine_scores
+from ...evals.model.result import ErrorSource
+
+__all__ = [
+    "MALFORMED",
+    "Outcome",
+    "chat_message",
+    "error_details",
+    "finite",
+    "json_file",
+    "json_lines",
+    "milliseconds",
+    "next_epoch",
+    "plain_text",
+    "result_of",
+    "score_of",
+    "unexpected",
+]
+
+MALFORMED = (UsageError, KeyError, TypeError, ValueError, AttributeError, IndexError)
+"""What a reader raises if a file has not the expected form."""
+
+_ROLES = {"system", "developer", "user", "assistant", "tool"}
+_EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Warning|Timeout|Exit))\b")
+_MAX_TRACEBACK_CHARS = 8_000
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def json_file(path: Path, system: str) -> Any:
+    """Return the content of a JSON file. It may have NaN and Infinity, which are no JSON."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ReportError(f"expected a JSON file of {system}: {error}", file=path) from None
+
+
+def json_lines(path: Path, system: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of a file with JSON lines, with their numbers from 1."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    row = json.loads(line)
+                    if not isinstance(row, dict):
+                        raise ReportError(
+                            f"expected an object, got {short_repr(row)}", file=path, line=number
+                        )
+                    yield number, row
+    except (OSError, ValueError) as error:
+        if isinstance(error, ReportError):
+            raise
+        raise ReportError(f"expected JSON lines of {system}: {error}", file=path) from None
+
+
+def unexpected(what: str, error: Exception, path: Path, where: str | int) -> ReportError:
+    """Return the error of a record that has not the expected form, with its place."""
+    problem = f"expected {what}: {type(error).__name__}: {error}"
+    if isinstance(where, int):
+        return ReportError(problem, file=path, line=where)
+    return ReportError(problem, file=path, path=where)
+
+
+# ── values ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def finite(number: Any) -> float | None:
+    """Return a finite number as a float, and None for anything else, a bool too."""
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return None
+    return float(number) if math.isfinite(number) else None
+
+
+def milliseconds(seconds: Any) -> int:
+    """Return seconds as milliseconds; 0 if they are unknown."""
+    return round(1000 * (finite(seconds) or 0.0))
+
+
+def plain_text(content: Any) -> str:
+    """Return the text of a message: itself, or that of its parts, of which images are left out."""
+    if isinstance(content, list):
+        parts = [part.get("text") or "" for part in content if isinstance(part, Mapping)]
+        return "\n".join(filter(None, parts))
+    return "" if content is None else content if isinstance(content, str) else json.dumps(content)
+
+
+def chat_message(data: Mapping[str, Any]) -> ChatMessage:
+    """Return a message whose tool calls are in OpenAI's form, or have name and arguments."""
+    from ...adapters.wire import tool_arguments
+
+    calls = []
+    for call in data.get("tool_calls") or ():
+        call = json.loads(call) if isinstance(call, str) else call  # some systems write texts
+        function = call.get("function") or call
+        name, arguments = (
+            (function, call.get("arguments"))  # Inspect: the name itself
+            if isinstance(function, str)
+            else (function["name"], function.get("arguments"))
+        )
+        calls.append(ToolCall(str(call.get("id") or ""), name, tool_arguments(arguments)))
+    role = data.get("role")
+    return ChatMessage(
+        role if role in _ROLES else "user",
+        plain_text(data.get("content")),
+        tuple(calls),
+        data.get("tool_call_id"),
+        data.get("name"),
+    )
+
+
+def error_details(message: str, traceback: str = "") -> ErrorDetails | None:
+    """Return the type of an exception that a message begins with, and the end of its traceback."""
+    found = _EXCEPTION.match(message)
+    if found is None and not traceback:
+        return None
+    return ErrorDetails(found[1] if found else "", "", traceback[-_MAX_TRACEBACK_CHARS:])
+
+
+# ── results ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a system says of one attempt: scores, or an error with its source."""
+
+    scores: Sequence[Score] = ()
+    tracked: Sequence[Metric] = ()
+    error: str | None = None
+    source: ErrorSource | None = None
+    traceback: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    whole: Score | None = None  # the system's own verdict, if it is not that all scores must pass
+
+
+def next_epoch(seen: Counter[str], sample_id: str) -> int:
+    """Count one more attempt at a sample, and return its epoch."""
+    seen[sample_id] += 1
+    return seen[sample_id]
+
+
+def result_of(
+    sample: Sample[Any, Any], trajectory: Trajectory[Any] | None, outcome: Outcome, epoch: int
+) -> EvalResult[Any]:
+    """Return the result of an attempt. One without any score is an evaluator error, never a 0."""
+    error, source = outcome.error, outcome.source
+    if error is None and not outcome.scores and outcome.whole is None:
+        error, source = "expected a score, got none", "evaluator"
+    return EvalResult(
+        sample.id,
+        Score(0.0, False) if error is not None else score_of(outcome),
+        (trajectory.latency_ms if trajectory else None) or 0,
+        error,
+        sample,
+        trajectory,
+        outcome.metadata,
+        epoch=epoch,
+        error_source=source,
+        error_details=None if error is None else error_details(error, outcome.traceback),
+    )
+
+
+def score_of(outcome: Outcome) -> Score:
+    """Return the scores of an attempt as one: the system's own verdict, or all must pass."""
+    scores, whole = list(outcome.scores), outcome.whole
+    if whole is not None:
+        score = combine_scores(
+            scores,
+            whole.criterion,
+            value=lambda values: whole.value,
+            passed=lambda verdicts: whole.passed,
+        )
+        if whole.reason and not score.reason:
+            score = replace(score, reason=whole.reason)
+    elif len(scores) == 1:
+        score = scores[0]
+    else:
+        score = combine_scores(scores, "all_of")
+    return replace(score, metrics=(*score.metrics, *outcome.tracked))
