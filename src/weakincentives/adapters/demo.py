@@ -68,7 +68,7 @@ class DemoAdapter(ModelAdapter[OutputT]):
 @cache
 def _warn() -> None:
     logger_for(__name__).warning(
-        "answers are simulated: `demo/large` and `demo/small` are no real models"
+        "answers are simulated: `demo/large` and `demo/small` are not real models"
     )
 
 
