@@ -2,7 +2,8 @@
 
 1. A fenced block with `title="path"` is a file, saved in the folder of the page.
 2. A block `console` has commands after `$ `, each with the output that a terminal shows. A line
-   `...` stands for any lines. Run ids, dates, durations and hashes may differ.
+   `...` stands for any lines, `...` inside a line for any text. Run ids, dates, durations and
+   hashes may differ.
 3. A block of Python without a title prints what the block after it says (tests/test_docs.py).
 """
 
@@ -66,7 +67,10 @@ def plain(text: str) -> str:
 
 def is_like(output: str, page: str) -> bool:
     """Return whether an output is the one of the page."""
-    lines = [".*" if line == "..." else re.escape(line) for line in plain(page).split("\n")]
+    lines = [
+        ".*" if line == "..." else re.escape(line).replace(r"\.\.\.", "[^\n]*")
+        for line in plain(page).split("\n")
+    ]
     return re.fullmatch("\n".join(lines), plain(output), re.DOTALL) is not None
 
 

@@ -83,7 +83,7 @@ def api_pages() -> dict[str, str]:
     for package in PACKAGES:
         names = sorted(import_module(package).__all__, key=str.lower)
         summary = (import_module(package).__doc__ or "").strip().split("\n")[0]
-        lines = [f"# {package}", "", summary, ""]
+        lines = [f"# {package.removeprefix('weakincentives.')}", "", summary, ""]
         lines += [line for name in names for line in (f"::: {package}.{name}", "")]
         stem = package.removeprefix("weakincentives.").replace(".", "-")
         pages[f"reference/api/{stem}.md"] = "\n".join(lines)

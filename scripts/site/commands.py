@@ -15,7 +15,7 @@ HELP_ON_HELP = "show this help message and exit"
 
 
 def command_pages() -> dict[str, str]:
-    """Return a page for each group of commands, one for the commands without a group, and a list."""
+    """Return a page for each group of commands, one for the other commands, and an index."""
     single = [name for name in COMMANDS if name not in GROUPS]
     pages = {
         f"reference/commands/{group}.md": _page(
@@ -40,8 +40,8 @@ def _index() -> str:
     lines = [
         "# Commands",
         "",
-        "Every command of `wink` with its options. The pages are generated from the commands themselves,",
-        "so they say what `--help` says. [Exit codes](../exit-codes.md) and",
+        "Every command of `wink` with its options. The pages are generated from the commands",
+        "themselves, so they say what `--help` says. [Exit codes](../exit-codes.md) and",
         "[configuration](../configuration.md) have pages of their own.",
         "",
         "| command | what it does |",
@@ -73,7 +73,8 @@ def _command(path: tuple[str, ...]) -> Iterator[str]:
         actions = [action for action in actions if action.help != HELP_ON_HELP]
         if not actions:
             continue
-        yield from (f"| {group.title or 'options'} | |", "|---|---|")
+        title = "arguments" if group.title == "positional arguments" else group.title
+        yield from (f"| {title} | |", "|---|---|")
         for action in actions:
             yield f"| {_names(action, parser)} | {_cell(_help(action, parser))} |"
         yield ""
