@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from scripts.site.api import api_pages
-from scripts.site.commands import command_pages, parser_of
+from scripts.site.commands import parser_of
+from scripts.site.stage import generated_pages
 from tests.processes import PATIENCE, plain_environment
 from weakincentives.cli.command_table import COMMANDS, GROUPS
 
@@ -140,7 +140,7 @@ def test_every_sub_package_is_on_the_map() -> None:
 def test_a_link_leads_to_a_file() -> None:
     pages = [*PAGES, *ROOT.glob("*.md")]
     links = {page.parent / link for page in pages for link in LINK.findall(page.read_text("utf-8"))}
-    generated = {ROOT / "docs" / path for path in (*command_pages(), *api_pages())}
+    generated = {ROOT / "docs" / path for path in generated_pages()}
     missing = {path.resolve() for path in links if not path.exists()}
 
     assert len(links) > 10

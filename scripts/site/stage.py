@@ -28,12 +28,19 @@ LINK = re.compile(r"(?P<text>\[(?:[^\[\]]|\[[^\]]*\])*\])\((?P<target>[^()\s]+)\
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 SHOWN = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".sh": "sh"}
 SHOWN |= {".jsonl": "json", ".json": "json", ".csv": "text", ".txt": "text"}
+LISTS = {
+    "cookbook": ("Cookbook", "Complete evals to copy. Each runs without a key as it is."),
+    "coming-from": (
+        "Coming from another tool",
+        "For each tool a table of terms, and one eval in both.",
+    ),
+}
 MAX_DATA_LINES = 8  # of a dataset in the page of an example
 
 
 def stage(folder: Path) -> list[str]:
     """Write all pages into a folder and return their paths in it."""
-    pages = {**command_pages(), **api_pages(), **_example_pages(), **_source_pages()}
+    pages = generated_pages() | _source_pages()
     for path, text in pages.items():
         _write(folder / path, text)
     for source in (ROOT / "docs").rglob("*"):
@@ -42,6 +49,21 @@ def stage(folder: Path) -> list[str]:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
     return sorted(pages)
+
+
+def generated_pages() -> dict[str, str]:
+    """Return the pages that are not written by hand; one of docs/ with the same name wins."""
+    lists = {f"{folder}/index.md": _list(folder, *text) for folder, text in LISTS.items()}
+    return command_pages() | api_pages() | _example_pages() | lists
+
+
+def _list(folder: str, title: str, summary: str) -> str:
+    """Return a page that lists the pages of a folder by their titles."""
+    lines = [f"# {title}", "", summary, ""]
+    for path in sorted((ROOT / "docs" / folder).glob("*.md")):
+        heading = path.read_text("utf-8").partition("\n")[0].lstrip("# ")
+        lines.append(f"- [{heading}]({path.name})")
+    return "\n".join(lines) + "\n"
 
 
 def _write(path: Path, text: str) -> None:
