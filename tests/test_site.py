@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,14 +12,40 @@ from scripts.site.check import broken_links, outside_requests
 from scripts.site.doctests import fence_doctests
 from scripts.site.navigation import expand
 from scripts.site.stage import site_target, with_site_links
+from tests.processes import PATIENCE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
-def test_the_site_builds_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
-    site, problems = build(tmp_path)
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """Build the site once, and return its path and what is wrong with it."""
+    return build(tmp_path_factory.mktemp("site"))
+
+
+def test_the_site_builds_and_needs_nothing_from_elsewhere(built: tuple[Path, list[str]]) -> None:
+    site, problems = built
 
     assert problems == []
     assert "EvalSuite" in (site / "reference/api/evals.html").read_text("utf-8")
     assert "--fail-under" in (site / "reference/commands/eval.html").read_text("utf-8")
+
+
+def test_the_search_works_in_pages_that_are_opened_as_files(
+    built: tuple[Path, list[str]], browser: Browser
+) -> None:
+    page = browser.new_page()
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto((built[0] / "index.html").as_uri())
+    page.get_by_role("button", name="Search").first.click()
+    page.get_by_placeholder("Search").press_sequentially("quarantine")
+    page.get_by_text("add_quarantine").first.wait_for(timeout=PATIENCE * 1000)
+
+    assert page.get_by_placeholder("Search").input_value() == "quarantine"
+    assert [url for url in requests if not url.startswith("file:")] == []
+    page.close()
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:

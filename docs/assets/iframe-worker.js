@@ -9,7 +9,7 @@ if (location.protocol === "file:") {
       this.frame.hidden = true;
       document.documentElement.appendChild(this.frame);
       const inside = this.frame.contentWindow;
-      inside.postMessage = (data) => this.receive(new MessageEvent("message", { data }));
+      inside.postMessage = (data) => this.receive(structuredClone(data));
       const script = this.frame.contentDocument.createElement("script");
       script.src = new URL(url, document.baseURI).href;
       script.onload = () => {
@@ -20,7 +20,8 @@ if (location.protocol === "file:") {
       this.frame.contentDocument.head.appendChild(script);
     }
 
-    receive(event) {
+    receive(data) {
+      const event = new MessageEvent("message", { data });
       this.onmessage?.(event);
       this.dispatchEvent(event);
     }
@@ -28,7 +29,7 @@ if (location.protocol === "file:") {
     postMessage(data) {
       if (!this.isLoaded) return void this.waiting.push(data);
       const inside = this.frame.contentWindow;
-      const event = new inside.MessageEvent("message", { data });
+      const event = new inside.MessageEvent("message", { data: structuredClone(data) });
       setTimeout(() => inside.dispatchEvent(event));
     }
 
