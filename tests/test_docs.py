@@ -76,6 +76,14 @@ def test_no_example_of_a_page_goes_unread(page: Path) -> None:
     assert page.read_text("utf-8").count("```python\n") == len(examples(page))
 
 
+def test_the_readme_is_short_and_names_the_commands_of_ci() -> None:
+    text = README.read_text("utf-8")
+
+    assert len(text.splitlines()) < 150
+    assert "make demo" in text
+    assert "make test" in text
+
+
 class Finder(DocTestFinder):
     """Finds also what a private file offers, whose `__module__` is that of its package."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path, PurePosixPath
 
 from .api import api_pages
@@ -42,12 +41,10 @@ def stage(folder: Path) -> list[str]:
     """Write all pages into a folder and return their paths in it."""
     pages = generated_pages() | _source_pages()
     for path, text in pages.items():
-        _write(folder / path, text)
+        _write(folder / path, text.encode())
     for source in (ROOT / "docs").rglob("*"):
         if source.is_file() and source.suffix != ".md":
-            target = folder / source.relative_to(ROOT / "docs")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+            _write(folder / source.relative_to(ROOT / "docs"), source.read_bytes())
     return sorted(pages)
 
 
@@ -66,11 +63,11 @@ def _list(folder: str, title: str, summary: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a page, unless it is there already: a server rebuilds what changes."""
+def _write(path: Path, content: bytes) -> None:
+    """Write a file, unless it is there already: a server rebuilds what changes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists() or path.read_text("utf-8") != text:
-        path.write_text(text, "utf-8")
+    if not path.exists() or path.read_bytes() != content:
+        path.write_bytes(content)
 
 
 def _source_pages() -> dict[str, str]:
