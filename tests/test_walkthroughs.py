@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked_wink import run_wink
 from tests.processes import PATIENCE, plain_environment
 
 ROOT = Path(__file__).parent.parent
@@ -78,10 +80,14 @@ def terminal(command: str, folder: Path) -> str:
     """Run a command as in a terminal and return what it prints."""
     path = f"{Path(sys.executable).parent}:{plain_environment()['PATH']}"
     variables = {"PYTHONUNBUFFERED": "1", "COLUMNS": str(WIDTH), "PATH": path}
+    env = plain_environment(**variables)
+    if re.fullmatch(r"wink [^|;&<>$`]+", command):  # needs no shell
+        _, *words = shlex.split(command)
+        return run_wink(*words, cwd=folder, env=env, merged=True).stdout
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
-        env=plain_environment(**variables),
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
