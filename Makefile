@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Hugging Face's packages look for newer models otherwise.
 OFFLINE := HF_HUB_OFFLINE=1
 
-.PHONY: help demo rl-demo rl-test neighbours trl-demo test coverage quick check soak bench pictures bench-peers release-check chaos clean dev
+.PHONY: help demo rl-demo rl-test neighbours trl-demo test coverage quick check docs docs-serve soak bench pictures bench-peers release-check chaos clean dev
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -58,12 +58,19 @@ quick: dev ## under a minute: check, and the tests that start no servers, browse
 	@$(MAKE) --no-print-directory check
 	$(ON_ALL_CORES) --quick --hypothesis-profile=quick
 
-check: dev ## lint, formatting, types and layers; no tests
+check: dev ## lint, formatting, spelling, types and layers; no tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell *.md docs src scripts examples bench chaos
 	$(BIN)/mypy --strict src
 	$(BIN)/python scripts/typescript.py
 	$(BIN)/python -m pytest tests/test_layers.py
+
+docs: dev ## build the documentation into build/html, with warnings and broken links as errors
+	$(BIN)/python -m scripts.site
+
+docs-serve: dev ## serve the documentation on 127.0.0.1:8000, and rebuild it when a page changes
+	$(BIN)/python -m scripts.site serve
 
 soak: dev ## hours: simulations and loads at full size, new examples for every property
 	WINK_SOAK=1 $(ON_ALL_CORES) -m "soak or hypothesis" --hypothesis-profile=explore
@@ -89,7 +96,7 @@ chaos: dev ## simulate faults by the thousand, then kill real processes and serv
 	$(BIN)/python -m chaos pressure
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-* rl-demo trl-demo .coverage htmlcov dist
+	rm -rf .venv .venv-* rl-demo trl-demo .coverage htmlcov dist build
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

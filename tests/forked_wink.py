@@ -42,10 +42,13 @@ PRELOADED = (
 
 
 def run_wink(
-    *words: str, cwd: str | Path, env: dict[str, str], stdin: str = ""
+    *words: str, cwd: str | Path, env: dict[str, str], stdin: str = "", merged: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run `wink WORDS` and wait for it, as `subprocess.run` does with text."""
-    request = json.dumps({"words": words, "cwd": str(cwd), "env": env}).encode()
+    """Run `wink WORDS` and wait for it, as `subprocess.run` does with text.
+
+    With `merged`, stdout also has what goes to stderr, in the order of a terminal.
+    """
+    request = json.dumps({"words": words, "cwd": str(cwd), "env": env, "merged": merged}).encode()
     with (
         tempfile.TemporaryFile("w+") as given,
         tempfile.TemporaryFile("w+") as out,
@@ -56,7 +59,7 @@ def run_wink(
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
-                files: list[IO[str] | socket.socket] = [given, out, err, theirs]
+                files: list[IO[str] | socket.socket] = [given, out, out if merged else err, theirs]
                 socket.send_fds(_server()[0], [request], [file.fileno() for file in files])
             code = int(ours.recv(16))
         out.seek(0)
@@ -129,6 +132,8 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
         if number < 3:
             os.dup2(descriptor, number)
         os.close(descriptor)
+    if request["merged"]:
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     os.setsid()
     signal.alarm(TIMEOUT)
     os.chdir(request["cwd"])

@@ -14,13 +14,16 @@ from typing import Any
 
 import pytest
 
+from scripts.site.commands import parser_of
+from scripts.site.stage import generated_pages
 from tests.processes import PATIENCE, plain_environment
+from weakincentives.cli.command_table import COMMANDS, GROUPS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
 PACKAGE = SOURCE / "weakincentives"
 PATH = re.compile(r"(?<=`)[\w/]+(?:\.py|/)(?=`)|\b(?:\w+/)+\w+\.py\b")
-LINK = re.compile(r"\[[^\]\n]*\]\(([\w./-]+)(?:#[\w-]+)?\)")
+LINK = re.compile(r"\[[^\]]*\]\(([\w./-]+)(?:#[\w-]+)?\)")
 EXAMPLE = re.compile(
     r"```python\n(?P<code>(?:(?!```).)*)```\n\n```text\n(?P<output>.*?)```", re.DOTALL
 )
@@ -32,12 +35,18 @@ MODULES = sorted(
 
 
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+# Pages all of whose Python is executed: each block prints what the page says, or is a file of a
+# walk-through (tests/test_walkthroughs.py).
+EXECUTED = [
+    README,
+    *(page for page in PAGES if page.parent.name in {"start", "guides", "reference"}),
+]
 
 
 def examples(*pages: Path) -> list[Any]:
     return [
-        pytest.param(found["code"], found["output"], id=f"{page.name}-{number}")
+        pytest.param(found["code"], found["output"], id=f"{page.relative_to(ROOT)}-{number}")
         for page in pages
         for number, found in enumerate(EXAMPLE.finditer(page.read_text("utf-8")))
     ]
@@ -62,8 +71,17 @@ def test_an_example_prints_what_the_page_says(code: str, output: str, tmp_path: 
     assert done.stdout == output, done.stderr
 
 
-def test_no_example_of_the_readme_goes_unread() -> None:
-    assert README.read_text("utf-8").count("```python") == len(examples(README))
+@pytest.mark.parametrize("page", EXECUTED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_example_of_a_page_goes_unread(page: Path) -> None:
+    assert page.read_text("utf-8").count("```python\n") == len(examples(page))
+
+
+def test_the_readme_is_short_and_names_the_commands_of_ci() -> None:
+    text = README.read_text("utf-8")
+
+    assert len(text.splitlines()) < 150
+    assert "make demo" in text
+    assert "make test" in text
 
 
 class Finder(DocTestFinder):
@@ -130,9 +148,68 @@ def test_every_sub_package_is_on_the_map() -> None:
 def test_a_link_leads_to_a_file() -> None:
     pages = [*PAGES, *ROOT.glob("*.md")]
     links = {page.parent / link for page in pages for link in LINK.findall(page.read_text("utf-8"))}
+    generated = {ROOT / "docs" / path for path in generated_pages()}
+    missing = {path.resolve() for path in links if not path.exists()}
 
     assert len(links) > 10
-    assert [str(path) for path in links if not path.exists()] == []
+    assert sorted(missing - generated) == []
+
+
+def wink_commands(text: str) -> Iterator[tuple[str, ...]]:
+    """Yield the words of each `wink` command in code of a page, up to a pipe or a comment."""
+    for line in re.findall(r"(?:^|`|\$ )(wink (?:[^`\n]|`(?=[^`]*`\n))*)", text, re.MULTILINE):
+        words = re.split(r"\s+(?:[|#;>&]|2>)|[;|)]", line)[0].split()[1:]
+        yield tuple(word.rstrip(".,:") for word in words)
+
+
+def unknown_words(words: tuple[str, ...]) -> list[str]:
+    """Return the command, or the options of a command, that do not exist."""
+    path = words[: 2 if words[:1] and words[0] in GROUPS else 1]
+    if not path or path[0].startswith("-") or path in [(group,) for group in GROUPS]:
+        return []
+    names = GROUPS.get(path[0], {}) if len(path) == 2 else COMMANDS
+    if path[-1] not in names:
+        return [f"wink {' '.join(path)}"] if re.fullmatch(r"[a-z-]+", path[-1]) else []
+    known = parser_of(path)._option_string_actions
+    known = {
+        **known,
+        **(parser_of(("eval", "run"))._option_string_actions if "bisect" in path else {}),
+    }
+    options = [word.partition("=")[0] for word in words if re.fullmatch(r"--[a-z-]+(=.*)?", word)]
+    return [f"wink {' '.join(path)} {name}" for name in options if name not in known]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_of_a_page_exists_with_its_options(page: Path) -> None:
+    commands = wink_commands(page.read_text("utf-8"))
+
+    assert [problem for words in commands for problem in unknown_words(words)] == []
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    text = "`wink eval rnu` and `wink eval run --fail-udner 3`\n$ wink eval show latest | head\n"
+
+    assert [*map(unknown_words, wink_commands(text))] == [
+        ["wink eval rnu"],
+        ["wink eval run --fail-udner"],
+        [],
+    ]
+
+
+def test_every_variable_of_ours_is_documented() -> None:
+    page = (ROOT / "docs" / "reference" / "configuration.md").read_text("utf-8")
+    code = "".join(path.read_text("utf-8") for path in PACKAGE.rglob("*.py"))
+
+    assert sorted(set(re.findall(r"\bWINK_[A-Z_]+", code)) - set(re.findall(r"\w+", page))) == []
+
+
+def test_every_exit_code_is_documented() -> None:
+    page = (ROOT / "docs" / "reference" / "exit-codes.md").read_text("utf-8")
+    code = "".join(path.read_text("utf-8") for path in (PACKAGE / "cli").rglob("*.py"))
+    codes = re.findall(r"^  (\d+)  ", code, re.MULTILINE)
+
+    assert {"0", "1", "130"} <= set(codes)
+    assert sorted(set(codes) - set(re.findall(r"^\| (\d+) \|", page, re.MULTILINE))) == []
 
 
 def test_the_demo_runs_without_a_network_and_prints_the_pass_rates(tmp_path: Path) -> None:

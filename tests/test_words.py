@@ -21,7 +21,7 @@ COMMANDS = SOURCE / "cli" / "commands"
 # CONTRIBUTING.md is not here: its glossary lists the words.
 PAGES = [
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
 # Parts of a name in snake_case.
@@ -47,6 +47,8 @@ IN_TEXTS = re.compile(
     | \bhand(?:s|ed|ing)?\ (?:it\ |them\ )?back\b | \bin\ hand\b
     | \b(?:is|are|was|were|be|or)\ away\b | \bof\ one's\ own\b
     | \bwho\ (?:answers|asks|looks|watches|waits)\b
+    | \bhas\ teeth\b | \bmust\ go\b | \bstand\ up\ to\b | \bis\ owed\b | \bwhatever\ dies\b
+    | \bhonest\ words\b | \bonly\ adds\ a\ way\b | \bruns\ that\ survive\b
     | \bbegins?\ nothing\b | \bfurther\ tr(?:y|ies)\b | \bare\ no\ real\b
     | (?:^|[.:;)]\ )Where\ [^.?|]*,                    # say "if" or "when"
     | (?:^|[.:;)]\ )Who\ (?!is\b|are\b)[^.?|]*[.:;]     # say "if you"
@@ -125,7 +127,7 @@ def test_a_help_text_is_plain_english(
     assert dialect_in_text(text) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_is_plain_english(page: Path) -> None:
     assert dialect_in_text(page.read_text("utf-8")) == []
 
@@ -189,6 +191,8 @@ def test_planted_names_are_found_wherever_they_are_defined(tmp_path: Path) -> No
         "A collector that is slow, wrong or away changes no verdict.",
         "the message is handed back",
         "begin nothing after that much",
+        "The suite has teeth. Every sample ends in one row, whatever dies.",
+        "what later runs must stand up to",
     ],
 )
 def test_a_phrase_of_the_dialect_is_found(text: str) -> None:

@@ -22,6 +22,7 @@ KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "LANGSMITH_API_KEY")
 PURPOSE = {
     "anthropic": "Anthropic models",
     "dev": "development of WINK",
+    "docs": "the documentation site",
     "http": "models over HTTP",
     "langsmith": "LangSmith runs",
     "math": "math answers",
