@@ -34,7 +34,7 @@ CHANGING = {  # what differs from run to run
     r"\b[0-9a-f]{12}\b": "HASH",
     r"\b\d{2}:\d{2}:\d{2}\.\d{3}\b": "CLOCK",
     r"\b\d+(?:\.\d+)? (?:ms|s|min)\b": "TIME",
-    r"\b\d+(?:s|m|min|h) ago\b": "TIME ago",
+    r"\b(?:\d+(?:s|m|min|h) ago|now)\b": "TIME ago",
     r"\d{4}-\d{2}-\d{2}(?: \d{2}:\d{2}(?::\d{2})?)?": "DATE",
 }
 
