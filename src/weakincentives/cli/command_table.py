@@ -5,7 +5,7 @@ __all__ = ["COMMANDS", "GROUPS"]
 COMMANDS = {
     "eval": "run evals; inspect, compare and export their results",
     "view": "look at runs and compare them in a local web page",
-    "review": "label outputs of a run by keyboard; list categories, agreement; export labels",
+    "review": "label the outputs of a run by keyboard, and export labels",
     "judge": "check and correct an LLM judge by the labels of people",
     "worker": "process the requests of a queue",
     "dlq": "inspect, replay or purge the dead letters of a queue",
