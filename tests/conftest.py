@@ -138,8 +138,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # The longest tests start first, so that none is left to run alone at the end.
-    items.sort(key=lambda item: item.get_closest_marker("soak") is None)
+    # The longest tests start first, so that none is left to run alone at the end; then those that
+    # wait for a browser, beside others that use the processor.
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("soak") is None,
+            "browser" not in getattr(item, "fixturenames", ()),
+        )
+    )
     for item in items:
         # Coverage doubles the time of a test, and under both backends the same lines run.
         parameters = getattr(getattr(item, "callspec", None), "params", {})
