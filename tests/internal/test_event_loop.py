@@ -183,11 +183,15 @@ def test_the_loop_survives_what_a_call_does_to_it(harm: str, where: str) -> None
         assert run(loop_and_thread)[0] is before
 
 
-def test_a_loop_that_was_closed_is_replaced() -> None:
+def test_a_loop_that_was_closed_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A loop of its own: that of the process has open connections of other tests.
+    own = event_loop._SharedLoop()
+    monkeypatch.setattr(event_loop, "_loops", [own])
     before, _ = run_sync(loop_and_thread)
     before.close()
 
     assert run_sync(loop_and_thread)[0] is not before
+    own.close()
 
 
 def test_what_a_signal_handler_raises_cancels_the_call_in_another_thread() -> None:
