@@ -124,13 +124,13 @@ def test_keys_label_note_skip_undo_move_and_help(opened: Open, serve: Serve, pat
 def test_a_blind_review_gets_nothing_of_the_judge(opened: Open, serve: Serve, path: Path) -> None:
     address = serve(path)
     page = review(opened, address, "capitals?n=10")
-    page.wait_for_selector(".judge .mark")
+    page.wait_for_selector(".review-judge .mark")
     with page.expect_response(re.compile("review_item.*blind=1")) as item:
         page.keyboard.press("b")
     found = item.value.json()
     assert {"judge", "verdict", "scores", "reason"}.isdisjoint(found)
     page.wait_for_selector("text=Blind: judge hidden")
-    assert page.locator(".judge").count() == 0
+    assert page.locator(".review-judge").count() == 0
     assert page.get_by_text("In the queue").count() == 0
     page.keyboard.press("p")
     saved(page, 1)

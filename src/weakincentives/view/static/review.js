@@ -326,7 +326,7 @@ class Queue {
       item.error && el("p", { class: "problem" }, item.error),
       part("Input", item.input),
       el("div", { class: "two" }, part("Expected", item.expected), part("Output", item.output)),
-      item.judge && el("section", { class: "judge", "aria-label": "Judge" }, el("h2", {}, "Judge"), el("p", {}, mark(item.judge.verdict), " ", el("span", { class: "text" }, item.judge.reason))),
+      item.judge && el("section", { class: "review-judge", "aria-label": "Judge" }, el("h2", {}, "Judge"), el("p", {}, mark(item.judge.verdict), " ", el("span", { class: "text" }, item.judge.reason))),
       item.message_count ? el("details", { class: "conversation", open: !item.output }, el("summary", {}, `Conversation, ${plural(item.message_count, "message")}`),
         timeline(item.messages, key, item.tool_errors ?? {}, item.calls ?? {}),
         item.message_count > item.messages.length ? el("p", { class: "note" }, el("a", { href: link(["sample", this.run, item.sample_id], { epoch: item.epoch, experiment: item.experiment }) }, "All messages are on the sample's own page.")) : null) : null,
@@ -358,7 +358,7 @@ class Queue {
     this.drawProgress();
     fill(this.panel,
       this.progress,
-      el("div", { class: "verdicts", role: "group", "aria-label": "Verdict" }, button("pass", "p"), button("fail", "f")),
+      el("div", { class: "review-verdicts", role: "group", "aria-label": "Verdict" }, button("pass", "p"), button("fail", "f")),
       el("label", { class: "note-label", for: "note" }, "Note ", el("kbd", {}, "n")), this.note,
       el("fieldset", { class: "category-keys" }, el("legend", {}, "Failure category"),
         this.categories.map((category, at) => el("button", {

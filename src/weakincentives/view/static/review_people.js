@@ -49,10 +49,10 @@ export async function reviewersTab({ signal, onKey }, about, box) {
     const people = Object.entries(answer.labels);
     const open = answer.disagreements.filter((/** @type {any} */ each) => !each.decision).length;
     fill(box, status, el("div", { class: "panels" },
-      el("section", { class: "panel summary", "aria-label": "Reviewers" }, el("h2", {}, "Reviewers"),
+      el("section", { class: "panel people", "aria-label": "Reviewers" }, el("h2", {}, "Reviewers"),
         people.length ? el("table", { class: "bars" }, el("tbody", {}, people.map(([name, count]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", { class: "number" }, plural(/** @type {number} */ (count), "label"))))))
           : el("p", { class: "empty" }, "There are no labels yet.")),
-      el("section", { class: "panel summary", "aria-label": "Agreement" }, el("h2", {}, "Agreement"),
+      el("section", { class: "panel people", "aria-label": "Agreement" }, el("h2", {}, "Agreement"),
         answer.agreement ? [
           el("div", { class: "big" }, el("strong", {}, percent(answer.agreement.rate)), intervalBar(answer.agreement.rate, answer.agreement.low, answer.agreement.high)),
           el("p", { class: "note" }, `of ${plural(answer.shared, "output")} with two labels or more`),
