@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 
 from weakincentives.evals import EvalConfig, RunStore, Sample, exact_match, stream
+from weakincentives.internal.garbage import collect_less_often
 
 from .http import serving
 
@@ -210,6 +211,7 @@ def helping() -> float:
 def run(count: int, slack: int = 1) -> int:
     """Print the figures; how many missed their bar, with `slack` by more than so many times."""
     print(f"Engine, store on, {count:,} samples\n")
+    collect_less_often()  # as `wink` does; the bare loops have it, too
     http = over_http(min(count, 2_000))
     figures = [
         ("no latency, beyond a bare loop", zero_latency(count), "µs", ZERO, False),

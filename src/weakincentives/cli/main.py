@@ -71,9 +71,13 @@ def _dispatch(argv: list[str], *, is_process: bool) -> int:
         return 2
     from .console.streams import clean_streams  # its import takes as long as all others here
 
-    descriptors = is_process and getattr(module, "RUNS_USER_CODE", False)
+    runs_user_code = is_process and getattr(module, "RUNS_USER_CODE", False)
+    if runs_user_code:
+        from ..internal.garbage import collect_less_often
+
+        collect_less_often()
     # The parent of several workers runs no user code; each worker has its own streams.
-    descriptors = descriptors and getattr(args, "processes", 1) == 1
+    descriptors = runs_user_code and getattr(args, "processes", 1) == 1
     with clean_streams(descriptors=descriptors), _tracebacks(), _tracers():
         return int(module.run(args))
 

@@ -1,7 +1,13 @@
-"""Pause the garbage collector while many objects are made that stay.
+"""Run the garbage collector less often, where it would search much and find nothing.
 
-It would search every kept object over and over: loading 200,000 samples takes 1.4 times as long
-with the collector on. Nothing else in the library touches the collector.
+While a dataset is loaded, it is paused: it would search every sample that was loaded, over and
+over, and loading 200,000 samples would take 1.4 times as long.
+
+A process that is ours (`wink`) has a higher threshold. The collector counts objects that were made
+and not freed. Samples that run at once often end together and begin together; then the count rises
+by what all of them hold, though none is left behind. With 50 at once on the `openai` client,
+collecting takes a quarter of the CPU time. A library call leaves the collector as the user has set
+it: in the process of a trainer, uncollected cycles may hold a GPU's memory.
 """
 
 from __future__ import annotations
@@ -11,7 +17,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["collector_paused"]
+__all__ = ["collect_less_often", "collector_paused"]
+
+THRESHOLD = 20_000  # objects; a sample in flight on an SDK has about 130
 
 
 class _Pauses:
@@ -41,3 +49,10 @@ def collector_paused() -> Iterator[None]:
                     gc.freeze()
                     gc.unfreeze()
                 gc.enable()
+
+
+def collect_less_often() -> None:
+    """Raise the collector's threshold, for the rest of the process."""
+    threshold, *others = gc.get_threshold()
+    if 0 < threshold < THRESHOLD:  # 0: it is disabled
+        gc.set_threshold(THRESHOLD, *others)
