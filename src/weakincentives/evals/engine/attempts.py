@@ -332,20 +332,10 @@ def _with_latency(t: Trajectory[Any], measured_ms: int) -> Trajectory[Any]:
 
     A field may have been set behind the constructor's back; here that is still the agent's error.
     """
-    latency_ms = measured_ms if t.latency_ms is None else t.latency_ms
-    # `replace` takes 2 µs longer, which is 3 % of the engine's time for a sample.
-    return Trajectory(
-        t.messages,
-        t.output,
-        t.usage,
-        t.stop_reason,
-        latency_ms,
-        t.cost,
-        t.metadata,
-        t.tokens,
-        t.tool_errors,
-        t.snapshots,
-    )
+    if t.latency_ms is None:
+        return replace(t, latency_ms=measured_ms)
+    t.__post_init__()
+    return t
 
 
 def _check_agent_output(output: Any) -> tuple[Trajectory[Any], Any]:
