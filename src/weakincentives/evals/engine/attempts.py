@@ -214,8 +214,9 @@ class _AttemptState:
 
     async def run_agent(self, *, snapshot_session: bool) -> EvalContext:
         """Run the agent; return what evaluators see, with the session if they look at it."""
+        sample = private_copy(self._sample)
         try:
-            output = self._spec.agent(private_copy(self._sample))
+            output = self._spec.agent(sample)
             output = await output if inspect.isawaitable(output) else output
         finally:
             self.latency_ms = round((self._this.clock.monotonic() - self._start) * 1000)
@@ -225,7 +226,8 @@ class _AttemptState:
             session, snapshot_session, self._this.keep_session, deferred=self._this.owns_session
         )
         return EvalContext(
-            sample=private_copy(self._sample),
+            # Returned as it is, it cannot be changed, or not be copied.
+            sample=sample if sample is self._sample else private_copy(self._sample),
             trajectory=trajectory,
             session=view,
             adapter=self._spec.adapter,
