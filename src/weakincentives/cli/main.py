@@ -131,7 +131,12 @@ def _add_commands(
     choices = parser.add_subparsers(title="commands", metavar="command")
     for command, summary in commands.items():
         description = f"{summary[0].upper()}{summary[1:]}."
-        own = choices.add_parser(command, help=summary, description=description)
+        own = choices.add_parser(
+            command,
+            help=summary,
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,  # epilogs have their own lines
+        )
         if command != chosen:
             continue
         last = own

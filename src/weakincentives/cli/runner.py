@@ -53,6 +53,7 @@ __all__ = [
     "check_output",
     "finish",
     "gate",
+    "outcome_of",
     "run_all",
     "ungated",
 ]
@@ -206,11 +207,12 @@ def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console
         if not (isinstance(error, RunIncompleteError) or run.ended_from_inside(error)):
             raise error from raised.__cause__
         ended_by = f"{type(error).__name__}: {error}".rstrip(": ")
-    found = overview(store, run.run_id)
-    decided = gate(args, store, found)
-    code, rule = EXIT_CODES[decided.outcome], decided.reason
-    stored = f"{found.record.stored:,} of {plan.total:,} are stored"
-    decision = found.record.manifest.decision
+    seconds = SYSTEM_CLOCK.monotonic() - began
+    outcome = outcome_of(args, store, run.run_id, seconds, plan.config.epochs)
+    record = outcome.found.record
+    stored = f"{record.stored:,} of {plan.total:,} are stored"
+    decision = record.manifest.decision
+    code, rule = outcome.code, outcome.rule
     if code == 0 and decision is not None and decision.outcome == "worse":
         code, rule = 1, decision.verdict
     if ended_by:
@@ -218,18 +220,25 @@ def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console
         code, rule = 3, f"{what}; {stored}"
     if interrupted:
         code, rule = 130, f"interrupted, {stored}"
-    outcome = Outcome(
+    return finish(args, replace(outcome, code=code, rule=rule, cache=plan.cache), store, to)
+
+
+def outcome_of(
+    args: Namespace, store: RunStore, run_id: str, seconds: float, epochs: int
+) -> Outcome:
+    """Return how a run ended, with the exit code that the gates decide."""
+    found = overview(store, run_id)
+    decided = gate(args, store, found)
+    return Outcome(
         found=found,
-        worst=worst(store, run.run_id),
-        code=code,
-        rule=rule,
+        worst=worst(store, run_id),
+        code=EXIT_CODES[decided.outcome],
+        rule=decided.reason,
         gate=decided,
-        seconds=SYSTEM_CLOCK.monotonic() - began,
-        epochs=plan.config.epochs,
-        cache=plan.cache,
+        seconds=seconds,
+        epochs=epochs,
         figures=figures_of(store, found),
     )
-    return finish(args, outcome, store, to)
 
 
 def finish(args: Namespace, outcome: Outcome, store: RunStore, to: Console) -> Outcome:

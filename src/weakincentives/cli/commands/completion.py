@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
@@ -22,7 +22,6 @@ to load it in this shell:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
-    parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = HELP
     add = parser.add_argument
     add("shell", nargs="?", choices=("bash", "zsh", "fish"), help="shell to print the script for")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from ...errors import UsageError
 from ...evals import Dataset, EvalSuite
 from ...evals.audit import AuditReport, Finding, audit_suite
 from ..console.documents import write_line
-from ..console.tables import columns, print_stdout, screen
+from ..console.tables import columns, print_stdout, screen, without_empty
 from ..console.text import one_line, pluralize, print_stderr
 from ..options.execution import add_agent_options, add_max_concurrency, add_name
 from ..options.parsing import allow_intermixed_args, whole
@@ -48,7 +47,6 @@ exit codes:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = HELP
     allow_intermixed_args(parser)
     parser.usage = (
@@ -70,9 +68,7 @@ def configure(parser: ArgumentParser) -> None:
         help="stored runs after which a sample never passed or failed (default 3)")  # fmt: skip
     add_max_concurrency(add, "default 8, or the suite's setting")
     add_name(add)
-    add_format(parser)
-    add("--json", action="store_const", const="json", dest="format",
-        help="the same as --format json")  # fmt: skip
+    add_format(parser, short=True)
     add_store(parser)
 
 
@@ -198,9 +194,7 @@ def _probes(report: AuditReport, width: int) -> Text:
             Text(f"{probe.not_applicable:,}" if probe.not_applicable else "") for probe in probes
         ],
     }
-    for title in ("errors", "not applicable"):
-        if not any(table[title]):
-            del table[title]
+    table = without_empty(table, "errors", "not applicable")
     return columns(table, width, right={"passed", "rate", "errors", "not applicable"})
 
 

@@ -31,7 +31,6 @@ _REFUSED = ("--resume", "--against", "--stop-when", "--store", "--format", "--ou
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
     parser.usage = "wink eval bisect [options] GOOD BAD FILE.py[:NAME] [options of `wink eval run`]"
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXIT_CODES
     add = parser.add_argument
     add("good", metavar="GOOD", help="a commit before the change for the worse")

@@ -28,6 +28,7 @@ from ..console.tables import (
     short_ids,
     table_width,
     tags_text,
+    without_empty,
 )
 from ..console.text import ago, one_line, print_stderr
 from ..options.runs import (
@@ -198,17 +199,9 @@ def _table(runs: RatedRuns, ids: Sequence[str], *, wide: bool) -> dict[str, list
             del table[title]
     if not wide:
         table.pop("tags", None)
-    if not wide or not any(table["cost"]):
         del table["cost"]
-    if not any(table["corrected"]):
-        del table["corrected"]
-    if not any(table["quarantined"]):
-        del table["quarantined"]
-    if not any(table[""]):
-        del table[""]
-    if not any(stats):
-        del table["pass@k"], table["pass^k"], table["flaky"]
-    return table
+    of_epochs = ("pass@k", "pass^k", "flaky")
+    return without_empty(table, "", "corrected", *of_epochs, "quarantined", "cost")
 
 
 def _corrected_text(corrections: Sequence[Correction]) -> Text:

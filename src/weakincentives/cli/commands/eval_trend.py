@@ -38,6 +38,7 @@ from ..console.tables import (
     screen,
     short_ids,
     tags_text,
+    without_empty,
 )
 from ..console.text import ago, one_line, print_stderr
 from ..options.parsing import whole
@@ -242,12 +243,11 @@ def _view(line: Line, width: int) -> list[Text]:
         del table["when"]  # the ids begin with it
     if not versions:
         del table["version"]
-    if not any(record.quarantined for record in records):
-        del table["quarantined"]
     if not any(manifest.tags for manifest in manifests):
         del table["tags"]
     scale = f"{min(rates):.1%} to {max(rates):.1%}" if len(rates) > 1 else ""
     head = Text.assemble((line.title, "bold"), f"  {_bars(rates)}  ", (scale, "dim"))
+    table = without_empty(table, "quarantined")
     body = columns(table, width, right=RIGHT, shrink=("tags",), drop=("tags", "passed", "version"))
     sentences = [Text(one_line(each)) for each in line.trend.sentences()]
     return [head, Text(), body, *([Text()] if sentences else []), *sentences]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -36,7 +35,7 @@ from ...evals.review.queue import DEFAULT_LENGTH
 from ...evals.stats.intervals import Interval
 from ...evals.store.labels import run_title
 from ...evals.store.overview import row_of_key
-from ..console.documents import write_line
+from ..console.documents import interval_data, write_line
 from ..console.review_screen import (
     ReviewView,
     keyboard,
@@ -46,7 +45,7 @@ from ..console.review_screen import (
     show_item,
 )
 from ..console.tables import columns, print_stdout, screen
-from ..console.text import one_line, pluralize, print_stderr
+from ..console.text import one_line, pluralize, print_stderr, verdict_word
 from ..options.parsing import whole
 from ..options.reviewers import login_name
 from ..options.runs import add_format, add_run, add_store, open_store, same_store
@@ -68,7 +67,6 @@ wink judge calibrate --run RUN
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = KEYS_HELP
     add_run(parser)
     add = parser.add_argument
@@ -367,8 +365,10 @@ def _print_agreement(found: ReviewAgreement, args: Namespace) -> None:
         alpha = found.alpha
         print(f"alpha      {alpha.estimate:.2f} (95% interval {alpha.low:.2f} to {alpha.high:.2f})")
     for each in found.disagreements:
-        labels = ", ".join(f"{label.labeller} {_word(label.passed)}" for label in each.labels)
-        decision = f" - settled: {_word(each.decision.passed)}" if each.decision else ""
+        labels = ", ".join(
+            f"{label.labeller} {verdict_word(label.passed, '')}" for label in each.labels
+        )
+        decision = f" - settled: {verdict_word(each.decision.passed, '')}" if each.decision else ""
         print(f"  {one_line(each.row[1])}: {one_line(labels)}{decision}")
     if found.open:
         print_stderr(f"{found.open:,} to settle: wink view, or label them again together")
@@ -387,8 +387,10 @@ def _agreement_data(found: ReviewAgreement) -> dict[str, Any]:
                 "experiment": each.row[0],
                 "id": each.row[1],
                 "epoch": each.row[2],
-                "labels": {label.labeller: _word(label.passed) for label in each.labels},
-                "settled": None if each.decision is None else _word(each.decision.passed),
+                "labels": {label.labeller: verdict_word(label.passed, "") for label in each.labels},
+                "settled": None
+                if each.decision is None
+                else verdict_word(each.decision.passed, ""),
             }
             for each in found.disagreements
         ],
@@ -409,12 +411,8 @@ def _export(store: RunStore, manifest: RunManifest, args: Namespace) -> int:
 
 
 def _interval(found: Interval) -> dict[str, Any]:
-    return {"estimate": found.estimate, "interval": [found.low, found.high], "n": found.n}
+    return {**interval_data(found), "n": found.n}
 
 
 def _rate(rate: Interval) -> str:
     return f"{rate.estimate:.1%} ({rate.low:.1%} to {rate.high:.1%})"
-
-
-def _word(passed: bool | None) -> str:
-    return "" if passed is None else "pass" if passed else "fail"

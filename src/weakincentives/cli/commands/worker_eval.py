@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from ...evals import EvalLoop, EvalSuite
     from ...runtime.mailbox import QueueMailbox
 
-__all__ = ["configure", "run"]
-
 RUNS_USER_CODE = True  # so its output is redacted at the file descriptors
 
 OPTIONS = (
@@ -26,8 +23,7 @@ OPTIONS = (
 
 
 def configure(parser: ArgumentParser) -> None:
-    """Add the verb's options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    """Add the options."""
     parser.epilog = EXIT_CODES
     parser.usage = (
         "wink worker eval --queue URL FILE.py[:NAME] [options]\n"

@@ -11,6 +11,7 @@ from ...evals import EvalResult
 from ...evals.reporting.documents import (
     correction_data,
     epoch_data,
+    interval_data,
     overview_data,
     rate_data,
     record_data,
@@ -22,6 +23,7 @@ from .summary import Outcome
 __all__ = [
     "correction_data",
     "epoch_data",
+    "interval_data",
     "overview_data",
     "rate_data",
     "record_data",

@@ -8,6 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from ...evals import RunStore
+from ...evals.reporting.documents import interval_data
 from ...evals.statistics import Interval
 from ...evals.store.overview import Overview
 from .tables import two_columns
@@ -34,6 +35,4 @@ def figures_text(figures: Mapping[str, Interval]) -> Text:
 
 def figures_data(figures: Mapping[str, Interval]) -> dict[str, Any]:
     """Return the figures as JSON data."""
-    return {
-        name: {"estimate": f.estimate, "interval": [f.low, f.high]} for name, f in figures.items()
-    }
+    return {name: interval_data(figure) for name, figure in figures.items()}

@@ -9,7 +9,7 @@ import anyio
 from rich.console import Console
 
 from ...evals.engine.display import Show, live_block, supports_live
-from ...evals.engine.progress import ProgressSnapshot, line, progress_snapshot
+from ...evals.engine.progress import ProgressSnapshot, line, progress_snapshot, tally_snapshot
 from .streams import terminal_width
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "live_progress",
     "progress_snapshot",
     "supports_live",
+    "tally_snapshot",
 ]
 
 # Without a terminal: a line after another tenth, but not within 10 s; and at least one a minute.

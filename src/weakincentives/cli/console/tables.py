@@ -29,6 +29,7 @@ __all__ = [
     "table_width",
     "tags_text",
     "two_columns",
+    "without_empty",
 ]
 
 WIDE = 110  # columns of a terminal that has room for whole ids and repeated facts
@@ -93,6 +94,11 @@ def columns(
             line.append_text(cell).append("" if title in right else gap)
         lines.append(line)
     return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+
+
+def without_empty(table: Mapping[str, list[Text]], *titles: str) -> dict[str, list[Text]]:
+    """Return the table without those of these columns in which no cell has a text."""
+    return {title: column for title, column in table.items() if title not in titles or any(column)}
 
 
 def table_width(table: Mapping[str, Sequence[Text]]) -> int:

@@ -48,10 +48,13 @@ def add_run(parser: ArgumentParser, about: str = REFERENCES) -> None:
         help=f"{about} (default latest)")  # fmt: skip
 
 
-def add_format(parser: ArgumentParser, *others: str) -> None:
-    """Add --format: text, json, and others."""
+def add_format(parser: ArgumentParser, *others: str, short: bool = False) -> None:
+    """Add --format: text, json, and others; if `short`, also --json."""
     parser.add_argument("--format", choices=("text", "json", *others), default="text",
         help="output format (default text)")  # fmt: skip
+    if short:
+        parser.add_argument("--json", action="store_const", const="json", dest="format",
+            help="the same as --format json")  # fmt: skip
 
 
 def add_run_filters(parser: ArgumentParser, dataset_default: str = "") -> None:

@@ -21,11 +21,17 @@ from .export import verdict_of
 __all__ = [
     "correction_data",
     "epoch_data",
+    "interval_data",
     "overview_data",
     "rate_data",
     "record_data",
     "sample_data",
 ]
+
+
+def interval_data(found: Interval) -> dict[str, Any]:
+    """Return an estimate and its interval."""
+    return {"estimate": found.estimate, "interval": [found.low, found.high]}
 
 
 def rate_data(rate: Interval) -> dict[str, Any]:
