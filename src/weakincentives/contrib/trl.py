@@ -13,7 +13,8 @@ from typing import Any
 
 import anyio
 
-from ..chat import ChatMessage, ToolCall
+from ..adapters.wire import wire_calls
+from ..chat import ChatMessage
 from ..errors import UsageError, short_repr
 from ..evals import EvalContext, Sample, Trajectory, criterion
 from ..internal.checks import check_whole
@@ -105,16 +106,10 @@ def _messages(given: Any, role: Any) -> list[ChatMessage]:
 
 
 def _message(data: Mapping[str, Any]) -> ChatMessage:
-    from ..adapters.wire import tool_arguments
-
-    calls = tuple(
-        ToolCall(
-            str(call.get("id") or ""),
-            call["function"]["name"],
-            tool_arguments(call["function"].get("arguments")),
-        )
-        for call in data.get("tool_calls") or ()
-    )
     return ChatMessage(
-        data["role"], data.get("content") or "", calls, data.get("tool_call_id"), data.get("name")
+        data["role"],
+        data.get("content") or "",
+        wire_calls(data),
+        data.get("tool_call_id"),
+        data.get("name"),
     )

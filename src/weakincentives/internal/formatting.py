@@ -88,6 +88,11 @@ def number(value: float) -> str:
     return f"{value:,.3f}" if size < 1e6 else f"{value:,.0f}" if size < 1e9 else f"{value:.3g}"
 
 
+def verdict_word(passed: bool | None, otherwise: str = "") -> str:
+    """Return `pass` or `fail`; another word if there is no verdict."""
+    return otherwise if passed is None else "pass" if passed else "fail"
+
+
 def pluralize(count: int, noun: str) -> str:
     """Return `1 sample`, `1,200 samples`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -138,20 +138,18 @@ class SimulatedUserEnvironment:
                 f"it, got {what} - write a subclass with its own `serialize`"
             )
         named = Endpoint(endpoint) if isinstance(endpoint, str) else endpoint
-        data: dict[str, Any] = serde.decode(
-            serde.encode(
-                {
-                    "env_kind": self.ENV_KIND,
-                    "version": self.VERSION,
-                    "endpoint": named,
-                    "persona": self.persona,
-                    "goal": self.goal,
-                    "max_messages": self.max_messages,
-                    "messages": self.messages,
-                    "outcome": self.outcome,
-                    "usage": self.usage,
-                }
-            )
+        data: dict[str, Any] = serde.plain(
+            {
+                "env_kind": self.ENV_KIND,
+                "version": self.VERSION,
+                "endpoint": named,
+                "persona": self.persona,
+                "goal": self.goal,
+                "max_messages": self.max_messages,
+                "messages": self.messages,
+                "outcome": self.outcome,
+                "usage": self.usage,
+            }
         )
         return data
 

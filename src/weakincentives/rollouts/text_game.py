@@ -156,21 +156,19 @@ class TextGameEnvironment:
 
     async def serialize(self) -> dict[str, Any]:
         """Return the rooms and the state of the game, with kind and version."""
-        data: dict[str, Any] = serde.decode(
-            serde.encode(
-                {
-                    "env_kind": self.ENV_KIND,
-                    "version": self.VERSION,
-                    "rooms": self.rooms,
-                    "goal": list(self.goal),
-                    "needs": self.needs,
-                    "room": self.room,
-                    "carried": self.carried,
-                    "moves": self.moves,
-                    "visited": self._visited,
-                    "lying": self._lying,
-                }
-            )
+        data: dict[str, Any] = serde.plain(
+            {
+                "env_kind": self.ENV_KIND,
+                "version": self.VERSION,
+                "rooms": self.rooms,
+                "goal": list(self.goal),
+                "needs": self.needs,
+                "room": self.room,
+                "carried": self.carried,
+                "moves": self.moves,
+                "visited": self._visited,
+                "lying": self._lying,
+            }
         )
         return data
 

@@ -12,8 +12,9 @@ from ...errors import UsageError, short_repr
 from ...evals.review import JudgeTrial, try_judge
 from ...evals.review.improvement import TrialRow
 from ...internal.escaping import as_text, escape_control_chars
+from ...internal.formatting import verdict_word
 from ..console.documents import rate_data, write_line
-from ..console.text import one_line, print_stderr, verdict_word
+from ..console.text import one_line, print_stderr
 from ..options.execution import add_max_concurrency, add_model_settings
 from ..options.parsing import whole
 from ..options.runs import add_format, add_run, add_store, open_store
@@ -90,7 +91,7 @@ def _lines(trial: JudgeTrial, limit: int, *, is_new: bool) -> Iterator[str]:
 def _disagreement(row: TrialRow) -> Iterator[str]:
     sample = row.result.sample
     judge = "no verdict" if row.judge is None else f"judge {verdict_word(row.judge)}"
-    was = "" if row.before is row.judge else f" (was {verdict_word(row.before)})"
+    was = "" if row.before is row.judge else f" (was {verdict_word(row.before, 'error')})"
     yield f"  {short_repr(row.result.sample_id)}: human {verdict_word(row.human)}, {judge}{was}"
     texts = {
         "input": sample.input if sample else None,
@@ -137,8 +138,8 @@ def _data(trial: JudgeTrial) -> dict[str, Any]:
                 "id": row.result.sample_id,
                 "epoch": row.result.epoch,
                 "human": verdict_word(row.human),
-                "judge": verdict_word(row.judge),
-                "before": verdict_word(row.before),
+                "judge": verdict_word(row.judge, "error"),
+                "before": verdict_word(row.before, "error"),
                 "reason": row.reason,
             }
             for row in trial.disagreements

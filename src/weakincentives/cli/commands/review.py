@@ -35,6 +35,7 @@ from ...evals.review.queue import DEFAULT_LENGTH
 from ...evals.stats.intervals import Interval
 from ...evals.store.labels import run_title
 from ...evals.store.overview import row_of_key
+from ...internal.formatting import verdict_word
 from ..console.documents import interval_data, write_line
 from ..console.review_screen import (
     ReviewView,
@@ -45,7 +46,7 @@ from ..console.review_screen import (
     show_item,
 )
 from ..console.tables import columns, print_stdout, screen
-from ..console.text import one_line, pluralize, print_stderr, verdict_word
+from ..console.text import one_line, pluralize, print_stderr
 from ..options.parsing import whole
 from ..options.reviewers import login_name
 from ..options.runs import add_format, add_run, add_store, open_store, same_store
@@ -366,9 +367,9 @@ def _print_agreement(found: ReviewAgreement, args: Namespace) -> None:
         print(f"alpha      {alpha.estimate:.2f} (95% interval {alpha.low:.2f} to {alpha.high:.2f})")
     for each in found.disagreements:
         labels = ", ".join(
-            f"{label.labeller} {verdict_word(label.passed, '')}" for label in each.labels
+            f"{label.labeller} {verdict_word(label.passed)}" for label in each.labels
         )
-        decision = f" - settled: {verdict_word(each.decision.passed, '')}" if each.decision else ""
+        decision = f" - settled: {verdict_word(each.decision.passed)}" if each.decision else ""
         print(f"  {one_line(each.row[1])}: {one_line(labels)}{decision}")
     if found.open:
         print_stderr(f"{found.open:,} to settle: wink view, or label them again together")
@@ -387,10 +388,8 @@ def _agreement_data(found: ReviewAgreement) -> dict[str, Any]:
                 "experiment": each.row[0],
                 "id": each.row[1],
                 "epoch": each.row[2],
-                "labels": {label.labeller: verdict_word(label.passed, "") for label in each.labels},
-                "settled": None
-                if each.decision is None
-                else verdict_word(each.decision.passed, ""),
+                "labels": {label.labeller: verdict_word(label.passed) for label in each.labels},
+                "settled": None if each.decision is None else verdict_word(each.decision.passed),
             }
             for each in found.disagreements
         ],

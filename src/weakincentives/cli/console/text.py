@@ -10,7 +10,7 @@ from ...errors import UsageError
 from ...internal.escaping import one_line
 from ...internal.formatting import pluralize
 
-__all__ = ["COLOURS", "ago", "confirm", "one_line", "pluralize", "print_stderr", "verdict_word"]
+__all__ = ["COLOURS", "ago", "confirm", "one_line", "pluralize", "print_stderr"]
 
 COLOURS = {"pass": "green", "fail": "yellow", "error": "red"}
 _AGE_UNITS = (("w", 604_800), ("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
@@ -30,11 +30,6 @@ def confirm(question: str) -> bool:
     sys.stdout.flush()
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def verdict_word(passed: bool | None, otherwise: str = "error") -> str:
-    """Return `pass`, `fail`, or another word if there is no verdict."""
-    return otherwise if passed is None else "pass" if passed else "fail"
 
 
 def ago(moment: datetime, now: datetime | None = None) -> str:

@@ -21,6 +21,7 @@ from ... import serde
 from ...errors import UsageError
 from ...internal.atomic_write import write_whole
 from ...internal.escaping import as_text, spreadsheet_cells
+from ...internal.formatting import verdict_word
 from ...secrets import redact_bytes
 from ..model.result import EvalResult
 from ..review.labelling import current_labels
@@ -68,10 +69,10 @@ def label_rows(
             *(key, manifest.run_id),
             *(label.sample_id, label.epoch, label.experiment),
             *(sample.input if sample else None, sample.expected if sample else None, result.output),
-            *(_word(label.passed), label.note or ""),
+            *(verdict_word(label.passed), label.note or ""),
             *(categories.names.get(categories.resolve(label.category), ""), label.labeller),
             *(label.created_at.isoformat(), label.blind, label.settled, name),
-            *(label.judge_version, _word(verdict), label.probability),
+            *(label.judge_version, verdict_word(verdict), label.probability),
         )
         yield dict(zip(COLUMNS, values, strict=True))
 
@@ -120,10 +121,6 @@ def _result(store: RunStore, labels: list[HumanLabel]) -> EvalResult[Any] | None
 
 def _input(result: EvalResult[Any]) -> Any:
     return None if result.sample is None else result.sample.input
-
-
-def _word(passed: bool | None) -> str:
-    return "" if passed is None else "pass" if passed else "fail"
 
 
 def write_labels(rows: Iterable[Mapping[str, Any]], path: Path | str) -> int:

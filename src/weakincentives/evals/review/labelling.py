@@ -12,7 +12,8 @@ from typing import Literal
 from uuid import uuid4
 
 from ...clock import SYSTEM_CLOCK
-from ...errors import UsageError, short_repr
+from ...errors import UsageError
+from ...internal.checks import short_name
 from ...secrets import redact_message
 from ..store.categories import categories_of
 from ..store.human_labels import (
@@ -75,13 +76,7 @@ class RowLabel:
 
 def check_reviewer(name: str) -> str:
     """Return the name of a reviewer, trimmed; raise a `UsageError` if it cannot be one."""
-    name = " ".join(redact_message(name).split())
-    if not 0 < len(name) <= MAX_REVIEWER_CHARS:
-        raise UsageError(
-            f"expected the name of a reviewer, of 1 to {MAX_REVIEWER_CHARS} characters, got "
-            f"{short_repr(name)}"
-        )
-    return name
+    return short_name(name, MAX_REVIEWER_CHARS, "a reviewer")
 
 
 def give_label(

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError, short_repr
-from ...secrets import redact_message
+from ...internal.checks import short_name
 from .human_labels import Storage, add_rows, stored_records
 
 __all__ = [
@@ -162,10 +162,4 @@ def _add(
 
 
 def _checked(name: str) -> str:
-    name = " ".join(redact_message(name).split())
-    if not 0 < len(name) <= MAX_NAME_CHARS:
-        raise UsageError(
-            f"expected a name of 1 to {MAX_NAME_CHARS} characters for a category, got "
-            f"{short_repr(name)}"
-        )
-    return name
+    return short_name(name, MAX_NAME_CHARS, "a category")
