@@ -101,7 +101,7 @@ class HTTPClient:
             return await self._send(pool, sent, SYSTEM_CLOCK.monotonic() + self._timeout)
         except DeadlineExceeded:
             raise ProviderError(
-                f"expected an answer of {self._origin} within {self._timeout:g} s, and none came",
+                f"timed out after {self._timeout:g} s without an answer of {self._origin}",
                 retryable=True,
             ) from None
         finally:

@@ -201,7 +201,7 @@ async def _ask(ask: Model, chat: Conversation, request: ModelRequest) -> ModelRe
     seconds = min((deadline.remaining() for deadline in deadlines), default=None)
     with anyio.move_on_after(seconds) if seconds is not None else nullcontext():
         return await ask(request)
-    raise DeadlineExceededError(f"expected an answer within {seconds:.1f} s, and none came")
+    raise DeadlineExceededError(f"timed out after {seconds:.1f} s without an answer")
 
 
 async def _call_tools(chat: Conversation, calls: Sequence[ToolCall]) -> list[ChatMessage]:

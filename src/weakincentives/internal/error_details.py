@@ -86,7 +86,7 @@ def message_of(failure: BaseException) -> str:
 
 
 def with_type(message: str, details: ErrorDetails | None) -> str:
-    """Return the message after the name of the error's type, unless it says that by itself.
+    """Return the message after the name of the error's type, unless it says so already.
 
     >>> with_type("division by zero", ErrorDetails("ZeroDivisionError"))
     'ZeroDivisionError: division by zero'

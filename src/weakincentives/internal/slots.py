@@ -1,6 +1,6 @@
 """Concurrency slots that a task can lend to others while it only sleeps.
 
-The engine runs a limited number of samples at once. A call that sleeps on a `Retry-After` runs
+The engine runs a limited number of samples concurrently. A call that sleeps on a `Retry-After` runs
 nothing, so it lends its slot to another sample and reacquires one before it goes on.
 
 Rules of this file:

@@ -64,7 +64,7 @@ class Marked:
     record_only: bool
 
     def fails(self, done: AttemptOutcome) -> bool:
-        """Return whether the item fails by itself, not only by the pass rate of all."""
+        """Return whether the item fails on its own, not only by the pass rate of all."""
         if self.record_only:
             return False
         return done.failure is not None or (self.fail_under is None and not done.result.passed)

@@ -71,7 +71,7 @@ def serve(
 
 
 class Server:
-    """The page on an address of its own: bound at once, served by `run` until `stop`."""
+    """The page on its own address: bound in the constructor, served by `run` until `stop`."""
 
     def __init__(
         self, store: RunStore, *, host: str = "127.0.0.1", port: int = 0, token: str = ""

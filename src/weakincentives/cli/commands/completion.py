@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
 
 
 def _newest_run_ids(path: Path) -> list[str]:
-    """Return the ids of the newest runs; none if the file cannot be read at once.
+    """Return the ids of the newest runs; none if the file is missing or locked.
 
     Here and not in the store, whose import takes three times as long as all of this: a shell waits
     for it at each press of the key.

@@ -37,7 +37,7 @@ exit codes:
 
 With several suites, the highest of their exit codes counts.
 
-`wink eval show RUN SAMPLE` prints the traceback of an error; WINK_DEBUG=1 prints it at once.
+`wink eval show RUN SAMPLE` prints the traceback of an error; WINK_DEBUG=1 prints it during the run.
 """
 
 

@@ -1,7 +1,7 @@
 """`wink eval trend`: do the latest runs of a dataset get better or worse, and since when?
 
 Runs of one suite, dataset, agent, model, judge model and experiment are one line of development.
-Each line is shown by itself: the difference between two agents is no trend.
+Each line is shown separately: a difference between two agents is not a trend.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ keys:
   m ? q     whole texts, help, quit
 
 Half of the queue is drawn at random; only its labels correct a pass rate. The
-others are those that teach most. Every label is stored at once; then:
-wink judge calibrate --run RUN
+other half are the most informative outputs. Every label is stored immediately.
+Afterwards: wink judge calibrate --run RUN
 """
 
 

@@ -37,8 +37,8 @@ def miles_reward(
     """Return an evaluator as a reward model of miles.
 
     Name it with `--custom-rm-path my_module.reward --reward-key score`. It takes one sample of
-    miles, or with `--group-rm` a list of them, of which `max_concurrent` are scored at once. The
-    reward is a mapping: `score` is `Score.reward`, and `metric/NAME` each metric. A sample that
+    miles, or with `--group-rm` a list of them, `max_concurrent` of which are scored concurrently.
+    The reward is a mapping: `score` is `Score.reward`, and `metric/NAME` each metric. A sample that
     cannot be scored gets `failed`, the status FAILED, `remove_sample`, and
     `metadata["reward_error"]`.
     """

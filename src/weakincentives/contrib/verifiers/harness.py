@@ -106,7 +106,7 @@ def _prompt(system: str | None, prompt: Any) -> list[dict[str, Any]]:
 
 
 async def _result(call: Mapping[str, Any], connections: Any, names: Mapping[str, Any]) -> Any:
-    """Return what a tool returned. A call that is wrong is told to the model."""
+    """Return what a tool returned. An invalid call is reported to the model."""
     name, arguments = call["function"]["name"], tool_arguments(call["function"]["arguments"])
     if name not in names:
         return f"error: no tool is called {name}; there are {', '.join(names) or 'none'}"

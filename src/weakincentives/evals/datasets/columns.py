@@ -255,7 +255,7 @@ def add_metadata(sample: dict[str, Any], name: str, value: Any) -> None:
         )
     if name in metadata and metadata[name] != _value(value):
         raise Defect(
-            f"expected `{name}` once, got it by itself and in `metadata`, with another value - "
+            f"expected `{name}` once, got a column and a key of `metadata` with different values - "
             "rename one of them",
             f"$.{name}",
         )

@@ -190,7 +190,7 @@ def check_models(agent: Agent, criterion: Criterion, adapter: Any) -> None:
 def function_agent(fn: Callable[[Any], Any]) -> Agent:
     """Return a plain function `input -> output`, sync or async, as an agent.
 
-    A synchronous one runs in a thread, so that several samples can run at once. A function may
+    A synchronous one runs in a thread, so that several samples can run concurrently. A function may
     also return a `Trajectory`, or a pair of a trajectory and a session. For a bare output, the
     trajectory is what the agent recorded: by the spans of its framework, or by `record`.
     """

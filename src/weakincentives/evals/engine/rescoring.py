@@ -221,7 +221,7 @@ def types_of(criterion: Criterion) -> dict[str, Any]:
             if _is_built(hint) and types.setdefault(name, hint) != hint:
                 raise UsageError(
                     f"expected evaluators that agree on the {name.replace('_', ' ')}, got "
-                    f"{types[name]} and {hint} - score with each by itself"
+                    f"{types[name]} and {hint} - score with each separately"
                 )
     return _optional(types)
 

@@ -60,7 +60,7 @@ def digest(*texts: str) -> str:
 def retry_parser(parse: Callable[[Any], T], argument: Any) -> T:
     """Return what the parser returns; repeat it if Python 3.11 lost count of its own recursion.
 
-    Its count is shared by all threads: parsing in two of them at once may raise a SystemError.
+    Its count is shared by all threads: parsing in two of them concurrently may raise a SystemError.
     """
     for _ in range(9):
         with suppress(SystemError):

@@ -102,7 +102,7 @@ class Calibration:
         """Return the 95% interval of kappa, by a seeded Bayesian bootstrap of the samples.
 
         Each cell of the table has a random weight around its count, and half a sample more, so that
-        a verdict that nobody gave yet is possible. (D. B. Rubin, Annals of Statistics 9, 1981.)
+        a verdict that has not occurred is possible. (D. B. Rubin, Annals of Statistics 9, 1981.)
         """
         random = Random(0)
         labels = {label for pair in self.confusion for label in pair}

@@ -324,7 +324,7 @@ def _sample_of(results: Mapping[str, EvalResult[Any]]) -> Sample[Any, Any]:
 
 
 def _winner_by_error(first: EvalResult[Any], second: EvalResult[Any]) -> Winner | None:
-    """Return who wins because an agent raised; None if both have an output."""
+    """Return which run wins because an agent raised; None if both have an output."""
     if _has_output(first):
         return None if _has_output(second) else "first"
     return "second" if _has_output(second) else "tie"

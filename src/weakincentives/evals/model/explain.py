@@ -170,7 +170,7 @@ _MISMATCH = re.compile(r"`([^`]+)` never equals `([^`]+)`")
 def never_equal(output: Any, expected: Any) -> str:
     """Return "`QAOutput` never equals `str`", if that is so; else an empty string.
 
-    Only what is certain is said: numbers of all types may be equal, and a class may define when it
+    It says only what is certain: numbers of all types may be equal, and a class may define when it
     is equal to others.
     """
     kinds = _kind(output), _kind(expected)

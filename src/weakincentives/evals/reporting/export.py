@@ -223,7 +223,7 @@ def _cells(result: EvalResult[Any], criteria: Sequence[str]) -> list[Any]:
         *(None if value is None else as_text(value) for value in (*texts, result.output)),
         as_text(result.metadata or None),
         result.latency_ms,
-        result.tokens_used or None,  # 0 if nobody counted them
+        result.tokens_used or None,  # 0 if they were not counted
         result.cost,
         result.judge_tokens or None,
         result.judge_cost,

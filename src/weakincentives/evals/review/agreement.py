@@ -57,7 +57,7 @@ class ReviewAgreement:
 
     @property
     def open(self) -> int:
-        """The number of disagreements that nobody has settled yet."""
+        """The number of disagreements that are not settled yet."""
         return sum(each.decision is None for each in self.disagreements)
 
 

@@ -82,7 +82,7 @@ def categories_of(store: Storage, suite: str) -> Categories:
 
 
 def folded_categories(suite: str, changes: Iterable[CategoryChange]) -> Categories:
-    """Return what is left of categories after all changes, whoever made them and when."""
+    """Return the categories as all changes together leave them."""
     names: dict[str, str] = {}
     merged: dict[str, str] = {}
     for change in changes:

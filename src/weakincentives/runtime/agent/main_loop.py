@@ -469,7 +469,7 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
 OnSession = Callable[[Session], object]
 _sessions: ContextVar[tuple[MainLoop[Any, Any] | None, OnSession | None]] = ContextVar(
     "weakincentives.on_session", default=(None, None)
-)  # the loop whose overridden `execute` is running, and who gets the sessions that it opens
+)  # the loop whose overridden `execute` is running, and what receives the sessions that it opens
 
 
 @cache

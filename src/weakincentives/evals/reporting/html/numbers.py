@@ -43,7 +43,7 @@ class Tally:
             self._verdicts.append(passed)
 
     def copy(self) -> Tally:
-        """Return a tally of the same rows, to be continued by itself."""
+        """Return a copy of the tally, to be continued separately."""
         other = Tally(repeated=self._samples is not None)
         other.n, other.passed, other._verdicts = self.n, self.passed, self._verdicts[:]
         other._samples = None if self._samples is None else self._samples[:]

@@ -316,7 +316,7 @@ class InMemoryMailbox(QueueMailbox[T]):
 
 
 class _Family:
-    """Returns existing mailboxes only: nobody would receive from a new one in memory."""
+    """Returns existing mailboxes only: a new one in memory would have no receiver."""
 
     def __init__(self, queue: MemoryQueue) -> None:
         self._queue = queue
