@@ -37,6 +37,7 @@ LAYERS: Mapping[str, tuple[set[str], ...]] = {
             "internal.public_module",
             "internal.slots",
             "internal.sqlite",
+            "internal.state_cache",
             "internal.threads",
             "internal.typevars",
         },

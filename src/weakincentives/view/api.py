@@ -35,8 +35,9 @@ from ..experiment import BASELINE
 from ..internal.differences import word_diff
 from ..internal.escaping import as_text
 from ..internal.formatting import pretty
+from ..internal.state_cache import StateCache
 from .comparing import comparison_data, matrix_row, pair_data, side_data
-from .queries import Kept, Query, number, one, run_of, whole
+from .queries import Query, number, one, run_of, whole
 from .queues import queue_data, states_of
 from .review_api import RowLabels, labels_on
 from .sample_data import MAX_DIFF_CHARS, cut, row_data
@@ -68,10 +69,10 @@ class Api:
         self._store = store
         self._browser = RunBrowser(store)
         self._listing = RunListing(store)
-        self._overviews = Kept[Overview](_MAX_OVERVIEWS)
+        self._overviews = StateCache(_MAX_OVERVIEWS)
         self.writes = 0  # of this server, which its own connection does not notice
         self._labels = RowLabels(store)
-        self._rates = Kept[Interval](_MAX_RATES)
+        self._rates = StateCache(_MAX_RATES)
         self._lock = threading.Lock()
         self._comparing = threading.Lock()
         self._last_compared: tuple[Any, list[RunComparison]] | None = None

@@ -1,19 +1,14 @@
-"""What stands in an address, and answers that are kept until what they were made from changes."""
+"""Read the query of an address."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Mapping, Sequence
 
 from ..errors import UsageError
 
-__all__ = ["Kept", "Query", "number", "one", "run_of", "whole"]
+__all__ = ["Query", "number", "one", "run_of", "whole"]
 
 Query = Mapping[str, Sequence[str]]
-ValueT = TypeVar("ValueT")
-
-_MAX_KEPT = 500
 
 
 def one(query: Query, name: str) -> str:
@@ -43,28 +38,3 @@ def number(query: Query, name: str) -> float | None:
         return float(text) if text else None
     except ValueError:
         raise UsageError(f"expected a number for `{name}`, got {text!r}") from None
-
-
-class Kept(Generic[ValueT]):
-    """Values of runs, which are computed again only if the state of the run has changed.
-
-    Threads may share it. `limit` values are kept.
-    """
-
-    def __init__(self, limit: int = _MAX_KEPT) -> None:
-        self._limit = limit
-        self._lock = threading.Lock()
-        self._known: dict[str, tuple[Any, ValueT]] = {}
-
-    def get(self, run_id: str, state: Any, compute: Callable[[], ValueT]) -> ValueT:
-        """Return the value of a run in this state."""
-        with self._lock:
-            known = self._known.get(run_id)
-        if known is None or known[0] != state:
-            known = state, compute()
-            with self._lock:
-                self._known.pop(run_id, None)
-                while len(self._known) >= self._limit:
-                    del self._known[next(iter(self._known))]
-                self._known[run_id] = known
-        return known[1]

@@ -48,12 +48,14 @@ from ..evals.store.labels import run_title
 from ..evals.store.overview import row_of_key
 from ..experiment import BASELINE
 from ..internal.formatting import verdict_word
-from .queries import Kept, Query, one, run_of
+from ..internal.state_cache import StateCache
+from .queries import Query, one, run_of
 
 __all__ = ["ReviewApi", "RowLabels", "labels_on"]
 
 MAX_QUEUE = 500
 _MAX_NOTES = 300  # in one answer
+_MAX_LABELLED_RUNS = 500  # whose labels are kept
 # What a reviewer sees of a sample without seeing what a judge says.
 _BLIND_KEYS = (
     *("sample_id", "epoch", "experiment", "run_id", "input", "expected", "output", "diff"),
@@ -66,7 +68,7 @@ class RowLabels:
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
-        self._labels = Kept[dict[RowKey, RowLabel]]()
+        self._labels = StateCache(_MAX_LABELLED_RUNS)
 
     def of(self, run_id: str) -> dict[RowKey, RowLabel]:
         """Return the labels of a run by row."""
