@@ -32,8 +32,6 @@ from ..clock import SYSTEM_CLOCK
 from ..errors import MissingExtraError, ProviderError
 from .http_stream import ByteStream, DeadlineExceeded, connect
 
-__all__ = ["MAX_RESPONSE_BYTES", "HTTPClient", "Origin", "Response"]
-
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 
 _BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)  # and ssl.SSLError

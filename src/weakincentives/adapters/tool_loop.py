@@ -33,8 +33,6 @@ from ..runtime.worker.heartbeat import beat, current_heartbeat
 from ..secrets import shorten
 from .model import Model, ModelReply, ModelRequest, ToolSpec
 
-__all__ = ["AfterTurn", "Conversation", "converse", "specs"]
-
 AfterTurn = Callable[[Sequence[ChatMessage]], Awaitable[None]]
 
 _MAX_RESULT_TEXT = 1000  # characters of a tool's result that an event stores

@@ -24,20 +24,6 @@ from ..errors import ProviderError, UsageError
 from ..secrets import logger_for
 from .model import Model, ModelReply, ModelRequest, ToolSpec
 
-__all__ = [
-    "INVALID_JSON",
-    "call_id",
-    "completion_body",
-    "is_transient",
-    "retry_after",
-    "schema_in_words",
-    "schema_or_words",
-    "token_trace",
-    "tool_arguments",
-    "wire_call",
-    "wire_calls",
-]
-
 logger = logger_for(__name__)
 
 INVALID_JSON = "__invalid_json__"  # the key of arguments that are no JSON; no tool has it

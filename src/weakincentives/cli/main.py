@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any, NoReturn
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `wink` with these arguments (default: those of the process) and return its exit code."""

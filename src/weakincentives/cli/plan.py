@@ -33,20 +33,6 @@ from .options.runs import store_path
 from .options.selection import selected
 from .targets import load_dataset, load_reference, load_suites
 
-__all__ = [
-    "Plan",
-    "agent_model",
-    "check_key",
-    "judge_model",
-    "model_of",
-    "plan_data",
-    "plan_text",
-    "plans_of",
-    "suite_from_options",
-    "suite_name",
-    "suites_from_files",
-]
-
 CHARS_PER_TOKEN, TOKENS_PER_ANSWER = 4, 200  # for an estimate
 BASE_URL = {
     "anthropic": "ANTHROPIC_BASE_URL",

@@ -22,8 +22,9 @@ from ..errors import RunIncompleteError, UsageError, WinkError
 from ..evals import EvalResult, RunStore
 from ..evals.comparison.gates import PASSED, GateResult, check_run, two_sided_confidence
 from ..evals.engine.baselines import Baseline
-from ..evals.engine.display import run_with_progress
+from ..evals.engine.display import run_with_progress, supports_live
 from ..evals.engine.manifest import new_run_id
+from ..evals.engine.progress import progress_snapshot
 from ..evals.engine.run import Run
 from ..evals.model import clustered_by
 from ..evals.model.decision import rate_rule
@@ -39,7 +40,7 @@ from ..internal.names import file_name
 from .console.comparison import outcomes_of_file
 from .console.documents import run_data, write_line
 from .console.figures import figures_of
-from .console.progress import console, live_progress, progress_snapshot, supports_live
+from .console.progress import console, live_progress
 from .console.streams import print_commands
 from .console.summary import Outcome, ending, suites_text
 from .console.text import one_line
@@ -48,15 +49,6 @@ from .options.parsing import minimums, pairs
 from .options.runs import store_path
 from .options.selection import why_empty
 from .plan import Plan, check_key, plan_data, plan_text, plans_of
-
-__all__ = [
-    "check_output",
-    "finish",
-    "gate",
-    "outcome_of",
-    "run_all",
-    "ungated",
-]
 
 EXIT_CODES = {"passed": 0, "failed": 1, "undecided": 3, "inconclusive": 5}
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..runtime.worker.dead_letters import DLQPolicy
     from ..runtime.worker.mailbox_loop import MailboxLoop
 
-__all__ = ["EXIT_CODES", "WorkerContext", "add_worker_options", "work"]
-
 EXIT_CODES = """\
 exit codes:
   0  stopped cleanly: by SIGTERM, Ctrl-C, or --drain

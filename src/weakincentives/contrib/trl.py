@@ -21,8 +21,6 @@ from ..internal.checks import check_whole
 from ..internal.isolation import run_isolated
 from ..secrets import logger_for
 
-__all__ = ["RewardFunction", "trl_reward"]
-
 logger = logger_for(__name__)
 
 

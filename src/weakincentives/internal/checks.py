@@ -12,21 +12,6 @@ from typing import Any, TypeVar
 from ..errors import UsageError, short_repr
 from ..secrets import redact_message
 
-__all__ = [
-    "check_number",
-    "check_whole",
-    "finite",
-    "instance_or_none",
-    "plain_mapping",
-    "plain_metadata",
-    "plain_numbers",
-    "plain_text",
-    "plain_texts",
-    "tuple_of",
-    "whole",
-    "whole_or_none",
-]
-
 T = TypeVar("T")
 _set = object.__setattr__
 

@@ -11,8 +11,6 @@ import anyio
 
 from .isolation import run_isolated
 
-__all__ = ["gather", "unwrap_exception_group"]
-
 T = TypeVar("T")
 
 

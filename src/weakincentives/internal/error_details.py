@@ -26,8 +26,6 @@ from .concurrency import unwrap_exception_group
 from .public_module import set_public_module
 from .wire_names import wire_name
 
-__all__ = ["ErrorDetails", "error_details", "message_of", "with_type"]
-
 MAX_TRACEBACK_CHARS = 8_000
 _MAX_MESSAGE_CHARS = 1_000  # of an exception, in its traceback
 _MAX_LINE_CHARS = 200  # of a line of source code

@@ -45,8 +45,6 @@ from anyio import from_thread
 
 from .threads import DaemonExecutor
 
-__all__ = ["on_shared_loop", "run_sync"]
-
 T = TypeVar("T")
 
 EXIT_SECONDS = 3.0  # at the end of the process, for tasks that were left behind

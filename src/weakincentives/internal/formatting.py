@@ -14,18 +14,6 @@ from .. import serde
 from ..errors import SerializationError
 from .escaping import as_text
 
-__all__ = [
-    "cost_text",
-    "duration",
-    "events_of",
-    "file_size",
-    "money",
-    "number",
-    "pluralize",
-    "pretty",
-    "tokens_text",
-]
-
 _MAX_LINE = 76  # characters of JSON on one line
 _OMITTED = {"event_id", "session_id", "created_at"}  # fields of an event without use for people
 # Fields that the messages of the conversation repeat.

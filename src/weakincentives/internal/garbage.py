@@ -11,8 +11,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["collector_paused"]
-
 
 class _Pauses:
     """How many callers have the collector paused, and whether it was enabled before the first."""

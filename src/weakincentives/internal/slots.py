@@ -17,8 +17,6 @@ from contextvars import ContextVar
 import anyio
 from anyio.lowlevel import RunVar
 
-__all__ = ["Slot", "slot_released"]
-
 _current: ContextVar[Slot | None] = ContextVar("weakincentives.slot", default=None)
 _loop: RunVar[object] = RunVar("weakincentives.slots")
 

@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar, cast
 
-__all__ = ["StateCache"]
-
 T = TypeVar("T")
 
 

@@ -30,9 +30,6 @@ from ..internal.event_loop import run_sync
 from ..runtime.session import Session
 from .batches import Batch
 
-__all__ = ["Group", "Message", "close_batches", "groups_of", "make_items", "run_item"]
-
-
 ALL_MUST_PASS = "every sample must pass, since there is no `fail_under`"
 PARAMETER = "wink_case"  # the parameter of an item that has no other
 

@@ -27,8 +27,6 @@ from ..internal.checks import check_whole
 from ..secrets import redact_bytes
 from .groups import GroupFilter, RolloutGroup, keep_groups
 
-__all__ = ["DataBuffer"]
-
 _VERSION = 1
 
 

@@ -13,16 +13,6 @@ from ..internal.checks import check_whole
 from ..internal.frozen import frozen_generic
 from .advantages import is_flat
 
-__all__ = [
-    "GroupFilter",
-    "RolloutGroup",
-    "drop_stale",
-    "drop_unscored",
-    "drop_zero_spread",
-    "keep_groups",
-    "trajectory_of",
-]
-
 
 @frozen_generic
 @dataclass(frozen=True, slots=True)

@@ -35,16 +35,6 @@ from ..rollouts import EnvironmentSnapshot
 from .groups import RolloutGroup
 from .scoring import UNSCORED, Scorer, score_groups, scorer_of
 
-__all__ = [
-    "Plan",
-    "Rollouts",
-    "branch_rollouts",
-    "current_random",
-    "generate_rollouts",
-    "roll_out",
-    "rollout_random",
-]
-
 current_random: ContextVar[Random | None] = ContextVar("weakincentives.rl.random", default=None)
 
 

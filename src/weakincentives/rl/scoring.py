@@ -15,8 +15,6 @@ from ..evals.evaluators.signatures import evaluator_name
 from ..rollouts.environment import call
 from .groups import RolloutGroup
 
-__all__ = ["UNSCORED", "GroupScorer", "Scorer", "group_scorer", "score_groups", "scorer_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class GroupScorer:

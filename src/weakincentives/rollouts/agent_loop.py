@@ -20,8 +20,6 @@ from .endpoint import Adapter, endpoint_of
 from .environment import call
 from .trajectory import Trajectory
 
-__all__ = ["run_agent"]
-
 _NAME = "agent"
 
 

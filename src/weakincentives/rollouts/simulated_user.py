@@ -20,8 +20,6 @@ from ..prompt import Tool
 from .endpoint import Endpoint, endpoint_of
 from .environment import check_envelope
 
-__all__ = ["SimulatedUserEnvironment", "UserOutcome"]
-
 UserOutcome = Literal["", "goal_reached", "gave_up", "out_of_messages"]
 
 _DONE, _GIVE_UP = "[GOAL REACHED]", "[GIVE UP]"

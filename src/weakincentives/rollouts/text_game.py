@@ -12,8 +12,6 @@ from ..internal.wire_names import wire_name
 from ..prompt import Tool, ToolResult
 from .environment import check_envelope
 
-__all__ = ["Direction", "Room", "TextGameEnvironment", "Thing"]
-
 
 @wire_name("wink:Room")
 @dataclass(frozen=True, slots=True)

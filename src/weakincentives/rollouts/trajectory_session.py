@@ -21,8 +21,6 @@ from ..runtime.events import PromptExecuted, ToolInvoked
 from ..runtime.session import SliceSnapshot
 from .trajectory import Trajectory
 
-__all__ = ["DERIVED_SLICES", "TrajectorySession"]
-
 T = TypeVar("T")
 
 DERIVED_SLICES = (ToolInvoked, PromptExecuted, ChatMessage)

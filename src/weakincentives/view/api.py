@@ -43,8 +43,6 @@ from .review_api import RowLabels, labels_on
 from .sample_data import MAX_DIFF_CHARS, cut, row_data
 from .writes import set_tags
 
-__all__ = ["Api"]
-
 _MAX_RUNS = 200
 _MAX_EVENTS = 1_000
 _SPARK = 12  # earlier runs of the same suite

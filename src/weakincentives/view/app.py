@@ -30,8 +30,6 @@ from .review_api import ReviewApi
 from .security import LOOPBACK, Guard, is_loopback
 from .sharing import share, static_files
 
-__all__ = ["Server", "create_app", "new_token", "serve"]
-
 _MAX_BODY = 1_000_000  # bytes of a write
 _MAX_SHARED = 500  # answers in a shared view
 _TYPES = {

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import UsageError
 
-__all__ = ["Query", "number", "one", "run_of", "whole"]
-
 Query = Mapping[str, Sequence[str]]
 
 

@@ -51,8 +51,6 @@ from ..internal.formatting import verdict_word
 from ..internal.state_cache import StateCache
 from .queries import Query, one, run_of
 
-__all__ = ["ReviewApi", "RowLabels", "labels_on"]
-
 MAX_QUEUE = 500
 _MAX_NOTES = 300  # in one answer
 _MAX_LABELLED_RUNS = 500  # whose labels are kept

@@ -21,8 +21,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["COOKIE", "LOOPBACK", "POLICY", "Guard", "is_loopback"]
-
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 COOKIE = "wink-token"
 POLICY = (

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from ...evals import RunManifest, RunStore, Submission
     from ...evals.distributed import Collector, StoreLedger
+    from ...evals.engine.progress import ProgressSnapshot
     from ...evals.store.queue_state import QueueState
-    from ..console.progress import ProgressSnapshot
     from ..console.summary import Outcome
 
 RUNS_USER_CODE = True  # so its output is redacted at the file descriptors
@@ -195,10 +195,10 @@ def _collect(args: Namespace, collector: Collector, to: Console) -> bool:
     import anyio
 
     from ...clock import SYSTEM_CLOCK
-    from ...evals.engine.display import run_with_progress
+    from ...evals.engine.display import run_with_progress, supports_live
     from ...internal.concurrency import unwrap_exception_group
     from ...internal.event_loop import run_sync
-    from ..console.progress import live_progress, supports_live
+    from ..console.progress import live_progress
 
     moving = supports_live() and not (args.format == "jsonl" and sys.stdout.isatty())
     hidden = args.quiet or args.no_progress
@@ -235,7 +235,7 @@ async def _stop_on_signal(collector: Collector) -> None:
 
 def _snapshot(collector: Collector, began: float) -> ProgressSnapshot:
     from ...clock import SYSTEM_CLOCK
-    from ..console.progress import tally_snapshot
+    from ...evals.engine.progress import tally_snapshot
 
     submission = collector.submission
     assert submission is not None

@@ -17,12 +17,12 @@ from ... import serde
 from ...errors import UsageError
 from ...evals import EvalConfig, RunStore, StoredRow
 from ...evals.comparison.outcomes import ABSENT, stored_outcomes
+from ...evals.reporting.documents import overview_data, rate_data, sample_data
 from ...evals.statistics import Interval
 from ...evals.stats.pass_rate import FEW, too_few
 from ...evals.store.overview import Overview, rows_where, worst
 from ...evals.store.overview import overview as read_overview
 from ...internal.formatting import duration
-from ..console.documents import overview_data, rate_data, sample_data
 from ..console.figures import figures_data, figures_of, figures_text
 from ..console.sample_view import show_sample
 from ..console.summary import epochs_text, means_text, spent

@@ -22,12 +22,13 @@ from ...evals import (
 )
 from ...evals.datasets.columns import Columns
 from ...evals.judges.calibration import Labelled
+from ...evals.reporting.documents import correction_data, rate_data
 from ...evals.review import RunCalibration, calibrate_run, read_label_file
 from ...evals.review.label_files import LABELS
 from ...evals.store.human_labels import add_labels, criterion_of
 from ...internal.escaping import escape_control_chars
 from ...internal.formatting import verdict_word
-from ..console.documents import correction_data, rate_data, write_line
+from ..console.documents import write_line
 from ..console.text import one_line, print_stderr
 from ..options.columns import add_columns, columns_of
 from ..options.execution import DATASET_HELP, add_max_concurrency, add_model_settings

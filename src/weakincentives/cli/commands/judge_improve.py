@@ -9,11 +9,12 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from ...errors import UsageError, short_repr
+from ...evals.reporting.documents import rate_data
 from ...evals.review import JudgeTrial, try_judge
 from ...evals.review.improvement import TrialRow
 from ...internal.escaping import as_text, escape_control_chars
 from ...internal.formatting import verdict_word
-from ..console.documents import rate_data, write_line
+from ..console.documents import write_line
 from ..console.text import one_line, print_stderr
 from ..options.execution import add_max_concurrency, add_model_settings
 from ..options.parsing import whole

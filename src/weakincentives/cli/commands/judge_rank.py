@@ -22,9 +22,10 @@ from ...errors import UsageError
 from ...evals import EvalReport, RunRecord
 from ...evals.judges import PairwiseJudge, Ranking, pairwise_judge, rank_reports
 from ...evals.judges.ranking import bias_lines, common_attempts
+from ...evals.reporting.documents import interval_data
 from ...evals.store.labels import agent_labels
 from ...internal.formatting import money, pluralize
-from ..console.documents import interval_data, write_line
+from ..console.documents import write_line
 from ..console.tables import columns, print_stdout, rate_text, screen
 from ..console.text import one_line, print_stderr
 from ..options.execution import add_max_concurrency, add_model_settings

@@ -13,6 +13,7 @@ from rich.text import Text
 from ...errors import UsageError, WinkError
 from ...evals import RunManifest, RunStore
 from ...evals.reporting import label_pairs, label_rows, write_labels
+from ...evals.reporting.documents import interval_data
 from ...evals.review import (
     LabelChange,
     QueueOrder,
@@ -36,7 +37,7 @@ from ...evals.stats.intervals import Interval
 from ...evals.store.labels import run_title
 from ...evals.store.overview import row_of_key
 from ...internal.formatting import verdict_word
-from ..console.documents import interval_data, write_line
+from ..console.documents import write_line
 from ..console.review_screen import (
     ReviewView,
     keyboard,

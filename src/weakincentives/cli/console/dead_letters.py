@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from ...runtime.worker.dead_letters import DeadLetter
     from ..options.queues import Deployment
 
-__all__ = [
-    *("add_letter_options", "find_letters", "print_none"),
-    *("queue_and_name", "queue_options", "read_letters", "run_id_of", "sample_id_of"),
-]
-
 MAX_LETTERS = 1_000  # read at once
 
 

@@ -13,8 +13,6 @@ from ...evals.statistics import Interval
 from ...evals.store.overview import Overview
 from .tables import two_columns
 
-__all__ = ["figures_data", "figures_of", "figures_text"]
-
 
 def figures_of(store: RunStore, overview: Overview) -> dict[str, Interval]:
     """Return the figures of a stored run, with their intervals; none for most runs."""

@@ -24,8 +24,6 @@ from ...internal.formatting import pretty, verdict_word
 from .tables import screen
 from .text import COLOURS, one_line
 
-__all__ = ["KEYS", "ReviewView", "keyboard", "read_key", "read_text", "show_help", "show_item"]
-
 KEYS: Mapping[str, str] = {
     "p": "pass",
     "f": "fail",

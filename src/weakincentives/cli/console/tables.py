@@ -18,20 +18,6 @@ if TYPE_CHECKING:  # commands about queues use this file too, and should not loa
     from ...evals import RunRecord
     from ...evals.statistics import Interval
 
-__all__ = [
-    "WIDE",
-    "columns",
-    "label_width",
-    "print_stdout",
-    "rate_text",
-    "screen",
-    "short_ids",
-    "table_width",
-    "tags_text",
-    "two_columns",
-    "without_empty",
-]
-
 WIDE = 110  # columns of a terminal that has room for whole ids and repeated facts
 MIN_COLUMN = 6  # width below which no column shrinks
 _TIMESTAMP = len("20260102-030405")  # the beginning of a run's id

@@ -8,24 +8,6 @@ from collections.abc import Callable
 from .columns import COLUMNS, add_columns
 from .parsing import confidence, minimum, number, share, to_argv, whole
 
-__all__ = [
-    "DATASET_HELP",
-    "DECIDED",
-    "MAX_CONCURRENT",
-    "NEVER",
-    "add_agent_options",
-    "add_gates",
-    "add_judge_model",
-    "add_max_concurrency",
-    "add_model_settings",
-    "add_name",
-    "add_output_options",
-    "add_selection",
-    "add_tag",
-    "command_of",
-    "parse_stop_when",
-]
-
 DATASET_HELP = ".jsonl, .json, .csv, .tsv, .parquet, .yaml, or - (stdin)"
 # As `EvalConfig(max_concurrent=)`, and as it was called before.
 MAX_CONCURRENT = ("-j", "--max-concurrent", "--max-concurrency")

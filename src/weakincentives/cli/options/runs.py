@@ -15,23 +15,6 @@ from .parsing import confidence, pairs, to_argv
 if TYPE_CHECKING:
     from ...evals import RunManifest, RunRecord, RunStore
 
-__all__ = [
-    "REFERENCES",
-    "RUN_HELP",
-    "add_cluster_by",
-    "add_confidence",
-    "add_format",
-    "add_run",
-    "add_run_filters",
-    "add_store",
-    "matching_runs",
-    "open_store",
-    "same_store",
-    "store_above",
-    "store_path",
-    "used_filters",
-]
-
 REFERENCES = "run id, latest~N, suite:NAME or tag:KEY=VALUE"
 RUN_HELP = f"{REFERENCES}, folder of a saved report, or baseline file"
 

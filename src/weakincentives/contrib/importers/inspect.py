@@ -32,8 +32,6 @@ from .reading import (
     unexpected,
 )
 
-__all__ = ["read_inspect"]
-
 _ZSTD = 93  # the number of this compression in a zip
 _MAX_MEMBER_BYTES = 2**31
 _LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}

@@ -21,8 +21,6 @@ from ...evals.benchmarks import benchmark
 from ...evals.evaluators.tool_calls import tool_call_facts, tool_schema_accuracy
 from .reading import MALFORMED, chat_message, unexpected
 
-__all__ = ["load_k2_requests", "read_k2_results", "write_k2_results"]
-
 
 def load_k2_requests(path: Path | str) -> Dataset[Any, Any]:
     """Return a file of requests as samples, whose ids are the numbers of the lines, from 1."""

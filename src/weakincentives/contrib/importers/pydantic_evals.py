@@ -28,8 +28,6 @@ from .reading import (
     unexpected,
 )
 
-__all__ = ["read_pydantic_evals"]
-
 
 def read_pydantic_evals(path: Path | str) -> EvalReport[Any]:
     """Return the cases and failures of a report; repeats of a case are its epochs."""

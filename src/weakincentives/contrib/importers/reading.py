@@ -18,23 +18,6 @@ from ...evals import ErrorDetails, EvalResult, Metric, Sample, Score, Trajectory
 from ...evals.evaluators.combine import combine_scores
 from ...evals.model.result import ErrorSource
 
-__all__ = [
-    "MALFORMED",
-    "Outcome",
-    "chat_message",
-    "error_details",
-    "finite",
-    "json_file",
-    "json_lines",
-    "json_object",
-    "milliseconds",
-    "next_epoch",
-    "plain_text",
-    "result_of",
-    "score_of",
-    "unexpected",
-]
-
 MALFORMED = (UsageError, KeyError, TypeError, ValueError, AttributeError, IndexError)
 """What a reader raises if a file has not the expected form."""
 

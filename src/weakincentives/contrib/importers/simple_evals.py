@@ -19,8 +19,6 @@ from ...errors import ReportError, short_repr
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
 from .reading import MALFORMED, chat_message, json_object, next_epoch, unexpected
 
-__all__ = ["read_simple_evals"]
-
 _LINE = r"<p>\s*{}:\s*(.*?)\s*</p>"
 _SCORE, _CORRECT, _EXTRACTED = (
     re.compile(_LINE.format(name), re.DOTALL)

@@ -24,14 +24,6 @@ from ...errors import UsageError
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
 from .reading import MALFORMED, chat_message, finite, json_lines, next_epoch, unexpected
 
-__all__ = [
-    "problem_of_rollout",
-    "read_verifiers",
-    "score_of_trace",
-    "trajectory_of_rollout",
-    "trajectory_of_trace",
-]
-
 _INFRASTRUCTURE = ("Provider", "Sandbox", "Interception", "Tunnel", "Env")
 
 

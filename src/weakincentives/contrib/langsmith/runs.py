@@ -24,8 +24,6 @@ from ...evals.store.rows import RunManifest
 from ...secrets import redact, redact_message
 from .tracer import Node, Place, at
 
-__all__ = ["Feedback", "clean", "example_of", "facts_of_run", "feedback_on", "run_of", "summary_of"]
-
 MAX_SCORE = 99_999.9999
 MAX_KEY = 180  # characters
 RUN_TYPES = {"model": "llm", "tool": "tool"}

@@ -14,8 +14,6 @@ from ...secrets import redact_bytes
 from .package import miles_module
 from .rewards import plain_metadata, sample_id
 
-__all__ = ["miles_data_source"]
-
 
 def miles_data_source(buffer: Callable[[Any], Any]) -> Any:
     """Return a `DataSource` of miles over our `DataBuffer`: `--data-source-path my_module.Data`.

@@ -18,8 +18,6 @@ from ...internal.checks import check_whole
 from ...internal.isolation import run_isolated
 from ...secrets import logger_for
 
-__all__ = ["Reward", "miles_reward", "plain_metadata", "reward_of", "sample_id"]
-
 logger = logger_for(__name__)
 
 Reward = dict[str, float]

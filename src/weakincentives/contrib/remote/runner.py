@@ -35,8 +35,6 @@ from .project import pack_project
 from .remote_side import FRAME, MARK, MAX_FRAME
 from .results import IncomingResults, ResultsError
 
-__all__ = ["run_remote"]
-
 _MAX_OUTPUT_IN_ERROR = 2000  # characters of the script's output in the error when it fails
 _CLEANUP_TIMEOUT_SECONDS = 30.0  # for the remote side, after it has sent the exit code
 _UTF8 = codecs.getincrementaldecoder("utf-8")  # a character may be split between two pieces

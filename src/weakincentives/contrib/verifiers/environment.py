@@ -30,8 +30,6 @@ from .older import has_load_environment, older_agent, older_dataset, sampling_se
 from .scores import left_by_trace
 from .service import Service
 
-__all__ = ["verifiers_agent", "verifiers_dataset"]
-
 
 def verifiers_dataset(
     environment: str, *, limit: int | None = None, config: Mapping[str, Any] | None = None

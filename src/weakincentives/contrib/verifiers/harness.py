@@ -23,8 +23,6 @@ from ... import serde
 from ...adapters.wire import INVALID_JSON, token_trace, tool_arguments
 from .scores import TOKENS
 
-__all__ = ["HARNESS", "WinkHarness", "WinkHarnessConfig"]
-
 HARNESS = "wink_harness"  # a plugin's id is the name of a module
 RETRIES = 5  # of one model call
 

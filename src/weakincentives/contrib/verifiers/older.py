@@ -26,8 +26,6 @@ from ..importers.reading import chat_message
 from .scores import left_by_rollout
 from .service import Service
 
-__all__ = ["has_load_environment", "older_agent", "older_dataset", "verifiers_rubric"]
-
 _raised: ContextVar[dict[str, str] | None] = ContextVar("weakincentives.verifiers", default=None)
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ..engine.suite import EvalSuite
     from ..store.run_store import RunRecord, RunStore
 
-__all__ = ["audit_suite"]
-
 _REPEATED_PROBES = ("oracle", "other")  # whose outputs are scored twice
 _STORED_RUNS = 3  # that are read to see whether criteria vary
 _PASSES = {

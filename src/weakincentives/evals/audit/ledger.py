@@ -25,8 +25,6 @@ from ..store.labels import run_title
 from ..store.queries import VerdictRow, verdict_rows
 from ..store.run_store import RunManifest, RunRecord, RunStore
 
-__all__ = ["LEDGER_STATUSES", "Ledger", "LedgerEntry", "LedgerStatus", "read_ledger"]
-
 LedgerStatus = Literal["flaky", "broken", "dead", "saturated"]
 LEDGER_STATUSES: tuple[LedgerStatus, ...] = ("flaky", "broken", "dead", "saturated")
 MIN_RUNS = 3

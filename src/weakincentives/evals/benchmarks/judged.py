@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     JudgeModel = str | Endpoint | JudgeAdapter | None
 
-__all__ = ["browsecomp", "healthbench", "simpleqa"]
-
 _SIMPLEQA = Scale(
     {"correct": 1.0, "incorrect": 0.0, "not attempted": 0.0},
     frozenset({"correct"}),

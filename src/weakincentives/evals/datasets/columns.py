@@ -22,8 +22,6 @@ from ... import serde
 from ...errors import UsageError, short_repr
 from .records import NAMES, Defect, listed, misspelt, raw_object, refuse_repeated
 
-__all__ = ["Columns", "SampleColumns", "add_metadata", "is_plain_sample"]
-
 _plain_object = serde.decoder(dict[str, Any])
 _plain = serde.decoder()
 _MISSING: Any = object()

@@ -47,26 +47,6 @@ if TYPE_CHECKING:
     from ...runtime.agent.provider import PromptResponse
     from ...runtime.dispatcher import EventBus
 
-__all__ = [
-    "Agent",
-    "AgentOutput",
-    "Attempt",
-    "PrepareMessages",
-    "SnapshotTimes",
-    "agent_of",
-    "branch_agent",
-    "check_models",
-    "current",
-    "current_attempt",
-    "endpoint_agent",
-    "function_agent",
-    "identity_of",
-    "loop_agent",
-    "name_agent",
-    "prompt_agent",
-    "versions_before",
-]
-
 AgentOutput = tuple[Trajectory[Any], SessionView | None]
 Agent = Callable[[Sample[Any, Any]], AgentOutput | Awaitable[AgentOutput]]
 PrepareMessages = Callable[

@@ -24,8 +24,6 @@ from ..stats.basic import wilson_interval
 from .engine import Tally
 from .run import Run
 
-__all__ = ["ProgressSnapshot", "frame", "line", "progress_snapshot", "tally_snapshot"]
-
 SLOW_SECONDS = 1.0  # a sample that runs longer is listed
 MIN_RATE_SECONDS = 2.0  # before that, the remaining time is not estimated
 NOTHING = Text("-", "dim")

@@ -12,8 +12,6 @@ from ...rollouts import Trajectory
 from .._types import Sample, endpoint_label
 from .agents import Agent, AgentOutput, current, name_agent
 
-__all__ = ["request_agent"]
-
 _SETTINGS = ("temperature", "max_tokens", "top_p", "seed")
 _OURS = {"messages", "model", "stream", "stream_options", "tools", *_SETTINGS}
 _ROLES = {"_input": "system"}  # as K2 Vendor Verifier renames it

@@ -30,8 +30,6 @@ from .requirements import check_requirements
 from .resume import criteria_fingerprint
 from .row_writer import RowWriter
 
-__all__ = ["OnResult", "rescore", "rescore_rows", "types_of"]
-
 OnResult = Callable[[EvalResult[Any], EvalResult[Any]], object]
 
 

@@ -24,19 +24,6 @@ from typing import Any, TypeVar
 
 from ...internal.garbage import collector_paused
 
-__all__ = [
-    "Import",
-    "Project",
-    "SourceFile",
-    "Statement",
-    "digest",
-    "imports_of",
-    "mutated_names",
-    "retry_parser",
-    "source_file",
-    "syntax",
-]
-
 T = TypeVar("T")
 _OUR_PACKAGE = Path(__file__).resolve().parents[2]
 _INSTALLED = {"site-packages", "dist-packages"}

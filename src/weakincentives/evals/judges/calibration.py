@@ -22,8 +22,6 @@ from .._types import EvalContext, Sample
 from ..evaluators.criteria import Criterion, criterion
 from ..stats.basic import wilson_interval
 
-__all__ = ["Calibration", "Disagreement", "Labelled", "calibrate", "calibrate_async"]
-
 Label = bool | str
 Labelled = tuple[Sample[Any, Any], Any, Label]
 """A sample, an output for it, and the verdict of a person: pass or fail, or a label."""

@@ -22,8 +22,6 @@ from ..evaluators.combine import combine_scores
 from ..evaluators.criteria import Criterion, criterion
 from ..stats.basic import mean
 
-__all__ = ["Aggregate", "judge_panel"]
-
 Aggregate = Literal["majority", "mean", "min"]
 
 DISAGREEMENT = "disagreement"

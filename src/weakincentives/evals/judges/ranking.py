@@ -31,8 +31,6 @@ from ..stats.intervals import Interval, clustered_rate_interval
 from ..stats.rankings import BradleyTerry, bradley_terry, length_bias
 from .pairwise import PairwiseJudge, Winner, winners
 
-__all__ = ["Judgement", "Ranking", "rank_reports", "rank_reports_async"]
-
 _RESULTS: dict[Winner, float] = {"first": 1.0, "second": 0.0, "tie": 0.5}
 
 

@@ -35,8 +35,6 @@ from ..evaluators.slots import Sees
 if TYPE_CHECKING:
     from ...rollouts import Endpoint
 
-__all__ = ["llm_rubric"]
-
 _TASK = MarkdownSection[JudgeParams](
     title="Evaluation Task",
     key="task",

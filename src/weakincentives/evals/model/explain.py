@@ -23,17 +23,6 @@ from ...internal.differences import got_and_expected, show_value
 from .._types import Metric, Score, is_criterion, part_of
 from .result import EvalResult
 
-__all__ = [
-    "FailedCriterion",
-    "failed_criteria",
-    "failure_message",
-    "never_equal",
-    "top_parts",
-    "type_mismatch",
-    "why_failed",
-    "with_reason",
-]
-
 PARTS = "parts"  # the key of a metric's metadata that names the parts of a combination
 
 

@@ -18,16 +18,6 @@ from ..store.overview import Overview
 from ..store.run_store import RunRecord
 from .export import verdict_of
 
-__all__ = [
-    "correction_data",
-    "epoch_data",
-    "interval_data",
-    "overview_data",
-    "rate_data",
-    "record_data",
-    "sample_data",
-]
-
 
 def interval_data(found: Interval) -> dict[str, Any]:
     """Return an estimate and its interval."""

@@ -45,18 +45,6 @@ from ..store.run_store import RunStore, StoredRow
 from .junit import JUnitRun, junit, junit_document
 from .usage import usage_of
 
-__all__ = [
-    "COLUMNS",
-    "FORMATS",
-    "error_table",
-    "export",
-    "format_by_suffix",
-    "inline",
-    "verdict_of",
-    "write_export",
-    "write_junit",
-]
-
 COLUMNS = {
     "run_id": str,
     "sample_id": str,

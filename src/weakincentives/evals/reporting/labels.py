@@ -40,8 +40,6 @@ from ..store.overview import row_of_key
 from ..store.run_store import RunStore
 from .training_data import preference_pair
 
-__all__ = ["csv_lines", "jsonl_lines", "label_pairs", "label_rows", "write_labels"]
-
 COLUMNS = (
     *("key", "run", "id", "epoch", "experiment", "input", "expected", "output"),
     *("label", "note", "category", "labeller", "created_at", "blind", "settled"),

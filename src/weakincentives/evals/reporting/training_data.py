@@ -17,8 +17,6 @@ from ...errors import UsageError
 from ...internal.checks import finite
 from ..model.result import EvalResult
 
-__all__ = ["preference_pair", "preference_rows", "sft_rows"]
-
 
 def sft_rows(
     results: Iterable[EvalResult[Any]], *, min_score: float = 0.5, criterion: str = ""

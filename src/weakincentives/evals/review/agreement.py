@@ -15,8 +15,6 @@ from ..store.run_store import RunStore
 from .labelling import current_labels
 from .queue import review_criterion
 
-__all__ = ["PairAgreement", "ReviewAgreement", "ReviewDisagreement", "review_agreement"]
-
 
 @dataclass(frozen=True, slots=True)
 class PairAgreement:

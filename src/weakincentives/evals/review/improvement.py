@@ -31,8 +31,6 @@ from ..store.rows import RunManifest
 from ..store.run_store import RunStore, StoredRow
 from .calibration import LabelledRows, labelled_rows
 
-__all__ = ["Half", "JudgeTrial", "TrialRow", "half_of", "try_judge"]
-
 Half = Literal["dev", "test"]
 
 

@@ -30,8 +30,6 @@ from ..store.overview import rows_of_sample
 from ..store.run_store import RunStore
 from .sampling import LabelSheet, SheetRow
 
-__all__ = ["LABELS", "check_label_file", "read_label_file", "write_label_file"]
-
 LABELS = {"pass": True, "true": True, "yes": True, "fail": False, "false": False, "no": False}
 """The labels that people may write, in any case."""
 _SUFFIXES = (".csv", ".jsonl")

@@ -32,17 +32,6 @@ from ..store.overview import row_of_key
 from ..store.run_store import RunStore
 from .queue import review_criterion
 
-__all__ = [
-    "LabelChange",
-    "RowLabel",
-    "check_reviewer",
-    "current_labels",
-    "give_label",
-    "labels_by_reviewer",
-    "row_labels",
-    "undo_label",
-]
-
 MAX_REVIEWER_CHARS = 60
 MAX_NOTE_CHARS = 10_000
 

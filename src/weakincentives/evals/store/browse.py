@@ -22,8 +22,6 @@ from .rows import decode_id, encode_id
 from .run_store import RunStore
 from .search_index import SearchIndex, match_expression
 
-__all__ = ["Facets", "RowFilter", "RowPage", "RowSummary", "RunBrowser", "data_version"]
-
 Verdict = Literal["pass", "fail", "error"]
 _VERDICTS: Mapping[str, str] = {
     "pass": "passed = 1 AND error = 0",

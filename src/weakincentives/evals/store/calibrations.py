@@ -22,17 +22,6 @@ from .human_labels import RowKey, Storage, Verdict, add_record, stored_records, 
 from .labels import run_title
 from .rows import CriterionInfo, RunManifest
 
-__all__ = [
-    "HeldOutLook",
-    "JudgeCalibration",
-    "add_calibration",
-    "add_look",
-    "calibration_for",
-    "corrections_of",
-    "looks_of",
-    "sample_of",
-]
-
 _CODE = "its code or settings"
 
 

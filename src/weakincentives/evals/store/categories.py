@@ -17,16 +17,6 @@ from ...errors import UsageError, short_repr
 from ...internal.checks import short_name
 from .human_labels import Storage, add_rows, stored_records
 
-__all__ = [
-    "Categories",
-    "CategoryChange",
-    "categories_of",
-    "create_category",
-    "folded_categories",
-    "merge_categories",
-    "rename_category",
-]
-
 MAX_NAME_CHARS = 80
 
 

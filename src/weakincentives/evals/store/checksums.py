@@ -15,21 +15,6 @@ import struct
 import zlib
 from typing import Any
 
-__all__ = [
-    "HEADER",
-    "INTACT",
-    "PLACED",
-    "READABLE",
-    "body_checksum",
-    "check_row",
-    "has_body",
-    "intact",
-    "move",
-    "packed_checksum",
-    "row_checksum",
-    "run_checksum",
-]
-
 _COLUMNS = (
     "CAST(experiment AS BLOB), CAST(sample AS BLOB), epoch, position, attempt, "
     "CAST(sample_digest AS BLOB), CAST(criteria AS BLOB), passed, error, "

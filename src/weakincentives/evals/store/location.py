@@ -15,8 +15,6 @@ from .default_path import default_store_path
 if TYPE_CHECKING:
     from .run_store import RunStore
 
-__all__ = ["DEFAULT_STORE", "DefaultStore", "open_store"]
-
 logger = logger_for(__name__)
 
 

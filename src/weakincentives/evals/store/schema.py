@@ -23,16 +23,6 @@ from ...errors import StoreError, UsageError
 from ...internal.sqlite import kind_of, make_private, marks_of, write_ahead
 from .checksums import has_body, intact, run_checksum
 
-__all__ = [
-    "APPLICATION",
-    "BUSY_SECONDS",
-    "MIGRATIONS",
-    "RUN_CHECKSUM",
-    "TALLY",
-    "Database",
-    "register_functions",
-]
-
 APPLICATION = 0x57494E52  # "WINR", in the header of the SQLite file
 BUSY_SECONDS = 30.0
 

@@ -53,9 +53,6 @@ from ..worker.worker import Worker, WorkerConfig
 from .adapter_calls import AdapterCall, adapter_call
 from .provider import PromptResponse
 
-__all__ = ["MainLoop", "MainLoopConfig", "MainLoopRequest", "MainLoopResult"]
-
-
 logger = logger_for(__name__)
 
 Prepared = tuple[Prompt[OutputT], Session] | Prompt[OutputT]

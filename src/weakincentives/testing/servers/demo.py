@@ -14,8 +14,6 @@ from ...chat import ChatMessage, Role, ToolCall
 from .model_server import ModelServer
 from .script import Reply, ServedRequest
 
-__all__ = ["use_demo_model"]
-
 _KEY = "simulated-model-needs-no-key"
 _ROLES = get_args(Role)
 

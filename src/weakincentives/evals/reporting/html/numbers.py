@@ -16,8 +16,6 @@ from ...model.result import EvalResult, result_cluster
 from ...stats.intervals import Interval, mean_interval
 from ...stats.pass_rate import FIXED, RateRule, counted_rate, pass_rate
 
-__all__ = ["Numbers", "Scores", "Tally", "percent"]
-
 _MAX_GROUPS = 12  # values of a property, for it to be sliced by
 _MAX_SLICED = 8  # properties that are sliced by
 _MAX_TRACKED = 64  # properties that are counted

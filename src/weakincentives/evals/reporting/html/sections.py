@@ -28,21 +28,6 @@ from .numbers import Numbers, Tally, percent
 from .plots import histogram, interval_bar
 from .rows import Table
 
-__all__ = [
-    "TO",
-    "bar_of",
-    "between",
-    "footer",
-    "headline",
-    "left_out_note",
-    "link_to",
-    "name_of",
-    "provenance",
-    "results",
-    "samples",
-    "section",
-]
-
 TO = " to\N{NO-BREAK SPACE}"  # an interval wraps into two lines, not three
 _MAX_ERRORS = 30  # groups of errors that are listed
 _MAX_FLAKY = 100  # flaky samples that are listed

@@ -20,8 +20,6 @@ from ..core.mailbox import QueueMailbox
 from ..core.resolvers import CompositeResolver, MailboxResolver
 from ..core.types import Delivery, Mailbox, OutboundMessage
 
-__all__ = ["InMemoryMailbox", "InMemoryMailboxFactory", "MemoryQueue"]
-
 T = TypeVar("T")
 
 _FOREVER = float("inf")
