@@ -15,7 +15,7 @@ from .. import serde
 from ..errors import UsageError, WinkError
 from ..evals import EvalResult, RunStore
 from ..evals.reporting import label_pairs, label_rows
-from ..evals.reporting.labels import csv_lines, jsonl_lines
+from ..evals.reporting.labels import COLUMNS
 from ..evals.review import (
     LabelChange,
     QueueOrder,
@@ -33,6 +33,7 @@ from ..evals.review import (
     taxonomy_of,
     undo_label,
 )
+from ..evals.review.label_files import csv_lines, jsonl_lines
 from ..evals.review.queue import DEFAULT_LENGTH, review_criterion
 from ..evals.stats.intervals import Interval
 from ..evals.store.browse import RowFilter, RowSummary
@@ -258,7 +259,7 @@ class ReviewApi:
         run_id, criterion = self._run(query)
         form = one(query, "form")
         if form == "csv":
-            lines = csv_lines([*label_rows(self._store, run_id, criterion=criterion)])
+            lines = csv_lines(label_rows(self._store, run_id, criterion=criterion), COLUMNS)
         elif form == "jsonl":
             lines = jsonl_lines(label_rows(self._store, run_id, criterion=criterion))
         elif form == "pairs":

@@ -10,11 +10,10 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-import anyio
-
 from ...chat import ChatMessage
 from ...evals import EvalContext, Sample, Score, Trajectory, criterion
 from ...internal.checks import check_whole
+from ...internal.concurrency import for_each
 from ...internal.isolation import run_isolated
 from ...secrets import logger_for
 
@@ -62,15 +61,11 @@ def miles_reward(
         if not isinstance(sample, Sequence):
             return await score(sample)
         rewards: list[Reward] = [{}] * len(sample)
-        limiter = anyio.CapacityLimiter(max_concurrent)
 
         async def score_at(index: int) -> None:
-            async with limiter:
-                rewards[index] = await score(sample[index])
+            rewards[index] = await score(sample[index])
 
-        async with anyio.create_task_group() as group:
-            for index in range(len(sample)):
-                group.start_soon(score_at, index)
+        await for_each(score_at, range(len(sample)), max_concurrent)
         return rewards
 
     reward.__name__ = judged.name

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import anyio
-
 from ...errors import UsageError
+from ...internal.concurrency import for_each
 from ...internal.event_loop import run_sync
 from .._types import EvalContext
 from ..engine.attempts import rescore_result
@@ -162,15 +161,12 @@ async def _asked(
 ) -> dict[RowKey, tuple[Verdict, str]]:
     """Return the verdicts of a judge on stored outputs, with reasons."""
     verdicts: dict[RowKey, tuple[Verdict, str]] = {}
-    limiter = anyio.CapacityLimiter(max_concurrent)
 
-    async def ask(key: RowKey, row: StoredRow) -> None:
-        async with limiter:
-            context = EvalContext(adapter=adapter, run_id=row.result.run_id)
-            result = await rescore_result(row.result, row.session, judge.score_in_thread, context)
-            verdicts[key] = verdict_on(result, judge.name, only=True)
+    async def ask(key: RowKey) -> None:
+        row = rows[key]
+        context = EvalContext(adapter=adapter, run_id=row.result.run_id)
+        result = await rescore_result(row.result, row.session, judge.score_in_thread, context)
+        verdicts[key] = verdict_on(result, judge.name, only=True)
 
-    async with anyio.create_task_group() as group:
-        for key, row in rows.items():
-            group.start_soon(ask, key, row)
+    await for_each(ask, rows, max_concurrent)
     return verdicts
