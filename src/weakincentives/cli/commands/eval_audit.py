@@ -16,11 +16,11 @@ from ...evals.audit import AuditReport, Finding, audit_suite
 from ..console.documents import write_line
 from ..console.tables import columns, print_stdout, screen, without_empty
 from ..console.text import one_line, pluralize, print_stderr
-from ..options.execution import add_agent_options, add_max_concurrency, add_name
+from ..options.execution import add_agent_options, add_max_concurrency, add_name, add_selection
 from ..options.parsing import allow_intermixed_args, whole
 from ..options.runs import add_format, add_store, open_store, store_path
 from ..options.selection import selected, why_empty
-from ..plan import judge_model, suite_from_options, suite_name, suites_from_files
+from ..plan import judge_model, suite_from_options, suite_name, suites_of
 from ..targets import load_dataset, load_reference
 
 RUNS_USER_CODE = True
@@ -55,12 +55,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     add = parser.add_argument_group("target").add_argument
     add_agent_options(add, "suites of a file, one of them, or a folder", dataset=True)
-    add = parser.add_argument_group("samples").add_argument
-    add("--filter", action="append", default=[], metavar="KEY=GLOB",
-        help="only samples whose metadata (or id) matches; repeat to require all")  # fmt: skip
-    add("--sample", type=whole(0), metavar="N", help="random subset of N samples")
-    add("--seed", type=whole(0), metavar="S", help="seed of the random subset (default 0)")
-    add("--limit", type=whole(0), metavar="N", help="only the first N samples")
+    add_selection(parser, epochs=False)
     add = parser.add_argument_group("checks").add_argument
     add("--judges", action="store_true",
         help="ask LLM judges too, which costs money (default: left out)")  # fmt: skip
@@ -77,15 +72,7 @@ def run(args: Namespace) -> int:
     data, reports = sys.stdout, []
     with redirect_stdout(sys.stderr):  # stdout is for data alone
         judge = judge_model(args)
-        suites = (
-            suites_from_files(args, args.targets, None)
-            if args.targets
-            else {"": _suite_of_options(args)}
-        )
-        if args.name and len(suites) > 1:
-            raise UsageError(
-                f"expected one suite for --name, got {len(suites)} - name one: {', '.join(suites)}"
-            )
+        suites = suites_of(args, None, lambda: _suite_of_options(args))
         with open_store(args) if store_path(args).exists() else nullcontext() as store:
             for target, suite in suites.items():
                 samples = selected(suite.dataset, args.filter, args.sample, args.seed or 0)
