@@ -1,4 +1,4 @@
-"""Who may ask the server, and what its answers allow a browser to do.
+"""Which requests the server accepts, and what its answers allow a browser to do.
 
 1. `Host` must be one of the names that this server was started for. A page of a stranger that
    points its own name at this machine (DNS rebinding) sends another one.
