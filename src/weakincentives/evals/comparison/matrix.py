@@ -11,6 +11,15 @@ from ...errors import UsageError, short_repr
 from .outcomes import LEFT_OUT, RunOutcomes
 from .result import RowKey
 
+__all__ = [
+    "MatrixKind",
+    "SampleVerdicts",
+    "SideVerdict",
+    "count_kinds",
+    "of_kind",
+    "sample_matrix",
+]
+
 MatrixKind = Literal["different", "broken", "fixed", "failing", "all"]
 
 
