@@ -37,6 +37,7 @@ LAYERS: Mapping[str, tuple[set[str], ...]] = {
             "internal.public_module",
             "internal.slots",
             "internal.sqlite",
+            "internal.state_cache",
             "internal.threads",
             "internal.typevars",
         },
@@ -95,7 +96,7 @@ LAYERS: Mapping[str, tuple[set[str], ...]] = {
         {""},
     ),
 }
-MAX_LINES = 700
+MAX_LINES, MAX_FUNCTION_LINES = 700, 60  # of a file; of a function, without its docstring
 NAMES_THAT_SAY_NOTHING = {"common.py", "utils.py", "helpers.py", "misc.py"}
 SOURCE = Path(__file__).parent.parent / "src" / "weakincentives"
 
@@ -213,14 +214,28 @@ def cycles(root: Path) -> list[set[str]]:
 
 
 def style(root: Path) -> Iterator[str]:
-    """Yield files that are too long, and names that say nothing."""
+    """Yield files and functions that are too long, and names that say nothing."""
     for file in sorted(root.rglob("*.py")):
         name = file.relative_to(root)
-        lines = len(file.read_text("utf-8").splitlines())
+        text = file.read_text("utf-8")
+        lines = len(text.splitlines())
         if lines > MAX_LINES:
             yield f"{name}: {lines} lines, at most {MAX_LINES} - split or simplify"
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = code_lines(node)
+                if lines > MAX_FUNCTION_LINES:
+                    yield f"{name}: {node.name} has {lines} lines, at most {MAX_FUNCTION_LINES}"
         if file.name in NAMES_THAT_SAY_NOTHING:
             yield f"{name}: the name says nothing - name the job"
+
+
+def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return the lines of a function, without its docstring."""
+    first = function.body[0]
+    has_docstring = ast.get_docstring(function) is not None
+    docstring = (first.end_lineno or 0) - first.lineno + 1 if has_docstring else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring
 
 
 def test_imports_point_down() -> None:
@@ -235,7 +250,7 @@ def test_there_are_no_cycles() -> None:
     assert cycles(SOURCE) == []
 
 
-def test_files_are_short_and_have_a_name_that_says_something() -> None:
+def test_files_and_functions_are_short_and_names_say_something() -> None:
     assert list(style(SOURCE)) == []
 
 
@@ -284,10 +299,11 @@ def test_other_planted_faults_are_found(tmp_path: Path) -> None:
     (tmp_path / "evals" / "_types.py").write_text("from .utils import x")
     (tmp_path / "evals" / "utils.py").write_text("from ._types import y" + "\n" * 701)
     (tmp_path / "cli.py").write_text("from .evals._types import z")
+    (tmp_path / "chat.py").write_text("def f():\n" + "    x = 1\n" * 61)
 
     assert cycles(tmp_path) == [{"evals._types", "evals.utils"}]
     assert list(private(tmp_path)) == ["cli:1: `evals._types.z` is private to `evals`"]
-    assert len(list(style(tmp_path))) == 2
+    assert len(list(style(tmp_path))) == 3
 
 
 def test_imports_that_point_down_are_fine(tmp_path: Path) -> None:

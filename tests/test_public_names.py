@@ -1,6 +1,7 @@
 """Every package says what it offers: a sorted, complete `__all__` of documented names.
 
-A public object is at home in a public module: its `__module__` names no private file.
+A public object is at home in a public module: its `__module__` names no private file. In a file, a
+name without an underscore is offered to the files around it; `__all__` would only repeat it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ from weakincentives.evals import Dataset, EvalConfig, JudgeOutput, Sample, Score
 
 SOURCE = Path(__file__).parent.parent / "src"
 INITS = sorted(SOURCE.rglob("__init__.py"))
+# Files that list their names all the same.
+KEPT = (
+    *("evals/stats/", "evals/comparison/", "internal/isolation.py", "rollouts/trajectory.py"),
+    *("evals/engine/attempts.py", "evals/engine/row_writer.py", "evals/engine/tasks.py"),
+    "evals/store/row_size.py",
+)
 
 
 def module_name(init: Path) -> str:
@@ -50,6 +57,55 @@ def test_all_is_sorted_complete_and_true(init: Path) -> None:
     assert package.__all__ == sorted(set(package.__all__), key=order)
     assert offered(init) - set(package.__all__) == set()
     assert [name for name in package.__all__ if not hasattr(package, name)] == []
+
+
+def repeating(root: Path) -> list[str]:
+    """The files whose `__all__` has nothing but names that they define themselves."""
+    found = []
+    for file in sorted(root.rglob("*.py")):
+        tree = ast.parse(file.read_text("utf-8"))
+        listed = {text for node in tree.body if is_all(node) for text in texts_in(node)}
+        nodes = list(ast.walk(tree))
+        imported = {
+            alias.asname or alias.name
+            for node in nodes
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        is_read = any(
+            isinstance(node, ast.Name) and node.id == "__all__" and isinstance(node.ctx, ast.Load)
+            for node in nodes
+        )
+        if file.name != "__init__.py" and listed and not is_read and not listed & imported:
+            found.append(str(file.relative_to(root)))
+    return found
+
+
+def is_all(node: ast.stmt) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
+
+
+def texts_in(node: ast.AST) -> set[str]:
+    constants = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
+    return {value for value in constants if isinstance(value, str)}
+
+
+def test_a_file_does_not_repeat_its_names() -> None:
+    package = SOURCE / "weakincentives"
+    named = {"loaders.py", "analysis.py"}  # modules that users import by name
+    public = {file.name for file in package.glob("*.py")} | {f"evals/{name}" for name in named}
+    found = [name for name in repeating(package) if not name.startswith(KEPT)]
+
+    assert set(found) - public == set()
+
+
+def test_a_file_that_repeats_its_names_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text('__all__ = ["f"]\n\n\ndef f(): ...\n')
+    (tmp_path / "b.py").write_text('from .a import f\n\n__all__ = ["f", "g"]\ng = 1\n')
+    (tmp_path / "c.py").write_text("def f(): ...\n")
+
+    assert repeating(tmp_path) == ["a.py"]
 
 
 @pytest.mark.parametrize("init", INITS, ids=module_name)

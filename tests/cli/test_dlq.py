@@ -111,7 +111,7 @@ def test_an_id_must_match_one_letter(
         (["show", "cc"], "expected the id of one dead letter, got 'cc' - there are: aa1, aa2, bb"),
         (["replay"], "expected the ids of dead letters, or --all, got neither"),
         (["replay", "aa1", "--all"], "got both"),
-        (["purge"], "expected --yes to delete 3 dead letters, got no terminal to confirm on"),
+        (["purge"], "expected --yes, got no terminal to confirm on: Delete 3 dead letters of qa?"),
     ):
         assert main(["dlq", *words, *QUEUE]) == 2
         assert said in capsys.readouterr().err

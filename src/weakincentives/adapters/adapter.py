@@ -21,8 +21,6 @@ from .model import Model, ModelRequest, ModelSettings
 from .retry import RetryingModel
 from .tool_loop import AfterTurn, Conversation, converse, specs
 
-__all__ = ["ModelAdapter"]
-
 Price = Callable[[str, TokenUsage], float | None]
 
 

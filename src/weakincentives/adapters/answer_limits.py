@@ -14,8 +14,6 @@ from typing import Any
 
 from .http_pool import MAX_RESPONSE_BYTES
 
-__all__ = ["ACCEPT_EVENTS", "NO_COMPRESSION", "RefusedAnswerError", "limited_client"]
-
 # Larger, since most bytes of a stream are the JSON around the text, which is not kept.
 MAX_STREAM_BYTES = 4 * MAX_RESPONSE_BYTES
 MAX_EVENT_BYTES = 8 * 1024 * 1024  # the SDKs join the pieces of an event in quadratic time

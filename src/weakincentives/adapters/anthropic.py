@@ -12,8 +12,6 @@ from .model import Model, ModelReply, ModelRequest
 from .sdk import MalformedError, Provider, SDKAdapter, Service, reading, timed
 from .wire import schema_in_words, tool_arguments
 
-__all__ = ["AnthropicAdapter"]
-
 MAX_TOKENS = 4096  # Anthropic requires a limit; this is used if the settings have none
 _FINISH = {
     "end_turn": "stop",

@@ -34,8 +34,6 @@ from ..internal.threads import in_thread
 from ..secrets import logger_for, redact_bytes
 from .model import Model, ModelReply, ModelRequest
 
-__all__ = ["ResponseCache", "cached"]
-
 logger = logger_for(__name__)
 
 _FORMAT = 1  # of keys and of the file: raise it when either changes

@@ -31,8 +31,6 @@ from .adapter import ModelAdapter
 from .demo_reading import NOT_KNOWN, Reader, needed_tools, spoken, words_of
 from .model import ModelReply, ModelRequest, ModelSettings, ToolSpec
 
-__all__ = ["DemoAdapter", "demo_reply"]
-
 _ERROR_RATES = {"large": 0.05, "small": 0.35}
 _SMALL_TALK = "This answer is simulated: the demo model knows some arithmetic and a few facts."
 

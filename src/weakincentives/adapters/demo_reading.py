@@ -25,8 +25,6 @@ from typing import Any
 
 from .model import ToolSpec
 
-__all__ = ["NOT_KNOWN", "Reader", "needed_tools", "spoken", "words_of"]
-
 NOT_KNOWN = "I do not know."
 _REFUSAL = "I'm sorry, I can't share that."
 

@@ -38,8 +38,6 @@ from .wire import (
     tool_arguments,
 )
 
-__all__ = ["HTTPAdapter"]
-
 _MAX_QUOTED = 300  # characters of a server's response in an error message
 
 

@@ -32,8 +32,6 @@ from ..clock import SYSTEM_CLOCK
 from ..errors import MissingExtraError, ProviderError
 from .http_stream import ByteStream, DeadlineExceeded, connect
 
-__all__ = ["MAX_RESPONSE_BYTES", "HTTPClient", "Origin", "Response"]
-
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 
 _BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)  # and ssl.SSLError
@@ -101,7 +99,7 @@ class HTTPClient:
             return await self._send(pool, sent, SYSTEM_CLOCK.monotonic() + self._timeout)
         except DeadlineExceeded:
             raise ProviderError(
-                f"expected an answer of {self._origin} within {self._timeout:g} s, and none came",
+                f"timed out after {self._timeout:g} s without an answer of {self._origin}",
                 retryable=True,
             ) from None
         finally:

@@ -19,8 +19,6 @@ from anyio.abc import AnyByteStream, SocketAttribute
 
 from ..clock import SYSTEM_CLOCK
 
-__all__ = ["ByteStream", "DeadlineExceeded", "connect"]
-
 _BUFFER_BYTES = 16 * 1024
 _HAPPY_EYEBALLS_SECONDS = 0.25  # until the next address of a host is tried in parallel
 

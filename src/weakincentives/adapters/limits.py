@@ -24,8 +24,6 @@ from ..errors import ProviderError, UsageError
 from ..internal.checks import check_number, check_whole
 from .model import Model, ModelReply, ModelRequest
 
-__all__ = ["Limiter", "LimiterState", "estimated_tokens"]
-
 _loop: RunVar[object] = RunVar("weakincentives.adapters.limits")
 _RECHECK_SECONDS = 0.25  # tokens returned in the meantime shorten a wait
 _MIN_WAIT_SECONDS = 0.001  # a shorter wait could be rounded to none

@@ -14,15 +14,6 @@ from ..chat import ChatMessage, TokenTrace, TokenUsage
 from ..errors import UsageError, short_repr
 from ..internal.checks import check_number, plain_mapping, whole_or_none
 
-__all__ = [
-    "Model",
-    "ModelReply",
-    "ModelRequest",
-    "ModelSettings",
-    "ToolSpec",
-    "check_model_name",
-]
-
 
 def check_model_name(name: Any, what: str = "model") -> None:
     """Raise UsageError unless this is a text that can name a model."""

@@ -19,8 +19,6 @@ from .model import ModelSettings
 from .openai import OpenAIAdapter
 from .prices import Price
 
-__all__ = ["PROVIDERS", "WELL_KNOWN", "adapter_for"]
-
 
 def _at(base_url: str) -> Callable[..., ModelAdapter[Any]]:
     """Return a constructor for a local server at its default address, which needs no key."""

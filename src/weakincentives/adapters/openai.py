@@ -13,8 +13,6 @@ from .model import Model, ModelReply, ModelRequest
 from .sdk import MalformedError, Provider, SDKAdapter, Service, reading, timed
 from .wire import call_id, completion_body, schema_or_words, token_trace, tool_arguments
 
-__all__ = ["OpenAIAdapter"]
-
 MAX_TOOL_CALLS = 128  # in one reply: OpenAI accepts no more tools than that
 
 _HINTS = {

@@ -18,8 +18,6 @@ from types import MappingProxyType
 from ..chat import TokenUsage
 from ..errors import UsageError, short_repr
 
-__all__ = ["PRICES", "Price", "price_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Price:

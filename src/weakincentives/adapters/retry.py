@@ -22,8 +22,6 @@ from ..internal.checks import check_number, check_whole
 from ..internal.slots import slot_released
 from .model import Model, ModelReply, ModelRequest
 
-__all__ = ["DEFAULT_RETRIES", "Retry", "RetryPolicy", "RetryingModel", "retrying", "with_retries"]
-
 # Permanent errors of the operating system. `ValueError` is one because an invalid certificate and
 # an unsupported stream operation are both `OSError` and `ValueError`.
 _PERMANENT = (

@@ -17,8 +17,6 @@ from ..internal.typevars import OutputT
 from .adapter import ModelAdapter
 from .model import Model, ModelReply, ModelRequest
 
-__all__ = ["ScriptedAdapter", "scripted_model"]
-
 Script = Iterable[Any] | Callable[[ModelRequest], Any]
 
 

@@ -36,8 +36,6 @@ from .prices import PRICES, Price, price_of
 from .retry import DEFAULT_RETRIES, with_retries
 from .wire import is_transient, retry_after
 
-__all__ = ["MalformedError", "Provider", "SDKAdapter", "Service", "reading", "timed"]
-
 _NO_KEY = "no-key-set"  # the SDKs demand a key, also for a local server that needs none
 _TRANSPORTS = {"anyio", "httpcore", "httpcore2", "httpx", "httpx2"}
 _PERMANENT = re.compile(r"invalid|authentication|permission|billing|not_found|too_large|quota")

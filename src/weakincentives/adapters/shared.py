@@ -21,8 +21,6 @@ from ..internal.threads import in_thread
 from .limits import estimated_tokens
 from .model import Model, ModelReply, ModelRequest
 
-__all__ = ["SharedBudget", "SharedLimiter"]
-
 # Virtual scheduling (GCRA): `KEYS[n]` holds the time until which rate n is used up. Each call moves
 # these times on by its cost, and waits until its own start time. One second's worth is the burst.
 # `KEYS[3]` makes a repeated script idempotent: it returns its first result.

@@ -33,8 +33,6 @@ from ..runtime.worker.heartbeat import beat, current_heartbeat
 from ..secrets import shorten
 from .model import Model, ModelReply, ModelRequest, ToolSpec
 
-__all__ = ["AfterTurn", "Conversation", "converse", "specs"]
-
 AfterTurn = Callable[[Sequence[ChatMessage]], Awaitable[None]]
 
 _MAX_RESULT_TEXT = 1000  # characters of a tool's result that an event stores
@@ -201,7 +199,7 @@ async def _ask(ask: Model, chat: Conversation, request: ModelRequest) -> ModelRe
     seconds = min((deadline.remaining() for deadline in deadlines), default=None)
     with anyio.move_on_after(seconds) if seconds is not None else nullcontext():
         return await ask(request)
-    raise DeadlineExceededError(f"expected an answer within {seconds:.1f} s, and none came")
+    raise DeadlineExceededError(f"timed out after {seconds:.1f} s without an answer")
 
 
 async def _call_tools(chat: Conversation, calls: Sequence[ToolCall]) -> list[ChatMessage]:

@@ -6,6 +6,7 @@ OpenAI and most inference servers speak Chat Completions: `openai.py` sends them
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,23 +18,11 @@ from typing import Any
 import msgspec
 
 from .. import serde
-from ..chat import ChatMessage, TokenTrace
+from ..chat import ChatMessage, TokenTrace, ToolCall
 from ..clock import SYSTEM_CLOCK
 from ..errors import ProviderError, UsageError
 from ..secrets import logger_for
 from .model import Model, ModelReply, ModelRequest, ToolSpec
-
-__all__ = [
-    "INVALID_JSON",
-    "call_id",
-    "completion_body",
-    "is_transient",
-    "retry_after",
-    "schema_in_words",
-    "schema_or_words",
-    "token_trace",
-    "tool_arguments",
-]
 
 logger = logger_for(__name__)
 
@@ -153,14 +142,30 @@ def _message(message: ChatMessage) -> dict[str, Any]:
     if message.tool_calls:
         wire["content"] = message.content or None
         wire["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": serde.encode(call.arguments).decode()},
-            }
-            for call in message.tool_calls
+            wire_call(call, serde.encode(call.arguments).decode()) for call in message.tool_calls
         ]
     return wire
+
+
+def wire_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    """Return the tool calls of a message: in the form of Chat Completions, or a similar one."""
+    return tuple(map(_wire_call, message.get("tool_calls") or ()))
+
+
+def _wire_call(call: Any) -> ToolCall:
+    if isinstance(call, str):  # some systems write them as texts
+        call = json.loads(call)
+    function = call.get("function") or call
+    if isinstance(function, str):  # Inspect: the name itself
+        function = {"name": function, "arguments": call.get("arguments")}
+    arguments = tool_arguments(function.get("arguments"))
+    return ToolCall(str(call.get("id") or ""), function["name"], arguments)
+
+
+def wire_call(call: ToolCall, arguments: str) -> dict[str, Any]:
+    """Return a tool call in the form of Chat Completions, with its arguments as JSON."""
+    function = {"name": call.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:

@@ -27,16 +27,6 @@ from ..errors import UsageError
 from ..evals import RunStore
 from ..evals.comparison import compare_runs
 
-__all__ = [
-    "Answer",
-    "Bisection",
-    "Commit",
-    "CommitResult",
-    "commits_between",
-    "search",
-    "worktrees",
-]
-
 _STOP_SECONDS = 30.0  # that an interrupted run gets to store its rows
 
 Verdict = Literal["good", "bad", "unknown"]

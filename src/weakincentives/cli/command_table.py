@@ -1,7 +1,5 @@
 """The commands of `wink`, each with a one-line summary that begins with a verb."""
 
-__all__ = ["COMMANDS", "GROUPS"]
-
 COMMANDS = {
     "eval": "run evals; inspect, compare and export their results",
     "view": "look at runs and compare them in a local web page",

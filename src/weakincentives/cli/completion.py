@@ -14,8 +14,6 @@ from typing import Literal
 
 from .command_table import COMMANDS, GROUPS
 
-__all__ = ["Path", "Shell", "groups", "script_for"]
-
 Shell = Literal["bash", "zsh", "fish"]
 Kind = Literal["flag", "words", "runs", "files", "text"]
 """What a value is: none at all, one of some words, a run, a file, or any text."""

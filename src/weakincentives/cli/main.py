@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any, NoReturn
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `wink` with these arguments (default: those of the process) and return its exit code."""
@@ -135,7 +133,12 @@ def _add_commands(
     choices = parser.add_subparsers(title="commands", metavar="command")
     for command, summary in commands.items():
         description = f"{summary[0].upper()}{summary[1:]}."
-        own = choices.add_parser(command, help=summary, description=description)
+        own = choices.add_parser(
+            command,
+            help=summary,
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,  # epilogs have their own lines
+        )
         if command != chosen:
             continue
         last = own

@@ -33,20 +33,6 @@ from .options.runs import store_path
 from .options.selection import selected
 from .targets import load_dataset, load_reference, load_suites
 
-__all__ = [
-    "Plan",
-    "agent_model",
-    "check_key",
-    "judge_model",
-    "model_of",
-    "plan_data",
-    "plan_text",
-    "plans_of",
-    "suite_from_options",
-    "suite_name",
-    "suites_from_files",
-]
-
 CHARS_PER_TOKEN, TOKENS_PER_ANSWER = 4, 200  # for an estimate
 BASE_URL = {
     "anthropic": "ANTHROPIC_BASE_URL",
@@ -182,15 +168,8 @@ def plans_of(args: Namespace, stack: ExitStack) -> list[Plan]:
     """Return the plans; resources that must be closed after them go on the stack."""
     cache = _cache(args, stack)
     judge = judge_model(args, cache)
-    suites = (
-        suites_from_files(args, args.targets, cache)
-        if args.targets
-        else {"": suite_from_options(args, cache, _dataset_loader(args))}
-    )
-    if args.name and len(suites) > 1:
-        raise UsageError(
-            f"expected one suite for --name, got {len(suites)} - name one: {', '.join(suites)}"
-        )
+    loader = _dataset_loader(args)
+    suites = suites_of(args, cache, lambda: suite_from_options(args, cache, loader))
     plans = [
         Plan(
             suite=suite,
@@ -206,6 +185,22 @@ def plans_of(args: Namespace, stack: ExitStack) -> list[Plan]:
     ]
     _check_criteria(minimums(args.fail_under), plans)
     return plans
+
+
+def suites_of(
+    args: Namespace,
+    cache: ResponseCache | None,
+    from_options: Callable[[], EvalSuite[Any, Any, Any]],
+) -> dict[str, EvalSuite[Any, Any, Any]]:
+    """Return the suites of the given files; without files, the one that the options make."""
+    if not args.targets:
+        return {"": from_options()}
+    suites = suites_from_files(args, args.targets, cache)
+    if args.name and len(suites) > 1:
+        raise UsageError(
+            f"expected one suite for --name, got {len(suites)} - name one: {', '.join(suites)}"
+        )
+    return suites
 
 
 def suite_name(target: str, suite: EvalSuite[Any, Any, Any]) -> str:

@@ -22,8 +22,9 @@ from ..errors import RunIncompleteError, UsageError, WinkError
 from ..evals import EvalResult, RunStore
 from ..evals.comparison.gates import PASSED, GateResult, check_run, two_sided_confidence
 from ..evals.engine.baselines import Baseline
-from ..evals.engine.display import run_with_progress
+from ..evals.engine.display import run_with_progress, supports_live
 from ..evals.engine.manifest import new_run_id
+from ..evals.engine.progress import progress_snapshot
 from ..evals.engine.run import Run
 from ..evals.model import clustered_by
 from ..evals.model.decision import rate_rule
@@ -39,7 +40,7 @@ from ..internal.names import file_name
 from .console.comparison import outcomes_of_file
 from .console.documents import run_data, write_line
 from .console.figures import figures_of
-from .console.progress import console, live_progress, progress_snapshot, supports_live
+from .console.progress import console, live_progress
 from .console.streams import print_commands
 from .console.summary import Outcome, ending, suites_text
 from .console.text import one_line
@@ -48,14 +49,6 @@ from .options.parsing import minimums, pairs
 from .options.runs import store_path
 from .options.selection import why_empty
 from .plan import Plan, check_key, plan_data, plan_text, plans_of
-
-__all__ = [
-    "check_output",
-    "finish",
-    "gate",
-    "run_all",
-    "ungated",
-]
 
 EXIT_CODES = {"passed": 0, "failed": 1, "undecided": 3, "inconclusive": 5}
 
@@ -206,11 +199,12 @@ def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console
         if not (isinstance(error, RunIncompleteError) or run.ended_from_inside(error)):
             raise error from raised.__cause__
         ended_by = f"{type(error).__name__}: {error}".rstrip(": ")
-    found = overview(store, run.run_id)
-    decided = gate(args, store, found)
-    code, rule = EXIT_CODES[decided.outcome], decided.reason
-    stored = f"{found.record.stored:,} of {plan.total:,} are stored"
-    decision = found.record.manifest.decision
+    seconds = SYSTEM_CLOCK.monotonic() - began
+    outcome = outcome_of(args, store, run.run_id, seconds, plan.config.epochs)
+    record = outcome.found.record
+    stored = f"{record.stored:,} of {plan.total:,} are stored"
+    decision = record.manifest.decision
+    code, rule = outcome.code, outcome.rule
     if code == 0 and decision is not None and decision.outcome == "worse":
         code, rule = 1, decision.verdict
     if ended_by:
@@ -218,18 +212,25 @@ def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console
         code, rule = 3, f"{what}; {stored}"
     if interrupted:
         code, rule = 130, f"interrupted, {stored}"
-    outcome = Outcome(
+    return finish(args, replace(outcome, code=code, rule=rule, cache=plan.cache), store, to)
+
+
+def outcome_of(
+    args: Namespace, store: RunStore, run_id: str, seconds: float, epochs: int
+) -> Outcome:
+    """Return how a run ended, with the exit code that the gates decide."""
+    found = overview(store, run_id)
+    decided = gate(args, store, found)
+    return Outcome(
         found=found,
-        worst=worst(store, run.run_id),
-        code=code,
-        rule=rule,
+        worst=worst(store, run_id),
+        code=EXIT_CODES[decided.outcome],
+        rule=decided.reason,
         gate=decided,
-        seconds=SYSTEM_CLOCK.monotonic() - began,
-        epochs=plan.config.epochs,
-        cache=plan.cache,
+        seconds=seconds,
+        epochs=epochs,
         figures=figures_of(store, found),
     )
-    return finish(args, outcome, store, to)
 
 
 def finish(args: Namespace, outcome: Outcome, store: RunStore, to: Console) -> Outcome:

@@ -22,8 +22,6 @@ from types import FrameType
 from ..clock import SYSTEM_CLOCK
 from .console.text import print_stderr
 
-__all__ = ["EXIT_FINISHED", "KILL_AFTER_SECONDS", "RESTARTED", "WORKER_NUMBER", "Supervisor"]
-
 EXIT_FINISHED = 90  # exit code of a child that has no more to do; an agent may exit with 0
 EXIT_USAGE = 2  # exit code of a command that will never work
 WORKER_NUMBER = "WINK_WORKER"  # environment variable: the number of a child, from 1

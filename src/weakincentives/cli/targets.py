@@ -28,8 +28,6 @@ from ..errors import DatasetError, SerializationError, UsageError, short_repr
 from ..evals import Criterion, Dataset, EvalSuite
 from .options.columns import columns_of
 
-__all__ = ["load_dataset", "load_reference", "load_suites"]
-
 EVAL_FILES = ("*_eval.py", "eval_*.py")  # in a folder
 OUR_CODE = str(Path(__file__).parent.parent)
 

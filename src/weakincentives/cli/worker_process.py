@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..runtime.worker.dead_letters import DLQPolicy
     from ..runtime.worker.mailbox_loop import MailboxLoop
 
-__all__ = ["EXIT_CODES", "WorkerContext", "add_worker_options", "work"]
-
 EXIT_CODES = """\
 exit codes:
   0  stopped cleanly: by SIGTERM, Ctrl-C, or --drain
@@ -52,8 +50,9 @@ def add_worker_options(parser: ArgumentParser) -> None:
     add(*MAX_CONCURRENT, dest="max_concurrency", type=whole(1), metavar="N",
         help="concurrent messages per process (default as the suite or loop sets)")  # fmt: skip
     add("--max-deliveries", type=whole(0), default=0, metavar="N",
-        help="deliveries of a failing message before it is dead-lettered; 0: a failure is a result "
-        "at once, and 5 deliveries for a message that kills its worker (default 0)")  # fmt: skip
+        help="deliveries of a failing message before it is dead-lettered; 0: a failure becomes a "
+        "result without a retry, and a message that kills its worker is delivered 5 times "
+        "(default 0)")  # fmt: skip
     add("--lease", type=number, default=60.0, metavar="SECONDS",
         help="redeliver the messages of a dead worker after this time (default 60)")  # fmt: skip
     add("--store", metavar="URL",
@@ -79,7 +78,7 @@ class WorkerContext:
     max_deliveries: int
 
     def policy(self, requests: QueueMailbox[Any]) -> DLQPolicy[Any] | None:
-        """Return the dead-letter policy; None if a failure is a result at once."""
+        """Return the dead-letter policy; None if a failure becomes a result without a retry."""
         from ..runtime.worker.dead_letters import DeadLetter, DLQPolicy
 
         if not self.max_deliveries:

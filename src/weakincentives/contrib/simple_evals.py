@@ -10,8 +10,6 @@ from ..chat import ChatMessage
 from ..internal.event_loop import run_sync
 from ..rollouts import endpoint_of, run_agent
 
-__all__ = ["Sampler", "SamplerResponse"]
-
 
 @dataclass(frozen=True, slots=True)
 class SamplerResponse:

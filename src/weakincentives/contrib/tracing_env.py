@@ -7,8 +7,6 @@ from contextlib import ExitStack
 
 from ..errors import UsageError
 
-__all__ = ["configure_from_environment"]
-
 KNOWN = ("langsmith", "otel")
 # OpenTelemetry's own variable, and its values that put content into spans.
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"

@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-import anyio
-
-from ..chat import ChatMessage, ToolCall
+from ..adapters.wire import wire_calls
+from ..chat import ChatMessage
 from ..errors import UsageError, short_repr
 from ..evals import EvalContext, Sample, Trajectory, criterion
 from ..internal.checks import check_whole
+from ..internal.concurrency import for_each
 from ..internal.isolation import run_isolated
 from ..secrets import logger_for
-
-__all__ = ["RewardFunction", "trl_reward"]
 
 logger = logger_for(__name__)
 
@@ -53,7 +51,6 @@ def trl_reward(
         prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> list[float | None]:
         rewards: list[float | None] = [None] * len(completions)
-        limiter = anyio.CapacityLimiter(max_concurrent)
 
         async def score(index: int) -> None:
             own = _columns(columns, index)
@@ -66,16 +63,13 @@ def trl_reward(
             async def evaluate() -> None:
                 rewards[index] = (await judged.score_in_thread(context)).reward
 
-            async with limiter:
-                failure = await run_isolated(evaluate)
+            failure = await run_isolated(evaluate)
             if failure is not None:
                 logger.warning("no reward for %s: %s", context.sample.id, failure)
                 if on_failure is not None:
                     on_failure(context.sample.id, failure)
 
-        async with anyio.create_task_group() as group:
-            for index in range(len(completions)):
-                group.start_soon(score, index)
+        await for_each(score, range(len(completions)), max_concurrent)
         return rewards
 
     reward.__name__ = judged.name  # which TRL logs
@@ -105,16 +99,10 @@ def _messages(given: Any, role: Any) -> list[ChatMessage]:
 
 
 def _message(data: Mapping[str, Any]) -> ChatMessage:
-    from ..adapters.wire import tool_arguments
-
-    calls = tuple(
-        ToolCall(
-            str(call.get("id") or ""),
-            call["function"]["name"],
-            tool_arguments(call["function"].get("arguments")),
-        )
-        for call in data.get("tool_calls") or ()
-    )
     return ChatMessage(
-        data["role"], data.get("content") or "", calls, data.get("tool_call_id"), data.get("name")
+        data["role"],
+        data.get("content") or "",
+        wire_calls(data),
+        data.get("tool_call_id"),
+        data.get("name"),
     )

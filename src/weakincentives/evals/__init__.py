@@ -19,6 +19,7 @@ The names of daily work are offered here. Where to find what, and more of it:
 from typing import TYPE_CHECKING
 
 from ..experiment import BASELINE, CONTROL, Experiment
+from ..internal.error_details import ErrorDetails
 from ..internal.lazy import lazy_exports as _lazy_exports
 from ..rollouts import Trajectory
 from ..runtime.session import SessionView, SliceView
@@ -66,7 +67,6 @@ from .model.experiments import ExperimentComparison
 from .model.explain import FailedCriterion, failed_criteria, why_failed
 from .model.report import EvalReport, EvalResult
 from .model.report_files import ReportWarning
-from .model.result import ErrorDetails
 
 if TYPE_CHECKING:
     from ..rollouts.environment import Environment

@@ -283,7 +283,7 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         return bool(reason)
 
     def _is_retryable(self, done: AttemptOutcome) -> bool:
-        """Return whether a redelivery could help, unless a main loop has retried by itself."""
+        """Return whether a redelivery could help, unless a main loop has already retried."""
         source = done.result.error_source
         return source in ("agent", "infrastructure") and not isinstance(done.failure, MainLoopError)
 
@@ -409,7 +409,7 @@ def _gave_up_result(
 ) -> EvalResult[Any]:
     """Return the error result of a request that no delivery finished, from the `last` one."""
     request = message.body
-    # One that was delivered too often says by itself how often.
+    # The error of one that was delivered too often already says how often.
     counted = isinstance(error, MaxDeliveriesExceeded)
     gave_up = "gave up" if counted else f"gave up after {message.delivery_count} deliveries"
     text = redact_message(f"{gave_up}: {error}")

@@ -23,6 +23,7 @@ public_module  public objects say where users find them
 redaction     secrets in texts and bytes
 slots         concurrency slots that a sleeping task lends to others
 sqlite        connections to SQLite
+state_cache   values that are computed again only if their state has changed
 threads       synchronous code in daemon threads
 typevars      type variables with defaults
 wire_names    stable names of our types on disk and on the wire

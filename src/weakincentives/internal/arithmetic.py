@@ -7,8 +7,6 @@ import operator
 from collections.abc import Callable
 from fractions import Fraction
 
-__all__ = ["evaluate_arithmetic", "format_fraction"]
-
 _OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["write_whole"]
-
 
 def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
     """Write a temporary file in the same folder, sync it to disk, then rename it."""

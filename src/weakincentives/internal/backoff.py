@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["backoff_delay"]
-
 
 def backoff_delay(
     attempt: int,

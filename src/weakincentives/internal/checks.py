@@ -10,21 +10,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ..errors import UsageError, short_repr
-
-__all__ = [
-    "check_number",
-    "check_whole",
-    "finite",
-    "instance_or_none",
-    "plain_mapping",
-    "plain_metadata",
-    "plain_numbers",
-    "plain_text",
-    "plain_texts",
-    "tuple_of",
-    "whole",
-    "whole_or_none",
-]
+from ..secrets import redact_message
 
 T = TypeVar("T")
 _set = object.__setattr__
@@ -178,6 +164,16 @@ def plain_mapping(given: Any, where: str, advice: str = "") -> dict[str, Any]:
         if not isinstance(key, str):
             raise UsageError(f"expected `str` keys in `{where}`, got {short_repr(key)}")
     return {str.__str__(key): value for key, value in given.items()}
+
+
+def short_name(text: str, maximum: int, what: str) -> str:
+    """Return a name that a person typed: in one line, without secrets, and not too long."""
+    name = " ".join(redact_message(text).split())
+    if not 0 < len(name) <= maximum:
+        raise UsageError(
+            f"expected the name of {what}, of 1 to {maximum} characters, got {short_repr(name)}"
+        )
+    return name
 
 
 def check_tags(tags: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
@@ -10,8 +11,6 @@ from typing import TypeVar
 import anyio
 
 from .isolation import run_isolated
-
-__all__ = ["gather", "unwrap_exception_group"]
 
 T = TypeVar("T")
 
@@ -41,6 +40,21 @@ async def gather(calls: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
     if failures:
         raise failures[0]
     return [results[index] for index in range(len(results))]
+
+
+async def for_each(
+    run: Callable[[T], Awaitable[object]], items: Iterable[T], max_concurrent: float = math.inf
+) -> None:
+    """Run a function for every item, at most this many at the same time."""
+    limiter = anyio.CapacityLimiter(max_concurrent)
+
+    async def limited(item: T) -> None:
+        async with limiter:
+            await run(item)
+
+    async with anyio.create_task_group() as group:
+        for item in items:
+            group.start_soon(limited, item)
 
 
 def unwrap_exception_group(error: BaseException) -> BaseException:

@@ -13,15 +13,6 @@ from typing import Any, Literal, NamedTuple
 from ..errors import short_repr
 from ..secrets import redact
 
-__all__ = [
-    "DiffPart",
-    "excerpt",
-    "first_difference",
-    "got_and_expected",
-    "show_value",
-    "word_diff",
-]
-
 MAX_CHARS = 80  # of a value
 _BEFORE = 20  # characters in front of the first difference
 _MARGIN = 20_000  # characters around what is shown: a secret has fewer

@@ -13,17 +13,6 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-__all__ = [
-    "PARTIAL_CHARACTER",
-    "Layer",
-    "LazyPattern",
-    "base64_at_end",
-    "base64_runs",
-    "layers",
-    "to_bytes",
-    "without_partial_escapes",
-]
-
 _MAX_ROUNDS = 8  # layers of escapes
 _MAX_ESCAPE = 24  # characters
 

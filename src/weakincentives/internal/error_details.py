@@ -26,8 +26,6 @@ from .concurrency import unwrap_exception_group
 from .public_module import set_public_module
 from .wire_names import wire_name
 
-__all__ = ["ErrorDetails", "error_details", "message_of", "with_type"]
-
 MAX_TRACEBACK_CHARS = 8_000
 _MAX_MESSAGE_CHARS = 1_000  # of an exception, in its traceback
 _MAX_LINE_CHARS = 200  # of a line of source code
@@ -86,7 +84,7 @@ def message_of(failure: BaseException) -> str:
 
 
 def with_type(message: str, details: ErrorDetails | None) -> str:
-    """Return the message after the name of the error's type, unless it says that by itself.
+    """Return the message after the name of the error's type, unless it says so already.
 
     >>> with_type("division by zero", ErrorDetails("ZeroDivisionError"))
     'ZeroDivisionError: division by zero'

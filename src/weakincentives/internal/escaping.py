@@ -15,8 +15,6 @@ from .. import serde
 from ..errors import SerializationError, short_repr
 from ..secrets import redact
 
-__all__ = ["as_text", "escape_all", "escape_control_chars", "one_line", "spreadsheet_cells"]
-
 # Control characters but tab and newline; direction marks; line separators; surrogates.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"

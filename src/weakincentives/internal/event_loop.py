@@ -45,8 +45,6 @@ from anyio import from_thread
 
 from .threads import DaemonExecutor
 
-__all__ = ["on_shared_loop", "run_sync"]
-
 T = TypeVar("T")
 
 EXIT_SECONDS = 3.0  # at the end of the process, for tasks that were left behind
@@ -290,7 +288,7 @@ class _SharedLoop:
         if loop is None or loop.is_closed():
             return
         if runner is not None and runner is not threading.current_thread():
-            # It runs a call that nobody waits for any more.
+            # It runs a call whose caller has stopped waiting.
             loop.call_soon_threadsafe(self._cancel_all, loop, SystemExit())
             runner.join(EXIT_SECONDS)
             if runner.is_alive():
@@ -322,7 +320,7 @@ async def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
         await asyncio.wait(_silenced(tasks), timeout=EXIT_SECONDS)
     with suppress(TimeoutError):  # this closes our own HTTP connections
         await asyncio.wait_for(loop.shutdown_asyncgens(), EXIT_SECONDS)
-    # Those of a client that nobody closed would be reported as leaked.
+    # Those of a client that was not closed would be reported as leaked.
     for transport in tuple(getattr(loop, "_transports", {}).values()):
         transport.abort()
     await asyncio.sleep(0)

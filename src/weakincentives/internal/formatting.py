@@ -14,18 +14,6 @@ from .. import serde
 from ..errors import SerializationError
 from .escaping import as_text
 
-__all__ = [
-    "cost_text",
-    "duration",
-    "events_of",
-    "file_size",
-    "money",
-    "number",
-    "pluralize",
-    "pretty",
-    "tokens_text",
-]
-
 _MAX_LINE = 76  # characters of JSON on one line
 _OMITTED = {"event_id", "session_id", "created_at"}  # fields of an event without use for people
 # Fields that the messages of the conversation repeat.
@@ -86,6 +74,11 @@ def number(value: float) -> str:
     """Return a score or a mean of scores: 0.125, 1,234.500, 12,345,678, 1.23e+12."""
     size = abs(value)
     return f"{value:,.3f}" if size < 1e6 else f"{value:,.0f}" if size < 1e9 else f"{value:.3g}"
+
+
+def verdict_word(passed: bool | None, otherwise: str = "") -> str:
+    """Return `pass` or `fail`; another word if there is no verdict."""
+    return otherwise if passed is None else "pass" if passed else "fail"
 
 
 def pluralize(count: int, noun: str) -> str:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import FrozenInstanceError
 from typing import Any, TypeVar
 
-__all__ = ["frozen_generic"]
-
 C = TypeVar("C", bound=type[Any])
 
 

@@ -17,8 +17,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["collect_less_often", "collector_paused"]
-
 THRESHOLD = 20_000  # objects; a sample in flight on an SDK has about 130
 
 

@@ -23,8 +23,6 @@ from urllib.parse import parse_qs, urlsplit
 from ..secrets import logger_for
 from .closing import Closing
 
-__all__ = ["HttpRequest", "HttpResponse", "HttpServer"]
-
 logger = logger_for(__name__)
 
 POLL_SECONDS = 0.05  # between two checks for `stop` and for requests that take too long

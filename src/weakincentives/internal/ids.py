@@ -9,8 +9,6 @@ import os
 from random import Random
 from uuid import UUID, SafeUUID
 
-__all__ = ["new_uuid"]
-
 _random = Random()
 if hasattr(os, "register_at_fork"):  # or a child would repeat its parent's ids
     os.register_at_fork(after_in_child=_random.seed)

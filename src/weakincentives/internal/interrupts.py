@@ -10,8 +10,6 @@ import sys
 from collections.abc import Callable
 from types import TracebackType
 
-__all__ = ["keyboard_interrupt"]
-
 _MARK = "_weakincentives_one_line"
 
 

@@ -5,8 +5,6 @@ This module imports nothing but the standard library's `importlib`.
 
 from importlib import import_module
 
-__all__ = ["lazy_exports"]
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-__all__ = ["display_name", "file_name"]
-
 
 def display_name(thing: Any) -> str:
     """Return the name of a function or class, or of an object's class."""

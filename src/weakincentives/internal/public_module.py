@@ -11,8 +11,6 @@ from inspect import get_annotations
 from types import FunctionType
 from typing import Any
 
-__all__ = ["set_public_module"]
-
 
 def set_public_module(package: str, namespace: Mapping[str, Any], names: Iterable[str]) -> None:
     """Set `__module__` of the classes and functions that a private file offers for a package.

@@ -39,8 +39,6 @@ from .encodings import (
     without_partial_escapes,
 )
 
-__all__ = ["HIDDEN", "Redactor", "StreamRedactor"]
-
 HIDDEN = "***"
 _HIDDEN_BASE64 = "b29v"  # base64 of `ooo`: with 'o', shared bits can never decode to a quote
 _MAX_NESTING = 2  # base64 within base64

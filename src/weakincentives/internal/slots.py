@@ -1,6 +1,6 @@
 """Concurrency slots that a task can lend to others while it only sleeps.
 
-The engine runs a limited number of samples at once. A call that sleeps on a `Retry-After` runs
+The engine runs a limited number of samples concurrently. A call that sleeps on a `Retry-After` runs
 nothing, so it lends its slot to another sample and reacquires one before it goes on.
 
 Rules of this file:
@@ -16,8 +16,6 @@ from contextvars import ContextVar
 
 import anyio
 from anyio.lowlevel import RunVar
-
-__all__ = ["Slot", "slot_released"]
 
 _current: ContextVar[Slot | None] = ContextVar("weakincentives.slot", default=None)
 _loop: RunVar[object] = RunVar("weakincentives.slots")

@@ -12,8 +12,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["kind_of", "make_private", "marks_of", "open_private", "write_ahead"]
-
 
 def make_private(path: Path) -> None:
     """Create the folders of a file and the empty file itself, if they are missing.

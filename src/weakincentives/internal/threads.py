@@ -29,8 +29,6 @@ import anyio
 import anyio.lowlevel
 from anyio import to_thread
 
-__all__ = ["DaemonExecutor", "in_thread"]
-
 T = TypeVar("T")
 
 IDLE_SECONDS = 10.0  # after which a thread without work ends

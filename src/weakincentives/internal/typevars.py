@@ -22,5 +22,3 @@ else:
     OutputT = TypeVar("OutputT")
     ExpectedT = TypeVar("ExpectedT")
     BodyT = TypeVar("BodyT")
-
-__all__ = ["BodyT", "ExpectedT", "InputT", "OutputT"]

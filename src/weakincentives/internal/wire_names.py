@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["named_type", "wire_name", "wire_names"]
-
 C = TypeVar("C", bound=type[Any])
 
 _types: dict[str, type[Any]] = {}

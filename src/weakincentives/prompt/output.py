@@ -26,15 +26,6 @@ from .. import serde
 from ..errors import OutputParseError, PromptError, SerializationError, short_repr
 from .typed import name_of
 
-__all__ = [
-    "decode_strict",
-    "error_line",
-    "is_text",
-    "json_schema",
-    "output_schema",
-    "parse_output",
-]
-
 T = TypeVar("T")
 
 _MAX_QUOTED = 200  # characters of a reply in an error message

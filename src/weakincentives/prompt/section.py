@@ -24,8 +24,6 @@ from ..internal.checks import plain_mapping, plain_texts, tuple_of
 from .tool import Tool, is_params_type
 from .typed import ParamsT, Typed, name_of
 
-__all__ = ["MarkdownSection", "Node", "check_key", "distinct", "placed", "rendered_value"]
-
 _KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _DOLLAR = re.compile(
     r"\$(?:(?P<dollar>\$)|(?P<name>[a-zA-Z_]\w*)|\{(?P<braced>[a-zA-Z_]\w*)\})?", re.A

@@ -28,8 +28,6 @@ from .section import MarkdownSection, Node, check_key, distinct, placed, rendere
 from .tool import Tool
 from .typed import Typed
 
-__all__ = ["Prompt", "PromptTemplate", "RenderedPrompt"]
-
 _set = object.__setattr__
 
 

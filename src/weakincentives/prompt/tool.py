@@ -26,8 +26,6 @@ from ..internal.threads import in_thread
 from .output import decode_strict, error_line, json_schema
 from .typed import ParamsT, ResultT, Typed, name_of
 
-__all__ = ["Tool", "ToolContext", "ToolResult", "is_params_type"]
-
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 _SIGNATURES = "(params), (params, *, context), (*, context) or ()"

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..errors import PromptError, short_repr
 
-__all__ = ["ParamsT", "ResultT", "Typed", "name_of"]
-
 if TYPE_CHECKING:  # as in `internal/typevars.py`: for the checker each defaults to `Any`
     import typing_extensions
 

@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Batch"]
-
 CaseT = TypeVar("CaseT")
 OutcomeT = TypeVar("OutcomeT")
 

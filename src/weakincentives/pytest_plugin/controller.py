@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..evals.store.ownership import RunClaim
     from .items import Message
 
-__all__ = ["ControllerPlugin", "Verdict", "verdict"]
-
 MAX_LISTED = 5  # failed samples that the summary lists
 MAX_LINE = 300  # characters of such a line
 

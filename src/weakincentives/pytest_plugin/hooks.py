@@ -10,18 +10,6 @@ import pytest
 from ..secrets import redact, redact_message
 from .controller import ControllerPlugin
 
-__all__ = [
-    "pytest_addoption",
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "pytest_configure_node",
-    "pytest_generate_tests",
-    "pytest_pyfunc_call",
-    "pytest_runtest_makereport",
-    "pytest_sessionfinish",
-    "pytest_warning_recorded",
-]
-
 MARK = "wink_eval"
 LINE = (
     f"{MARK}(dataset, evaluator, *, epochs, fail_under, confidence, record_only, adapter, config): "

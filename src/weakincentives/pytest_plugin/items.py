@@ -30,9 +30,6 @@ from ..internal.event_loop import run_sync
 from ..runtime.session import Session
 from .batches import Batch
 
-__all__ = ["Group", "Message", "close_batches", "groups_of", "make_items", "run_item"]
-
-
 ALL_MUST_PASS = "every sample must pass, since there is no `fail_under`"
 PARAMETER = "wink_case"  # the parameter of an item that has no other
 
@@ -64,7 +61,7 @@ class Marked:
     record_only: bool
 
     def fails(self, done: AttemptOutcome) -> bool:
-        """Return whether the item fails by itself, not only by the pass rate of all."""
+        """Return whether the item fails on its own, not only by the pass rate of all."""
         if self.record_only:
             return False
         return done.failure is not None or (self.fail_under is None and not done.result.passed)

@@ -17,17 +17,6 @@ from ..errors import UsageError, short_repr
 from ..evals import Metric, Score
 from ..internal.checks import finite
 
-__all__ = [
-    "Advantages",
-    "compared",
-    "compute_dr_grpo_advantages",
-    "compute_grpo_advantages",
-    "compute_rloo_advantages",
-    "compute_turn_advantages",
-    "is_flat",
-    "turn_of",
-]
-
 Rewards = Sequence[float | None]
 Groups = Sequence[Hashable]
 Advantages = Callable[[Rewards, Groups], Sequence[float]]

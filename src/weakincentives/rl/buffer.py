@@ -25,9 +25,7 @@ from ..evals.engine.agents import prompt_of
 from ..internal.atomic_write import write_whole
 from ..internal.checks import check_whole
 from ..secrets import redact_bytes
-from .groups import GroupFilter, RolloutGroup, keep_groups
-
-__all__ = ["DataBuffer"]
+from .groups import GroupFilter, RolloutGroup, group_of, keep_groups
 
 _VERSION = 1
 
@@ -120,13 +118,7 @@ class DataBuffer:
 
     def add_samples(self, groups: Iterable[Sample[Any, Any] | RolloutGroup]) -> None:
         """Return samples or groups that were not trained on to the buffer."""
-        for given in groups:
-            group = RolloutGroup(given) if isinstance(given, Sample) else given
-            if not isinstance(group, RolloutGroup):
-                raise UsageError(
-                    f"expected a `Sample` or a `RolloutGroup`, got {short_repr(given)}"
-                )
-            self._back.append(group)
+        self._back += map(group_of, groups)
 
     def _next(self, step: int) -> RolloutGroup | None:
         while self._back:

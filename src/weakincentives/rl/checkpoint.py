@@ -17,8 +17,6 @@ from ..internal.atomic_write import write_whole
 from ..secrets import redact_bytes
 from .buffer import DataBuffer
 
-__all__ = ["Checkpoint"]
-
 History = list[dict[str, Any]]
 
 

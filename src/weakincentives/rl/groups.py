@@ -8,20 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..chat import ChatMessage
+from ..errors import UsageError, short_repr
 from ..evals import EvalResult, Sample, Trajectory
 from ..internal.checks import check_whole
 from ..internal.frozen import frozen_generic
 from .advantages import is_flat
-
-__all__ = [
-    "GroupFilter",
-    "RolloutGroup",
-    "drop_stale",
-    "drop_unscored",
-    "drop_zero_spread",
-    "keep_groups",
-    "trajectory_of",
-]
 
 
 @frozen_generic
@@ -55,6 +46,14 @@ class RolloutGroup:
     def trajectories(self) -> list[Trajectory[Any]]:
         """The trajectory of each rollout; for a failed one, a trajectory with an empty answer."""
         return [trajectory_of(each) for each in self.rollouts]
+
+
+def group_of(given: Any) -> RolloutGroup:
+    """Return a group as it is, and a sample as a group without rollouts; refuse the rest."""
+    group = RolloutGroup(given) if isinstance(given, Sample) else given
+    if not isinstance(group, RolloutGroup):
+        raise UsageError(f"expected a `Sample` or a `RolloutGroup`, got {short_repr(given)}")
+    return group
 
 
 def trajectory_of(result: EvalResult[Any]) -> Trajectory[Any]:

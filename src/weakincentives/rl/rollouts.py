@@ -32,18 +32,8 @@ from ..evals import (
 from ..evals.engine.agents import Agent, AgentOutput, branch_agent, current
 from ..internal.checks import check_whole
 from ..rollouts import EnvironmentSnapshot
-from .groups import RolloutGroup
+from .groups import RolloutGroup, group_of
 from .scoring import UNSCORED, Scorer, score_groups, scorer_of
-
-__all__ = [
-    "Plan",
-    "Rollouts",
-    "branch_rollouts",
-    "current_random",
-    "generate_rollouts",
-    "roll_out",
-    "rollout_random",
-]
 
 current_random: ContextVar[Random | None] = ContextVar("weakincentives.rl.random", default=None)
 
@@ -193,12 +183,7 @@ async def roll_out(
     made: dict[str, list[EvalResult[Any]]] = {}
 
     def fresh() -> Iterator[Sample[Any, Any]]:
-        for given in coming:
-            group = RolloutGroup(given) if isinstance(given, Sample) else given
-            if not isinstance(group, RolloutGroup):
-                raise UsageError(
-                    f"expected a `Sample` or a `RolloutGroup`, got {short_repr(given)}"
-                )
+        for group in map(group_of, coming):
             if group.id in pulled:
                 raise UsageError(f"expected every sample once, got {group.id!r} twice")
             pulled[group.id] = group

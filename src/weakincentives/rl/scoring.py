@@ -12,10 +12,9 @@ from ..errors import EvaluatorError, UsageError, short_repr
 from ..evals import Criterion, EvalContext, Score, criterion
 from ..evals.engine.attempts import rescore_result
 from ..evals.evaluators.signatures import evaluator_name
+from ..internal.concurrency import for_each
 from ..rollouts.environment import call
 from .groups import RolloutGroup
-
-__all__ = ["UNSCORED", "GroupScorer", "Scorer", "group_scorer", "score_groups", "scorer_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +64,12 @@ async def score_groups(
 ) -> list[RolloutGroup]:
     """Return the groups with scores; groups that have scores are unchanged."""
     scored = list(groups)
-    limiter = anyio.CapacityLimiter(max_concurrent)
 
     async def score(index: int) -> None:
-        async with limiter:
-            scored[index] = await _score_group(groups[index], scorer, timeout)
+        scored[index] = await _score_group(groups[index], scorer, timeout)
 
-    async with anyio.create_task_group() as tasks:
-        for index, group in enumerate(groups):
-            if not group.scored:
-                tasks.start_soon(score, index)
+    unscored = (index for index, group in enumerate(groups) if not group.scored)
+    await for_each(score, unscored, max_concurrent)
     return scored
 
 

@@ -14,8 +14,6 @@ from ..chat import TokenTrace
 from ..errors import UsageError, short_repr
 from ..rollouts import Trajectory
 
-__all__ = ["Advantage", "TrainedSequence", "trained_sequences"]
-
 Advantage = float | Sequence[float]
 
 

@@ -33,8 +33,6 @@ try:
 except ImportError:  # the module can still be imported for its documentation
     torch = None
 
-__all__ = ["PyTorchTrainingBackend", "PyTorchTrainingConfig"]
-
 Ids = tuple[int, ...]
 
 

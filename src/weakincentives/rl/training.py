@@ -35,8 +35,6 @@ from .groups import GroupFilter, RolloutGroup, keep_groups
 from .rollouts import Plan, Rollouts, roll_out
 from .scoring import Scorer, scorer_of
 
-__all__ = ["RLTrainingConfig", "TrainingBackend", "run_rl_training"]
-
 Advantage = float | Sequence[float]
 LogMetric = Callable[..., object]
 OnStep = Callable[[dict[str, Any], EvalReport[Any]], "Awaitable[object] | object"]

@@ -20,8 +20,6 @@ from .endpoint import Adapter, endpoint_of
 from .environment import call
 from .trajectory import Trajectory
 
-__all__ = ["run_agent"]
-
 _NAME = "agent"
 
 
@@ -54,18 +52,13 @@ async def run_agent(
     ('105', ['user', 'assistant', 'tool', 'assistant'])
     """
     adapter = endpoint_of(endpoint)
-    conversation = [] if transcript is None else transcript
-    conversation[:] = tuple_of(ChatMessage, messages, "messages", "pass ChatMessage(role, content)")
-    if not conversation:
-        raise UsageError("expected at least one message, got none")
+    conversation = _started(messages, transcript)
     if max_turns is not None:
         check_whole(max_turns, 1, "max_turns")
     tools = () if env is None else await _tools_of(env)
     respond = getattr(env, "respond", None)
     start = clock.monotonic()
     if isinstance(adapter, ModelAdapter):
-        limit = adapter.max_turns if max_turns is None else max_turns
-        given = _replies(conversation)
 
         async def converse(turns: int) -> PromptResponse[Any]:
             return await adapter.converse(
@@ -79,11 +72,8 @@ async def run_agent(
                 after_turn=after_turn,
             )
 
-        response = await converse(limit)
-        if respond is not None:
-            response = await _with_user(
-                response, converse, respond, conversation, limit + given, after_turn
-            )
+        limit = adapter.max_turns if max_turns is None else max_turns
+        response = await _conversed(converse, respond, conversation, limit, after_turn)
     else:
         if max_turns is not None or after_turn is not None or respond is not None:
             what = "`max_turns`" if max_turns is not None else "snapshots and simulated users"
@@ -91,38 +81,53 @@ async def run_agent(
                 f"expected no {what} for `{type(adapter).__qualname__}`, which counts its own turns"
             )
         response = await _prompted(adapter, conversation, tools, session)
-    took = (clock.monotonic() - start) * 1000 - response.waited_ms
+    return _trajectory(conversation, response, clock.monotonic() - start)
+
+
+def _started(
+    messages: Sequence[ChatMessage], transcript: list[ChatMessage] | None
+) -> list[ChatMessage]:
+    """Return the list that the conversation is written to, with its first messages."""
+    conversation = [] if transcript is None else transcript
+    conversation[:] = tuple_of(ChatMessage, messages, "messages", "pass ChatMessage(role, content)")
+    if not conversation:
+        raise UsageError("expected at least one message, got none")
+    return conversation
+
+
+def _trajectory(
+    conversation: list[ChatMessage], response: PromptResponse[Any], seconds: float
+) -> Trajectory[str]:
+    """Return the conversation as a trajectory; its latency is without the waits for a retry."""
     return Trajectory(
         messages=tuple(conversation),
         output=conversation[-1].content if response.text is None else response.text,
         usage=response.usage,
         stop_reason=response.finish_reason,
-        latency_ms=max(0, round(took)),
+        latency_ms=max(0, round(seconds * 1000 - response.waited_ms)),
         cost=response.cost,
         tokens=response.tokens,
     )
 
 
-async def _with_user(
-    response: PromptResponse[Any],
+async def _conversed(
     converse: Callable[[int], Awaitable[PromptResponse[Any]]],
-    respond: Callable[..., Any],
+    respond: Callable[..., Any] | None,
     conversation: list[ChatMessage],
     max_turns: int,
     after_turn: AfterTurn | None,
 ) -> PromptResponse[Any]:
-    """Go on while the user of the environment responds; return the responses added up.
-
-    `max_turns` includes the replies that the conversation began with.
-    """
-    while response.finish_reason != "max_turns":
+    """Converse, and go on while the environment's user responds; return the responses added up."""
+    max_replies = max_turns + _replies(conversation)
+    response = await converse(max_turns)
+    while respond is not None and response.finish_reason != "max_turns":
         answer = await call(respond, tuple(conversation))
         if answer is None:
             return response
         conversation.append(ChatMessage("user", answer))
         if after_turn is not None:
             await after_turn(conversation)
-        left = max_turns - _replies(conversation)
+        left = max_replies - _replies(conversation)
         if left < 1:
             return replace(response, finish_reason="max_turns")
         response = _added(response, await converse(left))

@@ -13,8 +13,6 @@ from ..internal.wire_names import wire_name
 from ..prompt import Tool, ToolResult
 from .environment import check_envelope
 
-__all__ = ["Calculation", "CalculatorEnvironment", "Expression"]
-
 _MAX_EXPRESSION = 200  # characters
 _MAX_VALUE = 10**100
 

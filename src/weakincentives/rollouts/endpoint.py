@@ -20,8 +20,6 @@ from ..errors import ProviderError, UsageError, short_repr
 from ..internal.checks import check_number, whole_or_none
 from .environment import call
 
-__all__ = ["Adapter", "Endpoint", "endpoint_of", "named_adapter"]
-
 Adapter = ModelAdapter[Any] | ProviderAdapter[Any] | AsyncProviderAdapter[Any]
 
 _SECRETS = {"accesstoken", "apikey", "authorization", "key", "password", "secret", "token"}

@@ -18,16 +18,6 @@ import anyio
 from ..errors import SerializationError, UsageError, WinkError, short_repr
 from ..internal.threads import in_thread
 
-__all__ = [
-    "CloseError",
-    "EnvelopeError",
-    "Environment",
-    "call",
-    "check_envelope",
-    "major_version",
-    "open_environment",
-]
-
 _VERSION = re.compile(r"(\d{1,9})(\.\d+)*([-+].*)?", re.ASCII)
 
 

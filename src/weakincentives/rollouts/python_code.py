@@ -18,8 +18,6 @@ from ..internal.threads import in_thread
 from ..prompt import Tool, ToolResult
 from .environment import check_envelope
 
-__all__ = ["PythonCode", "PythonEnvironment"]
-
 MAX_SNAPSHOT_BYTES = 4 << 20  # of all files together
 
 

@@ -21,17 +21,6 @@ from ..chat import ChatMessage, TokenUsage, ToolCall
 from ..secrets import logger_for
 from .trajectory import Trajectory
 
-__all__ = [
-    "Item",
-    "ModelCall",
-    "RecordedMessage",
-    "Recording",
-    "SpanRecord",
-    "ToolRun",
-    "current_recording",
-    "recorded_trajectory",
-]
-
 logger = logger_for(__name__)
 
 MAX_ITEMS = 10_000  # spans and calls of `record` for one attempt

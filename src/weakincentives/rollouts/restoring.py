@@ -21,14 +21,6 @@ from ..errors import UsageError, short_repr
 from .environment import EnvelopeError, call, check_envelope, major_version
 from .snapshot import EnvironmentSnapshot
 
-__all__ = [
-    "SnapshotRecorder",
-    "complete_turns",
-    "environment_type_of",
-    "restore_environment",
-    "take_snapshot",
-]
-
 _SECONDS_AFTER_FAILURE = 5.0  # for a snapshot of an attempt that failed or was cancelled
 
 

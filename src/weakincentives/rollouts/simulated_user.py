@@ -20,8 +20,6 @@ from ..prompt import Tool
 from .endpoint import Endpoint, endpoint_of
 from .environment import check_envelope
 
-__all__ = ["SimulatedUserEnvironment", "UserOutcome"]
-
 UserOutcome = Literal["", "goal_reached", "gave_up", "out_of_messages"]
 
 _DONE, _GIVE_UP = "[GOAL REACHED]", "[GIVE UP]"
@@ -138,20 +136,18 @@ class SimulatedUserEnvironment:
                 f"it, got {what} - write a subclass with its own `serialize`"
             )
         named = Endpoint(endpoint) if isinstance(endpoint, str) else endpoint
-        data: dict[str, Any] = serde.decode(
-            serde.encode(
-                {
-                    "env_kind": self.ENV_KIND,
-                    "version": self.VERSION,
-                    "endpoint": named,
-                    "persona": self.persona,
-                    "goal": self.goal,
-                    "max_messages": self.max_messages,
-                    "messages": self.messages,
-                    "outcome": self.outcome,
-                    "usage": self.usage,
-                }
-            )
+        data: dict[str, Any] = serde.plain(
+            {
+                "env_kind": self.ENV_KIND,
+                "version": self.VERSION,
+                "endpoint": named,
+                "persona": self.persona,
+                "goal": self.goal,
+                "max_messages": self.max_messages,
+                "messages": self.messages,
+                "outcome": self.outcome,
+                "usage": self.usage,
+            }
         )
         return data
 

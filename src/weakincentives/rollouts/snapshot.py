@@ -13,8 +13,6 @@ from ..errors import SerializationError, UsageError, short_repr
 from ..internal.checks import check_whole, plain_mapping, plain_texts, tuple_of
 from ..internal.wire_names import wire_name
 
-__all__ = ["EnvironmentSnapshot"]
-
 
 @wire_name("wink:EnvironmentSnapshot")
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,6 @@ from ..chat import ChatMessage, TokenUsage, ToolCall
 from ..secrets import logger_for, shorten
 from .recording import ModelCall, SpanRecord, ToolRun
 
-__all__ = ["as_text", "is_relevant", "items_of_spans"]
-
 logger = logger_for(__name__)
 
 Kind = Literal["model", "tool", "agent", ""]

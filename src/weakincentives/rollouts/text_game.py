@@ -12,8 +12,6 @@ from ..internal.wire_names import wire_name
 from ..prompt import Tool, ToolResult
 from .environment import check_envelope
 
-__all__ = ["Direction", "Room", "TextGameEnvironment", "Thing"]
-
 
 @wire_name("wink:Room")
 @dataclass(frozen=True, slots=True)
@@ -156,21 +154,19 @@ class TextGameEnvironment:
 
     async def serialize(self) -> dict[str, Any]:
         """Return the rooms and the state of the game, with kind and version."""
-        data: dict[str, Any] = serde.decode(
-            serde.encode(
-                {
-                    "env_kind": self.ENV_KIND,
-                    "version": self.VERSION,
-                    "rooms": self.rooms,
-                    "goal": list(self.goal),
-                    "needs": self.needs,
-                    "room": self.room,
-                    "carried": self.carried,
-                    "moves": self.moves,
-                    "visited": self._visited,
-                    "lying": self._lying,
-                }
-            )
+        data: dict[str, Any] = serde.plain(
+            {
+                "env_kind": self.ENV_KIND,
+                "version": self.VERSION,
+                "rooms": self.rooms,
+                "goal": list(self.goal),
+                "needs": self.needs,
+                "room": self.room,
+                "carried": self.carried,
+                "moves": self.moves,
+                "visited": self._visited,
+                "lying": self._lying,
+            }
         )
         return data
 

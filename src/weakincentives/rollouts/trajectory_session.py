@@ -3,8 +3,8 @@
 Rules of this file:
 1. It is derived from the trajectory alone, which is stored and sent with every result. So an
    evaluator sees the same events live, from another process and in a run stored a month ago.
-2. What the trajectory does not say is an error, never an empty slice: without messages, nobody
-   knows which tools were called.
+2. What the trajectory does not say is an error, never an empty slice: without messages, it
+   is unknown which tools were called.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from ..errors import EvaluatorError, SerializationError
 from ..runtime.events import PromptExecuted, ToolInvoked
 from ..runtime.session import SliceSnapshot
 from .trajectory import Trajectory
-
-__all__ = ["DERIVED_SLICES", "TrajectorySession"]
 
 T = TypeVar("T")
 

@@ -59,12 +59,13 @@ if TYPE_CHECKING:
         open_mailbox,
     )
     from .process.health import HealthServer
-    from .process.lifecycle import LoopGroup, Runnable, ShutdownCoordinator
+    from .process.lifecycle import LoopGroup, Runnable
     from .process.watchdog import Watchdog
     from .worker.dead_letters import Backoff, DeadLetter, DLQPolicy
     from .worker.dlq_consumer import DLQConsumer
     from .worker.heartbeat import Heartbeat
     from .worker.leases import LeaseExtender, LeaseExtenderConfig
+    from .worker.shutdown import ShutdownCoordinator
 
 __all__ = [
     "TELEMETRY",
@@ -138,11 +139,12 @@ __getattr__, __dir__ = _lazy_exports(
         "RegistryResolver SQSMailbox SQSMailboxFactory SqliteMailbox SqliteMailboxFactory "
         "open_mailbox",
         ".process.health": "HealthServer",
-        ".process.lifecycle": "LoopGroup Runnable ShutdownCoordinator",
+        ".process.lifecycle": "LoopGroup Runnable",
         ".process.watchdog": "Watchdog",
         ".worker.dead_letters": "Backoff DLQPolicy DeadLetter",
         ".worker.dlq_consumer": "DLQConsumer",
         ".worker.heartbeat": "Heartbeat",
         ".worker.leases": "LeaseExtender LeaseExtenderConfig",
+        ".worker.shutdown": "ShutdownCoordinator",
     },
 )

@@ -17,15 +17,6 @@ from uuid import UUID
 
 from ..secrets import logger_for
 
-__all__ = [
-    "ControlDispatcher",
-    "DispatchResult",
-    "Dispatcher",
-    "EventBus",
-    "InProcessDispatcher",
-    "InProcessEventBus",
-]
-
 logger = logger_for(__name__)
 
 E = TypeVar("E")

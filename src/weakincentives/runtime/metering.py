@@ -17,8 +17,6 @@ from typing import Any
 
 from ..chat import TokenUsage
 
-__all__ = ["Meter", "meter_call", "metered", "record_call", "start_meter"]
-
 
 @dataclass(slots=True)
 class Meter:

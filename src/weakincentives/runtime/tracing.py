@@ -15,19 +15,6 @@ from typing import Any, Literal, Protocol
 
 from ..secrets import logger_for
 
-__all__ = [
-    "Kind",
-    "Span",
-    "Tracer",
-    "add_tracer",
-    "attach",
-    "flush",
-    "inject",
-    "is_tracing",
-    "remove_tracer",
-    "span",
-]
-
 logger = logger_for(__name__)
 
 Kind = Literal["run", "request", "sample", "prompt", "model", "tool", "evaluator"]

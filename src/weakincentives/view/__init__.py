@@ -7,8 +7,9 @@ timeline     what its session and its judges did, and for how long
 comparing    runs beside one another
 queues       runs that workers on a queue work on
 review_api   what the Review screen asks for and writes
+queries      the query of an address
 writes       what the other screens may write: tags
-security     who may ask: hosts, origins, tokens, and the headers of every answer
+security     which requests are accepted (hosts, origins, tokens), and headers of every answer
 live         server-sent events: which runs have changed
 sharing      a view as one file that opens without a server
 static/      the page: ES modules without a build step

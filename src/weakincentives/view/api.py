@@ -35,21 +35,19 @@ from ..experiment import BASELINE
 from ..internal.differences import word_diff
 from ..internal.escaping import as_text
 from ..internal.formatting import pretty
+from ..internal.state_cache import StateCache
 from .comparing import comparison_data, matrix_row, pair_data, side_data
+from .queries import Query, number, one, run_of, whole
 from .queues import queue_data, states_of
 from .review_api import RowLabels, labels_on
 from .sample_data import MAX_DIFF_CHARS, cut, row_data
 from .writes import set_tags
 
-__all__ = ["Api"]
-
-Query = Mapping[str, Sequence[str]]
-
 _MAX_RUNS = 200
 _MAX_EVENTS = 1_000
 _SPARK = 12  # earlier runs of the same suite
 _MAX_COMPARED = 5
-_MAX_OVERVIEWS = 20  # that are kept
+_MAX_OVERVIEWS, _MAX_RATES = 20, 10_000  # that are kept
 _PAGE_SAMPLES = 50  # compared samples in one answer
 _MAX_ALIGNED = 200  # flips whose trajectories are aligned for the summary
 
@@ -69,10 +67,10 @@ class Api:
         self._store = store
         self._browser = RunBrowser(store)
         self._listing = RunListing(store)
-        self._overviews: dict[str, tuple[Any, Overview]] = {}
+        self._overviews = StateCache(_MAX_OVERVIEWS)
         self.writes = 0  # of this server, which its own connection does not notice
         self._labels = RowLabels(store)
-        self._rates: dict[str, tuple[Any, Interval]] = {}
+        self._rates = StateCache(_MAX_RATES)
         self._lock = threading.Lock()
         self._comparing = threading.Lock()
         self._last_compared: tuple[Any, list[RunComparison]] | None = None
@@ -85,8 +83,8 @@ class Api:
 
     def runs(self, query: Query) -> dict[str, Any]:
         """Return a page of runs, newest first: `offset`, `limit`, and words in `q`."""
-        offset, limit = _whole(query, "offset", 0), _whole(query, "limit", 50)
-        words = _one(query, "q").lower().split()
+        offset, limit = whole(query, "offset", 0), whole(query, "limit", 50)
+        words = one(query, "q").lower().split()
         found = [record for record in self._listing.records() if _matches(record, words)]
         page = found[offset : offset + min(limit, _MAX_RUNS)]
         return {
@@ -112,14 +110,10 @@ class Api:
 
     def _rate(self, record: RunRecord) -> Interval:
         """Return the pass rate of a run; computed again only if its rows have changed."""
-        run_id, state = record.manifest.run_id, (record.total, record.passed, record.status)
-        with self._lock:
-            known = self._rates.get(run_id)
-        if known is None or known[0] != state:
-            known = state, stored_rate(self._store, record)
-            with self._lock:
-                self._rates[run_id] = known
-        return known[1]
+        state = record.total, record.passed, record.status
+        return self._rates.get(
+            record.manifest.run_id, state, lambda: stored_rate(self._store, record)
+        )
 
     def _sparks(
         self, page: Sequence[RunRecord], all_runs: Sequence[RunRecord]
@@ -149,7 +143,7 @@ class Api:
 
     def run(self, query: Query) -> dict[str, Any]:
         """Return all figures of a run."""
-        found = self._overview(self._id(_run(query)))
+        found = self._overview(self._id(run_of(query)))
         record, name = found.record, found.record.manifest.run_id
         return {
             **overview_data(found),
@@ -168,7 +162,7 @@ class Api:
 
     def head(self, query: Query) -> dict[str, Any]:
         """Return what the table of a run needs before its figures are there."""
-        name = self._id(_run(query))
+        name = self._id(run_of(query))
         criteria, has_epochs = self._browser.columns(name)
         return {
             "run_id": name,
@@ -180,15 +174,7 @@ class Api:
     def _overview(self, run_id: str) -> Overview:
         """Return the figures of a run; computed again only if its rows or labels have changed."""
         state = self._record(run_id), label_state(self._store)
-        with self._lock:
-            known = self._overviews.get(run_id)
-        if known is None or known[0] != state:
-            known = state, overview(self._store, run_id)
-            with self._lock:
-                while len(self._overviews) >= _MAX_OVERVIEWS:
-                    del self._overviews[next(iter(self._overviews))]
-                self._overviews[run_id] = known
-        return known[1]
+        return self._overviews.get(run_id, state, lambda: overview(self._store, run_id))
 
     def _record(self, run_id: str) -> RunRecord:
         found = (each for each in self._listing.records() if each.manifest.run_id == run_id)
@@ -209,21 +195,21 @@ class Api:
 
     def rows(self, query: Query) -> dict[str, Any]:
         """Return a page of the rows of a run that match the filters."""
-        name = self._id(_run(query))
+        name = self._id(run_of(query))
         page = self._browser.rows(
             name,
             self._filter(name, query),
-            order=_one(query, "order") or "position",
-            descending=_one(query, "desc") == "1",
-            offset=_whole(query, "offset", 0),
-            limit=min(_whole(query, "limit", 100), MAX_PAGE),
+            order=one(query, "order") or "position",
+            descending=one(query, "desc") == "1",
+            offset=whole(query, "offset", 0),
+            limit=min(whole(query, "limit", 100), MAX_PAGE),
         )
         rows = self._labels.add_to(name, page.rows)
         return {"rows": rows, "total": page.total, "indexed": page.indexed, "of": page.of}
 
     def facets(self, query: Query) -> dict[str, Any]:
         """Return what the rows of a run can be filtered by; index more of it meanwhile."""
-        name = self._id(_run(query))
+        name = self._id(run_of(query))
         indexed, of = self._browser.update(name)
         facets = self._browser.facets(name)
         return {
@@ -240,8 +226,8 @@ class Api:
 
     def slices(self, query: Query) -> dict[str, Any]:
         """Return the pass rate for each value of a metadata key."""
-        key = _one(query, "by")
-        found = self._browser.slices(self._id(_run(query)), key)
+        key = one(query, "by")
+        found = self._browser.slices(self._id(run_of(query)), key)
         return {
             "by": key,
             "slices": [
@@ -254,9 +240,9 @@ class Api:
 
     def sample(self, query: Query) -> dict[str, Any]:
         """Return one row whole: `sample`, `epoch`, `experiment`; messages from `message` on."""
-        name, sample_id = self._id(_run(query)), _one(query, "sample")
+        name, sample_id = self._id(run_of(query)), one(query, "sample")
         rows = rows_of_sample(self._store, name, sample_id)
-        epoch, experiment = _one(query, "epoch"), _one(query, "experiment")
+        epoch, experiment = one(query, "epoch"), one(query, "experiment")
         chosen = [
             row
             for row in rows
@@ -266,7 +252,7 @@ class Api:
         if not chosen:
             raise UsageError(f"expected an epoch of sample {sample_id!r}, found none like that")
         return {
-            **row_data(chosen[0], _whole(query, "message", 0)),
+            **row_data(chosen[0], whole(query, "message", 0)),
             "labels": labels_on(self._store, name, chosen[0].result),
             "siblings": [
                 {
@@ -280,13 +266,13 @@ class Api:
 
     def place(self, query: Query) -> dict[str, Any]:
         """Return the rows before and after one, in the order and with the filters of the table."""
-        name = self._id(_run(query))
+        name = self._id(run_of(query))
         given = self._filter(name, query)
-        order, descending = _one(query, "order") or "position", _one(query, "desc") == "1"
+        order, descending = one(query, "order") or "position", one(query, "desc") == "1"
         key = (
-            _one(query, "experiment") or BASELINE.name,
-            _one(query, "at"),
-            _whole(query, "epoch", 1),
+            one(query, "experiment") or BASELINE.name,
+            one(query, "at"),
+            whole(query, "epoch", 1),
         )
         at = self._browser.offset_of(name, key, given, order=order, descending=descending)
         if at is None:
@@ -305,12 +291,12 @@ class Api:
 
     def text(self, query: Query) -> str:
         """Return one text of a row whole: `part` is input, expected, output or message:N."""
-        key = (_one(query, "experiment") or BASELINE.name, _one(query, "sample"))
-        run_id = self._id(_run(query))
-        row = row_of_key(self._store, run_id, *key, _whole(query, "epoch", 1))
+        key = (one(query, "experiment") or BASELINE.name, one(query, "sample"))
+        run_id = self._id(run_of(query))
+        row = row_of_key(self._store, run_id, *key, whole(query, "epoch", 1))
         if row is None:
             raise UsageError(f"expected a sample of run {run_id!r}, got {key[1]!r}")
-        part, _, number = _one(query, "part").partition(":")
+        part, _, number = one(query, "part").partition(":")
         result = row.result
         messages = result.trajectory.messages if result.trajectory else ()
         if part == "message" and number.isdecimal() and int(number) < len(messages):
@@ -337,9 +323,9 @@ class Api:
         compared = self._compared(names)
         runs = (compared[0].before, *(each.after for each in compared))
         every = sample_matrix(runs)
-        kind: Any = _one(query, "kind") or "different"
+        kind: Any = one(query, "kind") or "different"
         chosen = of_kind(every, kind)
-        offset = _whole(query, "offset", 0)
+        offset = whole(query, "offset", 0)
         overviews = [self._overview(name) for name in names]
         return {
             "runs": [
@@ -384,7 +370,7 @@ class Api:
     def aligned(self, query: Query) -> dict[str, Any]:
         """Return one sample in two runs: both results, what changed, and the steps side by side."""
         a, b = self._two(query)
-        sample, epoch = _one(query, "sample"), _whole(query, "epoch", 0)
+        sample, epoch = one(query, "sample"), whole(query, "epoch", 0)
         rows = [_chosen(self._store, run, sample, epoch) for run in (a, b)]
         pairs = align(*(row.result.trajectory if row else None for row in rows))
         found = divergence(pairs)
@@ -403,7 +389,7 @@ class Api:
         """Return the criteria that changed in one sample of two runs."""
         a, b = self._two(query)
         (compared,) = self._compared((a, b))
-        sample, epoch = _one(query, "sample"), _one(query, "epoch")
+        sample, epoch = one(query, "sample"), one(query, "epoch")
         flips = [
             each
             for each in compared.flips
@@ -440,7 +426,7 @@ def _chosen(store: RunStore, run_id: str, sample: str, epoch: int) -> StoredRow 
 
 def row_filter(query: Query) -> RowFilter:
     """Return the filters that an address asks for."""
-    verdict: Any = _one(query, "verdict") or None
+    verdict: Any = one(query, "verdict") or None
     pairs = (pair.partition("=") for pair in query.get("meta", ()))
     return RowFilter(
         verdict=verdict,
@@ -449,37 +435,12 @@ def row_filter(query: Query) -> RowFilter:
         workers=tuple(query.get("worker", ())),
         errors=tuple(query.get("error", ())),
         metadata=tuple((key, value) for key, _, value in pairs),
-        text=_one(query, "q"),
-        min_latency_ms=_number(query, "min_latency"),
-        max_latency_ms=_number(query, "max_latency"),
-        min_cost=_number(query, "min_cost"),
-        max_cost=_number(query, "max_cost"),
+        text=one(query, "q"),
+        min_latency_ms=number(query, "min_latency"),
+        max_latency_ms=number(query, "max_latency"),
+        min_cost=number(query, "min_cost"),
+        max_cost=number(query, "max_cost"),
     )
-
-
-def _run(query: Query) -> str:
-    if run := _one(query, "run"):
-        return run
-    raise UsageError("expected a `run`, got none")
-
-
-def _one(query: Query, name: str) -> str:
-    return (query.get(name) or [""])[0]
-
-
-def _whole(query: Query, name: str, default: int) -> int:
-    text = _one(query, name)
-    if text and not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise UsageError(f"expected a whole number for `{name}`, got {text!r}")
-    return int(text) if text else default
-
-
-def _number(query: Query, name: str) -> float | None:
-    text = _one(query, name)
-    try:
-        return float(text) if text else None
-    except ValueError:
-        raise UsageError(f"expected a number for `{name}`, got {text!r}") from None
 
 
 def _matches(record: RunRecord, words: Sequence[str]) -> bool:

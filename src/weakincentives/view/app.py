@@ -23,13 +23,12 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError(error.name or "starlette", "view", "`wink view`") from None
 
-from .api import Api, Query
+from .api import Api
 from .live import changes
-from .review_api import review_routes
+from .queries import Query
+from .review_api import ReviewApi
 from .security import LOOPBACK, Guard, is_loopback
 from .sharing import share, static_files
-
-__all__ = ["Server", "create_app", "new_token", "serve"]
 
 _MAX_BODY = 1_000_000  # bytes of a write
 _MAX_SHARED = 500  # answers in a shared view
@@ -70,7 +69,7 @@ def serve(
 
 
 class Server:
-    """The page on an address of its own: bound at once, served by `run` until `stop`."""
+    """The page on its own address: bound in the constructor, served by `run` until `stop`."""
 
     def __init__(
         self, store: RunStore, *, host: str = "127.0.0.1", port: int = 0, token: str = ""
@@ -123,6 +122,7 @@ class _Pages:
     def __init__(self, store: RunStore, csrf_token: str) -> None:
         self._store = store
         self._api = Api(store)
+        self._review = ReviewApi(store, self._api.sample)
         self._static = {name: text.encode() for name, text in static_files().items()}
         meta = f'<meta name="csrf-token" content="{csrf_token}">\n</head>'
         self._index = self._static["index.html"].replace(b"</head>", meta.encode(), 1)
@@ -136,10 +136,23 @@ class _Pages:
             Route("/api/events", self._events),
             Route("/api/text", self._text),
             Route("/api/share", self._share, methods=["POST"]),
-            Route("/api/tags", self._tags, methods=["POST"]),
-            *review_routes(self._store, self._api.sample, _answer),
-            *(Route(f"/api/{name}", _json(getattr(self._api, name))) for name in Api.ANSWERS),
+            Route("/api/review_export", self._export),
+            *(Route(f"/api/{name}", _json(answer)) for name, answer in self._answers().items()),
+            *(
+                Route(f"/api/{name}", _write(write), methods=["POST"])
+                for name, write in self._writes().items()
+            ),
         ]
+
+    def _answers(self) -> dict[str, Callable[[Query], Any]]:
+        return {name: getattr(self._api, name) for name in Api.ANSWERS} | {
+            name: getattr(self._review, name) for name in ReviewApi.ANSWERS
+        }
+
+    def _writes(self) -> dict[str, Callable[[bytes], Any]]:
+        return {"tags": self._api.tags} | {
+            name: getattr(self._review, name) for name in ReviewApi.WRITES
+        }
 
     @asynccontextmanager
     async def lifespan(self, app: Any) -> AsyncIterator[None]:
@@ -182,17 +195,20 @@ class _Pages:
             view, addresses = str(asked["view"]), [str(each) for each in asked["addresses"]]
         except (WinkError, KeyError, TypeError) as error:
             return PlainTextResponse(f"400: expected a view and addresses, got {error}\n", 400)
-        answers = await in_thread(self._answers, addresses[:_MAX_SHARED])
+        answers = await in_thread(self._answered, addresses[:_MAX_SHARED])
         html = share(view, answers, str(asked.get("title", "WINK Evals")))
         headers = {"Content-Disposition": 'attachment; filename="wink-view.html"'}
         return Response(html.encode("utf-8", "replace"), media_type="text/html", headers=headers)
 
-    async def _tags(self, request: Request) -> Response:
-        if (body := await _body(request)) is None:
-            return _too_long()
-        return await _answer(self._api.tags, body)
+    async def _export(self, request: Request) -> Response:
+        try:
+            name, content = await in_thread(self._review.export, _query(request))
+        except WinkError as error:
+            return PlainTextResponse(f"404: {error}\n", 404)
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(content, media_type="application/octet-stream", headers=headers)
 
-    def _answers(self, addresses: list[str]) -> dict[str, Any]:
+    def _answered(self, addresses: list[str]) -> dict[str, Any]:
         """Answer addresses of the API again; those that fail are left out."""
         answers = {}
         for address in addresses:
@@ -212,6 +228,15 @@ def _query(request: Request) -> Query:
 def _json(answer: Callable[[Query], Any]) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
         return await _answer(answer, _query(request))
+
+    return endpoint
+
+
+def _write(write: Callable[[bytes], Any]) -> Callable[[Request], Any]:
+    async def endpoint(request: Request) -> Response:
+        if (body := await _body(request)) is None:
+            return _too_long()
+        return await _answer(write, body)
 
     return endpoint
 

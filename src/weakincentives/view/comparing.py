@@ -18,8 +18,6 @@ from ..internal.formatting import pretty
 from ..secrets import shorten
 from .sample_data import cut, scores_data, value_data
 
-__all__ = ["comparison_data", "matrix_row", "pair_data", "side_data"]
-
 _SNIPPET_CHARS = 300
 
 

@@ -20,8 +20,6 @@ from ..evals.store.browse import data_version
 from ..internal.threads import in_thread
 from .queues import queue_data, states_of
 
-__all__ = ["changes"]
-
 _INTERVAL = 0.4
 _WHILE_RUNNING = 2.0
 _HEARTBEAT = 15.0

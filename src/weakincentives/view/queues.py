@@ -10,8 +10,6 @@ from ..clock import SYSTEM_CLOCK
 from ..evals import RunRecord, RunStore
 from ..evals.store.queue_state import QueueState, queue_states
 
-__all__ = ["queue_data", "states_of"]
-
 _STALE_SECONDS = 60.0  # without a sign of the collector, or of a worker while there is work
 
 

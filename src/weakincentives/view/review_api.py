@@ -1,4 +1,4 @@
-"""What the Review screen asks for and writes, as plain data, and its routes.
+"""What the Review screen asks for and writes, as plain data.
 
 Everything is computed by `weakincentives.evals.review`. A blind answer has nothing of the judge in
 it: a reviewer who is not to see the verdict does not get it at all.
@@ -7,20 +7,15 @@ it: a reviewer who is not to see the verdict does not get it at all.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import parse_qs
-
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
 from .. import serde
 from ..errors import UsageError, WinkError
 from ..evals import EvalResult, RunStore
 from ..evals.reporting import label_pairs, label_rows
-from ..evals.reporting.labels import csv_lines, jsonl_lines
+from ..evals.reporting.labels import COLUMNS
 from ..evals.review import (
     LabelChange,
     QueueOrder,
@@ -38,6 +33,7 @@ from ..evals.review import (
     taxonomy_of,
     undo_label,
 )
+from ..evals.review.label_files import csv_lines, jsonl_lines
 from ..evals.review.queue import DEFAULT_LENGTH, review_criterion
 from ..evals.stats.intervals import Interval
 from ..evals.store.browse import RowFilter, RowSummary
@@ -52,15 +48,13 @@ from ..evals.store.human_labels import (
 from ..evals.store.labels import run_title
 from ..evals.store.overview import row_of_key
 from ..experiment import BASELINE
-from ..internal.threads import in_thread
-
-__all__ = ["ReviewApi", "RowLabels", "labels_on", "review_routes"]
-
-Query = Mapping[str, Sequence[str]]
+from ..internal.formatting import verdict_word
+from ..internal.state_cache import StateCache
+from .queries import Query, one, run_of
 
 MAX_QUEUE = 500
-_MAX_BODY = 100_000  # bytes of a write
 _MAX_NOTES = 300  # in one answer
+_MAX_LABELLED_RUNS = 500  # whose labels are kept
 # What a reviewer sees of a sample without seeing what a judge says.
 _BLIND_KEYS = (
     *("sample_id", "epoch", "experiment", "run_id", "input", "expected", "output", "diff"),
@@ -73,19 +67,12 @@ class RowLabels:
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
-        self._lock = threading.Lock()
-        self._known: dict[str, tuple[Any, dict[RowKey, RowLabel]]] = {}
+        self._labels = StateCache(_MAX_LABELLED_RUNS)
 
     def of(self, run_id: str) -> dict[RowKey, RowLabel]:
         """Return the labels of a run by row."""
         state = newest_label(self._store), self._store.run(run_id).total
-        with self._lock:
-            known = self._known.get(run_id)
-        if known is None or known[0] != state:
-            known = state, row_labels(self._store, run_id)
-            with self._lock:
-                self._known[run_id] = known
-        return known[1]
+        return self._labels.get(run_id, state, lambda: row_labels(self._store, run_id))
 
     def counts(self, run_id: str) -> dict[str, int]:
         """Return the number of rows with each label, and in each category."""
@@ -147,7 +134,7 @@ class QueueWrite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelWrite:
+class LabelWrite(LabelChange):
     """A label, a note or a category that a reviewer gives to an output."""
 
     run: str
@@ -156,13 +143,6 @@ class LabelWrite:
     epoch: int = 1
     experiment: str = BASELINE.name
     criterion: str = ""
-    passed: bool | None = None
-    note: str | None = None
-    category: str | None = None
-    skipped: bool = False
-    settles: bool = False
-    blind: bool = False
-    labeller: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +193,7 @@ class ReviewApi:
         run_id, criterion = self._run(query)
         whole = self._sample({**query, "run": [run_id]})
         item = {name: whole[name] for name in _BLIND_KEYS if name in whole}
-        if _one(query, "blind") == "1":
+        if one(query, "blind") == "1":
             return item
         manifest = self._store.run(run_id).manifest
         row = whole["experiment"], whole["sample_id"], whole["epoch"]
@@ -222,7 +202,7 @@ class ReviewApi:
             raise UsageError(f"expected an output of run {run_id}, got {row[1]!r}")
         name = review_criterion(manifest, criterion)
         passed, reason = verdict_on(stored.result, name, only=len(manifest.criteria) <= 1)
-        return {**item, "judge": {"verdict": _word(passed) or "error", "reason": reason}}
+        return {**item, "judge": {"verdict": verdict_word(passed, "error"), "reason": reason}}
 
     def review_categories(self, query: Query) -> dict[str, Any]:
         """Return the failure categories with their notes, and the curve."""
@@ -277,9 +257,9 @@ class ReviewApi:
     def export(self, query: Query) -> tuple[str, bytes]:
         """Return the name and the content of a file: `form` is csv, jsonl or pairs."""
         run_id, criterion = self._run(query)
-        form = _one(query, "form")
+        form = one(query, "form")
         if form == "csv":
-            lines = csv_lines([*label_rows(self._store, run_id, criterion=criterion)])
+            lines = csv_lines(label_rows(self._store, run_id, criterion=criterion), COLUMNS)
         elif form == "jsonl":
             lines = jsonl_lines(label_rows(self._store, run_id, criterion=criterion))
         elif form == "pairs":
@@ -333,18 +313,9 @@ class ReviewApi:
     def review_label(self, body: bytes) -> dict[str, Any]:
         """Store what a reviewer says of an output."""
         write = _decoded(body, LabelWrite)
-        change = LabelChange(
-            passed=write.passed,
-            note=write.note,
-            category=write.category,
-            skipped=write.skipped,
-            settles=write.settles,
-            blind=write.blind,
-            labeller=write.labeller,
-        )
         row = write.experiment, write.sample, write.epoch
         criterion = write.criterion or None
-        entry = give_label(self._store, write.run, row, write.reviewer, change, criterion=criterion)
+        entry = give_label(self._store, write.run, row, write.reviewer, write, criterion=criterion)
         return {"label": _label(entry)}
 
     def review_undo(self, body: bytes) -> dict[str, Any]:
@@ -380,10 +351,8 @@ class ReviewApi:
 
     def _run(self, query: Query) -> tuple[str, str | None]:
         """Return the id of the run, and the criterion if one is named."""
-        if not _one(query, "run"):
-            raise UsageError("expected a `run`, got none")
-        manifest = self._store.run(_one(query, "run")).manifest
-        return manifest.run_id, _one(query, "criterion") or None
+        manifest = self._store.run(run_of(query)).manifest
+        return manifest.run_id, one(query, "criterion") or None
 
     def _categories(self, title: str) -> list[dict[str, str]]:
         names = categories_of(self._store, title).names
@@ -410,10 +379,6 @@ def labels_on(store: RunStore, run_id: str, result: EvalResult[Any]) -> list[dic
     ]
 
 
-def _one(query: Query, name: str) -> str:
-    return (query.get(name) or [""])[0]
-
-
 def _decoded(body: bytes, kind: Any) -> Any:
     try:
         return serde.decode(body, kind)
@@ -425,15 +390,11 @@ def _key(row: RowKey) -> dict[str, Any]:
     return {"experiment": row[0], "sample": row[1], "epoch": row[2]}
 
 
-def _word(passed: bool | None) -> str:
-    return "" if passed is None else "pass" if passed else "fail"
-
-
 def _label(label: HumanLabel | None) -> dict[str, Any] | None:
     if label is None:
         return None
     return {
-        "verdict": _word(label.passed),
+        "verdict": verdict_word(label.passed),
         "note": label.note or "",
         "category": label.category or "",
         "skipped": label.skipped,
@@ -443,7 +404,7 @@ def _label(label: HumanLabel | None) -> dict[str, Any] | None:
 def _note(label: HumanLabel) -> dict[str, Any]:
     return {
         **_key(label.row),
-        "verdict": _word(label.passed),
+        "verdict": verdict_word(label.passed),
         "note": label.note or "",
         "labeller": label.labeller,
         "created_at": label.created_at,
@@ -460,53 +421,3 @@ def _counts(found: Mapping[str, Mapping[RowKey, HumanLabel]]) -> dict[str, int]:
 
 def _interval(found: Interval) -> dict[str, float]:
     return {"rate": found.estimate, "low": found.low, "high": found.high}
-
-
-# ── routes ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def review_routes(
-    store: RunStore,
-    sample: Callable[[Query], dict[str, Any]],
-    answer: Callable[[Callable[[Any], Any], Any], Awaitable[Response]],
-) -> list[Route]:
-    """Return the routes of the Review screen.
-
-    `sample` answers for one row whole; `answer` calls a function and makes a response of its value.
-    """
-    api = ReviewApi(store, sample)
-
-    async def export(request: Request) -> Response:
-        try:
-            name, content = await in_thread(api.export, _query(request))
-        except WinkError as error:
-            return PlainTextResponse(f"404: {error}\n", 404)
-        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(content, media_type="application/octet-stream", headers=headers)
-
-    def asked(name: str) -> Callable[[Request], Any]:
-        async def endpoint(request: Request) -> Response:
-            return await answer(getattr(api, name), _query(request))
-
-        return endpoint
-
-    def written(name: str) -> Callable[[Request], Any]:
-        async def write(request: Request) -> Response:
-            body = b""
-            async for part in request.stream():
-                body += part
-                if len(body) > _MAX_BODY:
-                    return PlainTextResponse(f"413: expected at most {_MAX_BODY:,} bytes\n", 413)
-            return await answer(getattr(api, name), body)
-
-        return write
-
-    return [
-        Route("/api/review_export", export),
-        *(Route(f"/api/{name}", asked(name)) for name in ReviewApi.ANSWERS),
-        *(Route(f"/api/{name}", written(name), methods=["POST"]) for name in ReviewApi.WRITES),
-    ]
-
-
-def _query(request: Request) -> Query:
-    return parse_qs(request.url.query, keep_blank_values=True)

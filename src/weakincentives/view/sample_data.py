@@ -12,8 +12,6 @@ from ..internal.escaping import as_text
 from ..internal.formatting import pretty
 from .timeline import call_durations, events, judge_calls, session_slices, slices, spans
 
-__all__ = ["MAX_DIFF_CHARS", "cut", "row_data", "scores_data", "value_data"]
-
 _MAX_CHARS = 100_000  # of one text; the page asks for the rest by its part
 MAX_DIFF_CHARS = 20_000
 _MAX_MESSAGES = 200  # in one answer

@@ -1,4 +1,4 @@
-"""Who may ask the server, and what its answers allow a browser to do.
+"""Which requests the server accepts, and what its answers allow a browser to do.
 
 1. `Host` must be one of the names that this server was started for. A page of a stranger that
    points its own name at this machine (DNS rebinding) sends another one.
@@ -20,8 +20,6 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-__all__ = ["COOKIE", "LOOPBACK", "POLICY", "Guard", "is_loopback"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 COOKIE = "wink-token"

@@ -17,8 +17,6 @@ from typing import Any
 
 from .. import serde
 
-__all__ = ["share", "static_files"]
-
 _ENTRY = "app.js"
 
 

@@ -12,8 +12,6 @@ from ..evals import EvalResult
 from ..internal.formatting import events_of, pretty
 from ..secrets import shorten
 
-__all__ = ["call_durations", "events", "judge_calls", "slices", "spans"]
-
 _TOOL, _MODEL = "ToolInvoked", "PromptExecuted"
 _TELEMETRY = (_TOOL, _MODEL, "PromptRendered")
 _MAX_EVENTS = 1_000

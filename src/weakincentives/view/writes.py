@@ -10,8 +10,6 @@ from .. import serde
 from ..errors import UsageError, WinkError
 from ..evals import RunStore
 
-__all__ = ["set_tags"]
-
 _MAX_KEY_CHARS = 60
 _MAX_VALUE_CHARS = 300
 _MAX_TAGS = 50

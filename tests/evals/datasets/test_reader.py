@@ -31,10 +31,10 @@ from weakincentives.evals.datasets.reader import (
     Limits,
     admits_none,
     dataset_header,
-    problem_and_path,
     read_rows,
     read_samples,
 )
+from weakincentives.evals.datasets.records import problem_and_path
 from weakincentives.internal.garbage import collector_paused
 
 GOOD = b'{"id":"good","input":"q","expected":"a"}\n'

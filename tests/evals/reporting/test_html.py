@@ -108,12 +108,14 @@ def test_provenance_is_all_there(store: RunStore) -> None:
     put(
         store, "r1", scored("a", 1.0), dataset_name="qa", dataset_digest="d1ge57", agent="my:agent",
         model="m", criteria=(CriterionInfo(name="exact", version="v7"),), git_commit="c0ffee",
-        config={"epochs": 3}, tags={"who": "me"}, packages={"openai": "2.1"}, command=("wink", "x"),
+        config={"epochs": 3, "choose_by": []}, tags={"who": "me"}, packages={"openai": "2.1"},
+        command=("wink", "x"),
     )  # fmt: skip
     told = words(page(store, "r1"))
     for fact in ("d1ge57", "my:agent", "exact v7", "c0ffee", "epochs=3", "who=me", "openai 2.1"):
         assert fact in told
     assert "Command wink x" in told
+    assert "choose_by" not in told  # as it is by default
 
 
 def test_slices_have_intervals_and_small_ones_a_warning(store: RunStore) -> None:

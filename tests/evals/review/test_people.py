@@ -374,7 +374,7 @@ def test_wrong_categories_are_refused_and_a_taken_name_merges(store: RunStore) -
         merge_categories(store, "qa", "A", "C")
     with pytest.raises(UsageError, match="expected two categories to merge"):
         merge_categories(store, "qa", "A", "a")
-    with pytest.raises(UsageError, match="expected a name of 1 to 80 characters"):
+    with pytest.raises(UsageError, match="the name of a category, of 1 to 80 characters"):
         create_category(store, "qa", " ")
     assert rename_category(store, "qa", "A", "b") == b
     assert categories_of(store, "qa").merged == {a: b}

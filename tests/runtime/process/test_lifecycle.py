@@ -17,11 +17,12 @@ import pytest
 from tests.processes import until
 from weakincentives.errors import DeadlineExceededError, UsageError
 from weakincentives.runtime.mailbox import InMemoryMailbox
-from weakincentives.runtime.process.lifecycle import LoopGroup, ShutdownCoordinator
+from weakincentives.runtime.process.lifecycle import LoopGroup
 from weakincentives.runtime.worker import shutdown
 from weakincentives.runtime.worker.dead_letters import DeadLetter
 from weakincentives.runtime.worker.dlq_consumer import DLQConsumer
-from weakincentives.runtime.worker.leases import Heartbeat
+from weakincentives.runtime.worker.heartbeat import Heartbeat
+from weakincentives.runtime.worker.shutdown import ShutdownCoordinator
 
 TIMEOUT = 60.0
 

@@ -14,7 +14,7 @@ import pytest
 from tests.processes import until
 from weakincentives.errors import UsageError
 from weakincentives.runtime.process.watchdog import Watchdog
-from weakincentives.runtime.worker.leases import Heartbeat
+from weakincentives.runtime.worker.heartbeat import Heartbeat
 from weakincentives.testing import FakeClock
 
 TIMEOUT = 60.0

@@ -11,7 +11,8 @@ import pytest
 from tests.processes import until
 from weakincentives.errors import MailboxConnectionError, UsageError
 from weakincentives.runtime.mailbox import InMemoryMailbox, MemoryQueue, Message
-from weakincentives.runtime.worker.leases import Heartbeat, LeaseExtender, LeaseExtenderConfig
+from weakincentives.runtime.worker.heartbeat import Heartbeat
+from weakincentives.runtime.worker.leases import LeaseExtender, LeaseExtenderConfig
 from weakincentives.testing import FakeClock
 
 TIMEOUT = 60.0  # seconds

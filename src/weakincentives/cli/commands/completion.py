@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
@@ -22,7 +22,6 @@ to load it in this shell:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
-    parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = HELP
     add = parser.add_argument
     add("shell", nargs="?", choices=("bash", "zsh", "fish"), help="shell to print the script for")
@@ -51,7 +50,7 @@ def run(args: Namespace) -> int:
 
 
 def _newest_run_ids(path: Path) -> list[str]:
-    """Return the ids of the newest runs; none if the file cannot be read at once.
+    """Return the ids of the newest runs; none if the file is missing or locked.
 
     Here and not in the store, whose import takes three times as long as all of this: a shell waits
     for it at each press of the key.

@@ -15,14 +15,12 @@ from ..options.runs import add_format
 if TYPE_CHECKING:
     from ...runtime.worker.dead_letters import DeadLetter
 
-__all__ = ["configure", "run"]
-
 SHORT_ID = 8  # characters, unless the terminal is wide
 WIDE_TERMINAL = 110  # columns
 
 
 def configure(parser: ArgumentParser) -> None:
-    """Add the verb's options."""
+    """Add the options."""
     dead_letters.add_letter_options(parser)
     add_format(parser)
 

@@ -6,16 +6,14 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from ..console import dead_letters
-from ..console.text import print_stderr
+from ..console.text import one_line, pluralize, print_stderr
 
 if TYPE_CHECKING:
     from ...runtime.worker.dead_letters import DeadLetter
 
-__all__ = ["configure", "run"]
-
 
 def configure(parser: ArgumentParser) -> None:
-    """Add the verb's options."""
+    """Add the options."""
     parser.add_argument("ids", nargs="*", metavar="ID", help="ids, or unique beginnings of them")
     parser.add_argument("--all", action="store_true", help="replay all dead letters")
     dead_letters.add_letter_options(parser)
@@ -29,7 +27,6 @@ def run(args: Namespace) -> int:
     from ...evals import EvalRequest
     from ...runtime.agent.main_loop import MainLoopRequest
     from ...runtime.worker.dead_letters import DeadLetter, replay
-    from ..console.text import one_line
 
     if bool(args.ids) == args.all:
         raise UsageError(
@@ -54,13 +51,13 @@ def run(args: Namespace) -> int:
                         letter.message_id in ids and _source(letter, name) == source
                     ),
                 )
-            replayed = dead_letters.count_text(count)
+            replayed = pluralize(count, "dead letter")
             print_stderr(f"{replayed} replayed to {one_line(source)} ({queue.display_url}).")
             sent += count
     for run_id in dict.fromkeys(filter(None, map(dead_letters.run_id_of, chosen))) if sent else ():
         print_stderr(f"collect: wink eval collect {quote(one_line(run_id))} --retry-errors")
     if left := len(ids) - sent:
-        letters = dead_letters.count_text(left)
+        letters = pluralize(left, "dead letter")
         print_stderr(f"{letters} not replayed: in use elsewhere, or of an unknown type.")
     return int(left > 0)
 

@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 
     from ...runtime.worker.dead_letters import DeadLetter
 
-__all__ = ["configure", "run"]
-
 
 def configure(parser: ArgumentParser) -> None:
-    """Add the verb's options."""
+    """Add the options."""
     parser.add_argument("id", metavar="ID",
         help="id or a unique beginning of it, sample id, or number in `wink dlq list`")  # fmt: skip
     dead_letters.add_letter_options(parser)

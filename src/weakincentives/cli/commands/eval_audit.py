@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -15,13 +14,13 @@ from ...errors import UsageError
 from ...evals import Dataset, EvalSuite
 from ...evals.audit import AuditReport, Finding, audit_suite
 from ..console.documents import write_line
-from ..console.tables import columns, print_stdout, screen
+from ..console.tables import columns, print_stdout, screen, without_empty
 from ..console.text import one_line, pluralize, print_stderr
-from ..options.execution import add_agent_options, add_max_concurrency, add_name
+from ..options.execution import add_agent_options, add_max_concurrency, add_name, add_selection
 from ..options.parsing import allow_intermixed_args, whole
 from ..options.runs import add_format, add_store, open_store, store_path
 from ..options.selection import selected, why_empty
-from ..plan import judge_model, suite_from_options, suite_name, suites_from_files
+from ..plan import judge_model, suite_from_options, suite_name, suites_of
 from ..targets import load_dataset, load_reference
 
 RUNS_USER_CODE = True
@@ -48,7 +47,6 @@ exit codes:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = HELP
     allow_intermixed_args(parser)
     parser.usage = (
@@ -57,12 +55,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     add = parser.add_argument_group("target").add_argument
     add_agent_options(add, "suites of a file, one of them, or a folder", dataset=True)
-    add = parser.add_argument_group("samples").add_argument
-    add("--filter", action="append", default=[], metavar="KEY=GLOB",
-        help="only samples whose metadata (or id) matches; repeat to require all")  # fmt: skip
-    add("--sample", type=whole(0), metavar="N", help="random subset of N samples")
-    add("--seed", type=whole(0), metavar="S", help="seed of the random subset (default 0)")
-    add("--limit", type=whole(0), metavar="N", help="only the first N samples")
+    add_selection(parser, epochs=False)
     add = parser.add_argument_group("checks").add_argument
     add("--judges", action="store_true",
         help="ask LLM judges too, which costs money (default: left out)")  # fmt: skip
@@ -70,9 +63,7 @@ def configure(parser: ArgumentParser) -> None:
         help="stored runs after which a sample never passed or failed (default 3)")  # fmt: skip
     add_max_concurrency(add, "default 8, or the suite's setting")
     add_name(add)
-    add_format(parser)
-    add("--json", action="store_const", const="json", dest="format",
-        help="the same as --format json")  # fmt: skip
+    add_format(parser, short=True)
     add_store(parser)
 
 
@@ -81,15 +72,7 @@ def run(args: Namespace) -> int:
     data, reports = sys.stdout, []
     with redirect_stdout(sys.stderr):  # stdout is for data alone
         judge = judge_model(args)
-        suites = (
-            suites_from_files(args, args.targets, None)
-            if args.targets
-            else {"": _suite_of_options(args)}
-        )
-        if args.name and len(suites) > 1:
-            raise UsageError(
-                f"expected one suite for --name, got {len(suites)} - name one: {', '.join(suites)}"
-            )
+        suites = suites_of(args, None, lambda: _suite_of_options(args))
         with open_store(args) if store_path(args).exists() else nullcontext() as store:
             for target, suite in suites.items():
                 samples = selected(suite.dataset, args.filter, args.sample, args.seed or 0)
@@ -198,9 +181,7 @@ def _probes(report: AuditReport, width: int) -> Text:
             Text(f"{probe.not_applicable:,}" if probe.not_applicable else "") for probe in probes
         ],
     }
-    for title in ("errors", "not applicable"):
-        if not any(table[title]):
-            del table[title]
+    table = without_empty(table, "errors", "not applicable")
     return columns(table, width, right={"passed", "rate", "errors", "not applicable"})
 
 

@@ -15,9 +15,9 @@ from ..console.text import one_line, print_stderr
 from ..options.runs import add_format, add_store, store_path
 
 EXIT_CODES = """\
-Each commit is checked out in a temporary worktree: your files are not touched. GOOD and BAD are run
-wholly, others until they are shown to be worse than GOOD. A commit that is not is good if it is
-shown to be better than BAD; otherwise another commit is tried.
+Each commit is checked out in a temporary worktree: your files are not touched. GOOD and BAD run in
+full; other commits stop as soon as they are shown to be worse than GOOD. One that is not counts as
+good if it is shown to be better than BAD; otherwise another commit is tried.
 
 exit codes:
   0    the first bad commit is found
@@ -31,7 +31,6 @@ _REFUSED = ("--resume", "--against", "--stop-when", "--store", "--format", "--ou
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
     parser.usage = "wink eval bisect [options] GOOD BAD FILE.py[:NAME] [options of `wink eval run`]"
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXIT_CODES
     add = parser.add_argument
     add("good", metavar="GOOD", help="a commit before the change for the worse")

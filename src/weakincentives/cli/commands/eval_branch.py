@@ -51,9 +51,7 @@ def run(args: Namespace) -> int:
         result, snapshot = find_snapshot(
             store, manifest.run_id, args.sample_id, at=args.at, epoch=args.epoch
         )
-        parser = ArgumentParser(prog="wink eval run")
-        eval_run.configure(parser)
-        again = parser.parse_args(manifest.command[3:])
+        again = eval_run.parse(manifest.command[3:])
         again.max_concurrency = args.max_concurrency or again.max_concurrency
         with redirect_stdout(stderr):
             (plan,) = plans_of(again, stack)

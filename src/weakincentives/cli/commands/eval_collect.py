@@ -6,13 +6,13 @@ a result that is delivered twice is counted once, by its key.
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +25,11 @@ from ..options.runs import add_store, open_store
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...evals import RunManifest, Submission
+    from ...evals import RunManifest, RunStore, Submission
     from ...evals.distributed import Collector, StoreLedger
+    from ...evals.engine.progress import ProgressSnapshot
     from ...evals.store.queue_state import QueueState
-    from ..console.progress import ProgressSnapshot
-
-__all__ = ["configure", "run"]
+    from ..console.summary import Outcome
 
 RUNS_USER_CODE = True  # so its output is redacted at the file descriptors
 
@@ -50,8 +49,7 @@ CONNECT_TIMEOUT = 60.0  # seconds for the queue to answer for the first time
 
 
 def configure(parser: ArgumentParser) -> None:
-    """Add the verb's options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    """Add the options."""
     parser.epilog = EXIT_CODES
     add = parser.add_argument
     add("run_id", nargs="?", default="latest", metavar="RUN", help="run id (default latest)")
@@ -74,19 +72,14 @@ def run(args: Namespace) -> int:
     from ...clock import SYSTEM_CLOCK
     from ...evals.distributed import StoreLedger, load_submission
     from ...evals.model.redacted_ids import redact_ids
-    from ...evals.store.overview import overview, worst
     from ...evals.store.queue_state import save_queue_state
     from ..console.documents import run_data, write_line
-    from ..console.figures import figures_of
     from ..console.progress import console
-    from ..console.summary import Outcome
-    from ..runner import EXIT_CODES as GATE_CODES
-    from ..runner import check_output, finish, gate, ungated
+    from ..runner import check_output, finish, ungated
 
-    data, to = sys.stdout, console()
+    data, to, began = sys.stdout, console(), SYSTEM_CLOCK.monotonic()
     check_output(args)
     with open_store(args) as store:
-        began = SYSTEM_CLOCK.monotonic()
         record = store.run(args.run_id)
         run_id = record.manifest.run_id
         submission = load_submission(store, run_id)
@@ -108,34 +101,34 @@ def run(args: Namespace) -> int:
                 ledger.finish(interrupted=True)
                 raise
         missing = ledger.finish(interrupted=interrupted)
-        found = overview(store, run_id)
-        decided = gate(args, store, found)
-        code, rule = GATE_CODES[decided.outcome], decided.reason
-        if interrupted:
-            code = 130
-            rule = f"interrupted, {found.record.stored:,} of {len(submission):,} are stored"
-        elif missing:
-            waited = f"resubmitting them {collector.rounds} times"
-            waited = waited if collector.gave_up else f"{args.timeout:g} s"
-            code, rule = 3, f"{missing:,} missing after {waited}"
         if collector.dead_lettered and not args.quiet:
             to.print(_dead_letter_note(args, collector), style="dim", soft_wrap=True)
-        outcome = Outcome(
-            found=found,
-            worst=worst(store, run_id),
-            code=code,
-            rule=rule,
-            gate=decided,
-            seconds=SYSTEM_CLOCK.monotonic() - began,
-            epochs=submission.epochs,
-            figures=figures_of(store, found),
-        )
+        outcome = _outcome(args, store, collector, missing, SYSTEM_CLOCK.monotonic() - began)
         outcome = finish(args, outcome, store, to)
-        if not interrupted and (problem := ungated(args, [found])):
+        if not interrupted and (problem := ungated(args, [outcome.found])):
             raise UsageError(problem)
         if args.format == "json":
             write_line(data, {"exit_code": outcome.code, "runs": [run_data(outcome)]})
     return outcome.code
+
+
+def _outcome(
+    args: Namespace, store: RunStore, collector: Collector, missing: int, seconds: float
+) -> Outcome:
+    """Return how the run ended: interrupted, incomplete, or as the gates decide."""
+    from ..runner import outcome_of
+
+    submission = collector.submission
+    assert submission is not None
+    outcome = outcome_of(args, store, submission.run_id, seconds, submission.epochs)
+    if collector.stopped:
+        stored = f"{outcome.found.record.stored:,} of {len(submission):,} are stored"
+        return replace(outcome, code=130, rule=f"interrupted, {stored}")
+    if missing:
+        waited = f"resubmitting them {collector.rounds} times"
+        waited = waited if collector.gave_up else f"{args.timeout:g} s"
+        return replace(outcome, code=3, rule=f"{missing:,} missing after {waited}")
+    return outcome
 
 
 def _dead_letter_note(args: Namespace, collector: Collector) -> str:
@@ -202,10 +195,10 @@ def _collect(args: Namespace, collector: Collector, to: Console) -> bool:
     import anyio
 
     from ...clock import SYSTEM_CLOCK
-    from ...evals.engine.display import run_with_progress
+    from ...evals.engine.display import run_with_progress, supports_live
     from ...internal.concurrency import unwrap_exception_group
     from ...internal.event_loop import run_sync
-    from ..console.progress import live_progress, supports_live
+    from ..console.progress import live_progress
 
     moving = supports_live() and not (args.format == "jsonl" and sys.stdout.isatty())
     hidden = args.quiet or args.no_progress
@@ -242,23 +235,14 @@ async def _stop_on_signal(collector: Collector) -> None:
 
 def _snapshot(collector: Collector, began: float) -> ProgressSnapshot:
     from ...clock import SYSTEM_CLOCK
-    from ..console.progress import ProgressSnapshot
+    from ...evals.engine.progress import tally_snapshot
 
-    submission, tally = collector.submission, collector.tally
+    submission = collector.submission
     assert submission is not None
-    now = SYSTEM_CLOCK.monotonic()
-    elapsed, total = now - began, len(submission)
-    return ProgressSnapshot(
-        total=total,
+    now, total = SYSTEM_CLOCK.monotonic(), len(submission)
+    return replace(
+        tally_snapshot(collector.tally, total, now - began),
         done=total - len(collector.ledger.missing()),
-        seen=tally.done,
-        passed=tally.passed,
-        errors=tuple(sorted(tally.errors.items())),
-        tokens=tally.tokens,
-        judge_tokens=tally.judge_tokens,
-        cost=tally.cost,
-        elapsed=elapsed,
-        speed=tally.done / elapsed if elapsed else 0.0,
         plain=submission.epochs == 1 and len(submission.experiments) == 1,
         queue=_queue_state(collector.queued, now - collector.last_result),
     )

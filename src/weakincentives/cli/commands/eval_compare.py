@@ -175,9 +175,7 @@ def _references(args: Namespace) -> list[str] | int:
 
 def _planned(args: Namespace, model: str, sample: int | None = None) -> tuple[Namespace, Plan]:
     """Return the arguments of `wink eval run` for this model, and the plan that they make."""
-    parser = ArgumentParser(prog="wink eval run")
-    eval_run.configure(parser)
-    run_args = parser.parse_args(["--model", model, *to_argv(args, OPTIONS_OF_RUNS)])
+    run_args = eval_run.parse(["--model", model, *to_argv(args, OPTIONS_OF_RUNS)])
     run_args.sample = sample
     with ExitStack() as stack, redirect_stdout(sys.stderr):
         (plan,) = plans_of(run_args, stack)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,6 @@ its best and its worst epoch.
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
-    parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = COLUMNS
     add = parser.add_argument
     add("run", nargs="?", metavar="RUN", help="run id (default latest)")

@@ -56,7 +56,6 @@ failures. `wink eval baseline` saves a baseline: a gate never changes one.
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = HELP
     add_run(parser, RUN_HELP)
     add = parser.add_argument

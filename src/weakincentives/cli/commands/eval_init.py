@@ -12,7 +12,7 @@ import json
 import os
 import shlex
 import tomllib
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
 from importlib.resources import files as package_files
 from pathlib import Path
@@ -97,7 +97,6 @@ CANARY = "EVALUATION DATA, DO NOT TRAIN ON IT, canary GUID"
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
-    parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = "templates:\n" + "\n".join(
         f"  {name:<14}  {about}" for name, about in TEMPLATES.items()
     )

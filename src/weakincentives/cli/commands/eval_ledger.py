@@ -13,7 +13,7 @@ from ...evals.audit import LEDGER_STATUSES, Ledger, LedgerEntry, read_ledger
 from ...evals.model.quarantine import load_quarantine
 from ...evals.store.labels import run_title
 from ..console.documents import write_line
-from ..console.tables import columns, print_stdout, screen
+from ..console.tables import columns, print_stdout, screen, without_empty
 from ..console.text import one_line, pluralize, print_stderr
 from ..options.parsing import whole
 from ..options.runs import (
@@ -48,14 +48,7 @@ def configure(parser: ArgumentParser) -> None:
     add("--limit", type=whole(1), default=DEFAULT_LIMIT, metavar="N",
         help=f"samples to list as text (default {DEFAULT_LIMIT})")  # fmt: skip
     add_run_filters(parser)
-    add_format(parser)
-    add(
-        "--json",
-        action="store_const",
-        const="json",
-        dest="format",
-        help="the same as --format json",
-    )
+    add_format(parser, short=True)
     add_store(parser)
 
 
@@ -137,7 +130,5 @@ def _table(entries: Sequence[LedgerEntry], ledger: Ledger, width: int) -> Text:
         "since": [Text(entry.broken_since) for entry in entries],
         "": [Text("quarantined" * (entry.sample in ledger.quarantined)) for entry in entries],
     }
-    for title in ("errors", "since", ""):
-        if not any(table[title]):
-            del table[title]
+    table = without_empty(table, "errors", "since", "")
     return columns(table, width, right={"runs", "passed", "errors"}, shrink=("sample",))

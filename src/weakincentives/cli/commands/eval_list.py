@@ -13,12 +13,13 @@ from ...errors import UsageError
 from ...evals import RunManifest, RunRecord
 from ...evals.comparison import what_differs
 from ...evals.model.corrections import Correction
+from ...evals.reporting.documents import correction_data, epoch_data, record_data
 from ...evals.statistics import EpochStats, Interval
 from ...evals.store.calibrations import corrections_of
 from ...evals.store.labels import agent_labels, experiment_name, run_title, version_labels
 from ...evals.store.overview import stored_epoch_stats, stored_rate
 from ...internal.formatting import money
-from ..console.documents import correction_data, epoch_data, record_data, write_line
+from ..console.documents import write_line
 from ..console.tables import (
     WIDE,
     columns,
@@ -28,6 +29,7 @@ from ..console.tables import (
     short_ids,
     table_width,
     tags_text,
+    without_empty,
 )
 from ..console.text import ago, one_line, print_stderr
 from ..options.runs import (
@@ -198,17 +200,9 @@ def _table(runs: RatedRuns, ids: Sequence[str], *, wide: bool) -> dict[str, list
             del table[title]
     if not wide:
         table.pop("tags", None)
-    if not wide or not any(table["cost"]):
         del table["cost"]
-    if not any(table["corrected"]):
-        del table["corrected"]
-    if not any(table["quarantined"]):
-        del table["quarantined"]
-    if not any(table[""]):
-        del table[""]
-    if not any(stats):
-        del table["pass@k"], table["pass^k"], table["flaky"]
-    return table
+    of_epochs = ("pass@k", "pass^k", "flaky")
+    return without_empty(table, "", "corrected", *of_epochs, "quarantined", "cost")
 
 
 def _corrected_text(corrections: Sequence[Correction]) -> Text:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from datetime import date
@@ -29,7 +28,6 @@ again, and headlines say so until the line is removed.
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = HELP
     parser.usage = (
         "wink eval quarantine add SUITE SAMPLE --reason TEXT --until DATE\n"

@@ -38,9 +38,7 @@ def run(args: Namespace) -> int:
         )
     if manifest.kind == "submission":
         return _collect(args)
-    parser = ArgumentParser(prog="wink eval run")
-    eval_run.configure(parser)
-    again = parser.parse_args(manifest.command[3:])
+    again = eval_run.parse(manifest.command[3:])
     again.resume, again.store = manifest.run_id, args.store or again.store
     if again.name and again.name == manifest.config.get("experiment_name"):
         again.name, again.experiment = None, again.name  # which --name was in an earlier version

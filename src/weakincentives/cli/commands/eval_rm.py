@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 
-from ...errors import UsageError
 from ...evals.store.labels import run_title
-from ..console.text import one_line, pluralize, print_stderr
+from ..console.text import confirm, one_line, pluralize, print_stderr
 from ..options.runs import REFERENCES, add_store, open_store
 
 
@@ -30,12 +28,8 @@ def run(args: Namespace) -> int:
             for run_id, record in found.items()
         ]
         if not args.yes:
-            if not sys.stdin.isatty():
-                raise UsageError("expected --yes where nobody can be asked, got none")
             print_stderr(*lines)
-            print(f"Remove {pluralize(len(found), 'run')}? [y/N] ", end="", file=sys.stderr)
-            sys.stderr.flush()
-            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            if not confirm(f"Remove {pluralize(len(found), 'run')}?"):
                 print_stderr("Nothing was removed.")
                 return 1
         for run_id, line in zip(found, lines, strict=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 
 from ..options.execution import (
     add_agent_options,
@@ -36,13 +37,12 @@ exit codes:
 
 With several suites, the highest of their exit codes counts.
 
-`wink eval show RUN SAMPLE` prints the traceback of an error; WINK_DEBUG=1 prints it at once.
+`wink eval show RUN SAMPLE` prints the traceback of an error; WINK_DEBUG=1 prints it during the run.
 """
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options. Every default is None, False or empty, and means: not set."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXIT_CODES
     allow_intermixed_args(parser)
     parser.usage = (
@@ -97,6 +97,13 @@ def configure(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("output").add_argument
     add("--dry-run", action="store_true", help="print what would run and what it may cost")
     add_output_options(add)
+
+
+def parse(words: Sequence[str]) -> Namespace:
+    """Parse the arguments of `wink eval run` for another command."""
+    parser = ArgumentParser(prog="wink eval run")
+    configure(parser)
+    return parser.parse_args(words)
 
 
 def run(args: Namespace) -> int:

@@ -21,11 +21,12 @@ from ...evals import Criterion, EvalResult, RunRecord, RunStore, all_of, criteri
 from ...evals.engine.rescoring import rescore
 from ...evals.model.quarantine import quarantine_line
 from ...evals.model.report import headline
+from ...evals.reporting.documents import record_data
 from ...evals.reporting.export import verdict_of
 from ...evals.statistics import Interval
 from ...evals.store.overview import overview, stored_rate
 from ...internal.event_loop import run_sync
-from ..console.documents import record_data, write_line
+from ..console.documents import write_line
 from ..console.progress import console
 from ..console.text import one_line, pluralize, print_stderr
 from ..console.views import lines_of_failures

@@ -15,14 +15,14 @@ from rich.text import Text
 
 from ... import serde
 from ...errors import UsageError
-from ...evals import EvalConfig, RunStore, StoredRow
+from ...evals import RunStore, StoredRow
 from ...evals.comparison.outcomes import ABSENT, stored_outcomes
+from ...evals.reporting.documents import changed_settings, overview_data, rate_data, sample_data
 from ...evals.statistics import Interval
 from ...evals.stats.pass_rate import FEW, too_few
 from ...evals.store.overview import Overview, rows_where, worst
 from ...evals.store.overview import overview as read_overview
 from ...internal.formatting import duration
-from ..console.documents import overview_data, rate_data, sample_data
 from ..console.figures import figures_data, figures_of, figures_text
 from ..console.sample_view import show_sample
 from ..console.summary import epochs_text, means_text, spent
@@ -188,15 +188,6 @@ def _print_rows(to: Console, rows: Iterable[StoredRow]) -> None:
 def _provenance(overview: Overview) -> Iterator[RenderableType]:
     """Yield what is needed to trust the numbers, and to reproduce them."""
     manifest, done = overview.record.manifest, overview.record.stored
-    usual = EvalConfig()
-    defaults = {  # as they are stored
-        name: list(usual[name]) if isinstance(usual[name], tuple) else usual[name] for name in usual
-    }
-    config = {
-        name: value
-        for name, value in manifest.config.items()
-        if name not in defaults or value != defaults[name]
-    }
     rows = f"{done} of {manifest.planned} rows" if manifest.planned else f"{done} rows"
     dataset = (manifest.dataset_name or "unnamed", (manifest.dataset_digest or "")[:12], rows)
     facts = {
@@ -206,7 +197,7 @@ def _provenance(overview: Overview) -> Iterator[RenderableType]:
         "code": _listed(manifest.agent_parts),
         "model": manifest.model,
         "evaluators": ", ".join(f"{c.name} {c.version}".strip() for c in manifest.criteria),
-        "config": _pairs(config) or "defaults",
+        "config": _pairs(changed_settings(manifest.config)) or "defaults",
         "judges": ", ".join(f"{name} by {by}" for name, by in manifest.judge_models.items()),
         "quarantined": _listed(manifest.quarantined),
         "tags": _pairs(manifest.tags),

@@ -6,12 +6,11 @@ lost never looks complete.
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from ..console.text import print_stderr
+from ..console.text import one_line, pluralize, print_stderr
 from ..options.columns import COLUMNS, add_columns
 from ..options.execution import DATASET_HELP, add_name, add_selection, add_tag
 from ..options.parsing import to_argv
@@ -21,8 +20,6 @@ from ..options.runs import add_cluster_by, add_store, same_store, store_path
 if TYPE_CHECKING:
     from ...evals import Submission
     from ..options.queues import Deployment
-
-__all__ = ["configure", "run"]
 
 RUNS_USER_CODE = True  # so its output is redacted at the file descriptors
 
@@ -48,8 +45,7 @@ PERSISTED_OPTIONS = (
 
 
 def configure(parser: ArgumentParser) -> None:
-    """Add the verb's options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    """Add the options."""
     parser.epilog = EXIT_CODES
     add_queue(parser)
     add = parser.add_argument
@@ -123,10 +119,7 @@ def run(args: Namespace) -> int:
 
 
 def _print_summary(submission: Submission, sent: int, queue: Deployment, store: str) -> None:
-    from ..console.text import one_line
-
-    count = len(submission.dataset)
-    samples = f"{count:,} sample{'' if count == 1 else 's'}"
+    samples = pluralize(len(submission.dataset), "sample")
     if submission.epochs > 1:
         samples += f" x {submission.epochs} epochs"
     if len(submission.experiments) > 1:

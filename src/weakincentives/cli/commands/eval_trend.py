@@ -1,7 +1,7 @@
 """`wink eval trend`: do the latest runs of a dataset get better or worse, and since when?
 
 Runs of one suite, dataset, agent, model, judge model and experiment are one line of development.
-Each line is shown by itself: the difference between two agents is no trend.
+Each line is shown separately: a difference between two agents is not a trend.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from ...evals.comparison import (
 )
 from ...evals.comparison.outcomes import incomparable, stored_outcomes
 from ...evals.comparison.trend import DEFAULT_LOOKS, MIN_RUNS, adjusted_steps
+from ...evals.reporting.documents import record_data
 from ...evals.statistics import Interval
 from ...evals.store.labels import agent_label, experiment_name, judge_model_name, version_labels
 from ..console.comparison import COLOURS, measure_data, p_value_text
-from ..console.documents import record_data, write_line
+from ..console.documents import write_line
 from ..console.tables import (
     WIDE,
     columns,
@@ -38,6 +39,7 @@ from ..console.tables import (
     screen,
     short_ids,
     tags_text,
+    without_empty,
 )
 from ..console.text import ago, one_line, print_stderr
 from ..options.parsing import whole
@@ -242,12 +244,11 @@ def _view(line: Line, width: int) -> list[Text]:
         del table["when"]  # the ids begin with it
     if not versions:
         del table["version"]
-    if not any(record.quarantined for record in records):
-        del table["quarantined"]
     if not any(manifest.tags for manifest in manifests):
         del table["tags"]
     scale = f"{min(rates):.1%} to {max(rates):.1%}" if len(rates) > 1 else ""
     head = Text.assemble((line.title, "bold"), f"  {_bars(rates)}  ", (scale, "dim"))
+    table = without_empty(table, "quarantined")
     body = columns(table, width, right=RIGHT, shrink=("tags",), drop=("tags", "passed", "version"))
     sentences = [Text(one_line(each)) for each in line.trend.sentences()]
     return [head, Text(), body, *([Text()] if sentences else []), *sentences]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import redirect_stdout
@@ -23,11 +22,13 @@ from ...evals import (
 )
 from ...evals.datasets.columns import Columns
 from ...evals.judges.calibration import Labelled
+from ...evals.reporting.documents import correction_data, rate_data
 from ...evals.review import RunCalibration, calibrate_run, read_label_file
 from ...evals.review.label_files import LABELS
 from ...evals.store.human_labels import add_labels, criterion_of
 from ...internal.escaping import escape_control_chars
-from ..console.documents import correction_data, rate_data, write_line
+from ...internal.formatting import verdict_word
+from ..console.documents import write_line
 from ..console.text import one_line, print_stderr
 from ..options.columns import add_columns, columns_of
 from ..options.execution import DATASET_HELP, add_max_concurrency, add_model_settings
@@ -55,7 +56,6 @@ the same judge then shows the corrected pass rate next to the judged one.
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = FILE
     add = parser.add_argument
     add("file", nargs="?", metavar="FILE", help=f"labels: {DATASET_HELP}")
@@ -202,7 +202,7 @@ def _sample(row: dict[str, Any], number: int, columns: Columns, file: str) -> Sa
 
 
 def _word(label: bool | str) -> str:
-    return label if isinstance(label, str) else "pass" if label else "fail"
+    return label if isinstance(label, str) else verdict_word(label)
 
 
 def _data(found: Calibration) -> dict[str, Any]:

@@ -9,10 +9,12 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from ...errors import UsageError, short_repr
+from ...evals.reporting.documents import rate_data
 from ...evals.review import JudgeTrial, try_judge
 from ...evals.review.improvement import TrialRow
 from ...internal.escaping import as_text, escape_control_chars
-from ..console.documents import rate_data, write_line
+from ...internal.formatting import verdict_word
+from ..console.documents import write_line
 from ..console.text import one_line, print_stderr
 from ..options.execution import add_max_concurrency, add_model_settings
 from ..options.parsing import whole
@@ -89,9 +91,9 @@ def _lines(trial: JudgeTrial, limit: int, *, is_new: bool) -> Iterator[str]:
 
 def _disagreement(row: TrialRow) -> Iterator[str]:
     sample = row.result.sample
-    judge = "no verdict" if row.judge is None else f"judge {_word(row.judge)}"
-    was = "" if row.before is row.judge else f" (was {_word(row.before)})"
-    yield f"  {short_repr(row.result.sample_id)}: human {_word(row.human)}, {judge}{was}"
+    judge = "no verdict" if row.judge is None else f"judge {verdict_word(row.judge)}"
+    was = "" if row.before is row.judge else f" (was {verdict_word(row.before, 'error')})"
+    yield f"  {short_repr(row.result.sample_id)}: human {verdict_word(row.human)}, {judge}{was}"
     texts = {
         "input": sample.input if sample else None,
         "expected": sample.expected if sample else None,
@@ -102,10 +104,6 @@ def _disagreement(row: TrialRow) -> Iterator[str]:
         if text := " ".join(escape_control_chars(as_text(value)).split()):
             short = text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}…"
             yield f"    {name + ':':<10}{short}"
-
-
-def _word(verdict: bool | None) -> str:
-    return "error" if verdict is None else "pass" if verdict else "fail"
 
 
 def _print_looks(trial: JudgeTrial) -> None:
@@ -140,9 +138,9 @@ def _data(trial: JudgeTrial) -> dict[str, Any]:
             {
                 "id": row.result.sample_id,
                 "epoch": row.result.epoch,
-                "human": _word(row.human),
-                "judge": _word(row.judge),
-                "before": _word(row.before),
+                "human": verdict_word(row.human),
+                "judge": verdict_word(row.judge, "error"),
+                "before": verdict_word(row.before, "error"),
                 "reason": row.reason,
             }
             for row in trial.disagreements

@@ -22,7 +22,7 @@ from ...errors import UsageError
 from ...evals import EvalReport, RunRecord
 from ...evals.judges import PairwiseJudge, Ranking, pairwise_judge, rank_reports
 from ...evals.judges.ranking import bias_lines, common_attempts
-from ...evals.statistics import Interval
+from ...evals.reporting.documents import interval_data
 from ...evals.store.labels import agent_labels
 from ...internal.formatting import money, pluralize
 from ..console.documents import write_line
@@ -184,10 +184,6 @@ def _usage(ranking: Ranking) -> str:
     return " ".join(facts)
 
 
-def _interval_data(interval: Interval) -> dict[str, Any]:
-    return {"estimate": interval.estimate, "interval": [interval.low, interval.high]}
-
-
 def _data(ranking: Ranking, records: Sequence[RunRecord]) -> dict[str, Any]:
     agents, table = _agents(records), ranking.table
     return {
@@ -199,18 +195,18 @@ def _data(ranking: Ranking, records: Sequence[RunRecord]) -> dict[str, Any]:
                 "run": each.name,
                 "agent": agents[each.name],
                 "ranks": each.ranks,
-                "strength": _interval_data(each.strength),
-                "win_rate": _interval_data(each.win_rate),
+                "strength": interval_data(each.strength),
+                "win_rate": interval_data(each.win_rate),
             }
             for each in table.contenders
         ],
         "win_probabilities": [
-            {"first": first, "second": second, **_interval_data(chance)}
+            {"first": first, "second": second, **interval_data(chance)}
             for (first, second), chance in table.win_probabilities.items()
         ],
-        "position_bias": _interval_data(ranking.position_bias),
-        "length_bias": _interval_data(ranking.length_bias),
-        "consistency": _interval_data(ranking.consistency),
+        "position_bias": interval_data(ranking.position_bias),
+        "length_bias": interval_data(ranking.length_bias),
+        "consistency": interval_data(ranking.consistency),
         "left_out": ranking.left_out,
         "changed": ranking.changed,
         "errors": [{"id": sample, "error": error} for sample, error in ranking.errors],

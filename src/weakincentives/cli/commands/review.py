@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from rich.text import Text
 from ...errors import UsageError, WinkError
 from ...evals import RunManifest, RunStore
 from ...evals.reporting import label_pairs, label_rows, write_labels
+from ...evals.reporting.documents import interval_data
 from ...evals.review import (
     LabelChange,
     QueueOrder,
@@ -36,6 +36,7 @@ from ...evals.review.queue import DEFAULT_LENGTH
 from ...evals.stats.intervals import Interval
 from ...evals.store.labels import run_title
 from ...evals.store.overview import row_of_key
+from ...internal.formatting import verdict_word
 from ..console.documents import write_line
 from ..console.review_screen import (
     ReviewView,
@@ -61,14 +62,13 @@ keys:
   m ? q     whole texts, help, quit
 
 Half of the queue is drawn at random; only its labels correct a pass rate. The
-others are those that teach most. Every label is stored at once; then:
-wink judge calibrate --run RUN
+other half are the most informative outputs. Every label is stored immediately.
+Afterwards: wink judge calibrate --run RUN
 """
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = KEYS_HELP
     add_run(parser)
     add = parser.add_argument
@@ -367,8 +367,10 @@ def _print_agreement(found: ReviewAgreement, args: Namespace) -> None:
         alpha = found.alpha
         print(f"alpha      {alpha.estimate:.2f} (95% interval {alpha.low:.2f} to {alpha.high:.2f})")
     for each in found.disagreements:
-        labels = ", ".join(f"{label.labeller} {_word(label.passed)}" for label in each.labels)
-        decision = f" - settled: {_word(each.decision.passed)}" if each.decision else ""
+        labels = ", ".join(
+            f"{label.labeller} {verdict_word(label.passed)}" for label in each.labels
+        )
+        decision = f" - settled: {verdict_word(each.decision.passed)}" if each.decision else ""
         print(f"  {one_line(each.row[1])}: {one_line(labels)}{decision}")
     if found.open:
         print_stderr(f"{found.open:,} to settle: wink view, or label them again together")
@@ -387,8 +389,8 @@ def _agreement_data(found: ReviewAgreement) -> dict[str, Any]:
                 "experiment": each.row[0],
                 "id": each.row[1],
                 "epoch": each.row[2],
-                "labels": {label.labeller: _word(label.passed) for label in each.labels},
-                "settled": None if each.decision is None else _word(each.decision.passed),
+                "labels": {label.labeller: verdict_word(label.passed) for label in each.labels},
+                "settled": None if each.decision is None else verdict_word(each.decision.passed),
             }
             for each in found.disagreements
         ],
@@ -409,12 +411,8 @@ def _export(store: RunStore, manifest: RunManifest, args: Namespace) -> int:
 
 
 def _interval(found: Interval) -> dict[str, Any]:
-    return {"estimate": found.estimate, "interval": [found.low, found.high], "n": found.n}
+    return {**interval_data(found), "n": found.n}
 
 
 def _rate(rate: Interval) -> str:
     return f"{rate.estimate:.1%} ({rate.low:.1%} to {rate.high:.1%})"
-
-
-def _word(passed: bool | None) -> str:
-    return "" if passed is None else "pass" if passed else "fail"

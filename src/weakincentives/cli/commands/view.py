@@ -18,7 +18,7 @@ def configure(parser: ArgumentParser) -> None:
     add("--port", type=whole(0), metavar="N", default=8765,
         help="port (default 8765; 0 takes a free one)")  # fmt: skip
     add("--auth-token", metavar="TOKEN", default="",
-        help="only answer those who have this token; `new` makes one")  # fmt: skip
+        help="answer only requests with this token; `new` makes one")  # fmt: skip
     add("--open", action="store_true", help="open the page in a browser")
     add_store(parser)
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from ..options.execution import add_judge_model, add_model_settings
+from ..options.execution import add_agent_options
 from ..options.parsing import number, whole
 from ..worker_process import EXIT_CODES, WorkerContext, add_worker_options, work
 
 if TYPE_CHECKING:
     from ...evals import EvalLoop, EvalSuite
     from ...runtime.mailbox import QueueMailbox
-
-__all__ = ["configure", "run"]
 
 RUNS_USER_CODE = True  # so its output is redacted at the file descriptors
 
@@ -26,8 +23,7 @@ OPTIONS = (
 
 
 def configure(parser: ArgumentParser) -> None:
-    """Add the verb's options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    """Add the options."""
     parser.epilog = EXIT_CODES
     parser.usage = (
         "wink worker eval --queue URL FILE.py[:NAME] [options]\n"
@@ -36,21 +32,9 @@ def configure(parser: ArgumentParser) -> None:
         "       wink worker eval --queue URL --main [options]"
     )
     add = parser.add_argument_group("target").add_argument
-    add(
-        "target",
-        nargs="?",
-        metavar="FILE.py[:NAME]",
-        help="use the agent and evaluators of a suite",
-    )
-    add("--prompt", metavar="REF", help="prompt: module:object, path.py:object, or a name")
-    add("--agent", metavar="REF", help="function of a sample's input, or a MainLoop")
+    add_agent_options(add, "use the agent and evaluators of a suite")
     add("--main", action="store_true", help="use the MainLoops of `wink worker main` as the agent")
-    add("--model", metavar="MODEL", help="model of the prompt: openai/gpt-4o, demo/large, ...")
-    add_model_settings(add)
     add("--seed", type=whole(0), metavar="S", help="seed of --model, if it takes one")
-    add("--evaluator", action="append", default=[], metavar="REF",
-        help="exact_match (default), contains, ..., or your own; repeatable")  # fmt: skip
-    add_judge_model(add, " (default --model)")
     add("--timeout", type=number, metavar="SECONDS",
         help="timeout per sample (default: the suite's setting, or 3600; 0: none)")  # fmt: skip
     add = parser.add_argument_group(
@@ -68,8 +52,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Work until stopped; return 0 if that was clean."""
-    targets = [args.target] if args.target else []
-    return work(args, "eval", targets, OPTIONS, lambda context: _make_loop(args, context))
+    return work(args, "eval", args.targets, OPTIONS, lambda context: _make_loop(args, context))
 
 
 def _make_loop(args: Namespace, context: WorkerContext) -> EvalLoop[Any, Any, Any]:
@@ -150,16 +133,16 @@ def _suite(args: Namespace) -> EvalSuite[Any, Any, Any]:
 
     if args.main:
         others = [f"--{name}" for name in ("prompt", "agent", "model") if getattr(args, name)]
-        others += [args.target] if args.target else []
+        others += args.targets
         if others:
             raise UsageError(
                 f"expected one agent, got --main and {others[0]} - with --main the agent is the "
                 "loop of `wink worker main`"
             )
         args = Namespace(**{**vars(args), "agent": f"{__name__}:_remote_agent"})
-    if not args.target:
+    if not args.targets:
         return suite_from_options(args, None, lambda output_type: Dataset(()))
-    suites = suites_from_files(args, [args.target], None)
+    suites = suites_from_files(args, args.targets, None)
     if len(suites) > 1:
         raise UsageError(f"expected one suite, got {len(suites)} - name one: {', '.join(suites)}")
     return next(iter(suites.values()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -15,16 +14,13 @@ from ..worker_process import EXIT_CODES, WorkerContext, add_worker_options, work
 if TYPE_CHECKING:
     from ...runtime import MainLoop
 
-__all__ = ["configure", "run"]
-
 RUNS_USER_CODE = True  # so its output is redacted at the file descriptors
 
 OPTIONS = ("loop", "model", "temperature", "max_tokens", "seed")
 
 
 def configure(parser: ArgumentParser) -> None:
-    """Add the verb's options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    """Add the options."""
     parser.epilog = EXIT_CODES
     add = parser.add_argument_group("target").add_argument
     add("--loop", metavar="REF", required=True,

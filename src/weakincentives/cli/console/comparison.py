@@ -36,6 +36,7 @@ from ...evals.comparison import (
 from ...evals.comparison.corrected import CorrectedChange
 from ...evals.comparison.flips import Source
 from ...evals.comparison.outcomes import report_outcomes, stored_outcomes
+from ...evals.reporting.documents import rate_data
 from ...evals.reporting.export import inline
 from ...evals.stats.pass_rate import FEW
 from ...evals.store.labels import agent_labels, version_labels
@@ -43,26 +44,8 @@ from ...internal.differences import DiffPart
 from ...internal.escaping import escape_control_chars
 from ...internal.formatting import duration
 from ..options.runs import open_store
-from .documents import rate_data
 from .tables import WIDE, columns, label_width, rate_text, tags_text
 from .text import one_line, pluralize, print_stderr
-
-__all__ = [
-    "COLOURS",
-    "age_of",
-    "comparison_data",
-    "comparison_markdown",
-    "comparison_text",
-    "details_of_flips",
-    "diff_text",
-    "divergences_of_flips",
-    "facts_line",
-    "find_runs",
-    "measure_data",
-    "outcomes_of_file",
-    "p_value_text",
-    "print_warnings",
-]
 
 COLOURS = {"better": "green", "worse": "red", "none": "dim"}
 DIFF_COLOURS = {"same": "", "removed": "red", "added": "green"}

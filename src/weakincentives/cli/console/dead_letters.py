@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from ...runtime.worker.dead_letters import DeadLetter
     from ..options.queues import Deployment
 
-__all__ = [
-    *("add_letter_options", "count_text", "find_letters", "print_none"),
-    *("queue_and_name", "queue_options", "read_letters", "run_id_of", "sample_id_of"),
-]
-
 MAX_LETTERS = 1_000  # read at once
 
 
@@ -98,11 +93,6 @@ def run_id_of(letter: DeadLetter[Any]) -> str:
     """Return the id of the run that the message belongs to, or an empty string."""
     body = letter.body
     return str(body.get("run_id") or "") if isinstance(body, Mapping) else ""
-
-
-def count_text(count: int) -> str:
-    """Return `1 dead letter`, `3 dead letters`."""
-    return f"{count:,} dead letter{'' if count == 1 else 's'}"
 
 
 def queue_options(args: Namespace) -> str:

@@ -9,26 +9,11 @@ from ... import serde
 from ...errors import SerializationError
 from ...evals import EvalResult
 from ...evals.reporting.documents import (
-    correction_data,
-    epoch_data,
     overview_data,
-    rate_data,
-    record_data,
     sample_data,
 )
 from .figures import figures_data
 from .summary import Outcome
-
-__all__ = [
-    "correction_data",
-    "epoch_data",
-    "overview_data",
-    "rate_data",
-    "record_data",
-    "run_data",
-    "sample_data",
-    "write_line",
-]
 
 
 def write_line(data: TextIO, value: Any) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 from rich.text import Text
 
 from ...evals import RunStore
+from ...evals.reporting.documents import interval_data
 from ...evals.statistics import Interval
 from ...evals.store.overview import Overview
 from .tables import two_columns
-
-__all__ = ["figures_data", "figures_of", "figures_text"]
 
 
 def figures_of(store: RunStore, overview: Overview) -> dict[str, Interval]:
@@ -34,6 +33,4 @@ def figures_text(figures: Mapping[str, Interval]) -> Text:
 
 def figures_data(figures: Mapping[str, Interval]) -> dict[str, Any]:
     """Return the figures as JSON data."""
-    return {
-        name: {"estimate": f.estimate, "interval": [f.low, f.high]} for name, f in figures.items()
-    }
+    return {name: interval_data(figure) for name, figure in figures.items()}

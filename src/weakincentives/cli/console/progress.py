@@ -8,17 +8,9 @@ from contextlib import contextmanager
 import anyio
 from rich.console import Console
 
-from ...evals.engine.display import Show, live_block, supports_live
-from ...evals.engine.progress import ProgressSnapshot, line, progress_snapshot
+from ...evals.engine.display import Show, live_block
+from ...evals.engine.progress import ProgressSnapshot, line
 from .streams import terminal_width
-
-__all__ = [
-    "ProgressSnapshot",
-    "console",
-    "live_progress",
-    "progress_snapshot",
-    "supports_live",
-]
 
 # Without a terminal: a line after another tenth, but not within 10 s; and at least one a minute.
 LINE_SHARE, MIN_LINE_SECONDS, MAX_LINE_SECONDS = 0.1, 10.0, 60.0

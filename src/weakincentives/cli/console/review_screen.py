@@ -20,11 +20,9 @@ from ...errors import UsageError
 from ...evals import EvalResult
 from ...evals.store.human_labels import HumanLabel, verdict_on
 from ...internal.escaping import escape_control_chars
-from ...internal.formatting import pretty
+from ...internal.formatting import pretty, verdict_word
 from .tables import screen
 from .text import COLOURS, one_line
-
-__all__ = ["KEYS", "ReviewView", "keyboard", "read_key", "read_text", "show_help", "show_item"]
 
 KEYS: Mapping[str, str] = {
     "p": "pass",
@@ -178,7 +176,7 @@ def _body(view: ReviewView, to: Console, height: int) -> Iterator[Text]:
         budget -= len(wrapped)
     if not view.blind:
         passed, reason = verdict_on(view.result, view.criterion, only=view.only)
-        word = "error" if passed is None else "pass" if passed else "fail"
+        word = verdict_word(passed, "error")
         yield Text.assemble(
             ("Judge  ", "bold"), (word, COLOURS[word]), f"  {one_line(reason)}"[: to.width * 2]
         )
@@ -213,7 +211,7 @@ def _messages(result: EvalResult[Any]) -> Iterator[Text]:
 def _foot(view: ReviewView) -> Iterator[Text]:
     label = view.label
     if label is not None and (label.passed is not None or label.note):
-        word = "" if label.passed is None else "pass" if label.passed else "fail"
+        word = verdict_word(label.passed)
         yield Text.assemble(
             ("You: ", "bold"),
             (word, COLOURS.get(word, "")),

@@ -30,8 +30,6 @@ from .documents import write_line
 from .tables import print_stdout, screen
 from .text import COLOURS, one_line, print_stderr
 
-__all__ = ["show_sample"]
-
 MAX_EVENT_CHARS = 400
 MAX_CHARS = 20_000  # of a text, unless --full
 

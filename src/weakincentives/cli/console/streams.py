@@ -25,8 +25,6 @@ from typing import Any
 
 from ...secrets import redact, redacted_stream
 
-__all__ = ["CommandFilter", "clean_streams", "print_commands", "terminal_width"]
-
 # Runners trim blanks before a command: those of ASCII, of Latin-1 and of the rest of Unicode. The
 # byte order mark is dropped by a reader that starts at the beginning of a stream.
 _BLANK = (

@@ -21,8 +21,6 @@ from .tables import two_columns
 from .text import one_line, pluralize
 from .views import lines_of_errors, lines_of_failures
 
-__all__ = ["Outcome", "ending", "epochs_text", "means_text", "spent", "suites_text"]
-
 MAX_FLAKY = 8  # samples that are listed
 
 

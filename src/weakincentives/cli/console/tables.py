@@ -18,19 +18,6 @@ if TYPE_CHECKING:  # commands about queues use this file too, and should not loa
     from ...evals import RunRecord
     from ...evals.statistics import Interval
 
-__all__ = [
-    "WIDE",
-    "columns",
-    "label_width",
-    "print_stdout",
-    "rate_text",
-    "screen",
-    "short_ids",
-    "table_width",
-    "tags_text",
-    "two_columns",
-]
-
 WIDE = 110  # columns of a terminal that has room for whole ids and repeated facts
 MIN_COLUMN = 6  # width below which no column shrinks
 _TIMESTAMP = len("20260102-030405")  # the beginning of a run's id
@@ -93,6 +80,11 @@ def columns(
             line.append_text(cell).append("" if title in right else gap)
         lines.append(line)
     return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+
+
+def without_empty(table: Mapping[str, list[Text]], *titles: str) -> dict[str, list[Text]]:
+    """Return the table without those of these columns in which no cell has a text."""
+    return {title: column for title, column in table.items() if title not in titles or any(column)}
 
 
 def table_width(table: Mapping[str, Sequence[Text]]) -> int:

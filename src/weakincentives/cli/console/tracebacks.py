@@ -14,8 +14,6 @@ from typing import Any
 from ...internal.error_details import error_details
 from ...runtime.tracing import Kind, add_tracer, remove_tracer
 
-__all__ = ["tracebacks"]
-
 
 @contextmanager
 def tracebacks() -> Iterator[None]:

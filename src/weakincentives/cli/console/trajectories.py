@@ -19,8 +19,6 @@ from .comparison import diff_text
 from .tables import label_width
 from .text import COLOURS, one_line
 
-__all__ = ["trajectories_data", "trajectories_text"]
-
 MAX_CHARS = 300  # of a text, unless --full
 MARKS = {
     "same": (" ", "dim"),

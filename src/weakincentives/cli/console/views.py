@@ -14,8 +14,6 @@ from ...evals.reporting.export import verdict_of
 from .tables import label_width
 from .text import COLOURS, one_line, pluralize
 
-__all__ = ["line_of", "lines_of_errors", "lines_of_failures", "why"]
-
 MAX_REASON_LINES = 6
 MAX_ERROR_GROUPS = 5
 

@@ -1,4 +1,4 @@
-"""Options that several commands share. Nothing here imports more than argparse at once.
+"""Options that several commands share. Importing them loads nothing heavier than argparse.
 
 parsing    numbers, shares and `key=value` pairs; options as words again
 execution  which agent, how it runs, gates and output

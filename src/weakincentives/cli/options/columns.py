@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ...evals.datasets.columns import Columns
 
-__all__ = ["COLUMNS", "add_columns", "columns_of"]
-
 COLUMNS = ("input", "expected", "id")
 
 

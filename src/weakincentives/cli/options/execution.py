@@ -8,24 +8,6 @@ from collections.abc import Callable
 from .columns import COLUMNS, add_columns
 from .parsing import confidence, minimum, number, share, to_argv, whole
 
-__all__ = [
-    "DATASET_HELP",
-    "DECIDED",
-    "MAX_CONCURRENT",
-    "NEVER",
-    "add_agent_options",
-    "add_gates",
-    "add_judge_model",
-    "add_max_concurrency",
-    "add_model_settings",
-    "add_name",
-    "add_output_options",
-    "add_selection",
-    "add_tag",
-    "command_of",
-    "parse_stop_when",
-]
-
 DATASET_HELP = ".jsonl, .json, .csv, .tsv, .parquet, .yaml, or - (stdin)"
 # As `EvalConfig(max_concurrent=)`, and as it was called before.
 MAX_CONCURRENT = ("-j", "--max-concurrent", "--max-concurrency")
@@ -78,8 +60,8 @@ def add_judge_model(add: Add, default: str = "") -> None:
     add_model_settings(add, "--judge-model")
 
 
-def add_selection(parser: ArgumentParser, *, choose: bool = False) -> Add:
-    """Add the options that select samples of a dataset, and say how often each runs.
+def add_selection(parser: ArgumentParser, *, choose: bool = False, epochs: bool = True) -> Add:
+    """Add the options that select samples of a dataset, and with `epochs` how often each runs.
 
     Return the function that adds further options to this group.
     """
@@ -94,7 +76,8 @@ def add_selection(parser: ArgumentParser, *, choose: bool = False) -> Add:
         add("--choose-by", action="extend", nargs="+", default=[], metavar="RUN",
             help="with --limit: draw the N samples by strata of their pass rates in these runs, "
             "and estimate the rate of the whole dataset")  # fmt: skip
-    add("--epochs", "--repeat", type=whole(1), metavar="N", help="run each sample N times")
+    if epochs:
+        add("--epochs", "--repeat", type=whole(1), metavar="N", help="run each sample N times")
     return add
 
 

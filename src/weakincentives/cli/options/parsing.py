@@ -8,19 +8,6 @@ from typing import Any
 
 from ...errors import UsageError, short_repr
 
-__all__ = [
-    "allow_intermixed_args",
-    "confidence",
-    "minimum",
-    "minimums",
-    "number",
-    "pair",
-    "pairs",
-    "share",
-    "to_argv",
-    "whole",
-]
-
 
 def _float(text: str) -> float:
     try:

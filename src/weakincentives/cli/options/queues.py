@@ -20,8 +20,6 @@ from ...errors import UsageError
 if TYPE_CHECKING:
     from ...runtime.mailbox import QueueMailbox
 
-__all__ = ["Deployment", "add_queue", "deployment", "or_plain_json", "safe_url"]
-
 EXAMPLES = "sqlite:///mail.db#qa on one machine, redis://localhost:6379/0#qa on several"
 
 

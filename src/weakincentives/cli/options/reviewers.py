@@ -5,8 +5,6 @@ from __future__ import annotations
 import getpass
 from contextlib import suppress
 
-__all__ = ["login_name"]
-
 
 def login_name() -> str:
     """Return the name of the user who is logged in; "" if there is none."""

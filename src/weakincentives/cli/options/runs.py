@@ -15,23 +15,6 @@ from .parsing import confidence, pairs, to_argv
 if TYPE_CHECKING:
     from ...evals import RunManifest, RunRecord, RunStore
 
-__all__ = [
-    "REFERENCES",
-    "RUN_HELP",
-    "add_cluster_by",
-    "add_confidence",
-    "add_format",
-    "add_run",
-    "add_run_filters",
-    "add_store",
-    "matching_runs",
-    "open_store",
-    "same_store",
-    "store_above",
-    "store_path",
-    "used_filters",
-]
-
 REFERENCES = "run id, latest~N, suite:NAME or tag:KEY=VALUE"
 RUN_HELP = f"{REFERENCES}, folder of a saved report, or baseline file"
 
@@ -48,10 +31,13 @@ def add_run(parser: ArgumentParser, about: str = REFERENCES) -> None:
         help=f"{about} (default latest)")  # fmt: skip
 
 
-def add_format(parser: ArgumentParser, *others: str) -> None:
-    """Add --format: text, json, and others."""
+def add_format(parser: ArgumentParser, *others: str, short: bool = False) -> None:
+    """Add --format: text, json, and others; if `short`, also --json."""
     parser.add_argument("--format", choices=("text", "json", *others), default="text",
         help="output format (default text)")  # fmt: skip
+    if short:
+        parser.add_argument("--json", action="store_const", const="json", dest="format",
+            help="the same as --format json")  # fmt: skip
 
 
 def add_run_filters(parser: ArgumentParser, dataset_default: str = "") -> None:

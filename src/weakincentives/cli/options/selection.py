@@ -13,8 +13,6 @@ from .parsing import pair
 if TYPE_CHECKING:
     from ...evals import Dataset
 
-__all__ = ["filter_of", "selected", "why_empty"]
-
 
 def selected(
     dataset: Dataset[Any, Any], filters: Sequence[str], size: int | None, seed: int

@@ -9,8 +9,6 @@ from typing import Any
 
 from ...errors import ReportError, UsageError
 
-__all__ = ["detect_format"]
-
 # The first system all of whose keys the document, or the first line, has.
 _KEYS = {
     "inspect": {"eval", "status"},

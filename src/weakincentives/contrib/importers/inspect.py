@@ -19,20 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from ...chat import ChatMessage, TokenUsage
-from ...errors import MissingExtraError, ReportError, short_repr
+from ...errors import MissingExtraError, ReportError
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
 from .reading import (
     MALFORMED,
     Outcome,
     chat_message,
     finite,
-    json_file,
+    json_object,
     milliseconds,
     result_of,
     unexpected,
 )
-
-__all__ = ["read_inspect"]
 
 _ZSTD = 93  # the number of this compression in a zip
 _MAX_MEMBER_BYTES = 2**31
@@ -70,9 +68,7 @@ def read_inspect(path: Path | str) -> EvalReport[str]:
 
 
 def _whole(path: Path) -> tuple[Mapping[str, Any], Iterator[tuple[str, Any]]]:
-    log = json_file(path, "Inspect")
-    if not isinstance(log, Mapping) or "eval" not in log:
-        raise ReportError(f"expected a log of Inspect, got {short_repr(log)}", file=path)
+    log = json_object(path, "Inspect", "eval")
     rows: Sequence[Any] = log.get("samples") or ()
     return log, ((f"$.samples[{index}]", row) for index, row in enumerate(rows))
 

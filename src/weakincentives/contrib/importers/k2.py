@@ -9,17 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...chat import ChatMessage, TokenUsage, ToolCall
-from ...errors import ReportError, UsageError, short_repr
+from ...chat import ChatMessage, TokenUsage
+from ...errors import UsageError, short_repr
 from ...evals import Dataset, EvalReport, EvalResult, Sample, Score, Trajectory, iter_rows
 from ...evals.benchmarks import benchmark
 from ...evals.evaluators.tool_calls import tool_call_facts, tool_schema_accuracy
-
-__all__ = ["load_k2_requests", "read_k2_results", "write_k2_results"]
+from .reading import MALFORMED, chat_message, unexpected
 
 
 def load_k2_requests(path: Path | str) -> Dataset[Any, Any]:
@@ -34,12 +34,9 @@ def read_k2_results(path: Path | str) -> EvalReport[str]:
     for line, row in enumerate(iter_rows(path), 1):
         try:
             results.append(_result(row, schema_accuracy))
-        except (UsageError, KeyError, TypeError, AttributeError) as error:
-            raise ReportError(
-                f"expected a result line of K2 Vendor Verifier: {type(error).__name__}: {error}",
-                file=Path(path),
-                line=line,
-            ) from None
+        except MALFORMED as error:
+            what = "a result line of K2 Vendor Verifier"
+            raise unexpected(what, error, Path(path), line) from None
     return EvalReport(results, dataset_name="k2")
 
 
@@ -59,7 +56,7 @@ def _result(row: Mapping[str, Any], schema_accuracy: Any) -> EvalResult[str]:
     choice = row["response"]["choices"][0]
     message = choice.get("message") or choice.get("delta") or {}
     before = tuple(map(_given_message, row["request"].get("messages", ())))
-    reply = ChatMessage("assistant", message.get("content") or "", _calls(message))
+    reply = replace(chat_message(message), role="assistant", tool_call_id=None, name=None)
     usage = row["response"].get("usage") or {}
     trajectory = Trajectory(
         (*before, reply),
@@ -77,19 +74,6 @@ def _given_message(data: Mapping[str, Any]) -> ChatMessage:
     content = data.get("content") or ""
     role = roles.get(data["role"], data["role"])
     return ChatMessage(role, content if isinstance(content, str) else json.dumps(content))
-
-
-def _calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    from ...adapters.wire import tool_arguments
-
-    return tuple(
-        ToolCall(
-            str(call.get("id") or ""),
-            call["function"]["name"],
-            tool_arguments(call["function"].get("arguments")),
-        )
-        for call in message.get("tool_calls") or ()
-    )
 
 
 def write_k2_results(
@@ -146,23 +130,19 @@ def _valid(result: EvalResult[Any]) -> bool | None:
 
 
 def _response(result: EvalResult[Any], model: str) -> dict[str, Any]:
-    from ...adapters.wire import INVALID_JSON
+    from ...adapters.wire import INVALID_JSON, wire_call
 
     assert result.trajectory is not None
     reply, usage = result.trajectory.messages[-1], result.trajectory.usage
     message: dict[str, Any] = {"role": "assistant", "content": reply.content}
     if reply.tool_calls:
         message["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {
-                    "name": call.name,
-                    "arguments": call.arguments[INVALID_JSON]
-                    if INVALID_JSON in call.arguments
-                    else json.dumps(call.arguments, ensure_ascii=False),
-                },
-            }
+            wire_call(
+                call,
+                call.arguments[INVALID_JSON]
+                if INVALID_JSON in call.arguments
+                else json.dumps(call.arguments, ensure_ascii=False),
+            )
             for call in reply.tool_calls
         ]
     counted = (

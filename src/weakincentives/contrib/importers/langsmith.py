@@ -30,8 +30,6 @@ from .reading import (
     unexpected,
 )
 
-__all__ = ["read_langsmith"]
-
 
 def read_langsmith(path: Path | str) -> EvalReport[Any]:
     """Return the rows of an experiment as results; repetitions of an example are its epochs."""

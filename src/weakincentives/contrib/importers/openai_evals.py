@@ -28,8 +28,6 @@ from .reading import (
     unexpected,
 )
 
-__all__ = ["read_openai_evals"]
-
 _EXPECTED = ("expected", "ideal", "answer", "reference", "correct_label", "ground_truth", "label")
 _UUID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 

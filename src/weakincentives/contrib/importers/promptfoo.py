@@ -27,8 +27,6 @@ from .reading import (
     unexpected,
 )
 
-__all__ = ["read_promptfoo"]
-
 _ERROR = 2  # `failureReason`: 0 none, 1 an assertion, 2 an error
 _EXPECTED = ("expected", "answer", "reference", "ideal", "__expected")
 

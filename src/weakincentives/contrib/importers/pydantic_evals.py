@@ -16,32 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from ...chat import TokenUsage
-from ...errors import ReportError, short_repr
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
 from .reading import (
     MALFORMED,
     Outcome,
     finite,
-    json_file,
+    json_object,
     milliseconds,
     next_epoch,
     result_of,
     unexpected,
 )
 
-__all__ = ["read_pydantic_evals"]
-
 
 def read_pydantic_evals(path: Path | str) -> EvalReport[Any]:
     """Return the cases and failures of a report; repeats of a case are its epochs."""
     path = Path(path)
-    data = json_file(path, "pydantic-evals")
-    if not isinstance(data, Mapping) or not {"cases", "failures"} <= set(data):
-        raise ReportError(
-            "expected `cases` and `failures` of a report of pydantic-evals, got "
-            f"{short_repr(list(data) if isinstance(data, Mapping) else data)}",
-            file=path,
-        )
+    data = json_object(path, "pydantic-evals", "cases", "failures")
     asserted = any(case.get("assertions") for case in data["cases"] if isinstance(case, Mapping))
     seen: Counter[str] = Counter()
     results = []

@@ -9,34 +9,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from ...chat import ChatMessage, ToolCall
+from ...adapters.wire import wire_calls
+from ...chat import ChatMessage, Role
 from ...errors import ReportError, UsageError, short_repr
 from ...evals import ErrorDetails, EvalResult, Metric, Sample, Score, Trajectory
 from ...evals.evaluators.combine import combine_scores
 from ...evals.model.result import ErrorSource
 
-__all__ = [
-    "MALFORMED",
-    "Outcome",
-    "chat_message",
-    "error_details",
-    "finite",
-    "json_file",
-    "json_lines",
-    "milliseconds",
-    "next_epoch",
-    "plain_text",
-    "result_of",
-    "score_of",
-    "unexpected",
-]
-
 MALFORMED = (UsageError, KeyError, TypeError, ValueError, AttributeError, IndexError)
 """What a reader raises if a file has not the expected form."""
 
-_ROLES = {"system", "developer", "user", "assistant", "tool"}
+_ROLES = get_args(Role)
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Warning|Timeout|Exit))\b")
 _MAX_TRACEBACK_CHARS = 8_000
 
@@ -50,6 +35,18 @@ def json_file(path: Path, system: str) -> Any:
         return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ReportError(f"expected a JSON file of {system}: {error}", file=path) from None
+
+
+def json_object(path: Path, system: str, *keys: str) -> Mapping[str, Any]:
+    """Return the content of a JSON file that has to be an object with these keys."""
+    data = json_file(path, system)
+    if not isinstance(data, Mapping) or not set(keys) <= set(data):
+        raise ReportError(
+            f"expected {' and '.join(f'`{key}`' for key in keys)} in a file of {system}, got "
+            f"{short_repr(list(data) if isinstance(data, Mapping) else data)}",
+            file=path,
+        )
+    return data
 
 
 def json_lines(path: Path, system: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -103,23 +100,11 @@ def plain_text(content: Any) -> str:
 
 def chat_message(data: Mapping[str, Any]) -> ChatMessage:
     """Return a message whose tool calls are in OpenAI's form, or have name and arguments."""
-    from ...adapters.wire import tool_arguments
-
-    calls = []
-    for call in data.get("tool_calls") or ():
-        call = json.loads(call) if isinstance(call, str) else call  # some systems write texts
-        function = call.get("function") or call
-        name, arguments = (
-            (function, call.get("arguments"))  # Inspect: the name itself
-            if isinstance(function, str)
-            else (function["name"], function.get("arguments"))
-        )
-        calls.append(ToolCall(str(call.get("id") or ""), name, tool_arguments(arguments)))
-    role = data.get("role")
+    role: Any = data.get("role")
     return ChatMessage(
         role if role in _ROLES else "user",
         plain_text(data.get("content")),
-        tuple(calls),
+        wire_calls(data),
         data.get("tool_call_id"),
         data.get("name"),
     )

@@ -15,12 +15,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from ... import serde
-from ...chat import ChatMessage
-from ...errors import ReportError, SerializationError, UsageError, short_repr
+from ...errors import ReportError, short_repr
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-
-__all__ = ["read_simple_evals"]
+from .reading import MALFORMED, chat_message, json_object, next_epoch, unexpected
 
 _LINE = r"<p>\s*{}:\s*(.*?)\s*</p>"
 _SCORE, _CORRECT, _EXTRACTED = (
@@ -30,25 +27,12 @@ _SCORE, _CORRECT, _EXTRACTED = (
 _NAME = re.compile(r"(?P<eval>[a-z_]+?)_(?P<model>.+?)(?:_\d{8}_\d{6})?(?:_allresults)?")
 _WORDS = {"True": 1.0, "False": 0.0}
 _BAD_REQUEST = "No response (bad request)."
-_ROLES = {"system", "developer", "user", "assistant", "tool"}
 
 
 def read_simple_evals(path: Path | str) -> EvalReport[str]:
     """Return the results of a file; a question that occurs several times has several epochs."""
     path = Path(path)
-    try:
-        data = serde.decode(path.read_bytes())
-    except OSError as error:
-        reason = error.strerror or error
-        raise ReportError(f"expected a readable file, got: {reason}", file=path) from None
-    except SerializationError as error:
-        raise ReportError(f"expected a JSON file of simple-evals: {error}", file=path) from None
-    if not isinstance(data, Mapping) or not {"htmls", "convos"} <= set(data):
-        raise ReportError(
-            "expected `htmls` and `convos` of an _allresults.json, got "
-            f"{short_repr(list(data) if isinstance(data, Mapping) else data)}",
-            file=path,
-        )
+    data = json_object(path, "simple-evals", "htmls", "convos")
     blocks, conversations = data["htmls"], data["convos"]
     if len(blocks) != len(conversations):
         raise ReportError(
@@ -65,22 +49,20 @@ def read_simple_evals(path: Path | str) -> EvalReport[str]:
     ):
         try:
             results.append(_result(name, block, turns, details or {}, seen))
-        except (UsageError, KeyError, TypeError, ValueError) as error:
-            raise ReportError(
-                f"expected a sample of simple-evals: {error}", file=path, path=f"$.htmls[{index}]"
-            ) from None
+        except MALFORMED as error:
+            where = f"$.htmls[{index}]"
+            raise unexpected("a sample of simple-evals", error, path, where) from None
     return EvalReport(results, dataset_name=name)
 
 
 def _result(
     name: str, block: str, turns: Any, details: Mapping[str, Any], seen: Counter[str]
 ) -> EvalResult[str]:
-    messages = [_message(turn) for turn in turns]
+    messages = [chat_message(turn) for turn in turns]
     *question, answer = messages
     sample_id = blake2b(
         repr([(each.role, each.content) for each in question]).encode(), digest_size=6
     ).hexdigest()
-    seen[sample_id] += 1
     expected = _found(_CORRECT, block)
     refused = answer.content == _BAD_REQUEST
     extracted = _found(_EXTRACTED, block)
@@ -93,7 +75,7 @@ def _result(
             sample_id, [{"role": each.role, "content": each.content} for each in question], expected
         ),
         trajectory=None if refused else Trajectory(tuple(messages), answer.content),
-        epoch=seen[sample_id],
+        epoch=next_epoch(seen, sample_id),
         metadata={} if extracted is None else {"extracted_answer": extracted},
     )
 
@@ -115,10 +97,3 @@ def _score(name: str, block: str, details: Mapping[str, Any], extracted: str | N
 def _found(pattern: re.Pattern[str], block: str) -> str | None:
     found = pattern.findall(block)  # the last one: texts of the conversation come first
     return html.unescape(found[-1]) if found else None
-
-
-def _message(turn: Mapping[str, Any]) -> ChatMessage:
-    content, role = turn["content"], turn["role"]
-    if isinstance(content, list):  # parts, of which images are left out
-        content = "\n".join(part.get("text", "") for part in content if isinstance(part, Mapping))
-    return ChatMessage(role if role in _ROLES else "user", str(content))

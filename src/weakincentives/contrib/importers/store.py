@@ -21,8 +21,6 @@ from .pydantic_evals import read_pydantic_evals
 from .simple_evals import read_simple_evals
 from .verifiers import read_verifiers
 
-__all__ = ["FORMATS", "agent_and_model", "read_reports", "read_results", "store_report"]
-
 FORMATS: dict[str, Callable[[Path | str], EvalReport[Any] | list[EvalReport[Any]]]] = {
     "inspect": read_inspect,
     "k2": read_k2_results,

@@ -20,17 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from ...chat import ChatMessage, TokenTrace, TokenUsage
-from ...errors import ReportError, UsageError
+from ...errors import UsageError
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-from .reading import MALFORMED, chat_message, finite, json_lines, next_epoch
-
-__all__ = [
-    "problem_of_rollout",
-    "read_verifiers",
-    "score_of_trace",
-    "trajectory_of_rollout",
-    "trajectory_of_trace",
-]
+from .reading import MALFORMED, chat_message, finite, json_lines, next_epoch, unexpected
 
 _INFRASTRUCTURE = ("Provider", "Sandbox", "Interception", "Tunnel", "Env")
 
@@ -49,11 +41,7 @@ def read_verifiers(path: Path | str) -> EvalReport[str]:
             else:
                 raise UsageError(f"neither `traces` nor `example_id`, but {', '.join(row)}")
         except MALFORMED as error:
-            raise ReportError(
-                f"expected a rollout of verifiers: {type(error).__name__}: {error}",
-                file=path,
-                line=number,
-            ) from None
+            raise unexpected("a rollout of verifiers", error, path, number) from None
     return EvalReport(results, dataset_name=path.parent.name or "verifiers")
 
 

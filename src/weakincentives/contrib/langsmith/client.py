@@ -15,8 +15,6 @@ from weakref import WeakSet
 from ...errors import MissingExtraError, UsageError, short_repr
 from ...secrets import keep_secret
 
-__all__ = ["OwnClient", "checked_key", "environment", "imported"]
-
 HOSTED = "https://api.smith.langchain.com"
 LOCAL = {"localhost", "127.0.0.1", "0.0.0.0", "::1"}
 TIMEOUT_MS = (3_000, 10_000)  # to connect, and for an answer

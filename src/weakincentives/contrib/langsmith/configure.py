@@ -24,8 +24,6 @@ from .client import OwnClient, checked_key, environment, imported
 from .sender import Sender
 from .tracer import SpanTracer
 
-__all__ = ["LangSmithTracing", "configure_wink"]
-
 PROJECT = "wink-evals"
 
 _current: LangSmithTracing | None = None

@@ -15,6 +15,7 @@ from uuid import UUID, uuid5
 
 from ... import serde
 from ...adapters import ModelReply, ModelRequest
+from ...adapters.wire import wire_call
 from ...chat import ChatMessage, TokenUsage
 from ...errors import short_repr
 from ...evals import EvalResult, Sample, Score
@@ -22,8 +23,6 @@ from ...evals.engine.engine import Tally, sample_digest
 from ...evals.store.rows import RunManifest
 from ...secrets import redact, redact_message
 from .tracer import Node, Place, at
-
-__all__ = ["Feedback", "clean", "example_of", "facts_of_run", "feedback_on", "run_of", "summary_of"]
 
 MAX_SCORE = 99_999.9999
 MAX_KEY = 180  # characters
@@ -221,15 +220,7 @@ _SHAPES = {
 def _message(message: ChatMessage) -> dict[str, Any]:
     """Return a message in OpenAI's format, which LangSmith displays as a conversation."""
     calls = [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {
-                "name": call.name,
-                "arguments": serde.encode(clean(call.arguments)).decode(),
-            },
-        }
-        for call in message.tool_calls
+        wire_call(call, serde.encode(clean(call.arguments)).decode()) for call in message.tool_calls
     ]
     return {"role": message.role, "content": _text(message.content)} | _known(
         tool_calls=calls or None, tool_call_id=message.tool_call_id, name=message.name

@@ -23,8 +23,6 @@ from .client import imported
 from .runs import example_of, facts_of_run, feedback_on, run_of, summary_of
 from .tracer import Node, Place, at
 
-__all__ = ["Sender"]
-
 logger = logger_for("weakincentives.contrib.langsmith")
 
 MAX_BATCH = 100  # traces

@@ -20,8 +20,6 @@ from uuid import UUID
 from ...experiment import BASELINE
 from ...runtime.tracing import Kind
 
-__all__ = ["Node", "Place", "SpanTracer", "at"]
-
 TRACE = "langsmith-trace"  # LangSmith's own name for it
 PLACE = "wink-langsmith"
 

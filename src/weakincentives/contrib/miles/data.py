@@ -14,8 +14,6 @@ from ...secrets import redact_bytes
 from .package import miles_module
 from .rewards import plain_metadata, sample_id
 
-__all__ = ["miles_data_source"]
-
 
 def miles_data_source(buffer: Callable[[Any], Any]) -> Any:
     """Return a `DataSource` of miles over our `DataBuffer`: `--data-source-path my_module.Data`.
@@ -25,72 +23,77 @@ def miles_data_source(buffer: Callable[[Any], Any]) -> Any:
     and unlike in miles itself they are part of a checkpoint.
     """
     base = miles_module("miles.rollout.data_source").DataSource
-    kind = miles_module("miles.utils.types").Sample
 
-    class BufferDataSource(base):  # type: ignore[misc, valid-type]
+    class BufferDataSource(_GroupSource, base):  # type: ignore[misc, valid-type]
         """Serves groups of `n_samples_per_prompt` copies of a sample."""
 
         def __init__(self, args: Any) -> None:
-            self.args = args
-            self.buffer = buffer(args)
-            self.returned: list[list[Any]] = []
-            self.groups = 0
-            self.samples = 0
-
-        def get_samples(self, num_samples: int) -> list[list[Any]]:
-            """Return that many groups: first those that came back, then new ones."""
-            returned = self.returned[:num_samples]
-            missing = num_samples - len(returned)
-            new = self.buffer.get_samples(missing) if missing else []  # which may raise
-            self.returned = self.returned[num_samples:]
-            return [*returned, *(self._group(each.sample) for each in new)]
-
-        def _group(self, sample: Sample[Any, Any]) -> list[Any]:
-            group = []
-            for _ in range(self.args.n_samples_per_prompt):
-                made = _new_sample(kind, sample)
-                made.group_index, made.index = self.groups, self.samples
-                self.samples += 1
-                group.append(made)
-            self.groups += 1
-            return group
-
-        def add_samples(self, samples: list[list[Any]]) -> None:
-            """Take groups back, to be served before others."""
-            size = self.args.n_samples_per_prompt
-            for group in samples:
-                if not isinstance(group, list) or len(group) != size:
-                    raise UsageError(f"expected groups of {size} samples, got {short_repr(group)}")
-            self.returned += samples
-
-        def get_buffer_length(self) -> int:
-            """Return the number of groups that came back."""
-            return len(self.returned)
-
-        def save(self, rollout_id: Any) -> None:
-            """Write the state beside the other states of miles."""
-            path = _state_path(self.args.save, rollout_id)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            state = {
-                "buffer": self.buffer.state_dict(),
-                "returned": [[_stored(each) for each in group] for group in self.returned],
-                "groups": self.groups,
-                "samples": self.samples,
-            }
-            write_whole(path, [redact_bytes(json.dumps(state, allow_nan=False).encode())])
-
-        def load(self, rollout_id: Any = None) -> None:
-            """Restore the state; without one, start anew, as miles itself does."""
-            if self.args.load is None or not _state_path(self.args.load, rollout_id).exists():
-                return
-            state = json.loads(_state_path(self.args.load, rollout_id).read_bytes())
-            self.buffer.load_state_dict(state["buffer"])
-            self.returned = [
-                [kind.from_dict(each) for each in group] for group in state["returned"]
-            ]
-            self.groups, self.samples = state["groups"], state["samples"]
+            super().__init__(args, buffer(args), miles_module("miles.utils.types").Sample)
 
     return BufferDataSource
+
+
+class _GroupSource:
+    """The methods that miles calls."""
+
+    def __init__(self, args: Any, buffer: Any, kind: Any) -> None:
+        self.args, self.buffer, self.kind = args, buffer, kind
+        self.returned: list[list[Any]] = []
+        self.groups = 0
+        self.samples = 0
+
+    def get_samples(self, num_samples: int) -> list[list[Any]]:
+        """Return that many groups: first those that came back, then new ones."""
+        returned = self.returned[:num_samples]
+        missing = num_samples - len(returned)
+        new = self.buffer.get_samples(missing) if missing else []  # which may raise
+        self.returned = self.returned[num_samples:]
+        return [*returned, *(self._group(each.sample) for each in new)]
+
+    def _group(self, sample: Sample[Any, Any]) -> list[Any]:
+        group = []
+        for _ in range(self.args.n_samples_per_prompt):
+            made = _new_sample(self.kind, sample)
+            made.group_index, made.index = self.groups, self.samples
+            self.samples += 1
+            group.append(made)
+        self.groups += 1
+        return group
+
+    def add_samples(self, samples: list[list[Any]]) -> None:
+        """Take groups back, to be served before others."""
+        size = self.args.n_samples_per_prompt
+        for group in samples:
+            if not isinstance(group, list) or len(group) != size:
+                raise UsageError(f"expected groups of {size} samples, got {short_repr(group)}")
+        self.returned += samples
+
+    def get_buffer_length(self) -> int:
+        """Return the number of groups that came back."""
+        return len(self.returned)
+
+    def save(self, rollout_id: Any) -> None:
+        """Write the state beside the other states of miles."""
+        path = _state_path(self.args.save, rollout_id)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        state = {
+            "buffer": self.buffer.state_dict(),
+            "returned": [[_stored(each) for each in group] for group in self.returned],
+            "groups": self.groups,
+            "samples": self.samples,
+        }
+        write_whole(path, [redact_bytes(json.dumps(state, allow_nan=False).encode())])
+
+    def load(self, rollout_id: Any = None) -> None:
+        """Restore the state; without one, start anew, as miles itself does."""
+        if self.args.load is None or not _state_path(self.args.load, rollout_id).exists():
+            return
+        state = json.loads(_state_path(self.args.load, rollout_id).read_bytes())
+        self.buffer.load_state_dict(state["buffer"])
+        self.returned = [
+            [self.kind.from_dict(each) for each in group] for group in state["returned"]
+        ]
+        self.groups, self.samples = state["groups"], state["samples"]
 
 
 def _new_sample(kind: Any, sample: Sample[Any, Any]) -> Any:

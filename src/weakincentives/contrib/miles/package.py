@@ -7,8 +7,6 @@ from typing import Any
 
 from ...errors import UsageError
 
-__all__ = ["miles_module"]
-
 
 def miles_module(name: str) -> Any:
     """Return a module of miles; raise UsageError if it is not installed."""

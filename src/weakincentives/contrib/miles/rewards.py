@@ -10,15 +10,12 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-import anyio
-
 from ...chat import ChatMessage
 from ...evals import EvalContext, Sample, Score, Trajectory, criterion
 from ...internal.checks import check_whole
+from ...internal.concurrency import for_each
 from ...internal.isolation import run_isolated
 from ...secrets import logger_for
-
-__all__ = ["Reward", "miles_reward", "plain_metadata", "reward_of", "sample_id"]
 
 logger = logger_for(__name__)
 
@@ -37,8 +34,8 @@ def miles_reward(
     """Return an evaluator as a reward model of miles.
 
     Name it with `--custom-rm-path my_module.reward --reward-key score`. It takes one sample of
-    miles, or with `--group-rm` a list of them, of which `max_concurrent` are scored at once. The
-    reward is a mapping: `score` is `Score.reward`, and `metric/NAME` each metric. A sample that
+    miles, or with `--group-rm` a list of them, `max_concurrent` of which are scored concurrently.
+    The reward is a mapping: `score` is `Score.reward`, and `metric/NAME` each metric. A sample that
     cannot be scored gets `failed`, the status FAILED, `remove_sample`, and
     `metadata["reward_error"]`.
     """
@@ -64,15 +61,11 @@ def miles_reward(
         if not isinstance(sample, Sequence):
             return await score(sample)
         rewards: list[Reward] = [{}] * len(sample)
-        limiter = anyio.CapacityLimiter(max_concurrent)
 
         async def score_at(index: int) -> None:
-            async with limiter:
-                rewards[index] = await score(sample[index])
+            rewards[index] = await score(sample[index])
 
-        async with anyio.create_task_group() as group:
-            for index in range(len(sample)):
-                group.start_soon(score_at, index)
+        await for_each(score_at, range(len(sample)), max_concurrent)
         return rewards
 
     reward.__name__ = judged.name

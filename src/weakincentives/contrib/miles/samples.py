@@ -9,8 +9,6 @@ from ...evals import EvalResult, Sample, Trajectory
 from .package import miles_module
 from .rewards import reward_of
 
-__all__ = ["miles_sample"]
-
 
 def miles_sample(result: EvalResult[Any], *, group_index: int = 0, index: int = 0) -> Any:
     """Return a rollout as a `Sample` of miles that passes its `validate()`.

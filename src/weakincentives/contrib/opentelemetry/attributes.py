@@ -22,17 +22,6 @@ from ...internal.concurrency import unwrap_exception_group
 from ...runtime.tracing import Kind
 from ...secrets import redact, redact_message
 
-__all__ = [
-    "EVALUATION",
-    "Attributes",
-    "end_attributes",
-    "error_text",
-    "evaluations",
-    "identity",
-    "start_attributes",
-    "start_content",
-]
-
 Attributes = dict[str, Any]
 Facts = Mapping[str, Any]
 

@@ -36,8 +36,6 @@ from .attributes import (
 )
 from .export import BackgroundExecutor, Export, missing
 
-__all__ = ["OtelTracing", "configure_otel"]
-
 SCOPE = "weakincentives"
 _TRACE_ROOTS = ("request", "sample")  # the kinds that start a trace
 

@@ -21,8 +21,6 @@ from weakref import WeakSet
 from ...errors import MissingExtraError
 from ...secrets import logger_for, redact
 
-__all__ = ["BackgroundExecutor", "Export", "missing"]
-
 logger = logger_for(__name__)
 
 QUEUE_SIZE = 32_768  # spans; the SDK's default of 2,048 overflows in a burst of a few samples

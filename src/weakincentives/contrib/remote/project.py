@@ -15,8 +15,6 @@ from typing import IO
 
 from ...errors import UsageError, short_repr
 
-__all__ = ["pack_project"]
-
 MAX_BYTES = 1 << 30
 _MAX_LISTED = 5  # paths in the message about files that are not sent
 

@@ -32,8 +32,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["FILE_HEADER", "FRAME", "MARK", "MAX_FRAME", "main"]
-
 MARK = b"--- wink remote ---\n"
 FRAME = struct.Struct(">cI")  # kind, length
 MAX_FRAME = 1 << 20

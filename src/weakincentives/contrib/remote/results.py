@@ -24,8 +24,6 @@ from typing import IO
 from ...errors import short_repr
 from .remote_side import FILE_HEADER
 
-__all__ = ["IncomingResults", "ResultsError"]
-
 MAX_ENTRIES = 100_000
 MAX_DEPTH = 32  # folders within folders
 MAX_PATH = 1024  # bytes

@@ -35,8 +35,6 @@ from .project import pack_project
 from .remote_side import FRAME, MARK, MAX_FRAME
 from .results import IncomingResults, ResultsError
 
-__all__ = ["run_remote"]
-
 _MAX_OUTPUT_IN_ERROR = 2000  # characters of the script's output in the error when it fails
 _CLEANUP_TIMEOUT_SECONDS = 30.0  # for the remote side, after it has sent the exit code
 _UTF8 = codecs.getincrementaldecoder("utf-8")  # a character may be split between two pieces
@@ -77,21 +75,9 @@ def run_remote(
     """
     if "WINK_REMOTE" in os.environ:
         raise UsageError("expected a run on this machine, the remote one, got `run_remote` again")
-    host = host or os.environ.get("WINK_REMOTE_HOST")
-    if not host or host.startswith("-"):
-        raise UsageError(
-            f"expected a host for `run_remote`, got {short_repr(host)} - "
-            "pass `host`, or set WINK_REMOTE_HOST"
-        )
-    script, folder = Path(script).resolve(), Path.cwd().resolve()
-    if not script.is_file():
-        raise UsageError(f"expected a script, got no file: {script}")
-    root = folder if script.is_relative_to(folder) else script.parent
-    results_path = PurePosixPath(results)
-    if results_path.is_absolute() or ".." in results_path.parts or not results_path.parts:
-        raise UsageError(
-            f"expected a folder of the project as `results`, got {short_repr(results)}"
-        )
+    host = _checked_host(host)
+    script, root = _script_and_root(script)
+    _check_results(results)
     check_whole(max_results_bytes, 1, "max_results_bytes")
     job: dict[str, Any] = {
         "script": script.relative_to(root).as_posix(),
@@ -109,6 +95,33 @@ def run_remote(
         project.seek(0)
         incoming = IncomingResults(root / results, max_results_bytes)
         return _Connection(call, host, incoming).run(job, project)
+
+
+def _checked_host(host: str | None) -> str:
+    """Return the host, or that of WINK_REMOTE_HOST; it must not be an option of ssh."""
+    host = host or os.environ.get("WINK_REMOTE_HOST")
+    if not host or host.startswith("-"):
+        raise UsageError(
+            f"expected a host for `run_remote`, got {short_repr(host)} - "
+            "pass `host`, or set WINK_REMOTE_HOST"
+        )
+    return host
+
+
+def _script_and_root(script: str | Path) -> tuple[Path, Path]:
+    """Return the script, and the folder to send: the current one, if the script is in it."""
+    path, folder = Path(script).resolve(), Path.cwd().resolve()
+    if not path.is_file():
+        raise UsageError(f"expected a script, got no file: {path}")
+    return path, folder if path.is_relative_to(folder) else path.parent
+
+
+def _check_results(results: str) -> None:
+    path = PurePosixPath(results)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise UsageError(
+            f"expected a folder of the project as `results`, got {short_repr(results)}"
+        )
 
 
 def _own_args(script: Path) -> list[str]:

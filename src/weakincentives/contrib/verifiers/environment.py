@@ -26,11 +26,9 @@ from ...evals.engine.agents import Agent, AgentOutput, current, name_agent
 from ...internal.checks import check_whole
 from ...internal.threads import in_thread
 from ...rollouts import Endpoint
-from .older import has_load_environment, older_agent, older_dataset
+from .older import has_load_environment, older_agent, older_dataset, sampling_settings
 from .scores import left_by_trace
 from .service import Service
-
-__all__ = ["verifiers_agent", "verifiers_dataset"]
 
 
 def verifiers_dataset(
@@ -114,14 +112,6 @@ class _Play:
 
         self.env = _environment(config)
         self._service = Service(self.env.serving)
-        settings = {
-            "temperature": endpoint.temperature,
-            "top_p": endpoint.top_p,
-            "max_tokens": endpoint.max_tokens,
-            "stop": list(endpoint.stop) or None,
-            "seed": endpoint.seed,
-        }
-        given = {name: value for name, value in settings.items() if value is not None}
         self._model = vf.ModelContext(
             model=endpoint.model,
             client=vf.EvalClientConfig(
@@ -129,7 +119,7 @@ class _Play:
                 api_key_var=key_variable,
                 timeout={} if endpoint.timeout is None else {"read": endpoint.timeout},
             ),
-            sampling=vf.SamplingConfig(**given, **endpoint.extra),
+            sampling=vf.SamplingConfig(**sampling_settings(endpoint), **endpoint.extra),
         )
         self._tasks: dict[str, Any] = {}
         self._unread: Iterator[Any] = iter(self.env.taskset)

@@ -23,8 +23,6 @@ from ... import serde
 from ...adapters.wire import INVALID_JSON, token_trace, tool_arguments
 from .scores import TOKENS
 
-__all__ = ["HARNESS", "WinkHarness", "WinkHarnessConfig"]
-
 HARNESS = "wink_harness"  # a plugin's id is the name of a module
 RETRIES = 5  # of one model call
 
@@ -106,7 +104,7 @@ def _prompt(system: str | None, prompt: Any) -> list[dict[str, Any]]:
 
 
 async def _result(call: Mapping[str, Any], connections: Any, names: Mapping[str, Any]) -> Any:
-    """Return what a tool returned. A call that is wrong is told to the model."""
+    """Return what a tool returned. An invalid call is reported to the model."""
     name, arguments = call["function"]["name"], tool_arguments(call["function"]["arguments"])
     if name not in names:
         return f"error: no tool is called {name}; there are {', '.join(names) or 'none'}"

@@ -26,8 +26,6 @@ from ..importers.reading import chat_message
 from .scores import left_by_rollout
 from .service import Service
 
-__all__ = ["has_load_environment", "older_agent", "older_dataset", "verifiers_rubric"]
-
 _raised: ContextVar[dict[str, str] | None] = ContextVar("weakincentives.verifiers", default=None)
 
 
@@ -109,15 +107,20 @@ def _row(sample: Sample[Any, Any]) -> dict[str, Any]:
     return dict(row)
 
 
-def _sampling(endpoint: Endpoint) -> dict[str, Any]:
-    given = {
+def sampling_settings(endpoint: Endpoint) -> dict[str, Any]:
+    """Return the settings of an endpoint that verifiers knows by name, as far as they are set."""
+    settings = {
         "temperature": endpoint.temperature,
         "top_p": endpoint.top_p,
         "max_tokens": endpoint.max_tokens,
         "stop": list(endpoint.stop) or None,
         "seed": endpoint.seed,
     }
-    known = {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _sampling(endpoint: Endpoint) -> dict[str, Any]:
+    known = sampling_settings(endpoint)
     extra = dict(endpoint.extra)
     if "logprobs" in extra:  # which the client of verifiers knows
         known["logprobs"] = extra.pop("logprobs")

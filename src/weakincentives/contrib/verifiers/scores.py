@@ -24,8 +24,6 @@ from ..importers.verifiers import (
     trajectory_of_trace,
 )
 
-__all__ = ["TOKENS", "VerifiersError", "left_by_rollout", "left_by_trace", "verifiers_score"]
-
 REWARDS = "verifiers"  # in the metadata of a trajectory
 TOKENS = "wink_tokens"  # in the `info` of a trace: those of each reply, as the server sent them
 

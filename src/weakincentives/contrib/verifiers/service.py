@@ -19,8 +19,6 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from ...internal.threads import in_thread
 
-__all__ = ["Service"]
-
 T = TypeVar("T")
 
 CANCEL_SECONDS = 30.0  # for an attempt that was cancelled, until its environment is closed anyway

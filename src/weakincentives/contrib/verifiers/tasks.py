@@ -18,8 +18,6 @@ from ...internal.threads import in_thread
 from ..importers.reading import chat_message
 from ..importers.verifiers import score_of_trace
 
-__all__ = ["verifiers_evaluator", "verifiers_reward"]
-
 
 def _package() -> Any:
     try:

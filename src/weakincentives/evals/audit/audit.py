@@ -11,9 +11,8 @@ from ...internal.event_loop import run_sync
 from .._types import Dataset, EvalConfig
 from ..evaluators.criteria import Criterion
 from ..stats.pass_rate import pass_rate
-from ..store.labels import run_title
 from ..store.queries import outcome_rows, verdict_rows
-from .ledger import MIN_RUNS, read_ledger
+from .ledger import MIN_RUNS, read_ledger, runs_of_suite
 from .probes import PROBES, CriterionSpread, ProbeRun, applicable_criterion, run_probe
 from .report import (
     AuditedSample,
@@ -28,8 +27,6 @@ from .texts import text_findings
 if TYPE_CHECKING:
     from ..engine.suite import EvalSuite
     from ..store.run_store import RunRecord, RunStore
-
-__all__ = ["audit_suite"]
 
 _REPEATED_PROBES = ("oracle", "other")  # whose outputs are scored twice
 _STORED_RUNS = 3  # that are read to see whether criteria vary
@@ -73,7 +70,7 @@ def audit_suite(
     spread = CriterionSpread()
     criterion, left_out = applicable_criterion(suite.evaluator, judges=judges)
     runs = {} if criterion is None else _run_probes(suite, dataset, criterion, spread, adapter)
-    records = [] if store is None else _records(store, name)
+    records = [] if store is None else runs_of_suite(store.runs(), name)
     if store is not None:
         _add_stored_scores(spread, store, records[:_STORED_RUNS])
     findings = (
@@ -127,18 +124,6 @@ def _add_stored_scores(
         for row in outcome_rows(store, record.manifest.run_id):
             if not row.error:
                 spread.add(row.scores)
-
-
-def _records(store: RunStore, name: str) -> list[RunRecord]:
-    """Return the runs of a suite that can be read, newest first."""
-    return [
-        record
-        for record in store.runs()
-        if name in (run_title(record.manifest), record.manifest.dataset_name)
-        and record.manifest.parent is None
-        and record.status != "damaged"
-        and record.stored
-    ]
 
 
 # ── cheap agents ────────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -24,8 +24,6 @@ from ..comparison.comparability import what_differs
 from ..store.labels import run_title
 from ..store.queries import VerdictRow, verdict_rows
 from ..store.run_store import RunManifest, RunRecord, RunStore
-
-__all__ = ["LEDGER_STATUSES", "Ledger", "LedgerEntry", "LedgerStatus", "read_ledger"]
 
 LedgerStatus = Literal["flaky", "broken", "dead", "saturated"]
 LEDGER_STATUSES: tuple[LedgerStatus, ...] = ("flaky", "broken", "dead", "saturated")
@@ -92,7 +90,7 @@ def read_ledger(
     if min_runs < 1:
         raise UsageError(f"expected `min_runs` of 1 or more, got {min_runs}")
     listed = store.runs() if runs is None else runs
-    records = [each for each in listed if _is_of(each.manifest, suite) and _is_read(each)]
+    records = runs_of_suite(listed, suite)
     if not records:
         known = dict.fromkeys(run_title(record.manifest) for record in listed)
         names = ", ".join([*known][:8]) or "none"
@@ -124,12 +122,16 @@ def read_ledger(
     )
 
 
-def _is_of(manifest: RunManifest, suite: str) -> bool:
-    return suite in (run_title(manifest), manifest.dataset_name)
-
-
-def _is_read(record: RunRecord) -> bool:
-    return record.manifest.parent is None and record.status != "damaged" and record.stored > 0
+def runs_of_suite(records: Iterable[RunRecord], suite: str) -> list[RunRecord]:
+    """Return the runs of a suite or dataset that can be read, without those scored again."""
+    return [
+        record
+        for record in records
+        if suite in (run_title(record.manifest), record.manifest.dataset_name)
+        and record.manifest.parent is None
+        and record.status != "damaged"
+        and record.stored
+    ]
 
 
 def _line(manifest: RunManifest) -> tuple[str, ...]:

@@ -15,8 +15,6 @@ from collections.abc import Iterator, Sequence, Set
 from functools import lru_cache
 from zlib import crc32
 
-__all__ = ["near_duplicate_groups"]
-
 THRESHOLD = 0.8
 _END_WORDS = 250  # at the beginning and at the end of a long text
 _ANCHORS = 4  # smallest hashes of a text

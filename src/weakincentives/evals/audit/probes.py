@@ -23,8 +23,6 @@ from ..model.result import EvalResult, criterion_values
 from .report import AuditedSample, Finding, ProbeScore
 from .texts import text_of
 
-__all__ = ["PROBES", "CriterionSpread", "ProbeRun", "applicable_criterion", "run_probe"]
-
 _ALL_MUST_PASS = ("all_of", "composite")  # of these, parts can be left out
 _MIN_SHUFFLED = 3  # words
 _REPEATED = 200  # outputs that are scored twice

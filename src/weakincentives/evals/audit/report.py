@@ -9,8 +9,6 @@ from typing import Literal
 from ..stats.intervals import Interval
 from ..stats.pass_rate import rate_words
 
-__all__ = ["AuditReport", "AuditedSample", "Finding", "HeadlineRange", "ProbeScore", "Verdict"]
-
 Level = Literal["problem", "note", "ok", "skipped"]
 Verdict = Literal["pass", "failure"]
 

@@ -11,8 +11,6 @@ from .._types import Sample
 from .near_duplicates import near_duplicate_groups
 from .report import AuditedSample, Finding
 
-__all__ = ["CANARY", "text_findings", "text_of"]
-
 CANARY = "canary"  # the key of the metadata
 _MIN_LEAK_CHARS = 4  # shorter answers, such as yes and no, occur in any input
 _BY_DESIGN = 0.5  # share of samples above which a leak is probably meant

@@ -19,8 +19,6 @@ from ...internal.differences import excerpt
 from .._types import Metric, Score
 from ..evaluators.criteria import built_in
 
-__all__ = ["answer_line", "drop_f1", "drop_metrics", "final_number", "multiple_choice"]
-
 # "Answer" in the languages of the public translations of MMLU and MGSM.
 _WORDS = (
     *("answer", "antwort", "respuesta", "réponse", "risposta", "resposta", "ответ", "jawaban"),

@@ -18,8 +18,6 @@ from .code import python_tests
 from .formats import read_benchmark
 from .judged import browsecomp, healthbench, simpleqa
 
-__all__ = ["BENCHMARKS", "Benchmark", "benchmark"]
-
 _ROWS = Path(__file__).parent / "rows"
 
 

@@ -16,8 +16,6 @@ from ...internal.limited import ProcessLimits, run_python
 from .._types import EvalContext, Metric, Sample, Score
 from ..evaluators.criteria import Criterion, built_in
 
-__all__ = ["extract_code", "python_tests"]
-
 _FENCE = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 
 

@@ -19,8 +19,6 @@ from ...errors import DatasetError, short_repr
 from .._types import Dataset, Sample
 from ..loaders import iter_rows
 
-__all__ = ["ANSWER_WORDS", "READERS", "decrypt", "read_benchmark"]
-
 Row = Mapping[str, Any]
 Reader = Callable[[Path], Iterator[Sample[Any, Any]]]
 

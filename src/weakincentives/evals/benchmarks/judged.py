@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     JudgeModel = str | Endpoint | JudgeAdapter | None
 
-__all__ = ["browsecomp", "healthbench", "simpleqa"]
-
 _SIMPLEQA = Scale(
     {"correct": 1.0, "incorrect": 0.0, "not attempted": 0.0},
     frozenset({"correct"}),
@@ -119,7 +117,7 @@ async def _ask(
 
 
 def healthbench(adapter: JudgeModel = None) -> Criterion:
-    """Judge each item of the sample's rubric by itself, and add up its points.
+    """Judge each item of the sample's rubric separately, and add up its points.
 
     `expected` is the rubric: a list of `{"criterion": ..., "points": ..., "tags": [...]}`. The
     value is the points of what was met, divided by all positive points: points may be negative,

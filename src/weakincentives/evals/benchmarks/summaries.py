@@ -13,8 +13,6 @@ from ..stats.intervals import Interval, mean_interval
 from ..stats.pass_rate import pass_rate
 from ..stats.ratios import ratio_interval
 
-__all__ = ["FIGURES", "benchmark_figures", "healthbench_mean", "simpleqa_summary"]
-
 
 def simpleqa_summary(report: EvalReport[Any]) -> dict[str, Interval]:
     """Return SimpleQA's figures, each with its interval; errors are left out.

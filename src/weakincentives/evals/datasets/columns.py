@@ -22,8 +22,6 @@ from ... import serde
 from ...errors import UsageError, short_repr
 from .records import NAMES, Defect, listed, misspelt, raw_object, refuse_repeated
 
-__all__ = ["Columns", "SampleColumns", "add_metadata", "is_plain_sample"]
-
 _plain_object = serde.decoder(dict[str, Any])
 _plain = serde.decoder()
 _MISSING: Any = object()
@@ -255,7 +253,7 @@ def add_metadata(sample: dict[str, Any], name: str, value: Any) -> None:
         )
     if name in metadata and metadata[name] != _value(value):
         raise Defect(
-            f"expected `{name}` once, got it by itself and in `metadata`, with another value - "
+            f"expected `{name}` once, got a column and a key of `metadata` with different values - "
             "rename one of them",
             f"$.{name}",
         )

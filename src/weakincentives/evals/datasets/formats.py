@@ -26,19 +26,6 @@ from ...errors import DatasetError, MissingExtraError
 from .input_files import STDIN, input_path, is_stream, open_input
 from .records import Defect, explain, masked, not_utf8, too_deep
 
-__all__ = [
-    "READ_ERRORS",
-    "Format",
-    "Record",
-    "Source",
-    "dataset_name",
-    "format_of",
-    "json_records",
-    "jsonl_records",
-    "lines",
-    "optional",
-]
-
 Format: TypeAlias = Literal["csv", "json", "jsonl", "parquet", "tsv", "yaml"]
 Record: TypeAlias = tuple[int, str, bytes]
 

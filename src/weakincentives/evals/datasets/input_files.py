@@ -15,8 +15,6 @@ from typing import Any, cast
 
 from ...secrets import logger_for
 
-__all__ = ["STDIN", "input_path", "is_stream", "open_input"]
-
 STDIN = Path("/dev/stdin")
 _NOTICE_AFTER_SECONDS = 1.0  # without a byte, a message then says what is being waited for
 _BUFFER = 1 << 16

@@ -27,24 +27,12 @@ from .records import (
     masked,
     missing,
     misspelt,
-    problem_and_path,
     raw_object,
     refuse_repeated,
 )
 from .tables import Row, csv_rows, parquet_rows
 from .type_info import refuse_unfillable
 from .yaml_files import yaml_records
-
-__all__ = [
-    "Limits",
-    "ReadOptions",
-    "admits_none",
-    "dataset_header",
-    "problem_and_path",
-    "read_numbered_rows",
-    "read_rows",
-    "read_samples",
-]
 
 SampleT = TypeVar("SampleT")
 

@@ -23,22 +23,6 @@ from ...errors import DatasetError, DatasetTypeError, WinkError, short_repr
 from ...secrets import shorten
 from .type_info import choices
 
-__all__ = [
-    "NAMES",
-    "Defect",
-    "decode_record",
-    "explain",
-    "listed",
-    "masked",
-    "missing",
-    "misspelt",
-    "not_utf8",
-    "problem_and_path",
-    "raw_object",
-    "refuse_repeated",
-    "too_deep",
-]
-
 NAMES = ("id", "input", "expected", "metadata", "ground_truth")
 """The keys that a sample may have; any other key is ignored."""
 

@@ -27,8 +27,6 @@ from .formats import Source, lines, optional
 from .records import Defect, explain, not_utf8
 from .type_info import allowed_values, types_at
 
-__all__ = ["Row", "csv_rows", "parquet_rows"]
-
 Row: TypeAlias = tuple[int, dict[str, Any]]
 
 _SCALARS: dict[type[inspect.Type], type] = {

@@ -10,8 +10,6 @@ from msgspec import inspect
 
 from ...errors import UsageError, short_repr
 
-__all__ = ["allowed_values", "choices", "refuse_unfillable", "types_at"]
-
 _MAX_LISTED_CHOICES = 10
 
 

@@ -20,8 +20,6 @@ from ...errors import SerializationError
 from .formats import READ_ERRORS, Record, Source, optional
 from .records import Defect, explain, not_utf8
 
-__all__ = ["yaml_records"]
-
 _RESOLVED = {
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),

@@ -46,8 +46,6 @@ from .submission import Key, Submission, key_id
 if TYPE_CHECKING:
     from ...runtime.mailbox import Message, QueueMailbox
 
-__all__ = ["CollectConfig", "Collector"]
-
 logger = logger_for(__name__)
 
 BATCH_SIZE = 100  # results received at a time

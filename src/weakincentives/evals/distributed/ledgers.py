@@ -16,8 +16,6 @@ from .submission import Key, Submission, dataset_order
 if TYPE_CHECKING:
     from ..store import RunStore
 
-__all__ = ["Ledger", "MemoryLedger", "StoreLedger"]
-
 MAX_LISTED = 5  # missing samples that a note names
 REFRESH_INTERVAL = 10.0  # seconds between two queries for what other collectors have stored
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from ...runtime.mailbox import QueueMailbox
     from ...runtime.worker.mailbox_loop import SessionStore
 
-__all__ = ["ReplyRouter", "agent_for", "mailbox_agent"]
-
 POLL_SECONDS = 20.0  # longest wait of one receive
 LEASE_SECONDS = 60.0  # of a reply, which is acknowledged at once
 MAX_LOAD_ATTEMPTS = 6  # to load a session, which another machine may not see yet: 15 s on average

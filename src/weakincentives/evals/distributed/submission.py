@@ -32,17 +32,6 @@ if TYPE_CHECKING:
     from ...runtime.mailbox import Mailbox
     from ..store import RunStore
 
-__all__ = [
-    "Key",
-    "Submission",
-    "dataset_order",
-    "key_id",
-    "load_submission",
-    "record_submission",
-    "request_key",
-]
-
-
 _DIGITS = re.compile(r"([0-9]{1,18})")
 
 

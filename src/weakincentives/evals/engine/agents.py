@@ -47,26 +47,6 @@ if TYPE_CHECKING:
     from ...runtime.agent.provider import PromptResponse
     from ...runtime.dispatcher import EventBus
 
-__all__ = [
-    "Agent",
-    "AgentOutput",
-    "Attempt",
-    "PrepareMessages",
-    "SnapshotTimes",
-    "agent_of",
-    "branch_agent",
-    "check_models",
-    "current",
-    "current_attempt",
-    "endpoint_agent",
-    "function_agent",
-    "identity_of",
-    "loop_agent",
-    "name_agent",
-    "prompt_agent",
-    "versions_before",
-]
-
 AgentOutput = tuple[Trajectory[Any], SessionView | None]
 Agent = Callable[[Sample[Any, Any]], AgentOutput | Awaitable[AgentOutput]]
 PrepareMessages = Callable[
@@ -190,7 +170,7 @@ def check_models(agent: Agent, criterion: Criterion, adapter: Any) -> None:
 def function_agent(fn: Callable[[Any], Any]) -> Agent:
     """Return a plain function `input -> output`, sync or async, as an agent.
 
-    A synchronous one runs in a thread, so that several samples can run at once. A function may
+    A synchronous one runs in a thread, so that several samples can run concurrently. A function may
     also return a `Trajectory`, or a pair of a trajectory and a session. For a bare output, the
     trajectory is what the agent recorded: by the spans of its framework, or by `record`.
     """

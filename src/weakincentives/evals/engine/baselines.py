@@ -13,8 +13,6 @@ from ..store.queries import passes_by_sample
 from ..store.run_store import RunStore
 from .tasks import sample_digest
 
-__all__ = ["Baseline", "stored_baseline"]
-
 
 @dataclass(frozen=True, slots=True)
 class Baseline:

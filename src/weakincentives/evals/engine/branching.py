@@ -19,8 +19,6 @@ from .run import Run, run_to_report
 if TYPE_CHECKING:
     from ...rollouts import EnvironmentSnapshot
 
-__all__ = ["branch_run", "branch_sample", "find_snapshot"]
-
 
 def find_snapshot(
     store: RunStore, run_id: str, sample_id: str, *, at: int | None = None, epoch: int | None = None

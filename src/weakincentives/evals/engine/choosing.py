@@ -13,8 +13,6 @@ from ..stats.strata import draw, strata_by_rate
 from ..store.queries import passes_by_sample
 from ..store.run_store import RunStore
 
-__all__ = ["choose_samples", "chosen_before"]
-
 
 def choose_samples(
     samples: Any, n: int | None, runs: Sequence[str], store: RunStore, *, seed: int = 0

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from .progress import ProgressSnapshot
     from .run import Run
 
-__all__ = ["Show", "live_block", "progress_of", "run_with_progress", "supports_live"]
-
 T = TypeVar("T")
 Show = Callable[[], Coroutine[Any, Any, None]]
 """Shows progress until it is cancelled."""

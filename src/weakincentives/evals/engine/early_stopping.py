@@ -24,8 +24,6 @@ from ..stats.intervals import Counts
 from ..stats.pass_rate import RateKind, RateRule, counted_rate, population_ends
 from ..stats.sequential import DatasetBets, betting_excludes, dataset_ends
 
-__all__ = ["PairedRule", "RateStoppingRule", "Stopping", "shuffled", "size_of"]
-
 _CHECK_EVERY = 100  # after n samples, the rule is checked every n / 100 samples
 _MIN_SAMPLES = 20  # before the width of an interval means anything
 

@@ -25,8 +25,6 @@ from ...internal.names import display_name
 from ..evaluators.criteria import Criterion
 from .source_files import retry_parser
 
-__all__ = ["fingerprint", "fingerprint_by_text", "source_of"]
-
 _PLAIN = (str, bytes, int, float, bool, type(None))
 _SOURCELESS = ("builtins", "threading", "weakincentives")
 

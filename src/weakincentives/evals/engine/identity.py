@@ -41,8 +41,6 @@ from .source_files import (
     syntax,
 )
 
-__all__ = ["AgentIdentity", "identify"]
-
 _PLAIN = (str, bytes, int, float, bool, type(None))
 _MAX_VALUES = 10_000  # plain values that one part may have
 _PRIVATE = {"key", "secret", "password", "token", "url", "uri", "host", "port", "address"}

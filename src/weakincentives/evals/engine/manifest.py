@@ -24,14 +24,6 @@ from .agents import Agent, identity_of
 from .fingerprint import fingerprint
 from .tasks import count_of
 
-__all__ = [
-    "build_manifest",
-    "criterion_infos",
-    "git_commit",
-    "new_run_id",
-    "packages",
-]
-
 _PACKAGES = ("openai", "anthropic", "weakincentives-evals")
 
 

@@ -15,8 +15,6 @@ from anyio import to_process
 from ...errors import UsageError, short_repr
 from ...internal.event_loop import on_shared_loop
 
-__all__ = ["in_process"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

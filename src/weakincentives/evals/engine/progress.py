@@ -8,7 +8,7 @@ Rules of this file:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 
 from rich.console import Group
@@ -21,9 +21,8 @@ from ...internal.escaping import one_line
 from ...internal.formatting import duration, money, pluralize, tokens_text
 from .._types import stops_early
 from ..stats.basic import wilson_interval
+from .engine import Tally
 from .run import Run
-
-__all__ = ["ProgressSnapshot", "frame", "line", "progress_snapshot"]
 
 SLOW_SECONDS = 1.0  # a sample that runs longer is listed
 MIN_RATE_SECONDS = 2.0  # before that, the remaining time is not estimated
@@ -60,6 +59,22 @@ class ProgressSnapshot:
         return f"{seconds} s left" if seconds < 60 else f"{duration(seconds)} left"
 
 
+def tally_snapshot(tally: Tally, total: int, elapsed: float) -> ProgressSnapshot:
+    """Return the totals so far, of this many planned results."""
+    return ProgressSnapshot(
+        total=total,
+        done=min(total, tally.done),
+        seen=tally.done,
+        passed=tally.passed,
+        errors=tuple(sorted(tally.errors.items())),
+        tokens=tally.tokens,
+        judge_tokens=tally.judge_tokens,
+        cost=tally.cost,
+        elapsed=elapsed,
+        speed=tally.done / elapsed if elapsed else 0.0,
+    )
+
+
 def progress_snapshot(run: Run, total: int, began: float) -> ProgressSnapshot:
     """Return the state of the run at this moment."""
     now = SYSTEM_CLOCK.monotonic()
@@ -70,17 +85,9 @@ def progress_snapshot(run: Run, total: int, began: float) -> ProgressSnapshot:
     tally, plan = engine.tally, run.resume_plan
     reused = len(plan.reused) if plan else 0  # the tally counts them at the very end
     slowest = nsmallest(3, engine.running.items(), key=lambda item: item[1])
-    return ProgressSnapshot(
-        total=total,
+    return replace(
+        tally_snapshot(tally, total, elapsed),
         done=min(total, tally.done + reused),
-        seen=tally.done,
-        passed=tally.passed,
-        errors=tuple(sorted(tally.errors.items())),
-        tokens=tally.tokens,
-        judge_tokens=tally.judge_tokens,
-        cost=tally.cost,
-        elapsed=elapsed,
-        speed=tally.done / elapsed if elapsed else 0.0,
         plain=run.config.epochs == 1 and not stops_early(run.config),
         slowest=tuple(
             (task.sample.id, now - since) for task, since in slowest if now - since >= SLOW_SECONDS

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...chat import ChatMessage, ToolCall
+from ...chat import ChatMessage
 from ...errors import UsageError, short_repr
 from ...rollouts import Trajectory
 from .._types import Sample, endpoint_label
 from .agents import Agent, AgentOutput, current, name_agent
-
-__all__ = ["request_agent"]
 
 _SETTINGS = ("temperature", "max_tokens", "top_p", "seed")
 _OURS = {"messages", "model", "stream", "stream_options", "tools", *_SETTINGS}
@@ -74,22 +72,18 @@ def _settings(own: Any, body: Mapping[str, Any]) -> Any:
 
 
 def _message(data: Mapping[str, Any]) -> ChatMessage:
-    from ...adapters.wire import tool_arguments
+    from ...adapters.wire import wire_calls
 
     content = data.get("content")
     if isinstance(content, list):
         content = "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
-    calls = tuple(
-        ToolCall(
-            str(call.get("id") or ""),
-            call["function"]["name"],
-            tool_arguments(call["function"].get("arguments")),
-        )
-        for call in data.get("tool_calls") or ()
-    )
     role: Any = data.get("role", "user")
     return ChatMessage(
-        _ROLES.get(role, role), content or "", calls, data.get("tool_call_id"), data.get("name")
+        _ROLES.get(role, role),
+        content or "",
+        wire_calls(data),
+        data.get("tool_call_id"),
+        data.get("name"),
     )
 
 

@@ -9,8 +9,6 @@ from ...errors import UsageError
 from .._types import EvalConfig
 from ..evaluators.criteria import Criterion
 
-__all__ = ["check_cluster", "check_clusters", "check_requirements"]
-
 
 def check_requirements(criterion: Criterion, adapter: Any, agent: Any = None) -> None:
     """Raise `UsageError` if an evaluator needs an adapter or a session and there will be none.

@@ -30,8 +30,6 @@ from .requirements import check_requirements
 from .resume import criteria_fingerprint
 from .row_writer import RowWriter
 
-__all__ = ["OnResult", "rescore", "rescore_rows", "types_of"]
-
 OnResult = Callable[[EvalResult[Any], EvalResult[Any]], object]
 
 
@@ -221,7 +219,7 @@ def types_of(criterion: Criterion) -> dict[str, Any]:
             if _is_built(hint) and types.setdefault(name, hint) != hint:
                 raise UsageError(
                     f"expected evaluators that agree on the {name.replace('_', ' ')}, got "
-                    f"{types[name]} and {hint} - score with each by itself"
+                    f"{types[name]} and {hint} - score with each separately"
                 )
     return _optional(types)
 

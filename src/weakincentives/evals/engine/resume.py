@@ -24,8 +24,6 @@ from .engine import Reused, sample_digest
 from .fingerprint import fingerprint
 from .tasks import Task, tasks_of
 
-__all__ = ["ResumePlan", "criteria_fingerprint"]
-
 
 def criteria_fingerprint(criterion: Criterion) -> str:
     """Return what identifies a set of criteria: a hash of the whole, and one of each part."""

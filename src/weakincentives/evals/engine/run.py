@@ -59,8 +59,6 @@ if TYPE_CHECKING:
         AgentFunction[InputT, Any, ExpectedT] | MainLoop[InputT, Any] | PromptTemplate[Any]
     )
 
-__all__ = ["Emit", "Run", "Stream", "evaluate", "run_to_report", "stream"]
-
 logger = logger_for(__name__)
 
 Emit = Callable[[int, EvalResult[Any]], Awaitable[None]]

@@ -24,19 +24,6 @@ from typing import Any, TypeVar
 
 from ...internal.garbage import collector_paused
 
-__all__ = [
-    "Import",
-    "Project",
-    "SourceFile",
-    "Statement",
-    "digest",
-    "imports_of",
-    "mutated_names",
-    "retry_parser",
-    "source_file",
-    "syntax",
-]
-
 T = TypeVar("T")
 _OUR_PACKAGE = Path(__file__).resolve().parents[2]
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -60,7 +47,7 @@ def digest(*texts: str) -> str:
 def retry_parser(parse: Callable[[Any], T], argument: Any) -> T:
     """Return what the parser returns; repeat it if Python 3.11 lost count of its own recursion.
 
-    Its count is shared by all threads: parsing in two of them at once may raise a SystemError.
+    Its count is shared by all threads: parsing in two of them concurrently may raise a SystemError.
     """
     for _ in range(9):
         with suppress(SystemError):

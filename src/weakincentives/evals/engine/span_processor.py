@@ -28,8 +28,6 @@ from ...rollouts.recording import (
 from ...rollouts.spans import is_relevant, items_of_spans
 from ...secrets import logger_for
 
-__all__ = ["take_spans", "watch", "watch_global_provider"]
-
 logger = logger_for(__name__)
 
 OUR_SCOPE = "weakincentives"  # the instrumentation scope of `contrib.opentelemetry`

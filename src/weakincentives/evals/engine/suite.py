@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from .agents import AgentFunction, AgentTrajectory
     from .baselines import Baseline
 
-__all__ = ["EvalSuite"]
-
 if TYPE_CHECKING:
     Samples = Dataset[InputT, ExpectedT] | Sequence[Sample[InputT, ExpectedT]]
     Evaluators = Callable[..., Any] | Sequence[Callable[..., Any]]

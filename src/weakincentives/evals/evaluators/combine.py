@@ -8,8 +8,6 @@ from typing import Any
 from .._types import PASS_MARK, Metric, Score
 from ..model.explain import PARTS, top_parts, with_reason
 
-__all__ = ["combine_scores"]
-
 
 def combine_scores(
     scores: Sequence[Score],

@@ -25,21 +25,6 @@ from .._types import EvalContext, Sample, Score, private_copy
 from .combine import combine_scores
 from .signatures import CONTEXT, evaluator_name, match_signature
 
-__all__ = [
-    "Combine",
-    "Criterion",
-    "Evaluate",
-    "Evaluator",
-    "Requirement",
-    "ScoreFn",
-    "SessionEvaluator",
-    "Verdict",
-    "built_in",
-    "combined",
-    "criterion",
-    "is_session_aware",
-]
-
 Verdict = Score | bool | float | Sequence[Score]
 """What an evaluator may return: a score, a bool, a number, or several scores."""
 

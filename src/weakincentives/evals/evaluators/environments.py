@@ -10,8 +10,6 @@ from ...rollouts import Trajectory
 from .._types import Metric, Sample, Score
 from .criteria import built_in
 
-__all__ = ["ENVIRONMENT_SCORE", "ENVIRONMENT_SCORE_ERROR", "environment_score"]
-
 ENVIRONMENT_SCORE = "environment_score"  # in the metadata of a trajectory
 ENVIRONMENT_SCORE_ERROR = "environment_score_error"
 

@@ -8,8 +8,6 @@ from typing import Any
 from ... import serde
 from ...errors import MissingExtraError, UsageError
 
-__all__ = ["schema_checker"]
-
 
 def schema_checker(schema: dict[str, Any]) -> Callable[[Any], str]:
     """Return a function that says what is wrong with a value, or ""; needs the extra `schema`."""

@@ -20,8 +20,6 @@ from ...rollouts import Trajectory
 from ...runtime.session import SessionView
 from .._types import EvalContext, Sample
 
-__all__ = ["CONTEXT", "Signature", "evaluator_name", "match_signature"]
-
 
 class Signature(NamedTuple):
     """A signature that an evaluator may have, and how to call it."""

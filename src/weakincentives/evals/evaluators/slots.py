@@ -21,8 +21,6 @@ from ...chat import ChatMessage
 from ...errors import EvaluatorError, UsageError, short_repr
 from .._types import EvalContext
 
-__all__ = ["Sees", "Source", "check_name", "sources_of", "text_of", "value_of"]
-
 Source = str | Callable[[EvalContext], Any]
 """The name of something that a judge sees, or a function of the attempt that returns it."""
 Sees = str | Iterable[str] | Mapping[str, Source]

@@ -8,8 +8,6 @@ import unicodedata
 from collections.abc import Collection
 from typing import Literal
 
-__all__ = ["Normalization", "edit_distance", "normalize"]
-
 Normalization = Literal["case", "whitespace", "punctuation", "accents", "articles"]
 
 # The point, comma or sign of a number is kept: 3.14 is not 314.

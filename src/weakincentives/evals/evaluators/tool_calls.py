@@ -20,16 +20,6 @@ from .._types import Metric, Sample, Score
 from .criteria import Criterion, built_in
 from .schemas import schema_checker
 
-__all__ = [
-    "FinishClass",
-    "ToolCallFacts",
-    "finish_reason_agreement",
-    "malformed_call_rate",
-    "tool_call_f1",
-    "tool_call_facts",
-    "tool_schema_accuracy",
-]
-
 FinishClass = Literal["stop", "tool_calls", "others"]
 Tools = Sequence[Mapping[str, Any]]
 

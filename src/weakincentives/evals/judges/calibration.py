@@ -12,17 +12,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-import anyio
-
 from ...errors import EvaluatorError, UsageError, short_repr
+from ...internal.concurrency import for_each
 from ...internal.event_loop import run_sync
 from ...rollouts import Trajectory
 from .._judge import RATINGS, Scale
 from .._types import EvalContext, Sample
 from ..evaluators.criteria import Criterion, criterion
 from ..stats.basic import wilson_interval
-
-__all__ = ["Calibration", "Disagreement", "Labelled", "calibrate", "calibrate_async"]
 
 Label = bool | str
 Labelled = tuple[Sample[Any, Any], Any, Label]
@@ -102,7 +99,7 @@ class Calibration:
         """Return the 95% interval of kappa, by a seeded Bayesian bootstrap of the samples.
 
         Each cell of the table has a random weight around its count, and half a sample more, so that
-        a verdict that nobody gave yet is possible. (D. B. Rubin, Annals of Statistics 9, 1981.)
+        a verdict that has not occurred is possible. (D. B. Rubin, Annals of Statistics 9, 1981.)
         """
         random = Random(0)
         labels = {label for pair in self.confusion for label in pair}
@@ -197,21 +194,17 @@ async def calibrate_async(
     labels = None if isinstance(cases[0][2], bool) else _by_value(scale)
     verdicts: dict[int, Disagreement] = {}
     failed: dict[int, tuple[str, str]] = {}
-    limiter = anyio.CapacityLimiter(max_concurrent)
 
     async def ask(index: int) -> None:
         sample, output, human = cases[index]
-        async with limiter:
-            try:
-                label, reason = await _verdict(judge_criterion, sample, output, labels)
-            except Exception as error:
-                failed[index] = (sample.id, str(error) or type(error).__name__)
-            else:
-                verdicts[index] = Disagreement(sample.id, human, label, reason)
+        try:
+            label, reason = await _verdict(judge_criterion, sample, output, labels)
+        except Exception as error:
+            failed[index] = (sample.id, str(error) or type(error).__name__)
+        else:
+            verdicts[index] = Disagreement(sample.id, human, label, reason)
 
-    async with anyio.create_task_group() as group:
-        for index in range(len(cases)):
-            group.start_soon(ask, index)
+    await for_each(ask, range(len(cases)), max_concurrent)
     errors = tuple(failed[index] for index in sorted(failed))
     if not verdicts:
         raise EvaluatorError(

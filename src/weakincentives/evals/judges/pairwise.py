@@ -23,8 +23,6 @@ from ..evaluators.slots import text_of
 if TYPE_CHECKING:
     from ...rollouts import Endpoint
 
-__all__ = ["PairOutput", "PairwiseJudge", "Preference", "Winner", "pairwise_judge", "winners"]
-
 Winner = Literal["first", "second", "tie"]
 
 

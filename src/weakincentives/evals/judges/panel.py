@@ -13,16 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-import anyio
-
 from ...errors import EvaluatorError, UsageError, short_repr
+from ...internal.concurrency import for_each
 from ...internal.isolation import run_isolated
 from .._types import EvalContext, Metric, Score
 from ..evaluators.combine import combine_scores
 from ..evaluators.criteria import Criterion, criterion
 from ..stats.basic import mean
-
-__all__ = ["Aggregate", "judge_panel"]
 
 Aggregate = Literal["majority", "mean", "min"]
 
@@ -67,9 +64,7 @@ def judge_panel(
             if failure is not None:
                 failures[index] = f"{panel[index].name} ({str(failure) or type(failure).__name__})"
 
-        async with anyio.create_task_group() as group:
-            for index in range(len(panel)):
-                group.start_soon(ask, index)
+        await for_each(ask, range(len(panel)))
         absent = [failures[index] for index in sorted(failures)]
         if len(votes) < (quorum or len(panel)):
             need = f", and the quorum is {quorum}" if quorum else ""

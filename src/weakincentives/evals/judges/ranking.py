@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from typing import Any, Literal
 
-import anyio
-
 from ...chat import TokenUsage
 from ...errors import EvaluatorError, UsageError, short_repr
+from ...internal.concurrency import for_each
 from ...internal.event_loop import run_sync
 from ...internal.formatting import pluralize
 from ...runtime.metering import Meter
@@ -30,8 +30,6 @@ from ..model.result import EvalResult
 from ..stats.intervals import Interval, clustered_rate_interval
 from ..stats.rankings import BradleyTerry, bradley_terry, length_bias
 from .pairwise import PairwiseJudge, Winner, winners
-
-__all__ = ["Judgement", "Ranking", "rank_reports", "rank_reports_async"]
 
 _RESULTS: dict[Winner, float] = {"first": 1.0, "second": 0.0, "tie": 0.5}
 
@@ -197,32 +195,26 @@ async def _compare_outputs(
 ) -> _Answers:
     """Compare the outputs of every two reports, and ask the judge only where they must be read."""
     answers = _Answers()
-    limiter = anyio.CapacityLimiter(max_concurrent)
+    questions = []
     samples = {
         key: _sample_of(results)
         for key, results in attempts.items()
         if any(map(_has_output, results.values()))
     }
     pairs = ((key, pair) for key in attempts for pair in combinations(names, 2))
-    async with anyio.create_task_group() as group:
-        for index, (key, pair) in enumerate(pairs):
-            a, b = (attempts[key][name] for name in pair)
-            lost = [each for each in (a, b) if each.error_source == "infrastructure"]
-            if lost:
-                answers.left_out.update(map(id, lost))
-            elif decided := _decided_without_judge(pair, a, b):
-                answers.judged[index] = decided
-            else:
-                group.start_soon(
-                    _ask_judge,
-                    judge,
-                    limiter,
-                    answers,
-                    index,
-                    pair,
-                    samples[key],
-                    (a.output, b.output),
-                )
+    for index, (key, pair) in enumerate(pairs):
+        a, b = (attempts[key][name] for name in pair)
+        lost = [each for each in (a, b) if each.error_source == "infrastructure"]
+        if lost:
+            answers.left_out.update(map(id, lost))
+        elif decided := _decided_without_judge(pair, a, b):
+            answers.judged[index] = decided
+        else:
+            outputs = (a.output, b.output)
+            questions.append(
+                partial(_ask_judge, judge, answers, index, pair, samples[key], outputs)
+            )
+    await for_each(lambda ask: ask(), questions, max_concurrent)
     return answers
 
 
@@ -239,7 +231,6 @@ def _decided_without_judge(
 
 async def _ask_judge(
     judge: PairwiseJudge,
-    limiter: anyio.CapacityLimiter,
     answers: _Answers,
     index: int,
     names: tuple[str, str],
@@ -247,12 +238,11 @@ async def _ask_judge(
     outputs: tuple[Any, Any],
 ) -> None:
     """Ask in both orders, and note the answers, or the error."""
-    async with limiter:
-        try:
-            both = await judge.ask_both(sample, *outputs)
-        except Exception as error:
-            answers.failed[index] = (sample.id, str(error) or type(error).__name__)
-            return
+    try:
+        both = await judge.ask_both(sample, *outputs)
+    except Exception as error:
+        answers.failed[index] = (sample.id, str(error) or type(error).__name__)
+        return
     answers.meter.calls += [(answer.usage, answer.cost) for answer in both]
     a, b = (len(text_of(output)) for output in outputs)
     longer = (a > b) - (a < b)
@@ -324,7 +314,7 @@ def _sample_of(results: Mapping[str, EvalResult[Any]]) -> Sample[Any, Any]:
 
 
 def _winner_by_error(first: EvalResult[Any], second: EvalResult[Any]) -> Winner | None:
-    """Return who wins because an agent raised; None if both have an output."""
+    """Return which run wins because an agent raised; None if both have an output."""
     if _has_output(first):
         return None if _has_output(second) else "first"
     return "second" if _has_output(second) else "tie"

@@ -18,20 +18,6 @@ if TYPE_CHECKING:
 
     JudgeModel = str | Endpoint | JudgeAdapter | None
 
-__all__ = [
-    "READY_MADE",
-    "ReadyMade",
-    "answer_relevance",
-    "context_relevance",
-    "correctness",
-    "goal_reached",
-    "groundedness",
-    "instruction_following",
-    "refusal",
-    "safety",
-    "tool_choice",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ReadyMade:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypedDict, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from ...errors import UsageError, short_repr
 from ...internal.checks import finite
@@ -34,8 +34,6 @@ from ..evaluators.slots import Sees
 
 if TYPE_CHECKING:
     from ...rollouts import Endpoint
-
-__all__ = ["llm_rubric"]
 
 _TASK = MarkdownSection[JudgeParams](
     title="Evaluation Task",
@@ -66,27 +64,21 @@ _TEMPLATE = PromptTemplate[Any](
 )
 
 
+class _Options(TypedDict, total=False):
+    sees: Sees
+    scale: Scale
+    weights: Mapping[str, float] | None
+    name: str
+    retries: int
+
+
 @overload
-def llm_rubric(
-    criteria: Mapping[str, str],
-    /,
-    *,
-    sees: Sees = (),
-    scale: Scale = RATINGS,
-    weights: Mapping[str, float] | None = None,
-    name: str = "rubric",
-    retries: int = 1,
-) -> Criterion: ...
+def llm_rubric(criteria: Mapping[str, str], /, **options: Unpack[_Options]) -> Criterion: ...
 @overload
 def llm_rubric(
     adapter: str | Endpoint | JudgeAdapter | None,
     criteria: Mapping[str, str],
-    *,
-    sees: Sees = (),
-    scale: Scale = RATINGS,
-    weights: Mapping[str, float] | None = None,
-    name: str = "rubric",
-    retries: int = 1,
+    **options: Unpack[_Options],
 ) -> Criterion: ...
 def llm_rubric(
     adapter: Any = None,
@@ -110,23 +102,11 @@ def llm_rubric(
     verdict: Any = output_type(scale)
     text = "\n".join(f"- {json.dumps(key)}: {meaning}" for key, meaning in criteria.items())
 
-    def problem(output: Any) -> str:
-        if not isinstance(output, Mapping) or set(output) != set(criteria):
-            return (
-                f"expected a verdict on each of {', '.join(criteria)} from the judge `{name}`, "
-                f"got {short_repr(output)}"
-            )
-        problems = (
-            verdict_problem(output[key], scale, f"the judge `{name}` for `{key}`")
-            for key in criteria
-        )
-        return next((problem for problem in problems if problem), "")
-
     question = Question(
         name,
         f"a verdict on each of {', '.join(criteria)}",
         with_output_type(prompt, _rubric_type(tuple(criteria), verdict)),
-        problem,
+        lambda output: _problem(output, criteria, scale, name),
         retries,
     )
 
@@ -136,22 +116,36 @@ def llm_rubric(
         scores = [score_of(answer.output[key], scale, key) for key in criteria]
         # The call was one for all: with the first score, `combine_scores` keeps names distinct.
         scores[0] = replace(scores[0], metrics=answer.metrics)
-        combined = combine_scores(
-            scores,
-            name,
-            weights=numbers,
-            passed=lambda verdicts: all(
-                passed for passed, weight in zip(verdicts, numbers, strict=True) if weight
-            ),
-        )
         reason = "; ".join(f"{key}: {answer.output[key].reason}" for key in criteria)
-        return replace(combined, reason=reason)
+        return replace(_combined(scores, numbers, name), reason=reason)
 
     seen = (list(sources.items()),) if sees else ()
     identity = (adapter, list(criteria.items()), scale, numbers, *seen)
     return built_in("llm_rubric", 1, *identity, label=name, blocking=True, adapters=(adapter,))(
         judge
     )
+
+
+def _problem(output: Any, criteria: Mapping[str, str], scale: Scale, name: str) -> str:
+    """Return what is wrong with the judge's answer, or an empty text."""
+    if not isinstance(output, Mapping) or set(output) != set(criteria):
+        return (
+            f"expected a verdict on each of {', '.join(criteria)} from the judge `{name}`, "
+            f"got {short_repr(output)}"
+        )
+    problems = (
+        verdict_problem(output[key], scale, f"the judge `{name}` for `{key}`") for key in criteria
+    )
+    return next((problem for problem in problems if problem), "")
+
+
+def _combined(scores: list[Score], weights: list[float], name: str) -> Score:
+    """Return the weighted score; it passes if every criterion with a weight does."""
+
+    def passed(verdicts: Iterable[bool]) -> bool:
+        return all(passes for passes, weight in zip(verdicts, weights, strict=True) if weight)
+
+    return combine_scores(scores, name, weights=weights, passed=passed)
 
 
 @lru_cache(maxsize=256)

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     JudgeModel = str | Endpoint | JudgeAdapter | None
 
-__all__ = ["Rubric", "RubricCriterion", "event_rubric", "load_rubric", "outcome_rubric"]
-
 Aggregation = Literal["sum", "weighted_sum", "custom", "inherit"]
 
 

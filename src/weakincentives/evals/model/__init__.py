@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from ...internal.lazy import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
+    from ...internal.error_details import ErrorDetails
     from .._types import clustered_by, stops_early
     from .corrections import Correction
     from .events import EvalRunCompleted, EvalRunStarted, SampleEvaluated
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     )
     from .report import EvalReport
     from .report_files import ReportWarning
-    from .result import ErrorDetails, ErrorSource, EvalResult
+    from .result import ErrorSource, EvalResult
 
 __all__ = [
     "Correction",

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from ..stats.intervals import Interval
 
-__all__ = ["Correction", "interval_words"]
-
 
 def interval_words(rate: Interval) -> str:
     """Return a rate with its interval: `70.3% (95% interval 60.0% to 79.1%)`."""

@@ -11,8 +11,6 @@ from ..stats.basic import p_text
 from ..stats.differences import Difference
 from ..stats.pass_rate import FIXED, RateKind, RateRule
 
-__all__ = ["Decision", "rate_kind", "rate_rule"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:

@@ -11,8 +11,6 @@ from ...secrets import shorten
 from .report import EvalReport
 from .result import ErrorSource
 
-__all__ = ["ErrorGroup", "HasError", "error_groups", "error_key"]
-
 MAX_GROUPS = 1_000  # further errors are counted together
 _MAX_SAMPLES = 5  # ids in a group
 _MAX_CHARS = 500  # of a message

@@ -8,8 +8,6 @@ from typing import Any
 from ...internal.wire_names import wire_name
 from .result import EvalResult
 
-__all__ = ["EvalRunCompleted", "EvalRunStarted", "SampleEvaluated"]
-
 
 @wire_name("wink:EvalRunStarted", "weakincentives.evals._events:EvalRunStarted")
 @dataclass(frozen=True, slots=True)

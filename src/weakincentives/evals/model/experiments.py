@@ -10,8 +10,6 @@ from ...internal.frozen import frozen_generic
 from ...internal.typevars import OutputT
 from .result import EvalResult, headline, strict_rate
 
-__all__ = ["ExperimentComparison"]
-
 
 @frozen_generic
 @dataclass(frozen=True, slots=True)

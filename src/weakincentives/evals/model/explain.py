@@ -23,17 +23,6 @@ from ...internal.differences import got_and_expected, show_value
 from .._types import Metric, Score, is_criterion, part_of
 from .result import EvalResult
 
-__all__ = [
-    "FailedCriterion",
-    "failed_criteria",
-    "failure_message",
-    "never_equal",
-    "top_parts",
-    "type_mismatch",
-    "why_failed",
-    "with_reason",
-]
-
 PARTS = "parts"  # the key of a metric's metadata that names the parts of a combination
 
 
@@ -170,7 +159,7 @@ _MISMATCH = re.compile(r"`([^`]+)` never equals `([^`]+)`")
 def never_equal(output: Any, expected: Any) -> str:
     """Return "`QAOutput` never equals `str`", if that is so; else an empty string.
 
-    Only what is certain is said: numbers of all types may be equal, and a class may define when it
+    It says only what is certain: numbers of all types may be equal, and a class may define when it
     is equal to others.
     """
     kinds = _kind(output), _kind(expected)

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 from ...internal.escaping import as_text
 
-__all__ = ["ABSENT", "cluster_of", "group_values", "slice_name"]
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 

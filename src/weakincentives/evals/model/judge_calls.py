@@ -9,8 +9,6 @@ from ...internal.wire_names import wire_name
 from ...runtime.metering import Meter
 from ...secrets import shorten
 
-__all__ = ["JudgeCall", "judge_call", "judge_calls_of"]
-
 MAX_CHARS = 20_000  # of one message or answer
 
 

@@ -22,16 +22,6 @@ from ...clock import SYSTEM_CLOCK
 from ...errors import SerializationError, UsageError, short_repr
 from ...internal.atomic_write import write_whole
 
-__all__ = [
-    "QuarantinedSample",
-    "add_quarantine",
-    "load_quarantine",
-    "quarantine_file",
-    "quarantine_line",
-    "remove_quarantine",
-    "split_by_date",
-]
-
 FILE_NAME = "quarantine.jsonl"
 
 

@@ -19,8 +19,6 @@ from typing import Any
 from ...secrets import redact
 from .result import EvalResult
 
-__all__ = ["is_redacted", "redact_id", "redact_ids", "stands_for"]
-
 _MARK = "~"
 _ITERATIONS = 10_000
 _DIGEST_BYTES = 4

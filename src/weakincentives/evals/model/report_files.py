@@ -24,8 +24,6 @@ from ...internal.garbage import collector_paused
 from ...secrets import redact_bytes
 from .redacted_ids import redact_ids
 
-__all__ = ["ReportWarning", "load", "save"]
-
 FORMAT = 1
 
 
@@ -114,7 +112,7 @@ def _results(folder: Path, result_type: Any) -> list[Any]:
                 if not line.endswith(b"\n"):
                     incomplete = number  # the writer was killed in its last line
                     break
-                from ..datasets.reader import problem_and_path
+                from ..datasets.records import problem_and_path
 
                 problem, place = problem_and_path(error, line)
                 raise ReportError(problem, file=path, line=number, path=place) from None

@@ -31,18 +31,6 @@ if TYPE_CHECKING:
     from ..stats.intervals import Interval
     from ..stats.pass_rate import RateRule
 
-__all__ = [
-    "JUDGE_USAGE",
-    "ErrorDetails",
-    "ErrorSource",
-    "EvalResult",
-    "criterion_rates",
-    "criterion_values",
-    "headline",
-    "result_cluster",
-    "strict_rate",
-]
-
 ErrorSource = Literal["agent", "evaluator", "infrastructure"]
 JUDGE_USAGE = ("judge_tokens", "judge_cost")
 """Metrics of a judge's score that a result has as `judge_usage` and `judge_cost` too."""

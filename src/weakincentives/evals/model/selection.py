@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from ..stats.intervals import Interval
 from ..stats.strata import stratified_rate
 
-__all__ = ["Selection", "Stratum", "selected_rate"]
-
 
 @dataclass(frozen=True, slots=True)
 class Stratum:

@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from ... import serde
 from ...experiment import BASELINE
+from .._types import EvalConfig
 from ..model.corrections import Correction
 from ..model.explain import failed_criteria, why_failed
 from ..model.result import EvalResult
@@ -18,14 +21,10 @@ from ..store.overview import Overview
 from ..store.run_store import RunRecord
 from .export import verdict_of
 
-__all__ = [
-    "correction_data",
-    "epoch_data",
-    "overview_data",
-    "rate_data",
-    "record_data",
-    "sample_data",
-]
+
+def interval_data(found: Interval) -> dict[str, Any]:
+    """Return an estimate and its interval."""
+    return {"estimate": found.estimate, "interval": [found.low, found.high]}
 
 
 def rate_data(rate: Interval) -> dict[str, Any]:
@@ -34,6 +33,15 @@ def rate_data(rate: Interval) -> dict[str, Any]:
         "pass_rate": rate.estimate,
         "interval": [rate.low, rate.high],
         "interval_method": rate.method,
+    }
+
+
+def changed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a stored configuration that are not the defaults."""
+    defaults = EvalConfig()
+    usual = {name: serde.plain(defaults[name]) for name in defaults}  # as they are stored
+    return {
+        name: value for name, value in config.items() if name not in usual or value != usual[name]
     }
 
 

@@ -45,18 +45,6 @@ from ..store.run_store import RunStore, StoredRow
 from .junit import JUnitRun, junit, junit_document
 from .usage import usage_of
 
-__all__ = [
-    "COLUMNS",
-    "FORMATS",
-    "error_table",
-    "export",
-    "format_by_suffix",
-    "inline",
-    "verdict_of",
-    "write_export",
-    "write_junit",
-]
-
 COLUMNS = {
     "run_id": str,
     "sample_id": str,
@@ -223,7 +211,7 @@ def _cells(result: EvalResult[Any], criteria: Sequence[str]) -> list[Any]:
         *(None if value is None else as_text(value) for value in (*texts, result.output)),
         as_text(result.metadata or None),
         result.latency_ms,
-        result.tokens_used or None,  # 0 if nobody counted them
+        result.tokens_used or None,  # 0 if they were not counted
         result.cost,
         result.judge_tokens or None,
         result.judge_cost,

@@ -18,15 +18,6 @@ from .export import error_table, inline, verdict_of
 from .junit import case_name
 from .usage import usage_of
 
-__all__ = [
-    "annotation",
-    "on_github",
-    "report_comparison_to_github",
-    "report_gate_to_github",
-    "report_to_github",
-    "summary",
-]
-
 CLAIM = "A difference is claimed if p is small enough and the interval excludes 0."
 
 

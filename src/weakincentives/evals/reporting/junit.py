@@ -36,8 +36,6 @@ from ..store.labels import run_title
 from ..store.overview import Overview
 from .usage import usage_of
 
-__all__ = ["JUnitRun", "case_name", "junit", "junit_document"]
-
 _MAX_CHARS = 4_000  # of an input, an output or a reason
 _NOT_IN_XML = re.compile("[\ufffe\uffff]")  # that `escape_control_chars` does not escape
 

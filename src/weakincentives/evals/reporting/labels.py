@@ -11,18 +11,13 @@ Such a file can be read again (`wink judge calibrate --run RUN FILE`).
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ... import serde
-from ...errors import UsageError
-from ...internal.atomic_write import write_whole
-from ...internal.escaping import as_text, spreadsheet_cells
-from ...secrets import redact_bytes
+from ...internal.formatting import verdict_word
 from ..model.result import EvalResult
+from ..review.label_files import write_row_file
 from ..review.labelling import current_labels
 from ..review.queue import review_criterion
 from ..store.categories import categories_of
@@ -39,14 +34,11 @@ from ..store.overview import row_of_key
 from ..store.run_store import RunStore
 from .training_data import preference_pair
 
-__all__ = ["csv_lines", "jsonl_lines", "label_pairs", "label_rows", "write_labels"]
-
 COLUMNS = (
     *("key", "run", "id", "epoch", "experiment", "input", "expected", "output"),
     *("label", "note", "category", "labeller", "created_at", "blind", "settled"),
     *("criterion", "judge_version", "verdict", "probability"),
 )
-_SUFFIXES = (".csv", ".jsonl")
 
 
 def label_rows(
@@ -68,10 +60,10 @@ def label_rows(
             *(key, manifest.run_id),
             *(label.sample_id, label.epoch, label.experiment),
             *(sample.input if sample else None, sample.expected if sample else None, result.output),
-            *(_word(label.passed), label.note or ""),
+            *(verdict_word(label.passed), label.note or ""),
             *(categories.names.get(categories.resolve(label.category), ""), label.labeller),
             *(label.created_at.isoformat(), label.blind, label.settled, name),
-            *(label.judge_version, _word(verdict), label.probability),
+            *(label.judge_version, verdict_word(verdict), label.probability),
         )
         yield dict(zip(COLUMNS, values, strict=True))
 
@@ -122,36 +114,8 @@ def _input(result: EvalResult[Any]) -> Any:
     return None if result.sample is None else result.sample.input
 
 
-def _word(passed: bool | None) -> str:
-    return "" if passed is None else "pass" if passed else "fail"
-
-
 def write_labels(rows: Iterable[Mapping[str, Any]], path: Path | str) -> int:
     """Write rows to a `.csv` or `.jsonl` file and return how many there are."""
-    path = Path(path)
-    if path.suffix.lower() not in _SUFFIXES:
-        raise UsageError(f"expected a file that ends in .csv or .jsonl, got `{path.name}`")
     listed = list(rows)
-    lines = csv_lines(listed) if path.suffix.lower() == ".csv" else jsonl_lines(listed)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, lines)
-    except OSError as error:
-        raise UsageError(f"expected a file to write to, got: {error}") from None
+    write_row_file(listed, [*listed[0]] if listed else COLUMNS, path)
     return len(listed)
-
-
-def jsonl_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
-    """Yield rows as JSONL, redacted."""
-    for row in rows:
-        yield redact_bytes(serde.encode(row)) + b"\n"
-
-
-def csv_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[bytes]:
-    """Yield rows as CSV that a spreadsheet shows and does not run."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names := [*rows[0]] if rows else COLUMNS)
-    for row in rows:
-        writer.writerow(spreadsheet_cells([as_text(row[name]) for name in names]))
-    yield text.getvalue().encode("utf-8", "backslashreplace")

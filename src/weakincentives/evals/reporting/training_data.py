@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ... import serde
+from ...adapters.wire import wire_call
 from ...chat import ChatMessage
 from ...errors import UsageError
 from ...internal.checks import finite
 from ..model.result import EvalResult
-
-__all__ = ["preference_pair", "preference_rows", "sft_rows"]
 
 
 def sft_rows(
@@ -121,15 +120,7 @@ def _wire(message: ChatMessage) -> Mapping[str, Any]:
     data: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         data["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {
-                    "name": call.name,
-                    "arguments": serde.encode(call.arguments).decode(),
-                },
-            }
-            for call in message.tool_calls
+            wire_call(call, serde.encode(call.arguments).decode()) for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
         data["tool_call_id"] = message.tool_call_id

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ...internal.formatting import cost_text, tokens_text
 from ..store.run_store import RunRecord
 
-__all__ = ["usage_of"]
-
 
 def usage_of(record: RunRecord) -> dict[str, str]:
     """Return the tokens and the cost of a run as text, as far as they are known."""

@@ -15,8 +15,6 @@ from ..store.run_store import RunStore
 from .labelling import current_labels
 from .queue import review_criterion
 
-__all__ = ["PairAgreement", "ReviewAgreement", "ReviewDisagreement", "review_agreement"]
-
 
 @dataclass(frozen=True, slots=True)
 class PairAgreement:
@@ -57,7 +55,7 @@ class ReviewAgreement:
 
     @property
     def open(self) -> int:
-        """The number of disagreements that nobody has settled yet."""
+        """The number of disagreements that are not settled yet."""
         return sum(each.decision is None for each in self.disagreements)
 
 

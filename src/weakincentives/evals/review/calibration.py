@@ -36,8 +36,6 @@ from ..store.overview import row_of_key
 from ..store.rows import CriterionInfo, RunManifest
 from ..store.run_store import RunStore
 
-__all__ = ["LabelledRows", "RunCalibration", "calibrate_run", "labelled_rows"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledRows:

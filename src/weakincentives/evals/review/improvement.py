@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import anyio
-
 from ...errors import UsageError
+from ...internal.concurrency import for_each
 from ...internal.event_loop import run_sync
 from .._types import EvalContext
 from ..engine.attempts import rescore_result
@@ -29,9 +28,7 @@ from ..store.human_labels import RowKey, Verdict, criterion_of, verdict_on
 from ..store.overview import row_of_key
 from ..store.rows import RunManifest
 from ..store.run_store import RunStore, StoredRow
-from .calibration import labelled_rows
-
-__all__ = ["Half", "JudgeTrial", "TrialRow", "half_of", "try_judge"]
+from .calibration import LabelledRows, labelled_rows
 
 Half = Literal["dev", "test"]
 
@@ -99,13 +96,7 @@ def try_judge(
     name = criterion_of(manifest, criterion)
     # What was chosen for teaching helps to improve a judge, and would bias a test of it.
     labelled = labelled_rows(store, manifest, name, drawn_only=half == "test")
-    chosen = [row for row in labelled.passed if half_of(labelled.contents[row]) == half]
-    if not chosen:
-        raise UsageError(
-            f"expected labels in the {half} half of run {manifest.run_id}, got none of "
-            f"{len(labelled.passed)} - label more outputs"
-        )
-    rows = dict(_stored_rows(store, manifest, chosen))
+    rows = dict(_rows_of_half(store, manifest, labelled, half))
     only = len(manifest.criteria) == 1
     before = {row: verdict_on(each.result, name, only=only) for row, each in rows.items()}
     now = before
@@ -116,38 +107,43 @@ def try_judge(
     if half == "test":
         add_look(store, manifest.run_id, name, tried)
     human = {row: labelled.passed[row] for row in rows}
+    agreed = {row: now[row][0] is human[row] for row in rows}
+    trial_rows = (
+        TrialRow(
+            result=rows[row].result,
+            human=human[row],
+            judge=now[row][0],
+            before=before[row][0],
+            reason=now[row][1],
+        )
+        for row in rows
+    )
     return JudgeTrial(
         run_id=manifest.run_id,
         criterion=name,
         judge=tried,
         half=half,
         n=len(rows),
-        agreed=sum(now[row][0] is human[row] for row in rows),
+        agreed=sum(agreed.values()),
         agreed_before=sum(before[row][0] is human[row] for row in rows),
         errors=sum(now[row][0] is None for row in rows),
-        agreement=_agreement(
-            {row: now[row][0] is human[row] for row in rows}, labelled.probabilities
-        ),
-        rows=()
-        if half == "test"
-        else tuple(
-            TrialRow(
-                result=rows[row].result,
-                human=human[row],
-                judge=now[row][0],
-                before=before[row][0],
-                reason=now[row][1],
-            )
-            for row in rows
-        ),
+        agreement=_agreement(agreed, labelled.probabilities),
+        rows=() if half == "test" else tuple(trial_rows),
         looks=len(looks_of(store, manifest.run_id, name)),
     )
 
 
-def _stored_rows(
-    store: RunStore, manifest: RunManifest, keys: list[RowKey]
+def _rows_of_half(
+    store: RunStore, manifest: RunManifest, labelled: LabelledRows, half: Half
 ) -> Iterator[tuple[RowKey, StoredRow]]:
-    for key in keys:
+    """Yield the labelled rows of one half, as they are stored."""
+    chosen = [row for row in labelled.passed if half_of(labelled.contents[row]) == half]
+    if not chosen:
+        raise UsageError(
+            f"expected labels in the {half} half of run {manifest.run_id}, got none of "
+            f"{len(labelled.passed)} - label more outputs"
+        )
+    for key in chosen:
         if (row := row_of_key(store, manifest.run_id, *key)) is not None:
             yield key, row
 
@@ -165,15 +161,12 @@ async def _asked(
 ) -> dict[RowKey, tuple[Verdict, str]]:
     """Return the verdicts of a judge on stored outputs, with reasons."""
     verdicts: dict[RowKey, tuple[Verdict, str]] = {}
-    limiter = anyio.CapacityLimiter(max_concurrent)
 
-    async def ask(key: RowKey, row: StoredRow) -> None:
-        async with limiter:
-            context = EvalContext(adapter=adapter, run_id=row.result.run_id)
-            result = await rescore_result(row.result, row.session, judge.score_in_thread, context)
-            verdicts[key] = verdict_on(result, judge.name, only=True)
+    async def ask(key: RowKey) -> None:
+        row = rows[key]
+        context = EvalContext(adapter=adapter, run_id=row.result.run_id)
+        result = await rescore_result(row.result, row.session, judge.score_in_thread, context)
+        verdicts[key] = verdict_on(result, judge.name, only=True)
 
-    async with anyio.create_task_group() as group:
-        for key, row in rows.items():
-            group.start_soon(ask, key, row)
+    await for_each(ask, rows, max_concurrent)
     return verdicts

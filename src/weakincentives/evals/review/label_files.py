@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +30,13 @@ from ..store.overview import rows_of_sample
 from ..store.run_store import RunStore
 from .sampling import LabelSheet, SheetRow
 
-__all__ = ["LABELS", "check_label_file", "read_label_file", "write_label_file"]
-
 LABELS = {"pass": True, "true": True, "yes": True, "fail": False, "false": False, "no": False}
 """The labels that people may write, in any case."""
-_SUFFIXES = (".csv", ".jsonl")
 
 
 def check_label_file(path: Path | str) -> Path:
     """Return the path of a new file of labels; raise a `UsageError` if it cannot be one."""
-    path = Path(path)
-    if path.suffix.lower() not in _SUFFIXES:
-        raise UsageError(f"expected a file that ends in .csv or .jsonl, got `{path.name}`")
+    path = _checked_suffix(path)
     if path.exists():
         raise UsageError(f"expected a new file, got {path}, which may have labels in it")
     return path
@@ -49,14 +44,30 @@ def check_label_file(path: Path | str) -> Path:
 
 def write_label_file(sheet: LabelSheet, path: Path | str, *, blind: bool = False) -> None:
     """Write the outputs of a sheet to a new `.csv` or `.jsonl` file; `blind` without verdicts."""
-    path = check_label_file(path)
+    verdict = () if blind else ("verdict", "reason")
+    columns = ("key", "id", "input", "expected", "output", *verdict, "label", "note")
     rows = [_fields(row, blind=blind) for row in sheet.rows]
-    lines = _csv(rows, blind=blind) if path.suffix.lower() == ".csv" else _jsonl(rows)
+    write_row_file(rows, columns, check_label_file(path))
+
+
+def write_row_file(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], path: Path | str
+) -> None:
+    """Write rows to a `.csv` file with these columns, or to a `.jsonl` file."""
+    path = _checked_suffix(path)
+    lines = csv_lines(rows, columns) if path.suffix.lower() == ".csv" else jsonl_lines(rows)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, lines)
     except OSError as error:
         raise UsageError(f"expected a file to write to, got: {error}") from None
+
+
+def _checked_suffix(path: Path | str) -> Path:
+    path = Path(path)
+    if path.suffix.lower() not in (".csv", ".jsonl"):
+        raise UsageError(f"expected a file that ends in .csv or .jsonl, got `{path.name}`")
+    return path
 
 
 def _fields(row: SheetRow, *, blind: bool) -> dict[str, Any]:
@@ -74,18 +85,19 @@ def _fields(row: SheetRow, *, blind: bool) -> dict[str, Any]:
     }
 
 
-def _jsonl(rows: list[dict[str, Any]]) -> Iterator[bytes]:
+def jsonl_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Yield rows as JSONL, redacted."""
     for row in rows:
         yield redact_bytes(serde.encode(row)) + b"\n"
 
 
-def _csv(rows: list[dict[str, Any]], *, blind: bool) -> Iterator[bytes]:
+def csv_lines(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Iterator[bytes]:
+    """Yield rows as CSV that a spreadsheet shows and does not run."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    verdict = () if blind else ("verdict", "reason")
-    writer.writerow(("key", "id", "input", "expected", "output", *verdict, "label", "note"))
+    writer.writerow(columns)
     for row in rows:
-        writer.writerow(spreadsheet_cells([as_text(value) for value in row.values()]))
+        writer.writerow(spreadsheet_cells([as_text(row[name]) for name in columns]))
     yield text.getvalue().encode("utf-8", "backslashreplace")
 
 

@@ -12,7 +12,8 @@ from typing import Literal
 from uuid import uuid4
 
 from ...clock import SYSTEM_CLOCK
-from ...errors import UsageError, short_repr
+from ...errors import UsageError
+from ...internal.checks import short_name
 from ...secrets import redact_message
 from ..store.categories import categories_of
 from ..store.human_labels import (
@@ -30,17 +31,6 @@ from ..store.labels import run_title
 from ..store.overview import row_of_key
 from ..store.run_store import RunStore
 from .queue import review_criterion
-
-__all__ = [
-    "LabelChange",
-    "RowLabel",
-    "check_reviewer",
-    "current_labels",
-    "give_label",
-    "labels_by_reviewer",
-    "row_labels",
-    "undo_label",
-]
 
 MAX_REVIEWER_CHARS = 60
 MAX_NOTE_CHARS = 10_000
@@ -75,13 +65,7 @@ class RowLabel:
 
 def check_reviewer(name: str) -> str:
     """Return the name of a reviewer, trimmed; raise a `UsageError` if it cannot be one."""
-    name = " ".join(redact_message(name).split())
-    if not 0 < len(name) <= MAX_REVIEWER_CHARS:
-        raise UsageError(
-            f"expected the name of a reviewer, of 1 to {MAX_REVIEWER_CHARS} characters, got "
-            f"{short_repr(name)}"
-        )
-    return name
+    return short_name(name, MAX_REVIEWER_CHARS, "a reviewer")
 
 
 def give_label(

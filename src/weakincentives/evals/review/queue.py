@@ -27,15 +27,6 @@ from ..store.rows import RunManifest
 from ..store.run_store import RunStore
 from .sampling import draw_rows, random_bytes, sheet_rows
 
-__all__ = [
-    "DEFAULT_LENGTH",
-    "QueueOrder",
-    "ReviewItem",
-    "ReviewQueue",
-    "review_criterion",
-    "review_queue",
-]
-
 QueueOrder = Literal["informative", "random", "dataset"]
 """Half random and half informative outputs, only random ones, or all in the order of the run."""
 

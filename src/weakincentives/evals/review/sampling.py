@@ -39,15 +39,6 @@ from ..store.overview import row_of_key
 from ..store.rows import RunManifest
 from ..store.run_store import RunStore
 
-__all__ = [
-    "LabelSheet",
-    "SheetRow",
-    "draw_for_labels",
-    "draw_rows",
-    "random_bytes",
-    "sheet_rows",
-]
-
 _MIN_SHARE = 5  # at least one in five of the drawn outputs has the rarer verdict
 
 

@@ -20,8 +20,6 @@ from ..store.run_store import RunStore
 from .labelling import current_labels
 from .queue import review_criterion
 
-__all__ = ["CategoryCount", "Taxonomy", "taxonomy_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class CategoryCount:

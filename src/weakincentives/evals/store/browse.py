@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, get_args
 
 from ... import serde
 from ...errors import UsageError, short_repr
 from ...internal.closing import Closing
+from ...internal.state_cache import StateCache
 from .listing import row_state
 from .reading import ORDER
 from .rows import decode_id, encode_id
 from .run_store import RunStore
 from .search_index import SearchIndex, match_expression
 
-__all__ = ["Facets", "RowFilter", "RowPage", "RowSummary", "RunBrowser", "data_version"]
-
-T = TypeVar("T")
 Verdict = Literal["pass", "fail", "error"]
 _VERDICTS: Mapping[str, str] = {
     "pass": "passed = 1 AND error = 0",
@@ -149,8 +146,7 @@ class RunBrowser(Closing):
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self._index = SearchIndex(store)
-        self._lock = threading.Lock()
-        self._cache: dict[Hashable, tuple[object, Any]] = {}
+        self._cache = StateCache(_MAX_CACHED)
 
     def close(self) -> None:
         """Close the search index; the store stays open."""
@@ -195,7 +191,9 @@ class RunBrowser(Closing):
         page = (max(0, min(limit, MAX_PAGE)), max(0, offset))
         found = self._index.read(query, (*values, *more, *page, *more))
         state = row_state(self._store, run_id), self._index.state(run_id)
-        total = self._cached(("count", run_id, filter), state, lambda: self._count(where, values))
+        total = self._cache.get(
+            ("count", run_id, filter), state, lambda: self._count(where, values)
+        )
         texts = self._texts(name, [columns[-1] for columns in found])
         with self._store._database.corruption_errors(f"the rows of run {run_id}"):
             rows = tuple(_summary(columns, texts.get(columns[-1])) for columns in found)
@@ -204,19 +202,6 @@ class RunBrowser(Closing):
     def _count(self, where: str, values: tuple[Any, ...]) -> int:
         ((total,),) = self._index.read(f"SELECT count(*) FROM store.rows WHERE {where}", values)
         return int(total)
-
-    def _cached(self, key: Hashable, state: object, compute: Callable[[], T]) -> T:
-        """Return what was computed for a key, as long as rows and index are in the same state."""
-        with self._lock:
-            known = self._cache.get(key)
-        if known is not None and known[0] == state:
-            return cast("T", known[1])
-        found = compute()
-        with self._lock:
-            while len(self._cache) >= _MAX_CACHED:
-                del self._cache[next(iter(self._cache))]
-            self._cache[key] = state, found
-        return found
 
     def _texts(self, run: bytes, bodies: list[int]) -> dict[int, Any]:
         """Return the first lines of rows by body; of those that are indexed."""
@@ -255,7 +240,7 @@ class RunBrowser(Closing):
     def facets(self, run_id: str) -> Facets:
         """Return what the rows of a run can be filtered by, as far as they are indexed."""
         state = row_state(self._store, run_id), self._index.state(run_id)
-        return self._cached(("facets", run_id), state, lambda: self._facets(run_id))
+        return self._cache.get(("facets", run_id), state, lambda: self._facets(run_id))
 
     def _facets(self, run_id: str) -> Facets:
         run_key, name = self._store._run_key(run_id), encode_id(run_id)
@@ -317,7 +302,7 @@ class RunBrowser(Closing):
     def histogram(self, run_id: str, bins: int = 20) -> list[int]:
         """Return how many rows without an error have a value in each part of 0 to 1."""
         key, state = ("histogram", run_id, bins), row_state(self._store, run_id)
-        return self._cached(key, state, lambda: self._histogram(run_id, bins))
+        return self._cache.get(key, state, lambda: self._histogram(run_id, bins))
 
     def _histogram(self, run_id: str, bins: int) -> list[int]:
         query = (

@@ -1,8 +1,8 @@
 """Calibrations of judges by people's labels, and the pass rates that they correct.
 
 Rules of this file:
-1. A calibration is of one judge: criterion, version, model, prompt and scale. A judge that changed
-   has none, and that is said.
+1. A calibration is of one judge: criterion, version, model, prompt and scale. For a judge that
+   changed, the correction says that there is none.
 2. The labels of the run itself come first; otherwise those of the newest run with the same judge,
    of the same suite or dataset if there is one, and then the correction says what it assumes.
 """
@@ -21,17 +21,6 @@ from ..stats.pass_rate import pass_rate
 from .human_labels import RowKey, Storage, Verdict, add_record, stored_records, verdicts_of
 from .labels import run_title
 from .rows import CriterionInfo, RunManifest
-
-__all__ = [
-    "HeldOutLook",
-    "JudgeCalibration",
-    "add_calibration",
-    "add_look",
-    "calibration_for",
-    "corrections_of",
-    "looks_of",
-    "sample_of",
-]
 
 _CODE = "its code or settings"
 

@@ -14,18 +14,8 @@ from uuid import uuid4
 
 from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError, short_repr
-from ...secrets import redact_message
+from ...internal.checks import short_name
 from .human_labels import Storage, add_rows, stored_records
-
-__all__ = [
-    "Categories",
-    "CategoryChange",
-    "categories_of",
-    "create_category",
-    "folded_categories",
-    "merge_categories",
-    "rename_category",
-]
 
 MAX_NAME_CHARS = 80
 
@@ -82,7 +72,7 @@ def categories_of(store: Storage, suite: str) -> Categories:
 
 
 def folded_categories(suite: str, changes: Iterable[CategoryChange]) -> Categories:
-    """Return what is left of categories after all changes, whoever made them and when."""
+    """Return the categories as all changes together leave them."""
     names: dict[str, str] = {}
     merged: dict[str, str] = {}
     for change in changes:
@@ -162,10 +152,4 @@ def _add(
 
 
 def _checked(name: str) -> str:
-    name = " ".join(redact_message(name).split())
-    if not 0 < len(name) <= MAX_NAME_CHARS:
-        raise UsageError(
-            f"expected a name of 1 to {MAX_NAME_CHARS} characters for a category, got "
-            f"{short_repr(name)}"
-        )
-    return name
+    return short_name(name, MAX_NAME_CHARS, "a category")

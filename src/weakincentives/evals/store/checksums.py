@@ -15,21 +15,6 @@ import struct
 import zlib
 from typing import Any
 
-__all__ = [
-    "HEADER",
-    "INTACT",
-    "PLACED",
-    "READABLE",
-    "body_checksum",
-    "check_row",
-    "has_body",
-    "intact",
-    "move",
-    "packed_checksum",
-    "row_checksum",
-    "run_checksum",
-]
-
 _COLUMNS = (
     "CAST(experiment AS BLOB), CAST(sample AS BLOB), epoch, position, attempt, "
     "CAST(sample_digest AS BLOB), CAST(criteria AS BLOB), passed, error, "
@@ -89,10 +74,7 @@ def row_checksum(
         source = b""
     elif source.__class__ is str:  # not written yet; in the file all texts are bytes
         source = source.encode("utf-8", "surrogatepass")
-    if cost is None or cost != cost:  # SQLite stores NaN as NULL
-        known, cost = 0, 0.0
-    else:
-        known = 1
+    known = cost is not None and cost == cost  # SQLite stores NaN as NULL
     head = _pack_head(
         epoch,
         attempt,
@@ -108,7 +90,7 @@ def row_checksum(
         len(source),
         known,
         value + 0.0,  # SQLite stores -0.0 as 0.0
-        cost + 0.0,
+        (cost or 0.0) + 0.0 if known else 0.0,
     )
     # Last, and nothing in rows that are older than the column.
     texts = (experiment, sample, digest, criteria, source, scores, agent_version or b"")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["default_store_path"]
-
 
 def default_store_path() -> Path:
     """Return the path of the default run store: `$WINK_STORE`, or `.wink/runs.db`."""

@@ -29,33 +29,6 @@ from .records import read_records
 from .rows import RunManifest, compress, decode_id, decompress, encode_id
 from .schema import Database
 
-__all__ = [
-    "HumanLabel",
-    "LabelDraw",
-    "RowKey",
-    "Storage",
-    "Verdict",
-    "add_draws",
-    "add_entries",
-    "add_labels",
-    "add_record",
-    "add_rows",
-    "content_of",
-    "criterion_of",
-    "draw_by_key",
-    "draws_of",
-    "entries_of",
-    "key_of",
-    "labels_by_criterion",
-    "labels_of",
-    "live_entries",
-    "newest_label",
-    "people_verdict",
-    "stored_records",
-    "verdict_on",
-    "verdicts_of",
-]
-
 RowKey = tuple[str, str, int]
 """The key of a row in its run: experiment, sample id, epoch."""
 Verdict = bool | None

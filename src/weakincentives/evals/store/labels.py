@@ -7,15 +7,6 @@ from collections.abc import Sequence
 from ...experiment import BASELINE
 from .rows import RunManifest
 
-__all__ = [
-    "agent_label",
-    "agent_labels",
-    "experiment_name",
-    "judge_model_name",
-    "run_title",
-    "version_labels",
-]
-
 _VERSION_CHARS = 7
 
 

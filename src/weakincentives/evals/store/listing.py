@@ -14,8 +14,6 @@ from typing import Any
 from .records import RunRecord, read_records
 from .run_store import RunStore
 
-__all__ = ["RunListing", "label_state", "row_state"]
-
 _STATES = """
 SELECT id, status, note, stop_reason, finished, manifest, count, passed, errors, figures, checksums
 FROM runs LEFT JOIN tallies ON tallies.run = id ORDER BY created DESC, id DESC

@@ -1,4 +1,4 @@
-"""Where runs are stored if nothing else is said."""
+"""Where runs are stored by default."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from .default_path import default_store_path
 
 if TYPE_CHECKING:
     from .run_store import RunStore
-
-__all__ = ["DEFAULT_STORE", "DefaultStore", "open_store"]
 
 logger = logger_for(__name__)
 
@@ -34,8 +32,8 @@ DEFAULT_STORE: Final = DefaultStore.DEFAULT_STORE
 def open_store(store: RunStore | Path | str | DefaultStore | None) -> Iterator[RunStore | None]:
     """Yield the store, opened and closed here if it is not a `RunStore`; None for none.
 
-    If the default store cannot be opened, as in a read-only folder, that is logged and there is no
-    store: nobody asked for one.
+    If the default store cannot be opened, as in a read-only folder, that is logged and nothing is
+    stored, since it was not asked for.
     """
     from .run_store import RunStore
 

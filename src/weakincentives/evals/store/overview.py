@@ -36,17 +36,6 @@ from .records import (
 from .rows import decode_id, encode_id
 from .run_store import RunRecord, RunStore, StoredRow
 
-__all__ = [
-    "Overview",
-    "overview",
-    "row_of_key",
-    "rows_of_sample",
-    "rows_where",
-    "stored_epoch_stats",
-    "stored_rate",
-    "worst",
-]
-
 _MAX_LISTED = 5  # sample ids in an error message
 # `position` makes SQLite read the rows, which have checksums, and not the index of their keys.
 _CHECKED = "run = ? AND position > -1e18"

@@ -37,8 +37,6 @@ try:
 except ImportError:  # Windows, where the heartbeat alone decides
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Owner", "RunClaim", "active_seconds", "is_alive", "owner_of"]
-
 HEARTBEAT_SECONDS = 5.0
 STALE_SECONDS = 30.0
 _LOCK_TRIES = 20  # a reader that checks whether the owner is alive holds the lock briefly

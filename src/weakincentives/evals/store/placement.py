@@ -16,8 +16,6 @@ from .checksums import INTACT, PLACED, READABLE, move
 from .rows import decode_id, encode_id
 from .run_store import RunStore
 
-__all__ = ["Key", "Stored", "drop_damaged", "move_rows", "read_stored"]
-
 Key = tuple[str, str, int]  # experiment, sample id, epoch
 _IN_TRANSIT = 0  # the key of no run
 

@@ -16,18 +16,6 @@ from .reading import body_in, read_pages, unreadable
 from .rows import RunManifest, decode_id, decompress, encode_id
 from .run_store import RunStore
 
-__all__ = [
-    "OutcomeRow",
-    "VerdictRow",
-    "clustered_attempts",
-    "outcome_rows",
-    "passed_keys",
-    "passes_by_sample",
-    "stored_error_groups",
-    "unreadable_keys",
-    "verdict_rows",
-]
-
 _COLUMNS = "passed, error, value, latency_ms, tokens, cost, scores, sample_digest, error_source"
 _PAGE_ROWS = 2_000  # columns without bodies are small
 

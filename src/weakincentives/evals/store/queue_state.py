@@ -16,8 +16,6 @@ from ...secrets import redact_bytes
 from .rows import compress, decode_id, decompress, encode_id
 from .run_store import RunStore
 
-__all__ = ["QueueState", "WorkerState", "queue_states", "save_queue_state"]
-
 _PREFIX = "queue-state:"
 _MAX_WORKERS = 200  # that are stored, those with the newest results
 

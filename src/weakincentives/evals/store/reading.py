@@ -21,8 +21,6 @@ from .checksums import INTACT, READABLE, check_row
 from .rows import StoredRow, decode_id, decompress
 from .schema import Database
 
-__all__ = ["ORDER", "PLAIN", "ROW", "Unreadable", "body_in", "read_pages", "read_rows", "to_row"]
-
 ORDER = "position, epoch, experiment, sample"
 """The order of the rows of a run, in SQL."""
 ROW = (

@@ -23,24 +23,6 @@ from .reading import body_in, unreadable
 from .rows import RunManifest, decode_id, decompress, encode_id
 from .schema import RUN_CHECKSUM, TALLY, Database
 
-__all__ = [
-    "STATUSES",
-    "RunRecord",
-    "StopReason",
-    "counted_rows",
-    "find_named",
-    "leave_out_quarantined",
-    "list_names",
-    "mark_damaged",
-    "microseconds",
-    "mixed_agents_line",
-    "not_counted_line",
-    "read_manifest",
-    "read_records",
-    "recount",
-    "tally_again",
-]
-
 STATUSES = ("complete", "interrupted", "stopped")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -32,23 +32,6 @@ from .ownership import RunClaim
 from .schema import Database
 from .storable import storable
 
-__all__ = [
-    "CriterionInfo",
-    "EarlierAgent",
-    "KeyState",
-    "RunManifest",
-    "StoredRow",
-    "Written",
-    "changed_parts",
-    "compress",
-    "decode_id",
-    "decompress",
-    "encode_id",
-    "judge_models",
-    "to_columns",
-    "write_rows",
-]
-
 _MAX_INTEGER = 2**63 - 1  # in SQLite
 _MAX_LISTED_PARTS = 5
 _MIN_COMPRESSED_BYTES = 1_100  # below, compressing takes more time than the space is worth

@@ -23,16 +23,6 @@ from ...errors import StoreError, UsageError
 from ...internal.sqlite import kind_of, make_private, marks_of, write_ahead
 from .checksums import has_body, intact, run_checksum
 
-__all__ = [
-    "APPLICATION",
-    "BUSY_SECONDS",
-    "MIGRATIONS",
-    "RUN_CHECKSUM",
-    "TALLY",
-    "Database",
-    "register_functions",
-]
-
 APPLICATION = 0x57494E52  # "WINR", in the header of the SQLite file
 BUSY_SECONDS = 30.0
 
@@ -136,7 +126,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE rows ADD COLUMN body_checksum INTEGER",
         "ALTER TABLE rows ADD COLUMN checksum INTEGER",
         "ALTER TABLE runs ADD COLUMN checksum INTEGER",
-        # Who runs it, as JSON, and when that process was last heard of, in microseconds since 1970.
+        # The process that runs it, as JSON, and its last heartbeat, in microseconds since 1970.
         "ALTER TABLE runs ADD COLUMN owner BLOB",
         "ALTER TABLE runs ADD COLUMN heartbeat INTEGER",
         # What the rows of a run add up to: where they do not, rows are missing or damaged.

@@ -37,8 +37,6 @@ from .rows import StoredRow
 from .run_store import RunStore
 from .schema import BUSY_SECONDS, register_functions
 
-__all__ = ["SearchIndex", "fact_of_error", "match_expression"]
-
 VERSION = 2
 _PAGE_ROWS = 200
 _SNIPPET_CHARS = 200

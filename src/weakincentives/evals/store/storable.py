@@ -18,8 +18,6 @@ from ...secrets import logger_for
 from .._types import Metric, Sample, Score
 from ..model.report import EvalResult
 
-__all__ = ["NOT_STORED", "encoded", "storable"]
-
 NOT_STORED = "not_stored"  # the key of the note in a result's metadata
 _NOTE_CHARS = 1_000
 

@@ -11,8 +11,6 @@ from ...secrets import redact_bytes
 from .rows import compress, decompress, encode_id
 from .schema import Database
 
-__all__ = ["OutcomeStore", "SessionStore"]
-
 
 class SessionStore:
     """Sessions by id; the last one saved under an id stays."""

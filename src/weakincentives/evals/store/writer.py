@@ -22,8 +22,6 @@ from typing import Any, Generic, TypeVar
 
 from ...errors import StoreError, UsageError
 
-__all__ = ["Writer"]
-
 T = TypeVar("T")
 
 MAX_BATCH = 1000  # items in one commit, during which other processes wait

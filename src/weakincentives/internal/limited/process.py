@@ -28,8 +28,6 @@ from ...errors import UsageError, WinkError
 from ..checks import check_number, check_whole
 from ..threads import in_thread
 
-__all__ = ["ProcessLimits", "ProcessResult", "run_python"]
-
 _CHILD = Path(__file__).with_name("child.py")
 
 

@@ -26,8 +26,6 @@ from ..events import PromptExecuted
 from ..session import Session
 from .provider import PromptResponse
 
-__all__ = ["AdapterCall", "adapter_call", "records_prompts"]
-
 OPTIONS = frozenset({"session", "deadline", "budget_tracker"})
 
 

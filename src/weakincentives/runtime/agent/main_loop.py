@@ -53,9 +53,6 @@ from ..worker.worker import Worker, WorkerConfig
 from .adapter_calls import AdapterCall, adapter_call
 from .provider import PromptResponse
 
-__all__ = ["MainLoop", "MainLoopConfig", "MainLoopRequest", "MainLoopResult"]
-
-
 logger = logger_for(__name__)
 
 Prepared = tuple[Prompt[OutputT], Session] | Prompt[OutputT]
@@ -469,7 +466,7 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
 OnSession = Callable[[Session], object]
 _sessions: ContextVar[tuple[MainLoop[Any, Any] | None, OnSession | None]] = ContextVar(
     "weakincentives.on_session", default=(None, None)
-)  # the loop whose overridden `execute` is running, and who gets the sessions that it opens
+)  # the loop whose overridden `execute` is running, and what receives the sessions that it opens
 
 
 @cache

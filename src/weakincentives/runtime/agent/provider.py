@@ -16,8 +16,6 @@ from ...internal.typevars import OutputT
 from ...prompt import Prompt
 from ..session import Session
 
-__all__ = ["AsyncProviderAdapter", "PromptResponse", "ProviderAdapter"]
-
 
 @frozen_generic
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,6 @@ from ...errors import MissingExtraError, UsageError
 from .backends.memory import InMemoryMailbox, MemoryQueue
 from .core.mailbox import QueueMailbox
 
-__all__ = ["open_mailbox"]
-
 _FORMS = (
     "memory://NAME, sqlite:///PATH#NAME (sqlite:////PATH for an absolute one), "
     "redis://USER:PASSWORD@HOST:PORT/0#NAME (also rediss, valkey and valkeys), "

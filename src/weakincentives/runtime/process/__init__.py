@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from ...internal.lazy import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
+    from ..worker.shutdown import ShutdownCoordinator
     from .health import HealthServer
-    from .lifecycle import LoopGroup, Runnable, ShutdownCoordinator
+    from .lifecycle import LoopGroup, Runnable
     from .watchdog import Watchdog
 
 __all__ = [
@@ -26,7 +27,8 @@ __getattr__, __dir__ = _lazy_exports(
     __name__,
     {
         ".health": "HealthServer",
-        ".lifecycle": "LoopGroup Runnable ShutdownCoordinator",
+        "..worker.shutdown": "ShutdownCoordinator",
+        ".lifecycle": "LoopGroup Runnable",
         ".watchdog": "Watchdog",
     },
 )

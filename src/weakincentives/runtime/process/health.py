@@ -19,8 +19,6 @@ from ...errors import UsageError
 from ...internal.http_server import HttpRequest, HttpResponse, HttpServer
 from ...secrets import logger_for
 
-__all__ = ["HealthServer", "Measure", "as_prometheus"]
-
 logger = logger_for(__name__)
 
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"

@@ -18,11 +18,9 @@ from ...clock import SYSTEM_CLOCK
 from ...errors import DeadlineExceededError, UsageError, short_repr
 from ...secrets import logger_for
 from ..worker.heartbeat import Heartbeat
-from ..worker.shutdown import ShutdownCoordinator, call_safely, signals_to
+from ..worker.shutdown import call_safely, signals_to
 from .health import HealthServer, Measure
 from .watchdog import Watchdog
-
-__all__ = ["LoopGroup", "Runnable", "ShutdownCoordinator"]
 
 logger = logger_for(__name__)
 

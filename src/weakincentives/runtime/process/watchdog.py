@@ -20,8 +20,6 @@ from ...errors import UsageError, short_repr
 from ...secrets import logger_for
 from ..worker.heartbeat import Heartbeat
 
-__all__ = ["Watchdog", "kill_this_process"]
-
 logger = logger_for(__name__)
 
 _LOG_TIMEOUT_SECONDS = 2.0  # the thread that hangs may hold the lock of the log

@@ -9,8 +9,6 @@ from uuid import UUID
 
 from ..dispatcher import EventBus
 
-__all__ = ["BusAttachment"]
-
 
 class BusAttachment:
     """The subscriptions of one session. The bus holds the session's method only weakly."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-__all__ = ["Reducer", "append_all", "replace_latest", "upsert_by"]
-
 T = TypeVar("T")
 
 Reducer = Callable[[tuple[T, ...], Any], Iterable[T]]

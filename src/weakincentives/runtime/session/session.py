@@ -31,8 +31,6 @@ from .reducers import Reducer
 from .slices import SessionView, Slice, checked, slice_type
 from .snapshot import SessionSnapshot, read_slice, stored_name
 
-__all__ = ["Session", "SliceAccessor", "snapshot_bytes"]
-
 T = TypeVar("T")
 E = TypeVar("E")
 _TELEMETRY = frozenset(TELEMETRY)

@@ -10,8 +10,6 @@ from uuid import UUID
 from ...errors import UsageError
 from ...serde import type_name
 
-__all__ = ["SessionView", "Slice", "SliceSnapshot", "SliceView", "checked", "slice_type"]
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 

@@ -26,8 +26,6 @@ from ...errors import SerializationError, SnapshotError, UsageError, short_repr
 from ...internal.wire_names import named_type
 from .slices import SliceSnapshot, slice_type
 
-__all__ = ["SessionSnapshot", "read_slice", "stored_name"]
-
 T = TypeVar("T")
 
 

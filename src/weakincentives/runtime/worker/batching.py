@@ -13,8 +13,6 @@ import anyio.lowlevel
 from ...errors import SerializationError
 from ...internal.ids import new_uuid
 
-__all__ = ["Batcher", "BatchingSender", "send_together"]
-
 A = TypeVar("A")
 B = TypeVar("B")
 

@@ -25,8 +25,6 @@ from ...internal.wire_names import wire_name
 from ...secrets import logger_for, redact_message, shorten
 from ..mailbox import MAX_VISIBILITY_TIMEOUT, Message, OutboundMessage, QueueMailbox
 
-__all__ = ["Backoff", "DLQPolicy", "DeadLetter", "dead_letters_of", "replay"]
-
 T = TypeVar("T")
 logger = logger_for(__name__)
 

@@ -16,8 +16,6 @@ from .leases import LeaseExtenderConfig
 from .mailbox_loop import MailboxLoop
 from .worker import Worker, WorkerConfig
 
-__all__ = ["DLQConsumer"]
-
 T = TypeVar("T")
 logger = logger_for(__name__)
 

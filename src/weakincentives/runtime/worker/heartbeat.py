@@ -16,8 +16,6 @@ from contextvars import ContextVar
 from ...clock import SYSTEM_CLOCK, Clock
 from ...secrets import logger_for
 
-__all__ = ["Heartbeat", "beat", "beating", "current_heartbeat"]
-
 logger = logger_for(__name__)
 
 

@@ -17,8 +17,6 @@ from ..mailbox import Message, QueueMailbox
 from .heartbeat import Heartbeat
 from .leases import LeaseExtenderConfig
 
-__all__ = ["InFlight", "MaxDeliveriesExceeded", "keep_leases"]
-
 logger = logger_for(__name__)
 
 HEARTBEAT_SECONDS = 5.0

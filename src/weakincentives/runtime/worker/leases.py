@@ -19,8 +19,6 @@ from ...secrets import logger_for
 from ..mailbox import MAX_VISIBILITY_TIMEOUT, Message
 from .heartbeat import Heartbeat
 
-__all__ = ["Heartbeat", "LeaseExtender", "LeaseExtenderConfig"]
-
 logger = logger_for(__name__)
 
 _ACK_GRACE_SECONDS = 0.25  # a refused extension may mean that the message was acknowledged

@@ -13,12 +13,10 @@ from .shutdown import sigterm_to
 
 if TYPE_CHECKING:
     from ..session import Session, SessionView
-    from .leases import Heartbeat
+    from .heartbeat import Heartbeat
     from .worker import Worker
 
 SIGTERM_GRACE_SECONDS = 24.0  # for messages in flight: supervisors kill after 30 s
-
-__all__ = ["MailboxLoop", "OutcomeStore", "SessionStore", "run_to_end"]
 
 
 class SessionStore(Protocol):

@@ -19,16 +19,6 @@ from ...errors import (
 from ...internal.threads import in_thread
 from ...secrets import logger_for
 
-__all__ = [
-    "MAX_PAUSE_SECONDS",
-    "MAX_STORE_ATTEMPTS",
-    "MIN_PAUSE_SECONDS",
-    "TRANSIENT",
-    "call_store",
-    "permanent_failure",
-    "retry",
-]
-
 R = TypeVar("R")
 logger = logger_for(__name__)
 

@@ -18,8 +18,6 @@ from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError
 from ...secrets import logger_for
 
-__all__ = ["ShutdownCoordinator", "call_safely", "signals_to", "sigterm_to"]
-
 logger = logger_for(__name__)
 
 _DUPLICATE_SIGNAL_SECONDS = 0.5  # a signal to a process group often arrives twice

@@ -83,8 +83,6 @@ from .in_flight import InFlight, MaxDeliveriesExceeded, keep_leases
 from .leases import LeaseExtenderConfig
 from .retry import MAX_PAUSE_SECONDS, MIN_PAUSE_SECONDS, TRANSIENT, call_store, retry
 
-__all__ = ["Worker", "WorkerConfig"]
-
 logger = logger_for(__name__)
 
 T = TypeVar("T")

@@ -27,8 +27,6 @@ from ..doubles.clock import FakeClock
 from ..servers.script import Reply
 from .asking import ADD, DIVIDE, Answer, Ask, call, calls, failed_once, prompt_for, tokens
 
-__all__ = ["AdapterContract", "ScriptedReply"]
-
 MANY_TURNS = 200  # more than any adapter should take
 CONCURRENT = 8
 

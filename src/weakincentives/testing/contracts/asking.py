@@ -18,19 +18,6 @@ from ...runtime.events import PromptExecuted, PromptRendered
 from ...runtime.session import Session
 from ..servers.script import Reply
 
-__all__ = [
-    "ADD",
-    "DIVIDE",
-    "Answer",
-    "Ask",
-    "Call",
-    "call",
-    "calls",
-    "failed_once",
-    "prompt_for",
-    "tokens",
-]
-
 TIMEOUT_SECONDS = 30.0
 
 T = TypeVar("T")

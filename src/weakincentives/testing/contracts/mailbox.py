@@ -4,8 +4,6 @@ from .mailbox_batching import BatchingSuite
 from .mailbox_delivery import DeliverySuite
 from .mailbox_replies import RepliesSuite
 
-__all__ = ["MailboxContract"]
-
 
 class MailboxContract(DeliverySuite, BatchingSuite, RepliesSuite):
     """The contract of a mailbox: inherit it in a test class, and define how to make yours.

@@ -17,8 +17,6 @@ from ...errors import (
 from ...runtime.mailbox import QueueMailbox
 from .mailbox_setup import LONG, MailboxSetup
 
-__all__ = ["BatchingSuite"]
-
 Box = QueueMailbox[Any]
 
 

@@ -12,8 +12,6 @@ from ...errors import MessageFinalizedError
 from ...runtime.mailbox import QueueMailbox
 from .mailbox_setup import LONG, MailboxSetup
 
-__all__ = ["DeliverySuite"]
-
 Box = QueueMailbox[Any]
 CLOCK_NOTED = 1  # seconds between two times that a broker stores, in case its clock is set back
 

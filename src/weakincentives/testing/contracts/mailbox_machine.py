@@ -31,8 +31,6 @@ from ...errors import (
 )
 from ...runtime.mailbox import Message, OutboundMessage, QueueMailbox
 
-__all__ = ["MailboxMachine"]
-
 IDS = st.sampled_from(["a", "b", "c", "d:1", "{e}", "é\u2028"])
 SECONDS = st.sampled_from([0, 1, 3, 10])
 POISON = b"\0 this cannot be decoded"

@@ -14,8 +14,6 @@ from ...errors import MessageFinalizedError, ReplyNotAvailableError, Serializati
 from ...runtime.mailbox import QueueMailbox, RegistryResolver
 from .mailbox_setup import LONG, SOON, MailboxSetup, Order, Waiting
 
-__all__ = ["RepliesSuite"]
-
 Box = QueueMailbox[Any]
 
 NESTED: Any = []

@@ -15,8 +15,6 @@ import pytest
 from ...errors import ReceiptHandleExpiredError
 from ...runtime.mailbox import MAX_VISIBILITY_TIMEOUT, Message, OutboundMessage, QueueMailbox
 
-__all__ = ["LONG", "SOON", "MailboxSetup", "Order", "Waiting"]
-
 LONG = 600  # seconds of a lease or a wait; no test takes that long
 SOON = 60  # seconds in which a `LONG` wait must have ended, also on a busy machine
 

@@ -37,8 +37,6 @@ from ..servers.script import Fault, Reply, Script
 from .adapter import AdapterContract, ScriptedReply
 from .asking import ADD, Answer, Ask, Call, call, calls, failed_once, prompt_for
 
-__all__ = ["ServedAdapterContract"]
-
 KEY = "the-key-of-the-contract"
 SHORT_TIMEOUT = 0.1  # seconds, for a response that never comes
 CONCURRENT = 20

@@ -6,8 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 from ...errors import UsageError
 
-__all__ = ["FakeClock"]
-
 
 class FakeClock:
     """A `Clock` for tests: time passes by `advance`, and `set_back` changes the date alone.

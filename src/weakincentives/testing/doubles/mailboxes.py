@@ -15,8 +15,6 @@ from ...runtime.mailbox import (
     OutboundMessage,
 )
 
-__all__ = ["CollectingMailbox", "FakeMailbox", "NullMailbox"]
-
 T = TypeVar("T")
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from ...runtime.session import Session
 
-__all__ = ["session_with"]
-
 
 def session_with(*items: Any, tags: Mapping[str, str] | None = None) -> Session:
     """Return a session that has recorded these items, each in the slice of its type.

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 from ...adapters.demo import demo_reply
 from ...adapters.model import ModelRequest, ToolSpec
-from ...adapters.wire import tool_arguments
-from ...chat import ChatMessage, ToolCall
+from ...adapters.wire import tool_arguments, wire_calls
+from ...chat import ChatMessage, Role, ToolCall
 from .model_server import ModelServer
 from .script import Reply, ServedRequest
 
-__all__ = ["use_demo_model"]
-
 _KEY = "simulated-model-needs-no-key"
-_ROLES = {"system", "developer", "user", "assistant", "tool"}
+_ROLES = get_args(Role)
 
 
 def use_demo_model() -> None:
@@ -75,15 +73,9 @@ def _text(content: Any) -> str:
 
 def _chat(body: Mapping[str, Any]) -> Iterator[ChatMessage]:
     for turn in body["messages"]:
-        calls = [
-            ToolCall(
-                call["id"],
-                call["function"]["name"],
-                tool_arguments(call["function"]["arguments"]),
-            )
-            for call in turn.get("tool_calls") or ()
-        ]
-        yield _message(turn["role"], turn.get("content"), calls, turn.get("tool_call_id"))
+        yield _message(
+            turn["role"], turn.get("content"), wire_calls(turn), turn.get("tool_call_id")
+        )
 
 
 def _items(body: Mapping[str, Any]) -> Iterator[ChatMessage]:
@@ -94,7 +86,7 @@ def _items(body: Mapping[str, Any]) -> Iterator[ChatMessage]:
     for item in [{"role": "user", "content": items}] if isinstance(items, str) else items:
         if item.get("type") == "function_call":
             arguments = tool_arguments(item["arguments"])
-            yield _message("assistant", "", [ToolCall(item["call_id"], item["name"], arguments)])
+            yield _message("assistant", "", (ToolCall(item["call_id"], item["name"], arguments),))
         elif item.get("type") == "function_call_output":
             yield _message("tool", item["output"], call_id=item["call_id"])
         elif "role" in item:
@@ -102,8 +94,6 @@ def _items(body: Mapping[str, Any]) -> Iterator[ChatMessage]:
 
 
 def _message(
-    role: Any, content: Any, calls: list[ToolCall] | None = None, call_id: str | None = None
+    role: Any, content: Any, calls: tuple[ToolCall, ...] = (), call_id: str | None = None
 ) -> ChatMessage:
-    return ChatMessage(
-        role if role in _ROLES else "user", _text(content), tuple(calls or ()), call_id
-    )
+    return ChatMessage(role if role in _ROLES else "user", _text(content), calls, call_id)

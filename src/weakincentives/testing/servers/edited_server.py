@@ -10,14 +10,6 @@ from .http import Answer
 from .model_server import ModelServer, Wire
 from .script import Reply, Script, ServedRequest
 
-__all__ = [
-    "EditedServer",
-    "broken_argument_events",
-    "broken_arguments",
-    "half",
-    "half_and_an_error",
-]
-
 BROKEN = '{"a": 2, "b"'
 
 

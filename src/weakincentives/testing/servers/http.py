@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Literal, NamedTuple, cast
 
-__all__ = ["Answer", "BadRequest", "Connection", "Request", "RequestReader", "chunked", "response"]
-
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 256 * 1024 * 1024
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 seconds

@@ -17,8 +17,6 @@ from ...internal.http_server import HttpRequest, HttpResponse
 from .local_server import LocalServer
 from .script import Fault
 
-__all__ = ["LangSmithServer"]
-
 MAX_SCORE = 99_999.9999  # the limit of LangSmith
 JSON = "application/json"
 TENANT = str(uuid4())

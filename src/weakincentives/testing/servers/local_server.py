@@ -9,8 +9,6 @@ from typing import Self
 from ...errors import UsageError
 from ...internal.http_server import HttpRequest, HttpResponse, HttpServer
 
-__all__ = ["LocalServer"]
-
 
 class LocalServer(HttpServer):
     """Listens on 127.0.0.1 from the start of a `with` block to its end, or to `close`.

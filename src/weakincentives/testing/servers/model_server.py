@@ -21,8 +21,6 @@ from . import wire_anthropic, wire_openai, wire_openai_responses
 from .http import Answer, BadRequest, Connection, Request, chunked, response
 from .script import Fault, Reply, Script, ServedRequest, next_reply_of
 
-__all__ = ["ModelServer"]
-
 SECRET_HEADERS = {"api-key", "authorization", "cookie", "proxy-authorization", "x-api-key"}
 # Both SDKs obey it, so a mistake in the test fails at once instead of after their retries.
 DO_NOT_RETRY = {"x-should-retry": "false"}

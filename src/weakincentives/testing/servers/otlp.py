@@ -15,8 +15,6 @@ from ...errors import MissingExtraError, UsageError, short_repr
 from ...internal.http_server import HttpRequest, HttpResponse
 from .local_server import LocalServer
 
-__all__ = ["OtlpReceiver", "ReceivedLog", "ReceivedSpan"]
-
 KINDS = ("", "internal", "server", "client", "producer", "consumer")
 ERROR = 2  # a status code of OpenTelemetry
 

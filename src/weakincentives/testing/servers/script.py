@@ -16,18 +16,6 @@ from ...chat import TokenUsage, ToolCall
 from ...errors import UsageError, short_repr
 from ...internal.checks import plain_texts, tuple_of
 
-__all__ = [
-    "Fault",
-    "Reply",
-    "Script",
-    "ServedRequest",
-    "arguments",
-    "next_reply_of",
-    "pieces",
-    "tokens_of",
-    "usage_of",
-]
-
 FaultKind = Literal["status", "hang", "reset", "close", "malformed", "truncated", "garbage"]
 
 _set = object.__setattr__

@@ -12,8 +12,6 @@ import msgspec
 
 from .script import Reply, ServedRequest, arguments, pieces, usage_of
 
-__all__ = ["PATH", "REQUEST_ID", "error", "events", "key", "problem", "whole"]
-
 PATH = "/v1/messages"
 REQUEST_ID = "request-id"
 

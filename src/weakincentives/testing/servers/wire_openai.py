@@ -15,8 +15,6 @@ import msgspec
 from ...chat import ToolCall
 from .script import Reply, ServedRequest, arguments, pieces, tokens_of, usage_of
 
-__all__ = ["PATH", "REQUEST_ID", "error", "events", "key", "problem", "whole"]
-
 PATH = "/v1/chat/completions"
 REQUEST_ID = "x-request-id"
 

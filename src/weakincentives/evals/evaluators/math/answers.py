@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Union
 
-__all__ = ["Answer", "read", "same"]
-
 Value = Union[Fraction, str, tuple[str, tuple["Answer", ...]]]  # noqa: UP007  # names itself
 
 _MAX_CHARACTERS = 10_000  # a longer answer is compared as it is

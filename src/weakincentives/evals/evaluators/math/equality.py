@@ -16,8 +16,6 @@ from ..._types import Score
 from ..criteria import built_in
 from .answers import read, same
 
-__all__ = ["extract_boxed_answer", "math_equal", "normalized_equal", "symbolic_equal"]
-
 # Up to three backslashes: after a line break in TeX, or if it was escaped once too often.
 _MARK = re.compile(r"(?P<box>\\{1,3}(?:boxed|fbox)(?![A-Za-z]))|\\.|[{}]", re.DOTALL)
 _BARE = re.compile(r"\s*([^\s${}]\S{0,99}?)[.,;:]?(?=[\s$]|\Z)")

@@ -28,8 +28,6 @@ from ....errors import EvaluatorError, MissingExtraError, short_repr
 from ....internal.threads import in_thread
 from ....secrets import shorten
 
-__all__ = ["verify"]
-
 _MAX_MEMORY_BYTES = 2 << 30
 
 _idle: list[subprocess.Popen[bytes]] = []

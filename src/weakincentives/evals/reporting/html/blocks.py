@@ -13,8 +13,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Blocks", "PackedColumn", "packed"]
-
 _BLOCK_BYTES = 400_000  # about; opening one sample unpacks one block
 MAX_ITEMS = 256  # in a block: a place is the number of a block times this, plus an index
 LEFT_OUT = -2  # the place of an item that there was no room for; -1 stands for no item

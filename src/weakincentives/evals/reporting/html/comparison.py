@@ -11,8 +11,6 @@ from .markup import Html, table, tag
 from .numbers import percent
 from .sections import TO, bar_of, between, link_to, name_of, section
 
-__all__ = ["comparison", "flips"]
-
 _LABELS = {
     "passed": "Pass rate, points",
     "score": "Mean score",

@@ -21,8 +21,6 @@ from ...model.result import JUDGE_USAGE
 from ...store.overview import row_of_key
 from ...store.run_store import RunStore, StoredRow
 
-__all__ = ["core_of", "flip_of", "item_of", "transcript_of"]
-
 _TEXT_CHARS = 400_000  # of one text
 _TRANSCRIPT_CHARS = 4_000_000
 _MAX_EVENTS, _EVENT_CHARS = 5_000, 20_000

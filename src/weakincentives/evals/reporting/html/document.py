@@ -32,8 +32,6 @@ from .markup import Html, join, opening, tag
 from .rows import Partners, Table
 from .sections import footer, headline, left_out_note, name_of, provenance, results, samples
 
-__all__ = ["WrittenPage", "page", "write_page"]
-
 MAX_SAMPLES = 20_000  # that a file has all texts of
 _MAX_BYTES = 250_000_000  # of texts in a file; browsers refuse files of more than about 500 MB
 _SAMPLE_BYTES = 1_000_000  # of texts in a file of more samples

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 
 from ....internal.escaping import escape_control_chars
 
-__all__ = ["Html", "breakable", "join", "opening", "table", "tag"]
-
 _VOID = {"meta", "link"}
 _JOINTS = re.compile(r"(?<=[_/])(?=\w)")  # where a long name may be wrapped
 

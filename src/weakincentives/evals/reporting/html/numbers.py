@@ -16,8 +16,6 @@ from ...model.result import EvalResult, result_cluster
 from ...stats.intervals import Interval, mean_interval
 from ...stats.pass_rate import FIXED, RateRule, counted_rate, pass_rate
 
-__all__ = ["Numbers", "Scores", "Tally", "percent"]
-
 _MAX_GROUPS = 12  # values of a property, for it to be sliced by
 _MAX_SLICED = 8  # properties that are sliced by
 _MAX_TRACKED = 64  # properties that are counted
@@ -43,7 +41,7 @@ class Tally:
             self._verdicts.append(passed)
 
     def copy(self) -> Tally:
-        """Return a tally of the same rows, to be continued by itself."""
+        """Return a copy of the tally, to be continued separately."""
         other = Tally(repeated=self._samples is not None)
         other.n, other.passed, other._verdicts = self.n, self.passed, self._verdicts[:]
         other._samples = None if self._samples is None else self._samples[:]

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from .markup import Html, tag
 
-__all__ = ["histogram", "interval_bar"]
-
 _BINS = 20
 _HEIGHT = 100.0
 

@@ -25,8 +25,6 @@ from .blocks import LEFT_OUT, Blocks, PackedColumn
 from .details import flip_of, item_of
 from .numbers import Numbers
 
-__all__ = ["VERDICTS", "CriterionColumns", "Partners", "Properties", "Table"]
-
 VERDICTS = ("pass", "fail", "error")
 _PREVIEW_CHARS = 120  # of the input and of the reason in a row of the table
 _MIN_PREVIEW_CHARS = 20  # fewer say nothing, so a very large page has none

@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 from ....internal.escaping import as_text, escape_control_chars
 from ....internal.formatting import duration, file_size, number
-from ..._types import EvalConfig
 from ...model.decision import rate_rule
 from ...model.errors import ErrorGroup
 from ...model.quarantine import quarantine_line
@@ -22,26 +21,12 @@ from ...stats.repeats import EpochStats
 from ...store.overview import Overview
 from ...store.records import mixed_agents_line, not_counted_line
 from ...store.run_store import RunRecord
+from ..documents import changed_settings
 from ..usage import usage_of
 from .markup import Html, breakable, join, table, tag
 from .numbers import Numbers, Tally, percent
 from .plots import histogram, interval_bar
 from .rows import Table
-
-__all__ = [
-    "TO",
-    "bar_of",
-    "between",
-    "footer",
-    "headline",
-    "left_out_note",
-    "link_to",
-    "name_of",
-    "provenance",
-    "results",
-    "samples",
-    "section",
-]
 
 TO = " to\N{NO-BREAK SPACE}"  # an interval wraps into two lines, not three
 _MAX_ERRORS = 30  # groups of errors that are listed
@@ -307,12 +292,6 @@ def footer(size: int, *, folder: bool) -> Html:
 def provenance(record: RunRecord) -> Html:
     """Return what is needed to trust the numbers, or to reproduce them."""
     manifest = record.manifest
-    defaults = EvalConfig()
-    config = {
-        name: value
-        for name, value in manifest.config.items()
-        if name not in defaults or value != defaults[name]
-    }
     rows = f"{record.stored:,}" + (f" of {manifest.planned:,}" if manifest.planned else "")
     rows += " row" if rows == "1" else " rows"
     facts: dict[str, object] = {
@@ -325,11 +304,11 @@ def provenance(record: RunRecord) -> Html:
         "Agent": " ".join(filter(None, (manifest.agent, manifest.agent_version))),
         "Model": manifest.model or "",
         "Evaluators": ", ".join(f"{c.name} {c.version}".strip() for c in manifest.criteria),
-        "Config": _listed(config) or "as usual",
+        "Config": _listed(changed_settings(manifest.config)) or "defaults",
         "Tags": _listed(manifest.tags),
         "Commit": manifest.git_commit or "",
         "Versions": ", ".join(f"{name} {n}" for name, n in manifest.packages.items()),
-        "Scored anew": f"from run {manifest.parent}" if manifest.parent else "",
+        "Rescored": f"from run {manifest.parent}" if manifest.parent else "",
         "Command": shlex.join(manifest.command),
     }
     known = {name: value for name, value in facts.items() if value}

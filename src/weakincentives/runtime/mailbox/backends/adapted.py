@@ -31,8 +31,6 @@ from ..core.resolvers import MailboxResolver, RegistryResolver
 from ..core.types import Delivery, Mailbox, OutboundMessage
 from .memory import InMemoryMailbox
 
-__all__ = ["AdaptedMailbox", "receiving_mailbox", "sending_mailbox"]
-
 logger = logger_for(__name__)
 
 WAIT_SECONDS = 1.0  # of one `receive`; a worker that is stopped waits for it

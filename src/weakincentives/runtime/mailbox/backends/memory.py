@@ -20,8 +20,6 @@ from ..core.mailbox import QueueMailbox
 from ..core.resolvers import CompositeResolver, MailboxResolver
 from ..core.types import Delivery, Mailbox, OutboundMessage
 
-__all__ = ["InMemoryMailbox", "InMemoryMailboxFactory", "MemoryQueue"]
-
 T = TypeVar("T")
 
 _FOREVER = float("inf")
@@ -316,7 +314,7 @@ class InMemoryMailbox(QueueMailbox[T]):
 
 
 class _Family:
-    """Returns existing mailboxes only: nobody would receive from a new one in memory."""
+    """Returns existing mailboxes only: a new one in memory would have no receiver."""
 
     def __init__(self, queue: MemoryQueue) -> None:
         self._queue = queue

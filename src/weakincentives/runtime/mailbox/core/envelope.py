@@ -28,8 +28,6 @@ from ....errors import SerializationError, short_repr
 from ....secrets import redact_bytes
 from .type_names import field_names, name_of, open_fields, type_for
 
-__all__ = ["pack", "redact_when_sent", "unpack"]
-
 _CHECKSUM_CHARS = 16
 
 

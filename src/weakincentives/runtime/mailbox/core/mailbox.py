@@ -28,8 +28,6 @@ from .envelope import pack, unpack
 from .resolvers import MailboxResolver
 from .types import MAX_VISIBILITY_TIMEOUT, Delivery, Mailbox, Message, OutboundMessage, Queue
 
-__all__ = ["QueueMailbox"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

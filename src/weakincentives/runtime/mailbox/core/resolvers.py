@@ -12,8 +12,6 @@ from ....internal.frozen import frozen_generic
 from ....internal.typevars import BodyT
 from .types import Mailbox
 
-__all__ = ["CompositeResolver", "MailboxFactory", "MailboxResolver", "RegistryResolver"]
-
 _MAX_CACHED = 1024  # mailboxes made by a factory; the least recently used is closed first
 
 

@@ -32,8 +32,6 @@ from .... import serde
 from ....errors import SerializationError, short_repr
 from ....internal.wire_names import named_type, wire_names
 
-__all__ = ["field_names", "name_of", "open_fields", "type_for"]
-
 _MAX_NAME_CHARS = 4000
 _SCALARS = {str, int, float, bool, type(None)}  # JSON is enough for them
 _BUILT_IN = {kind.__name__: kind for kind in (list, tuple, set, frozenset, dict, bytes, int, float)}

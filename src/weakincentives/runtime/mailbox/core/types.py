@@ -25,8 +25,6 @@ from ....errors import (
     SerializationError,
 )
 
-__all__ = ["MAX_VISIBILITY_TIMEOUT", "Delivery", "Mailbox", "Message", "OutboundMessage", "Queue"]
-
 T = TypeVar("T")
 
 MAX_VISIBILITY_TIMEOUT = 43_200  # seconds, 12 hours: what SQS allows

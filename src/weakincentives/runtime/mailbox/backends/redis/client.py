@@ -11,8 +11,6 @@ from typing import Any
 from .....errors import MailboxError, MissingExtraError, UsageError, WinkError, short_repr
 from .....secrets import keep_secret, logger_for
 
-__all__ = ["check_client", "check_server_once", "max_blocking_seconds", "translated"]
-
 logger = logger_for(__name__)
 
 # What to do, by a word in the error's class or text. Old servers have the word in the text.

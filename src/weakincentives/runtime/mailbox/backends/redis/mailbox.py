@@ -26,8 +26,6 @@ from ...core.types import MAX_VISIBILITY_TIMEOUT, Delivery, OutboundMessage
 from .client import check_client, check_server_once, max_blocking_seconds, translated
 from .scripts import EXTEND, PURGE, PUT, RELEASE, REMOVE, TAKE, Script
 
-__all__ = ["RedisMailbox", "RedisMailboxFactory", "RedisQueue"]
-
 T = TypeVar("T")
 
 REPLY_TTL_SECONDS = 7 * 24 * 3600.0

@@ -24,8 +24,6 @@ from __future__ import annotations
 from hashlib import sha1
 from typing import Any, NamedTuple
 
-__all__ = ["EXTEND", "PURGE", "PUT", "RELEASE", "REMOVE", "TAKE", "Script"]
-
 
 class Script(NamedTuple):
     """A Lua script; once it has run, the server finds it by its digest."""

@@ -15,8 +15,6 @@ from .client import check_client, translated
 from .mailbox import seconds_of
 from .scripts import Script
 
-__all__ = ["RedisStore"]
-
 _WEEK = timedelta(days=7)
 
 # A retry finds the value that it wrote itself, so a lost response is harmless.

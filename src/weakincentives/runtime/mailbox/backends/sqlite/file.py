@@ -24,8 +24,6 @@ from weakref import WeakValueDictionary
 from .....errors import MailboxConnectionError, MailboxError, UsageError
 from .....internal.sqlite import kind_of, make_private, marks_of, write_ahead
 
-__all__ = ["MailFile", "mail_file"]
-
 APPLICATION = 0x57494E4D  # "WINM", SQLite's application id
 VERSION = 1
 BUSY_SECONDS = 30.0

@@ -27,8 +27,6 @@ from ...core.resolvers import CompositeResolver, MailboxResolver
 from ...core.types import MAX_VISIBILITY_TIMEOUT, Delivery, OutboundMessage
 from .file import MailFile, mail_file
 
-__all__ = ["SqliteMailbox", "SqliteMailboxFactory", "SqliteQueue"]
-
 T = TypeVar("T")
 
 DEFAULT_PATH = ".wink/mail.db"

@@ -19,8 +19,6 @@ from typing import Any, Protocol
 from .....errors import MailboxConnectionError, MailboxError, StoreError
 from ...core.types import OutboundMessage
 
-__all__ = ["BodyStore", "is_claim", "message_of", "resolve_claim", "split", "to_entry"]
-
 ENCODED = "base64:"
 CLAIM = "claim:"
 

@@ -14,8 +14,6 @@ from .....errors import (
     MissingExtraError,
 )
 
-__all__ = ["call_batch", "is_missing", "sqs_client", "translated"]
-
 _PAUSES = (0.1, 0.4, 1.6)  # seconds before failed entries are retried
 
 

@@ -37,8 +37,6 @@ from ...core.types import MAX_VISIBILITY_TIMEOUT, Delivery, OutboundMessage
 from .body import BodyStore, is_claim, message_of, resolve_claim, split, to_entry
 from .client import call_batch, is_missing, sqs_client, translated
 
-__all__ = ["SQSMailbox", "SQSMailboxFactory", "SQSQueue"]
-
 T = TypeVar("T")
 
 MAX_BYTES = 1_048_576  # of one message, and of one batch; 262,144 on older queues
