@@ -1,8 +1,8 @@
-"""Run `wink` in a fork of a process that has already imported it.
+"""Run `wink`, or Python code, in a fork of a process that has already imported WINK.
 
-Starting Python and importing WINK takes 0.3 s, and the tests run `wink` a thousand times. Here each
+Starting Python and importing WINK takes 0.3 s, and the tests do so a thousand times. Here each
 command still has a process, folder, environment, streams and exit code of its own. Tests of the
-process itself (signals, terminals, pipes, imports, memory) start the installed command instead.
+process itself (signals, terminals, pipes, imports) start the installed command instead.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import time
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any, NoReturn
 
-__all__ = ["run_wink"]
+__all__ = ["Completed", "run_python", "run_wink"]
 
 TIMEOUT = 120  # seconds; only a command that hangs needs as long
 MAX_REQUEST = 1_000_000  # bytes
@@ -41,14 +42,36 @@ PRELOADED = (
 )
 
 
-def run_wink(
-    *words: str, cwd: str | Path, env: dict[str, str], stdin: str = "", merged: bool = False
-) -> subprocess.CompletedProcess[str]:
-    """Run `wink WORDS` and wait for it, as `subprocess.run` does with text.
+class Completed(subprocess.CompletedProcess[str]):
+    """A process that has ended, and how much memory it used."""
+
+    peak_kb: int  # about 40,000 of them are Python and WINK
+
+
+def run_wink(*words: str, **options: Any) -> Completed:
+    """Run `wink WORDS` and wait for it; the options are those of `_run`."""
+    return _run(["wink", *words], **options)
+
+
+def run_python(code: str, *words: str, **options: Any) -> Completed:
+    """Run `python -c CODE WORDS` and wait for it; the options are those of `_run`."""
+    return _run(["-c", *words], code=code, **options)
+
+
+def _run(
+    argv: list[str],
+    *,
+    cwd: str | Path,
+    env: dict[str, str],
+    code: str | None = None,
+    stdin: str = "",
+    merged: bool = False,
+) -> Completed:
+    """Run the Python code, or `wink` without any.
 
     With `merged`, stdout also has what goes to stderr, in the order of a terminal.
     """
-    request = json.dumps({"words": words, "cwd": str(cwd), "env": env, "merged": merged}).encode()
+    request = {"argv": argv, "cwd": str(cwd), "env": env, "code": code, "merged": merged}
     with (
         tempfile.TemporaryFile("w+") as given,
         tempfile.TemporaryFile("w+") as out,
@@ -60,11 +83,14 @@ def run_wink(
         with ours:
             with theirs:
                 files: list[IO[str] | socket.socket] = [given, out, out if merged else err, theirs]
-                socket.send_fds(_server()[0], [request], [file.fileno() for file in files])
-            code = int(ours.recv(16))
+                descriptors = [file.fileno() for file in files]
+                socket.send_fds(_server()[0], [json.dumps(request).encode()], descriptors)
+            returncode, peak_kb = map(int, ours.recv(64).split())
         out.seek(0)
         err.seek(0)
-        return subprocess.CompletedProcess(["wink", *words], code, out.read(), err.read())
+        completed = Completed(argv, returncode, out.read(), err.read())
+    completed.peak_kb = peak_kb
+    return completed
 
 
 @cache
@@ -101,8 +127,8 @@ def _serve(requests: socket.socket) -> None:
         if os.fork() == 0:
             requests.close()
             if (command := os.fork()) == 0:
-                _become(json.loads(request), descriptors)
-                sys.exit(main())
+                code = _become(json.loads(request), descriptors)
+                sys.exit(main() if code is None else _execute(code))
             _report(command, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -118,14 +144,22 @@ def _ended_child() -> int:
 
 
 def _report(command: int, descriptors: list[int]) -> NoReturn:
-    """Wait for the command and send its exit code."""
-    _, status = os.waitpid(command, 0)
-    os.write(descriptors[3], str(os.waitstatus_to_exitcode(status)).encode())
+    """Wait for the command and send its exit code and the memory that it used."""
+    _, status, usage = os.wait4(command, 0)
+    ended = f"{os.waitstatus_to_exitcode(status)} {usage.ru_maxrss}"
+    os.write(descriptors[3], ended.encode())
     os._exit(0)
 
 
-def _become(request: dict[str, Any], descriptors: list[int]) -> None:
-    """Take on the arguments, folder, variables and streams of the command."""
+def _execute(code: str) -> None:
+    """Run the code as the main module."""
+    sys.path[0] = ""
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    exec(compile(code, "<string>", "exec"), vars(main))
+
+
+def _become(request: dict[str, Any], descriptors: list[int]) -> str | None:
+    """Take on the arguments, folder, variables and streams of the command; return its code."""
     # Otherwise a file that a test changes within a second, at the same length, would not be read.
     sys.dont_write_bytecode = True
     for number, descriptor in enumerate(descriptors):
@@ -141,7 +175,9 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.update(request["env"])
     time.tzset()
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    sys.argv = ["wink", *request["words"]]
+    sys.argv = request["argv"]
+    code: str | None = request["code"]
+    return code
 
 
 if __name__ == "__main__":
