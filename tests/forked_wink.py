@@ -66,10 +66,12 @@ def _run(
     code: str | None = None,
     stdin: str = "",
     merged: bool = False,
+    preload: tuple[str, ...] = (),
 ) -> Completed:
     """Run the Python code, or `wink` without any.
 
-    With `merged`, stdout also has what goes to stderr, in the order of a terminal.
+    With `merged`, stdout also has what goes to stderr, in the order of a terminal. `preload` names
+    more modules that have already been imported: those of a provider take a second or two.
     """
     request = {"argv": argv, "cwd": str(cwd), "env": env, "code": code, "merged": merged}
     with (
@@ -84,7 +86,7 @@ def _run(
             with theirs:
                 files: list[IO[str] | socket.socket] = [given, out, out if merged else err, theirs]
                 descriptors = [file.fileno() for file in files]
-                socket.send_fds(_server()[0], [json.dumps(request).encode()], descriptors)
+                socket.send_fds(_server(*preload)[0], [json.dumps(request).encode()], descriptors)
             returncode, peak_kb = map(int, ours.recv(64).split())
         out.seek(0)
         err.seek(0)
@@ -94,12 +96,12 @@ def _run(
 
 
 @cache
-def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def _server(*preload: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """Start the process that is forked; it ends once this one has closed the socket."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     descriptor = theirs.fileno()
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, __file__, str(descriptor)]
+    command = [sys.executable, __file__, str(descriptor), *preload]
     with theirs:
         process = subprocess.Popen(
             command, env=variables, pass_fds=[descriptor], start_new_session=True
@@ -113,10 +115,10 @@ def _end(requests: socket.socket, process: subprocess.Popen[bytes]) -> None:
     process.wait(TIMEOUT)
 
 
-def _serve(requests: socket.socket) -> None:
+def _serve(requests: socket.socket, *preload: str) -> None:
     """Fork for each request, until the tests end."""
     sys.path[0] = str(Path(sys.executable).parent)  # as for the installed script
-    for module in PRELOADED:
+    for module in (*PRELOADED, *preload):
         import_module(module)
     main = sys.modules["weakincentives.cli"].main
     gc.freeze()
@@ -181,4 +183,4 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> str | None:
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _serve(socket.socket(fileno=int(sys.argv[1])), *sys.argv[2:])
