@@ -11,19 +11,22 @@ import atexit
 import gc
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, NoReturn
 
-__all__ = ["Completed", "run_python", "run_wink"]
+__all__ = ["Completed", "Started", "run_python", "run_wink", "start_wink"]
 
 TIMEOUT = 120  # seconds; only a command that hangs needs as long
 MAX_REQUEST = 1_000_000  # bytes
@@ -46,6 +49,65 @@ class Completed(subprocess.CompletedProcess[str]):
     """A process that has ended, and how much memory it used."""
 
     peak_kb: int  # about 40,000 of them are Python and WINK
+
+
+class Started:
+    """A process that runs, with the methods of `subprocess.Popen` that tests use."""
+
+    def __init__(self, argv: list[str], control: socket.socket, out: int, err: int) -> None:
+        self.args, self.returncode = argv, None
+        self.stdout, self.stderr = os.fdopen(out), os.fdopen(err)
+        self._control = control
+        self.pid = int(control.recv(64))
+
+    args: list[str]
+    returncode: int | None
+
+    def poll(self) -> int | None:
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        if (code := self._ended(timeout)) is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return code
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for the end; return the rest of both streams, the first time."""
+        if self.stdout.closed:
+            return "", ""
+        with self.stdout, self.stderr, ThreadPoolExecutor(2) as threads:
+            out, err = (threads.submit(file.read) for file in (self.stdout, self.stderr))
+            self.wait(timeout)
+            return out.result(), err.result()
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _ended(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._control], [], [], timeout)[0]:
+            self.returncode = int(self._control.recv(64).split()[0])
+            self._control.close()
+        return self.returncode
+
+
+def start_wink(*words: str, cwd: str | Path, env: dict[str, str]) -> Started:
+    """Start `wink WORDS` in a session of its own, with nothing on standard input."""
+    argv = ["wink", *words]
+    (out, for_out), (err, for_err) = os.pipe(), os.pipe()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    request = {"argv": argv, "cwd": str(cwd), "env": env, "code": None, "merged": False}
+    request["timeout"] = 5 * TIMEOUT  # a test may wait for several things while it runs
+    with theirs, Path(os.devnull).open() as nothing:
+        descriptors = [nothing.fileno(), for_out, for_err, theirs.fileno()]
+        socket.send_fds(_server()[0], [json.dumps(request).encode()], descriptors)
+        os.close(for_out)
+        os.close(for_err)
+    return Started(argv, ours, out, err)
 
 
 def run_wink(*words: str, **options: Any) -> Completed:
@@ -81,12 +143,13 @@ def _run(
     ):
         given.write(stdin)
         given.seek(0)
-        ours, theirs = socket.socketpair()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours:
             with theirs:
                 files: list[IO[str] | socket.socket] = [given, out, out if merged else err, theirs]
                 descriptors = [file.fileno() for file in files]
                 socket.send_fds(_server(*preload)[0], [json.dumps(request).encode()], descriptors)
+            ours.recv(64)  # the process id
             returncode, peak_kb = map(int, ours.recv(64).split())
         out.seek(0)
         err.seek(0)
@@ -146,7 +209,8 @@ def _ended_child() -> int:
 
 
 def _report(command: int, descriptors: list[int]) -> NoReturn:
-    """Wait for the command and send its exit code and the memory that it used."""
+    """Send the command's process id and, once it has ended, its exit code and peak memory."""
+    os.write(descriptors[3], str(command).encode())
     _, status, usage = os.wait4(command, 0)
     ended = f"{os.waitstatus_to_exitcode(status)} {usage.ru_maxrss}"
     os.write(descriptors[3], ended.encode())
@@ -171,7 +235,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> str | None:
     if request["merged"]:
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     os.setsid()
-    signal.alarm(TIMEOUT)
+    signal.alarm(request.get("timeout", TIMEOUT))
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])

@@ -84,6 +84,7 @@ def terminal(command: str, folder: Path) -> str:
     """Run a command as in a terminal and return what it prints."""
     path = f"{Path(sys.executable).parent}:{plain_environment()['PATH']}"
     variables = {"PYTHONUNBUFFERED": "1", "COLUMNS": str(WIDTH), "PATH": path}
+    variables["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # those of our own tests
     env = plain_environment(**variables)
     if found := re.fullmatch(r"python (\w+\.py)", command):
         return run_python((folder / found[1]).read_text(), cwd=folder, env=env, merged=True).stdout
