@@ -23,6 +23,7 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import IO, Any, NoReturn
 
@@ -33,11 +34,10 @@ MAX_REQUEST = 1_000_000  # bytes
 # No optional package: which of them a command imports is part of what it stores.
 PRELOADED = (
     "anyio._backends._asyncio",
+    "email.parser",
     "statistics",
-    "weakincentives.cli.commands.eval_compare",
-    "weakincentives.cli.commands.eval_run",
-    "weakincentives.cli.commands.eval_show",
     "weakincentives.cli.runner",
+    "weakincentives.evals.benchmarks.summaries",
     "weakincentives.evals.datasets",
     "weakincentives.evals.engine.resume",
     "weakincentives.evals.engine.row_writer",
@@ -181,8 +181,11 @@ def _end(requests: socket.socket, process: subprocess.Popen[bytes]) -> None:
 def _serve(requests: socket.socket, *preload: str) -> None:
     """Fork for each request, until the tests end."""
     sys.path[0] = str(Path(sys.executable).parent)  # as for the installed script
-    for module in (*PRELOADED, *preload):
+    for module in (*PRELOADED, *_commands(), *preload):
         import_module(module)
+    evals = import_module("weakincentives.evals")
+    for name in evals.__all__:
+        getattr(evals, name)  # imported when it is first used
     main = sys.modules["weakincentives.cli"].main
     gc.freeze()
     while True:
@@ -199,6 +202,12 @@ def _serve(requests: socket.socket, *preload: str) -> None:
             os.close(descriptor)
         while _ended_child():
             pass
+
+
+def _commands() -> list[str]:
+    """Return the modules of all commands."""
+    package = import_module("weakincentives.cli.commands")
+    return [f"{package.__name__}.{module.name}" for module in iter_modules(package.__path__)]
 
 
 def _ended_child() -> int:
