@@ -35,6 +35,15 @@ settings.load_profile("ci")
 # A test file that mentions one of these starts servers or processes, or waits for them.
 NOT_QUICK = re.compile("subprocess|[Ss]erver|browser|Process|Popen|tests.processes|fork|mark.soak")
 
+# Chromium's own pages for the address bar take half of the processor time of a short test. The last
+# --disable-features counts, so those of Playwright are named again.
+DISABLED_FEATURES = (
+    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "WebUIOmniboxFullPopup"),
+    *("AimEnabled", "AvoidCorsURLLoaderRestartOnRedirect", "AvoidUnnecessaryBeforeUnloadCheckSync"),
+    *("DestroyProfileOnBrowserClose", "HttpsFirstBalancedModeAutoEnable", "HttpsUpgrades"),
+    *("LensOverlay", "MediaRouter", "NetworkTimeServiceQuerying", "OptimizationHints"),
+    *("PaintHolding", "PreconnectToSearch", "ThirdPartyStoragePartitioning"),
+)
 CHROMIUM_OPTIONS = (
     "--no-sandbox",  # root, as in a container, has none
     "--disable-gpu",
@@ -43,6 +52,7 @@ CHROMIUM_OPTIONS = (
     "--disable-background-networking",  # a page under test is all that it talks to
     "--disable-component-update",
     "--disable-sync",
+    f"--disable-features={','.join(DISABLED_FEATURES)}",
 )
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from scripts.site.commands import parser_of
 from scripts.site.stage import generated_pages
+from tests.forked_wink import run_python
 from tests.processes import PATIENCE, plain_environment
 from weakincentives.cli.command_table import COMMANDS, GROUPS
 
@@ -52,21 +53,9 @@ def examples(*pages: Path) -> list[Any]:
     ]
 
 
-def printed(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run Python in a separate process, in this folder."""
-    return subprocess.run(
-        [sys.executable, *words],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=plain_environment(),
-        timeout=PATIENCE,
-    )
-
-
 @pytest.mark.parametrize(("code", "output"), examples(*PAGES))
 def test_an_example_prints_what_the_page_says(code: str, output: str, tmp_path: Path) -> None:
-    done = printed(tmp_path, "-c", code)
+    done = run_python(code, cwd=tmp_path, env=plain_environment())
 
     assert done.stdout == output, done.stderr
 
@@ -213,7 +202,14 @@ def test_every_exit_code_is_documented() -> None:
 
 
 def test_the_demo_runs_without_a_network_and_prints_the_pass_rates(tmp_path: Path) -> None:
-    done = printed(tmp_path, ROOT / "examples" / "quickstart.py")
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "quickstart.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=plain_environment(),
+        timeout=PATIENCE,
+    )
 
     assert "demo/small: 26/40 passed, 0 errors" in done.stdout, done.stderr
     assert "demo/large: 34/40 passed, 0 errors" in done.stdout

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.processes import machine_variables
+from weakincentives import evals
 from weakincentives.evals import RunStore
 
 pytest_plugins = ["pytester"]
@@ -38,6 +39,13 @@ def test_capitals(country):
 Run = Callable[..., pytest.RunResult]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def names_are_loaded() -> None:
+    """Import what HEAD imports: `pytester` forgets what a session in this process imports."""
+    for name in evals.__all__:
+        getattr(evals, name)
+
+
 @pytest.fixture(autouse=True)
 def no_store_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*machine_variables(), "PYTEST_ADDOPTS"):
@@ -54,7 +62,7 @@ def pytest_on(pytester: pytest.Pytester) -> Run:
         pytester.makepyfile(test_qa=HEAD + tests)
         words = ("-p", "weakincentives.pytest_plugin", "-p", "no:cacheprovider", *words)
         if "-n" in words:
-            return pytester.runpytest_subprocess("-p", "xdist", *words)
+            words = ("-p", "xdist", *words)
         quiet = "ignore::pytest.PytestAssertRewriteWarning"  # this process may know the plugin
         return pytester.runpytest_inprocess("-W", quiet, *words)
 

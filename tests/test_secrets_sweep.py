@@ -16,6 +16,7 @@ from uuid import uuid4
 import pytest
 
 from tests import leaky
+from tests.forked_wink import run_wink
 from tests.leaky import PLACES, found_in, found_in_file, told
 from tests.processes import PATIENCE, machine_variables, running_loops, until
 from tests.runtime.mailbox.redis_server import running
@@ -228,15 +229,14 @@ def test_an_agent_that_raises_says_no_secret(
 # ── commands ────────────────────────────────────────────────────────────────────────────────────
 
 
+def variables(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), **more}
+
+
 def printed_by(folder: Path, *words: str | Path, **more: str) -> str:
     """All that the command prints."""
     done = subprocess.run(
-        words,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **more},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
+        words, cwd=folder, env=variables(**more), capture_output=True, text=True, timeout=PATIENCE
     )
     return done.stdout + done.stderr
 
@@ -273,7 +273,10 @@ def test_what_goes_wrong_in_a_command_says_no_secret(debug: str, tmp_path: Path)
         "from tests.leaky import told\n"
         "raise ValueError(told('message')) from KeyError(told('cause'))"
     )
-    said = printed_by(tmp_path, WINK, "eval", "run", "bad_eval.py", WINK_DEBUG=debug)
+    env = variables(WINK_DEBUG=debug)
+    done = run_wink("eval", "run", "bad_eval.py", cwd=tmp_path, env=env)
+
+    said = done.stdout + done.stderr
 
     assert "***" in said
     assert ("Traceback" in said) is bool(debug)

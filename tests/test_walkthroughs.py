@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked_wink import run_wink
+from tests.forked_wink import run_python, run_wink
 from tests.processes import PATIENCE, plain_environment
 
 ROOT = Path(__file__).parent.parent
@@ -26,6 +26,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
     r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
+)
+# A command of ours, where its errors go, and the commands that follow it in the line.
+WINK = re.compile(
+    r"wink (?P<words>[^|;&<>$`]+?)(?: 2>(?P<stderr> ?/dev/null|&1))?(?P<rest> [|].*|;.*)?"
 )
 WIDTH = 100  # of the terminal
 CHANGING = {  # what differs from run to run
@@ -80,15 +84,27 @@ def terminal(command: str, folder: Path) -> str:
     """Run a command as in a terminal and return what it prints."""
     path = f"{Path(sys.executable).parent}:{plain_environment()['PATH']}"
     variables = {"PYTHONUNBUFFERED": "1", "COLUMNS": str(WIDTH), "PATH": path}
+    variables["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # those of our own tests
     env = plain_environment(**variables)
-    if re.fullmatch(r"wink [^|;&<>$`]+", command):  # needs no shell
-        _, *words = shlex.split(command)
-        return run_wink(*words, cwd=folder, env=env, merged=True).stdout
+    if found := re.fullmatch(r"python (\w+\.py)", command):
+        return run_python((folder / found[1]).read_text(), cwd=folder, env=env, merged=True).stdout
+    if not (found := WINK.fullmatch(command)):
+        return in_shell(command, folder, env)
+    rest, stderr = found["rest"] or "", found["stderr"] or ""
+    merged = "1" in stderr or not (stderr or "|" in rest)
+    done = run_wink(*shlex.split(found["words"]), cwd=folder, env=env, merged=merged)
+    shown = "" if merged or stderr else done.stderr
+    if not rest:
+        return shown + done.stdout
+    return shown + in_shell(f"(cat; exit {done.returncode}){rest}", folder, env, done.stdout)
+
+
+def in_shell(command: str, folder: Path, env: dict[str, str], stdin: str = "") -> str:
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
         env=env,
-        stdin=subprocess.DEVNULL,
+        input=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -123,6 +139,14 @@ def test_an_output_that_differs_is_found() -> None:
     assert is_like("run 20270202-111111-123456\nany\nthing\n1/2 passed, took 1.5 s\n", page)
     assert not is_like("run 20270202-111111-123456\nany\n2/2 passed, took 1.5 s\n", page)
     assert not is_like("1/2 passed, took 1.5 s\n", page)
+
+
+def test_a_line_of_a_terminal_is_run_with_its_streams_and_its_exit_code(tmp_path: Path) -> None:
+    assert "expected" in terminal("wink eval show none", tmp_path)
+    assert terminal("wink eval show none 2> /dev/null", tmp_path) == ""
+    assert terminal("wink eval show none 2>&1 | grep -c expected", tmp_path) == "1\n"
+    assert terminal("wink eval show none | grep -c expected", tmp_path).endswith("\n0\n")
+    assert terminal("wink eval show none; echo code $?", tmp_path).endswith("code 2\n")
 
 
 def test_a_console_has_commands_with_their_outputs() -> None:

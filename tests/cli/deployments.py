@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.forked_wink import run_wink
+from tests.forked_wink import Started, run_wink, start_wink
 from tests.processes import plain_environment
 from tests.runtime.mailbox.redis_server import running
 from weakincentives.evals import EvalReport, RunStore
@@ -65,7 +65,7 @@ class Place:
         self.folder, self.queue = folder, queue
         (folder / "qa.py").write_text(AGENT)
         self.write(*({} for _ in range(SAMPLES)))
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[subprocess.Popen[str] | Started] = []
 
     def write(self, *metadata: dict[str, Any]) -> None:
         """Write the dataset, with a sample for each metadata."""
@@ -75,8 +75,15 @@ class Place:
         )
         (self.folder / "qa.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str) -> Started:
         """Start a command in its own process group."""
+        env = plain_environment(WINK_QUEUE=self.queue)
+        process = start_wink(*words, cwd=self.folder, env=env)
+        self._started.append(process)
+        return process
+
+    def start_python(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command in its own process group, and Python and the imports with it."""
         process = subprocess.Popen(
             [WINK, *words],
             cwd=self.folder,

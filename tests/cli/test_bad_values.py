@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
 import zlib
 from pathlib import Path
 
 import pytest
 
-from tests.cli.stored_runs import WINK, Run, folder, wink
+from tests.cli.stored_runs import Run, folder, wink
+from tests.forked_wink import run_wink
 from tests.processes import plain_environment
 
 __all__ = ["folder", "wink"]  # fixtures
@@ -56,9 +56,7 @@ EXPORTS = ("csv", "json", "jsonl", "parquet", "md", "xml")
 
 def outside(*words: str) -> tuple[int, str]:
     """A `wink` of its own: exit code and stderr."""
-    done = subprocess.run(
-        [WINK, "eval", *words], env=plain_environment(), capture_output=True, text=True, check=False
-    )
+    done = run_wink("eval", *words, cwd=Path.cwd(), env=plain_environment())
     return done.returncode, done.stderr
 
 

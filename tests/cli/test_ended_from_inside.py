@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.forked_wink import run_wink
-from tests.processes import PATIENCE, plain_environment
+from tests.forked_wink import run_python, run_wink
+from tests.processes import plain_environment
 from weakincentives.evals import RunStore
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -152,9 +151,7 @@ with RunStore() as store:
     ],
 )
 def test_ending_the_event_loop_is_an_error_in_python_too(does: str, err: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, does], capture_output=True, text=True, timeout=PATIENCE
-    )
+    done = run_python(SCRIPT, does, cwd=Path.cwd(), env=dict(os.environ))
 
     verdict, status = done.stdout.splitlines()
     assert verdict.startswith(err), done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stored_runs import WINK, Run, answer, conversation, folder, stored, wink
+from tests.forked_wink import run_wink
 from tests.processes import PATIENCE, until
 from weakincentives.evals import Dataset, EvalConfig, EvalSuite, RunStore, Sample, contains
 
@@ -175,8 +177,8 @@ def test_an_evaluator_that_ends_the_event_loop_is_an_error(folder: Path, harm: s
     (folder / "mine.py").write_text(code + "    await asyncio.sleep(1)\n    return True\n")
     stored("run", *(answer(str(number)) for number in range(20)))
 
-    words = [WINK, "eval", "score", "run", "--evaluator", "mine.py:ends"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
+    words = ("eval", "score", "run", "--evaluator", "mine.py:ends")
+    done = run_wink(*words, cwd=folder, env=dict(os.environ))
 
     assert done.returncode == 3, done.stderr
     assert "wink: an evaluator or a callback ended the event loop" in done.stderr

@@ -10,20 +10,15 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.forked_wink import Completed, run_python, run_wink
 from tests.processes import PATIENCE, plain_environment
 
-WINK = [sys.executable, "-m", "weakincentives"]
-RUN = [*WINK, "eval", "run", "--agent", "agent.py:echo", "--format", "json"]
-ROWS = b"".join(b'{"id": "%d", "input": "a", "expected": "a"}\n' % i for i in range(3))
-CHILD = """
-import resource, subprocess, sys
-done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)
-print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-"""
+RUN = ["eval", "run", "--agent", "agent.py:echo", "--format", "json"]
+PROCESS = [sys.executable, "-m", "weakincentives", *RUN]
+ROWS = "".join(f'{{"id": "{i}", "input": "a", "expected": "a"}}\n' for i in range(3))
 
 
 @pytest.fixture(autouse=True)
@@ -33,26 +28,30 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def done(call: Any, **more: Any) -> subprocess.CompletedProcess[bytes]:
-    more = {"capture_output": True, "timeout": PATIENCE, **more}
-    return subprocess.run(call, env=plain_environment(), **more)
+def wink(*words: str, stdin: str = "") -> Completed:
+    return run_wink(*words, cwd=Path.cwd(), env=plain_environment(), stdin=stdin)
 
 
-def shell(command: str) -> subprocess.CompletedProcess[bytes]:
-    call = " ".join(f"'{word}'" for word in RUN)
-    return done(["bash", "-c", command.replace("RUN", call)])
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of a shell, in which RUN is `wink eval run` with an agent."""
+    call = " ".join(f"'{word}'" for word in PROCESS)
+    return subprocess.run(
+        ["bash", "-c", command.replace("RUN", call)],
+        env=plain_environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
 
 
 def refused(dataset: str, most: int = 200_000) -> str:
     """Return the output of `wink eval run`; `most` is the memory that it may use, in kB."""
-    answer = done([sys.executable, "-c", CHILD, *RUN, "--dataset", dataset])
-    code, peak = map(int, answer.stdout.split())
-    assert code == 2
-    assert peak < most  # about 50,000 are Python and WINK
-    err = answer.stderr.decode()
-    assert err.startswith("wink: ")
-    assert "Traceback" not in err
-    return err
+    answer = wink(*RUN, "--dataset", dataset)
+    assert answer.returncode == 2
+    assert 20_000 < answer.peak_kb < most
+    assert answer.stderr.startswith("wink: ")
+    assert "Traceback" not in answer.stderr
+    return answer.stderr
 
 
 # --- pipes and standard input --------------------------------------------------------------------
@@ -63,22 +62,39 @@ def refused(dataset: str, most: int = 200_000) -> str:
     [
         ("RUN --dataset <(cat rows)", "pipe"),
         ("cat rows | RUN --dataset -", "stdin"),
-        ("RUN --dataset - < rows", "stdin"),
         ("cat rows | RUN --dataset /dev/stdin", "stdin"),
-        ("cat rows > qa.jsonl & RUN --dataset qa.jsonl", "qa"),
-        ("gzip < rows > qa.jsonl.gz & RUN --dataset qa.jsonl.gz", "qa"),
-        ("echo '['$(paste -sd, rows)']' > qa.json & RUN --dataset qa.json", "qa"),
-        ("tr -d ' ' < rows > qa.ndjson & RUN --dataset qa.ndjson", "qa"),
     ],
 )
-def test_a_pipe_is_a_dataset(command: str, name: str, folder: Path) -> None:
-    (folder / "rows").write_bytes(ROWS)
-    if name == "qa":
-        os.mkfifo(folder / command.split()[-1])
+def test_a_pipe_of_a_shell_is_a_dataset(command: str, name: str, folder: Path) -> None:
+    (folder / "rows").write_text(ROWS)
 
-    answer = shell(command)
+    all_pass(shell(command), name)
 
-    assert answer.returncode == 0, answer.stderr.decode()
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("cat rows > qa.jsonl", "qa.jsonl"),
+        ("gzip < rows > qa.jsonl.gz", "qa.jsonl.gz"),
+        ("echo '['$(paste -sd, rows)']' > qa.json", "qa.json"),
+        ("tr -d ' ' < rows > qa.ndjson", "qa.ndjson"),
+    ],
+)
+def test_a_named_pipe_is_a_dataset(command: str, name: str, folder: Path) -> None:
+    (folder / "rows").write_text(ROWS)
+    os.mkfifo(folder / name)
+
+    with subprocess.Popen(["bash", "-c", command]) as writer:
+        all_pass(wink(*RUN, "--dataset", name), "qa")
+    assert writer.returncode == 0
+
+
+def test_a_file_on_standard_input_is_a_dataset() -> None:
+    all_pass(wink(*RUN, "--dataset", "-", stdin=ROWS), "stdin")
+
+
+def all_pass(answer: subprocess.CompletedProcess[str], name: str) -> None:
+    assert answer.returncode == 0, answer.stderr
     (found,) = json.loads(answer.stdout)["runs"]
     assert (found["dataset"], found["passed"], found["total"]) == (name, 3, 3)
 
@@ -88,7 +104,7 @@ def test_an_idle_pipe_prints_what_it_waits_for_and_reacts_to_ctrl_c(
 ) -> None:
     os.mkfifo(folder / "qa.jsonl")
     with subprocess.Popen(
-        [*RUN, "--dataset", "qa.jsonl"], stderr=subprocess.PIPE, env=plain_environment()
+        [*PROCESS, "--dataset", "qa.jsonl"], stderr=subprocess.PIPE, env=plain_environment()
     ) as waiting:
         assert waiting.stderr is not None
         assert b"waiting for data from qa.jsonl" in waiting.stderr.readline()
@@ -99,22 +115,19 @@ def test_an_idle_pipe_prints_what_it_waits_for_and_reacts_to_ctrl_c(
 
 
 def test_a_run_whose_pipe_is_gone_prints_how_to_resume_it(folder: Path) -> None:
-    (folder / "rows").write_bytes(ROWS)
+    (folder / "rows").write_text(ROWS)
     run_id = json.loads(shell("RUN --dataset <(cat rows)").stdout)["runs"][0]["run_id"]
-    assert (
-        "or pass them on standard input with `-`"
-        in done([*WINK, "eval", "resume", run_id]).stderr.decode()
-    )
+    assert "or pass them on standard input with `-`" in wink("eval", "resume", run_id).stderr
 
-    run_id = json.loads(shell("RUN --dataset - < rows").stdout)["runs"][0]["run_id"]
-    again = done([*WINK, "eval", "resume", run_id], input=ROWS)
-    assert (again.returncode, b"3/3 passed" in again.stderr) == (0, True)
+    run_id = json.loads(wink(*RUN, "--dataset", "-", stdin=ROWS).stdout)["runs"][0]["run_id"]
+    again = wink("eval", "resume", run_id, stdin=ROWS)
+    assert (again.returncode, "3/3 passed" in again.stderr) == (0, True)
 
 
 def test_a_comparison_of_models_needs_a_file() -> None:
-    call = [*WINK, "eval", "compare", "--prompt", "x:y", "--dataset", "-", "--models", "a", "b"]
+    words = ("--prompt", "x:y", "--dataset", "-", "--models", "a", "b")
 
-    assert "since each of --models reads it, got a pipe" in done(call, input=b"").stderr.decode()
+    assert "since each of --models reads it, got a pipe" in wink("eval", "compare", *words).stderr
 
 
 # --- what has no end -----------------------------------------------------------------------------
@@ -162,9 +175,8 @@ def test_a_pipe_without_an_end_is_read_up_to_a_limit(name: str, folder: Path) ->
 
 
 def test_a_small_json_file_cannot_fill_the_memory(folder: Path) -> None:
-    with gzip.open(folder / "qa.json.gz", "wb", 1) as file:
-        for _ in range(300):
-            file.write(bytes(1 << 20))
+    member = gzip.compress(bytes(10 << 20))  # of which a file can have any number
+    (folder / "qa.json.gz").write_bytes(member * 30)
 
     assert "expected at most 268,435,456 bytes of JSON" in refused("qa.json.gz", most=400_000)
 
@@ -181,7 +193,9 @@ with open("qa.jsonl", "ab", 0) as more:
 print(count)
 """
 
-    assert done([sys.executable, "-c", code]).stdout == b"20000\n"
+    answer = run_python(code, cwd=folder, env=plain_environment())
+
+    assert answer.stdout == "20000\n", answer.stderr
 
 
 @pytest.mark.parametrize("place", ["/dev/zero", "pipe.json", "zero.json"])
@@ -200,13 +214,11 @@ def test_no_other_reader_waits_for_the_end_of_such_a_file(place: str, folder: Pa
         ["eval", "show", place],
         ["eval", "run", place],
     ):
-        answer = done([*WINK, *call])
-        assert (answer.returncode, answer.stderr[:6]) == (2, b"wink: "), call
+        answer = wink(*call)
+        assert (answer.returncode, answer.stderr[:6]) == (2, "wink: "), call
     if place != "pipe.json":
-        labels = done(
-            [*WINK, "judge", "calibrate", place, "--model", "demo/small", "--criterion", "x"]
-        )
-        assert (labels.returncode, labels.stderr[:6]) == (2, b"wink: ")
+        labels = wink("judge", "calibrate", place, "--model", "demo/small", "--criterion", "x")
+        assert (labels.returncode, labels.stderr[:6]) == (2, "wink: ")
 
 
 # --- wide tables ---------------------------------------------------------------------------------
@@ -218,4 +230,4 @@ def test_a_table_may_have_a_hundred_thousand_columns(folder: Path) -> None:
     cells = ",".join("x" * 100_000)
     (folder / "wide.csv").write_text(f"id,input,expected,{names}\na,b,b,{cells}\n")
 
-    assert done([*RUN, "--dataset", "wide.csv"]).returncode == 0
+    assert wink(*RUN, "--dataset", "wide.csv").returncode == 0

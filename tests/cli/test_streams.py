@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.forked_wink import Completed, run_wink
 from tests.processes import PATIENCE, plain_environment
 from weakincentives.cli import main
 from weakincentives.evals import Dataset, EvalSuite, RunStore, Sample, Score
@@ -37,16 +38,28 @@ suite = EvalSuite(agent, Dataset([Sample("a", "?", "")], name="loud"), evaluator
 """
 
 
-def wink(
-    folder: Path, code: str, *words: str, shell: str = "", **variables: str
-) -> subprocess.CompletedProcess[bytes]:
-    """Run an eval whose agent does this; `shell` is what follows the command in a shell."""
+def written(folder: Path, code: str) -> None:
+    """Write an eval whose agent does this."""
     (folder / "loud.py").write_text(EVAL.format(code=code.replace("\n", "\n    ")))
+
+
+def wink(folder: Path, code: str, *words: str, **variables: str) -> Completed:
+    """Run an eval whose agent does this."""
+    written(folder, code)
+    env = plain_environment(MY_API_KEY=KEY, **variables)
+    return run_wink("eval", "run", "loud.py", *words, cwd=folder, env=env)
+
+
+def in_shell(
+    folder: Path, code: str, *words: str, shell: str = ""
+) -> subprocess.CompletedProcess[bytes]:
+    """Run it through pipes; `shell` is what follows the command in a shell."""
+    written(folder, code)
     command = f"{WINK} eval run loud.py {' '.join(words)} {shell}"
     return subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command}"],
         cwd=folder,
-        env=plain_environment(MY_API_KEY=KEY, **variables),
+        env=plain_environment(MY_API_KEY=KEY),
         capture_output=True,
         timeout=PATIENCE,
     )
@@ -77,7 +90,7 @@ WAYS = {
 def test_no_key_is_printed_however_it_is_written(way: str, tmp_path: Path) -> None:
     done = wink(tmp_path, WAYS[way] + "\nprint(' and more')")
 
-    err = (done.stdout + done.stderr).decode()
+    err = done.stdout + done.stderr
     assert done.returncode == 0
     assert "and more" in err
     for value in (KEY, KEY[::-1]):
@@ -86,7 +99,7 @@ def test_no_key_is_printed_however_it_is_written(way: str, tmp_path: Path) -> No
 
 def test_what_is_no_text_passes_byte_for_byte_and_in_order(tmp_path: Path) -> None:
     every = bytes(range(256)) * 500
-    done = wink(
+    done = in_shell(
         tmp_path,
         "data = bytes(range(256)) * 500\n"
         "subprocess.run(['cat'], input=data)\n"
@@ -106,7 +119,7 @@ def test_data_on_stdout_stays_data(tmp_path: Path) -> None:
 
 def test_a_reader_that_left_ends_the_command(tmp_path: Path) -> None:
     code = "for _ in range(100): os.write(1, b'x' * 65536)"  # more than the pipe holds
-    done = wink(tmp_path, code, shell="| head -c 1 | cat")
+    done = in_shell(tmp_path, code, shell="| head -c 1 | cat")
 
     assert done.returncode == 141
     assert done.stdout == b"x"
@@ -114,7 +127,7 @@ def test_a_reader_that_left_ends_the_command(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_for_stdout_is_an_error(tmp_path: Path) -> None:
-    done = wink(tmp_path, "pass", "--format", "json", shell="> /dev/full")
+    done = in_shell(tmp_path, "pass", "--format", "json", shell="> /dev/full")
 
     assert done.returncode == 2
     assert b"No space left on device" in done.stderr
@@ -125,7 +138,7 @@ def test_a_full_disk_for_stdout_is_an_error(tmp_path: Path) -> None:
 def test_a_closed_stream_changes_no_verdict(closed: str, tmp_path: Path) -> None:
     code = "os.write(1, b'x'); subprocess.run(['sh', '-c', 'echo y'])"
 
-    assert wink(tmp_path, code, shell=closed).returncode == 0
+    assert in_shell(tmp_path, code, shell=closed).returncode == 0
     with RunStore(tmp_path / ".wink" / "runs.db") as store:
         assert store.run("latest").status == "complete"
 
@@ -152,7 +165,7 @@ def test_a_process_that_goes_on_in_the_background_holds_nothing_up(tmp_path: Pat
 
 def test_a_lot_that_is_printed_arrives(tmp_path: Path) -> None:
     code = "for n in range(20000): print('line', n)\nos.system('seq 100000 >&2')"
-    done = wink(tmp_path, code, "--quiet")
+    done = in_shell(tmp_path, code, "--quiet")
 
     lines = done.stderr.decode().splitlines()
     assert [line for line in lines if line.startswith("line")] == [
@@ -166,28 +179,23 @@ def test_what_is_still_in_a_buffer_when_all_fails_is_redacted(tmp_path: Path) ->
     done = wink(tmp_path, code, "--quiet", "--fail-under", "2%", "-o", "/dev/full/x.csv")
 
     assert done.returncode == 2
-    assert done.stdout == b"*** left"
+    assert done.stdout == "*** left"
 
 
 def test_a_worker_prints_no_key(tmp_path: Path) -> None:
     (tmp_path / "loud.py").write_text(EVAL.format(code=WAYS["by a subprocess"]))
     (tmp_path / "data.jsonl").write_text('{"id": "a", "input": "?", "expected": ""}\n')
     queue = ["--queue", f"sqlite:///{tmp_path / 'queue.db'}#loud"]
-    err = b""
+    env = plain_environment(MY_API_KEY=KEY)
+    err = ""
     for words in ("eval submit --dataset data.jsonl", "worker eval loud.py --drain"):
-        done = subprocess.run(
-            [WINK, *words.split(), *queue],
-            cwd=tmp_path,
-            env=plain_environment(MY_API_KEY=KEY),
-            capture_output=True,
-            timeout=PATIENCE,
-        )
+        done = run_wink(*words.split(), *queue, cwd=tmp_path, env=env)
         assert done.returncode == 0
         err += done.stdout + done.stderr
 
-    assert b"***" in err
-    assert b"1 done" in err
-    assert KEY.encode() not in err
+    assert "***" in err
+    assert "1 done" in err
+    assert KEY not in err
 
 
 # ── a terminal ──────────────────────────────────────────────────────────────────────────────────
@@ -281,7 +289,7 @@ def test_no_text_that_an_agent_prints_is_a_command_in_a_ci(name: str, tmp_path: 
     )
     done = wink(tmp_path, code, **{name: "true"})
 
-    err = (done.stdout + done.stderr).decode()
+    err = done.stdout + done.stderr
     assert err.count("pwn") == 5
     assert obeyed(err) == []
 
@@ -294,13 +302,14 @@ def test_no_number_of_blanks_before_a_command_makes_it_one(blanks: str, tmp_path
     )
     done = wink(tmp_path, code, GITHUB_ACTIONS="true")
 
-    err = done.stdout.decode()
+    err = done.stdout
     assert "pwn" in err
     assert obeyed(err.lstrip("\ufeff")) == []
 
 
-def hostile(folder: Path) -> None:
-    """Store a run whose every text would be a command."""
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a stored run whose every text would be a command."""
 
     def judge(output: Any, expected: Any) -> Score:
         return Score(0.0, False, "\n".join(COMMANDS))
@@ -310,11 +319,13 @@ def hostile(folder: Path) -> None:
             raise ValueError("word " * 40 + " ".join(COMMANDS) + "\n" + "\n".join(COMMANDS))
         return "\n".join(COMMANDS)
 
+    folder = tmp_path_factory.mktemp("hostile")
     long = "a b " * 30 + "::error::x " * 30  # wrapped wherever it is
     samples = [Sample(f"{n}{each}", each) for n, each in enumerate((*COMMANDS, "raise", long))]
     suite = EvalSuite(agent, Dataset(samples, name="##[error]x"), judge)
     with RunStore(folder / ".wink" / "runs.db") as store:
         suite.run(store=store, run_id="run", tags={"##[error]": "::error::x"})
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -325,31 +336,18 @@ def hostile(folder: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("width", ["", "40"])
-def test_no_text_of_a_model_is_a_command(words: str, width: str, tmp_path: Path) -> None:
-    hostile(tmp_path)
-    variables = {"COLUMNS": width} if width else {}
-    done = subprocess.run(
-        [WINK, "eval", *words.split()],
-        cwd=tmp_path,
-        env=plain_environment(**variables),
-        capture_output=True,
-        timeout=PATIENCE,
-    )
+def test_no_text_of_a_model_is_a_command(words: str, width: str, hostile: Path) -> None:
+    env = plain_environment(**({"COLUMNS": width} if width else {}))
+    done = run_wink("eval", *words.split(), cwd=hostile, env=env)
 
-    err = (done.stdout + done.stderr).decode()
+    err = done.stdout + done.stderr
     assert len(err) > 10
     assert obeyed(err) == []
 
 
-def test_json_on_stdout_means_the_same(tmp_path: Path) -> None:
-    hostile(tmp_path)
-    done = subprocess.run(
-        [WINK, "eval", "show", "run", "0::error::x", "--format", "json"],
-        cwd=tmp_path,
-        env=plain_environment(),
-        capture_output=True,
-        timeout=PATIENCE,
-    )
+def test_json_on_stdout_means_the_same(hostile: Path) -> None:
+    words = ("eval", "show", "run", "0::error::x", "--format", "json")
+    done = run_wink(*words, cwd=hostile, env=plain_environment())
 
     [row] = json.loads(done.stdout)["rows"]
     assert row["result"]["trajectory"]["output"] == "\n".join(COMMANDS)
@@ -365,7 +363,7 @@ def test_our_own_annotations_are_commands(tmp_path: Path) -> None:
         GITHUB_STEP_SUMMARY=str(summary),
     )
 
-    [ours] = obeyed((done.stdout + done.stderr).decode())
+    [ours] = obeyed(done.stdout + done.stderr)
     assert ours.startswith("::error title=loud%3A exit 3::1 of 1 are errors")
     assert "error" in summary.read_text()
 
@@ -378,15 +376,9 @@ def test_an_error_line_holds_nothing_that_a_terminal_obeys(debug: str, tmp_path:
     (tmp_path / "bad.py").write_text(
         "raise ValueError('\\x1b]0;pwn\\x07\\x1b[2J \\u202e\\x9b31m ##[error]x')"
     )
-    done = subprocess.run(
-        [WINK, "eval", "run", "bad.py"],
-        cwd=tmp_path,
-        env=plain_environment(WINK_DEBUG=debug),
-        capture_output=True,
-        timeout=PATIENCE,
-    )
+    env = plain_environment(WINK_DEBUG=debug)
+    err = run_wink("eval", "run", "bad.py", cwd=tmp_path, env=env).stderr
 
-    err = done.stderr.decode()
     assert "\\x1b]0;pwn\\x07" in err
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", err)
     assert obeyed(err) == []
@@ -401,7 +393,7 @@ def test_a_file_that_cannot_be_written_costs_no_verdict(
     (tmp_path / "nowhere").write_text("")
     done = wink(tmp_path, "pass", "-o", where, "-o", "good.csv", "--format", form)
 
-    err = done.stderr.decode()
+    err = done.stderr
     assert done.returncode == 2
     assert err.index("1/1 passed") < err.index(f"could not be written to {where}")
     [run_id] = re.findall(r"wink eval export (\S+) -o", err)

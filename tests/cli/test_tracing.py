@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
-from tests.processes import PATIENCE, plain_environment
+from tests.forked_wink import Completed, run_wink
+from tests.processes import plain_environment
 from weakincentives.testing import LangSmithServer, OtlpReceiver
 
 
-def wink(folder: Path, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "weakincentives", *args],
-        cwd=folder,
-        env=plain_environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+def wink(folder: Path, *args: str, **variables: str) -> Completed:
+    return run_wink(*args, cwd=folder, env=plain_environment(**variables))
 
 
 def test_a_run_goes_to_both(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def is_gone(process: int) -> bool:
 def test_a_killed_worker_is_restarted_and_nothing_is_lost(place: Place) -> None:
     place.write(*({"waits_for": "death"} if i == 9 else {} for i in range(SAMPLES)))
     run_id = place.submit()
-    workers = place.start(*place.worker("-n", "2", "-j", "2", "--lease", "1", "--drain"))
+    workers = place.start_python(*place.worker("-n", "2", "-j", "2", "--lease", "1", "--drain"))
     until(lambda: place.calls().total() >= 6)
     os.kill(two_children_of(workers)[0], signal.SIGKILL)
     (place.folder / "death").touch()
@@ -75,7 +75,7 @@ def test_sigterm_stops_all_in_time_and_releases_messages_in_flight(place: Place)
     place.write({}, *({"waits_for": "ever"} for _ in range(8)))
     place.submit()
     options = ("-n", "2", "-j", "2", "--shutdown-timeout", "0.5", "--lease", "600")
-    workers = place.start(*place.worker(*options))
+    workers = place.start_python(*place.worker(*options))
     until(lambda: place.calls().total() >= 5)
     children = two_children_of(workers)
     began = time.monotonic()
@@ -90,7 +90,7 @@ def test_sigterm_stops_all_in_time_and_releases_messages_in_flight(place: Place)
     # Released, not held until the lease ends: another worker gets them at once.
     place.write()
     before = place.calls().total()
-    another = place.start(*place.worker("-j", "8", "--shutdown-timeout", "600"))
+    another = place.start_python(*place.worker("-j", "8", "--shutdown-timeout", "600"))
     until(lambda: place.calls().total() >= before + 8)
 
     # Signals within half a second count as one; the next one kills.
@@ -106,7 +106,7 @@ def test_sigterm_stops_all_in_time_and_releases_messages_in_flight(place: Place)
 def test_the_second_signal_kills(place: Place) -> None:
     place.write({"waits_for": "ever"})
     place.submit()
-    workers = place.start(*place.worker("-n", "2", "--shutdown-timeout", "600"))
+    workers = place.start_python(*place.worker("-n", "2", "--shutdown-timeout", "600"))
     until(lambda: place.calls().total() == 1)
     children = two_children_of(workers)
     os.kill(workers.pid, signal.SIGINT)
@@ -119,7 +119,7 @@ def test_the_second_signal_kills(place: Place) -> None:
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_stopping_before_the_start_is_clean(place: Place) -> None:
-    workers = place.start(*place.worker("-n", "2"))
+    workers = place.start_python(*place.worker("-n", "2"))
     assert workers.stderr is not None
     assert "2 processes work on sqlite:///mail.db#qa; Ctrl-C stops" in workers.stderr.readline()
     os.kill(workers.pid, signal.SIGTERM)
@@ -129,7 +129,7 @@ def test_stopping_before_the_start_is_clean(place: Place) -> None:
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_children_do_not_outlive_their_parent(place: Place) -> None:
     place.submit("--limit", "2")
-    workers = place.start(*place.worker("-n", "2"))
+    workers = place.start_python(*place.worker("-n", "2"))
     until(lambda: place.calls().total() == 2)
     children = two_children_of(workers)
     workers.kill()
@@ -155,7 +155,7 @@ def test_a_usage_error_is_not_restarted(place: Place) -> None:
 def test_each_process_serves_its_health(place: Place) -> None:
     place.submit("--limit", "4")
     port = two_free_ports()
-    workers = place.start(*place.worker("-n", "2", "--health-port", str(port)))
+    workers = place.start_python(*place.worker("-n", "2", "--health-port", str(port)))
     until(lambda: place.calls().total() == 4)
     until(lambda: metrics(port) != "" != metrics(port + 1))
     until(lambda: "acknowledged_total" in metrics(port) + metrics(port + 1))

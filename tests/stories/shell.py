@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.forked_wink import run_wink
+from tests.forked_wink import Completed, run_python, run_wink
 from tests.processes import PATIENCE, plain_environment
 
 __all__ = ["Printed", "Shell"]
 
+MODULE = "import runpy; runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
 _WINK = str(Path(sys.executable).with_name("wink"))
 
 
@@ -62,7 +63,8 @@ class Shell:
         return path.read_text().splitlines() if path.exists() else []
 
     def environment(self) -> dict[str, str]:
-        return plain_environment(**{"COLUMNS": "120", **self.variables})
+        usual = {"COLUMNS": "120", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # no plugin of our tests
+        return plain_environment(**{**usual, **self.variables})
 
     def start(self, *command: str) -> subprocess.Popen[str]:
         """Start a command in a process group of its own, so that all of it can be killed."""
@@ -91,12 +93,19 @@ class Shell:
         return self.start(_WINK, *words)
 
     def wink(self, *words: str, code: int = 0) -> Printed:
-        done = run_wink(*words, cwd=self.folder, env=self.environment())
-        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return Printed(done.stdout, done.stderr)
+        return self._printed(run_wink(*words, cwd=self.folder, env=self.environment()), code)
 
     def start_python(self, *words: str) -> subprocess.Popen[str]:
         return self.start(sys.executable, *words)
 
     def python(self, *words: str, code: int = 0) -> Printed:
-        return self.end(self.start_python(*words), code)
+        """Run Python, in a fork if it needs no script."""
+        if words[0] not in ("-c", "-m"):
+            return self.end(self.start_python(*words), code)
+        text = words[1] if words[0] == "-c" else MODULE.format(words[1])
+        done = run_python(text, *words[2:], cwd=self.folder, env=self.environment())
+        return self._printed(done, code)
+
+    def _printed(self, done: Completed, code: int) -> Printed:
+        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return Printed(done.stdout, done.stderr)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.stories.shell import Shell
+from tests.stories.shell import Printed, Shell
 from weakincentives.testing import ModelServer, Reply, ServedRequest
 
 SUITE = """
@@ -21,19 +23,19 @@ def agent(question):
     return f"{ANSWERS[int(question.split()[1]) % 5]} ({question})"
 
 samples = [Sample(str(n), f"question {n}") for n in range(300)]
-judge = llm_judge("openai/MODEL", "CRITERION")
+judge = llm_judge("http/MODEL", "CRITERION")
 suite = EvalSuite(agent, Dataset(samples, name="faq"), judge, name="faq")
 """
 STRICT = """
 from weakincentives.evals import llm_judge
-judge = llm_judge("openai/strict", "True")
+judge = llm_judge("http/strict", "True")
 """
 TRUTH, JUDGED = 0.6, 0.8
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    """A folder with a suite whose judge passes what is said with confidence."""
+@pytest.fixture(scope="module")
+def server() -> Iterator[ModelServer]:
+    """A judge that passes what is said with confidence, and one that is strict."""
 
     def reply(request: ServedRequest) -> Reply:
         text = json.dumps(request.body["messages"][-1]["content"])
@@ -43,13 +45,49 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         rating = "good" if passes else "wrong"
         return Reply(json.dumps({"reason": "so it sounds", "rating": rating}))
 
-    with ModelServer(reply) as server:
-        shell = Shell(
-            tmp_path, {"OPENAI_BASE_URL": server.openai_base_url, "OPENAI_API_KEY": "test"}
-        )
-        write_suite(shell)
-        shell.write(strict_py=STRICT)
-        yield shell
+    with ModelServer(reply) as running:
+        yield running
+
+
+def shell_in(folder: Path, server: ModelServer) -> Shell:
+    return Shell(folder, {"OPENAI_BASE_URL": server.openai_base_url, "OPENAI_API_KEY": "test"})
+
+
+@dataclass(frozen=True)
+class Story:
+    """A run with fifty labels and its calibration, and what the commands printed."""
+
+    folder: Path
+    run_id: str
+    drawn: Printed
+    labels: list[dict[str, str]]
+    calibration: Printed
+
+
+@pytest.fixture(scope="module")
+def story(server: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """Run, draw, label and calibrate, once: each test has a copy of the folder."""
+    folder = tmp_path_factory.mktemp("judges")
+    shell = shell_in(folder, server)
+    write_suite(shell)
+    shell.write(strict_py=STRICT)
+    run_id = run(shell)
+    drawn = shell.wink("judge", "sample", run_id, "-n", "50", "--blind")
+    labels = label(shell)
+    words = ("judge", "calibrate", "--run", run_id, "labels.csv", "--format", "json")
+    return Story(folder, run_id, drawn, labels, shell.wink(*words))
+
+
+@pytest.fixture
+def run_id(story: Story) -> str:
+    return story.run_id
+
+
+@pytest.fixture
+def shell(story: Story, server: ModelServer, tmp_path: Path) -> Shell:
+    """A folder with the calibrated run."""
+    shutil.copytree(story.folder, tmp_path, dirs_exist_ok=True)
+    return shell_in(tmp_path, server)
 
 
 def write_suite(shell: Shell, model: str = "kind", criterion: str = "True") -> None:
@@ -76,36 +114,22 @@ def label(shell: Shell, name: str = "labels.csv") -> list[dict[str, str]]:
     return rows
 
 
-def calibrated(shell: Shell) -> str:
-    """Run, draw, label and calibrate; return the id of the run."""
-    run_id = run(shell)
-    shell.wink("judge", "sample", run_id, "-n", "50", "--blind")
-    label(shell)
-    shell.wink("judge", "calibrate", "--run", run_id, "labels.csv")
-    return run_id
+def test_a_kind_judge_is_corrected_by_fifty_labels(story: Story) -> None:
+    assert "Wrote 50 outputs to label to labels.csv" in story.drawn.text
+    assert len(story.labels) == 50
+    assert [*story.labels[0]] == ["key", "id", "input", "expected", "output", "label", "note"]
 
-
-def test_a_kind_judge_is_corrected_by_fifty_labels(shell: Shell) -> None:
-    run_id = run(shell)
-
-    drawn = shell.wink("judge", "sample", run_id, "-n", "50", "--blind")
-    assert "Wrote 50 outputs to label to labels.csv" in drawn.text
-    rows = label(shell)
-    assert len(rows) == 50
-    assert [*rows[0]] == ["key", "id", "input", "expected", "output", "label", "note"]
-
-    found = shell.wink("judge", "calibrate", "--run", run_id, "labels.csv", "--format", "json").json
+    found = story.calibration.json
     assert found["judged"]["pass_rate"] == JUDGED
     low, high = found["corrected"]["interval"]
     assert low < TRUTH < high < JUDGED
     assert abs(found["corrected"]["pass_rate"] - TRUTH) < 0.1
     assert found["labels"] == 50
-    assert found["judge_parts"]["model"] == "openai/kind"
+    assert found["judge_parts"]["model"] == "http/kind"
     assert found["notes"] == []
 
 
-def test_both_numbers_are_shown_everywhere(shell: Shell) -> None:
-    run_id = calibrated(shell)
+def test_both_numbers_are_shown_everywhere(shell: Shell, run_id: str) -> None:
     rate = shell.wink("judge", "calibrate", "--run", run_id, "--format", "json").json["corrected"]
     says = f"corrected by 50 labels: {rate['pass_rate']:.1%} (95% interval"
 
@@ -126,8 +150,7 @@ def test_both_numbers_are_shown_everywhere(shell: Shell) -> None:
     assert says in shell.python("-c", script).text
 
 
-def test_the_end_of_a_run_and_the_summary_on_github_show_both(shell: Shell) -> None:
-    run_id = calibrated(shell)
+def test_the_end_of_a_run_and_the_summary_on_github_show_both(shell: Shell, run_id: str) -> None:
     shell.variables.update(GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY="summary.md")
 
     printed = shell.wink("eval", "run", "faq.py", "--no-progress")
@@ -141,15 +164,14 @@ def test_the_end_of_a_run_and_the_summary_on_github_show_both(shell: Shell) -> N
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"model": "other"}, "the judge changed (model: openai/other, was openai/kind)"),
+        ({"model": "other"}, "the judge changed (model: http/other, was http/kind)"),
         ({"criterion": "True, and short"}, "the judge changed (prompt)"),
     ],
     ids=["model", "prompt"],
 )
 def test_a_changed_judge_has_no_calibration_and_says_so(
-    shell: Shell, change: dict[str, str], why: str
+    shell: Shell, run_id: str, change: dict[str, str], why: str
 ) -> None:
-    run_id = calibrated(shell)
     write_suite(shell, **change)
 
     printed = shell.wink("eval", "run", "faq.py", "--no-progress")
@@ -158,9 +180,7 @@ def test_a_changed_judge_has_no_calibration_and_says_so(
     assert "judge changed" in shell.wink("eval", "list").out
 
 
-def test_labels_count_for_another_judge_of_the_same_outputs(shell: Shell) -> None:
-    run_id = calibrated(shell)
-
+def test_labels_count_for_another_judge_of_the_same_outputs(shell: Shell, run_id: str) -> None:
     scored = shell.wink(
         "eval", "score", run_id, "--evaluator", "strict.py:judge", "--format", "json"
     ).json["after"]["run_id"]
@@ -171,8 +191,7 @@ def test_labels_count_for_another_judge_of_the_same_outputs(shell: Shell) -> Non
     assert (found["labels"], found["agreement"]["pass_rate"]) == (50, 1.0)
 
 
-def test_a_comparison_is_corrected_too(shell: Shell) -> None:
-    first = calibrated(shell)
+def test_a_comparison_is_corrected_too(shell: Shell, run_id: str) -> None:
     text = (shell.folder / "faq.py").read_text()
     # The second agent says nothing new, but all of it with confidence.
     shell.write(faq_py=text.replace('"wrong"]', '"wrong, but with confidence"]'))
@@ -181,19 +200,17 @@ def test_a_comparison_is_corrected_too(shell: Shell) -> None:
     label(shell, "second.csv")
     shell.wink("judge", "calibrate", "--run", second, "second.csv")
 
-    printed = shell.wink("eval", "compare", first, second)
+    printed = shell.wink("eval", "compare", run_id, second)
 
     assert "B is better: +20.0 points" in printed.text
     assert "corrected by people's labels: " in printed.text
-    change = shell.wink("eval", "compare", first, second, "--format", "json").json
+    change = shell.wink("eval", "compare", run_id, second, "--format", "json").json
     corrected = change["comparisons"][0]["corrected"]
     assert corrected["interval"][0] < 0 < corrected["interval"][1]
     assert not corrected["same_labels"]
 
 
-def test_a_judge_is_improved_on_one_half_and_tested_on_the_other(shell: Shell) -> None:
-    run_id = calibrated(shell)
-
+def test_a_judge_is_improved_on_one_half_and_tested_on_the_other(shell: Shell, run_id: str) -> None:
     dev = shell.wink("judge", "improve", run_id)
     assert "Disagreements: " in dev.text
     assert "human fail, judge pass" in dev.text

@@ -11,19 +11,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import aiohttp
-import nbformat
 import pytest
 
+from tests.forked_wink import run_python, run_wink
 from tests.processes import PATIENCE, plain_environment
 from weakincentives import MarkdownSection, PromptTemplate
 from weakincentives.adapters import adapter_for
 from weakincentives.evals import EvalSuite, Sample, exact_match
 from weakincentives.internal.event_loop import run_sync
 from weakincentives.testing import ModelServer
-
-WINK = str(Path(sys.executable).with_name("wink"))
 
 CLIENTS = {
     "openai": """
@@ -72,22 +70,24 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.param)
 
 
-def run(folder: Path, server: ModelServer, *command: str) -> str:
-    """Run a command in the folder, which must succeed without a word on stderr but its own."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=plain_environment(
-            OPENAI_BASE_URL=server.openai_base_url,
-            ANTHROPIC_BASE_URL=server.anthropic_base_url,
-            OPENAI_API_KEY="none",
-            ANTHROPIC_API_KEY="none",
-            PYTHONPATH=str(folder),
-        ),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
+def variables(folder: Path, server: ModelServer) -> dict[str, str]:
+    return plain_environment(
+        OPENAI_BASE_URL=server.openai_base_url,
+        ANTHROPIC_BASE_URL=server.anthropic_base_url,
+        OPENAI_API_KEY="none",
+        ANTHROPIC_API_KEY="none",
+        PYTHONPATH=str(folder),
     )
+
+
+def options(folder: Path, server: ModelServer) -> dict[str, Any]:
+    """The options of a process that has already imported the clients."""
+    env = variables(folder, server)
+    return {"cwd": folder, "env": env, "preload": tuple(CLIENTS)}
+
+
+def output_of(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the output of a process, which must succeed without a word on stderr but its own."""
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout
@@ -95,7 +95,8 @@ def run(folder: Path, server: ModelServer, *command: str) -> str:
 
 @pytest.mark.usefixtures("client")
 def test_two_suites_of_one_file_on_the_command_line(tmp_path: Path, server: ModelServer) -> None:
-    said = run(tmp_path, server, WINK, "eval", "run", "suites.py", "--format", "json")
+    words = ("eval", "run", "suites.py", "--format", "json")
+    said = output_of(run_wink(*words, **options(tmp_path, server)))
 
     runs = json.loads(said)["runs"]
     assert [(each["passed"], each["errors"]) for each in runs] == [(20, 0), (20, 0)]
@@ -103,7 +104,8 @@ def test_two_suites_of_one_file_on_the_command_line(tmp_path: Path, server: Mode
 
 
 SCRIPT = """
-import asyncio, threading
+import asyncio, threading, warnings
+warnings.simplefilter("error")
 from suites import *
 from weakincentives.evals import criterion
 
@@ -128,7 +130,9 @@ print(found)
 
 @pytest.mark.usefixtures("client")
 def test_a_script_that_runs_from_everywhere(tmp_path: Path, server: ModelServer) -> None:
-    said = run(tmp_path, server, sys.executable, "-X", "dev", "-W", "error", "-c", SCRIPT)
+    more = options(tmp_path, server)
+    more["env"]["PYTHONASYNCIODEBUG"] = "1"
+    said = output_of(run_python(SCRIPT, **more))
 
     assert said == "[(20, 0), (20, 0), (20, 0), (20, 0), (20, 0), True]\n"
 
@@ -148,14 +152,20 @@ def test_suite():
 def test_by_hand():
     assert first.run().passed == 20
 """
+PYTEST = """
+import sys
+import pytest
+sys.exit(pytest.main(["-q", "-p", "weakincentives.pytest_plugin", "-p", "no:cacheprovider"]))
+"""
 
 
 @pytest.mark.usefixtures("client")
 def test_pytest_with_twenty_items(tmp_path: Path, server: ModelServer) -> None:
     (tmp_path / "test_capitals.py").write_text(TEST)
-    words = ("-m", "pytest", "-q", "-p", "weakincentives.pytest_plugin", "-p", "no:cacheprovider")
+    more = options(tmp_path, server)
+    more["env"]["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # of which there are many here
 
-    assert "41 passed" in run(tmp_path, server, sys.executable, *words)
+    assert "41 passed" in output_of(run_python(PYTEST, **more))
 
 
 CELLS = {
@@ -180,19 +190,33 @@ criterion(judged)("Paris", "Paris").passed
 }
 
 
-@pytest.mark.usefixtures("client")
 def test_a_notebook(tmp_path: Path, server: ModelServer) -> None:
-    notebook = nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, CELLS)])
+    import nbformat
+
+    cells = []
+    for name, code in CLIENTS.items():
+        (tmp_path / f"{name}_suites.py").write_text(code + SUITES)
+        cells += [cell.replace("suites", f"{name}_suites") for cell in CELLS]
+    notebook = nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, cells)])
     nbformat.write(notebook, tmp_path / "qa.ipynb")
 
-    run(tmp_path, server, sys.executable, "-c", EXECUTE)
+    output_of(
+        subprocess.run(
+            [sys.executable, "-c", EXECUTE],
+            cwd=tmp_path,
+            env=variables(tmp_path, server),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+    )
 
     executed = nbformat.read(tmp_path / "qa.ipynb", as_version=4)
     values = [
         next((out.data["text/plain"] for out in cell.outputs if out.output_type != "stream"), None)
         for cell in executed.cells
     ]
-    assert values == [*CELLS.values()]
+    assert values == [*CELLS.values()] * len(CLIENTS)
 
 
 # In a process of its own, whose environment the kernel inherits.
@@ -228,6 +252,8 @@ def test_two_runs_and_a_call_by_hand_share_the_connection_of_an_adapter(
 
 
 def test_two_runs_share_a_session_of_aiohttp(server: ModelServer) -> None:
+    import aiohttp
+
     sessions: list[aiohttp.ClientSession] = []
     body = {"model": "m", "messages": [{"role": "user", "content": "Capital of France?"}]}
 

@@ -47,7 +47,7 @@ async def test_answers(question):
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    shell = Shell(tmp_path, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})  # those of our own tests
+    shell = Shell(tmp_path)
     shell.write(conftest_py='pytest_plugins = ["weakincentives.pytest_plugin"]\n')
     return shell
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.soak import soak_size
+from tests.view.accessibility import accessibility_problems, width_on_a_phone
 from tests.view.conftest import Open, Serve
 from tests.view.runs import ATTACK, attempt, put
 from weakincentives.evals import EvalResult, RunStore, Score, StoredRow
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
-
-PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 800}}
 
 
 def ready(page: Page) -> Page:
@@ -192,41 +192,32 @@ def test_the_token_of_the_address_opens_the_page(
     assert page.locator(".run").count() == 8
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
     "view", ["", "#/run/second", "#/sample/second/q001", "#/compare?run=first&run=second"]
 )
 def test_every_screen_is_accessible_in_light_and_dark_and_fits_a_phone(
-    opened: Open, address: str, view: str, scheme: Any
+    opened: Open, address: str, view: str
 ) -> None:
-    from axe_playwright_python.sync_playwright import Axe
+    page = opened(address + view)
 
-    page = opened(address + view, color_scheme=scheme)
-    page.wait_for_timeout(200)
-    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "best-practice"]})
-    serious = [
-        (each["id"], [node["target"] for node in each["nodes"]][:3])
-        for each in found.response["violations"]
-        if each["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
-    narrow = opened(address + view, color_scheme=scheme, **PHONE)
-    wide = narrow.evaluate("document.documentElement.scrollWidth")
-    assert wide <= 390
+    assert accessibility_problems(page) == []
+    assert width_on_a_phone(page) <= 390
 
 
-def test_a_hundred_thousand_rows_scroll(opened: Open, serve: Serve, tmp_path: Path) -> None:
+@pytest.mark.soak
+def test_many_rows_scroll(opened: Open, serve: Serve, tmp_path: Path) -> None:
     path, passed = tmp_path / "runs.db", Score(1.0)
+    count = soak_size(20_000, 100_000)
     with RunStore(path) as store:
         put(store, "big", [])
-        for number in range(100_000):
+        for number in range(count):
             result = EvalResult[Any](f"s{number:06}", passed, number, run_id="big")
             store.put(StoredRow(result=result, position=number))
             if store.behind(5_000):
                 store.flush()
         store.finish("big", "complete")
     page = opened(f"{serve(path)}#/run/big?order=latency&desc=1")
-    page.wait_for_selector("text=s099999")
+    page.wait_for_selector(f"text=s{count - 1:06}")
     page.locator("wink-table .scroller").focus()
     page.keyboard.press("End")
     page.wait_for_selector("text=s000000")

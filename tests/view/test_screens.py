@@ -6,6 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from tests.soak import soak_size
 from tests.view.conftest import Open, Serve
 from tests.view.runs import attempt, put
 from weakincentives.chat import ChatMessage, ToolCall
@@ -121,9 +124,8 @@ def test_a_run_leads_to_a_comparison_with_the_one_before(opened: Open, address: 
     assert page.url.endswith("#/compare?run=first&run=second")
 
 
-def test_a_transcript_of_two_thousand_messages_is_shown_in_parts(
-    opened: Open, serve: Serve, tmp_path: Path
-) -> None:
+@pytest.mark.soak
+def test_a_long_transcript_is_shown_in_parts(opened: Open, serve: Serve, tmp_path: Path) -> None:
     def messages(count: int) -> list[ChatMessage]:
         turn = [
             ChatMessage("assistant", "", [ToolCall("1", "search", {"q": "x" * 200})]),
@@ -134,7 +136,7 @@ def test_a_transcript_of_two_thousand_messages_is_shown_in_parts(
     long = attempt(1, True)
     assert long.trajectory is not None
     with RunStore(tmp_path / "runs.db") as store:
-        trajectory = replace(long.trajectory, messages=messages(2_000))
+        trajectory = replace(long.trajectory, messages=messages(soak_size(700, 2_000)))
         put(store, "long", [replace(long, trajectory=trajectory)])
     page = opened(f"{serve(tmp_path / 'runs.db')}#/sample/long/q001")
     more = page.get_by_role("button", name="Show 200 more messages")
