@@ -1,4 +1,4 @@
-"""Run `wink` in a fork of a process that has already imported it.
+"""Run `wink`, or Python, in a fork of a process that has already imported WINK.
 
 Starting Python and importing WINK takes 0.3 s, and the tests run `wink` a thousand times. Here each
 command still has a process, folder, environment, streams and exit code of its own. Tests of the
@@ -20,9 +20,10 @@ import time
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any, NoReturn
 
-__all__ = ["run_wink"]
+__all__ = ["run_python", "run_wink"]
 
 TIMEOUT = 120  # seconds; only a command that hangs needs as long
 MAX_REQUEST = 1_000_000  # bytes
@@ -48,6 +49,19 @@ def run_wink(
 
     With `merged`, stdout also has what goes to stderr, in the order of a terminal.
     """
+    return _run(["wink", *words], cwd=cwd, env=env, stdin=stdin, merged=merged)
+
+
+def run_python(
+    *words: str, cwd: str | Path, env: dict[str, str], merged: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -c CODE` or `python FILE ARGUMENTS` in the same way, and wait for it."""
+    return _run(["python", *words], cwd=cwd, env=env, merged=merged)
+
+
+def _run(
+    words: list[str], *, cwd: str | Path, env: dict[str, str], stdin: str = "", merged: bool
+) -> subprocess.CompletedProcess[str]:
     request = json.dumps({"words": words, "cwd": str(cwd), "env": env, "merged": merged}).encode()
     with (
         tempfile.TemporaryFile("w+") as given,
@@ -64,7 +78,7 @@ def run_wink(
             code = int(ours.recv(16))
         out.seek(0)
         err.seek(0)
-        return subprocess.CompletedProcess(["wink", *words], code, out.read(), err.read())
+        return subprocess.CompletedProcess(words, code, out.read(), err.read())
 
 
 @cache
@@ -102,7 +116,7 @@ def _serve(requests: socket.socket) -> None:
             requests.close()
             if (command := os.fork()) == 0:
                 _become(json.loads(request), descriptors)
-                sys.exit(main())
+                sys.exit(main() if sys.argv[0] == "wink" else _execute(*sys.argv[1:]))
             _report(command, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -141,7 +155,19 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.update(request["env"])
     time.tzset()
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    sys.argv = ["wink", *request["words"]]
+    sys.argv = request["words"]
+
+
+def _execute(option: str, *rest: str) -> None:
+    """Do what `python` does with these arguments."""
+    is_file = option != "-c"
+    code = Path(option).read_text("utf-8") if is_file else rest[0]
+    sys.argv = [option, *rest[0 if is_file else 1 :]]
+    sys.path[0] = str(Path(option).parent.absolute()) if is_file else ""
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    if is_file:
+        module.__file__ = option
+    exec(compile(code, option if is_file else "<string>", "exec"), vars(module))
 
 
 if __name__ == "__main__":

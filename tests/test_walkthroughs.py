@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked_wink import run_wink
+from tests.forked_wink import run_python, run_wink
 from tests.processes import PATIENCE, plain_environment
 
 ROOT = Path(__file__).parent.parent
@@ -81,9 +81,10 @@ def terminal(command: str, folder: Path) -> str:
     path = f"{Path(sys.executable).parent}:{plain_environment()['PATH']}"
     variables = {"PYTHONUNBUFFERED": "1", "COLUMNS": str(WIDTH), "PATH": path}
     env = plain_environment(**variables)
-    if re.fullmatch(r"wink [^|;&<>$`]+", command):  # needs no shell
-        _, *words = shlex.split(command)
-        return run_wink(*words, cwd=folder, env=env, merged=True).stdout
+    if re.fullmatch(r"(wink|python) [^|;&<>$`]+", command):  # needs no shell
+        program, *words = shlex.split(command)
+        run = run_wink if program == "wink" else run_python
+        return run(*words, cwd=folder, env=env, merged=True).stdout
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
