@@ -46,8 +46,8 @@ BLOCK = re.compile(
     r"(?P<text>.*?)^ *```$",
     re.MULTILINE | re.DOTALL,
 )
-# Blocks that other tests execute: about deployment (tests/test_deploy.py), or in other environments,
-# because they need packages of gigabytes (tests/rl, tests/neighbours).
+# Blocks that other tests execute: about deployment (tests/test_deploy.py), or in environments with
+# packages of gigabytes (tests/rl, tests/neighbours).
 MARKS = re.compile(r"file: \S+|run: \S+|make rl-test|make neighbours: [\w-]+")
 # Texts that no command prints: pictures, and examples of sentences with numbers of large runs.
 PICTURES = {
@@ -246,6 +246,14 @@ def test_a_command_that_does_not_exist_is_found() -> None:
         ["wink eval run --fail-udner"],
         [],
     ]
+
+
+def test_every_extra_is_on_the_page_about_installing() -> None:
+    page = (ROOT / "docs" / "start" / "install.md").read_text("utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    named = {name for names in re.findall(r"\[([\w,]+)\]", page) for name in names.split(",")}
+
+    assert set(project["optional-dependencies"]) - {"dev", "docs"} <= named
 
 
 def test_every_variable_of_ours_is_documented() -> None:
