@@ -27,7 +27,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import IO, Any, NoReturn
 
-__all__ = ["Completed", "Started", "run_python", "run_wink", "start_wink"]
+__all__ = ["Completed", "Started", "run_file", "run_python", "run_wink", "start_wink"]
 
 TIMEOUT = 120  # seconds; only a command that hangs needs as long
 MAX_REQUEST = 1_000_000  # bytes
@@ -118,6 +118,12 @@ def run_wink(*words: str, **options: Any) -> Completed:
 def run_python(code: str, *words: str, **options: Any) -> Completed:
     """Run `python -c CODE WORDS` and wait for it; the options are those of `_run`."""
     return _run(["-c", *words], code=code, **options)
+
+
+def run_file(path: str | Path, *words: str, **options: Any) -> Completed:
+    """Run `python FILE WORDS` and wait for it; the options are those of `_run`."""
+    code = Path(options["cwd"], path).read_text("utf-8")
+    return _run([str(path), *words], code=code, **options)
 
 
 def _run(
@@ -227,10 +233,13 @@ def _report(command: int, descriptors: list[int]) -> NoReturn:
 
 
 def _execute(code: str) -> None:
-    """Run the code as the main module."""
-    sys.path[0] = ""
+    """Run the code, of `-c` or of a file, as the main module."""
     main = sys.modules["__main__"] = ModuleType("__main__")
-    exec(compile(code, "<string>", "exec"), vars(main))
+    sys.path[0], name = "", "<string>"
+    if sys.argv[0] != "-c":
+        main.__file__ = name = sys.argv[0]
+        sys.path[0] = str(Path(name).parent.absolute())
+    exec(compile(code, name, "exec"), vars(main))
 
 
 def _become(request: dict[str, Any], descriptors: list[int]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -14,9 +15,20 @@ from bench.peers.drivers.harness import expected, passing
 from bench.peers.environments import TOOLS, Environment, SetupError, choose_python, prepare
 from bench.peers.measure import Outcome, check, measure, run_all
 from bench.peers.measurements import FULL, Measurement, measurements
-from bench.peers.page import BEGIN, END, Comparison, absent, losses, render, write
+from bench.peers.page import (
+    BEGIN,
+    END,
+    QUOTE,
+    Comparison,
+    absent,
+    losses,
+    render,
+    write,
+    write_quote,
+)
 
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+README = Path(__file__).parent.parent / "README.md"
+PAGE = README.parent / "docs" / "benchmarks.md"
 TINY = {each.name.partition("-")[0]: each for each in measurements(250)}
 
 
@@ -139,6 +151,31 @@ def test_the_page_in_the_docs_can_be_written() -> None:
 
     assert text.count(BEGIN) == text.count(END) == 1
     assert "## HTTP client" in text
+
+
+def test_the_readme_quotes_the_fastest_other_tool(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{QUOTE}\nold\n{END}\nafter\n")
+
+    write_quote(comparison(), readme)
+
+    assert readme.read_text() == (
+        f"before\n{QUOTE}\nTime of the fastest other tool, as a multiple of WINK's: "
+        "0.75 (pydantic-evals; in process, 50,000 samples) and "
+        f"0.75 (pydantic-evals; HTTP 100 ms, 2,000 samples).\n{END}\nafter\n"
+    )
+
+
+def test_the_ratios_in_the_readme_are_those_of_the_page() -> None:
+    text = " ".join(README.read_text("utf-8").partition(QUOTE)[2].partition(END)[0].split())
+    table = PAGE.read_text("utf-8").partition("### Times WINK")[2].partition("###")[0]
+    titles, *rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")]
+
+    quoted = re.findall(r"([\d.]+) \(([\w-]+); (.+?) samples\)", text)
+    assert len(quoted) == 2
+    for ratio, tool, title in quoted:
+        (row,) = (cells for cells in rows if cells[0].startswith(f"| {tool} "))
+        assert float(row[titles.index(title)]) == float(ratio)
 
 
 def test_the_command_refuses_what_it_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:

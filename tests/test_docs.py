@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import json
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from doctest import ELLIPSIS, DocTestFinder, DocTestRunner
 from importlib import import_module
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
+import yaml
 
 from scripts.site.commands import parser_of
 from scripts.site.stage import generated_pages
-from tests.forked_wink import run_python
-from tests.processes import PATIENCE, plain_environment
+from tests.forked_wink import run_file, run_python
+from tests.processes import plain_environment
 from weakincentives.cli.command_table import COMMANDS, GROUPS
 
 ROOT = Path(__file__).parent.parent
@@ -37,12 +40,19 @@ MODULES = sorted(
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
-# Pages all of whose Python is executed: each block prints what the page says, or is a file of a
-# walk-through (tests/test_walkthroughs.py).
-EXECUTED = [
-    README,
-    *(page for page in PAGES if page.parent.name in {"start", "guides", "reference"}),
-]
+BLOCK = re.compile(
+    r"^ *(?:<!-- (?P<mark>[^>]*) -->\n *)?```(?P<language>\w+)(?P<title> title=[^\n]*)?\n"
+    r"(?P<text>.*?)^ *```$",
+    re.MULTILINE | re.DOTALL,
+)
+# Blocks that other tests execute: about deployment (tests/test_deploy.py), or in environments with
+# packages of gigabytes (tests/rl, tests/neighbours).
+MARKS = re.compile(r"file: \S+|run: \S+|make rl-test|make neighbours: [\w-]+")
+# Texts that no command prints: pictures, and examples of sentences with numbers of large runs.
+PICTURES = {
+    "docs/index.md": (" dataset ──▶ agent",),
+    "docs/statistics.md": ("B is better: ", "falls by "),
+}
 
 
 def examples(*pages: Path) -> list[Any]:
@@ -60,9 +70,54 @@ def test_an_example_prints_what_the_page_says(code: str, output: str, tmp_path: 
     assert done.stdout == output, done.stderr
 
 
-@pytest.mark.parametrize("page", EXECUTED, ids=lambda page: str(page.relative_to(ROOT)))
+def unread_blocks(page: Path, text: str) -> Iterator[str]:
+    """Yield the blocks of Python and the outputs on a page that no test executes.
+
+    A file of a walk-through (tests/test_walkthroughs.py) has a title. The cookbook shows parts of
+    the examples, which tests/test_examples.py runs. `py` is code for another tool.
+    """
+    executed = {part for found in EXAMPLE.finditer(text) for part in found.groupdict().values()}
+    parts = "".join(file.read_text("utf-8") for file in (ROOT / "examples").rglob("*.py"))
+    previous = ""
+    for block in BLOCK.finditer(text):
+        is_marked = MARKS.fullmatch(block["mark"] or "") is not None
+        before, previous = previous, "marked" if is_marked else block["language"]
+        if block["title"] or is_marked or block["text"] in executed:
+            continue
+        pictures = PICTURES.get(page.relative_to(ROOT).as_posix(), ())
+        is_known = {
+            "python": block["text"] in parts,
+            "py": page.parent.name == "coming-from",
+            "text": before == "marked" or block["text"].startswith(pictures),
+        }
+        if not is_known.get(block["language"], True):
+            yield block["text"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_example_of_a_page_goes_unread(page: Path) -> None:
-    assert page.read_text("utf-8").count("```python\n") == len(examples(page))
+    assert list(unread_blocks(page, page.read_text("utf-8"))) == []
+
+
+def test_an_example_that_is_not_executed_is_found() -> None:
+    text = "```python\nf()\n```\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n\n```text\n2\n```\n"
+
+    assert list(unread_blocks(README, text)) == ["f()\n", "2\n"]
+    assert list(unread_blocks(README, "```py\nimport other\n```\n")) == ["import other\n"]
+    assert list(unread_blocks(README, '```python title="a.py"\nf()\n```\n')) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_data_and_code_for_other_tools_can_be_parsed(page: Path) -> None:
+    parsers: dict[str, Callable[[str], object]] = {
+        "py": ast.parse,
+        "json": lambda text: [json.loads(each) for each in re.split(r"\n(?=\{)", text)],
+        "yaml": yaml.safe_load,
+        "toml": tomllib.loads,
+    }
+    for block in BLOCK.finditer(page.read_text("utf-8")):
+        if parse := parsers.get(block["language"]):
+            parse(dedent(block["text"]))
 
 
 def test_the_readme_is_short_and_names_the_commands_of_ci() -> None:
@@ -146,7 +201,9 @@ def test_a_link_leads_to_a_file() -> None:
 
 def wink_commands(text: str) -> Iterator[tuple[str, ...]]:
     """Yield the words of each `wink` command in code of a page, up to a pipe or a comment."""
-    for line in re.findall(r"(?:^|`|\$ )(wink (?:[^`\n]|`(?=[^`]*`\n))*)", text, re.MULTILINE):
+    for line in re.findall(
+        r"(?:^|`|\$ |run: )(wink (?:[^`\n]|`(?=[^`]*`\n))*)", text, re.MULTILINE
+    ):
         words = re.split(r"\s+(?:[|#;>&]|2>)|[;|)]", line)[0].split()[1:]
         yield tuple(word.rstrip(".,:") for word in words)
 
@@ -185,6 +242,14 @@ def test_a_command_that_does_not_exist_is_found() -> None:
     ]
 
 
+def test_every_extra_is_on_the_page_about_installing() -> None:
+    page = (ROOT / "docs" / "start" / "install.md").read_text("utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    named = {name for names in re.findall(r"\[([\w,]+)\]", page) for name in names.split(",")}
+
+    assert set(project["optional-dependencies"]) - {"dev", "docs"} <= named
+
+
 def test_every_variable_of_ours_is_documented() -> None:
     page = (ROOT / "docs" / "reference" / "configuration.md").read_text("utf-8")
     code = "".join(path.read_text("utf-8") for path in PACKAGE.rglob("*.py"))
@@ -202,14 +267,8 @@ def test_every_exit_code_is_documented() -> None:
 
 
 def test_the_demo_runs_without_a_network_and_prints_the_pass_rates(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "quickstart.py"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=plain_environment(),
-        timeout=PATIENCE,
-    )
+    example = ROOT / "examples" / "quickstart.py"
+    done = run_file(example, cwd=tmp_path, env=plain_environment())
 
     assert "demo/small: 26/40 passed, 0 errors" in done.stdout, done.stderr
     assert "demo/large: 34/40 passed, 0 errors" in done.stdout

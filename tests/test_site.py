@@ -28,7 +28,10 @@ def test_the_site_builds_and_needs_nothing_from_elsewhere(built: tuple[Path, lis
     site, problems = built
 
     assert problems == []
-    assert "EvalSuite" in (site / "reference/api/evals.html").read_text("utf-8")
+    api = (site / "reference/api/evals.html").read_text("utf-8")
+    assert "EvalSuite" in api
+    assert "ExpectedT" in api
+    assert ">cast<" not in api
     assert "--fail-under" in (site / "reference/commands/eval.html").read_text("utf-8")
 
 

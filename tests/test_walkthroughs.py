@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked_wink import run_python, run_wink
+from tests.forked_wink import run_file, run_wink
 from tests.processes import PATIENCE, plain_environment
 
 ROOT = Path(__file__).parent.parent
@@ -86,8 +86,8 @@ def terminal(command: str, folder: Path) -> str:
     variables = {"PYTHONUNBUFFERED": "1", "COLUMNS": str(WIDTH), "PATH": path}
     variables["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # those of our own tests
     env = plain_environment(**variables)
-    if found := re.fullmatch(r"python (\w+\.py)", command):
-        return run_python((folder / found[1]).read_text(), cwd=folder, env=env, merged=True).stdout
+    if re.fullmatch(r"python [^-|;&<>$`][^|;&<>$`]*", command):
+        return run_file(*shlex.split(command)[1:], cwd=folder, env=env, merged=True).stdout
     if not (found := WINK.fullmatch(command)):
         return in_shell(command, folder, env)
     rest, stderr = found["rest"] or "", found["stderr"] or ""

@@ -17,7 +17,7 @@ from pathlib import Path
 from .environments import ROOT, TOOLS, SetupError, choose_python, prepare, python_version
 from .measure import Outcome, run_all
 from .measurements import FULL, SMALLEST, measurements
-from .page import Comparison, machine, ratios, reasons, write
+from .page import Comparison, machine, ratios, reasons, write, write_quote
 
 ALWAYS = ("floor", "floor-sdk", "wink", "wink-sdk")  # what the others are ratios to
 
@@ -78,10 +78,13 @@ def main(arguments: Sequence[str]) -> int:
     today = datetime.datetime.now(datetime.UTC).strftime("%B %Y")
     found = Comparison(outcomes, wanted, args.size, args.limit, machine(version), today)
     print("\nTimes the bare loop\n", *ratios(found, "floor"), *reasons(found), sep="\n")
-    page = args.page or (None if args.only or args.part else ROOT / "docs" / "benchmarks.md")
+    is_complete = not args.only and not args.part
+    page = args.page or (ROOT / "docs" / "benchmarks.md" if is_complete else None)
     if page:
         write(found, page)
         print(f"\nwritten: {page}")
+    if is_complete and not args.page:
+        write_quote(found, ROOT / "README.md")
     ours = [each for each in outcomes if each.tool in ALWAYS]
     return int(any(each.seconds is None or each.note for each in ours))
 

@@ -14,10 +14,23 @@ from .measure import Outcome
 from .measurements import FULL, Measurement
 from .plot import draw
 
-__all__ = ["BEGIN", "END", "Comparison", "absent", "losses", "machine", "render", "write"]
+__all__ = [
+    "BEGIN",
+    "END",
+    "QUOTE",
+    "Comparison",
+    "absent",
+    "losses",
+    "machine",
+    "quote",
+    "render",
+    "write",
+    "write_quote",
+]
 
 BEGIN = "<!-- peers: begin; written by `make bench-peers` -->"
 END = "<!-- peers: end -->"
+QUOTE = "<!-- two ratios of docs/benchmarks.md; written by `make bench-peers` -->"
 PLOT = "benchmarks-peers.svg"
 FLOOR, OURS = "floor", "wink"
 
@@ -266,10 +279,35 @@ def section(title: str, lines: Sequence[str]) -> str:
 
 def write(found: Comparison, page: Path) -> None:
     """Replace the section between the marks of the page, and write the plot."""
-    text = page.read_text("utf-8")
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        sys.exit(f"expected the lines {BEGIN!r} and {END!r} once in {page}")
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    page.write_text(f"{before}{BEGIN}\n{render(found)}\n{END}{after}", "utf-8")
+    _replace(page, BEGIN, render(found))
     page.with_name(PLOT).write_text(plot(found), "utf-8")
+
+
+def write_quote(found: Comparison, readme: Path) -> None:
+    """Replace the two ratios that the README quotes."""
+    _replace(readme, QUOTE, quote(found))
+
+
+def quote(found: Comparison) -> str:
+    """Return how much longer the fastest other tool takes, in process and over HTTP."""
+    in_process = [each for each in found.measurements if each.steps == ("in_process",)][-1:]
+    over_http = [each for each in found.measurements if each.name == "http-100"]
+    facts = []
+    for each in (*in_process, *over_http):
+        ratios = {tool.title: found.ratio(tool.name, each.name, OURS) for tool in found.tools()}
+        peers = {tool.title for tool in found.tools() if tool.peer}
+        known = {name: ratio for name, ratio in ratios.items() if ratio and name in peers}
+        if known:
+            fastest = min(known, key=known.__getitem__)
+            facts.append(f"{figure(known[fastest])} ({fastest}; {each.title} samples)")
+    return f"Time of the fastest other tool, as a multiple of WINK's: {' and '.join(facts)}."
+
+
+def _replace(page: Path, begin: str, content: str) -> None:
+    """Replace what is between two marks of a page."""
+    text = page.read_text("utf-8")
+    if text.count(begin) != 1 or text.count(END) != 1:
+        sys.exit(f"expected the lines {begin!r} and {END!r} once in {page}")
+    before, _, rest = text.partition(begin)
+    after = rest.partition(END)[2]
+    page.write_text(f"{before}{begin}\n{content}\n{END}{after}", "utf-8")

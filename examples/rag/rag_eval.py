@@ -10,7 +10,15 @@ from pathlib import Path
 
 from weakincentives import MarkdownSection, PromptTemplate
 from weakincentives.adapters import adapter_for
-from weakincentives.evals import Dataset, EvalSuite, Sample, Trajectory, contains, groundedness
+from weakincentives.evals import (
+    Dataset,
+    EvalSuite,
+    Sample,
+    Score,
+    Trajectory,
+    contains,
+    groundedness,
+)
 
 HERE = Path(__file__).parent
 MODEL = os.environ.get("MODEL", "demo/large")  # simulated, without a key
@@ -70,9 +78,12 @@ async def answer(question: str) -> Trajectory[str]:
 # ── The evaluators ──────────────────────────────────────────────────────────────────────────────
 
 
-def found(trajectory: Trajectory[str], sample: Sample[str, str]) -> bool:
+def found(trajectory: Trajectory[str], sample: Sample[str, str]) -> Score:
     """Retrieval: is the section with the answer among those that were retrieved?"""
-    return sample.metadata["section"] in trajectory.metadata["sections"]
+    retrieved, wanted = trajectory.metadata["sections"], sample.metadata["section"]
+    if wanted in retrieved:
+        return Score(1.0)
+    return Score(0.0, reason=f"retrieved {', '.join(retrieved)}; expected {wanted}")
 
 
 suite = EvalSuite(

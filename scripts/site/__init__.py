@@ -6,5 +6,6 @@ commands.py    the reference of the command line, from the parsers of all comman
 api.py         the reference of the Python API: which names are on which page
 check.py       broken links, and whatever the built pages would load from elsewhere
 doctests.py    doctests of docstrings as code
+signatures.py  plain defaults in signatures
 build.py       build, check and serve
 """

@@ -97,7 +97,7 @@ def _evals_page() -> str:
     lines = [
         "# weakincentives.evals",
         "",
-        "The names of daily work, by what one does with them.",
+        "The names for everyday work, grouped by task.",
         "",
     ]
     for group, members in {**EVALS, **({"More": rest} if rest else {})}.items():

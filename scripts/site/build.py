@@ -34,7 +34,10 @@ def prepare(folder: Path) -> Path:
     settings["docs_dir"], settings["site_dir"] = "docs", "html"
     handler = settings["plugins"][-1]["mkdocstrings"]["handlers"]["python"]
     handler["paths"] = [str(ROOT / "src")]
-    handler["options"]["extensions"] = ["scripts.site.doctests:FenceDoctests"]
+    handler["options"]["extensions"] = [
+        "scripts.site.doctests:FenceDoctests",
+        "scripts.site.signatures:PlainDefaults",
+    ]
     config = folder / "mkdocs.yml"
     text = yaml.safe_dump(settings, sort_keys=False)
     if not config.exists() or config.read_text("utf-8") != text:

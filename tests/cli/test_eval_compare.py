@@ -114,6 +114,16 @@ def test_it_fits_the_terminal(wink: Run, monkeypatch: pytest.MonkeyPatch, column
     assert text.splitlines()[1].endswith("       0")  # no number is cut off
 
 
+def test_a_wrapped_line_stays_indented(wink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    two_runs()
+
+    _, text, _ = wink("compare", "old", "new", "--flips", "1")
+
+    wrapped = "      A  fail  contains: got 'London', expected it to\n      contain 'Paris'\n"
+    assert wrapped in text
+
+
 def test_slices_are_adjusted_and_small_ones_marked(wink: Run) -> None:
     two_runs()
 

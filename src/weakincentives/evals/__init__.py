@@ -1,6 +1,6 @@
 """Evaluate agents: datasets, evaluators, runs and reports.
 
-The names of daily work are offered here. Where to find what, and more of it:
+The names for everyday work are here. The sub-packages have more:
 
     datasets      files of samples: formats, limits, readers; `loaders` has the `load_…` functions
     model         results, reports and the events of a run

@@ -243,6 +243,13 @@ def test_a_decorated_function_counts_and_so_does_its_decorator(project: Path) ->
     assert changed_parts(before.parts, identify(load(project).wrapped).parts) == "plain()"
 
 
+def test_a_variable_of_a_comprehension_has_no_name_outside_of_it(project: Path) -> None:
+    edit(project, "evals_file.py", '"Answer: "', '"".join(part for part in ["Answer", ": "])')
+    before = identify(load(project).answer)
+    edit(project, "evals_file.py", '["Answer", ": "]', '["Reply", ": "]')
+    assert changed_parts(before.parts, identify(load(project).answer).parts) == "PREFIX"
+
+
 def test_settings_of_an_object_count_but_not_its_keys_and_counters(project: Path) -> None:
     bot = load(project).Bot
     one = identify(bot(0.5, "secret"))

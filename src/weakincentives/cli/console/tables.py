@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from .text import one_line
@@ -40,10 +41,18 @@ def print_stdout(to: Console, *things: RenderableType) -> None:
             thing.no_wrap, thing.overflow = True, "ignore"
     with to.capture() as captured:
         # In a group: printed by itself, a text ignores its `no_wrap`.
-        to.print(Group(*things), crop=wrapped)
+        to.print(Group(*map(_hanging, things)), crop=wrapped)
     encoding = sys.stdout.encoding or "utf-8"
     text = "".join(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _hanging(thing: RenderableType) -> RenderableType:
+    """Return a text whose further lines, where it is wrapped, are indented like its first one."""
+    if not isinstance(thing, Text) or thing.no_wrap or "\n" in thing.plain:
+        return thing
+    indent = len(thing.plain) - len(thing.plain.lstrip(" "))
+    return Padding(thing[indent:], (0, 0, 0, indent), expand=False) if indent else thing
 
 
 def columns(

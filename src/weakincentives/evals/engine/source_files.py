@@ -272,14 +272,18 @@ def _global_names(table: symtable.SymbolTable) -> set[str]:
 
 def _bound_by(node: ast.AST) -> Iterator[str]:
     """Yield the global names that a statement binds, or whose objects it changes."""
-    for part in _outside_functions(node):
+    parts = list(_outside_functions(node))
+    targets = (part.target for part in parts if isinstance(part, ast.comprehension))
+    local = {name for target in targets for name in ast.walk(target)}  # of a comprehension
+    for part in parts:
         if isinstance(part, _Function | ast.ClassDef):
             yield part.name
         elif isinstance(part, ast.Import | ast.ImportFrom):
             for alias in part.names:
                 yield alias.asname or alias.name.partition(".")[0]
         elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            yield part.id
+            if part not in local:
+                yield part.id
         elif (name := _changed(part)) and "." not in name:
             yield name
 
