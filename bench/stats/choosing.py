@@ -9,7 +9,7 @@ from weakincentives.evals.stats.strata import draw, strata_by_rate, stratified_r
 
 from .tables import Table, percent
 
-__all__ = ["PARTS"]
+__all__ = ["PARTS", "SETTINGS", "best_found", "worth_of_strata"]
 
 SETTINGS = {
     "samples differ": (2.0, 0.9),
@@ -24,7 +24,7 @@ def _strata(runs: int) -> list[Table]:
     rates = (0.5, 0.85, 0.95)
     worth, bias, dataset, population = [], [], [], []
     for name, (spread, alike) in SETTINGS.items():
-        found = [_chosen(spread, alike, rate, runs) for rate in rates]
+        found = [worth_of_strata(spread, alike, rate, runs) for rate in rates]
         for rows, at in ((worth, 0), (bias, 1), (dataset, 2), (population, 3)):
             rows.append((name, [figures[at] for figures in found]))
     columns = ["100 of 1,000, by 5 runs", *(f"{rate * 100:g}%" for rate in rates)]
@@ -38,7 +38,8 @@ def _strata(runs: int) -> list[Table]:
     ]
 
 
-def _chosen(spread: float, alike: float, rate: float, runs: int) -> tuple[float, ...]:
+def worth_of_strata(spread: float, alike: float, rate: float, runs: int) -> tuple[float, ...]:
+    """Return the worth of choosing, its bias in points, and the coverage of two rates in %."""
     rng, size, n = np.random.default_rng(3), 1000, 100
     errors, plain, held, held_all = [], [], [], []
     for seed in range(runs):
@@ -68,14 +69,14 @@ def _best_of_eight(runs: int) -> Table:
     }
     for alike in (0.5, 0.0):
         for name, rates in settings.items():
-            found = _found_best(np.array(rates), alike, runs)
+            found = best_found(np.array(rates), alike, runs)
             rows.append((f"{name}, {alike:.0%} of the samples as hard for all", found))
     columns = ["8 models, 1,600 attempts", "--budget", "200 each"]
     title = "The best model is found, in percent"
     return Table(title, columns, rows, at_least=72, digits=0, reference=["200 each"])
 
 
-def _found_best(rates: np.ndarray, alike: float, runs: int) -> list[float]:
+def best_found(rates: np.ndarray, alike: float, runs: int) -> list[float]:
     """Return how often the best model wins, by rounds and with as many samples each."""
     rng = np.random.default_rng(5)
     sizes = round_sizes(8, 1600, 1, 10_000)

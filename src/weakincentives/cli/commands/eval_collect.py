@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
+from ...internal.formatting import pluralize
 from ..options.execution import add_gates, add_output_options
 from ..options.parsing import number
 from ..options.queues import add_queue
@@ -115,7 +116,7 @@ def run(args: Namespace) -> int:
             code = 130
             rule = f"interrupted, {found.record.stored:,} of {len(submission):,} are stored"
         elif missing:
-            waited = f"resubmitting them {collector.rounds} times"
+            waited = f"resubmitting them {pluralize(collector.rounds, 'time')}"
             waited = waited if collector.gave_up else f"{args.timeout:g} s"
             code, rule = 3, f"{missing:,} missing after {waited}"
         if collector.dead_lettered and not args.quiet:
