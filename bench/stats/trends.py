@@ -44,7 +44,7 @@ def _one_look(runs: int) -> Table:
                 figures.append(percent(found))
             rows.append((f"samples {shape}, {last} runs", figures))
     columns = ["85%, equal runs", "n = 50", "n = 100", "n = 200"]
-    return Table("an alarm of any kind in one look, --looks 1, %", columns, rows, at_most=6.5)
+    return Table("an alarm of any kind in one look, --looks 1, %", columns, rows, at_most=5.5)
 
 
 def _many_looks(shape: str, runs: int) -> Table:
@@ -68,7 +68,7 @@ def _many_looks(shape: str, runs: int) -> Table:
         rows.append((f"n = {n}, samples {shape}", [percent(adjusted), percent(alone)]))
     columns = ["85%, equal runs", f"--looks {SERIES}", "--looks 1"]
     title = f"an alarm of any kind in {SERIES} looks, a quarter of the runs, %"
-    return Table(title, columns, rows, at_most=8, reference=columns[2:])
+    return Table(title, columns, rows, at_most=7, reference=columns[2:])
 
 
 def _power(looks: int, runs: int) -> Table:

@@ -220,7 +220,10 @@ def _measures(
     if metric not in measures:
         raise UsageError(f"expected one of {', '.join(measures)} as metric, got {metric!r}")
     if (found := _sequential(before, after)) is not None:
-        measures["passed"] = replace(measures["passed"], difference=found, detectable=None)
+        at_the_end = measures["passed"].difference
+        for name, measure in measures.items():
+            if measure.difference == at_the_end:  # and of what is the same test: a score of 0 or 1
+                measures[name] = replace(measure, difference=found, detectable=None)
     return measures
 
 
@@ -525,8 +528,11 @@ def _warnings(
             yield f"{run.name} is not complete: {run.unfinished}"
         if run.mixed:
             yield f"{run.name} {run.mixed}"
-        if run is after and _sequential(before, after) is not None:
-            yield f"the verdict is that of the sequential test when {run.name} ran"
+        if run is after and (found := _sequential(before, after)) is not None:
+            yield (
+                "change, interval and p of passed are those of the sequential test when "
+                f"{run.name} ran (n = {found.delta.n:,})"
+            )
         elif run.anytime:
             yield f"{run.name} has a rule to stop early, which the test does not account for"
     if pairs[0] and other_datasets(before, after):

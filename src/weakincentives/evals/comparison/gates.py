@@ -188,7 +188,8 @@ def check_rate(
     ends = f"between {rate.low:.1%} and {rate.high:.1%}"
     return _verdict(
         "inconclusive",
-        f"{passed}, and the rate may be below {least}: {sure} on each side, it is {ends}"
+        f"{passed}, and the rate may be above or below {least}: {sure} on each side, it is "
+        f"{ends}"
         f"{_more_samples(_samples_for_rate(rate, fail_under), 'if the rate is as it looks')}",
     )
 
