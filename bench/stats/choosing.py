@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 
 from weakincentives.evals.comparison.halving import halve, round_sizes
@@ -17,6 +19,8 @@ SETTINGS = {
     "samples differ much, agents alike": (0.5, 0.95),
 }
 """The sum of the parameters of a beta distribution of pass rates, and how alike the agents are."""
+
+_HALVING = (66, 133, 266)  # samples of rounds with 8, 4 and 2 models that cost the same
 
 
 def _strata(runs: int) -> list[Table]:
@@ -71,26 +75,32 @@ def _best_of_eight(runs: int) -> Table:
         for name, rates in settings.items():
             found = best_found(np.array(rates), alike, runs)
             rows.append((f"{name}, {alike:.0%} of the samples as hard for all", found))
-    columns = ["8 models, 1,600 attempts", "--budget", "200 each"]
+    columns = ["8 models, 1,600 attempts", "--budget", "200 each", "halves dropped"]
     title = "The best model is found, in percent"
-    return Table(title, columns, rows, at_least=72, digits=0, reference=["200 each"])
+    return Table(title, columns, rows, at_least=72, digits=0, reference=columns[2:])
 
 
 def best_found(rates: np.ndarray, alike: float, runs: int) -> list[float]:
-    """Return how often the best model wins, by rounds and with as many samples each."""
+    """Return how often the best wins: by rounds, with as many samples each, halved three times."""
     rng = np.random.default_rng(5)
     sizes = round_sizes(8, 1600, 1, 10_000)
-    by_rounds, equal = [], []
+    samples = max(sizes[-1], sum(_HALVING))
+    by_rounds, equal, halved = [], [], []
     for _ in range(runs):
-        hard = rng.random((sizes[-1], 1))
-        own = rng.random((sizes[-1], 8))
-        passed = np.where(rng.random((sizes[-1], 8)) < alike, hard, own) < rates
+        hard = rng.random((samples, 1))
+        own = rng.random((samples, 8))
+        passed = np.where(rng.random((samples, 8)) < alike, hard, own) < rates
         counts = passed.cumsum(axis=0)
         models = [str(at) for at in rng.permutation(8)]
         found = halve(models, sizes, lambda m, n, c=counts: int(c[n - 1, int(m)]))
         by_rounds.append(found.finalists[0] == "0")
-        equal.append(int(np.argmax(counts[199] + rng.random(8) / 2)) == 0)
-    return [percent(by_rounds), percent(equal)]
+        ties = rng.random(8) / 2
+        equal.append(int(np.argmax(counts[199] + ties)) == 0)
+        left = np.arange(8)
+        for n in accumulate(_HALVING):
+            left = left[np.argsort(counts[n - 1, left] + ties[left])][len(left) // 2 :]
+        halved.append(left.tolist() == [0])
+    return [percent(by_rounds), percent(equal), percent(halved)]
 
 
 PARTS = (_strata, _best_of_eight)

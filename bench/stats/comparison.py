@@ -206,20 +206,34 @@ def _savings(runs: int) -> Table:
 
 def _unpaired(runs: int) -> Table:
     """Two runs of different samples: all outcomes are counted, whatever the number of runs."""
-    rows = []
+    rows, rates = [], (0.5, 0.7, 0.9)
     for n, m in ((10, 100), (20, 100), (50, 50), (100, 100)):
         claims = np.zeros((n + 1, m + 1), dtype=bool)
         for a in range(n + 1):
             for b in range(m + 1):
                 sides = [1.0] * a + [0.0] * (n - a), [1.0] * b + [0.0] * (m - b)
                 claims[a, b] = claimed(unpaired_difference(*sides))
-        figures = []
-        for rate in (0.5, 0.7, 0.9):
-            chances = (stats.binom.pmf(range(size + 1), size, rate) for size in (n, m))
-            figures.append(100 * float(np.outer(*chances)[claims].sum()))
-        rows.append((f"{n} against {m} samples", figures))
+        figures = [_size(n, m, rate, claims) for rate in rates]
+        every = np.arange(0.02, 0.99, 0.02)
+        chi_squared = max(_size(n, m, rate, _chi_squared(n, m)) for rate in every)
+        rows.append((f"{n} against {m} samples", [*figures, chi_squared]))
     title = "unpaired runs of one agent: % in which a difference is claimed, exactly computed"
-    return Table(title, ["", "50%", "70%", "90%"], rows, at_most=5.8)
+    columns = ["", *(f"{rate:.0%}" for rate in rates), "chi-squared, at most"]
+    return Table(title, columns, rows, at_most=5.8, reference=columns[4:])
+
+
+def _size(n: int, m: int, rate: float, claims: np.ndarray) -> float:
+    chances = (stats.binom.pmf(range(size + 1), size, rate) for size in (n, m))
+    return 100 * float(np.outer(*chances)[claims].sum())
+
+
+def _chi_squared(n: int, m: int) -> np.ndarray:
+    """Return a matrix of which numbers of passes differ by the chi-squared test, with N - 1."""
+    a, b = np.arange(n + 1)[:, None], np.arange(m + 1)[None, :]
+    passed, total = a + b, n + m
+    spread = np.where((passed > 0) & (passed < total), passed * (total - passed), 1)
+    statistic = (a * (m - b) - b * (n - a)) ** 2 * (total - 1) / (n * m * spread)
+    return np.asarray(statistic >= stats.chi2.ppf(0.95, 1))
 
 
 PARTS = (

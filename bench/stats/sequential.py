@@ -31,6 +31,17 @@ def _width(runs: int) -> Iterator[Table]:
     columns = ["--stop-when", *(f"{rate * 100:g}%" for rate in rates)]
     yield Table("Mean samples until the interval is narrow, by pass rate", columns, rows, digits=0)
     yield Table("Its coverage, in percent", columns, coverage, at_least=94.9)
+    usual, extreme = np.arange(0.5, 0.981, 0.01), np.arange(0.981, 0.9995, 0.001)
+    least = [
+        (f"{width * 100:g} points", [_least_coverage(width, each) for each in (usual, extreme)])
+        for width in (0.1, 0.15, 0.2, 0.25, 0.4)
+    ]
+    columns = ["--stop-when", "50 to 98%", "beyond 98%"]
+    yield Table("Its least coverage for any rate, in percent", columns, least, at_least=85)
+
+
+def _least_coverage(width: float, rates: np.ndarray) -> float:
+    return 100 * min(_stopped_at_width(width, float(rate))[1] for rate in rates)
 
 
 def _stopped_at_width(width: float, rate: float) -> tuple[float, float]:
@@ -112,10 +123,11 @@ def _paired(runs: int) -> Iterator[Table]:
         columns,
         rows,
     )
-    sizes = [_claims(n, flips, runs) for n, flips in ((50, 0.2), (100, 0.1), (172, 0.2))]
+    settings = ((50, 0.2), (100, 0.1), (172, 0.2), (172, 0.3))
+    sizes = [_claims(n, flips, 2 * runs) for n, flips in settings]  # to tell 5.5 from 5
     yield Table(
         "Two equal runs: better or worse is claimed, in percent",
-        ["", "50 samples, 20% flips", "100, 10%", "172, 20%"],
+        ["", "50 samples, 20% flips", "100, 10%", "172, 20%", "172, 30%"],
         [("claims", sizes)],
         at_most=5.5,
     )
