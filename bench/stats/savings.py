@@ -20,6 +20,7 @@ from .comparison import exact_factor
 from .correction import JUDGES, coverage_of
 from .sequential import SAMPLES, samples_until_compared, samples_until_decided
 from .tables import Table
+from .trends import decline_seen
 
 __all__ = ["PARTS"]
 
@@ -137,6 +138,16 @@ def _paired(runs: int) -> Table:
     return _table("--against RUN --stop-when decided, 10 points, 20% flip", rows)
 
 
+def _trend(runs: int) -> Table:
+    """A decline of a point a run over ten runs, of which the steps from run to run see 1%."""
+
+    def rows() -> Iterator[Row]:
+        for n, share in {100: 72.0, 200: 96.0}.items():
+            yield f"{n} samples, seen in %", share, decline_seen(n, max(20, runs // 4))
+
+    return _table("a line through 10 runs that lose a point each, 5% of false alarms", rows())
+
+
 # ── choosing, and judges ────────────────────────────────────────────────────────────────────────
 
 
@@ -177,6 +188,7 @@ PARTS = (
     _decided,
     _bets,
     _paired,
+    _trend,
     _strata,
     _best_of_eight,
     _judges,
