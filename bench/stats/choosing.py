@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 
 from weakincentives.evals.comparison.halving import halve, round_sizes
@@ -9,7 +11,7 @@ from weakincentives.evals.stats.strata import draw, strata_by_rate, stratified_r
 
 from .tables import Table, percent
 
-__all__ = ["PARTS"]
+__all__ = ["PARTS", "SETTINGS", "best_found", "worth_of_strata"]
 
 SETTINGS = {
     "samples differ": (2.0, 0.9),
@@ -18,13 +20,15 @@ SETTINGS = {
 }
 """The sum of the parameters of a beta distribution of pass rates, and how alike the agents are."""
 
+_HALVING = (66, 133, 266)  # samples of rounds with 8, 4 and 2 models that cost the same
+
 
 def _strata(runs: int) -> list[Table]:
     """Return what choosing by strata is worth, its bias and coverage."""
     rates = (0.5, 0.85, 0.95)
     worth, bias, dataset, population = [], [], [], []
     for name, (spread, alike) in SETTINGS.items():
-        found = [_chosen(spread, alike, rate, runs) for rate in rates]
+        found = [worth_of_strata(spread, alike, rate, runs) for rate in rates]
         for rows, at in ((worth, 0), (bias, 1), (dataset, 2), (population, 3)):
             rows.append((name, [figures[at] for figures in found]))
     columns = ["100 of 1,000, by 5 runs", *(f"{rate * 100:g}%" for rate in rates)]
@@ -38,7 +42,8 @@ def _strata(runs: int) -> list[Table]:
     ]
 
 
-def _chosen(spread: float, alike: float, rate: float, runs: int) -> tuple[float, ...]:
+def worth_of_strata(spread: float, alike: float, rate: float, runs: int) -> tuple[float, ...]:
+    """Return the worth of choosing, its bias in points, and the coverage of two rates in %."""
     rng, size, n = np.random.default_rng(3), 1000, 100
     errors, plain, held, held_all = [], [], [], []
     for seed in range(runs):
@@ -68,28 +73,34 @@ def _best_of_eight(runs: int) -> Table:
     }
     for alike in (0.5, 0.0):
         for name, rates in settings.items():
-            found = _found_best(np.array(rates), alike, runs)
+            found = best_found(np.array(rates), alike, runs)
             rows.append((f"{name}, {alike:.0%} of the samples as hard for all", found))
-    columns = ["8 models, 1,600 attempts", "--budget", "200 each"]
+    columns = ["8 models, 1,600 attempts", "--budget", "200 each", "halves dropped"]
     title = "The best model is found, in percent"
-    return Table(title, columns, rows, at_least=72, digits=0, reference=["200 each"])
+    return Table(title, columns, rows, at_least=72, digits=0, reference=columns[2:])
 
 
-def _found_best(rates: np.ndarray, alike: float, runs: int) -> list[float]:
-    """Return how often the best model wins, by rounds and with as many samples each."""
+def best_found(rates: np.ndarray, alike: float, runs: int) -> list[float]:
+    """Return how often the best wins: by rounds, with as many samples each, halved three times."""
     rng = np.random.default_rng(5)
     sizes = round_sizes(8, 1600, 1, 10_000)
-    by_rounds, equal = [], []
+    samples = max(sizes[-1], sum(_HALVING))
+    by_rounds, equal, halved = [], [], []
     for _ in range(runs):
-        hard = rng.random((sizes[-1], 1))
-        own = rng.random((sizes[-1], 8))
-        passed = np.where(rng.random((sizes[-1], 8)) < alike, hard, own) < rates
+        hard = rng.random((samples, 1))
+        own = rng.random((samples, 8))
+        passed = np.where(rng.random((samples, 8)) < alike, hard, own) < rates
         counts = passed.cumsum(axis=0)
         models = [str(at) for at in rng.permutation(8)]
         found = halve(models, sizes, lambda m, n, c=counts: int(c[n - 1, int(m)]))
         by_rounds.append(found.finalists[0] == "0")
-        equal.append(int(np.argmax(counts[199] + rng.random(8) / 2)) == 0)
-    return [percent(by_rounds), percent(equal)]
+        ties = rng.random(8) / 2
+        equal.append(int(np.argmax(counts[199] + ties)) == 0)
+        left = np.arange(8)
+        for n in accumulate(_HALVING):
+            left = left[np.argsort(counts[n - 1, left] + ties[left])][len(left) // 2 :]
+        halved.append(left.tolist() == [0])
+    return [percent(by_rounds), percent(equal), percent(halved)]
 
 
 PARTS = (_strata, _best_of_eight)

@@ -12,7 +12,7 @@ from weakincentives.evals.stats.basic import wilson_interval
 
 from .tables import Table, percent
 
-__all__ = ["PARTS"]
+__all__ = ["PARTS", "SAMPLES", "samples_until_compared", "samples_until_decided"]
 
 SAMPLES = 500
 
@@ -31,6 +31,17 @@ def _width(runs: int) -> Iterator[Table]:
     columns = ["--stop-when", *(f"{rate * 100:g}%" for rate in rates)]
     yield Table("Mean samples until the interval is narrow, by pass rate", columns, rows, digits=0)
     yield Table("Its coverage, in percent", columns, coverage, at_least=94.9)
+    usual, extreme = np.arange(0.5, 0.981, 0.01), np.arange(0.981, 0.9995, 0.001)
+    least = [
+        (f"{width * 100:g} points", [_least_coverage(width, each) for each in (usual, extreme)])
+        for width in (0.1, 0.15, 0.2, 0.25, 0.4)
+    ]
+    columns = ["--stop-when", "50 to 98%", "beyond 98%"]
+    yield Table("Its least coverage for any rate, in percent", columns, least, at_least=85)
+
+
+def _least_coverage(width: float, rates: np.ndarray) -> float:
+    return 100 * min(_stopped_at_width(width, float(rate))[1] for rate in rates)
 
 
 def _stopped_at_width(width: float, rate: float) -> tuple[float, float]:
@@ -65,7 +76,7 @@ def _decided(runs: int) -> Iterator[Table]:
     }
     samples, shares, wrong = [], [], []
     for name, (decide_for, epochs) in kinds.items():
-        found = [_stopped_against(decide_for, epochs, rate, runs) for rate in rates]
+        found = [samples_until_decided(decide_for, epochs, rate, runs) for rate in rates]
         samples.append((name, [each[0] for each in found]))
         shares.append((name, [each[1] for each in found]))
         wrong.append((name, [each[2] for each in found]))
@@ -76,9 +87,10 @@ def _decided(runs: int) -> Iterator[Table]:
     yield Table(f"{title}: intervals without the true rate, in percent", columns, wrong, at_most=5)
 
 
-def _stopped_against(
+def samples_until_decided(
     decide_for: str, epochs: int, rate: float, runs: int
 ) -> tuple[float, float, float]:
+    """Return the mean number of samples, how often it was decided, and how often wrongly, in %."""
     rng = np.random.default_rng(7)
     config = EvalConfig(stop_against=0.85, epochs=epochs, decide_for=decide_for)  # type: ignore[arg-type]
     tried, decided, missed = [], [], []
@@ -103,7 +115,7 @@ def _paired(runs: int) -> Iterator[Table]:
     for n, flips in ((100, 0.2), (172, 0.2), (172, 0.3), (400, 0.2)):
         figures = []
         for effect in (0.0, 0.1, 0.2):
-            shown, tried = _compared(n, max(flips, effect), effect, max(40, runs // 2))
+            shown, tried = samples_until_compared(n, max(flips, effect), effect, max(40, runs // 2))
             figures += [shown, tried]
         rows.append((f"{n}, {flips * 100:g}%", figures))
     yield Table(
@@ -111,16 +123,18 @@ def _paired(runs: int) -> Iterator[Table]:
         columns,
         rows,
     )
-    sizes = [_claims(n, flips, runs) for n, flips in ((50, 0.2), (100, 0.1), (172, 0.2))]
+    settings = ((50, 0.2), (100, 0.1), (172, 0.2), (172, 0.3))
+    sizes = [_claims(n, flips, 2 * runs) for n, flips in settings]  # to tell 5.5 from 5
     yield Table(
         "Two equal runs: better or worse is claimed, in percent",
-        ["", "50 samples, 20% flips", "100, 10%", "172, 20%"],
+        ["", "50 samples, 20% flips", "100, 10%", "172, 20%", "172, 30%"],
         [("claims", sizes)],
         at_most=5.5,
     )
 
 
-def _compared(n: int, flips: float, effect: float, runs: int) -> tuple[float, float]:
+def samples_until_compared(n: int, flips: float, effect: float, runs: int) -> tuple[float, float]:
+    """Return how often a difference is shown, in %, and the mean number of samples."""
     rng = np.random.default_rng(11)
     shown, tried = [], []
     for _ in range(runs):
@@ -132,7 +146,7 @@ def _compared(n: int, flips: float, effect: float, runs: int) -> tuple[float, fl
 
 
 def _claims(n: int, flips: float, runs: int) -> float:
-    return _compared(n, flips, 0.0, runs)[0]
+    return samples_until_compared(n, flips, 0.0, runs)[0]
 
 
 def _pair(

@@ -19,7 +19,7 @@ from weakincentives.evals.stats.trends import over_looks
 from .coverage import chances_of
 from .tables import Table, percent
 
-__all__ = ["PARTS"]
+__all__ = ["PARTS", "decline_seen"]
 
 RATE = 0.85
 LAST = 10  # the runs that `trend` shows
@@ -44,7 +44,7 @@ def _one_look(runs: int) -> Table:
                 figures.append(percent(found))
             rows.append((f"samples {shape}, {last} runs", figures))
     columns = ["85%, equal runs", "n = 50", "n = 100", "n = 200"]
-    return Table("an alarm of any kind in one look, --looks 1, %", columns, rows, at_most=6.5)
+    return Table("an alarm of any kind in one look, --looks 1, %", columns, rows, at_most=5.5)
 
 
 def _many_looks(shape: str, runs: int) -> Table:
@@ -68,7 +68,7 @@ def _many_looks(shape: str, runs: int) -> Table:
         rows.append((f"n = {n}, samples {shape}", [percent(adjusted), percent(alone)]))
     columns = ["85%, equal runs", f"--looks {SERIES}", "--looks 1"]
     title = f"an alarm of any kind in {SERIES} looks, a quarter of the runs, %"
-    return Table(title, columns, rows, at_most=8, reference=columns[2:])
+    return Table(title, columns, rows, at_most=7, reference=columns[2:])
 
 
 def _power(looks: int, runs: int) -> Table:
@@ -86,6 +86,16 @@ def _power(looks: int, runs: int) -> Table:
             rows.append((f"{name}, n = {n}", [percent(each) for each in zip(*found, strict=True)]))
     columns = ["85% at first", "line", "step", "run to run", "any", "a line alone, one look"]
     return Table(f"changes seen in {LAST} runs, %, --looks {looks}", columns, rows)
+
+
+def decline_seen(n: int, runs: int) -> float:
+    """Return how often one look at ten runs that lose a point each sees a line, in percent."""
+    rng, seen = np.random.default_rng(18), []
+    for _ in range(runs):
+        passes = _passes(rng, n, "differ little", CHANGES["-1 point a run"])
+        p_value = linear_trend(passes.tolist()).p_value
+        seen.append(p_value is not None and p_value <= 0.05)
+    return percent(seen)
 
 
 def _passes(rng: np.random.Generator, n: int, shape: str, changes: Sequence[float]) -> np.ndarray:

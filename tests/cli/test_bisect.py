@@ -81,7 +81,7 @@ def test_it_says_that_it_cannot_tell(repository: Path, capfd: pytest.CaptureFixt
     ("words", "problem"),
     [
         (["v6", "v0", "coins.py"], "expected GOOD to be an ancestor of BAD"),
-        (["v0", "nowhere", "coins.py"], "expected a commit, got 'nowhere'"),
+        (["v0", "nowhere", "coins.py"], "expected a commit of this repository, got 'nowhere'"),
         (["v0", "v0", "coins.py"], "expected two commits, got one"),
         (["v0", "v6"], "expected FILE.py"),
         (["v0", "v6", "coins.py", "--store", "x"], "expected no --store after BAD"),
@@ -92,6 +92,18 @@ def test_what_cannot_be_bisected_is_refused(
 ) -> None:
     assert main(["eval", "bisect", *words]) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_outside_of_a_repository_it_says_where_to_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+
+    assert main(["eval", "bisect", "v0", "v6", "coins.py"]) == 2
+    said = capsys.readouterr().err
+    assert f"expected to be in a git repository, got the folder {tmp_path} - go to" in said
+    assert "fatal" not in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -218,7 +218,7 @@ def test_several_runs_are_compared_with_the_first(wink: Run) -> None:
     _, text, _ = wink("compare", "old", "new", "third")
 
     assert "B is better: +25.0 points" in text
-    assert "after Holm p = 0.002" in text.replace("\n", " ")
+    assert "adjusted p = 0.002" in text.replace("\n", " ")
     assert "no difference shown: +2.5 points" in text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,11 @@ def runs(folder: Path) -> None:
         ("bad", (), 1, "FAIL: with 95% confidence worse (-25.0 points, n = 40)"),
         ("bad", ("--rule", "no-regression", "--margin", "30"), 0, "PASS: not shown to be worse by"),
         ("near", ("--margin", "15"), 0, "PASS: with 95% confidence at most 15 points worse"),
-        ("near", ("--margin", "2"), 5, "INCONCLUSIVE: it may be 4.0 points worse, and 2 points"),
-        ("bad", ("--margin", "2"), 1, "FAIL: with 95% confidence worse, by at least 15.6 points,"),
+        ("near", ("--margin", "2"), 5, "INCONCLUSIVE: it may be up to 4.0 points worse; the"),
+        ("bad", ("--margin", "2"), 1, "FAIL: with 95% confidence worse, by at least 15.6 points;"),
         ("good", ("--rule", "better"), 0, "PASS: with 95% confidence better (+25.0 points"),
-        ("good", ("--rule", "better", "--margin", "20"), 5, "INCONCLUSIVE: not shown to be better"),
-        ("near", ("--rule", "better"), 5, "INCONCLUSIVE: not shown to be better, nor that"),
+        ("good", ("--rule", "better", "--margin", "20"), 5, "INCONCLUSIVE: it may or may not be"),
+        ("near", ("--rule", "better"), 5, "INCONCLUSIVE: it may or may not be better (+2.5"),
         ("bad", ("--rule", "better"), 1, "FAIL: with 95% confidence not better (-25.0 points"),
     ],
 )
@@ -92,9 +93,26 @@ def test_a_margin_of_time_is_in_its_own_unit(wink: Run) -> None:
     assert wink(*words, "--rule", "no-regression", "--margin", "100")[0] == 0
     code, text, _ = wink(*words, "--margin", "20")
     assert code == 1
-    assert "worse, by at least 66.39 ms in latency_ms, and 20 ms are allowed" in (
-        " ".join(text.split())
-    )
+    said = " ".join(text.split())
+    assert "worse in latency_ms, by at least 66.39 ms; the margin is 20 ms" in said
+
+
+def test_with_epochs_the_bound_of_the_verdict_is_an_end_of_the_printed_interval(wink: Run) -> None:
+    for name, failing in (("before", 0), ("after", 12)):
+        rows = (
+            answer(f"s{k:02}", "London" if k < failing + epoch % 2 else "Paris", epoch=epoch)
+            for k in range(40)
+            for epoch in (1, 2, 3)
+        )
+        stored(name, *rows)
+
+    code, text, _ = wink("gate", "after", "--baseline", "before", "--margin", "35")
+
+    assert code == 1
+    said = " ".join(text.split())
+    found = re.search(r"interval -(\S+) to .* by up to (\S+) points;", said)
+    assert found is not None, said
+    assert found[1] == found[2]
 
 
 def test_an_inconclusive_gate_says_how_many_samples_would_decide(wink: Run) -> None:

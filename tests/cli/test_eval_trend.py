@@ -39,9 +39,9 @@ def test_each_step_is_judged(wink: Run) -> None:
         "20260101-030405   21/40  52.5% (37.5-67.1)  ▁   +2.5  1.000",
         "20260102-030405   35/40  87.5% (73.9-94.5)  █  +35.0  0.006  better",
         "",
-        "rises by 18.8 points a run, 95% interval 6.8 to 30.7, p < 0.001 (3 runs, n = 40)",
+        "rises by 18.8 points a run, 95% interval 6.4 to 31.1, p = 0.001 (3 runs, n = 40)",
         "changed between 20260101-030405-aaaaaa and 20260102-030405-aaaaaa: +36.2 points,",
-        "95% interval 10.5 to 62.0, p = 0.004",
+        "95% interval 9.8 to 62.7, p = 0.005",
     ]
     assert "adjusted for 20 looks, as after every run" in err
     assert "wink eval compare 20260101-030405-aaaaaa 20260102-030405-aaaaaa" in err

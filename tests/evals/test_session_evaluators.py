@@ -118,8 +118,8 @@ def test_busy_and_idle_sessions_are_judged_as_documented(
         ),
         (tool_not_called("search"), "tool 'search' called 2 time(s), expected none"),
         (tool_not_called("delete"), ""),
-        (tool_call_count("open", min_count=2), "tool 'open' called 1 times (expected >= 2)"),
-        (tool_call_count("open", max_count=3), "tool 'open' called 1 times (expected 0-3)"),
+        (tool_call_count("open", min_count=2), "tool 'open' called 1 time (expected >= 2)"),
+        (tool_call_count("open", max_count=3), "tool 'open' called 1 time (expected 0-3)"),
         (
             tool_called_with("open", url="y"),
             "tool 'open' called with {\"url\":\"x\"}, expected url='y'",

@@ -75,7 +75,7 @@ def state(*, updated: float = 0, last: float = 0, **more: Any) -> QueueState:
         ({"updated": 180}, "no collector is running; 4 results are missing", True),
         (
             {"last": 1000, "resubmitted": 2, "dead_lettered": 1},
-            "4 to come, missing samples sent again 2 times, 1 dead letters, no result for 10",
+            "4 to come, missing samples sent again 2 times, 1 dead letter, no result for 10",
             False,
         ),
     ],

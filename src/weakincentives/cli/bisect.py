@@ -88,6 +88,14 @@ def search(commits: Sequence[Commit], test: Callable[[Commit], CommitResult]) ->
 
 def commits_between(good: str, bad: str) -> tuple[Commit, list[Commit]]:
     """Return the good commit, and those after it up to the bad one, oldest first."""
+    found = _git("rev-parse", "--git-dir", check=False)
+    if "not a git repository" in found.stderr:
+        raise UsageError(
+            f"expected to be in a git repository, got the folder {Path.cwd()} - go to the "
+            "repository whose commits to search, and run the command there"
+        )
+    if found.returncode:
+        raise UsageError(f"expected a repository that git can read, got: {found.stderr.strip()}")
     first, last = (_commit(name) for name in (good, bad))
     if _git("merge-base", "--is-ancestor", first.sha, last.sha, check=False).returncode:
         raise UsageError(
@@ -104,7 +112,10 @@ def commits_between(good: str, bad: str) -> tuple[Commit, list[Commit]]:
 def _commit(name: str) -> Commit:
     done = _git("log", "-1", "--format=%H %s", "--end-of-options", name, "--", check=False)
     if done.returncode:
-        raise UsageError(f"expected a commit, got {name!r} - git says: {done.stderr.strip()}")
+        raise UsageError(
+            f"expected a commit of this repository, got {name!r} - name one as `git log` does: a "
+            "hash, a tag, a branch, or HEAD~5"
+        )
     sha, _, subject = done.stdout.strip().partition(" ")
     return Commit(sha, subject)
 
@@ -113,7 +124,8 @@ def _git(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     # Hooks of the repository are for the user's own checkouts.
     command = ["git", "-c", f"core.hooksPath={os.devnull}", *words]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        environment = {**os.environ, "LC_ALL": "C"}  # so that git's messages can be recognised
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     except FileNotFoundError:
         raise UsageError("expected the program git, found none - install it") from None
     if check and done.returncode:

@@ -98,7 +98,8 @@ def tool_call_count(name: str, min_count: int = 0, max_count: int | None = None)
     def evaluate(output: Any, expected: Any, session: SessionView) -> Score:
         count = _count(session, name)
         passed = count >= min_count and (max_count is None or count <= max_count)
-        reason = f"tool '{name}' called {count} times (expected {bounds})"
+        times = "1 time" if count == 1 else f"{count} times"
+        reason = f"tool '{name}' called {times} (expected {bounds})"
         return Score(float(passed), reason=reason)
 
     label = f"tool_call_count({_tool(name)})"

@@ -9,6 +9,7 @@ from typing import Any
 from ..clock import SYSTEM_CLOCK
 from ..evals import RunRecord, RunStore
 from ..evals.store.queue_state import QueueState, queue_states
+from ..internal.formatting import pluralize
 
 _STALE_SECONDS = 60.0  # without a sign of the collector, or of a worker while there is work
 
@@ -64,9 +65,9 @@ def _text(state: QueueState, now: datetime, *, is_stale: bool) -> str:
     if state.queued is not None:
         parts.append(f"{state.queued:,} queued or in flight")
     if state.resubmitted:
-        parts.append(f"missing samples sent again {state.resubmitted} times")
+        parts.append(f"missing samples sent again {pluralize(state.resubmitted, 'time')}")
     if state.dead_lettered:
-        parts.append(f"{state.dead_lettered:,} dead letters")
+        parts.append(pluralize(state.dead_lettered, "dead letter"))
     idle = _age(now, state.last_result_at or state.updated_at)
     if idle > _STALE_SECONDS:
         parts.append(f"no result for {idle:.0f} s: are workers running?")

@@ -188,9 +188,22 @@ def test_each_criterion_is_compared_and_all_but_the_metric_are_adjusted_together
     assert (right.outcome, brief.outcome) == ("better", "none")
     assert compared.measure.adjusted is right.adjusted is None  # each pass is right: one test
     others = [compared.measures[name] for name in ("score", "brief", "latency_ms")]
-    p_values = [measure.difference.p_value for measure in (compared.measure, *others)]
-    assert [measure.adjusted for measure in others] == holm(p_values)[1:]
+    p_values = [measure.difference.p_value for measure in others]
+    assert [measure.adjusted for measure in others] == holm(p_values)
     assert str(compare_runs(a, b, metric="right")).startswith("B is better in right: +0.500")
+
+
+def test_beside_a_metric_without_a_difference_the_others_add_few_false_alarms() -> None:
+    rng = random.Random(0)
+    times = [rng.random() for _ in range(30)]
+    a = EvalReport([EvalResult(f"{n}", Score(1.0), latency_ms=9) for n in range(30)])
+    b = EvalReport(
+        [EvalResult(f"{n}", Score(1.0), latency_ms=9 + round(9 * t)) for n, t in enumerate(times)]
+    )
+    faster = compare_runs(b, a).measures["latency_ms"]
+
+    assert faster.outcome == "better"  # a change as clear as this one is still seen
+    assert faster.adjusted == pytest.approx(5 * (faster.difference.p_value or 0.0))
 
 
 def test_a_criterion_may_have_a_name_of_ours() -> None:
@@ -277,6 +290,8 @@ def test_several_runs_are_adjusted_together() -> None:
     assert [each.label for each in found] == ["B", "C"]
     alone = [each.measure.difference.p_value or 0 for each in found]
     assert [each.measure.adjusted for each in found] == pytest.approx([alone[0], 2 * alone[1]])
+    # A score of 0 or 1 is the same test, and never claims more than the metric.
+    assert all(each.measures["score"].adjusted == each.measure.adjusted for each in found)
 
 
 # ── what cannot be compared ─────────────────────────────────────────────────────────────────────

@@ -72,6 +72,24 @@ def test_a_flip_has_both_outputs_the_criteria_and_the_reasons() -> None:
     assert serde.decode(serde.encode(broken), FlipDetails) == broken
 
 
+def test_a_side_that_passed_has_only_the_reasons_of_what_failed_in_the_other() -> None:
+    def polite(output: str, expected: str) -> Score:
+        return Score(float(output.endswith("!")), reason=f"ends with {output[-1]}")
+
+    def brief(output: str, expected: str) -> Score:
+        return Score(1.0, reason="it is brief")
+
+    scores = (all_of(polite, brief)(output, "") for output in ("Paris!", "Paris."))
+    before, after = (EvalReport([result("a", "Paris.", score=score)]) for score in scores)
+    (change,) = flip_details(compare_runs(before, after), before, after)
+
+    assert change.before == FlipSide("pass", 1.0, "Paris.", "polite: ends with !")
+    assert change.after == FlipSide("fail", 0.5, "Paris.", "polite: ends with .")
+    error = EvalReport([EvalResult("a", Score(0.0), error="gone")])
+    (change,) = flip_details(compare_runs(before, error), before, error)
+    assert change.before == FlipSide("pass", 1.0, "Paris.", "")
+
+
 def test_only_those_that_are_asked_for_are_read() -> None:
     compared = compare_runs(BEFORE, AFTER)
 

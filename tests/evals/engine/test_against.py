@@ -180,6 +180,9 @@ def test_the_command_compares_while_it_runs(
     said = " ".join(capsys.readouterr().out.split())  # lines break by the length of the numbers
     assert "B is worse: -" in said
     assert "sequential McNemar p" in said
+    assert main(["eval", "compare", "latest~1", "latest", "--format", "json"]) == 0
+    measures = json.loads(capsys.readouterr().out)["comparisons"][0]["measures"]
+    assert measures["score"]["interval"] == measures["passed"]["interval"]  # one test, one result
 
     assert main(["eval", "baseline", "latest~1", "-o", "base.json"]) == 0
     assert (

@@ -262,7 +262,7 @@ def test_spans_of_evaluators_and_our_own_spans_are_not_the_agents(
         results = run(agent, all_of(judge, tool_call_count("search", max_count=1)))
 
     assert [result.score.reason for result in results] == [
-        "tool_call_count(search): tool 'search' called 1 times (expected 0-1)"
+        "tool_call_count(search): tool 'search' called 1 time (expected 0-1)"
     ] * 5
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
+from ...internal.formatting import pluralize
 from ..options.execution import add_gates, add_output_options
 from ..options.parsing import number
 from ..options.queues import add_queue
@@ -125,7 +126,7 @@ def _outcome(
         stored = f"{outcome.found.record.stored:,} of {len(submission):,} are stored"
         return replace(outcome, code=130, rule=f"interrupted, {stored}")
     if missing:
-        waited = f"resubmitting them {collector.rounds} times"
+        waited = f"resubmitting them {pluralize(collector.rounds, 'time')}"
         waited = waited if collector.gave_up else f"{args.timeout:g} s"
         return replace(outcome, code=3, rule=f"{missing:,} missing after {waited}")
     return outcome

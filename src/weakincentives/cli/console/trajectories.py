@@ -9,8 +9,9 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from ...evals import EvalResult, why_failed
+from ...evals import EvalResult
 from ...evals.comparison import AlignedStep, Step, align, divergence
+from ...evals.comparison.flips import reason_beside
 from ...evals.reporting.export import verdict_of
 from ...internal.differences import word_diff
 from ...internal.escaping import as_text
@@ -34,12 +35,12 @@ def trajectories_text(
     """Yield both verdicts, the first divergence, and the steps with a mark for each difference."""
     limit = sys.maxsize if full else MAX_CHARS
     yield Text(one_line(before.sample_id), "bold")
-    for label, result in (("A", before), ("B", after)):
+    for label, result, other in (("A", before, after), ("B", after, before)):
         verdict = verdict_of(result)
         yield Text.assemble(
             (f"{label}  ", "bold"),
             (f"{verdict:<5}", COLOURS[verdict]),
-            f" {one_line(result.error_message or why_failed(result))}".rstrip(),
+            f" {one_line(result.error_message or reason_beside(result, other))}".rstrip(),
             (f"  run {one_line(result.run_id)}", "dim"),
         )
     pairs = align(before.trajectory, after.trajectory)

@@ -6,7 +6,8 @@ Rules of this file:
 2. Samples of both runs are compared in pairs; epochs of one sample are a cluster. With a
    `cluster_by`, so are all samples with the same value in their metadata.
 3. The metric decides, by its own p-value. The other numbers are read beside it, so their p-values
-   are adjusted together; those of slices, and of several runs, likewise.
+   are adjusted together, and so that they add few false alarms to those of the metric. The
+   p-values of slices, and of several runs, are adjusted together as well.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ __all__ = [
     "Measure",
     "RunComparison",
     "Slice",
+    "adjusted_beside",
     "compare_runs",
     "compare_several",
     "flips_between",
@@ -105,7 +107,7 @@ def compare_runs(
         ),
         corrected=corrected_change(a.judged, b.judged, confidence),
     )
-    return _adjusted(compared)
+    return _adjusted([compared])[0]
 
 
 def compare_several(
@@ -119,7 +121,7 @@ def compare_several(
     store: RunStore | None = None,
     force: bool = False,
 ) -> tuple[RunComparison, ...]:
-    """Compare each of the others with the first; p-values are adjusted together, after Holm.
+    """Compare each of the others with the first; p-values are adjusted together.
 
     The keyword arguments are those of `compare_runs`.
     """
@@ -137,13 +139,7 @@ def compare_several(
     compared = [
         replace(compare(other), label=_letter(index)) for index, other in enumerate(others, 1)
     ]
-    if len(compared) < 2:
-        return tuple(compared)
-    adjusted = holm([_p(run.measure) for run in compared])
-    return tuple(
-        replace(run, measures=run.measures | {run.metric: replace(run.measure, adjusted=p)})
-        for run, p in zip(compared, adjusted, strict=True)
-    )
+    return _adjusted(compared)
 
 
 def flips_between(before: RunOutcomes, after: RunOutcomes) -> Flips:
@@ -224,7 +220,10 @@ def _measures(
     if metric not in measures:
         raise UsageError(f"expected one of {', '.join(measures)} as metric, got {metric!r}")
     if (found := _sequential(before, after)) is not None:
-        measures["passed"] = replace(measures["passed"], difference=found, detectable=None)
+        at_the_end = measures["passed"].difference
+        for name, measure in measures.items():
+            if measure.difference == at_the_end:  # and of what is the same test: a score of 0 or 1
+                measures[name] = replace(measure, difference=found, detectable=None)
     return measures
 
 
@@ -437,31 +436,72 @@ def _slices(
     yield from sorted(slices, key=lambda part: (-part.n, part.value))
 
 
-def _adjusted(compared: RunComparison) -> RunComparison:
-    """Adjust the p-values of all numbers but the metric, which are read together; and of slices.
+OTHER_NUMBERS_SHARE = 0.2
+"""The false alarms that all other numbers may add together, as a share of those of the metric.
 
-    A number that differs in the same way as the metric is the same test: a score of 0 or 1, mostly.
+So of 100 comparisons of equal runs, about 5 claim a difference in any number, and not 5 in the
+metric and as many again beside it (`python -m bench stats comparison`).
+"""
+
+
+def adjusted_beside(p_values: Sequence[float], metric_differs: Sequence[bool]) -> list[float]:
+    """Adjust the p-values of numbers that are read beside a metric, by whether that one differs.
+
+    If it does, its false alarm, if it is one, has happened already, and they may have as many.
     """
-    primary = compared.measure
-    others = {
-        name: measure
-        for name, measure in compared.measures.items()
-        if measure.difference != primary.difference
-    }
-    _, *p_values = holm([_p(primary), *map(_p, others.values())])
-    slices = holm([_p(part.measure) for part in compared.slices])
-    return replace(
-        compared,
-        measures=compared.measures
-        | {
-            name: replace(measure, adjusted=p)
-            for (name, measure), p in zip(others.items(), p_values, strict=True)
-        },
-        slices=tuple(
+    return [
+        p if differs else min(1.0, p / OTHER_NUMBERS_SHARE)
+        for p, differs in zip(holm(p_values), metric_differs, strict=True)
+    ]
+
+
+def _adjusted(comparisons: Sequence[RunComparison]) -> tuple[RunComparison, ...]:
+    """Adjust the p-values that are read together.
+
+    The metric of the only comparison keeps its own; those of several are adjusted after Holm. The
+    other numbers of all comparisons are adjusted together, and slices among themselves.
+    """
+    several = len(comparisons) > 1
+    metrics = holm([_p(each.measure) for each in comparisons])
+    decided = [
+        _with_metric_adjusted(each, p if several else None)
+        for each, p in zip(comparisons, metrics, strict=True)
+    ]
+    beside = [(each, name) for each in decided for name in _others(each)]
+    p_values = [_p(each.measures[name]) for each, name in beside]
+    others = iter(adjusted_beside(p_values, [each.measure.outcome != "none" for each, _ in beside]))
+    found = []
+    for each in decided:
+        measures = {
+            name: replace(each.measures[name], adjusted=next(others)) for name in _others(each)
+        }
+        slices = holm([_p(part.measure) for part in each.slices])
+        parts = (
             replace(part, measure=replace(part.measure, adjusted=p))
-            for part, p in zip(compared.slices, slices, strict=True)
-        ),
-    )
+            for part, p in zip(each.slices, slices, strict=True)
+        )
+        found.append(replace(each, measures=each.measures | measures, slices=tuple(parts)))
+    return tuple(found)
+
+
+def _with_metric_adjusted(compared: RunComparison, p: float | None) -> RunComparison:
+    """Return a comparison whose metric, and what is the same test, has this adjusted p-value."""
+    others = _others(compared)
+    same = {
+        name: replace(measure, adjusted=p)
+        for name, measure in compared.measures.items()
+        if name not in others
+    }
+    return replace(compared, measures=compared.measures | same)
+
+
+def _others(compared: RunComparison) -> list[str]:
+    """Return the numbers beside the metric.
+
+    One that differs in the same way as the metric is the same test: a score of 0 or 1, mostly.
+    """
+    metric = compared.measure.difference
+    return [name for name, each in compared.measures.items() if each.difference != metric]
 
 
 def _p(measure: Measure) -> float:
@@ -488,8 +528,11 @@ def _warnings(
             yield f"{run.name} is not complete: {run.unfinished}"
         if run.mixed:
             yield f"{run.name} {run.mixed}"
-        if run is after and _sequential(before, after) is not None:
-            yield f"the verdict is that of the sequential test when {run.name} ran"
+        if run is after and (found := _sequential(before, after)) is not None:
+            yield (
+                "change, interval and p of passed are those of the sequential test when "
+                f"{run.name} ran (n = {found.delta.n:,})"
+            )
         elif run.anytime:
             yield f"{run.name} has a rule to stop early, which the test does not account for"
     if pairs[0] and other_datasets(before, after):

@@ -10,7 +10,7 @@ from ...errors import UsageError, short_repr
 from ...internal.differences import DiffPart, word_diff
 from ...internal.escaping import as_text
 from ...secrets import shorten
-from ..model.explain import why_failed
+from ..model.explain import FailedCriterion, why_failed
 from ..model.redacted_ids import redact_id
 from ..model.report import EvalReport
 from ..model.result import EvalResult
@@ -19,7 +19,14 @@ from ..store.run_store import RunStore
 from .outcomes import RunOutcomes
 from .result import Flip, RowKey, RunComparison
 
-__all__ = ["CriterionFlip", "FlipDetails", "FlipSide", "flip_details", "results_of"]
+__all__ = [
+    "CriterionFlip",
+    "FlipDetails",
+    "FlipSide",
+    "flip_details",
+    "reason_beside",
+    "results_of",
+]
 
 MAX_OUTPUT_CHARS = 2_000
 _MAX_REASON_CHARS = 1_000
@@ -30,7 +37,7 @@ Source = EvalReport[Any] | RunStore | None
 
 @dataclass(frozen=True, slots=True)
 class FlipSide:
-    """A sample in one of the runs. `why` is `why_failed`, or the reason of a pass."""
+    """A sample in one of the runs; `why` is its `reason_beside` the other."""
 
     verdict: Literal["pass", "fail", "error"]
     value: float | None
@@ -112,17 +119,27 @@ def _details(
             diff = word_diff(as_text(before.output), as_text(after.output))
     sample = next((each.sample for each in (after, before) if each and each.sample), None)
     text = "" if sample is None else shorten(as_text(sample.input), _MAX_INPUT_CHARS)
-    return FlipDetails(flip, _side(before), _side(after), criteria, diff, text)
+    sides = _side(before, after), _side(after, before)
+    return FlipDetails(flip, *sides, criteria, diff, text)
 
 
-def _side(result: EvalResult[Any] | None) -> FlipSide | None:
+def reason_beside(result: EvalResult[Any], other: EvalResult[Any] | None) -> str:
+    """Return why a result failed; of one that passed, the reasons of what failed in the other."""
+    if result.error is not None or not result.passed:
+        return why_failed(result)
+    flipped = () if other is None else _criteria(other, result)
+    passed = (FailedCriterion(c.criterion, c.reason_after) for c in flipped if c.after)
+    return "; ".join(str(criterion) for criterion in passed if criterion.reason)
+
+
+def _side(result: EvalResult[Any] | None, other: EvalResult[Any] | None) -> FlipSide | None:
     if result is None:
         return None
     return FlipSide(
         "error" if result.error is not None else "pass" if result.passed else "fail",
         None if result.error is not None else result.score.value,
         shorten(as_text(result.output), MAX_OUTPUT_CHARS),
-        shorten(why_failed(result), _MAX_REASON_CHARS),
+        shorten(reason_beside(result, other), _MAX_REASON_CHARS),
     )
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...errors import UsageError, short_repr
@@ -188,7 +188,8 @@ def check_rate(
     ends = f"between {rate.low:.1%} and {rate.high:.1%}"
     return _verdict(
         "inconclusive",
-        f"{passed}, and the rate may be below {least}: {sure} on each side, it is {ends}"
+        f"{passed}, and the rate may be above or below {least}: {sure} on each side, it is "
+        f"{ends}"
         f"{_more_samples(_samples_for_rate(rate, fail_under), 'if the rate is as it looks')}",
     )
 
@@ -248,7 +249,9 @@ def check_baseline(
     compared = compare_runs(
         before, after, metric=metric, cluster_by=cluster_by, confidence=level, force=True
     )
-    outcome = rule_outcome(compared.measure, rule, margin)
+    measure = _judged(compared.measure, rule)
+    compared = replace(compared, measures=compared.measures | {metric: measure})
+    outcome = rule_outcome(measure, rule, margin)
     sentence = _sentence(compared, rule, outcome, margin, confidence)
     left_out = f"; {compared.left_out}" if compared.left_out else ""
     return _verdict(outcome, f"{sentence}{left_out}", compared)
@@ -279,7 +282,8 @@ def undecidable(
 
 def rule_outcome(measure: Measure, rule: BaselineRule, margin: float = 0.0) -> Outcome:
     """Return what a rule says of a change; both ends of its interval are one-sided bounds."""
-    low, high = _bounds(measure, rule)
+    measure = _judged(measure, rule)
+    low, high = _bounds(measure)
     if rule == "no-regression":
         return "failed" if measure.outcome == "worse" and high < -margin else "passed"
     if rule == "non-inferior":
@@ -291,12 +295,20 @@ def rule_outcome(measure: Measure, rule: BaselineRule, margin: float = 0.0) -> O
     return "failed" if high <= margin else "inconclusive"
 
 
-def _bounds(measure: Measure, rule: BaselineRule) -> tuple[float, float]:
+def _judged(measure: Measure, rule: BaselineRule) -> Measure:
+    """Return the measure with the interval that a rule uses, which is also the one to print."""
+    if rule != "non-inferior":
+        return measure
+    low, high = careful_ends(measure.difference)
+    delta = replace(measure.difference.delta, low=low, high=high)
+    return replace(measure, difference=replace(measure.difference, delta=delta))
+
+
+def _bounds(measure: Measure) -> tuple[float, float]:
     """Return the interval in the unit of a margin, with more being better."""
     delta = measure.difference.delta
-    ends = careful_ends(measure.difference) if rule == "non-inferior" else (delta.low, delta.high)
     # A higher rate or score is better; less time, fewer tokens and lower cost are.
-    low, high = sorted(end * _scale(measure) for end in ends)
+    low, high = sorted(end * _scale(measure) for end in (delta.low, delta.high))
     return low, high
 
 
@@ -314,7 +326,7 @@ def _sentence(
     """Return the outcome of a rule, as a person would say it."""
     measure, scale = compared.measure, _scale(compared.measure)
     delta = measure.difference.delta
-    low, high = _bounds(measure, rule)
+    low, high = _bounds(measure)
     unit = measure.unit if measure.lower_is_better else "points"
     limit = f"{margin:g} {unit}"
     beyond = f" by more than {limit}" if margin else ""
@@ -336,18 +348,18 @@ def _sentence(
     if (rule, outcome) == ("non-inferior", "passed"):
         return f"{sure} at most {limit} worse{where} {change}"
     if (rule, outcome) == ("non-inferior", "failed"):
-        how_much = f"by at least {size(high)}" if high < -margin else f"perhaps by {size(low)}"
-        return f"{sure} worse, {how_much}{where}, and {limit} are allowed {change}"
+        how_much = f"by at least {size(high)}" if high < -margin else f"by up to {size(low)}"
+        return f"{sure} worse{where}, {how_much}; the margin is {limit} {change}"
     if rule == "non-inferior":
         needed = _samples_for_change(measure, margin / abs(scale), equal=True)
         more = _more_samples(needed, "if nothing has changed")
-        return f"it may be {size(low)} worse{where}, and {limit} are allowed {change}{more}"
+        return f"it may be up to {size(low)} worse{where}; the margin is {limit} {change}{more}"
     if outcome != "inconclusive":
         return f"{sure} {'' if outcome == 'passed' else 'not '}better{beyond}{where} {change}"
     ahead = delta.estimate * scale - margin
     needed = _samples_for_change(measure, ahead / abs(scale)) if ahead > 0 else None
     more = _more_samples(needed, "if the change is as it looks")
-    return f"not shown to be better{beyond}{where}, nor that it is not {change}{more}"
+    return f"it may or may not be better{beyond}{where} {change}{more}"
 
 
 def _samples_for_change(measure: Measure, effect: float, *, equal: bool = False) -> int | None:

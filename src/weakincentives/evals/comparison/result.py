@@ -30,8 +30,8 @@ class Measure:
     """One number of both runs: the means over what is compared, and their difference.
 
     `detectable` is the smallest difference that would have been shown with a power of 80%; None
-    if it is unknown or there is none. `adjusted` is the p-value after Holm, if several were read
-    together.
+    if it is unknown or there is none. `adjusted` is the p-value after adjusting it, if several were
+    read together.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Measure:
         name, _, how = self.difference.test.partition(", ")
         tests = [] if p is None else [f"{how} {name} {p_text(p)}".lstrip()]
         if self.adjusted is not None:
-            tests.append(f"after Holm {p_text(self.adjusted)}")
+            tests.append(f"adjusted {p_text(self.adjusted)}")
         return ", ".join(tests) or "no test"
 
 

@@ -24,6 +24,7 @@ from random import Random
 
 from ...errors import UsageError, short_repr
 from .basic import mean, std
+from .distributions import t_quantile
 from .intervals import Interval, two_sided
 
 __all__ = ["BradleyTerry", "Contender", "Match", "bradley_terry", "length_bias"]
@@ -109,7 +110,7 @@ def bradley_terry(
         for b in range(len(names))
         if a != b
     }
-    better = _better(strengths, drawn, confidence)
+    better = _better(strengths, drawn, size, confidence)
     contenders = [
         Contender(
             name,
@@ -269,7 +270,7 @@ def _solve(matrix: list[list[float]], values: Sequence[float]) -> list[float]:
 
 
 def _better(
-    strengths: Sequence[float], drawn: Sequence[Sequence[float]], confidence: float
+    strengths: Sequence[float], drawn: Sequence[Sequence[float]], samples: int, confidence: float
 ) -> set[tuple[int, int]]:
     """Return the pairs of which the first is better, all of them at once with this confidence."""
     # By chances to win: near 0 and 1, differences of strengths have no upper bound.
@@ -283,13 +284,25 @@ def _better(
         max(abs(differences[pair][at] - centres[pair]) / errors[pair] for pair in differences)
         for at in range(len(drawn))
     )
-    limit = _percentile(largest, confidence)
+    limit = _percentile(largest, confidence) * _for_few(samples, confidence)
     better = set()
     for a, b in differences:
         difference = _chance(strengths[a] - strengths[b]) - 0.5
         if abs(difference) > limit * errors[a, b]:
             better.add((a, b) if difference > 0 else (b, a))
     return better
+
+
+def _for_few(samples: int, confidence: float) -> float:
+    """Return how much further than the bootstrap says a mean of few samples may be off.
+
+    As for any mean: by Student's t instead of the normal distribution, and by n - 1 instead of the
+    n + 1 that weighting at random comes to.
+    """
+    if samples < 2:
+        return math.inf
+    t = t_quantile((1 + confidence) / 2, samples - 1) / two_sided(confidence)
+    return t * math.sqrt((samples + 1) / (samples - 1))
 
 
 def _chance(difference: float) -> float:

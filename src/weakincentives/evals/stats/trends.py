@@ -22,8 +22,8 @@ from .intervals import Interval, finite_values, spread_of, two_sided
 
 __all__ = ["ChangePoint", "Trend", "change_point", "linear_trend", "over_looks"]
 
-_SHARE_OF_LOOKS = 0.45
-"""Looks at overlapping runs are correlated: n of them count as about 0.45 n independent ones.
+_SHARE_OF_LOOKS = 0.6
+"""Looks at overlapping runs are correlated: n of them count as about 0.6 n independent ones.
 
 By `python -m bench stats trends`, for looks after each run at the last ten runs.
 """

@@ -44,8 +44,9 @@ class MaxDeliveriesExceeded(Exception):
     """A message was delivered too often and never finished."""
 
     def __init__(self, times: int) -> None:
+        often = "once" if times == 1 else f"{times} times"
         super().__init__(
-            f"was delivered {times} times and never finished - it may crash its worker, or take "
+            f"was delivered {often} and never finished - it may crash its worker, or take "
             "longer than its lease"
         )
 

@@ -94,9 +94,7 @@ def _measures(compared: RunComparison) -> Iterator[tuple[object, ...]]:
 def _legend(compared: RunComparison) -> str:
     legend = "p: how often chance alone would make a difference at least this large."
     if any(measure.adjusted is not None for measure in compared.measures.values()):
-        legend += (
-            f" After Holm: raised, because it is read beside {compared.metric}, which decides."
-        )
+        legend += f" Adjusted: raised, because it is read beside {compared.metric}, which decides."
     return f"{legend} None shown: there may be one, too small to tell from chance here."
 
 
