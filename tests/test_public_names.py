@@ -20,12 +20,6 @@ from weakincentives.evals import Dataset, EvalConfig, JudgeOutput, Sample, Score
 
 SOURCE = Path(__file__).parent.parent / "src"
 INITS = sorted(SOURCE.rglob("__init__.py"))
-# Files that list their names all the same.
-KEPT = (
-    *("evals/stats/", "evals/comparison/", "internal/isolation.py", "rollouts/trajectory.py"),
-    *("evals/engine/attempts.py", "evals/engine/row_writer.py", "evals/engine/tasks.py"),
-    "evals/store/row_size.py",
-)
 
 
 def module_name(init: Path) -> str:
@@ -95,7 +89,7 @@ def test_a_file_does_not_repeat_its_names() -> None:
     package = SOURCE / "weakincentives"
     named = {"loaders.py", "analysis.py"}  # modules that users import by name
     public = {file.name for file in package.glob("*.py")} | {f"evals/{name}" for name in named}
-    found = [name for name in repeating(package) if not name.startswith(KEPT)]
+    found = repeating(package)
 
     assert set(found) - public == set()
 

@@ -26,8 +26,6 @@ import anyio.lowlevel
 
 from ..secrets import logger_for
 
-__all__ = ["CancelledFromInside", "run_isolated"]
-
 logger = logger_for(__name__)
 
 CANCELLATIONS = 5  # one a second, until a task that ignores them is left behind

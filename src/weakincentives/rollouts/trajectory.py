@@ -22,8 +22,6 @@ from ..internal.typevars import OutputT
 from ..internal.wire_names import wire_name
 from .snapshot import EnvironmentSnapshot
 
-__all__ = ["Trajectory"]
-
 
 @wire_name("wink:Trajectory", "weakincentives.rollouts._trajectory:Trajectory")
 @frozen_generic

@@ -21,19 +21,6 @@ from ...rollouts import Trajectory
 from .flips import Source, results_of
 from .result import Flip, RunComparison
 
-__all__ = [
-    "AlignedStep",
-    "Divergence",
-    "DivergenceCount",
-    "Step",
-    "align",
-    "count_divergences",
-    "describe_divergences",
-    "divergence",
-    "flip_divergences",
-    "steps_of",
-]
-
 _MAX_CELLS = 250_000  # of the table of costs: 500 by 500 steps, about 0.2 s
 _MAX_SAMPLES = 5  # listed for each kind of divergence
 

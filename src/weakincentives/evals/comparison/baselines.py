@@ -30,8 +30,6 @@ from .columns import CountedRows
 from .comparability import measured_otherwise
 from .outcomes import RunOutcomes
 
-__all__ = ["load_baseline", "pool_outcomes", "save_baseline"]
-
 BASELINE = "wink-baseline/2"
 _EARLIER = "wink-baseline/1"  # without the sources of errors, and of one run
 

@@ -10,8 +10,6 @@ from typing import Any, get_args, overload
 from ..model.result import ErrorSource
 from ..store.queries import OutcomeRow
 
-__all__ = ["CountedRows"]
-
 _NONE = -(2**63)  # in a column of integers
 _MAX_INTEGER = 2**63 - 1
 _DIGEST_BYTES = 16  # the part of a digest that is compared

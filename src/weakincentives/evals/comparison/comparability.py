@@ -14,14 +14,6 @@ from ..store.rows import CriterionInfo
 from .columns import CountedRows
 from .outcomes import RunOutcomes, incomparable
 
-__all__ = [
-    "Measured",
-    "differing_judges",
-    "measured_otherwise",
-    "what_differs",
-    "without_quarantined",
-]
-
 _DIGEST_CHARS = 8
 
 

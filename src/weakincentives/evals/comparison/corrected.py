@@ -17,8 +17,6 @@ from ..store.human_labels import RowKey, Verdict, verdicts_of
 from ..store.rows import RunManifest
 from ..store.run_store import RunStore
 
-__all__ = ["CorrectedChange", "JudgedRun", "corrected_change", "judged_run"]
-
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:

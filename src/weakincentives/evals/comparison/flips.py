@@ -19,15 +19,6 @@ from ..store.run_store import RunStore
 from .outcomes import RunOutcomes
 from .result import Flip, RowKey, RunComparison
 
-__all__ = [
-    "CriterionFlip",
-    "FlipDetails",
-    "FlipSide",
-    "flip_details",
-    "reason_beside",
-    "results_of",
-]
-
 MAX_OUTPUT_CHARS = 2_000
 _MAX_REASON_CHARS = 1_000
 _MAX_INPUT_CHARS = 80

@@ -31,19 +31,6 @@ from .compare import compare_runs
 from .outcomes import RunOutcomes
 from .result import Measure, RunComparison
 
-__all__ = [
-    "MAX_ERROR_RATE",
-    "PASSED",
-    "BaselineRule",
-    "GateResult",
-    "check_baseline",
-    "check_rate",
-    "check_run",
-    "rule_outcome",
-    "two_sided_confidence",
-    "undecidable",
-]
-
 PASSED = "passed"  # the name of the pass rate of the whole, among those of criteria
 
 MAX_ERROR_RATE = 0.1

@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Halving", "Round", "halve", "round_sizes"]
-
 
 @dataclass(frozen=True, slots=True)
 class Round:

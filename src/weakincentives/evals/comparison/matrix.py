@@ -11,15 +11,6 @@ from ...errors import UsageError, short_repr
 from .outcomes import LEFT_OUT, RunOutcomes
 from .result import RowKey
 
-__all__ = [
-    "MatrixKind",
-    "SampleVerdicts",
-    "SideVerdict",
-    "count_kinds",
-    "of_kind",
-    "sample_matrix",
-]
-
 MatrixKind = Literal["different", "broken", "fixed", "failing", "all"]
 
 

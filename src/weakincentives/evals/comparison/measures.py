@@ -16,8 +16,6 @@ from ..stats.differences import Difference, paired_difference, unpaired_differen
 from ..stats.power import minimum_detectable_effect, minimum_detectable_flips
 from .result import Measure, Pairing
 
-__all__ = ["Flips", "Number", "Pairs", "Places", "Sides", "first_of", "flips_of", "measured"]
-
 Places = int | tuple[int, ...]
 """The index of a row in its run, or the indexes of the rows of a sample."""
 Pairs = tuple[Sequence[Places], Sequence[Places]]

@@ -36,16 +36,6 @@ from .outcomes import (
 )
 from .result import p_text
 
-__all__ = [
-    "DEFAULT_LOOKS",
-    "LINE_SHARE",
-    "MIN_RUNS",
-    "STEP_SHARE",
-    "RunTrend",
-    "adjusted_steps",
-    "run_trend",
-]
-
 DEFAULT_LOOKS = 20
 MIN_RUNS = 3  # with two, a trend is their difference
 

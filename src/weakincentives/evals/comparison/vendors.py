@@ -18,8 +18,6 @@ from ..stats.intervals import Interval, mean_interval
 from ..stats.pass_rate import pass_rate
 from ..stats.ratios import f1_interval
 
-__all__ = ["FinishCounts", "VendorComparison", "compare_vendors", "count_finishes", "similarity"]
-
 
 @dataclass(frozen=True, slots=True)
 class FinishCounts:

@@ -38,8 +38,6 @@ from .requirements import check_requirements
 if TYPE_CHECKING:
     from .baselines import Baseline
 
-__all__ = ["AttemptOutcome", "RunSpec", "attempt", "rescore_result", "run_attempt"]
-
 BEFORE_SCORING = ("agent", "infrastructure")  # sources of errors that left nothing to score
 MAX_RETRY_AFTER_SECONDS = 120.0  # a `Retry-After` that is longer is not waited for
 

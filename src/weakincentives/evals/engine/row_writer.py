@@ -10,8 +10,6 @@ from ..store.run_store import RunStore, StoredRow
 from .attempts import AttemptOutcome
 from .engine import Task, sample_digest
 
-__all__ = ["RowWriter"]
-
 MAX_UNWRITTEN_ROWS = 500
 
 

@@ -22,8 +22,6 @@ from ...errors import SerializationError, UsageError, short_repr
 from .._types import Dataset, EvalConfig, Sample, stops_early
 from .requirements import check_cluster
 
-__all__ = ["Admit", "Task", "count_of", "open_task_source", "sample_digest", "tasks_of"]
-
 _MAX_KNOWN_IDS = 50_000  # of a source without a length: of the first ids and, twice, of the latest
 
 

@@ -14,8 +14,6 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from .intervals import Interval, two_sided
 
-__all__ = ["krippendorff_alpha"]
-
 _DRAWS = 2_000
 _PSEUDO_UNITS = 0.5
 """Outputs of each kind (both pass, both fail, they differ) that are added, in the interval only.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-__all__ = ["Z_95", "known_sum", "mean", "means_by_name", "p_text", "std", "wilson_interval"]
-
 Z_95 = 1.959963984540054
 """The normal quantile of a two-sided 95% interval."""
 

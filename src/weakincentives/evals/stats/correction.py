@@ -28,19 +28,6 @@ from .basic import wilson_interval
 from .distributions import normal_quantile, t_quantile
 from .intervals import Interval, rate_interval, two_sided
 
-__all__ = [
-    "CorrectedRate",
-    "VerdictLabels",
-    "corrected_agreement",
-    "corrected_difference",
-    "corrected_difference_by",
-    "corrected_kappa",
-    "corrected_rate",
-    "corrected_rate_by",
-    "labels_by_verdict",
-    "ppi_rate",
-]
-
 K = TypeVar("K", bound=Hashable)
 
 _METHOD = "post-stratified by verdict"

@@ -17,16 +17,6 @@ from .basic import mean, std, wilson_interval
 from .distributions import binomial_tail, log_choose, normal_cdf, t_quantile, t_two_sided
 from .intervals import Interval, finite_values, spread_of, two_sided, zero_variance_interval
 
-__all__ = [
-    "Difference",
-    "bisect_decreasing",
-    "careful_ends",
-    "mcnemar",
-    "paired_difference",
-    "unpaired_difference",
-    "wilcoxon",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:

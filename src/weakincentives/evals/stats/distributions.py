@@ -9,17 +9,6 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-__all__ = [
-    "binomial_cdf",
-    "binomial_tail",
-    "log_beta",
-    "log_choose",
-    "normal_cdf",
-    "normal_quantile",
-    "t_quantile",
-    "t_two_sided",
-]
-
 _TINY = 1e-300
 
 

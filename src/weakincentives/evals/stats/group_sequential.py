@@ -15,8 +15,6 @@ from operator import mul
 from .differences import Difference, paired_difference
 from .distributions import normal_cdf, normal_quantile
 
-__all__ = ["LOOKS", "look_sizes", "sequential_difference", "sequential_p"]
-
 LOOKS = 10
 _BOUNDARY = 2.087  # for ten looks and an error of 5 %, both sides together
 _CELL = 0.1  # of the grid on which the walk is followed; a step of the walk is about 0.3

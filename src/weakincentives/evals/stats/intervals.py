@@ -12,22 +12,6 @@ from ...errors import UsageError, short_repr
 from .basic import mean, std, wilson_interval
 from .distributions import binomial_cdf, normal_quantile, t_quantile
 
-__all__ = [
-    "Counts",
-    "Interval",
-    "cluster_counts",
-    "clustered_rate_interval",
-    "counted_rate_interval",
-    "finite_values",
-    "mean_interval",
-    "percentile_interval",
-    "rate_interval",
-    "spread_of",
-    "standard_error",
-    "two_sided",
-    "zero_variance_interval",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Interval:

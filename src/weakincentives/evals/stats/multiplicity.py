@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from ...errors import UsageError, short_repr
 
-__all__ = ["benjamini_hochberg", "holm"]
-
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values adjusted to control the family-wise error rate.

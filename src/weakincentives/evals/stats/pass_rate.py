@@ -17,19 +17,6 @@ from .intervals import Counts, Interval, cluster_counts, counted_rate_interval, 
 from .sequential import anytime_ends, betting_ends, dataset_ends
 from .strata import STRATIFIED
 
-__all__ = [
-    "ANYTIME",
-    "FEW",
-    "FIXED",
-    "RateKind",
-    "RateRule",
-    "counted_rate",
-    "pass_rate",
-    "population_ends",
-    "rate_words",
-    "too_few",
-]
-
 ANYTIME = "confidence sequence"
 _BY = " by "  # in the method of an interval, before the key that clusters have in common
 _OF_DATASET = f"{ANYTIME} of a dataset of "

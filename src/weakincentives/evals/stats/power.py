@@ -16,16 +16,6 @@ from ...errors import UsageError, short_repr
 from .differences import mcnemar
 from .distributions import binomial_cdf, log_choose, normal_cdf, normal_quantile, t_quantile
 
-__all__ = [
-    "flip_power",
-    "minimum_detectable_effect",
-    "minimum_detectable_flips",
-    "power_of",
-    "samples_needed",
-    "samples_needed_flips",
-    "samples_needed_margin",
-]
-
 
 def power_of(n: int, effect: float, sd: float, *, alpha: float = 0.05) -> float:
     """Return the power of `n` pairs: the probability of p < `alpha` for a true `effect`."""

@@ -27,8 +27,6 @@ from .basic import mean, std
 from .distributions import t_quantile
 from .intervals import Interval, two_sided
 
-__all__ = ["BradleyTerry", "Contender", "Match", "bradley_terry", "length_bias"]
-
 _UNSEEN_WINS = 0.5  # for each side of a pair; with one pair this is Jeffreys' interval
 _MAX_STEPS = 100
 _RESAMPLES = 1_000

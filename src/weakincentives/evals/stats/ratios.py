@@ -10,8 +10,6 @@ from ...errors import UsageError
 from .intervals import Interval, finite_values, mean_interval
 from .pass_rate import pass_rate
 
-__all__ = ["f1_interval", "ratio_interval"]
-
 
 def f1_interval(
     agreements: Sequence[bool],

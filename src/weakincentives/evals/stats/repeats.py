@@ -14,17 +14,6 @@ from ...errors import UsageError, short_repr
 from .basic import mean
 from .intervals import Interval, finite_values, rate_interval
 
-__all__ = [
-    "EpochStats",
-    "VarianceSplit",
-    "epoch_stats",
-    "flaky",
-    "majority_at_k",
-    "pass_at_k",
-    "pass_hat_k",
-    "variance_split",
-]
-
 K = TypeVar("K", bound=Hashable)
 
 

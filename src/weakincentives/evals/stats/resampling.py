@@ -12,8 +12,6 @@ from ...errors import MissingExtraError, UsageError, short_repr
 from .distributions import normal_cdf, normal_quantile
 from .intervals import Interval, finite_values, mean_interval, two_sided
 
-__all__ = ["bootstrap_interval", "permutation_test"]
-
 _MAX_NUMBERS = 1 << 20
 """Random numbers in memory at a time; more is no faster."""
 

@@ -11,15 +11,6 @@ from .differences import bisect_decreasing
 from .distributions import log_beta, log_choose
 from .intervals import Interval, two_sided
 
-__all__ = [
-    "ConfidenceSequence",
-    "DatasetBets",
-    "anytime_ends",
-    "betting_ends",
-    "betting_excludes",
-    "dataset_ends",
-]
-
 _STAKES = [(j + 0.5) / 24 for j in range(24)]
 
 

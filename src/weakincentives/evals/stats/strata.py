@@ -16,8 +16,6 @@ from .basic import wilson_interval
 from .distributions import t_quantile
 from .intervals import Interval, two_sided
 
-__all__ = ["STRATIFIED", "draw", "strata_by_rate", "stratified_rate"]
-
 STRATIFIED = "stratified, of a dataset of "
 _MIN_DRAWN = 3  # expected of each stratum: with fewer, its spread is hardly known
 _PSEUDO_WEIGHT = 0.5  # of a pass and of a failure in each stratum, in the variance only

@@ -20,8 +20,6 @@ from .basic import mean
 from .distributions import normal_cdf, t_quantile, t_two_sided
 from .intervals import Interval, finite_values, spread_of, two_sided
 
-__all__ = ["ChangePoint", "Trend", "change_point", "linear_trend", "over_looks"]
-
 _SHARE_OF_LOOKS = 0.6
 """Looks at overlapping runs are correlated: n of them count as about 0.6 n independent ones.
 

@@ -10,8 +10,6 @@ from ...chat import ChatMessage
 from ...secrets import logger_for
 from .rows import StoredRow
 
-__all__ = ["approximate_size"]
-
 logger = logger_for(__name__)
 
 _BASE_BYTES = 400  # a row without texts
