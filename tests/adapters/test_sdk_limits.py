@@ -30,8 +30,6 @@ ADAPTERS = pytest.mark.parametrize("name", ["openai", "anthropic"])
 CHILD = """
 import sys, anyio
 from weakincentives.adapters import ModelRequest
-from weakincentives.adapters.anthropic import AnthropicAdapter
-from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.chat import ChatMessage
 from weakincentives.errors import ProviderError
 
@@ -39,8 +37,11 @@ def peak():
     return int(next(line for line in open("/proc/self/status") if "VmHWM" in line).split()[1])
 
 name, url, stream = sys.argv[1:]
-kind = {"openai": OpenAIAdapter, "anthropic": AnthropicAdapter}[name]
-adapter = kind("m", base_url=url, stream=bool(stream))
+if name == "openai":  # importing an SDK takes a second
+    from weakincentives.adapters.openai import OpenAIAdapter as Adapter
+else:
+    from weakincentives.adapters.anthropic import AnthropicAdapter as Adapter
+adapter = Adapter("m", base_url=url, stream=bool(stream))
 request = ModelRequest(model="m", messages=(ChatMessage("user", "Hi"),))
 for _ in range(2):  # the first, which is refused at once, imports all that is needed
     before = peak()
