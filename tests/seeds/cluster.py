@@ -11,6 +11,8 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+import openai  # noqa: F401 - the adapter would import it in each fork
+
 from weakincentives import MainLoop, MarkdownSection, Prompt, PromptTemplate, Session
 from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.evals import (

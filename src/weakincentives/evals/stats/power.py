@@ -118,27 +118,27 @@ def flip_power(n: int, effect: float, flips: float, *, alpha: float = 0.05) -> f
         )
     first = max(0, math.floor(expected - 6 * deviation))
     last = min(n, math.ceil(expected + 6 * deviation))
-    shown = _chances_to_show(first, last, fixes, alpha)
+    detections = _chances_of_significance(first, last, fixes, alpha)
     chance = _binomial_chances(flips)
-    return math.fsum(chance(first + i, n) * each for i, each in enumerate(shown))
+    return math.fsum(chance(first + i, n) * each for i, each in enumerate(detections))
 
 
-def _chances_to_show(first: int, last: int, fixes: float, alpha: float) -> Iterator[float]:
+def _chances_of_significance(first: int, last: int, fixes: float, alpha: float) -> Iterator[float]:
     """Yield the chance of enough fixes to be significant, for each number of flips.
 
-    Each chance follows from the one before, which takes a tenth of the time of computing it anew.
+    Each chance follows from the one before: computing each anew takes several times as long.
     """
     chance = _binomial_chances(fixes)
     fewest = _fewest_fixes(first, alpha)
-    shown = 1 - binomial_cdf(fewest - 1, first, fixes)
-    yield shown
+    detected = 1 - binomial_cdf(fewest - 1, first, fixes)
+    yield detected
     for count in range(first + 1, last + 1):
-        shown += fixes * chance(fewest - 1, count - 1)  # one fewer, and the new flip is a fix
+        detected += fixes * chance(fewest - 1, count - 1)  # one fewer, and the new flip is a fix
         needed = _fewest_fixes(count, alpha)
-        shown -= math.fsum(chance(each, count) for each in range(fewest, needed))
-        shown += math.fsum(chance(each, count) for each in range(needed, fewest))
+        detected -= math.fsum(chance(each, count) for each in range(fewest, needed))
+        detected += math.fsum(chance(each, count) for each in range(needed, fewest))
         fewest = needed
-        yield shown
+        yield detected
 
 
 _MANY_FLIPS = 300  # from here on the normal distribution gives the power to 0.002
