@@ -125,6 +125,10 @@ def browser() -> Iterator[Browser]:
         running.close()
 
 
+LONGEST = {
+    "test_bench_command.py",
+    "test_chaos_processes.py",
+}  # files with tests of tens of seconds
 LEFT_OUT = pytest.StashKey[int]()
 
 
@@ -157,7 +161,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # wait for a browser, beside others that use the processor.
     items.sort(
         key=lambda item: (
-            item.get_closest_marker("soak") is None,
+            item.get_closest_marker("soak") is None and item.path.name not in LONGEST,
             "browser" not in getattr(item, "fixturenames", ()),
         )
     )
