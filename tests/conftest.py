@@ -125,10 +125,7 @@ def browser() -> Iterator[Browser]:
         running.close()
 
 
-LONGEST = {
-    "test_bench_command.py",
-    "test_chaos_processes.py",
-}  # files with tests of tens of seconds
+LONGEST = {"test_bench_command.py", "test_chaos_processes.py"}  # tens of seconds each
 LEFT_OUT = pytest.StashKey[int]()
 
 
