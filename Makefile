@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Two workers a core: many tests wait for a server, a process or a clock.
-WORKERS := $(shell expr 2 \* $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN))
+WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN))
 ON_ALL_CORES := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 # A test that fails is run once more, alone: real servers and processes can be late on a busy machine.
 # A defect fails again.
@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Hugging Face's packages look for newer models otherwise.
 OFFLINE := HF_HUB_OFFLINE=1
 
-.PHONY: help demo rl-demo rl-test neighbours trl-demo test coverage quick check docs docs-serve soak bench pictures bench-peers release-check chaos clean dev
+.PHONY: help demo rl-demo rl-test neighbours trl-demo test coverage quick check types style docs docs-serve soak bench pictures bench-peers release-check chaos clean dev
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -59,10 +59,15 @@ quick: dev ## under a minute: check, and the tests that start no servers, browse
 	$(ON_ALL_CORES) --quick --hypothesis-profile=quick
 
 check: dev ## lint, formatting, spelling, types and layers; no tests
+	@$(MAKE) --no-print-directory --jobs 2 types style
+
+types:
+	$(BIN)/mypy --strict src
+
+style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell *.md docs src scripts examples bench chaos
-	$(BIN)/mypy --strict src
 	$(BIN)/python scripts/typescript.py
 	$(BIN)/python -m pytest tests/test_layers.py
 

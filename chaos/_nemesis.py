@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from multiprocessing.process import BaseProcess
 from types import TracebackType
 
+from . import _worker_script
 from ._proxy import Proxy
 from ._server import Server
 
 __all__ = ["Fault", "Nemesis", "Workers"]
 
-ROOT = Path(__file__).parent.parent
+# Dozens of workers start, and each would import the library first: they are forks of a process
+# that has done so.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload([_worker_script.__name__])
 
 
 @dataclass(slots=True)
@@ -27,7 +32,7 @@ class _WorkerSlot:
     """A supervised worker process."""
 
     role: str
-    process: subprocess.Popen[bytes]
+    process: BaseProcess
     stopped_until: float | None = None
 
 
@@ -39,23 +44,23 @@ class Workers:
         self._arguments = arguments
         self.places = [_WorkerSlot(role, self._start(role)) for role in roles]
 
-    def _start(self, role: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "chaos._worker_script", role, *self._arguments]
-        return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE)
+    def _start(self, role: str) -> BaseProcess:
+        process = _FORKS.Process(target=_worker_script.work, args=(role, *self._arguments))
+        process.start()
+        return process
 
     def look(self) -> None:
         """Resume workers whose pause is over, and restart dead ones."""
         for place in self.places:
             if place.stopped_until is not None and time.monotonic() >= place.stopped_until:
                 self.resume(place)
-            if place.process.poll() is not None:
-                _close(place.process)
+            if place.process.exitcode is not None:
                 self.ended += 1
                 place.process, place.stopped_until = self._start(place.role), None
 
     def resume(self, place: _WorkerSlot) -> None:
         place.stopped_until = None
-        place.process.send_signal(signal.SIGCONT)
+        _send_signal(place.process, signal.SIGCONT)
 
     def resume_all(self) -> None:
         for place in self.places:
@@ -65,13 +70,14 @@ class Workers:
         """Kill all workers, including stopped ones."""
         for place in self.places:
             place.process.kill()
-            place.process.wait()
-            _close(place.process)
+            place.process.join()
 
 
-def _close(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
+def _send_signal(process: BaseProcess, number: signal.Signals) -> None:
+    """Send a signal to a process, unless it has ended."""
+    assert process.pid is not None
+    with suppress(ProcessLookupError):
+        os.kill(process.pid, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +191,7 @@ class Nemesis:
         """Pause a worker for up to three leases: it resumes with leases that have expired."""
         place = self._random.choice(self._workers.places)
         lasting = self._random.uniform(0.1, 3) * self._lease
-        place.process.send_signal(signal.SIGSTOP)
+        _send_signal(place.process, signal.SIGSTOP)
         place.stopped_until = time.monotonic() + lasting
         return lasting
 

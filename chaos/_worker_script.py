@@ -1,4 +1,4 @@
-"""One worker that may die at any moment: `python -m chaos._worker_script ROLE WHERE ...`.
+"""One worker that may die at any moment, in a process of its own.
 
 own    an EvalLoop that runs the agent itself
 eval   an EvalLoop that asks main loops through a mailbox
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import multiprocessing
 import os
 import signal
 import sys
@@ -32,7 +33,7 @@ from weakincentives.runtime.mailbox import QueueMailbox, RedisMailbox, RedisStor
 from weakincentives.runtime.worker.dead_letters import Backoff, DLQPolicy
 from weakincentives.runtime.worker.mailbox_loop import OutcomeStore
 
-__all__ = ["SELF_HARM", "answer"]
+__all__ = ["SELF_HARM", "answer", "work"]
 
 BACKOFF = Backoff(base=0.05, longest=0.5)
 MAX_DELIVERIES = 50  # waiting for a main loop that dies costs deliveries
@@ -125,19 +126,15 @@ def _in_file(path: str) -> tuple[Callable[[str], QueueMailbox[Any]], OutcomeStor
     return lambda name: SqliteMailbox(name, path), None
 
 
-def _end_with_parent() -> None:
-    """Exit when the parent process is gone."""
-
-    def listen() -> None:
-        sys.stdin.buffer.read()
-        os._exit(1)
-
-    threading.Thread(target=listen, daemon=True).start()
-
-
-if __name__ == "__main__":
-    _end_with_parent()
+def work(role: str, where: str, folder: str, lease: str, pause: str) -> None:
+    """Run the loop of a role until this process, or its parent, ends."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.basicConfig(level=logging.ERROR)
-    role, where, folder, lease, pause = sys.argv[1:]
     agent = Agent(Path(folder), float(lease), float(pause))
     loop(role, where, agent).run(visibility_timeout=float(lease), wait_time_seconds=2)
+
+
+def _end_with_parent() -> None:
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 __all__ = [
     "PATIENCE",
+    "forked_workers",
     "machine_variables",
     "outputs_by_hash_seed",
     "plain_environment",
@@ -88,3 +90,31 @@ def worker_processes(module: str, roles: tuple[str, ...], *args: str) -> Iterato
             process.terminate()
         # One that is still importing its modules is ended by the signal itself.
         assert {process.wait(PATIENCE) for process in started} <= {0, -signal.SIGTERM}
+
+
+@contextmanager
+def forked_workers(work: Callable[..., None], *arguments: tuple[str, ...]) -> Iterator[None]:
+    """Call `work` in a process for each of the arguments, and stop them by SIGTERM at the end.
+
+    They are forks of a process that has imported the module of `work`, which takes a second.
+    """
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload([work.__module__])
+    started = [forks.Process(target=_work, args=(dict(os.environ), work, *a)) for a in arguments]
+    for process in started:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.join(PATIENCE)
+        assert {process.exitcode for process in started} <= {0, -signal.SIGTERM}
+
+
+def _work(variables: dict[str, str], work: Callable[..., None], *args: str) -> None:
+    signal.alarm(300)  # whatever happens to the test that started it
+    os.environ.clear()  # the process that is forked has those of an earlier test
+    os.environ.update(variables)
+    work(*args)

@@ -1,4 +1,7 @@
-"""The benchmark in small: its bars hold on every run, not only when somebody looks."""
+"""The benchmark in small: its bars hold on every run, not only when somebody looks.
+
+Its figures are times: `make test` runs this file alone, after the others.
+"""
 
 from __future__ import annotations
 
@@ -52,30 +55,6 @@ def test_every_figure_is_under_its_bar(part: tuple[str, ...], figures: int) -> N
 
     assert not always, said
     assert done.stdout.count(" x") + done.stdout.count(" µs") >= figures
-
-
-def test_the_simulations_of_the_statistics_run() -> None:
-    done = bench("stats", "10")
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("(bar: ") >= 10
-
-
-@pytest.mark.parametrize("arguments", [["nope"], ["core", "nope"], ["stats", "10", "nope"]])
-def test_an_unknown_part_names_those_there_are(arguments: list[str]) -> None:
-    done = bench(*arguments)
-
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert "expected" in done.stdout + done.stderr
-    assert "coverage" in done.stdout + done.stderr
-
-
-def test_help_names_the_parts() -> None:
-    done = bench("--help")
-
-    assert done.returncode == 0
-    assert "parts: core, engine, http" in done.stdout
 
 
 def test_a_missed_bar_is_seen() -> None:

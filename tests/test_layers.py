@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -107,12 +108,21 @@ def module_of(file: Path, root: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(file: Path, module: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the full name of everything that is imported from our own package."""
-    package = module.split(".") if module else []
+def imports(file: Path, module: str) -> tuple[tuple[int, str], ...]:
+    """Return the line and the full name of everything that is imported from our own package."""
+    package = tuple(module.split(".")) if module else ()
     if file.name != "__init__.py":
         package = package[:-1]
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    return _imports(file.read_text("utf-8"), package)
+
+
+@cache
+def _imports(code: str, package: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
+    return tuple(_find_imports(code, package))
+
+
+def _find_imports(code: str, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

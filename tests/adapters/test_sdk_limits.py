@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.adapters.peak_memory import second_call
 from weakincentives.adapters import ModelRequest
 from weakincentives.adapters.anthropic import AnthropicAdapter
 from weakincentives.adapters.openai import OpenAIAdapter
@@ -26,30 +25,6 @@ from weakincentives.errors import ProviderError
 TIMEOUT = 60.0  # seconds, after which something hangs
 MB = 1 << 20
 ADAPTERS = pytest.mark.parametrize("name", ["openai", "anthropic"])
-
-CHILD = """
-import sys, anyio
-from weakincentives.adapters import ModelRequest
-from weakincentives.adapters.anthropic import AnthropicAdapter
-from weakincentives.adapters.openai import OpenAIAdapter
-from weakincentives.chat import ChatMessage
-from weakincentives.errors import ProviderError
-
-def peak():
-    return int(next(line for line in open("/proc/self/status") if "VmHWM" in line).split()[1])
-
-name, url, stream = sys.argv[1:]
-kind = {"openai": OpenAIAdapter, "anthropic": AnthropicAdapter}[name]
-adapter = kind("m", base_url=url, stream=bool(stream))
-request = ModelRequest(model="m", messages=(ChatMessage("user", "Hi"),))
-for _ in range(2):  # the first, which is refused at once, imports all that is needed
-    before = peak()
-    try:
-        anyio.run(adapter.ask, request)
-    except ProviderError as error:
-        print(error.retryable, error, file=sys.stderr)
-print((peak() - before) // 1024)
-"""
 
 
 @contextmanager
@@ -147,11 +122,10 @@ def test_no_answer_costs_much_memory(
     name: str, answer: Callable[[], Iterable[bytes]], stream: bool, said: str, most: int
 ) -> None:
     with serving(REFUSED, answer()) as (url, _):
-        call = [sys.executable, "-c", CHILD, name, url, "yes" if stream else ""]
-        done = subprocess.run(call, capture_output=True, text=True)
+        cost, message = second_call(name, url, stream)
 
-    assert f"False expected an answer from {name} for `m`, got {said}" in done.stderr
-    assert int(done.stdout) < most  # MB
+    assert f"False expected an answer from {name} for `m`, got {said}" in message
+    assert cost < most  # MB
 
 
 @ADAPTERS

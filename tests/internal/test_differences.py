@@ -86,7 +86,8 @@ def test_a_diff_of_long_texts_shows_the_first_difference() -> None:
     assert sum(len(part.text) for part in parts) < 250
 
 
-def test_a_diff_of_texts_that_share_nothing_is_bounded() -> None:
-    parts = word_diff("a b " * 100_000, "c d " * 100_000)
+@pytest.mark.parametrize("between", [" ", ","])
+def test_a_diff_of_texts_that_share_nothing_is_bounded(between: str) -> None:
+    parts = word_diff(f"a{between}b{between}" * 100_000, f"c{between}d{between}" * 100_000)
 
     assert sum(len(part.text) for part in parts) < 3_500

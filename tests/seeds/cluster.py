@@ -1,4 +1,4 @@
-"""A worker process of the specifications' diagrams: `python -m tests.seeds.cluster ROLE URL MODEL`.
+"""A worker process of the specifications' diagrams, for `tests.processes.forked_workers`.
 
 own    an EvalLoop with a main loop in the same process, which sends to `results`
 eval   an EvalLoop that asks main loops through a mailbox, and replies
@@ -8,10 +8,10 @@ main   a main loop that takes its requests from a mailbox
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from dataclasses import dataclass
 from typing import Any
+
+import openai  # noqa: F401 - the adapter would import it in each fork
 
 from weakincentives import MainLoop, MarkdownSection, Prompt, PromptTemplate, Session
 from weakincentives.adapters.openai import OpenAIAdapter
@@ -70,6 +70,5 @@ def loop(role: str, url: str, model: str) -> MainLoop[Any, Any] | EvalLoop[Any, 
     return EvalLoop(QuestionLoop(adapter=adapter), evaluator, requests, results)
 
 
-if __name__ == "__main__":
-    signal.alarm(300)  # whatever happens to the test that started it
-    LoopGroup([loop(*sys.argv[1:])]).run(visibility_timeout=30, wait_time_seconds=2)
+def work(role: str, url: str, model: str) -> None:
+    LoopGroup([loop(role, url, model)]).run(visibility_timeout=30, wait_time_seconds=2)

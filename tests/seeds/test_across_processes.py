@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE, worker_processes
+from tests.processes import PATIENCE, forked_workers
 from tests.runtime.mailbox import redis_server, sqs_server
-from tests.seeds.cluster import Question
+from tests.seeds.cluster import Question, work
 from weakincentives.evals import Dataset, Sample, collect_results, submit_dataset
 from weakincentives.runtime.mailbox import open_mailbox
 from weakincentives.testing import ModelServer, ServedRequest
@@ -42,7 +42,7 @@ def url(
 
 
 def processes(url: str, model: str, *roles: str) -> AbstractContextManager[None]:
-    return worker_processes("tests.seeds.cluster", roles, url, model)
+    return forked_workers(work, *((role, url, model) for role in roles))
 
 
 def test_workers_with_a_loop_of_their_own_share_the_work(url: str) -> None:

@@ -842,13 +842,15 @@ def test_pauses_in_two_threads_do_not_leave_the_collector_off() -> None:
 
 
 def test_what_the_user_froze_stays_frozen() -> None:
-    gc.freeze()
-    try:
-        with collector_paused():
-            pass
-        assert gc.get_freeze_count() > 0
-    finally:
-        gc.unfreeze()
+    gc.unfreeze()
+    with collector_paused():
+        pass
+    assert gc.get_freeze_count() == 0
+
+    gc.freeze()  # as it was before this test
+    with collector_paused():
+        pass
+    assert gc.get_freeze_count() > 0
 
 
 @pytest.mark.parametrize(

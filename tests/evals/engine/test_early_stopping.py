@@ -147,12 +147,12 @@ def test_five_epochs_stop_earlier_than_one(rate: float, most: float) -> None:
 @pytest.mark.parametrize("decide_for", ["dataset", "population"])
 @pytest.mark.parametrize("epochs", [1, 2])
 async def test_a_stopped_run_never_contradicts_its_reason(
-    tmp_path: Path, decide_for: Any, epochs: int
+    tmp_path: Path, decide_for: Any, epochs: int, anyio_backend: str
 ) -> None:
     """What was under way at the stop counts too, and may pull the rate back over the limit."""
     with RunStore(tmp_path / "runs.db") as store:
         stopped = 0
-        for seed in range(12):
+        for seed in range(anyio_backend == "trio", 12, 2):  # each backend has half of the seeds
             rng = np.random.default_rng(seed)
             answers = np.where(rng.random((2, 300)) < 0.95, "ok", "no").tolist()
             taken = [0] * 300
@@ -176,7 +176,7 @@ async def test_a_stopped_run_never_contradicts_its_reason(
             assert shown.rate == again.rate == report.rate == store.report(report.run_id).rate
             assert stored_outcomes(store, report.run_id).rate == report.rate
             assert str(shown) == str(report)
-        assert stopped >= 10
+        assert stopped >= 5
 
 
 def test_quick_samples_wait_for_those_that_began_before_them() -> None:

@@ -208,13 +208,13 @@ async def test_deleting_a_run_deletes_what_was_set_aside(store: RunStore) -> Non
 @pytest.mark.no_cover
 @pytest.mark.parametrize("late", [False, True])
 async def test_a_fault_at_any_step_leaves_a_run_that_can_be_resumed(
-    tmp_path: Path, late: bool
+    tmp_path: Path, late: bool, anyio_backend: str
 ) -> None:
     failed = 0
     changed = [*pick(3, 5, 0), Sample("2", 2, "changed")]
     with RunStore(tmp_path / "first.db") as store:
         await run(store, SAMPLES[:4])
-    for at in range(1, 500):
+    for at in range(1 + (anyio_backend == "trio"), 500, 2):  # each backend has every other step
         path = Path(shutil.copy(tmp_path / "first.db", tmp_path / f"{at}.db"))
         with failing_statement(at, late=late) as fault:
             try:
@@ -235,4 +235,4 @@ async def test_a_fault_at_any_step_leaves_a_run_that_can_be_resumed(
             assert ids(await again(store, changed)) == "3502"
             assert ids(await again(store, SAMPLES[:4])) == "0123"
             assert asked == []
-    assert failed > 15
+    assert failed > 7

@@ -35,6 +35,7 @@ from weakincentives.evals.statistics import (
     samples_needed,
     variance_split,
 )
+from weakincentives.evals.stats import flip_power
 
 
 @pytest.fixture
@@ -94,6 +95,32 @@ def test_power_at_the_edges() -> None:
     assert power_of(10, 0.1, 0.0) == 1.0
     assert minimum_detectable_effect(1, 1.0) == math.inf
     assert minimum_detectable_effect(10, 0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("n", "effect", "flips"),
+    [
+        (1, 0.5, 0.5),
+        (9, 0.3, 0.6),
+        (40, 0.1, 0.3),
+        (60, 0.25, 0.25),
+        (60, 0.0, 1.0),
+        (80, 0.7, 0.9),
+    ],
+)
+@pytest.mark.parametrize("alpha", [0.05, 0.2])
+def test_power_for_passes_is_that_of_all_outcomes(
+    n: int, effect: float, flips: float, alpha: float
+) -> None:
+    shares = [(flips + effect) / 2, (flips - effect) / 2, 1 - flips]
+    expected = math.fsum(
+        stats.multinomial.pmf([fixes, breaks, n - fixes - breaks], n, shares)
+        for fixes in range(n + 1)
+        for breaks in range(min(fixes, n - fixes + 1))
+        if mcnemar(fixes, breaks) <= alpha
+    )
+
+    assert flip_power(n, effect, flips, alpha=alpha) == pytest.approx(expected, abs=1e-7)
 
 
 def test_chances_of_k_attempts_are_the_frozen_numbers() -> None:

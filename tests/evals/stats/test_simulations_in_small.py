@@ -1,6 +1,6 @@
 """Some simulations of `python -m bench stats`, in small: their bars hold on every run of the tests.
 
-`tests/test_bench.py` runs all of them, with so few runs that only gross errors are seen.
+`tests/test_bench_command.py` runs all of them, with so few runs that only gross errors are seen.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def test_a_changed_byte_is_never_another_score(tmp_path: Path) -> None:
     written = {stored.result.sample_id: stored.result for stored in filled(tmp_path / "a", 60)}
     whole = (tmp_path / "a").read_bytes()
     noticed = same = 0
-    for offset in range(100, len(whole), 61):
+    for offset in range(100, len(whole), 127):
         path = tmp_path / "b"
         path.write_bytes(whole[:offset] + bytes([whole[offset] ^ 0x10]) + whole[offset + 1 :])
         try:

@@ -9,7 +9,7 @@ one of the two runs, and the power is exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from ...errors import UsageError, short_repr
@@ -108,11 +108,27 @@ def flip_power(n: int, effect: float, flips: float, *, alpha: float = 0.05) -> f
         )
     first = max(0, math.floor(expected - 6 * deviation))
     last = min(n, math.ceil(expected + 6 * deviation))
-    return math.fsum(
-        _binomial_chance(count, n, flips)
-        * (1 - binomial_cdf(_fewest_fixes(count, alpha) - 1, count, fixes))
-        for count in range(first, last + 1)
-    )
+    detections = _chances_of_significance(first, last, fixes, alpha)
+    chance = _binomial_chances(flips)
+    return math.fsum(chance(first + i, n) * each for i, each in enumerate(detections))
+
+
+def _chances_of_significance(first: int, last: int, fixes: float, alpha: float) -> Iterator[float]:
+    """Yield the chance of enough fixes to be significant, for each number of flips.
+
+    Each chance follows from the one before: computing each anew takes several times as long.
+    """
+    chance = _binomial_chances(fixes)
+    fewest = _fewest_fixes(first, alpha)
+    detected = 1 - binomial_cdf(fewest - 1, first, fixes)
+    yield detected
+    for count in range(first + 1, last + 1):
+        detected += fixes * chance(fewest - 1, count - 1)  # one fewer, and the new flip is a fix
+        needed = _fewest_fixes(count, alpha)
+        detected -= math.fsum(chance(each, count) for each in range(fewest, needed))
+        detected += math.fsum(chance(each, count) for each in range(needed, fewest))
+        fewest = needed
+        yield detected
 
 
 _MANY_FLIPS = 300  # from here on the normal distribution gives the power to 0.002
@@ -189,10 +205,16 @@ def samples_needed_margin(
     return math.ceil((spread / margin) ** 2)
 
 
-def _binomial_chance(k: int, n: int, p: float) -> float:
+def _binomial_chances(p: float) -> Callable[[int, int], float]:
+    """Return the function that gives the chance of `k` successes in `n` attempts."""
     if p == 1:
-        return float(k == n)
-    return math.exp(log_choose(n, k) + k * math.log(p) + (n - k) * math.log1p(-p))
+        return lambda k, n: float(k == n)
+    yes, no = math.log(p), math.log1p(-p)
+    return lambda k, n: math.exp(_log_choose(n, k) + k * yes + (n - k) * no)
+
+
+# Looking for the smallest effect asks for the same numbers some twenty times.
+_log_choose = lru_cache(4096)(log_choose)
 
 
 def _check_flips(effect: float, flips: float, alpha: float, power: float = 0.8) -> None:
