@@ -19,6 +19,10 @@ from contextlib import contextmanager
 
 THRESHOLD = 20_000  # objects; a sample in flight on an SDK has about 130
 
+# New objects; the collector looks through fewer in milliseconds. Asking whether the user has frozen
+# objects takes time for each of them, 8 ms or more for a million.
+_MANY = 50_000
+
 
 class _Pauses:
     """How many callers have the collector paused, and whether it was enabled before the first."""
@@ -42,7 +46,7 @@ def collector_paused() -> Iterator[None]:
         with _Pauses.lock:
             _Pauses.count -= 1
             if _Pauses.count == 0 and _Pauses.was_enabled:
-                if gc.get_freeze_count() == 0:
+                if gc.get_count()[0] > _MANY and gc.get_freeze_count() == 0:
                     # What was loaded stays for a while: move it to the oldest generation.
                     gc.freeze()
                     gc.unfreeze()

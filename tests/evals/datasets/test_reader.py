@@ -844,12 +844,13 @@ def test_pauses_in_two_threads_do_not_leave_the_collector_off() -> None:
 def test_what_the_user_froze_stays_frozen() -> None:
     gc.unfreeze()
     with collector_paused():
-        pass
+        made = [[number] for number in range(100_000)]
     assert gc.get_freeze_count() == 0
+    assert any(each is made[0] for each in gc.get_objects(generation=2))
 
     gc.freeze()  # as it was before this test
     with collector_paused():
-        pass
+        made = [[number] for number in range(100_000)]
     assert gc.get_freeze_count() > 0
 
 
