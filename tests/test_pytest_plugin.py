@@ -391,21 +391,6 @@ def test_tests_without_the_mark_are_left_alone(pytest_on: Run, pytester: pytest.
     assert not (pytester.path / ".wink").exists()
 
 
-def test_the_page_about_it_tells_the_truth(pytester: pytest.Pytester) -> None:
-    page = (Path(__file__).parent.parent / "docs" / "ci.md").read_text("utf-8")
-    blocks = page.partition("## pytest")[2].split("```")[1::2]
-    conftest, tests, samples, told = (block.partition("\n")[2] for block in blocks[:4])
-    pytester.makeconftest(conftest)
-    (pytester.path / "test_qa.py").write_text(tests)
-    (pytester.path / "capitals.jsonl").write_text(samples)
-
-    result = pytester.runpytest_subprocess("-v", "-p", "no:cacheprovider")
-
-    said = [line.rpartition(" [")[0].rstrip() for line in result.outlines if "::" in line]
-    assert said[:5] == told.splitlines()
-    assert result.ret == 0
-
-
 # ── concurrency ─────────────────────────────────────────────────────────────────────────────────
 
 MEETING = """
