@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -344,6 +345,16 @@ async def test_a_check_that_dies_is_an_error_and_not_a_verdict() -> None:
         group.start_soon(check)
         await to_thread.run_sync(_wait_until, _children)
         os.kill(_children().pop(), 9)
+
+
+def test_a_check_that_died_before_the_question_is_an_error_too() -> None:
+    died = processes._idle_process()
+    died.kill()
+    died.wait()
+
+    assert processes._ask(died, b"[]\n", threading.Lock()) == b""
+    assert died.stdin is not None
+    assert died.stdin.closed
 
 
 CANCELLED = """

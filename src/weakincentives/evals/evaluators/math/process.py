@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
@@ -96,7 +97,9 @@ def _ask(process: subprocess.Popen[bytes], question: bytes, begun: threading.Loc
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:
-    with process:  # closes the pipes, which ends it if nothing did, and waits
+    # Leaving `with` closes the pipes, which ends it if nothing did, and waits. A process that died
+    # before it read the question leaves that in the buffer, and closing tries to send it again.
+    with suppress(BrokenPipeError), process:
         pass
 
 
