@@ -36,8 +36,8 @@ settings.load_profile("ci")
 # A test file that mentions one of these starts servers or processes, or waits for them.
 NOT_QUICK = re.compile("subprocess|[Ss]erver|browser|Process|Popen|tests.processes|fork|mark.soak")
 
-# Chromium's own pages for the address bar take half of the processor time of a short test. The last
-# --disable-features counts, so those of Playwright are named again.
+# Chromium loads pages of its own for the address bar, at a fifth of the processor time of our
+# browser tests. The last --disable-features counts, so those of Playwright are named again.
 DISABLED_FEATURES = (
     *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "WebUIOmniboxFullPopup"),
     *("AimEnabled", "AvoidCorsURLLoaderRestartOnRedirect", "AvoidUnnecessaryBeforeUnloadCheckSync"),
