@@ -121,7 +121,7 @@ def _word_start(text: str, at: int) -> int:
 
 
 def _no_word(token: str) -> bool:
-    """Tell spaces and punctuation, which match almost everywhere.
+    """Return whether a token is space or punctuation, which match almost everywhere.
 
     With them as candidates, the time grows with the cube of their number: 13 s for a page of text.
     """
