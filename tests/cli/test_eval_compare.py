@@ -114,6 +114,19 @@ def test_it_fits_the_terminal(wink: Run, monkeypatch: pytest.MonkeyPatch, column
     assert text.splitlines()[1].endswith("       0")  # no number is cut off
 
 
+def test_names_that_differ_are_not_cut_off_by_a_shared_one(wink: Run) -> None:
+    for run_id, model in (("20260102-030405-aaaaaa", "small"), ("20260102-030406-bbbbbb", "large")):
+        stored(run_id, *results(20), suite="capitals", model=f"demo/{model}")
+
+    _, text, _ = wink("compare", "20260102-030405", "20260102-030406")
+
+    assert text.splitlines()[:3] == [
+        "   run                     agent       passed         rate (95%)  errors",
+        "A  20260102-030405-aaaaaa  demo/small   20/40  50.0% (35.2-64.8)       0",
+        "B  20260102-030406-bbbbbb  demo/large   20/40  50.0% (35.2-64.8)       0",
+    ]
+
+
 def test_a_wrapped_line_stays_indented(wink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     two_runs()

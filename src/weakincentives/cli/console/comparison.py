@@ -44,7 +44,7 @@ from ...internal.differences import DiffPart
 from ...internal.escaping import escape_control_chars
 from ...internal.formatting import duration
 from ..options.runs import open_store
-from .tables import WIDE, columns, label_width, rate_text, tags_text
+from .tables import WIDE, columns, label_width, rate_text, table_width, tags_text
 from .text import one_line, pluralize, print_stderr
 
 COLOURS = {"better": "green", "worse": "red", "none": "dim"}
@@ -228,6 +228,8 @@ def comparison_text(
     }
     if width < WIDE and len({run.dataset_name for run in runs}) == 1:
         del table["dataset"]
+    if table_width(table) > width and len({run.suite for run in runs}) == 1:
+        table.pop("suite", None)  # so that names which differ are not cut off
     right = {"passed", "rate (95%)", "errors"}
     shrink = ("suite", "tags", "agent", "dataset")
     drop = ("dataset", "tags", "agent", "suite")
