@@ -330,6 +330,14 @@ def test_a_prompt_counts_with_its_text_its_model_and_its_tools() -> None:
     assert version(prompt()) != version(prompt(), "other")
 
 
+def test_a_changed_prompt_is_named_as_such() -> None:
+    def parts(text: str) -> dict[str, str]:
+        agent = prompt_agent(prompt(text), ScriptedAdapter(["ok"]))
+        return dict(identity_of(agent).parts)
+
+    assert changed_parts(parts("Answer: $question"), parts("Reply: $question")) == "prompt"
+
+
 def loaded_loop(project: Path) -> Any:
     load(project)
     sys.modules.pop("loop_file", None)

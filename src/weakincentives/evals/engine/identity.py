@@ -227,7 +227,7 @@ class _Reach:
                 continue
             self._visit(value, f"{cls.__name__}.{name}" if label == "settings" else label)
         if isinstance(descriptor := getattr(thing, "descriptor", None), str):  # a prompt template
-            texts.append(descriptor)
+            self._visit(descriptor, "prompt")
             self._visit(_handlers(getattr(thing, "sections", ())), "tools")
 
     def _settings_of(self, thing: Any) -> Iterator[str]:
