@@ -345,7 +345,7 @@ def test_a_file_that_is_locked_for_too_long_is_an_error(
 
 
 def test_a_forked_process_with_its_own_store_loses_nothing(tmp_path: Path) -> None:
-    """SQLite's locks belong to a process: an inherited connection would not be protected."""
+    """SQLite's locks belong to a process: a connection that a fork inherits would break them."""
     code = f"""
 import os, warnings; warnings.simplefilter("ignore")  # Python's own, about forks beside threads
 from weakincentives.evals import RunStore
