@@ -86,9 +86,7 @@ def failed(evaluator: Criterion, output: Any = "5", expected: Any = "4") -> list
     result = EvalResult("1", score, sample=SAMPLE, trajectory=Trajectory(output=output))
     criteria = failed_criteria(result)
     assert bool(criteria) is not score.passed
-    assert not score.parts or all(
-        failure.criterion in score.reason for failure in criteria
-    )
+    assert not score.parts or all(failure.criterion in score.reason for failure in criteria)
     return [str(failure) for failure in criteria]
 
 
