@@ -1,4 +1,4 @@
-"""Set-up of the tests of evals."""
+"""Fixtures for the tests of evals."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from weakincentives.evals import RunStore
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RunStore]:
-    """An empty run store."""
+    """Open an empty run store."""
     with RunStore(tmp_path / "runs.db") as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""Results in slices."""
+"""Groups and slices of results."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ RESULTS = [
 
 
 @pytest.mark.parametrize("key", ["level", lambda result: result.metadata["level"]])
-def test_groups_come_in_the_order_in_which_they_appear(key: Any) -> None:
+def test_groups_are_in_order_of_first_appearance(key: Any) -> None:
     groups = group_by(RESULTS, key)
 
     assert list(groups) == [5, 1]
-    assert [each.sample_id for each in groups[5]] == ["1", "3", "4"]
+    assert [result.sample_id for result in groups[5]] == ["1", "3", "4"]
     assert group_by([], key) == {}
 
 
-def test_a_summary_leaves_errors_out_of_the_mean_and_says_how_many() -> None:
+def test_a_summary_leaves_errors_out_of_the_mean_and_counts_them() -> None:
     summary = summarize(group_by(RESULTS, "level")[5])
 
     assert (summary["mean"], summary["min"], summary["max"]) == (0.75, 0.5, 1.0)
@@ -44,14 +44,14 @@ def test_a_summary_leaves_errors_out_of_the_mean_and_says_how_many() -> None:
     assert summarize([])["mean"] == 0.0
 
 
-def test_what_cannot_be_grouped_is_said_with_its_sample() -> None:
+def test_a_result_that_cannot_be_grouped_is_named() -> None:
     with pytest.raises(UsageError, match=r"expected 'topic' .* got level - sample '1'"):
         group_by(RESULTS, "topic")
     with pytest.raises(UsageError, match=r"got \['a'\] - sample '9'"):
         group_by([result("9", tags=["a"])], "tags")
 
 
-def test_slices_have_their_intervals_and_few_samples_a_warning() -> None:
+def test_slices_have_intervals_and_small_ones_a_warning() -> None:
     many = [result(f"s{n}", float(n % 2), level=1) for n in range(30)]
 
     hard, easy = slices([*RESULTS[:1], *many], "level")
@@ -61,12 +61,12 @@ def test_slices_have_their_intervals_and_few_samples_a_warning() -> None:
     assert (easy.score.estimate, easy.score.known, hard.score.known) == (0.5, True, False)
 
 
-def test_epochs_of_a_slice_are_no_new_samples() -> None:
-    again = [replace(each, epoch=2) for each in RESULTS[:3]]
+def test_epochs_in_a_slice_are_clustered_by_sample() -> None:
+    second_epoch = [replace(result, epoch=2) for result in RESULTS[:3]]
 
-    (found,) = slices([*RESULTS[:3], *again], lambda result: "all")
-    assert (found.rate.n, found.rate.clusters, found.score.clusters) == (6, 3, 3)
-    assert found.few
+    (only_slice,) = slices([*RESULTS[:3], *second_epoch], lambda result: "all")
+    assert (only_slice.rate.n, only_slice.rate.clusters, only_slice.score.clusters) == (6, 3, 3)
+    assert only_slice.few
 
 
 ATTEMPTS = [
@@ -76,13 +76,13 @@ ATTEMPTS = [
 ]
 
 
-@pytest.mark.parametrize("given", [ATTEMPTS, EvalReport(ATTEMPTS), EvalReport(ATTEMPTS).results])
-def test_flaky_samples_of_a_report_or_its_results(given: Any) -> None:
-    assert flaky(given) == {"even": rate_interval(1, 2)}
+@pytest.mark.parametrize("results", [ATTEMPTS, EvalReport(ATTEMPTS), EvalReport(ATTEMPTS).results])
+def test_flaky_takes_a_report_or_its_results(results: Any) -> None:
+    assert flaky(results) == {"even": rate_interval(1, 2)}
     assert flaky(RESULTS) == {}
 
 
-def test_a_report_where_groups_are_expected_is_refused_with_the_way_out() -> None:
+def test_a_report_instead_of_groups_is_refused_with_the_right_function() -> None:
     with pytest.raises(UsageError, match=r"use weakincentives\.evals\.analysis\.flaky"):
         flaky_groups(EvalReport(ATTEMPTS))  # type: ignore[type-var]
 
@@ -97,8 +97,8 @@ def test_epochs_of_a_report_give_pass_at_k_and_pass_hat_k() -> None:
     assert "flaky" not in EvalReport(RESULTS).summary
 
 
-def test_experiments_and_unfinished_samples_are_kept_apart() -> None:
-    other = [replace(each, experiment_name="other") for each in ATTEMPTS]
+def test_experiments_and_unfinished_samples_are_separate() -> None:
+    other = [replace(result, experiment_name="other") for result in ATTEMPTS]
 
     stats = EvalReport([*ATTEMPTS, *other[:3]]).epoch_stats
 

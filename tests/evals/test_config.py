@@ -1,4 +1,4 @@
-"""How a run is carried out, as data."""
+"""`EvalConfig`: validation, storage and timeouts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from weakincentives.rollouts import Endpoint
         ("experiment_name", 3, "expected a `str` for `EvalConfig.experiment_name`, got 3"),
     ],
 )
-def test_a_value_that_makes_no_sense_is_refused(field: str, value: Any, message: str) -> None:
+def test_an_invalid_value_is_refused(field: str, value: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         EvalConfig(**{field: value})
 
@@ -45,11 +45,11 @@ def test_a_value_that_makes_no_sense_is_refused(field: str, value: Any, message:
     "field",
     ["timeout_per_sample_ms", "max_samples", "max_total_tokens", "max_total_cost", "endpoint"],
 )
-def test_what_may_be_left_open_may(field: str) -> None:
+def test_optional_fields_can_be_none(field: str) -> None:
     assert EvalConfig(**{field: None})[field] is None
 
 
-def test_it_reads_like_the_configuration_of_a_stored_report() -> None:
+def test_it_can_be_read_like_the_config_of_a_stored_report() -> None:
     config = replace(EvalConfig(), max_samples=100, experiment_name="math_500")
 
     assert config["experiment_name"] == "math_500"
@@ -63,7 +63,7 @@ async def answer(messages: list[Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "words"),
+    ("endpoint", "label"),
     [
         ("openai/gpt-4o", "openai/gpt-4o"),
         (Endpoint("openai/gpt-4o", temperature=0.0), "openai/gpt-4o (temperature=0.0)"),
@@ -73,15 +73,15 @@ async def answer(messages: list[Any]) -> str:
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_it_is_stored_with_its_endpoint_in_words(endpoint: Any, words: str) -> None:
+def test_it_is_stored_with_the_label_of_its_endpoint(endpoint: Any, label: str) -> None:
     config = EvalConfig(endpoint=endpoint, epochs=2)
 
-    assert endpoint_label(endpoint) == words
-    assert config.stored() == EvalConfig(endpoint=words, epochs=2)
+    assert endpoint_label(endpoint) == label
+    assert config.stored() == EvalConfig(endpoint=label, epochs=2)
     assert config_of(serde.plain(config.stored())) == config.stored()
 
 
-def test_a_configuration_from_elsewhere_stays_a_mapping() -> None:
+def test_a_config_with_unknown_fields_stays_a_mapping() -> None:
     assert config_of({"anything": 1}) == {"anything": 1}
     oldest = {
         "max_concurrent": 2,
@@ -100,7 +100,7 @@ def test_a_configuration_from_elsewhere_stays_a_mapping() -> None:
 # ── timeouts ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_timeout_is_in_seconds_and_can_be_given_and_read_in_milliseconds() -> None:
+def test_a_timeout_is_in_seconds_and_also_available_in_milliseconds() -> None:
     assert EvalConfig(timeout=0.25) == EvalConfig(timeout_per_sample_ms=250)
     assert EvalConfig(timeout=0.25).timeout_per_sample_ms == 250
     assert EvalConfig(timeout=0.25)["timeout_per_sample_ms"] == 250
@@ -109,7 +109,7 @@ def test_a_timeout_is_in_seconds_and_can_be_given_and_read_in_milliseconds() -> 
     assert EvalConfig().timeout is None
 
 
-def test_replacing_one_spelling_replaces_the_timeout() -> None:
+def test_replacing_either_form_of_the_timeout_works() -> None:
     assert replace(EvalConfig(timeout=3), timeout=7.0).timeout == 7.0
     assert replace(EvalConfig(timeout=3), timeout_per_sample_ms=100).timeout == 0.1  # type: ignore[call-arg]
     assert replace(EvalConfig(timeout=3), epochs=2).timeout == 3
@@ -121,12 +121,12 @@ def test_a_timeout_is_stored_in_seconds_and_read_in_either_form() -> None:
     assert stored["timeout"] == 0.25
     assert "timeout_per_sample_ms" not in stored
     assert config_of(stored) == EvalConfig(timeout=0.25)
-    before = {key: value for key, value in stored.items() if key != "timeout"}
-    assert config_of({**before, "timeout_per_sample_ms": 250}) == EvalConfig(timeout=0.25)
-    assert config_of({**before, "timeout_per_sample_ms": None}) == EvalConfig(timeout=None)
+    without_timeout = {key: value for key, value in stored.items() if key != "timeout"}
+    assert config_of({**without_timeout, "timeout_per_sample_ms": 250}) == EvalConfig(timeout=0.25)
+    assert config_of({**without_timeout, "timeout_per_sample_ms": None}) == EvalConfig(timeout=None)
 
 
 @pytest.mark.parametrize("timeout", [0, -1.0, float("inf"), float("nan"), "30", [30]])
-def test_a_timeout_is_a_number_above_zero(timeout: Any) -> None:
+def test_a_timeout_must_be_a_number_above_zero(timeout: Any) -> None:
     with pytest.raises(UsageError, match=r"expected a number > 0 for `EvalConfig.timeout`"):
         EvalConfig(timeout=timeout)

@@ -1,4 +1,4 @@
-"""Evaluators of the output, and the algebra of combining them."""
+"""Evaluators of the output, and their combinations."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Invoice:
         (json_schema({}), "{", None, False),
     ],
 )
-def test_evaluators_pass_and_fail_as_they_say(
+def test_evaluators_pass_and_fail_as_documented(
     evaluator: Criterion, output: Any, expected: Any, passed: bool
 ) -> None:
     score = evaluator(output, expected)
@@ -162,7 +162,9 @@ def test_evaluators_pass_and_fail_as_they_say(
         (negate(within_tolerance(1)), 1.0, 1.0, "within_tolerance passed: diff=0.0000"),
     ],
 )
-def test_a_failure_says_why(evaluator: Criterion, output: Any, expected: Any, reason: str) -> None:
+def test_a_failure_has_a_reason(
+    evaluator: Criterion, output: Any, expected: Any, reason: str
+) -> None:
     assert reason in evaluator(output, expected).reason
 
 
@@ -170,27 +172,27 @@ def test_a_failure_says_why(evaluator: Criterion, output: Any, expected: Any, re
     "evaluator",
     [exact_match, contains, one_of, matches("z{expected}"), similar(1), numeric(), json_subset],
 )
-def test_a_reason_is_short_and_soon_made_however_long_the_output(evaluator: Criterion) -> None:
+def test_a_reason_is_short_and_fast_for_long_outputs(evaluator: Criterion) -> None:
     size = {"similar": 2_000, "matches": 500_000}.get(evaluator.name, 5_000_000)
     output, expected = "x" * size + "1", "x" * size + "2"
-    wanted: Any = {"one_of": [expected], "numeric": 3, "json_subset": {"a": 1}}
+    expected_values: Any = {"one_of": [expected], "numeric": 3, "json_subset": {"a": 1}}
     output = f'"{output}"' if evaluator is json_subset else output
 
-    score = evaluator(output, wanted.get(evaluator.name, expected))
+    score = evaluator(output, expected_values.get(evaluator.name, expected))
 
     assert not score.passed
     assert 20 < len(score.reason) < 500
 
 
 @pytest.mark.parametrize("equal", [("4", "4"), (1, 1.0), (True, 1), (Decimal(1), 1)])
-def test_what_is_equal_has_no_reason(equal: tuple[Any, Any]) -> None:
+def test_equal_values_have_no_reason(equal: tuple[Any, Any]) -> None:
     assert exact_match(*equal) == Score(1.0, criterion="exact_match")
 
 
 @pytest.mark.parametrize(
     ("output", "expected"), [(1, 2.5), (Decimal(1), 2), ("a", "b"), (None, "a"), (object(), "a")]
 )
-def test_types_that_may_be_equal_are_not_called_unequal(output: Any, expected: Any) -> None:
+def test_types_that_can_be_equal_are_not_reported_as_unequal(output: Any, expected: Any) -> None:
     assert "never equals" not in exact_match(output, expected).reason
 
 
@@ -210,7 +212,7 @@ def test_types_that_may_be_equal_are_not_called_unequal(output: Any, expected: A
         (json_subset, {}, [1], "expected a mapping as `expected`"),
     ],
 )
-def test_what_cannot_be_judged_is_an_error_and_not_a_failed_sample(
+def test_an_input_that_cannot_be_judged_is_an_error_and_not_a_failure(
     evaluator: Criterion, output: Any, expected: Any, message: str
 ) -> None:
     with pytest.raises(EvaluatorError, match=message):
@@ -249,16 +251,16 @@ def test_misuse_is_refused_at_construction(build: Any) -> None:
         build()
 
 
-def test_a_schema_without_its_package_says_how_to_install_it(
+def test_a_missing_package_for_schemas_is_an_error_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)  # as if it were not there
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)  # as if it were not installed
 
     with pytest.raises(MissingExtraError, match=r"pip install 'weakincentives-evals\[schema\]'"):
         json_schema({"type": "object"})
 
 
-def test_within_tolerance_falls_linearly() -> None:
+def test_within_tolerance_decreases_linearly() -> None:
     near = within_tolerance(2.0)
 
     assert [near(x, 0.0).value for x in (0, 1, 2, 3)] == [1.0, 0.5, 0.0, 0.0]
@@ -267,7 +269,7 @@ def test_within_tolerance_falls_linearly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accidents", "output", "expected", "passed"),
+    ("ignored", "output", "expected", "passed"),
     [
         (("case",), "PARIS", "paris", True),
         (("case",), "Straße", "STRASSE", True),
@@ -287,13 +289,11 @@ def test_within_tolerance_falls_linearly() -> None:
         (("case",), 3, 3, True),
     ],
 )
-def test_texts_are_compared_without_their_accidents(
-    accidents: Any, output: Any, expected: Any, passed: bool
-) -> None:
-    assert ignoring(exact_match, *accidents)(output, expected).passed is passed
+def test_ignoring_normalizes_text(ignored: Any, output: Any, expected: Any, passed: bool) -> None:
+    assert ignoring(exact_match, *ignored)(output, expected).passed is passed
 
 
-def test_accidents_are_ignored_inside_collections_and_other_shapes() -> None:
+def test_ignoring_works_inside_collections_and_for_other_evaluators() -> None:
     assert ignoring(one_of, "case")("PARIS", ["Paris", "London"]).passed
     assert ignoring(exact_match, "case")({"A", "B"}, {"a", "b"}).passed
     assert ignoring(exact_match, "case")(("A", ["B"]), ("a", ["b"])).passed
@@ -303,7 +303,7 @@ def test_accidents_are_ignored_inside_collections_and_other_shapes() -> None:
 
 
 @given(st.text("ab", max_size=8), st.text("abc", max_size=8))
-def test_edit_distance_is_what_the_table_says(a: str, b: str) -> None:
+def test_edit_distance_agrees_with_the_textbook_algorithm(a: str, b: str) -> None:
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
         previous, row = row, [i]
@@ -314,12 +314,12 @@ def test_edit_distance_is_what_the_table_says(a: str, b: str) -> None:
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
-def test_edit_distance_is_a_distance(a: str, b: str) -> None:
+def test_edit_distance_is_a_metric(a: str, b: str) -> None:
     assert edit_distance(a, b) == edit_distance(b, a) <= max(len(a), len(b))
     assert (edit_distance(a, b) == 0) is (a == b)
 
 
-# ── the algebra ─────────────────────────────────────────────────────────────────────────────────
+# ── combinations ────────────────────────────────────────────────────────────────────────────────
 
 
 def fixed(score: Score) -> Criterion:
@@ -334,13 +334,13 @@ verdicts = st.lists(
 
 
 @given(verdicts)
-def test_all_of_is_and_and_mean(scores: list[Score]) -> None:
+def test_all_of_is_the_conjunction_and_the_mean(scores: list[Score]) -> None:
     score = all_of(*map(fixed, scores))("o", "e")
 
     assert score.passed is all(s.passed for s in scores)
     assert score.value == pytest.approx(sum(s.value for s in scores) / len(scores))
     decided = [s for s in scores if s.passed is score.passed]
-    assert [each.partition(": ")[2] for each in score.reason.split("; ") if each] == [
+    assert [part.partition(": ")[2] for part in score.reason.split("; ") if part] == [
         s.reason or f"failed with {s.value:g}" for s in decided if s.reason or not s.passed
     ]
     assert [(m.value, m.metadata["passed"]) for m in score.metrics] == [
@@ -349,7 +349,7 @@ def test_all_of_is_and_and_mean(scores: list[Score]) -> None:
 
 
 @given(verdicts)
-def test_any_of_is_or_and_max(scores: list[Score]) -> None:
+def test_any_of_is_the_disjunction_and_the_maximum(scores: list[Score]) -> None:
     score = any_of(*map(fixed, scores))("o", "e")
 
     assert score.passed is any(s.passed for s in scores)
@@ -359,7 +359,9 @@ def test_any_of_is_or_and_max(scores: list[Score]) -> None:
 
 
 @given(verdicts, st.randoms(use_true_random=False))
-def test_the_order_of_criteria_changes_no_verdict(scores: list[Score], random: Any) -> None:
+def test_the_order_of_criteria_does_not_change_the_verdict(
+    scores: list[Score], random: Any
+) -> None:
     shuffled = random.sample(scores, len(scores))
     for combine in (all_of, any_of):
         before, after = (combine(*map(fixed, s))("o", "e") for s in (scores, shuffled))
@@ -378,7 +380,7 @@ def test_de_morgan(scores: list[Score]) -> None:
 
 
 @given(verdicts, st.data())
-def test_weighted_is_a_mean_that_passes_at_its_mark(scores: list[Score], data: Any) -> None:
+def test_weighted_is_a_mean_with_a_pass_mark(scores: list[Score], data: Any) -> None:
     weights = data.draw(st.lists(st.floats(0.1, 9), min_size=len(scores), max_size=len(scores)))
     pairs = [(fixed(s), w) for s, w in zip(scores, weights, strict=True)]
 
@@ -389,7 +391,7 @@ def test_weighted_is_a_mean_that_passes_at_its_mark(scores: list[Score], data: A
     assert score.passed is (score.value >= 0.7)
 
 
-def test_nested_parts_stay_visible_and_count_once() -> None:
+def test_nested_parts_are_kept_and_count_once() -> None:
     score = all_of(any_of(exact_match, contains), all_of(exact_match, contains))("ab", "a")
 
     assert score.value == pytest.approx((1.0 + 0.5) / 2)
@@ -403,7 +405,7 @@ def test_nested_parts_stay_visible_and_count_once() -> None:
     ]
 
 
-def test_what_counted_stays_visible_inside_a_combination() -> None:
+def test_weighted_metrics_are_kept_inside_a_combination() -> None:
     def score_fn(output: str, expected: str) -> Score:
         return Score(metrics=[Metric("correct", 1.0, 1.0), Metric("turns", 3)])
 
@@ -413,13 +415,13 @@ def test_what_counted_stays_visible_inside_a_combination() -> None:
     assert {m.name: m.weight for m in score.metrics}["turns"] == 0.0
 
 
-def test_equal_names_are_told_apart() -> None:
+def test_equal_names_are_numbered() -> None:
     score = all_of(exact_match, exact_match, exact_match)("a", "a")
 
     assert [m.name for m in score.metrics] == ["exact_match", "exact_match_2", "exact_match_3"]
 
 
-def test_a_combination_that_looks_at_the_session_says_so() -> None:
+def test_a_combination_with_a_session_evaluator_is_session_aware() -> None:
     aware = criterion(lambda output, expected, session: True)
 
     assert is_session_aware(all_of(exact_match, aware))
@@ -427,7 +429,7 @@ def test_a_combination_that_looks_at_the_session_says_so() -> None:
     assert all_of(exact_match, aware)("a", "a", session_with()).passed
 
 
-def test_adapt_takes_a_session_and_ignores_it() -> None:
+def test_adapt_accepts_a_session_and_ignores_it() -> None:
     adapted = adapt(exact_match)
 
     assert is_session_aware(adapted)

@@ -1,4 +1,4 @@
-"""Judges: labels into scores, data that stays data, and no verdict that is made up."""
+"""Judges: labels become scores, data cannot change the prompt, and no verdict is invented."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_judges_combine_with_other_evaluators_and_keep_their_cost_apart() -> Non
     assert score.value == pytest.approx((1.0 + 1.0 + 0.5) / 3)
 
 
-def test_without_an_adapter_the_contexts_is_asked() -> None:
+def test_without_an_adapter_the_one_of_the_context_is_used() -> None:
     judge = llm_judge("Correct")
     context = EvalContext(adapter=rating("good"))
 
@@ -79,7 +79,7 @@ def test_without_an_adapter_the_contexts_is_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reply",
     [
         "I would say it is rather good.",
         "",
@@ -92,8 +92,8 @@ def test_without_an_adapter_the_contexts_is_asked() -> None:
         ProviderError("down"),
     ],
 )
-def test_what_is_no_verdict_is_an_error_and_never_a_score(said: Any) -> None:
-    judge = llm_judge(ScriptedAdapter(Recording(said)), "Helpful")
+def test_an_unreadable_verdict_is_an_error_and_never_a_score(reply: Any) -> None:
+    judge = llm_judge(ScriptedAdapter(Recording(reply)), "Helpful")
 
     with pytest.raises(EvaluatorError):
         judge("output", "expected")
@@ -101,14 +101,16 @@ def test_what_is_no_verdict_is_an_error_and_never_a_score(said: Any) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("said", "problem"),
+    ("reply", "problem"),
     [
         ("no idea", "got no JSON"),
         ('{"reason": "r", "rating": "wrong", "rating": "excellent"}', "key 'rating' 2 times"),
     ],
 )
-async def test_a_failing_judge_is_an_evaluator_error_of_its_sample(said: str, problem: str) -> None:
-    judge = llm_judge(ScriptedAdapter(Recording(said)), "Helpful")
+async def test_a_failing_judge_is_an_evaluator_error_of_its_sample(
+    reply: str, problem: str
+) -> None:
+    judge = llm_judge(ScriptedAdapter(Recording(reply)), "Helpful")
 
     result = await attempt(function_agent(str.upper), Sample("1", "in", "IN"), judge)
 
@@ -116,7 +118,7 @@ async def test_a_failing_judge_is_an_evaluator_error_of_its_sample(said: str, pr
     assert problem in str(result.error)
 
 
-def test_a_provider_with_strict_output_can_only_answer_a_label() -> None:
+def test_a_provider_with_strict_output_can_only_reply_with_a_label() -> None:
     model = Recording(verdict("yes"))
     scale = Scale({"yes": 1.0, "no": 0.0}, frozenset({"yes"}))
 
@@ -129,7 +131,7 @@ def test_a_provider_with_strict_output_can_only_answer_a_label() -> None:
     assert list(schemas[0]["properties"]) == ["reason", "rating"]
 
 
-def test_the_standard_ratings_are_a_closed_list_too() -> None:
+def test_the_schema_lists_the_standard_ratings() -> None:
     model = Recording(verdict("good"))
     llm_judge(ScriptedAdapter(model), "Polite")("o", "e")
 
@@ -140,7 +142,7 @@ def test_the_standard_ratings_are_a_closed_list_too() -> None:
 
 
 @pytest.mark.parametrize("unreadable", ["rather good", verdict("splendid"), {"rating": "good"}])
-def test_an_unreadable_verdict_is_asked_for_once_more(unreadable: Any) -> None:
+def test_an_unreadable_verdict_is_requested_once_more(unreadable: Any) -> None:
     model = Recording(unreadable, verdict("good"))
 
     score = llm_judge(ScriptedAdapter(model), "Polite")("out", "e")
@@ -165,7 +167,7 @@ def test_after_the_last_retry_there_is_an_error() -> None:
     assert len(model.requests) == 1
 
 
-def test_a_failure_is_not_asked_again_and_an_error_names_both_troubles() -> None:
+def test_a_provider_error_is_not_retried_and_the_message_names_both_problems() -> None:
     down = Recording(ProviderError("down"))
     with pytest.raises(EvaluatorError, match="the judge `Polite` raised ProviderError: down"):
         llm_judge(ScriptedAdapter(down), "Polite")("o", "e")
@@ -176,26 +178,26 @@ def test_a_failure_is_not_asked_again_and_an_error_names_both_troubles() -> None
         llm_judge(ScriptedAdapter(flaky), "Polite")("o", "e")
 
 
-def test_a_users_adapter_that_makes_up_labels_gives_no_score() -> None:
-    made_up: Any = "superb"
-    judge = llm_judge(Plain(JudgeOutput(reason="r", rating=made_up)), "Polite")
+def test_an_invented_label_of_a_users_adapter_gives_no_score() -> None:
+    invented: Any = "superb"
+    judge = llm_judge(Plain(JudgeOutput(reason="r", rating=invented)), "Polite")
 
     with pytest.raises(EvaluatorError, match=r"expected one of excellent, .* got 'superb'"):
         judge("o", "e")
 
 
-def test_a_scale_of_ones_own() -> None:
+def test_a_judge_can_have_a_custom_scale() -> None:
     scale = Scale({"yes": 1.0, "no": 0.0}, frozenset({"yes"}), {"yes": "It does"})
-    seen: list[str] = []
+    prompts: list[str] = []
 
     def model(request: ModelRequest) -> Any:
-        seen.append(request.messages[0].content)
+        prompts.append(request.messages[0].content)
         return {"reason": "r", "rating": "yes"}
 
     score = llm_judge(ScriptedAdapter(model), "Polite", scale=scale, name="polite")("o", "e")
 
     assert (score.value, score.passed, score.criterion) == (1.0, True, "polite")
-    assert "- **yes**: It does\n- **no**" in seen[0]
+    assert "- **yes**: It does\n- **no**" in prompts[0]
     with pytest.raises(EvaluatorError, match=r"expected one of yes, no from the judge .* 'good'"):
         llm_judge(rating("good"), "Polite", scale=scale)("o", "e")
 
@@ -245,9 +247,9 @@ ANSWERS: dict[str, Any] = {
 }
 
 
-def asked(kind: str, output: Any, *before: str) -> tuple[ChatMessage, ...]:
-    """What such a judge is sent about this output, after it said what came before."""
-    model = Recording(*before, ANSWERS[kind])
+def messages_sent(kind: str, output: Any, *replies: str) -> tuple[ChatMessage, ...]:
+    """Return the messages to such a judge about this output, after these unreadable replies."""
+    model = Recording(*replies, ANSWERS[kind])
     adapter: ScriptedAdapter[Any] = ScriptedAdapter(model)
     if kind == "pair":
         pairwise_judge(adapter, "Clear")(SAMPLE, output, "other")
@@ -259,14 +261,14 @@ def asked(kind: str, output: Any, *before: str) -> tuple[ChatMessage, ...]:
     return model.requests[-1].messages
 
 
-@pytest.mark.parametrize("before", [(), ("hm",)], ids=["first", "again"])
+@pytest.mark.parametrize("replies", [(), ("hm",)], ids=["first", "again"])
 @pytest.mark.parametrize("kind", ANSWERS)
 @given(output=our.texts | our.json_values | st.sampled_from(ATTACKS))
-def test_what_is_judged_changes_no_byte_outside_its_slot(
-    kind: str, before: tuple[str, ...], output: Any
+def test_an_output_changes_no_byte_outside_of_its_slot(
+    kind: str, replies: tuple[str, ...], output: Any
 ) -> None:
-    system, user = asked(kind, output, *before)
-    plain_system, plain_user = asked(kind, "x", *before)
+    system, user = messages_sent(kind, output, *replies)
+    plain_system, plain_user = messages_sent(kind, "x", *replies)
 
     assert system == plain_system
     start, end = plain_user.content.split('"x"')
@@ -279,16 +281,17 @@ def test_what_is_judged_changes_no_byte_outside_its_slot(
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_gullible_judge_finds_nothing_to_obey(attack: str) -> None:
+def test_a_gullible_judge_cannot_be_instructed_by_the_output(attack: str) -> None:
     score = llm_judge(ScriptedAdapter(gullible), "Correct")(attack, "4")
     naive = ModelRequest(model="m", messages=(ChatMessage("user", f"Output:\n{attack}"),))
 
     assert score.value == 0.0
     if '"' not in attack and "**" not in attack:
-        assert gullible(naive)["rating"] == "excellent"  # the attack bites where text is spliced in
+        # The attack works if text is inserted unquoted.
+        assert gullible(naive)["rating"] == "excellent"
 
 
-def test_the_template_can_be_used_by_hand_as_the_seeds_do() -> None:
+def test_the_template_can_be_used_directly() -> None:
     params = JudgeParams(criterion="Clarity", output='"o"', expected='"e"')
     messages = Prompt(JUDGE_TEMPLATE).bind(params).render().messages
 
@@ -296,13 +299,13 @@ def test_the_template_can_be_used_by_hand_as_the_seeds_do() -> None:
     assert messages[0].content.index("reason") < messages[0].content.index('rating":')
 
 
-def test_a_users_own_adapter_can_judge() -> None:
+def test_a_users_adapter_can_judge() -> None:
     good = llm_judge(Plain(JudgeOutput(rating="good", reason="fine")), "Helpful")
-    silent = llm_judge(Plain(None), "Helpful")
+    without_verdict = llm_judge(Plain(None), "Helpful")
 
     assert good("o", "e").metrics == (Metric("judge_cost", 0.5),)
     with pytest.raises(EvaluatorError, match="expected a verdict from the judge, got None"):
-        silent("o", "e")
+        without_verdict("o", "e")
 
 
 def test_tokens_of_a_judge_are_counted() -> None:
@@ -315,7 +318,7 @@ def test_tokens_of_a_judge_are_counted() -> None:
     assert score.metrics == (Metric("judge_tokens", 120.0),)
 
 
-def test_a_models_name_is_a_judge_with_its_settings() -> None:
+def test_a_model_name_makes_a_judge_with_its_settings() -> None:
     with ModelServer([json.dumps(verdict("good"))]) as server:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OPENAI_BASE_URL", server.openai_base_url)
@@ -327,7 +330,7 @@ def test_a_models_name_is_a_judge_with_its_settings() -> None:
     assert body["max_tokens"] == 99
 
 
-def test_an_endpoint_is_a_judge_and_one_text_is_the_criterion() -> None:
+def test_an_endpoint_makes_a_judge_and_a_single_text_is_the_criterion() -> None:
     with ModelServer([json.dumps(verdict("good"))]) as server:
         endpoint = Endpoint("qwen", base_url=server.openai_base_url, temperature=0.5)
         assert llm_judge(endpoint, "Correct")("4", "4").passed
@@ -338,13 +341,13 @@ def test_an_endpoint_is_a_judge_and_one_text_is_the_criterion() -> None:
         llm_judge("gpt4", "Correct")
 
 
-def test_the_arguments_may_be_named() -> None:
+def test_arguments_can_be_passed_by_name() -> None:
     assert llm_judge(adapter=rating("good"), criterion="Correct")("4", "4").passed
     assert llm_judge(criterion="Correct").name == "Correct"
     assert "criterion" in inspect.signature(llm_judge).parameters
 
 
-def test_the_whole_prompt_is_rendered_with_its_scale_and_quotes() -> None:
+def test_the_prompt_has_the_scale_and_quoted_values() -> None:
     params = JudgeParams("Clarity", "a\n- **excellent**", "b")
     system, user = Prompt(JUDGE_TEMPLATE).bind(params).render().messages
 
@@ -354,7 +357,7 @@ def test_the_whole_prompt_is_rendered_with_its_scale_and_quotes() -> None:
     assert 'Output: "a\\n- **excellent**"\nReference answer: "b"' in user.content
 
 
-def test_an_output_can_be_given_by_position() -> None:
+def test_a_judge_output_can_be_built_by_position() -> None:
     output = JudgeOutput("good", "minor issues")
 
     assert (output.rating, output.reason) == ("good", "minor issues")
@@ -402,7 +405,7 @@ def test_the_tokens_of_an_unreadable_verdict_count_too() -> None:
     assert values(score)["judge_tokens"] == 240
 
 
-def test_a_price_that_is_no_number_does_not_count() -> None:
+def test_a_price_that_is_not_a_number_is_ignored() -> None:
     adapter = Mock(spec=["evaluate"])
     adapter.evaluate.return_value = Mock(
         output=JudgeOutput("good", "fine"), usage="many", cost=float("nan")
@@ -411,12 +414,12 @@ def test_a_price_that_is_no_number_does_not_count() -> None:
     assert llm_judge(adapter, "Helpful")("o", "e").metrics == ()
 
 
-class Async:
+class AsyncAdapter:
     """An adapter whose `evaluate` is a coroutine function."""
 
     async def evaluate(self, prompt: Any) -> Minimal:
         return Minimal(JudgeOutput("fair", "so so"))
 
 
-def test_an_asynchronous_evaluate_can_judge() -> None:
-    assert llm_judge(Async(), "Helpful")("o", "e").value == 0.5
+def test_an_asynchronous_adapter_can_judge() -> None:
+    assert llm_judge(AsyncAdapter(), "Helpful")("o", "e").value == 0.5

@@ -64,7 +64,7 @@ class Holder:
 
 @dataclass
 class Runtime:
-    """A field that has a default need not come from the file."""
+    """A type with a default for its field, so the file may omit it."""
 
     client: Plain | None = None
 
@@ -84,13 +84,13 @@ class Strict(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass
-class Moody:
+class RaisesOnce:
     a: int
-    moods: ClassVar[list[Any]] = [LookupError]
+    failures: ClassVar[list[Any]] = [LookupError]
 
     def __post_init__(self) -> None:
-        if self.moods:
-            raise self.moods.pop()
+        if self.failures:
+            raise self.failures.pop()
 
 
 ROWS: list[dict[str, Any]] = [
@@ -187,7 +187,7 @@ def test_parquet_fills_nested_types(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("load", "content"), [(load_jsonl, JSONL), (load_json, JSON), (load_csv, b"id\n1\n")]
 )
-def test_each_loader_reads_its_format_whatever_the_suffix(
+def test_each_loader_reads_its_format_with_any_suffix(
     load: Callable[[Path], list[Any]], content: bytes, tmp_path: Path
 ) -> None:
     assert load(write(tmp_path / "data.txt", content))[0]["id"] == "1"
@@ -236,7 +236,7 @@ CELLS: list[tuple[Any, str, Any]] = [
 
 
 @pytest.mark.parametrize(("wanted", "text", "value"), CELLS)
-def test_the_type_of_a_field_says_what_its_cell_means(
+def test_a_cell_is_converted_to_the_type_of_its_field(
     wanted: Any, text: str, value: Any, tmp_path: Path
 ) -> None:
     quoted = text.replace('"', '""')
@@ -265,7 +265,7 @@ def test_the_type_of_a_field_says_what_its_cell_means(
         (dict[int, int], '{"x":1}', "$.expected", "expected `int`, got `str` for a key"),
     ],
 )
-def test_a_cell_that_does_not_fit_is_one_error(
+def test_a_cell_that_does_not_fit_its_type_is_one_error(
     wanted: Any, text: str, path: str, problem: str, tmp_path: Path
 ) -> None:
     quoted = text.replace('"', '""')
@@ -276,7 +276,7 @@ def test_a_cell_that_does_not_fit_is_one_error(
     assert problem in caught.value.problem
 
 
-def test_dotted_columns_reach_into_unions_mappings_and_ground_truth(tmp_path: Path) -> None:
+def test_dotted_columns_work_with_unions_mappings_and_ground_truth(tmp_path: Path) -> None:
     header = "id,input.question,input.unknown,ground_truth.a,metadata.x.y,metadata.x.z"
     file = write(tmp_path / "qa.csv", f"{header}\n1,q,,7,1,[2]\n".encode())
     [sample] = load_csv(file, Asked | None, dict[str, int])
@@ -301,7 +301,7 @@ def test_a_field_named_ground_truth_keeps_its_own_type(tmp_path: Path) -> None:
         ("id,imput", "expected the column `input`, got `id`, `imput` - is `imput` a typo?"),
     ],
 )
-def test_a_table_without_a_needed_column_is_refused_at_its_header(
+def test_a_table_without_a_required_column_is_refused_at_its_header(
     header: str, problem: str, tmp_path: Path
 ) -> None:
     file = write(tmp_path / "qa.csv", f"{header}\n".encode())
@@ -312,7 +312,7 @@ def test_a_table_without_a_needed_column_is_refused_at_its_header(
     assert load_csv(file) == []
 
 
-def test_a_column_and_its_parts_exclude_each_other(tmp_path: Path) -> None:
+def test_a_column_and_its_parts_are_mutually_exclusive(tmp_path: Path) -> None:
     file = write(tmp_path / "qa.csv", b"id,input,input.question\n")
     with pytest.raises(
         DatasetError, match=r"one of the columns `input` and `input.question`, got both"
@@ -320,7 +320,7 @@ def test_a_column_and_its_parts_exclude_each_other(tmp_path: Path) -> None:
         load_csv(file, Asked, str)
 
 
-def test_a_nested_defect_has_its_whole_path(tmp_path: Path) -> None:
+def test_an_error_in_a_nested_value_has_its_full_path(tmp_path: Path) -> None:
     row = {"id": "1", "input": {"question": "?", "turns": [{"role": "usr", "content": ""}]}}
     file = write(tmp_path / "qa.jsonl", json.dumps(row).encode())
     with pytest.raises(DatasetError) as caught:
@@ -329,7 +329,7 @@ def test_a_nested_defect_has_its_whole_path(tmp_path: Path) -> None:
     assert caught.value.problem == "expected one of 'assistant', 'user', got 'usr'"
 
 
-def refused(folder: Path, wanted: Any, value: str, name: str = "input") -> DatasetError:
+def load_error(folder: Path, wanted: Any, value: str, name: str = "input") -> DatasetError:
     row = {"id": "1", "input": None, name: json.loads(value)}
     file = write(folder / "qa.jsonl", json.dumps(row).encode())
     with pytest.raises(DatasetError) as caught:
@@ -345,10 +345,10 @@ def refused(folder: Path, wanted: Any, value: str, name: str = "input") -> Datas
         ('{"question":"?","turns":[{"role":"user"}]}', "`content`, got only `role`"),
     ],
 )
-def test_a_field_missing_inside_is_named_with_its_place(
+def test_a_missing_nested_field_is_named_with_its_path(
     value: str, problem: str, tmp_path: Path
 ) -> None:
-    error = refused(tmp_path, QAInput, value)
+    error = load_error(tmp_path, QAInput, value)
     assert error.path in ("$.input.question", "$.input.turns[0].content")
     assert error.problem.endswith(problem)
 
@@ -370,9 +370,11 @@ TEXT_FORMS = [
 
 
 @pytest.mark.parametrize(("wanted", "expected"), TEXT_FORMS)
-def test_what_a_text_should_be_and_what_came(wanted: Any, expected: str, tmp_path: Path) -> None:
+def test_an_invalid_text_is_reported_with_the_expected_format(
+    wanted: Any, expected: str, tmp_path: Path
+) -> None:
     for name in ("input", "expected", "ground_truth"):
-        error = refused(tmp_path, wanted, '"q"', name)
+        error = load_error(tmp_path, wanted, '"q"', name)
         assert (error.problem, error.path) == (f"{expected}, got 'q'", f"$.{name}")
 
 
@@ -388,15 +390,15 @@ def test_what_a_text_should_be_and_what_came(wanted: Any, expected: str, tmp_pat
         (Strict, '{"a":1}', "$.input", "expected no field beyond those of its type, got `a`"),
     ],
 )
-def test_every_defect_says_expected_and_got(
+def test_every_error_has_expected_and_got(
     wanted: Any, value: str, path: str, problem: str, tmp_path: Path
 ) -> None:
-    error = refused(tmp_path, wanted, value)
+    error = load_error(tmp_path, wanted, value)
     assert (error.path, error.problem) == (path, problem)
 
 
-def test_what_a_users_type_refuses_keeps_its_words(tmp_path: Path) -> None:
-    error = refused(tmp_path, QAInput, '{"question":""}')
+def test_the_message_of_a_users_type_is_kept(tmp_path: Path) -> None:
+    error = load_error(tmp_path, QAInput, '{"question":""}')
     assert error.path == "$.input"
     assert error.problem == (
         "expected a value that its type accepts, got ValueError: A question has words"
@@ -421,26 +423,26 @@ class Picky:
         ("?", "KeyError: '?'"),
     ],
 )
-def test_whatever_a_users_type_raises_is_one_error(value: str, got: str, tmp_path: Path) -> None:
+def test_any_exception_of_a_users_type_is_one_error(value: str, got: str, tmp_path: Path) -> None:
     for name in ("input", "expected", "ground_truth"):
-        error = refused(tmp_path, Picky, f'{{"error":"{value}"}}', name)
+        error = load_error(tmp_path, Picky, f'{{"error":"{value}"}}', name)
         assert error.problem.startswith(f"expected a value that its type accepts, got {got}")
         assert error.path == f"$.{name}"
         assert type(error.__cause__).__name__ == got.partition(":")[0]
         assert "\n" not in str(error)
 
 
-def test_a_type_that_speaks_our_grammar_is_left_its_words(tmp_path: Path) -> None:
-    assert refused(tmp_path, Picky, '{"error":"wink"}').problem == "expected more"
+def test_a_library_error_of_a_users_type_is_unchanged(tmp_path: Path) -> None:
+    assert load_error(tmp_path, Picky, '{"error":"wink"}').problem == "expected more"
 
 
-def test_a_moody_type_that_raises_only_once_has_no_path(tmp_path: Path) -> None:
-    error = refused(tmp_path, Moody, '{"a":1}')
+def test_an_error_that_is_raised_only_once_has_no_path(tmp_path: Path) -> None:
+    error = load_error(tmp_path, RaisesOnce, '{"a":1}')
     assert (error.path, error.problem[-11:]) == ("", "LookupError")
 
 
 @pytest.mark.parametrize(
-    ("wanted", "named"),
+    ("wanted", "problem"),
     [
         (Plain, "`Plain` - make it a dataclass"),
         (complex, "`complex` - make it a dataclass"),
@@ -453,16 +455,16 @@ def test_a_moody_type_that_raises_only_once_has_no_path(tmp_path: Path) -> None:
         ("Nowhere", "`ForwardRef('Nowhere')`: Type"),
     ],
 )
-def test_a_type_that_json_cannot_fill_is_refused_at_the_call(wanted: Any, named: str) -> None:
+def test_a_type_that_json_cannot_fill_is_refused_when_called(wanted: Any, problem: str) -> None:
     for types in ((wanted, str), (str, wanted)):
         with pytest.raises(UsageError, match="expected a type that JSON can fill, got") as caught:
             iter_samples("never-opened.jsonl", *types)
-        assert named in str(caught.value)
+        assert problem in str(caught.value)
         assert "Sample[" not in str(caught.value)
 
 
 class Model:
-    """What pydantic's models look like to us."""
+    """A class with `model_validate`, like pydantic's models."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -471,7 +473,7 @@ class Model:
 
 
 @pytest.mark.parametrize("wanted", [Tree, Runtime, Model, Path, PurePath, object])
-def test_a_type_that_json_can_fill_is_not(wanted: Any, tmp_path: Path) -> None:
+def test_a_type_that_json_can_fill_is_accepted(wanted: Any, tmp_path: Path) -> None:
     value = {Tree: '{"children":[]}', Runtime: "{}"}.get(wanted, '"a"')
     line = f'{{"id":"1","input":{value}}}'.encode()
     [sample] = load_jsonl(write(tmp_path / "qa.jsonl", line), wanted, Any)
@@ -517,24 +519,24 @@ def test_a_json_dataset_keeps_its_name_and_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("load", [load_jsonl, load_json, load_csv, load_parquet])
-def test_one_type_without_the_other_is_misuse(load: Any) -> None:
+def test_one_type_without_the_other_is_refused(load: Any) -> None:
     for types in ({"input_type": str}, {"expected_type": str}):
         with pytest.raises(UsageError, match="expected both `input_type` and `expected_type`"):
             load("never-opened", **types)
 
 
-def test_none_is_a_type_like_any_other(tmp_path: Path) -> None:
+def test_none_can_be_used_as_a_type(tmp_path: Path) -> None:
     [sample] = load_jsonl(write(tmp_path / "qa.jsonl", b'{"id":"1","input":null}'), None, None)
     assert (sample.input, sample.expected) == (None, None)
 
 
-def test_a_failed_load_leaves_the_collector_on(tmp_path: Path) -> None:
+def test_a_failed_load_leaves_the_garbage_collector_enabled(tmp_path: Path) -> None:
     with pytest.raises(DatasetError):
         load_jsonl(tmp_path / "none.jsonl", str, str)
     assert gc.isenabled()
 
 
-def test_samples_come_before_a_later_defect(tmp_path: Path) -> None:
+def test_samples_before_a_bad_line_are_yielded(tmp_path: Path) -> None:
     lines = b'{"id":"1","input":"","expected":""}\noops\n'
     samples: Iterator[Sample[str, str]] = iter_samples(
         write(tmp_path / "qa.jsonl", lines), str, str

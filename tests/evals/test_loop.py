@@ -1,4 +1,4 @@
-"""EvalLoop: every submitted sample ends in exactly one counted result."""
+"""EvalLoop: every submitted sample gives exactly one counted result."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from weakincentives.runtime.worker.leases import LeaseExtenderConfig
 from weakincentives.testing import FakeClock
 
 DATASET = Dataset([Sample(str(number), number, number + 1) for number in range(25)], name="sums")
-AT_ONCE = Backoff(base=0.0, longest=0.0)
+NO_DELAY = Backoff(base=0.0, longest=0.0)
 
 
 async def adds_one(number: int) -> int:
     return number + 1
 
 
-class Boxes:
+class Mailboxes:
     """The mailboxes of one deployment."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -56,23 +56,23 @@ class Boxes:
         self.results: InMemoryMailbox[Any] = InMemoryMailbox("results")
         self.dead: InMemoryMailbox[DeadLetter[Any]] = InMemoryMailbox("dead")
 
-    def loop(self, agent: Any = adds_one, **more: Any) -> EvalLoop[Any, Any, Any]:
-        evaluator = more.pop("evaluator", exact_match)
-        return EvalLoop(agent, evaluator, self.requests, self.results, **more)
+    def loop(self, agent: Any = adds_one, **options: Any) -> EvalLoop[Any, Any, Any]:
+        evaluator = options.pop("evaluator", exact_match)
+        return EvalLoop(agent, evaluator, self.requests, self.results, **options)
 
-    def policy(self, **more: Any) -> DLQPolicy[Any]:
-        return DLQPolicy(self.dead, backoff=AT_ONCE, **more)
+    def policy(self, **options: Any) -> DLQPolicy[Any]:
+        return DLQPolicy(self.dead, backoff=NO_DELAY, **options)
 
 
 @pytest.fixture
-def boxes() -> Boxes:
-    return Boxes()
+def mailboxes() -> Mailboxes:
+    return Mailboxes()
 
 
 @contextmanager
-def working(*loops: Any, **how: float) -> Iterator[None]:
-    """Run the loops in threads, and stop them at the end."""
-    threads = [threading.Thread(target=loop.run, kwargs=how) for loop in loops]
+def running_in_threads(*loops: Any, **run_options: float) -> Iterator[None]:
+    """Run the loops in threads, and shut them down at the end."""
+    threads = [threading.Thread(target=loop.run, kwargs=run_options) for loop in loops]
     for thread in threads:
         thread.start()
     try:
@@ -86,51 +86,51 @@ def working(*loops: Any, **how: float) -> Iterator[None]:
 # ── submit, run, collect ────────────────────────────────────────────────────────────────────────
 
 
-def test_one_iteration_processes_all_queued_samples(boxes: Boxes) -> None:
-    submission = submit_dataset(DATASET, boxes.requests)
-    boxes.loop().run(max_iterations=1)
-    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
+def test_one_iteration_processes_all_queued_samples(mailboxes: Mailboxes) -> None:
+    submission = submit_dataset(DATASET, mailboxes.requests)
+    mailboxes.loop().run(max_iterations=1)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
 
     assert (report.total, report.passed, report.missing) == (25, 25, ())
     assert [result.sample_id for result in report.results] == [s.id for s in DATASET]
     assert (report.run_id, report.dataset_name) == (submission.run_id, "sums")
-    assert boxes.requests.approximate_count() == boxes.results.approximate_count() == 0
+    assert mailboxes.requests.approximate_count() == mailboxes.results.approximate_count() == 0
 
 
 @pytest.mark.anyio
-async def test_a_loop_runs_inside_an_event_loop(boxes: Boxes) -> None:
-    submission = submit_dataset(DATASET, boxes.requests)
-    await boxes.loop().run_async(max_iterations=1)
+async def test_a_loop_runs_inside_an_event_loop(mailboxes: Mailboxes) -> None:
+    submission = submit_dataset(DATASET, mailboxes.requests)
+    await mailboxes.loop().run_async(max_iterations=1)
 
-    assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 25
+    assert collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).passed == 25
 
 
-def test_samples_run_concurrently(boxes: Boxes) -> None:
-    """The barrier opens only when ten samples run at once."""
+def test_samples_run_concurrently(mailboxes: Mailboxes) -> None:
+    """The barrier opens only when ten samples run concurrently."""
     barrier = threading.Barrier(10, timeout=PATIENCE)
 
-    def meets(number: int) -> int:
+    def waits_for_others(number: int) -> int:
         barrier.wait()
         return number + 1
 
-    submission = submit_dataset(DATASET[:20], boxes.requests)
-    boxes.loop(meets, config=EvalLoopConfig(max_concurrent=10)).run(max_iterations=1)
+    submission = submit_dataset(DATASET[:20], mailboxes.requests)
+    mailboxes.loop(waits_for_others, config=EvalLoopConfig(max_concurrent=10)).run(max_iterations=1)
 
-    assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 20
-
-
-def test_results_go_to_the_reply_address_if_the_loop_has_none(boxes: Boxes) -> None:
-    submission = submit_dataset(DATASET, boxes.requests, reply_to=boxes.results)
-    EvalLoop(adds_one, exact_match, boxes.requests).run(max_iterations=1)
-
-    assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 25
+    assert collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).passed == 20
 
 
-def test_experiments_and_epochs_are_counted_separately(boxes: Boxes) -> None:
+def test_results_go_to_the_reply_address_if_the_loop_has_none(mailboxes: Mailboxes) -> None:
+    submission = submit_dataset(DATASET, mailboxes.requests, reply_to=mailboxes.results)
+    EvalLoop(adds_one, exact_match, mailboxes.requests).run(max_iterations=1)
+
+    assert collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).passed == 25
+
+
+def test_experiments_and_epochs_are_counted_separately(mailboxes: Mailboxes) -> None:
     experiments = [Experiment("plain"), Experiment("bold")]
-    submission = submit_experiments(DATASET[:3], experiments, boxes.requests, epochs=2)
-    boxes.loop().run(max_iterations=1)
-    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
+    submission = submit_experiments(DATASET[:3], experiments, mailboxes.requests, epochs=2)
+    mailboxes.loop().run(max_iterations=1)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
 
     assert len(submission) == report.total == 12
     assert report.by_experiment().keys() == {"plain", "bold"}
@@ -138,35 +138,35 @@ def test_experiments_and_epochs_are_counted_separately(boxes: Boxes) -> None:
     assert len(keys) == 12
 
 
-def test_submitting_again_with_the_same_run_id_queues_nothing_twice(boxes: Boxes) -> None:
-    submit_dataset(DATASET, boxes.requests, run_id="night")
-    submit_dataset(DATASET, boxes.requests, run_id="night")
+def test_submitting_again_with_the_same_run_id_queues_nothing_twice(mailboxes: Mailboxes) -> None:
+    submit_dataset(DATASET, mailboxes.requests, run_id="night")
+    submit_dataset(DATASET, mailboxes.requests, run_id="night")
 
-    assert boxes.requests.approximate_count() == 25
+    assert mailboxes.requests.approximate_count() == 25
 
 
-def test_a_result_that_is_delivered_twice_counts_once(boxes: Boxes) -> None:
-    """Each copy was run on its own; results are counted by key."""
+def test_a_result_that_is_delivered_twice_counts_once(mailboxes: Mailboxes) -> None:
+    """Each copy ran separately; results are counted by key."""
     for _ in range(2):
-        submission = submit_dataset(DATASET, boxes.requests, run_id="night")
-        boxes.loop().run(max_iterations=1)
-    assert boxes.results.approximate_count() == 25  # the id of a result is its key
+        submission = submit_dataset(DATASET, mailboxes.requests, run_id="night")
+        mailboxes.loop().run(max_iterations=1)
+    assert mailboxes.results.approximate_count() == 25  # the id of a result is its key
 
-    loop = boxes.loop()
+    loop = mailboxes.loop()
     loop.run(max_iterations=0)
-    for message in boxes.results.receive(max_messages=10, visibility_timeout=0):
-        boxes.results.send(message.body)
-    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
+    for message in mailboxes.results.receive(max_messages=10, visibility_timeout=0):
+        mailboxes.results.send(message.body)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
     assert report.total == 25
 
 
-def test_after_a_timeout_the_report_lists_missing_samples(boxes: Boxes) -> None:
-    submission = submit_dataset(DATASET[:4], boxes.requests)
-    boxes.requests.receive(max_messages=1)  # another worker holds the first one
-    boxes.loop().run(max_iterations=1)
+def test_after_a_timeout_the_report_lists_missing_samples(mailboxes: Mailboxes) -> None:
+    submission = submit_dataset(DATASET[:4], mailboxes.requests)
+    mailboxes.requests.receive(max_messages=1)  # another worker holds the first one
+    mailboxes.loop().run(max_iterations=1)
     clock = FakeClock()
     report = collect_results(
-        boxes.results,
+        mailboxes.results,
         submission,
         timeout_seconds=0.2,
         clock=clock,
@@ -178,65 +178,67 @@ def test_after_a_timeout_the_report_lists_missing_samples(boxes: Boxes) -> None:
     assert "1 of 4 missing after 0.2 s: 0" in str(report)
 
 
-def test_results_can_be_collected_by_count(boxes: Boxes) -> None:
-    submit_dataset(DATASET[:3], boxes.requests)
-    boxes.loop().run(max_iterations=1)
+def test_results_can_be_collected_by_count(mailboxes: Mailboxes) -> None:
+    submit_dataset(DATASET[:3], mailboxes.requests)
+    mailboxes.loop().run(max_iterations=1)
 
-    assert collect_results(boxes.results, expected_count=3, timeout_seconds=PATIENCE).passed == 3
-    late = collect_results(boxes.results, expected_count=2, timeout_seconds=0.05)
+    assert (
+        collect_results(mailboxes.results, expected_count=3, timeout_seconds=PATIENCE).passed == 3
+    )
+    late = collect_results(mailboxes.results, expected_count=2, timeout_seconds=0.05)
     assert "2 of 2 missing" in late.stopped
 
 
-def test_results_of_another_run_stay_in_the_mailbox(boxes: Boxes) -> None:
-    submit_dataset(DATASET[:2], boxes.requests, run_id="other")
-    submission = submit_dataset(DATASET[:2], boxes.requests, run_id="mine")
-    boxes.loop().run(max_iterations=1)
-    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
+def test_results_of_another_run_stay_in_the_mailbox(mailboxes: Mailboxes) -> None:
+    submit_dataset(DATASET[:2], mailboxes.requests, run_id="other")
+    submission = submit_dataset(DATASET[:2], mailboxes.requests, run_id="mine")
+    mailboxes.loop().run(max_iterations=1)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
 
     assert {result.run_id for result in report.results} == {"mine"}
-    assert boxes.results.approximate_count() == 2
+    assert mailboxes.results.approximate_count() == 2
 
 
-def test_requests_that_a_server_lost_are_resubmitted(boxes: Boxes) -> None:
-    submission = submit_dataset(DATASET, boxes.requests)
-    boxes.requests.purge()
+def test_requests_that_a_server_lost_are_resubmitted(mailboxes: Mailboxes) -> None:
+    submission = submit_dataset(DATASET, mailboxes.requests)
+    mailboxes.requests.purge()
 
-    with working(boxes.loop()):
+    with running_in_threads(mailboxes.loop()):
         report = collect_results(
-            boxes.results,
+            mailboxes.results,
             submission,
             timeout_seconds=PATIENCE,
-            requests=boxes.requests,
+            requests=mailboxes.requests,
             resubmit_after=0.1,
         )
     assert report.passed == 25
 
 
-def test_on_result_is_called_before_a_result_is_acknowledged(boxes: Boxes) -> None:
-    submission = submit_dataset(DATASET, boxes.requests)
-    boxes.loop().run(max_iterations=1)
-    left: list[int] = []
+def test_on_result_is_called_before_a_result_is_acknowledged(mailboxes: Mailboxes) -> None:
+    submission = submit_dataset(DATASET, mailboxes.requests)
+    mailboxes.loop().run(max_iterations=1)
+    queued: list[int] = []
     collect_results(
-        boxes.results,
+        mailboxes.results,
         submission,
         timeout_seconds=PATIENCE,
-        on_result=lambda result: left.append(boxes.results.approximate_count()),
+        on_result=lambda result: queued.append(mailboxes.results.approximate_count()),
     )
 
-    assert len(left) == left[0] == 25  # as many as there are: none was acknowledged before
+    assert len(queued) == queued[0] == 25  # none was acknowledged before the callbacks
 
 
 # ── failures ────────────────────────────────────────────────────────────────────────────────────
 
 
-async def fails(number: int) -> int:
+async def always_fails(number: int) -> int:
     raise ValueError(f"no {number}")
 
 
-def test_without_a_policy_a_failure_is_an_error_result_at_once(boxes: Boxes) -> None:
-    submission = submit_dataset(DATASET[:2], boxes.requests)
-    boxes.loop(fails).run(max_iterations=1)
-    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
+def test_without_a_policy_a_failure_is_an_error_result_at_once(mailboxes: Mailboxes) -> None:
+    submission = submit_dataset(DATASET[:2], mailboxes.requests)
+    mailboxes.loop(always_fails).run(max_iterations=1)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
 
     assert [(r.error, r.error_source) for r in report.results] == [
         ("no 0", "agent"),
@@ -244,63 +246,63 @@ def test_without_a_policy_a_failure_is_an_error_result_at_once(boxes: Boxes) -> 
     ]
 
 
-def test_with_a_policy_a_failure_is_retried_and_then_dead_lettered(boxes: Boxes) -> None:
-    tries: list[int] = []
+def test_with_a_policy_a_failure_is_retried_and_then_dead_lettered(mailboxes: Mailboxes) -> None:
+    calls: list[int] = []
 
-    async def counts(number: int) -> int:
-        tries.append(number)
+    async def failing_agent(number: int) -> int:
+        calls.append(number)
         raise ValueError("never")
 
-    submission = submit_dataset(DATASET[:1], boxes.requests)
-    boxes.loop(counts, dlq=boxes.policy(max_delivery_count=3)).run(max_iterations=1)
-    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
+    submission = submit_dataset(DATASET[:1], mailboxes.requests)
+    mailboxes.loop(failing_agent, dlq=mailboxes.policy(max_delivery_count=3)).run(max_iterations=1)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
 
-    assert tries == [0, 0, 0]
+    assert calls == [0, 0, 0]
     assert report.results[0].error == "gave up after 3 deliveries: never"
-    (letter,) = dead_letters_of(boxes.dead)
+    (letter,) = dead_letters_of(mailboxes.dead)
     assert (letter.last_error, letter.delivery_count) == ("never", 3)
     assert letter.body is not None
     assert letter.body.sample == DATASET[0]
 
 
-def test_a_retry_that_succeeds_is_a_result(boxes: Boxes) -> None:
-    seen: set[int] = set()
+def test_a_retry_that_succeeds_is_a_result(mailboxes: Mailboxes) -> None:
+    tried: set[int] = set()
 
-    async def second_time(number: int) -> int:
-        if number in seen:
+    async def fails_once(number: int) -> int:
+        if number in tried:
             return number + 1
-        seen.add(number)
+        tried.add(number)
         raise ValueError("not yet")
 
-    submission = submit_dataset(DATASET, boxes.requests)
-    boxes.loop(second_time, dlq=boxes.policy()).run(max_iterations=1)
-    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
+    submission = submit_dataset(DATASET, mailboxes.requests)
+    mailboxes.loop(fails_once, dlq=mailboxes.policy()).run(max_iterations=1)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
 
     assert report.passed == 25
     assert {result.attempt for result in report.results} == {2}
-    assert boxes.dead.approximate_count() == 0
+    assert mailboxes.dead.approximate_count() == 0
 
 
-def test_an_evaluators_failure_is_never_retried(boxes: Boxes) -> None:
+def test_an_evaluators_failure_is_never_retried(mailboxes: Mailboxes) -> None:
     def broken(output: int, expected: int) -> Score:
         raise RuntimeError("no verdict")
 
-    submission = submit_dataset(DATASET[:1], boxes.requests)
-    boxes.loop(evaluator=broken, dlq=boxes.policy()).run(max_iterations=1)
-    (result,) = collect_results(boxes.results, submission, timeout_seconds=PATIENCE).results
+    submission = submit_dataset(DATASET[:1], mailboxes.requests)
+    mailboxes.loop(evaluator=broken, dlq=mailboxes.policy()).run(max_iterations=1)
+    (result,) = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).results
 
     assert (result.error_source, result.output, result.attempt) == ("evaluator", 1, 1)
 
 
-def test_a_sample_that_times_out_is_an_error(boxes: Boxes) -> None:
+def test_a_sample_that_times_out_is_an_error(mailboxes: Mailboxes) -> None:
     async def never(number: int) -> int:
         await anyio.sleep_forever()
         return number
 
-    submission = submit_dataset(DATASET[:1], boxes.requests)
+    submission = submit_dataset(DATASET[:1], mailboxes.requests)
     config = EvalLoopConfig(timeout=0.05)
-    boxes.loop(never, config=config).run(max_iterations=1)
-    (result,) = collect_results(boxes.results, submission, timeout_seconds=PATIENCE).results
+    mailboxes.loop(never, config=config).run(max_iterations=1)
+    (result,) = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).results
 
     assert "timed out after 0.05 s" in (result.error or "")
     assert "EvalLoopConfig.timeout" in (result.error or "")
@@ -311,114 +313,125 @@ def test_a_worker_has_a_timeout_by_default_so_that_no_message_is_held_forever() 
     assert EvalLoopConfig(timeout=None).timeout is None
 
 
-def test_a_message_that_kills_its_worker_is_given_up_before_it_runs_again(
-    boxes: Boxes,
+def test_a_message_that_kills_its_worker_is_dead_lettered_before_it_runs_again(
+    mailboxes: Mailboxes,
 ) -> None:
     """Five workers received it and died; the sixth does not run it."""
-    submission = submit_dataset(DATASET[:1], boxes.requests)
+    submission = submit_dataset(DATASET[:1], mailboxes.requests)
     for _ in range(5):
-        boxes.requests.receive(visibility_timeout=0)
-    loop = boxes.loop(fails)
+        mailboxes.requests.receive(visibility_timeout=0)
+    loop = mailboxes.loop(always_fails)
     loop.run(max_iterations=1)
-    (result,) = collect_results(boxes.results, submission, timeout_seconds=PATIENCE).results
+    (result,) = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).results
 
     assert "delivered 5 times and never finished" in (result.error or "")
     assert result.error_source == "infrastructure"
     assert len(dead_letters_of(loop.dead_letters)) == 1
 
 
-def test_a_body_of_another_kind_is_a_dead_letter(boxes: Boxes) -> None:
-    boxes.requests.send({"hello": 1})
-    submission = submit_dataset(DATASET[:1], boxes.requests)
-    loop = boxes.loop()
+def test_a_message_with_another_body_is_dead_lettered(mailboxes: Mailboxes) -> None:
+    mailboxes.requests.send({"hello": 1})
+    submission = submit_dataset(DATASET[:1], mailboxes.requests)
+    loop = mailboxes.loop()
     loop.run(max_iterations=1)
 
-    assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 1
+    assert collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).passed == 1
     (letter,) = dead_letters_of(loop.dead_letters)
     assert "expected an `EvalRequest`" in letter.last_error
 
 
-def test_a_request_without_a_mailbox_for_its_result_is_not_run(boxes: Boxes) -> None:
-    submit_dataset(DATASET[:1], boxes.requests)
+def test_a_request_without_a_mailbox_for_its_result_is_not_run(mailboxes: Mailboxes) -> None:
+    submit_dataset(DATASET[:1], mailboxes.requests)
     with pytest.raises(UsageError, match="pass `results`, or submit with `reply_to`"):
-        EvalLoop(adds_one, exact_match, boxes.requests).run(max_iterations=1)
-    assert boxes.requests.approximate_count() == 1  # it stays in its queue
+        EvalLoop(adds_one, exact_match, mailboxes.requests).run(max_iterations=1)
+    assert mailboxes.requests.approximate_count() == 1  # it stays in its queue
 
-    EvalLoop(adds_one, exact_match, boxes.requests, dlq=boxes.policy()).run(max_iterations=1)
-    assert "reply_to" in dead_letters_of(boxes.dead)[0].last_error
+    EvalLoop(adds_one, exact_match, mailboxes.requests, dlq=mailboxes.policy()).run(
+        max_iterations=1
+    )
+    assert "reply_to" in dead_letters_of(mailboxes.dead)[0].last_error
 
 
-def test_an_unavailable_mailbox_is_retried(boxes: Boxes) -> None:
+def test_an_unavailable_mailbox_is_retried(mailboxes: Mailboxes) -> None:
     config = EvalLoopConfig(backoff=Backoff(base=0.01, longest=0.02))
-    submission = submit_dataset(DATASET, boxes.requests)
-    broken = iter([True] * 3)
-    take = boxes.requests.queue.take
+    submission = submit_dataset(DATASET, mailboxes.requests)
+    failures = iter([True] * 3)
+    take = mailboxes.requests.queue.take
 
-    def unreachable(count: int, lease: float, wait: float) -> Any:
-        if next(broken, False):
-            raise MailboxConnectionError("away")
+    def take_or_fail(count: int, lease: float, wait: float) -> Any:
+        if next(failures, False):
+            raise MailboxConnectionError("unavailable")
         return take(count, lease, wait)
 
-    boxes.requests.queue.take = unreachable  # type: ignore[method-assign]
-    with working(boxes.loop(config=config)):
-        assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 25
+    mailboxes.requests.queue.take = take_or_fail  # type: ignore[method-assign]
+    with running_in_threads(mailboxes.loop(config=config)):
+        assert collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).passed == 25
 
 
 # ── leases, stores, stopping ────────────────────────────────────────────────────────────────────
 
 
-OFTEN = EvalLoopConfig(lease_extender=LeaseExtenderConfig(interval=0.02))
+FREQUENT_EXTENSION = EvalLoopConfig(lease_extender=LeaseExtenderConfig(interval=0.02))
 
 
 def test_a_slow_sample_keeps_its_lease() -> None:
     """Two workers, a lease of 30 s and a sample of 100 s: it runs once."""
-    boxes, runs = Boxes(clock := FakeClock()), list[int]()
-    extended, extend = threading.Semaphore(0), boxes.requests.queue.extend
+    mailboxes, runs = Mailboxes(clock := FakeClock()), list[int]()
+    extended, extend = threading.Event(), mailboxes.requests.queue.extend
+    advancing = threading.Lock()
 
-    def watched(handles: Sequence[str], seconds: float) -> list[bool]:
+    def extend_and_note(handles: Sequence[str], seconds: float) -> list[bool]:
+        before = clock.monotonic()
         done = extend(handles, seconds)
-        extended.release()
+        with advancing:
+            if clock.monotonic() == before:  # the lease counts from the present time
+                extended.set()
         return done
 
     async def slow(number: int) -> int:
         runs.append(number)
         for _ in range(5):
-            assert await to_thread.run_sync(extended.acquire, True, PATIENCE)
-            clock.advance(20)
+            assert await to_thread.run_sync(extended.wait, PATIENCE)
+            with advancing:
+                clock.advance(20)
+                extended.clear()
         return number + 1
 
-    boxes.requests.queue.extend = watched  # type: ignore[method-assign]
-    submission = submit_dataset(DATASET[:1], boxes.requests)
-    loops = [boxes.loop(slow, config=OFTEN), boxes.loop(slow, config=OFTEN)]
-    with working(*loops, visibility_timeout=30, wait_time_seconds=0.01):
-        report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
+    mailboxes.requests.queue.extend = extend_and_note  # type: ignore[method-assign]
+    submission = submit_dataset(DATASET[:1], mailboxes.requests)
+    loops = [
+        mailboxes.loop(slow, config=FREQUENT_EXTENSION),
+        mailboxes.loop(slow, config=FREQUENT_EXTENSION),
+    ]
+    with running_in_threads(*loops, visibility_timeout=30, wait_time_seconds=0.01):
+        report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
 
     assert runs == [0]
     assert report.passed == 1
 
 
-def test_a_lost_lease_cancels_the_work(boxes: Boxes) -> None:
+def test_a_lost_lease_cancels_the_work(mailboxes: Mailboxes) -> None:
     cancelled = threading.Event()
 
     async def slow(number: int) -> int:
-        boxes.requests.purge()  # which ends the lease
+        mailboxes.requests.purge()  # ends the lease
         try:
             await anyio.sleep(PATIENCE)
         finally:
             cancelled.set()
         return number
 
-    submit_dataset(DATASET[:1], boxes.requests)
-    loop = boxes.loop(slow, config=OFTEN)
+    submit_dataset(DATASET[:1], mailboxes.requests)
+    loop = mailboxes.loop(slow, config=FREQUENT_EXTENSION)
     loop.run(max_iterations=1, visibility_timeout=30)
 
     assert cancelled.is_set()
     assert loop.metrics()["lease_lost_total"] == 1
-    assert boxes.results.approximate_count() == 0
+    assert mailboxes.results.approximate_count() == 0
 
 
 def test_without_extension_a_slow_sample_is_run_twice_and_counted_once() -> None:
-    boxes, runs = Boxes(clock := FakeClock()), list[int]()
+    mailboxes, runs = Mailboxes(clock := FakeClock()), list[int]()
 
     async def slow_at_first(number: int) -> int:
         runs.append(number)
@@ -426,115 +439,119 @@ def test_without_extension_a_slow_sample_is_run_twice_and_counted_once() -> None
         return number + 1
 
     config = EvalLoopConfig(lease_extender=LeaseExtenderConfig(enabled=False))
-    submission = submit_dataset(DATASET[:1], boxes.requests)
-    loop = boxes.loop(slow_at_first, config=config)
+    submission = submit_dataset(DATASET[:1], mailboxes.requests)
+    loop = mailboxes.loop(slow_at_first, config=config)
     loop.run(max_iterations=1, visibility_timeout=30)
-    report = collect_results(boxes.results, submission, timeout_seconds=PATIENCE)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
 
     assert report.total == 1
     assert runs == [0, 0]
     assert loop.metrics()["late_total"] == 1
 
 
-def test_a_stored_result_is_not_run_again(boxes: Boxes, tmp_path: Path) -> None:
+def test_a_stored_result_is_not_run_again(mailboxes: Mailboxes, tmp_path: Path) -> None:
     """The first worker died after storing the result and before sending it."""
     runs: list[int] = []
 
-    async def counts(number: int) -> int:
+    async def counting_agent(number: int) -> int:
         runs.append(number)
         return number + 1
 
-    submission = submit_dataset(DATASET[:1], boxes.requests)
+    submission = submit_dataset(DATASET[:1], mailboxes.requests)
     with RunStore(tmp_path / "runs.db") as store:
         config = EvalLoopConfig(store=store)
-        first = EvalLoop(counts, exact_match, boxes.requests, InMemoryMailbox(), config=config)
+        first = EvalLoop(
+            counting_agent, exact_match, mailboxes.requests, InMemoryMailbox(), config=config
+        )
         first.run(max_iterations=1)
-        submit_dataset(DATASET[:1], boxes.requests, run_id=submission.run_id)
-        boxes.requests.receive(visibility_timeout=0)  # so that this is a second delivery
-        boxes.loop(counts, config=config).run(max_iterations=1)
+        submit_dataset(DATASET[:1], mailboxes.requests, run_id=submission.run_id)
+        mailboxes.requests.receive(visibility_timeout=0)  # makes the next one a second delivery
+        mailboxes.loop(counting_agent, config=config).run(max_iterations=1)
 
     assert runs == [0]
-    assert collect_results(boxes.results, submission, timeout_seconds=PATIENCE).passed == 1
+    assert collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).passed == 1
 
 
-def test_shutdown_lets_samples_in_flight_finish(boxes: Boxes) -> None:
-    inside = threading.Event()
+def test_shutdown_lets_samples_in_flight_finish(mailboxes: Mailboxes) -> None:
+    started = threading.Event()
 
     async def slow(number: int) -> int:
-        inside.set()
+        started.set()
         await anyio.sleep(0.2)
         return number + 1
 
-    submit_dataset(DATASET[:3], boxes.requests)
-    loop = boxes.loop(slow, config=EvalLoopConfig(max_concurrent=1))
-    with working(loop):
-        assert inside.wait(PATIENCE)
+    submit_dataset(DATASET[:3], mailboxes.requests)
+    loop = mailboxes.loop(slow, config=EvalLoopConfig(max_concurrent=1))
+    with running_in_threads(loop):
+        assert started.wait(PATIENCE)
 
-    assert boxes.results.approximate_count() >= 1
-    assert boxes.results.approximate_count() + boxes.requests.approximate_count() == 3
+    assert mailboxes.results.approximate_count() >= 1
+    assert mailboxes.results.approximate_count() + mailboxes.requests.approximate_count() == 3
 
 
-def test_shutdown_releases_samples_that_do_not_finish_in_time(boxes: Boxes) -> None:
-    inside = threading.Event()
+def test_shutdown_releases_samples_that_do_not_finish_in_time(mailboxes: Mailboxes) -> None:
+    started = threading.Event()
 
     async def never(number: int) -> int:
-        inside.set()
+        started.set()
         await anyio.sleep_forever()
         return number
 
-    submit_dataset(DATASET[:1], boxes.requests)
-    loop = boxes.loop(never)
+    submit_dataset(DATASET[:1], mailboxes.requests)
+    loop = mailboxes.loop(never)
     thread = threading.Thread(target=loop.run)
     thread.start()
-    assert inside.wait(PATIENCE)
+    assert started.wait(PATIENCE)
 
     loop.shutdown(timeout=0.1)
     thread.join(PATIENCE)
     assert not loop.running
-    (message,) = boxes.requests.receive()  # at once, not when its lease ends
+    (message,) = mailboxes.requests.receive()  # available at once, not only when its lease ends
     assert message.delivery_count == 2  # it reached the agent, so the delivery counts
 
 
-def test_a_shutdown_before_the_start_counts(boxes: Boxes) -> None:
-    submit_dataset(DATASET[:1], boxes.requests)
-    loop = boxes.loop()
+def test_a_shutdown_before_the_start_is_respected(mailboxes: Mailboxes) -> None:
+    submit_dataset(DATASET[:1], mailboxes.requests)
+    loop = mailboxes.loop()
     loop.worker.stop()
     loop.run()
 
-    assert boxes.requests.approximate_count() == 1
+    assert mailboxes.requests.approximate_count() == 1
 
 
-def test_an_exhausted_budget_stops_the_loop_and_leaves_the_rest_queued(boxes: Boxes) -> None:
-    class Three:
+def test_an_exhausted_budget_stops_the_loop_and_leaves_the_rest_queued(
+    mailboxes: Mailboxes,
+) -> None:
+    class BudgetOfThree:
         spent = 0
 
         async def spend(self, tokens: float, cost: float) -> str:
             return "3 of 3 used" if self.spent >= 3 else ""
 
-    budget = Three()
+    budget = BudgetOfThree()
 
-    async def spends(number: int) -> int:
+    async def spending_agent(number: int) -> int:
         budget.spent += 1
         return number + 1
 
-    submit_dataset(DATASET, boxes.requests)
-    boxes.loop(spends, config=EvalLoopConfig(max_concurrent=1, budget=budget)).run()
+    submit_dataset(DATASET, mailboxes.requests)
+    mailboxes.loop(spending_agent, config=EvalLoopConfig(max_concurrent=1, budget=budget)).run()
 
-    assert boxes.results.approximate_count() == 3
-    assert boxes.requests.approximate_count() == 22
+    assert mailboxes.results.approximate_count() == 3
+    assert mailboxes.requests.approximate_count() == 22
 
 
 # ── construction ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_missing_and_conflicting_arguments_are_rejected(boxes: Boxes) -> None:
+def test_missing_and_conflicting_arguments_are_rejected(mailboxes: Mailboxes) -> None:
     main: InMemoryMailbox[Any] = InMemoryMailbox("main")
     with pytest.raises(UsageError, match=r"exactly one of .* got neither"):
-        EvalLoop(evaluator=exact_match, requests=boxes.requests)
+        EvalLoop(evaluator=exact_match, requests=mailboxes.requests)
     with pytest.raises(UsageError, match=r"exactly one of .* got both"):
-        EvalLoop(adds_one, exact_match, boxes.requests, mainloop_requests=main)
+        EvalLoop(adds_one, exact_match, mailboxes.requests, mainloop_requests=main)
     with pytest.raises(UsageError, match=r"EvalLoop\(evaluator=\.\.\.\)"):
-        EvalLoop(adds_one, requests=boxes.requests)
+        EvalLoop(adds_one, requests=mailboxes.requests)
     with pytest.raises(UsageError, match=r"EvalLoop\(requests=\.\.\.\)"):
         EvalLoop(adds_one, exact_match)
     with pytest.raises(UsageError, match="mainloop_timeout"):
@@ -543,24 +560,24 @@ def test_missing_and_conflicting_arguments_are_rejected(boxes: Boxes) -> None:
         EvalLoopConfig(max_concurrent=0)
 
 
-def test_bad_submissions_are_rejected(boxes: Boxes) -> None:
+def test_bad_submissions_are_rejected(mailboxes: Mailboxes) -> None:
     twice = [Experiment("a"), Experiment("a")]
     with pytest.raises(UsageError, match="distinct names"):
-        submit_experiments(DATASET, twice, boxes.requests)
+        submit_experiments(DATASET, twice, mailboxes.requests)
     with pytest.raises(UsageError, match="a mailbox to submit to"):
         submit_dataset(DATASET, Experiment("a"))
     with pytest.raises(UsageError, match="expected a `Dataset`"):
-        submit_dataset({1}, boxes.requests)  # type: ignore[arg-type]
+        submit_dataset({1}, mailboxes.requests)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="expected a `Sample`, got `int`"):
-        submit_dataset([1], boxes.requests)  # type: ignore[list-item]
+        submit_dataset([1], mailboxes.requests)  # type: ignore[list-item]
     with pytest.raises(UsageError, match="epochs"):
-        submit_dataset(DATASET, boxes.requests, epochs=0)
+        submit_dataset(DATASET, mailboxes.requests, epochs=0)
 
 
-def test_a_hand_written_request_is_evaluated(boxes: Boxes) -> None:
-    boxes.requests.send(EvalRequest(sample=DATASET[0]))
-    boxes.loop().run(max_iterations=1)
-    (message,) = boxes.results.receive()
+def test_a_hand_written_request_is_evaluated(mailboxes: Mailboxes) -> None:
+    mailboxes.requests.send(EvalRequest(sample=DATASET[0]))
+    mailboxes.loop().run(max_iterations=1)
+    (message,) = mailboxes.results.receive()
 
     assert isinstance(message.body, EvalResult)
     assert message.body.passed

@@ -1,4 +1,4 @@
-"""The reply mailbox of an `EvalLoop` is closed after each run, and blocks no main loop."""
+"""The reply mailbox of an `EvalLoop` is closed after each run, and never blocks a main loop."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from weakincentives.runtime.mailbox import InMemoryMailbox, SQSMailbox
 
 @pytest.fixture(params=["memory", "sqs"])
 def cluster(request: pytest.FixtureRequest) -> Cluster:
-    made = Cluster()
+    new_cluster = Cluster()
     if request.param == "sqs":
         server = sqs_server.running()
         server.reset()
-        made.main = SQSMailbox("mainloop-requests", server.client)  # type: ignore[assignment]
-    return made
+        new_cluster.main = SQSMailbox("mainloop-requests", server.client)  # type: ignore[assignment]
+    return new_cluster
 
 
-def queues_for_replies(mailbox: Any) -> list[str]:
+def reply_queues(mailbox: Any) -> list[str]:
     if isinstance(mailbox, InMemoryMailbox):
         return []
     names = mailbox.queue.client.list_queues()["QueueUrls"]
     return [name for name in names if "-replies-" in name]
 
 
-def test_the_reply_mailbox_is_removed_after_a_run_and_the_next_run_has_another(
+def test_the_reply_mailbox_is_removed_after_each_run(
     cluster: Cluster,
 ) -> None:
     for _ in range(2):
@@ -40,10 +40,10 @@ def test_the_reply_mailbox_is_removed_after_a_run_and_the_next_run_has_another(
             report = collect_results(cluster.results, submission, timeout_seconds=60)
         assert report.passed == len(DATASET)
 
-        assert queues_for_replies(cluster.main) == []
+        assert reply_queues(cluster.main) == []
 
 
-def test_an_answer_to_a_closed_mailbox_is_counted_and_blocks_nothing(cluster: Cluster) -> None:
+def test_a_reply_to_a_closed_mailbox_is_counted_and_does_not_block(cluster: Cluster) -> None:
     submission = cluster.submit(DATASET[:1])
     cluster.eval_loop(mainloop_timeout=0.1).run(max_iterations=1)
     (result,) = collect_results(cluster.results, submission, timeout_seconds=10).results

@@ -1,4 +1,4 @@
-"""A user's store that fails ends no worker: it is infrastructure, and is retried."""
+"""A user's store that fails never stops a worker: it is retried, as other infrastructure."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from weakincentives.evals import (
 )
 from weakincentives.runtime import Backoff, InMemoryMailbox, MainLoopConfig
 
-AT_ONCE = Backoff(base=0.0, longest=0.0)
+NO_DELAY = Backoff(base=0.0, longest=0.0)
 USES_SESSION = all_of(exact_match, token_usage_under(10_000))
 
 
-class Sessions:
-    """A session store that fails at first; `failures` are for `save`, then for `load`."""
+class FlakySessionStore:
+    """A session store whose first calls of `save` and `load` raise these errors."""
 
     def __init__(self, save: list[Any] = [], load: list[Any] = []) -> None:  # noqa: B006
         self.saved: dict[str, Any] = {}
@@ -47,21 +47,21 @@ class Sessions:
         return self.saved[str(session_id)]
 
 
-def run(sessions: Any, asked: list[Any], **more: Any) -> tuple[EvalResult[Any], Cluster]:
+def run(sessions: Any, calls: list[Any], **options: Any) -> tuple[EvalResult[Any], Cluster]:
     def answer(request: Any) -> str:
-        asked.append(request)
+        calls.append(request)
         return adds(request)
 
     cluster = Cluster()
-    config = MainLoopConfig(backoff=AT_ONCE)
+    config = MainLoopConfig(backoff=NO_DELAY)
     main_loop = cluster.main_loop(answer, session_store=sessions, config=config)
     eval_loop: EvalLoop[Any, Any, Any] = EvalLoop(
         evaluator=USES_SESSION,
         requests=cluster.requests,
         mainloop_requests=cluster.main,
         session_store=sessions,
-        config=EvalLoopConfig(mainloop_timeout=PATIENCE, backoff=AT_ONCE),
-        **more,
+        config=EvalLoopConfig(mainloop_timeout=PATIENCE, backoff=NO_DELAY),
+        **options,
     )
     submission = cluster.submit(DATASET[:1])
     with running_loops(main_loop, eval_loop):
@@ -71,48 +71,50 @@ def run(sessions: Any, asked: list[Any], **more: Any) -> tuple[EvalResult[Any], 
     return report.results[0], cluster
 
 
-@pytest.mark.parametrize("error", [OSError("disk full"), KeyError("x"), StoreError("away")])
-def test_a_session_that_cannot_be_saved_at_first_asks_the_model_once(error: Exception) -> None:
-    asked: list[Any] = []
-    result, _ = run(Sessions(save=[error] * 3), asked)
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyError("x"), StoreError("unavailable")])
+def test_a_session_that_is_saved_on_retry_needs_one_model_call(error: Exception) -> None:
+    calls: list[Any] = []
+    result, _ = run(FlakySessionStore(save=[error] * 3), calls)
 
-    assert (result.passed, len(asked)) == (True, 1)
+    assert (result.passed, len(calls)) == (True, 1)
 
 
-def test_a_session_that_can_never_be_saved_is_an_error_of_the_infrastructure() -> None:
-    result, _ = run(Sessions(save=[OSError("disk full")] * 1000), [])
+def test_a_session_that_can_never_be_saved_is_an_infrastructure_error() -> None:
+    result, _ = run(FlakySessionStore(save=[OSError("disk full")] * 1000), [])
 
     assert result.error_source == "infrastructure"
     assert "OSError: 'disk full'" in (result.error or "")
 
 
-@pytest.mark.parametrize("error", [KeyError("not yet"), StoreError("away"), ConnectionError("no")])
-def test_a_session_that_is_not_there_yet_is_loaded_again_without_asking_again(
+@pytest.mark.parametrize(
+    "error", [KeyError("not yet"), StoreError("unavailable"), ConnectionError("no")]
+)
+def test_a_session_that_is_loaded_on_retry_needs_one_model_call(
     error: Exception,
 ) -> None:
-    asked: list[Any] = []
-    result, _ = run(Sessions(load=[error] * 3), asked)
+    calls: list[Any] = []
+    result, _ = run(FlakySessionStore(load=[error] * 3), calls)
 
-    assert (result.passed, len(asked)) == (True, 1)
+    assert (result.passed, len(calls)) == (True, 1)
 
 
-def test_a_store_may_return_none_for_a_session_that_is_not_there_yet() -> None:
-    class Late(Sessions):
+def test_a_store_may_return_none_for_a_session_that_does_not_exist_yet() -> None:
+    class ReturnsNone(FlakySessionStore):
         def load(self, session_id: UUID | str) -> Any:
             try:
                 return super().load(session_id)
             except KeyError:
                 return None
 
-    assert run(Late(load=[KeyError("not yet")] * 3), [])[0].passed
+    assert run(ReturnsNone(load=[KeyError("not yet")] * 3), [])[0].passed
 
 
 @pytest.mark.parametrize("error", [KeyError("gone"), StoreError("gone")])
-def test_a_session_that_never_comes_is_an_error_of_the_infrastructure(error: Exception) -> None:
-    asked: list[Any] = []
-    result, _ = run(Sessions(load=[error] * 1000), asked)
+def test_a_session_that_never_appears_is_an_infrastructure_error(error: Exception) -> None:
+    calls: list[Any] = []
+    result, _ = run(FlakySessionStore(load=[error] * 1000), calls)
 
-    assert (result.error_source, len(asked)) == ("infrastructure", 1)
+    assert (result.error_source, len(calls)) == ("infrastructure", 1)
     assert "gone" in (result.error or "")
 
 
@@ -130,8 +132,8 @@ def test_a_main_loop_reports_that_its_provider_was_overloaded() -> None:
     assert report.results[0].error_source == "infrastructure"
 
 
-class Outcomes:
-    """An outcome store whose methods fail at first."""
+class FlakyOutcomeStore:
+    """An outcome store whose first calls of `find` and `keep` raise these errors."""
 
     def __init__(self, find: list[Any] = [], keep: list[Any] = []) -> None:  # noqa: B006
         self.kept: dict[str, bytes] = {}
@@ -157,7 +159,7 @@ def evaluate_with(store: Any) -> tuple[EvalResult[Any], int]:
         calls.append(text)
         return "1"
 
-    config = EvalLoopConfig(backoff=AT_ONCE)
+    config = EvalLoopConfig(backoff=NO_DELAY)
     loop = EvalLoop(agent, exact_match, requests, results, store=store, config=config)
     submission = submit_dataset(DATASET[:1], requests)
     with running_loops(loop):
@@ -167,36 +169,36 @@ def evaluate_with(store: Any) -> tuple[EvalResult[Any], int]:
 
 
 @pytest.mark.parametrize("method", ["find", "keep"])
-def test_an_outcome_store_that_fails_at_first_costs_nothing(method: str) -> None:
-    result, calls = evaluate_with(Outcomes(**{method: [OSError("busy")] * 3}))
+def test_an_outcome_store_that_fails_at_first_is_retried(method: str) -> None:
+    result, calls = evaluate_with(FlakyOutcomeStore(**{method: [OSError("busy")] * 3}))
 
     assert (result.passed, calls) == (True, 1)
 
 
 @pytest.mark.parametrize("method", ["find", "keep"])
-def test_an_outcome_store_that_always_fails_is_an_error_of_the_infrastructure(method: str) -> None:
-    result, _ = evaluate_with(Outcomes(**{method: [OSError("disk full")] * 1000}))
+def test_an_outcome_store_that_always_fails_is_an_infrastructure_error(method: str) -> None:
+    result, _ = evaluate_with(FlakyOutcomeStore(**{method: [OSError("disk full")] * 1000}))
 
     assert result.error_source == "infrastructure"
     assert "disk full" in (result.error or "")
 
 
-def test_an_outcome_store_that_returns_something_else_ends_no_worker() -> None:
-    class Texts(Outcomes):
+def test_an_invalid_value_from_an_outcome_store_does_not_stop_the_worker() -> None:
+    class ReturnsText(FlakyOutcomeStore):
         def find(self, key: str) -> Any:
             return "text"
 
-    result, calls = evaluate_with(Texts())
+    result, calls = evaluate_with(ReturnsText())
 
     assert (result.error_source, calls) == ("infrastructure", 0)
     assert "expected bytes" in (result.error or "")
 
 
 @pytest.mark.parametrize("method", ["find", "keep"])
-def test_a_main_loops_outcome_store_ends_no_worker_either(method: str) -> None:
+def test_the_outcome_store_of_a_main_loop_is_retried_too(method: str) -> None:
     cluster = Cluster()
-    store = Outcomes(**{method: [OSError("busy")] * 3})
-    main_loop = cluster.main_loop(store=store, config=MainLoopConfig(backoff=AT_ONCE))
+    store = FlakyOutcomeStore(**{method: [OSError("busy")] * 3})
+    main_loop = cluster.main_loop(store=store, config=MainLoopConfig(backoff=NO_DELAY))
     submission = cluster.submit(DATASET[:1])
     with running_loops(main_loop, cluster.eval_loop()):
         report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)

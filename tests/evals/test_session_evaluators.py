@@ -1,4 +1,4 @@
-"""Evaluators of how the agent got there."""
+"""Evaluators of the agent's behaviour: tool calls, tokens, latency, cost and session items."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_busy_and_idle_sessions_are_judged_as_documented(
         (slice_contains(PlanStep, lambda s: True), "found 2 matching items (need >= 1)"),
     ],
 )
-def test_the_reason_says_what_happened(evaluator: Criterion, reason: str) -> None:
+def test_the_reason_describes_the_session(evaluator: Criterion, reason: str) -> None:
     assert evaluator(None, None, BUSY).reason == reason
 
 
@@ -162,7 +162,7 @@ def test_the_error_of_a_failed_tool_is_part_of_the_reason() -> None:
     )
 
 
-def test_a_thousand_calls_make_a_short_reason() -> None:
+def test_the_reason_stays_short_for_a_thousand_calls() -> None:
     session = session_with(*(called("search", query="x" * 999) for _ in range(1_000)))
 
     for evaluator in (
@@ -174,19 +174,19 @@ def test_a_thousand_calls_make_a_short_reason() -> None:
 
 
 @pytest.mark.parametrize("budget", [latency_under(1000), cost_under(1)])
-def test_what_was_not_measured_is_not_zero(budget: Criterion) -> None:
+def test_an_unknown_measurement_is_an_error_and_not_zero(budget: Criterion) -> None:
     with pytest.raises(
         EvaluatorError, match="on every PromptExecuted event, got none for prompt 'qa'"
     ):
         budget(None, None, session_with(executed()))
 
 
-def test_a_budget_without_a_session_goes_by_the_trajectory() -> None:
-    spent = Trajectory(usage=TokenUsage(60, 40), latency_ms=500, cost=0.01)
+def test_budgets_without_a_session_use_the_trajectory() -> None:
+    trajectory = Trajectory(usage=TokenUsage(60, 40), latency_ms=500, cost=0.01)
     sample = Sample("1", "x")
     for under, limit in ((token_usage_under, 100), (latency_under, 500), (cost_under, 0.01)):
-        assert under(limit)(spent, sample).passed
-        assert not under(limit * 0.9)(spent, sample).passed
+        assert under(limit)(trajectory, sample).passed
+        assert not under(limit * 0.9)(trajectory, sample).passed
         with pytest.raises(EvaluatorError, match="got neither"):
             under(limit)("output", "expected")
 
@@ -197,7 +197,7 @@ def test_a_tool_may_have_a_parameter_called_name() -> None:
     assert tool_called_with("greet", name="wink")(None, None, session).passed
 
 
-def test_parameters_that_are_no_object_fit_only_when_nothing_is_asked() -> None:
+def test_parameters_that_are_not_an_object_match_no_expected_parameter() -> None:
     session = session_with(ToolInvoked(name="raw", params="text"))
 
     assert not tool_called_with("raw", a=1)(None, None, session).passed
@@ -220,7 +220,7 @@ def test_parameters_that_are_no_object_fit_only_when_nothing_is_asked() -> None:
         lambda: tools_called_in_order(["a", "b"]),
     ],
 )
-def test_impossible_bounds_are_refused(build: Any) -> None:
+def test_invalid_arguments_are_refused(build: Any) -> None:
     with pytest.raises(UsageError, match="expected"):
         build()
 
@@ -258,7 +258,7 @@ def views(session: Session) -> list[SessionView]:
 
 
 @given(items)
-def test_live_viewed_sent_and_restored_sessions_score_the_same(recorded: list[Any]) -> None:
+def test_live_copied_and_restored_sessions_have_the_same_scores(recorded: list[Any]) -> None:
     session = session_with(*recorded)
     for evaluator in EVALUATORS:
         scores = {evaluator(None, None, view) for view in views(session)}
@@ -270,14 +270,17 @@ def test_live_viewed_sent_and_restored_sessions_score_the_same(recorded: list[An
 def test_called_and_not_called_are_opposites(recorded: list[Any]) -> None:
     session = session_with(*recorded)
 
-    was, was_not = tool_called("a")(0, 0, session), tool_not_called("a")(0, 0, session)
-    counted = tool_call_count("a", min_count=1)(0, 0, session)
-    assert was.passed is not was_not.passed
-    assert was.passed is counted.passed
+    called_score, not_called_score = (
+        tool_called("a")(0, 0, session),
+        tool_not_called("a")(0, 0, session),
+    )
+    count_score = tool_call_count("a", min_count=1)(0, 0, session)
+    assert called_score.passed is not not_called_score.passed
+    assert called_score.passed is count_score.passed
 
 
 @given(items, st.integers(0, 100))
-def test_a_looser_budget_never_fails_where_a_tighter_one_passes(
+def test_a_looser_budget_passes_whenever_a_tighter_one_does(
     recorded: list[Any], budget: int
 ) -> None:
     session = session_with(*recorded)

@@ -1,4 +1,4 @@
-"""How datasets are submitted and results come back: the forms that people write."""
+"""Submitting datasets and collecting results, with every accepted form of arguments."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def experiments_of(mailbox: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("places", "names", "experiment"),
+    ("positional", "keywords", "experiment"),
     [
         (("requests",), {}, "baseline"),
         ((), {"requests": "requests"}, "baseline"),
@@ -58,25 +58,27 @@ def experiments_of(mailbox: Any) -> set[str]:
     ],
 )
 @pytest.mark.parametrize("samples", [Dataset(SAMPLES), SAMPLES, tuple(SAMPLES)])
-def test_a_dataset_is_submitted_in_every_form(
-    places: Any, names: Any, experiment: str, samples: Any
+def test_a_dataset_can_be_submitted_in_every_form(
+    positional: Any, keywords: Any, experiment: str, samples: Any
 ) -> None:
     mailbox: InMemoryMailbox[Any] = InMemoryMailbox("requests")
-    given = [mailbox if place == "requests" else place for place in places]
-    named = {key: mailbox if value == "requests" else value for key, value in names.items()}
-    submission = submit_dataset(samples, *given, **named)
+    arguments = [mailbox if argument == "requests" else argument for argument in positional]
+    named_arguments = {
+        key: mailbox if value == "requests" else value for key, value in keywords.items()
+    }
+    submission = submit_dataset(samples, *arguments, **named_arguments)
 
     assert len(submission) == mailbox.approximate_count() == 2
     assert experiments_of(mailbox) == {experiment}
 
 
-@pytest.mark.parametrize("given", [(), (BASELINE,), ("v2",)])
-def test_without_a_mailbox_it_is_refused(given: Any) -> None:
+@pytest.mark.parametrize("arguments", [(), (BASELINE,), ("v2",)])
+def test_submitting_without_a_mailbox_is_refused(arguments: Any) -> None:
     with pytest.raises(UsageError, match=r"expected a mailbox to submit to, got .* `requests="):
-        submit_dataset(Dataset(SAMPLES), *given)
+        submit_dataset(Dataset(SAMPLES), *arguments)
 
 
-def test_an_experiment_of_another_kind_is_refused() -> None:
+def test_an_experiment_of_another_type_is_refused() -> None:
     mailbox: InMemoryMailbox[Any] = InMemoryMailbox("requests")
     with pytest.raises(UsageError, match="expected an `Experiment` or its name, got 3"):
         submit_dataset(Dataset(SAMPLES), 3, mailbox)  # type: ignore[arg-type]
@@ -88,7 +90,7 @@ def test_a_list_of_samples_is_submitted_for_several_experiments() -> None:
     assert len(submit_experiments(SAMPLES, [BASELINE, Experiment("v2")], mailbox)) == 4
 
 
-def test_the_timeout_of_a_collection_may_be_given_by_place() -> None:
+def test_the_timeout_of_a_collection_can_be_positional() -> None:
     results: InMemoryMailbox[EvalResult[Any]] = InMemoryMailbox("results")
 
     assert collect_results(results, 1, 0.01).total == 0
@@ -146,7 +148,7 @@ def result_with(sample: Sample[Any, Any]) -> EvalResult[Any]:
     return EvalResult("1", Score(1.0), sample=sample, trajectory=Trajectory(output=Answer("a")))
 
 
-def test_a_sample_of_a_type_that_is_not_known_here_is_plain_data() -> None:
+def test_a_sample_of_an_unknown_type_is_plain_data() -> None:
     data = pack(result_with(Sample("1", Question("a"), Answer("b"))))
     known, _ = unpack(data, EvalResult)
     head = data.replace(b"test_submit:Question", b"test_absent:Question")[16:]

@@ -43,7 +43,7 @@ def test_a_metric_is_a_name_and_a_number() -> None:
 
 
 @pytest.mark.parametrize("value", NOT_FINITE)
-def test_no_number_of_ours_is_ever_anything_but_finite(value: Any) -> None:
+def test_values_and_weights_must_be_finite(value: Any) -> None:
     with pytest.raises(UsageError, match="expected a finite number"):
         Metric("m", value)
     with pytest.raises(UsageError, match="expected a finite number"):
@@ -60,7 +60,7 @@ def test_no_number_of_ours_is_ever_anything_but_finite(value: Any) -> None:
         [Metric("a", 1, weight=1e308), Metric("b", 1, weight=1e308)],
     ],
 )
-def test_a_mean_beyond_all_floats_is_refused_too(metrics: list[Metric]) -> None:
+def test_a_mean_that_overflows_is_refused(metrics: list[Metric]) -> None:
     with pytest.raises(UsageError, match=r"expected a finite number for `Score\.value`"):
         Score(metrics=metrics)
 
@@ -84,14 +84,14 @@ def test_a_mean_beyond_all_floats_is_refused_too(metrics: list[Metric]) -> None:
         lambda: Trajectory(latency_ms="soon"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_construction(build: Any) -> None:
+def test_invalid_arguments_are_refused_at_construction(build: Any) -> None:
     with pytest.raises(UsageError, match="expected"):
         build()
 
 
-def test_a_verdict_may_come_from_another_library() -> None:
+def test_a_verdict_can_be_a_bool_of_another_library() -> None:
     class Yes:
-        """As NumPy's bool: equal to True, and not it."""
+        """Like NumPy's bool: equal to True, but not the same object."""
 
         def __eq__(self, other: object) -> bool:
             return other is True
@@ -110,7 +110,7 @@ def test_a_metric_needs_a_name(name: Any) -> None:
         Metric(name, 1.0)
 
 
-def test_a_negative_weight_is_refused_with_the_remedy() -> None:
+def test_a_negative_weight_is_refused_with_an_alternative() -> None:
     with pytest.raises(UsageError, match="a penalty is a negative value"):
         Metric("m", 1.0, weight=-1)
 
@@ -131,7 +131,7 @@ def test_a_negative_weight_is_refused_with_the_remedy() -> None:
         (Score(Fraction(3, 4)), 0.75, True),
     ],
 )
-def test_a_score_fills_in_what_it_was_not_given(score: Score, value: float, passed: bool) -> None:
+def test_a_score_derives_missing_fields(score: Score, value: float, passed: bool) -> None:
     assert (score.value, score.reward, score.passed) == (value, value, passed)
 
 
@@ -157,7 +157,7 @@ def test_scores_are_frozen_and_can_be_replaced_and_hashed() -> None:
 
 
 @given(st.lists(our.metrics))
-def test_the_reward_lies_between_the_metrics_that_count(metrics: list[Metric]) -> None:
+def test_the_reward_is_between_the_weighted_metrics(metrics: list[Metric]) -> None:
     counting = [metric.value for metric in metrics if metric.weight > 1e-9]
     mean = weighted_mean(metric for metric in metrics if metric.weight > 1e-9)
 
@@ -167,7 +167,7 @@ def test_the_reward_lies_between_the_metrics_that_count(metrics: list[Metric]) -
         assert min(counting) - 1e-6 <= mean <= max(counting) + 1e-6
 
 
-def test_the_parts_of_a_score_are_what_counts_and_what_has_a_verdict() -> None:
+def test_the_parts_of_a_score_are_weighted_metrics_and_those_with_a_verdict() -> None:
     score = Score(
         metrics=[
             Metric("counts", 0.25, 1.0),
@@ -191,7 +191,7 @@ def test_ground_truth_is_another_name_for_expected() -> None:
         Sample("1", "x", expected="a", ground_truth="a")
 
 
-def test_types_can_be_subscripted_where_they_are_built() -> None:
+def test_types_can_be_subscripted_at_construction() -> None:
     sample = Sample[str, str]("1", "a", "b")
     dataset = Dataset[str, str]([sample])
     result = EvalResult[str]("1", Score(1.0), trajectory=Trajectory[str](output="x"))
@@ -204,7 +204,7 @@ def test_types_can_be_subscripted_where_they_are_built() -> None:
         del sample.id
 
 
-def test_a_later_change_of_what_was_given_does_not_reach_a_sample() -> None:
+def test_later_changes_of_its_arguments_do_not_affect_a_sample() -> None:
     metadata = {"level": 1}
     sample = Sample("1", "x", metadata=metadata)
     metadata["level"] = 2
@@ -212,7 +212,7 @@ def test_a_later_change_of_what_was_given_does_not_reach_a_sample() -> None:
     assert sample.metadata == {"level": 1}
 
 
-def test_a_context_shares_nothing_that_can_be_changed() -> None:
+def test_the_defaults_of_a_context_are_immutable() -> None:
     with pytest.raises(TypeError):
         EvalContext().trajectory.metadata["z"] = 1  # type: ignore[index]
 
@@ -243,13 +243,13 @@ def test_a_dataset_is_an_immutable_sequence_of_samples() -> None:
         dataset.name = "x"  # type: ignore[misc]
 
 
-def test_a_dataset_refuses_a_second_sample_of_the_same_id() -> None:
+def test_a_dataset_refuses_duplicate_ids() -> None:
     with pytest.raises(UsageError, match=r"got 'a' twice - at `samples\[0\]` and `samples\[2\]`"):
         Dataset([Sample("a", 1), Sample("b", 2), Sample("a", 3)])
 
 
 @pytest.mark.parametrize("id", ["", "a\0b"])
-def test_a_dataset_refuses_an_id_that_no_file_could_hold(id: str) -> None:
+def test_a_dataset_refuses_ids_that_cannot_be_stored(id: str) -> None:
     with pytest.raises(UsageError, match=r"expected a non-empty id without NUL.*samples\[1\]"):
         Dataset([Sample("a", 1), Sample(id, 2)])
 
@@ -263,7 +263,7 @@ def test_a_sample_is_found_by_its_id() -> None:
         dataset["c"]
 
 
-def test_a_dataset_refuses_what_is_no_sample() -> None:
+def test_a_dataset_refuses_items_that_are_not_samples() -> None:
     with pytest.raises(UsageError, match=r"expected a `Sample`, got `str` - at `samples\[0\]`"):
         Dataset(["x"])  # type: ignore[list-item]
     with pytest.raises(UsageError, match=r"`samples\[0\]` - make it one: Sample\(\*\*row\)"):
@@ -271,7 +271,7 @@ def test_a_dataset_refuses_what_is_no_sample() -> None:
 
 
 @pytest.mark.parametrize("samples", ["qa.jsonl", Path("qa.jsonl"), Sample("1", "q"), None, 3])
-def test_a_dataset_says_how_a_file_is_read(samples: Any) -> None:
+def test_a_dataset_explains_how_to_load_a_file(samples: Any) -> None:
     with pytest.raises(
         UsageError, match=r"expected samples, got .* Dataset.load\(path, str, str\)"
     ):
@@ -279,7 +279,7 @@ def test_a_dataset_says_how_a_file_is_read(samples: Any) -> None:
 
 
 class Hard(Sample[str, str]):
-    """A user's own kind of sample."""
+    """A user's subclass of sample."""
 
 
 def test_a_subclass_of_sample_is_a_sample() -> None:
@@ -309,9 +309,9 @@ def test_the_digest_is_the_same_in_every_process() -> None:
         "from weakincentives.evals import Dataset, Sample\n"
         "print(Dataset([Sample('1', {'b': 1, 'a': [None, 'é']}, {'x'}, {'k': 0.5})]).digest)"
     )
-    seen = outputs_by_hash_seed(code)
+    digests = outputs_by_hash_seed(code)
 
-    assert seen == {Dataset([Sample("1", {"a": [None, "é"], "b": 1}, ["x"], {"k": 0.5})]).digest}
+    assert digests == {Dataset([Sample("1", {"a": [None, "é"], "b": 1}, ["x"], {"k": 0.5})]).digest}
 
 
 def test_a_dataset_is_saved_and_loaded_with_its_types(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_a_dataset_is_saved_and_loaded_with_its_types(tmp_path: Path) -> None:
     assert Dataset.load(tmp_path / "questions.jsonl", Question, int) == dataset
 
 
-def test_a_dataset_that_cannot_be_saved_leaves_the_file_alone(tmp_path: Path) -> None:
+def test_a_dataset_that_cannot_be_saved_leaves_the_file_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "new" / "samples.jsonl"
     Dataset([Sample("1", "a", "b")]).save(path)
 
@@ -351,13 +351,13 @@ def test_a_limit_can_be_raised(tmp_path: Path) -> None:
     assert len(Dataset.load(tmp_path / "long.jsonl", str, str, max_line_bytes=1000)) == 1
 
 
-def test_a_context_can_be_built_from_as_little_as_a_test_has() -> None:
+def test_every_field_of_a_context_is_optional() -> None:
     context = EvalContext(adapter=None, session=None, run_id="test")
 
     assert (context.sample.id, context.trajectory.output, context.run_id) == ("", None, "test")
 
 
-def test_requests_are_told_apart_by_their_ids() -> None:
+def test_requests_have_unique_ids() -> None:
     first, second = EvalRequest(Sample("1", "x")), EvalRequest(Sample("1", "x"))
 
     assert first.request_id != second.request_id
@@ -365,7 +365,7 @@ def test_requests_are_told_apart_by_their_ids() -> None:
     assert (first.experiment, first.epoch) == (BASELINE, 1)
 
 
-def test_a_config_has_the_defaults_of_the_command_line_and_reads_by_name_too() -> None:
+def test_a_config_has_the_defaults_of_the_command_line_and_can_be_read_by_name() -> None:
     config = replace(EvalConfig(), max_samples=100, experiment_name="math")
 
     assert (config.max_concurrent, config.timeout_per_sample_ms) == (8, None)
@@ -391,14 +391,14 @@ def test_a_config_has_the_defaults_of_the_command_line_and_reads_by_name_too() -
         {"seed": "x"},
     ],
 )
-def test_a_config_that_cannot_be_carried_out_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_config_is_refused(wrong: dict[str, Any]) -> None:
     (name,) = wrong
 
     with pytest.raises(UsageError, match=rf"`EvalConfig\.{name}`, got"):
         EvalConfig(**wrong)
 
 
-def test_no_limit_is_a_legal_limit() -> None:
+def test_none_means_no_limit() -> None:
     config = EvalConfig(timeout_per_sample_ms=None, max_samples=None)
 
     assert config.timeout_per_sample_ms is None

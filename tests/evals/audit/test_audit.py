@@ -1,4 +1,4 @@
-"""Every check of an audit: a suite in which it fires, and one in which it does not."""
+"""Every check of an audit, with a suite that triggers it and one that does not."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def capitals() -> list[Sample[Any, Any]]:
     ]
 
 
-def audited(samples: list[Sample[Any, Any]], evaluator: Any, **options: Any) -> AuditReport:
+def audit(samples: list[Sample[Any, Any]], evaluator: Any, **options: Any) -> AuditReport:
     return audit_suite(EvalSuite(lambda question: "", samples, evaluator, name="own"), **options)
 
 
-def ids(report: AuditReport, check: str) -> list[str]:
-    return [each.id for each in report.finding(check).samples]
+def flagged_samples(report: AuditReport, check: str) -> list[str]:
+    return [sample.id for sample in report.finding(check).samples]
 
 
 def level(report: AuditReport, check: str) -> str:
     return report.finding(check).level
 
 
-def test_a_sound_eval_has_no_problem() -> None:
-    report = audited(capitals(), contains)
+def test_a_valid_eval_has_no_problem() -> None:
+    report = audit(capitals(), contains)
 
     levels = {finding.check: finding.level for finding in report.findings}
     assert (report.problems, report.invalid) == ((), {})
@@ -81,14 +81,14 @@ def test_a_right_answer_that_fails_is_a_problem() -> None:
     def lower_case(output: str, expected: str) -> Score:
         return Score(float(output == expected.lower()), reason="not in lower case")
 
-    report = audited([*capitals()[:2], sample("us", "Which city?", "york")], lower_case)
+    report = audit([*capitals()[:2], sample("us", "Which city?", "york")], lower_case)
 
-    found = report.finding("oracle")
-    assert (found.level, found.message) == (
+    finding = report.finding("oracle")
+    assert (finding.level, finding.message) == (
         "problem",
         "the expected value itself fails for 2 of 3 samples",
     )
-    assert [(each.id, "not in lower case" in each.why) for each in found.samples] == [
+    assert [(sample.id, "not in lower case" in sample.why) for sample in finding.samples] == [
         ("france", True),
         ("italy", True),
     ]
@@ -106,44 +106,44 @@ def test_a_right_answer_that_fails_is_a_problem() -> None:
 def test_a_wrong_answer_that_passes_is_a_problem(
     check: str, evaluator: Any, question: str, answer: str
 ) -> None:
-    report = audited([*capitals(), sample("bad", question, answer)], evaluator)
+    report = audit([*capitals(), sample("bad", question, answer)], evaluator)
 
     assert level(report, check) == "problem"
-    assert "bad" in ids(report, check)
+    assert "bad" in flagged_samples(report, check)
     assert "pass" in report.invalid["bad"]
 
 
-def test_shuffled_words_that_pass_are_a_note() -> None:
+def test_shuffled_words_that_pass_are_noted() -> None:
     def same_words(output: str, expected: str) -> bool:
         return sorted(output.split()) == sorted(expected.split())
 
     steps = [sample("1", "How?", "first add the salt then stir"), sample("2", "And?", "then wait")]
 
-    assert ids(audited(steps, same_words), "shuffled") == ["1"]
-    assert level(audited(steps, same_words), "shuffled") == "note"
-    assert level(audited(steps, exact_match), "shuffled") == "ok"
+    assert flagged_samples(audit(steps, same_words), "shuffled") == ["1"]
+    assert level(audit(steps, same_words), "shuffled") == "note"
+    assert level(audit(steps, exact_match), "shuffled") == "ok"
 
 
-def test_another_answer_is_never_an_equal_one() -> None:
+def test_the_other_answer_is_never_equal_to_the_expected_one() -> None:
     labels = [sample(str(n), f"Is {n} even?", "yes" if n % 2 == 0 else "no") for n in range(40)]
     only = [sample(str(n), f"Is {n} odd?", "no") for n in range(3)]
 
-    assert level(audited(labels, exact_match), "other") == "ok"
-    assert level(audited(only, exact_match), "other") == "skipped"
+    assert level(audit(labels, exact_match), "other") == "ok"
+    assert level(audit(only, exact_match), "other") == "skipped"
 
 
-def test_an_evaluator_that_answers_differently_is_found() -> None:
-    asked: dict[str, int] = {}
+def test_an_inconsistent_evaluator_is_detected() -> None:
+    calls: dict[str, int] = {}
 
-    def moody(output: str, expected: str) -> bool:
-        asked[expected] = asked.get(expected, 0) + 1
-        return output == expected and (expected != "Rome" or asked[expected] % 2 == 0)
+    def inconsistent(output: str, expected: str) -> bool:
+        calls[expected] = calls.get(expected, 0) + 1
+        return output == expected and (expected != "Rome" or calls[expected] % 2 == 0)
 
-    report = audited(capitals(), moody)
+    report = audit(capitals(), inconsistent)
 
-    assert ids(report, "repeat") == ["italy"]
+    assert flagged_samples(report, "repeat") == ["italy"]
     assert report.invalid["italy"] >= {"pass", "failure"}
-    assert level(audited(capitals(), exact_match), "repeat") == "ok"
+    assert level(audit(capitals(), exact_match), "repeat") == "ok"
 
 
 def test_criteria_that_never_vary_or_never_differ_are_noted() -> None:
@@ -153,49 +153,52 @@ def test_criteria_that_never_vary_or_never_differ_are_noted() -> None:
     def same(output: str, expected: str) -> bool:
         return expected in output
 
-    found = audited(capitals(), [contains, same, polite]).finding("criteria")
+    finding = audit(capitals(), [contains, same, polite]).finding("criteria")
 
-    assert found.level == "note"
-    assert found.message.startswith("polite is always 1; contains and same never differ in ")
+    assert finding.level == "note"
+    assert finding.message.startswith("polite is always 1; contains and same never differ in ")
 
 
 def test_duplicates_and_ambiguous_samples_are_problems() -> None:
     twice = sample("again", "What is the capital  of Italy?\n", "Rome", **CANARY)
     other = sample("vatican", "What is the capital of Italy?", "Vatican City", **CANARY)
 
-    assert ids(audited([*capitals(), twice], contains), "duplicates") == ["again"]
-    report = audited([*capitals(), other], contains)
-    assert (level(report, "duplicates"), ids(report, "ambiguous")) == ("ok", ["italy", "vatican"])
+    assert flagged_samples(audit([*capitals(), twice], contains), "duplicates") == ["again"]
+    report = audit([*capitals(), other], contains)
+    assert (level(report, "duplicates"), flagged_samples(report, "ambiguous")) == (
+        "ok",
+        ["italy", "vatican"],
+    )
     assert report.problems == (report.finding("ambiguous"),)
     assert report.invalid["vatican"] == {"pass", "failure"}
 
 
-def test_a_sum_is_no_duplicate_of_a_product() -> None:
+def test_a_sum_is_not_a_duplicate_of_a_product() -> None:
     sums = [sample("sum", "2 + 2", "4"), sample("product", "2 * 2", "4"), sample("X", "x", "1")]
 
-    report = audited([*sums, sample("x", "X", "2")], exact_match)
+    report = audit([*sums, sample("x", "X", "2")], exact_match)
 
     checks = ("duplicates", "ambiguous")
     assert [level(report, check) for check in checks] == ["ok", "ok"]
 
 
 def test_near_duplicates_are_noted() -> None:
-    long = "A customer wrote that the parcel from the shop in town arrived late and was damaged."
+    text = "A customer wrote that the parcel from the shop in town arrived late and was damaged."
     samples = [
-        sample("1", f"{long} What should we answer?", "sorry"),
-        sample("2", f"{long} What should we answer to them?", "sorry"),
+        sample("1", f"{text} What should we answer?", "sorry"),
+        sample("2", f"{text} What should we answer to them?", "sorry"),
         sample("3", "what is the capital of spain", "Madrid"),
         sample("4", "What is the capital of Spain?", "Madrid"),
         sample("5", "What is the capital of Portugal?", "Lisbon"),
     ]
 
-    report = audited(samples, contains)
+    report = audit(samples, contains)
 
-    assert ids(report, "near_duplicates") == ["2", "4"]
+    assert flagged_samples(report, "near_duplicates") == ["2", "4"]
     assert level(report, "near_duplicates") == "note"
 
 
-def test_texts_around_one_template_are_no_near_duplicates() -> None:
+def test_texts_from_one_template_are_not_near_duplicates() -> None:
     prompt = "Answer in one word, without any explanation, and only if you are certain of it. "
     texts = [f"{prompt * 3}{country} {n}" for n, country in enumerate(CAPITALS)] * 1
     texts += [f"{prompt * 3} item {n} of the list in row {n * 7}" for n in range(30)]
@@ -206,27 +209,27 @@ def test_texts_around_one_template_are_no_near_duplicates() -> None:
     assert list(near_duplicate_groups([f"{long} {country}?" for country in CAPITALS])) == []
 
 
-def test_near_duplicates_of_many_texts_are_found_in_about_linear_time() -> None:
-    words, draw = [f"w{n}" for n in range(5_000)], Random(1)
-    texts = [" ".join(draw.choices(words, k=40)) for _ in range(10_000)]
-    for place in range(0, 10_000, 100):
-        texts[place + 1] = f"{texts[place]} more"
-    began = time.process_time()
+def test_near_duplicates_are_found_in_about_linear_time() -> None:
+    words, rng = [f"w{n}" for n in range(5_000)], Random(1)
+    texts = [" ".join(rng.choices(words, k=40)) for _ in range(10_000)]
+    for index in range(0, 10_000, 100):
+        texts[index + 1] = f"{texts[index]} more"
+    start = time.process_time()
 
     groups = list(near_duplicate_groups(texts))
 
-    assert groups == [(place, place + 1) for place in range(0, 10_000, 100)]
-    assert time.process_time() - began < 10  # ten times as many take less than two minutes
+    assert groups == [(index, index + 1) for index in range(0, 10_000, 100)]
+    assert time.process_time() - start < 10  # ten times as many texts take less than two minutes
 
 
-def test_pairs_that_are_just_similar_enough_are_found() -> None:
-    words, draw = [f"w{n}" for n in range(20_000)], Random(2)
+def test_pairs_just_above_the_similarity_threshold_are_found() -> None:
+    words, rng = [f"w{n}" for n in range(20_000)], Random(2)
     texts = []
     for _ in range(300):
-        own = draw.choices(words, k=100)
+        own = rng.choices(words, k=100)
         other = list(own)
-        for place in (20, 50, 80):  # 89 of 107 triples are in both: 83%
-            other[place] = "changed"
+        for index in (20, 50, 80):  # 89 of 107 word triples are in both texts: 83%
+            other[index] = "changed"
         texts += [" ".join(own), " ".join(other)]
 
     groups = list(near_duplicate_groups(texts))
@@ -235,56 +238,56 @@ def test_pairs_that_are_just_similar_enough_are_found() -> None:
     assert all(b == a + 1 for a, b in groups)
 
 
-def test_a_leak_is_noted_by_whole_words() -> None:
+def test_an_answer_in_the_question_is_noted_if_it_is_a_whole_word() -> None:
     samples = [
         sample("leak", "Paris is the capital of which country? (France)", "France"),
         sample("part", "Who wrote the Romeo play?", "Rome"),
         sample("short", "yes or no?", "yes"),
     ]
 
-    assert ids(audited(samples, contains), "leaks") == ["leak"]
-    assert level(audited(samples[2:], exact_match), "leaks") == "skipped"
+    assert flagged_samples(audit(samples, contains), "leaks") == ["leak"]
+    assert level(audit(samples[2:], exact_match), "leaks") == "skipped"
 
 
-def test_a_canary_in_every_sample_is_looked_for() -> None:
+def test_samples_without_a_canary_are_noted() -> None:
     without = [sample("us", "What is the capital of the US?", "Washington")]
 
-    some, none = (audited(each, contains) for each in ([*capitals(), *without], without))
+    some, none = (audit(samples, contains) for samples in ([*capitals(), *without], without))
 
-    assert (level(some, "canary"), ids(some, "canary")) == ("note", ["us"])
+    assert (level(some, "canary"), flagged_samples(some, "canary")) == ("note", ["us"])
     assert "4 of 5 samples carry" in some.finding("canary").message
     assert "no sample carries" in none.finding("canary").message
 
 
-# ── what cannot apply ───────────────────────────────────────────────────────────────────────────
+# ── checks that do not apply ────────────────────────────────────────────────────────────────────
 
 
-def test_judges_are_left_out_unless_they_are_asked_for() -> None:
-    asked_for: list[str] = []
+def test_judges_are_left_out_by_default() -> None:
+    prompts: list[str] = []
 
     def reply(request: ModelRequest) -> Any:
-        asked_for.append(str(request.messages))
-        return verdict("excellent" if "Paris" in asked_for[-1] else "wrong")
+        prompts.append(str(request.messages))
+        return verdict("excellent" if "Paris" in prompts[-1] else "wrong")
 
     suite = all_of(contains, llm_judge(ScriptedAdapter(reply), "Is it right?"))
 
-    without = audited(capitals()[:2], suite)
-    assert asked_for == []
+    without = audit(capitals()[:2], suite)
+    assert prompts == []
     assert "an LLM judge, which costs money" in without.left_out[0]
     assert level(without, "oracle") == "ok"
 
-    asked = audited(capitals()[:2], suite, judges=True)
-    assert asked_for != []
-    assert (asked.left_out, ids(asked, "oracle")) == ((), ["italy"])
+    with_judges = audit(capitals()[:2], suite, judges=True)
+    assert prompts != []
+    assert (with_judges.left_out, flagged_samples(with_judges, "oracle")) == ((), ["italy"])
 
 
 def test_evaluators_of_sessions_are_left_out() -> None:
-    report = audited(capitals(), composite(contains, tool_called("search")))
-    alone = audited(capitals(), any_of(contains, tool_called("search")))
+    report = audit(capitals(), composite(contains, tool_called("search")))
+    alone = audit(capitals(), any_of(contains, tool_called("search")))
 
     assert "it reads the session" in report.left_out[0]
     assert level(report, "oracle") == "ok"
-    assert (len(alone.left_out), alone.probes) == (1, ())  # half of it would be another evaluator
+    assert (len(alone.left_out), alone.probes) == (1, ())  # a part of it would be another evaluator
     assert {level(alone, check) for check in ("oracle", "echo", "repeat")} == {"skipped"}
 
 
@@ -293,10 +296,10 @@ class City:
     name: str
 
 
-def test_structured_outputs_have_no_empty_and_no_shuffled_form() -> None:
+def test_structured_outputs_have_no_empty_or_shuffled_form() -> None:
     samples = [sample("1", {"country": "France"}, City("Paris")), sample("2", {}, City("Rome"))]
 
-    report = audited(samples, exact_match)
+    report = audit(samples, exact_match)
 
     scored = {probe.agent: (probe.passed, probe.scored) for probe in report.probes}
     assert scored == {
@@ -309,18 +312,18 @@ def test_structured_outputs_have_no_empty_and_no_shuffled_form() -> None:
     assert level(report, "empty") == "skipped"
 
 
-def test_samples_without_an_expected_value_have_no_oracle() -> None:
-    report = audited([sample("1", "Tell a joke", None)], lambda output, expected: len(output) > 0)
+def test_without_an_expected_value_the_oracle_is_skipped() -> None:
+    report = audit([sample("1", "Tell a joke", None)], lambda output, expected: len(output) > 0)
 
     assert level(report, "oracle") == "skipped"
-    assert ids(report, "echo") == ["1"]
+    assert flagged_samples(report, "echo") == ["1"]
 
 
 def test_an_evaluator_that_raises_does_not_end_the_audit() -> None:
     def fragile(output: str, expected: str) -> bool:
         return output.split()[0] == expected
 
-    report = audited(capitals(), fragile)
+    report = audit(capitals(), fragile)
 
     assert {probe.agent: probe.errors for probe in report.probes}["empty"] == 4
     assert level(report, "oracle") == "ok"
@@ -328,7 +331,7 @@ def test_an_evaluator_that_raises_does_not_end_the_audit() -> None:
 
 def test_an_empty_dataset_is_refused() -> None:
     with pytest.raises(UsageError, match="expected a dataset with samples to audit"):
-        audited([], contains)
+        audit([], contains)
 
 
 # ── with stored runs ────────────────────────────────────────────────────────────────────────────
@@ -346,16 +349,18 @@ def run(store: RunStore, answer: Callable[[str], str], samples: list[Sample[Any,
 
 def test_samples_that_never_passed_or_never_failed_are_noted(store: RunStore) -> None:
     run(store, lambda question: "Rome", capitals())
-    two = audited(capitals(), contains, store=store, min_runs=2)
+    after_one_run = audit(capitals(), contains, store=store, min_runs=2)
     run(store, lambda question: "Rome" if "Italy" in question else "Oslo", capitals())
-    three = audited(capitals(), contains, store=store, min_runs=2)
+    after_two_runs = audit(capitals(), contains, store=store, min_runs=2)
 
-    assert {level(two, check) for check in ("never_passed", "never_failed")} == {"skipped"}
-    assert ids(three, "never_passed") == ["france", "greece"]
-    assert ids(three, "never_failed") == ["italy"]
+    assert {level(after_one_run, check) for check in ("never_passed", "never_failed")} == {
+        "skipped"
+    }
+    assert flagged_samples(after_two_runs, "never_passed") == ["france", "greece"]
+    assert flagged_samples(after_two_runs, "never_failed") == ["italy"]
 
 
-def test_the_headline_gets_a_range_from_invalid_samples(store: RunStore) -> None:
+def test_invalid_samples_give_the_headline_a_range(store: RunStore) -> None:
     samples = [sample(f"{n}", f"What is {n} times {n}?", f"it is {n * n}") for n in range(18)]
     samples.append(sample("leak", "it is done", "it is done"))
     samples.append(sample("wrong", "What is 1 + 1?", "it is 2"))
@@ -369,11 +374,16 @@ def test_the_headline_gets_a_range_from_invalid_samples(store: RunStore) -> None
     report = audit_suite(suite, store=store)
 
     assert dict(report.invalid) == {"leak": {"pass"}, "wrong": {"failure"}}
-    found = report.headline
-    assert found is not None
-    assert (found.rows, found.rate, found.low, found.high) == (20, 16 / 20, 15 / 20, 17 / 20)
-    assert found.valid is not None
-    assert (found.valid.n, found.valid.estimate) == (18, 15 / 18)
+    headline = report.headline
+    assert headline is not None
+    assert (headline.rows, headline.rate, headline.low, headline.high) == (
+        20,
+        16 / 20,
+        15 / 20,
+        17 / 20,
+    )
+    assert headline.valid is not None
+    assert (headline.valid.n, headline.valid.estimate) == (18, 15 / 18)
     assert str(report).startswith("of 20 samples 2 look invalid: a pass rate of 80.0% (run ")
     assert " means 75.0% to 85.0%; 83.3% on the valid ones (95% interval" in str(report)
 

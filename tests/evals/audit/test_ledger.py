@@ -1,4 +1,4 @@
-"""The ledger of samples: what each did over all runs of a suite."""
+"""The ledger of samples: the outcomes of each sample over all runs of a suite."""
 
 from __future__ import annotations
 
@@ -72,20 +72,22 @@ def put(
 
 def entry(store: RunStore, sample: str = "a", min_runs: int = 3) -> LedgerEntry:
     ledger = read_ledger(store, "faq", min_runs=min_runs)
-    return next(each for each in ledger.entries if each.sample == sample)
+    return next(entry for entry in ledger.entries if entry.sample == sample)
 
 
-def test_both_outcomes_with_one_version_are_flaky(store: RunStore) -> None:
+def test_a_sample_with_both_outcomes_for_one_version_is_flaky(store: RunStore) -> None:
     put(store, 1, {"a": "+", "b": "+", "c": "+-"})
     put(store, 2, {"a": "-", "b": "+", "c": "++"})
     put(store, 3, {"a": "-", "b": "-", "c": "++"}, version="v2")
 
     assert (entry(store).statuses, entry(store).flaky_versions) == (("flaky",), ("v1",))
-    assert entry(store, "b").statuses == ("broken",)  # other code, other outcome
+    assert entry(store, "b").statuses == ("broken",)  # the outcome changed with the code
     assert entry(store, "c").statuses == ("flaky",)
 
 
-def test_never_passed_is_dead_and_never_failed_is_saturated(store: RunStore) -> None:
+def test_a_sample_that_never_passed_is_dead_and_one_that_never_failed_is_saturated(
+    store: RunStore,
+) -> None:
     for number in range(3):
         assert number == 0 or entry(store).statuses == ()
         put(store, number, {"a": "-", "b": "+", "c": "!"})
@@ -104,15 +106,15 @@ def test_never_passed_is_dead_and_never_failed_is_saturated(store: RunStore) -> 
     assert entry(store, min_runs=4).statuses == ()
 
 
-def test_newly_broken_names_the_run_where_it_changed(store: RunStore) -> None:
+def test_a_broken_sample_names_the_run_in_which_it_broke(store: RunStore) -> None:
     put(store, 1, {"a": "+"})
     good = put(store, 2, {"a": "++"})
     bad = put(store, 3, {"a": "--"}, version="v2")
     put(store, 4, {"a": "-"}, version="v3")
 
-    found = entry(store)
+    broken = entry(store)
 
-    assert (found.statuses, found.broken_since, found.passed_before) == (("broken",), bad, good)
+    assert (broken.statuses, broken.broken_since, broken.passed_before) == (("broken",), bad, good)
     put(store, 5, {"a": "+"}, version="v4")
     assert entry(store).statuses == ()
 
@@ -125,37 +127,37 @@ def test_other_agents_do_not_break_a_sample(store: RunStore) -> None:
     assert entry(store).statuses == ()
 
 
-def test_errors_of_the_infrastructure_are_no_outcome(store: RunStore) -> None:
+def test_infrastructure_errors_are_not_outcomes(store: RunStore) -> None:
     put(store, 1, {"a": "+"})
     put(store, 2, {"a": "?"})
 
-    found = entry(store, min_runs=1)
+    ledger_entry = entry(store, min_runs=1)
 
-    assert (found.statuses, found.runs, found.errors) == (("saturated",), 1, 1)
+    assert (ledger_entry.statuses, ledger_entry.runs, ledger_entry.errors) == (("saturated",), 1, 1)
 
 
-def test_a_changed_sample_and_a_run_scored_again_do_not_count(store: RunStore) -> None:
+def test_changed_samples_and_rescored_runs_do_not_count(store: RunStore) -> None:
     put(store, 1, {"a": "+"})
     put(store, 2, {"a": "-"}, digest="edited")
     put(store, 3, {"a": "+"}, digest="edited", parent="run-2")
 
-    found = entry(store, min_runs=1)
+    ledger_entry = entry(store, min_runs=1)
 
-    assert (found.statuses, found.passed, found.failed) == (("dead",), 0, 1)
+    assert (ledger_entry.statuses, ledger_entry.passed, ledger_entry.failed) == (("dead",), 0, 1)
 
 
-def test_an_unknown_suite_is_refused_with_those_that_exist(store: RunStore) -> None:
+def test_an_unknown_suite_is_refused_with_the_known_ones(store: RunStore) -> None:
     put(store, 1, {"a": "+"})
 
     with pytest.raises(UsageError, match="got 'faqs' - there are: faq"):
         read_ledger(store, "faqs")
 
 
-def test_a_hundred_runs_take_seconds_and_the_memory_of_one(store: RunStore) -> None:
+def test_reading_many_runs_is_fast_and_uses_little_memory(store: RunStore) -> None:
     samples = {f"s{n}": "+" for n in range(1_000)}
     for number in range(20):
         put(store, number, samples, version=f"v{number % 4}")
-    began = time.process_time()
+    start = time.process_time()
     tracemalloc.start()
 
     ledger = read_ledger(store, "faq")
@@ -163,5 +165,5 @@ def test_a_hundred_runs_take_seconds_and_the_memory_of_one(store: RunStore) -> N
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert ledger.counts["saturated"] == 1_000
-    assert peak < 10_000_000  # of 20 runs, as of 100
-    assert time.process_time() - began < 10  # with tracemalloc; a hundred runs take about 2 s
+    assert peak < 10_000_000  # the same for 20 runs and for 100
+    assert time.process_time() - start < 10  # includes tracemalloc; a hundred runs take about 2 s

@@ -1,4 +1,4 @@
-"""Letters, numbers and DROP's figures, in the words in which models answer."""
+"""Letters, numbers and DROP's metrics, extracted from typical replies of models."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_letter_is_found_in_many_languages(output: str) -> None:
         ("", "no line `Answer: LETTER`"),
     ],
 )
-def test_another_letter_or_none_fails(output: str, reason: str) -> None:
+def test_a_wrong_or_missing_letter_fails(output: str, reason: str) -> None:
     score = multiple_choice(output, "C")
 
     assert (score.value, score.passed) == (0.0, False)
@@ -81,12 +81,12 @@ def test_a_sample_without_a_letter_is_an_error() -> None:
         ("答案：84", "84"),
     ],
 )
-def test_the_number_after_the_answer_word_counts(output: str, expected: object) -> None:
+def test_the_number_on_the_answer_line_counts(output: str, expected: object) -> None:
     assert final_number(output, expected).passed
 
 
 @pytest.mark.parametrize("output", ["84", "Answer: none", "Answer: 85", "Antwort: 8.4"])
-def test_another_number_or_none_is_wrong(output: str) -> None:
+def test_a_wrong_or_missing_number_fails(output: str) -> None:
     assert not final_number(output, "84").passed
 
 
@@ -94,9 +94,9 @@ def test_the_last_answer_line_counts() -> None:
     assert answer_line("Answer: 1\nAnswer: 2\nmore") == "2"
 
 
-# Computed by hand from the definition: bags of normalized words, numbers have to agree.
+# Computed by hand from the definition: bags of normalized words; numbers must be equal.
 @pytest.mark.parametrize(
-    ("given_spans", "gold", "em", "f1"),
+    ("spans", "gold", "em", "f1"),
     [
         (["The Bears"], ["bears"], 1.0, 1.0),
         (["Chicago Bears"], ["Bears"], 0.0, 0.6667),
@@ -111,19 +111,19 @@ def test_the_last_answer_line_counts() -> None:
         ([""], ["x"], 0.0, 0.0),
     ],
 )
-def test_drop_figures(given_spans: list[str], gold: list[str], em: float, f1: float) -> None:
-    assert drop_metrics(given_spans, gold) == (em, f1)
+def test_drop_em_and_f1(spans: list[str], gold: list[str], em: float, f1: float) -> None:
+    assert drop_metrics(spans, gold) == (em, f1)
 
 
-def test_drop_takes_the_best_alternative_and_several_spans() -> None:
+def test_drop_uses_the_best_alternative_and_several_spans() -> None:
     score = drop_f1(
         'Two people.\nAnswer: ["Paul Sommer", "Ada Winter"]', [["Ada Winter", "Paul Sommer"]]
     )
-    partly = drop_f1("Answer: Ada", ["Ada Winter", "Ada W."])
+    partial = drop_f1("Answer: Ada", ["Ada Winter", "Ada W."])
 
     assert (score.value, score.passed) == (1.0, True)
-    assert (partly.passed, partly.value) == (False, 0.6667)
-    assert {metric.name: metric.value for metric in partly.metrics} == {"em": 0.0, "f1": 0.6667}
+    assert (partial.passed, partial.value) == (False, 0.6667)
+    assert {metric.name: metric.value for metric in partial.metrics} == {"em": 0.0, "f1": 0.6667}
 
 
 @pytest.mark.parametrize("expected", [None, [], ""])
@@ -133,12 +133,12 @@ def test_drop_without_an_answer_is_an_error(expected: object) -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=6))
-def test_spans_are_matched_as_scipy_matches_them(values: list[list[int]]) -> None:
+def test_the_assignment_of_spans_agrees_with_scipy(values: list[list[int]]) -> None:
     matrix = np.array(values, dtype=float)
     rows, columns = linear_sum_assignment(-matrix)
 
     assert _best_assignment(matrix.tolist()) == matrix[rows, columns].sum()
 
 
-def test_a_text_that_begins_like_a_list_is_a_text() -> None:
+def test_a_text_that_starts_like_a_list_is_text() -> None:
     assert drop_f1("[1", "[1").passed

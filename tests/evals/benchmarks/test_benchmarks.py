@@ -1,4 +1,4 @@
-"""The benchmarks: our own rows in the public formats, code that runs, judges, figures of a run."""
+"""The benchmarks: bundled rows in public formats, code tests, judges, and summaries of runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from weakincentives.evals.stats.ratios import f1_interval, ratio_interval
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_every_benchmark_comes_with_ten_rows(name: str) -> None:
+def test_every_benchmark_has_ten_bundled_rows(name: str) -> None:
     dataset = benchmark(name).load()
 
     assert (len(dataset), dataset.name) == (10, name)
@@ -49,13 +49,13 @@ def test_an_unknown_benchmark_is_refused_with_a_suggestion() -> None:
         benchmark("mmul")
 
 
-def test_the_right_answers_pass_without_a_model() -> None:
-    """Each expected answer, in the form that the prompt asks for."""
-    forms = {"mmlu": "Answer: {}", "gpqa": "Answer: {}", "mgsm": "Answer: {}"}
-    for name, form in forms.items():
+def test_the_expected_answers_pass() -> None:
+    """The agent replies with the expected answer in the format that the prompt asks for."""
+    formats = {"mmlu": "Answer: {}", "gpqa": "Answer: {}", "mgsm": "Answer: {}"}
+    for name, format in formats.items():
         chosen = benchmark(name)
         suite = EvalSuite(
-            lambda sample, form=form: form.format(sample.expected),
+            lambda sample, format=format: format.format(sample.expected),
             chosen.load(),
             chosen.evaluator(),
         )
@@ -67,7 +67,7 @@ def test_the_right_answers_pass_without_a_model() -> None:
     assert report.run(store=None, progress=False).passed == 10
 
 
-def test_the_choices_of_gpqa_are_shuffled_the_same_way_in_every_run() -> None:
+def test_the_choices_of_gpqa_have_the_same_order_in_every_run() -> None:
     first, second = benchmark("gpqa").load(), benchmark("gpqa").load()
 
     assert first.digest == second.digest
@@ -81,7 +81,7 @@ def test_browsecomp_is_decrypted() -> None:
     assert sample.input.startswith("A mountain has a height of 8,611 metres")
 
 
-def test_a_language_of_mgsm_is_in_the_name_of_the_file(tmp_path: Path) -> None:
+def test_the_language_of_mgsm_is_read_from_the_file_name(tmp_path: Path) -> None:
     file = tmp_path / "mgsm_de.tsv"
     file.write_text("Was ist 2 + 2?\t4\n", "utf-8")
     (sample,) = benchmark("mgsm").load(file)
@@ -100,14 +100,14 @@ def test_a_language_of_mgsm_is_in_the_name_of_the_file(tmp_path: Path) -> None:
         ("browsecomp", "x.csv", "problem,answer,canary\n!,!,x\n", "that the canary decrypts"),
     ],
 )
-def test_a_broken_row_is_named(
+def test_an_invalid_row_is_refused_with_its_file(
     name: str, file: str, text: str, problem: str, tmp_path: Path
 ) -> None:
     (tmp_path / file).write_text(text, "utf-8")
 
-    with pytest.raises(DatasetError, match=problem) as raised:
+    with pytest.raises(DatasetError, match=problem) as caught:
         benchmark(name).load(tmp_path / file)
-    assert str(tmp_path / file) in str(raised.value)
+    assert str(tmp_path / file) in str(caught.value)
 
 
 # ── code ────────────────────────────────────────────────────────────────────────────────────────
@@ -115,7 +115,7 @@ def test_a_broken_row_is_named(
 DOUBLE = benchmark("humaneval").load()[0]
 
 
-def test_the_solutions_of_our_rows_pass_their_tests() -> None:
+def test_the_bundled_solutions_pass_their_tests() -> None:
     rows = files("weakincentives.evals.benchmarks") / "rows" / "humaneval.jsonl"
     lines = rows.read_text("utf-8").splitlines()
     solutions = [json.loads(line)["canonical_solution"] for line in lines]
@@ -137,14 +137,14 @@ def test_the_solutions_of_our_rows_pass_their_tests() -> None:
         ("    while True: pass", "timed out after 1 s"),
     ],
 )
-def test_code_is_judged_by_its_tests_alone(output: str, reason: str) -> None:
+def test_code_is_scored_by_its_tests(output: str, reason: str) -> None:
     score = python_tests(timeout=1)(output, DOUBLE.expected)
 
     assert score.passed is (not reason)
     assert reason in score.reason
 
 
-def test_pass_at_k_comes_with_epochs() -> None:
+def test_epochs_give_pass_at_k() -> None:
     replies = iter(["    return 2 * n", "    return 0"] * 2)
     suite = EvalSuite(
         lambda sample: next(replies), [DOUBLE], python_tests(), config=EvalConfig(1, epochs=4)
@@ -152,7 +152,7 @@ def test_pass_at_k_comes_with_epochs() -> None:
     report = suite.run(store=None, progress=False)
 
     assert report.epoch_stats is not None
-    assert report.summary["pass_at_k"] == 1.0  # of four attempts, two passed
+    assert report.summary["pass_at_k"] == 1.0  # two of four attempts passed
 
 
 @pytest.mark.parametrize("expected", [None, {"test": "x"}, {"test": "x", "entry_point": "a b"}])
@@ -199,7 +199,7 @@ RUBRIC = [
 ]
 
 
-def test_healthbench_adds_points_and_may_be_negative() -> None:
+def test_healthbench_adds_points_and_can_be_negative() -> None:
     good = healthbench(verdicts("met", "met", "not met"))("See a doctor.", RUBRIC)
     bad = healthbench(verdicts("not met", "not met", "met"))("Take ten.", RUBRIC)
     metrics = {metric.name: metric.value for metric in good.metrics}
@@ -211,12 +211,12 @@ def test_healthbench_adds_points_and_may_be_negative() -> None:
 
 
 @pytest.mark.parametrize("rubric", [None, [], [{"criterion": "x", "points": -1}], [{"points": 1}]])
-def test_a_rubric_without_points_to_win_is_an_error(rubric: Any) -> None:
+def test_a_rubric_without_positive_points_is_an_error(rubric: Any) -> None:
     with pytest.raises(EvaluatorError):
         healthbench(verdicts("met"))("x", rubric)
 
 
-def test_the_mean_of_healthbench_is_clipped_and_its_scores_are_not() -> None:
+def test_the_mean_of_healthbench_is_clipped_but_its_scores_are_not() -> None:
     values = (-0.8, -0.4, 0.3)
     results = [EvalResult(str(n), Score(value)) for n, value in enumerate(values)]
     mean = healthbench_mean(EvalReport([*results, EvalResult("e", Score(0.0), error="lost")]))
@@ -231,18 +231,22 @@ def outcome(sample_id: str, label: str) -> EvalResult[Any]:
     return EvalResult(sample_id, Score(float(label == "correct"), metrics=metrics))
 
 
-def test_simpleqa_summary_has_every_figure_with_its_interval() -> None:
+def test_simpleqa_summary_has_an_interval_for_every_figure() -> None:
     labels = ["correct"] * 6 + ["incorrect"] * 2 + ["not_attempted"] * 2
-    figures = simpleqa_summary(EvalReport([outcome(str(n), each) for n, each in enumerate(labels)]))
+    figures = simpleqa_summary(
+        EvalReport([outcome(str(n), label) for n, label in enumerate(labels)])
+    )
 
-    assert {name: round(each.estimate, 4) for name, each in figures.items()} == {
+    assert {name: round(interval.estimate, 4) for name, interval in figures.items()} == {
         "correct": 0.6,
         "incorrect": 0.2,
         "not_attempted": 0.2,
         "given_attempted": 0.75,
         "f1": 0.6667,  # the harmonic mean of 0.6 and 0.75
     }
-    assert all(0 <= each.low < each.estimate < each.high <= 1 for each in figures.values())
+    assert all(
+        0 <= interval.low < interval.estimate < interval.high <= 1 for interval in figures.values()
+    )
 
 
 def test_simpleqa_summary_needs_its_metrics() -> None:
@@ -253,8 +257,8 @@ def test_simpleqa_summary_needs_its_metrics() -> None:
 # ── intervals of ratios ─────────────────────────────────────────────────────────────────────────
 
 
-def test_f1_is_the_harmonic_mean_and_its_interval_holds_at_the_ends() -> None:
-    some = f1_interval([True] * 8 + [False] * 4)  # 8 by both, 4 by one side: precision, recall
+def test_f1_is_the_harmonic_mean_and_its_interval_is_valid_at_the_extremes() -> None:
+    some = f1_interval([True] * 8 + [False] * 4)  # 8 on both sides, 4 on one side only
     best = f1_interval([True] * 5)
 
     assert some.estimate == pytest.approx(2 * 8 / (2 * 8 + 4))
@@ -274,7 +278,11 @@ def test_the_interval_of_a_ratio_covers_the_truth() -> None:
     assert 0.91 <= covered / 300 <= 0.98
 
 
-@pytest.mark.parametrize(("above", "below"), [([1.0], [0.0]), ([1.0], [1.0, 1.0]), ([], [])])
-def test_a_ratio_without_a_denominator_is_refused(above: list[float], below: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("numerators", "denominators"), [([1.0], [0.0]), ([1.0], [1.0, 1.0]), ([], [])]
+)
+def test_a_ratio_without_a_denominator_is_refused(
+    numerators: list[float], denominators: list[float]
+) -> None:
     with pytest.raises(UsageError):
-        ratio_interval(above, below)
+        ratio_interval(numerators, denominators)

@@ -1,4 +1,4 @@
-"""Two trajectories side by side, and where they first diverge."""
+"""Alignment of two trajectories, and their first divergence."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ SEARCH = ("search", {"query": "France"}, "Paris is the capital")
 OPEN = ("open", {"page": 1}, "Paris")
 
 
-def where(before: Trajectory[str], after: Trajectory[str]) -> str | None:
-    found = divergence(align(before, after))
-    return None if found is None else str(found)
+def first_divergence(before: Trajectory[str], after: Trajectory[str]) -> str | None:
+    divergence_found = divergence(align(before, after))
+    return None if divergence_found is None else str(divergence_found)
 
 
 def test_a_call_and_its_result_are_one_step() -> None:
@@ -54,21 +54,25 @@ def test_a_call_and_its_result_are_one_step() -> None:
     assert steps[3].messages == (3, 4)
 
 
-def test_a_trajectory_without_messages_is_one_step_and_none_is_none() -> None:
+def test_a_trajectory_without_messages_is_one_step() -> None:
     assert [step.text for step in steps_of(Trajectory(output="Paris"))] == ["Paris"]
     assert steps_of(None) == []
 
 
 def test_calls_without_results_and_results_without_calls_are_kept() -> None:
     calls = [ToolCall("1", "a"), ToolCall("2", "b")]
-    left = Trajectory(
+    trajectory = Trajectory(
         [
             ChatMessage("assistant", "", calls),
             ChatMessage("tool", "two", tool_call_id="2"),
             ChatMessage("tool", "lost", tool_call_id="9"),
         ]
     )
-    assert [(s.name, s.result) for s in steps_of(left)] == [("a", None), ("b", "two"), ("", "lost")]
+    assert [(s.name, s.result) for s in steps_of(trajectory)] == [
+        ("a", None),
+        ("b", "two"),
+        ("", "lost"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -94,13 +98,13 @@ def test_calls_without_results_and_results_without_calls_are_kept() -> None:
     ],
 )
 def test_the_first_divergence(before: Any, after: Any, expected: str | None) -> None:
-    assert where(conversation(*before), conversation(*after)) == expected
+    assert first_divergence(conversation(*before), conversation(*after)) == expected
 
 
-def test_another_prompt_is_a_divergence_of_its_own() -> None:
+def test_a_different_prompt_is_a_divergence() -> None:
     a, b = conversation("Paris"), conversation("Paris")
     b = Trajectory([ChatMessage("system", "Be brief."), *b.messages[1:]], output="Paris")
-    assert where(a, b) == "step 1: another system message"
+    assert first_divergence(a, b) == "step 1: another system message"
 
 
 MESSAGES = st.builds(Step, st.sampled_from(["user", "answer"]), st.sampled_from(["", "x"]))
@@ -115,7 +119,7 @@ STEPS = st.lists(MESSAGES | CALLS, max_size=8)
 
 
 @given(STEPS, STEPS, st.booleans())
-def test_an_alignment_has_every_step_of_both_once_and_in_order(
+def test_an_alignment_has_every_step_of_both_sides_once_and_in_order(
     before: list[Step], after: list[Step], long: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -136,20 +140,20 @@ def test_an_alignment_has_every_step_of_both_once_and_in_order(
 
 
 @given(STEPS)
-def test_a_trajectory_is_the_same_as_itself(steps: list[Step]) -> None:
+def test_a_trajectory_has_no_divergence_from_itself(steps: list[Step]) -> None:
     pairs = align(steps, steps)
     assert {pair.relation for pair in pairs} <= {"same"}
     assert divergence(pairs) is None
 
 
-def test_long_trajectories_are_aligned_too() -> None:
+def test_long_trajectories_can_be_aligned() -> None:
     calls = [("search", {"page": n}, f"result {n}") for n in range(1_000)]
     pairs = align(conversation(*calls, "Paris"), conversation(*calls[1:], OPEN, "Paris"))
     assert [p.relation for p in pairs].count("before") == 1
     assert sum(pair.relation != "same" for pair in pairs) < 1_100
 
 
-def test_something_else_is_refused() -> None:
+def test_other_types_are_refused() -> None:
     with pytest.raises(UsageError, match="expected a trajectory or steps, got"):
         align(["no"], [])  # type: ignore[list-item]
 
@@ -158,9 +162,12 @@ def report(run_id: str, *trajectories: Trajectory[str], passed: bool) -> EvalRep
     return EvalReport(
         [
             EvalResult(
-                f"s{n}", Score(float(passed)), sample=Sample(f"s{n}", "q", "a"), trajectory=left
+                f"s{n}",
+                Score(float(passed)),
+                sample=Sample(f"s{n}", "q", "a"),
+                trajectory=trajectory,
             )
-            for n, left in enumerate(trajectories)
+            for n, trajectory in enumerate(trajectories)
         ],
         run_id,
     )
@@ -172,20 +179,20 @@ def test_divergences_are_counted_over_all_flips() -> None:
     before = report("a", *[good] * 7, passed=True)
     after = report("b", *[skipped] * 6, wrong, passed=False)
 
-    found = flip_divergences(compare_runs(before, after), before, after)
-    counted = count_divergences(found)
+    divergences = flip_divergences(compare_runs(before, after), before, after)
+    groups = count_divergences(divergences)
 
-    assert [(each.divergence, each.count) for each in counted] == [
+    assert [(group.divergence, group.count) for group in groups] == [
         ("step 2: `open` not called", 6),
         ("step 3: another answer", 1),
     ]
-    assert counted[0].samples == ("s0", "s1", "s2", "s3", "s4")
-    assert describe_divergences(counted) == "most diverge at step 2: `open` not called (6 of 7)"
+    assert groups[0].samples == ("s0", "s1", "s2", "s3", "s4")
+    assert describe_divergences(groups) == "most diverge at step 2: `open` not called (6 of 7)"
 
 
-def test_a_divergence_of_less_than_half_is_only_the_most_frequent() -> None:
-    counted = [DivergenceCount(f"step {n}: x", 1, ("s",)) for n in (1, 2)]
+def test_a_divergence_of_less_than_half_is_called_the_most_frequent() -> None:
+    groups = [DivergenceCount(f"step {n}: x", 1, ("s",)) for n in (1, 2)]
 
-    words = "the most frequent divergence is at step 1: x (1 of 2)"
-    assert describe_divergences(counted) == words
+    text = "the most frequent divergence is at step 1: x (1 of 2)"
+    assert describe_divergences(groups) == text
     assert describe_divergences([DivergenceCount("no divergence", 3, ("s",))]) == ""

@@ -36,12 +36,12 @@ def result(number: int, passed: bool, **metadata: str) -> EvalResult[Any]:
 
 
 def by_document(good: set[int], config: EvalConfig | None = None) -> EvalReport[Any]:
-    """Return 40 samples about 4 documents, of which some are answered well throughout."""
+    """Return a report of 40 samples about 4 documents; all samples of the `good` ones pass."""
     results = [result(n, n // 10 in good, document=f"doc {n // 10}") for n in range(40)]
     return EvalReport(results, config=config or EvalConfig())
 
 
-def test_the_headline_counts_documents_if_the_run_says_so() -> None:
+def test_the_headline_counts_clusters_if_the_config_asks_for_it() -> None:
     plain = by_document({0, 1}).rate
     clustered = by_document({0, 1}, EvalConfig(cluster_by="document"))
 
@@ -50,7 +50,7 @@ def test_the_headline_counts_documents_if_the_run_says_so() -> None:
     assert HEADLINE in str(clustered)
 
 
-def test_every_face_of_a_stored_run_has_the_same_interval(folder: Path, wink: Run) -> None:
+def test_every_output_of_a_stored_run_has_the_same_interval(folder: Path, wink: Run) -> None:
     (folder / "qa.py").write_text(
         "from weakincentives.evals import Dataset, EvalSuite, Sample, exact_match\n"
         "samples = [Sample(str(n), str(n), 'a', {'document': n // 10}) for n in range(40)]\n"
@@ -67,9 +67,9 @@ def test_every_face_of_a_stored_run_has_the_same_interval(folder: Path, wink: Ru
         assert record.manifest.config["cluster_by"] == "document"
         assert (rate.n, rate.clusters) == (80, 4)
         assert store.report("latest").rate == rate == overview(store, "latest").rate
-    words = f"95% interval {rate.low:.1%} to {rate.high:.1%}, n = 80 in 4 clusters by document"
-    assert words in err
-    assert words in wink("show", "latest")[1].replace("\n", " ")
+    headline = f"95% interval {rate.low:.1%} to {rate.high:.1%}, n = 80 in 4 clusters by document"
+    assert headline in err
+    assert headline in wink("show", "latest")[1].replace("\n", " ")
     assert f"{rate.low * 100:.1f}-{rate.high * 100:.1f}" in wink("list")[1]
 
 
@@ -85,24 +85,26 @@ def test_a_sample_without_the_key_is_refused_before_anything_runs() -> None:
     assert called == []
 
 
-def test_a_rule_to_stop_early_needs_independent_samples() -> None:
+def test_early_stopping_cannot_be_combined_with_clusters() -> None:
     with pytest.raises(UsageError, match=r"expected `EvalConfig.cluster_by` or a rule to stop"):
         EvalConfig(cluster_by="document", stop_at_width=0.1)
 
 
-def test_a_comparison_by_document_needs_documents_that_agree() -> None:
+def test_a_clustered_comparison_needs_several_clusters_that_agree() -> None:
     before, after = by_document({0, 1, 2, 3}), by_document({0, 1, 2})
 
     assert compare_runs(before, after).measure.outcome == "worse"
     compared = compare_runs(before, after, cluster_by="document")
     assert compared.measure.outcome == "none"
     assert "n = 40 in 4 clusters by document" in str(compared)
-    own = [EvalConfig(cluster_by="document")] * 2
-    by_default = compare_runs(by_document({0, 1, 2, 3}, own[0]), by_document({0, 1, 2}, own[1]))
+    configs = [EvalConfig(cluster_by="document")] * 2
+    by_default = compare_runs(
+        by_document({0, 1, 2, 3}, configs[0]), by_document({0, 1, 2}, configs[1])
+    )
     assert by_default.measure == compared.measure
 
 
-def test_a_sample_without_the_key_is_named() -> None:
+def test_a_sample_without_the_key_is_named_in_the_error() -> None:
     lacking = EvalReport([result(0, True, document="x"), result(1, True)], "lacking")
 
     with pytest.raises(UsageError, match="found none in 's001' of lacking"):
@@ -121,7 +123,7 @@ def test_a_baseline_file_is_clustered_by_the_metadata_of_the_run(tmp_path: Path)
     assert compared.measure.difference.delta.clusters == 4
 
 
-def test_the_commands_take_the_key(wink: Run) -> None:
+def test_the_commands_have_an_option_for_the_key(wink: Run) -> None:
     for name, good in (("old", 40), ("new", 30)):
         rows = (
             answer(f"s{n:02}", "Paris" if n < good else "-", metadata={"document": n // 10})
@@ -139,26 +141,26 @@ def test_the_commands_take_the_key(wink: Run) -> None:
     assert "expected 'page' in the metadata of every sample to cluster by, found none in" in err
 
 
-def test_equal_agents_that_differ_by_document_are_told_apart_in_about_five_percent() -> None:
-    """Documents of ten, which an edit moves to and fro; `bench stats gates` has more."""
+def test_equal_agents_with_cluster_effects_differ_in_about_five_percent() -> None:
+    """Each run shifts all samples of a document together; `bench stats gates` has more."""
     rng = np.random.default_rng(3)
     documents = np.repeat(np.arange(20), 10)
-    shown = {"document": 0, None: 0}
+    decided = {"document": 0, None: 0}
     for _ in range(200):
-        centre = 1.7 + rng.normal(0, 1, 200)
-        moves = (2 * rng.normal(0, 1, 20)[documents] for _ in range(2))
+        base = 1.7 + rng.normal(0, 1, 200)
+        shifts = (2 * rng.normal(0, 1, 20)[documents] for _ in range(2))
         before, after = (
             EvalReport(
                 [
                     result(n, bool(good), document=str(documents[n]))
-                    for n, good in enumerate(rng.random(200) < 1 / (1 + np.exp(-centre - move)))
+                    for n, good in enumerate(rng.random(200) < 1 / (1 + np.exp(-base - shift)))
                 ]
             )
-            for move in moves
+            for shift in shifts
         )
-        for key in shown:
+        for key in decided:
             outcome = compare_runs(before, after, cluster_by=key).measure.outcome
-            shown[key] += outcome != "none"
+            decided[key] += outcome != "none"
 
-    assert shown["document"] <= 20  # 10 are expected
-    assert shown[None] >= 30
+    assert decided["document"] <= 20  # 10 are expected
+    assert decided[None] >= 30

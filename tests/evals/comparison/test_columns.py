@@ -1,4 +1,4 @@
-"""A comparison keeps rows by column: nothing of them is lost, and no number changes."""
+"""A comparison stores rows by column, without loss and without changes of numbers."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from weakincentives.evals.comparison.outcomes import report_outcomes
 from weakincentives.evals.statistics import mean, paired_difference
 
 
-def random_result(chance: random.Random, number: int, epoch: int, names: list[str]) -> Any:
-    if chance.random() < 0.1:
+def random_result(rng: random.Random, number: int, epoch: int, names: list[str]) -> Any:
+    if rng.random() < 0.1:
         error = {"error": "boom", "error_source": "agent"}
         return EvalResult(str(number), Score(0.0, False), 5, epoch=epoch, **error)
-    metrics = [Metric(name, chance.random(), 1.0) for name in names if chance.random() < 0.8]
-    score = Score(metrics=metrics) if metrics else Score(chance.random(), criterion=names[0])
-    cost = chance.choice([None, chance.random()])
+    metrics = [Metric(name, rng.random(), 1.0) for name in names if rng.random() < 0.8]
+    score = Score(metrics=metrics) if metrics else Score(rng.random(), criterion=names[0])
+    cost = rng.choice([None, rng.random()])
     return EvalResult(
-        str(number), score, chance.randrange(3_000), trajectory=Trajectory(cost=cost), epoch=epoch
+        str(number), score, rng.randrange(3_000), trajectory=Trajectory(cost=cost), epoch=epoch
     )
 
 
 def random_report(seed: int, names: list[str], epochs: int = 1) -> EvalReport[Any]:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     results = [
-        random_result(chance, number, epoch, names)
+        random_result(rng, number, epoch, names)
         for number in range(200)
         for epoch in range(1, epochs + 1)
-        if chance.random() < 0.9
+        if rng.random() < 0.9
     ]
     if seed % 2:
-        chance.shuffle(results)
+        rng.shuffle(results)
     return EvalReport(results)
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_numbers_are_those_of_a_plain_loop(seed: int, epochs: int) -> None:
+def test_the_numbers_agree_with_a_plain_loop(seed: int, epochs: int) -> None:
     before, after = (random_report(each, ["a", "b"], epochs) for each in (seed, seed + 1))
-    found = compare_runs(before, after)
+    compared = compare_runs(before, after)
 
     partners = {(r.sample_id, r.epoch): r for r in after.results}
     pairs = [
@@ -59,16 +59,19 @@ def test_the_numbers_are_those_of_a_plain_loop(seed: int, epochs: int) -> None:
         old, new, ids = zip(*(each for each in both if None not in each[:2]), strict=True)
         clusters = ids if len(set(ids)) < len(ids) else None
         expected = paired_difference(old, new, clusters=clusters, binary=name == "passed")
-        assert found.measures[name].difference == expected
-        assert (found.measures[name].before, found.measures[name].after) == (mean(old), mean(new))
+        assert compared.measures[name].difference == expected
+        assert (compared.measures[name].before, compared.measures[name].after) == (
+            mean(old),
+            mean(new),
+        )
 
 
 def _criterion(result: EvalResult[Any], name: str) -> float | None:
     return next((each.value for each in result.scores if each.criterion == name), None)
 
 
-def test_rows_come_back_as_they_were_whatever_they_hold() -> None:
-    names = [f"criterion {number}" for number in range(100)]  # more than have a column
+def test_rows_are_unchanged_after_storage_in_columns() -> None:
+    names = [f"criterion {number}" for number in range(100)]  # more criteria than there are columns
     report = random_report(1, names)
     huge = EvalResult("huge", Score(-1e300), 2**80)
     outcomes = report_outcomes(EvalReport([*report.results, huge]), by="level")

@@ -1,4 +1,4 @@
-"""What differs between runs whose headlines are put next to each other."""
+"""Differences that make the headlines of runs not directly comparable."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def tone_by(model: str) -> CriterionInfo:
 
 
 def manifest(**fields: Any) -> RunManifest:
-    same: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "run_id": "r",
         "created_at": datetime(2026, 1, 1, tzinfo=UTC),
         "dataset_name": "faq",
         "dataset_digest": "aaaaaaaaaaaa",
         "criteria": (CONTAINS, tone_by("openai/gpt-4o")),
     }
-    return RunManifest(**same | fields)
+    return RunManifest(**defaults | fields)
 
 
-def test_runs_that_were_measured_alike_differ_in_nothing() -> None:
+def test_runs_that_were_measured_in_the_same_way_are_comparable() -> None:
     runs = [manifest(), manifest(agent="other"), manifest(dataset_digest=None, criteria=())]
 
     assert what_differs(runs) == ""

@@ -1,4 +1,4 @@
-"""What changed in samples whose verdict changed: both outputs, the criteria, and the reasons."""
+"""Details of samples whose verdict changed: both outputs, the criteria, and the reasons."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from weakincentives.secrets import keep_secret
 EVALUATOR = all_of(contains, matches("[.]$"))
 
 
-def result(id: str, output: str, epoch: int = 1, **more: Any) -> EvalResult[Any]:
-    score = more.pop("score", None) or EVALUATOR(output, "Paris")
+def result(id: str, output: str, epoch: int = 1, **fields: Any) -> EvalResult[Any]:
+    score = fields.pop("score", None) or EVALUATOR(output, "Paris")
     trajectory = Trajectory(output=output)
     sample = Sample(id, "Capital?", "Paris")
-    return EvalResult(id, score, sample=sample, trajectory=trajectory, epoch=epoch, **more)
+    return EvalResult(id, score, sample=sample, trajectory=trajectory, epoch=epoch, **fields)
 
 
 BEFORE = EvalReport([result("a", "It is Paris."), result("b", "Lyon."), result("c", "Paris.")])
 AFTER = EvalReport([result("a", "It is Lyon."), result("b", "Paris."), result("c", "Paris.")])
-WHY = "contains: got 'It is Lyon.', expected it to contain 'Paris'"
+REASON = "contains: got 'It is Lyon.', expected it to contain 'Paris'"
 
 
 def test_a_flip_has_both_outputs_the_criteria_and_the_reasons() -> None:
@@ -57,8 +57,8 @@ def test_a_flip_has_both_outputs_the_criteria_and_the_reasons() -> None:
     assert broken == FlipDetails(
         compared.flips[0],
         FlipSide("pass", 1.0, "It is Paris.", ""),
-        FlipSide("fail", 0.5, "It is Lyon.", WHY),
-        (CriterionFlip("contains", True, False, "", WHY.partition(": ")[2]),),
+        FlipSide("fail", 0.5, "It is Lyon.", REASON),
+        (CriterionFlip("contains", True, False, "", REASON.partition(": ")[2]),),
         broken.diff,
         "Capital?",
     )
@@ -72,7 +72,7 @@ def test_a_flip_has_both_outputs_the_criteria_and_the_reasons() -> None:
     assert serde.decode(serde.encode(broken), FlipDetails) == broken
 
 
-def test_a_side_that_passed_has_only_the_reasons_of_what_failed_in_the_other() -> None:
+def test_a_side_that_passed_has_only_the_reasons_of_criteria_that_flipped() -> None:
     def polite(output: str, expected: str) -> Score:
         return Score(float(output.endswith("!")), reason=f"ends with {output[-1]}")
 
@@ -90,7 +90,7 @@ def test_a_side_that_passed_has_only_the_reasons_of_what_failed_in_the_other() -
     assert change.before == FlipSide("pass", 1.0, "Paris.", "")
 
 
-def test_only_those_that_are_asked_for_are_read() -> None:
+def test_only_the_requested_flips_are_read() -> None:
     compared = compare_runs(BEFORE, AFTER)
 
     (details,) = flip_details(compared, BEFORE, AFTER, compared.flips[1:])
@@ -109,7 +109,7 @@ def test_an_error_has_a_reason_and_no_criteria() -> None:
     assert (change.criteria, change.diff) == ((), ())
 
 
-def test_of_several_epochs_one_with_the_verdict_of_most_is_shown() -> None:
+def test_an_epoch_with_the_majority_verdict_represents_its_sample() -> None:
     before = EvalReport([result("a", "Paris.", epoch) for epoch in (1, 2, 3)])
     after = EvalReport([result("a", "Lyon." if n > 1 else "Paris.", n) for n in (1, 2, 3, 4)])
 
@@ -125,19 +125,19 @@ def test_stored_runs_have_the_same_details(store: RunStore) -> None:
 
     for name, report in (("before", BEFORE), ("after", AFTER)):
         store.begin(RunManifest(run_id=name, created_at=datetime.now(UTC)))
-        for position, each in enumerate(report.results):
-            row = EvalResult(**{f: getattr(each, f) for f in each.__slots__} | {"run_id": name})
+        for position, result in enumerate(report.results):
+            row = EvalResult(**{f: getattr(result, f) for f in result.__slots__} | {"run_id": name})
             store.put(StoredRow(result=row, position=position))
         store.finish(name, "complete")
 
     compared = compare_runs("before", "after", store=store)
 
-    found = flip_details(compared, store, store)
+    details = flip_details(compared, store, store)
     expected = flip_details(compare_runs(BEFORE, AFTER), BEFORE, AFTER)
-    assert found == expected
+    assert details == expected
 
 
-def test_a_baseline_has_no_texts(tmp_path: Any) -> None:
+def test_a_baseline_file_has_no_texts(tmp_path: Any) -> None:
     save_baseline(report_outcomes(BEFORE), tmp_path / "baseline.json")
     baseline = load_baseline(tmp_path / "baseline.json")
 
@@ -145,7 +145,7 @@ def test_a_baseline_has_no_texts(tmp_path: Any) -> None:
 
     assert change.before is None
     assert change.after is not None
-    assert change.after.why == WHY
+    assert change.after.why == REASON
 
 
 def test_equal_outputs_have_no_diff() -> None:
@@ -159,7 +159,7 @@ def test_equal_outputs_have_no_diff() -> None:
     assert (change.before.why, change.criteria[0].reason_after) == ("fine", "rude")
 
 
-def test_long_outputs_are_bounded_and_secrets_redacted() -> None:
+def test_long_outputs_are_truncated_and_secrets_redacted() -> None:
     keep_secret("correct-horse-battery-9")
     before = EvalReport([result("a", "Paris. " * 20_000 + ".")])
     after = EvalReport([result("a", "Lyon correct-horse-battery-9 " * 20_000 + ".")])
@@ -171,6 +171,6 @@ def test_long_outputs_are_bounded_and_secrets_redacted() -> None:
     assert "horse" not in text
 
 
-def test_something_else_is_refused() -> None:
+def test_other_types_are_refused() -> None:
     with pytest.raises(UsageError, match="expected a report or a run store, got 'run'"):
         flip_details(compare_runs(BEFORE, AFTER), "run", AFTER)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Simulations of gates, short; `python -m bench stats gates` has the figures of docs/ci.md."""
+"""Short simulations of gates; `python -m bench stats gates` has the figures of docs/ci.md."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def outcomes(name: str, passed: np.ndarray, failed: Sequence[int] = ()) -> RunOu
     return RunOutcomes(name=name, rows=CountedRows(rows))
 
 
-def gates(
+def gate_outcomes(
     rule: BaselineRule,
     *,
     margin: float = 0.0,
@@ -46,44 +46,47 @@ def gates(
     errors: float = 0.0,
 ) -> Counter[str]:
     """Return the outcomes of the gate for runs whose true rate falls by `decline` points."""
-    rng, found = np.random.default_rng(5), Counter[str]()
+    rng, counts = np.random.default_rng(5), Counter[str]()
     for _ in range(RUNS):
-        chances = rng.beta(1.7, 0.3, 100)
+        pass_rates = rng.beta(1.7, 0.3, 100)
         breaks = rng.random(100) < decline / 85
         before = pool_outcomes(
-            [outcomes(f"a{n}", rng.random((100, epochs)) < chances[:, None]) for n in range(pooled)]
+            [
+                outcomes(f"a{n}", rng.random((100, epochs)) < pass_rates[:, None])
+                for n in range(pooled)
+            ]
         )
-        after = rng.random((100, epochs)) < np.where(breaks, 0.0, chances)[:, None]
+        after = rng.random((100, epochs)) < np.where(breaks, 0.0, pass_rates)[:, None]
         failed = np.flatnonzero(rng.random(100) < errors).tolist()
         checked = check_baseline(
             before, outcomes("b", after, failed), rule, margin=margin, max_error_rate=1.0
         )
-        found[checked.outcome] += 1
-    return found
+        counts[checked.outcome] += 1
+    return counts
 
 
-# Of 40 runs, 5 % are 2, and 6 or fewer in 99.5 % of cases.
+# 5 % of 40 runs are 2 runs; 6 or fewer have a probability of 99.5 %.
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_a_run_that_is_worse_by_the_margin_passes_in_at_most_five_percent(epochs: int) -> None:
-    found = gates("non-inferior", margin=5, decline=5, epochs=epochs)
+    counts = gate_outcomes("non-inferior", margin=5, decline=5, epochs=epochs)
 
-    assert found["passed"] <= 6
+    assert counts["passed"] <= 6
 
 
 @pytest.mark.parametrize(
     "setting", [{}, {"epochs": 3}, {"pooled": 3}, {"errors": 0.05}, {"errors": 0.1}]
 )
 def test_an_equal_run_fails_in_at_most_five_percent(setting: dict[str, float]) -> None:
-    found = gates("no-regression", **setting)  # type: ignore[arg-type]
+    counts = gate_outcomes("no-regression", **setting)  # type: ignore[arg-type]
 
-    assert found["failed"] <= 6
-    assert found.total() == RUNS
+    assert counts["failed"] <= 6
+    assert counts.total() == RUNS
 
 
-def test_a_confidence_is_one_sided() -> None:
-    """Of 200 samples at a true rate of 90 %, about 5 % of runs pass a gate at 90 %, and not 2.5."""
+def test_the_confidence_of_a_gate_is_one_sided() -> None:
+    """With 200 samples and a true rate of 90 %, 5 % of runs pass a gate at 90 %, not 2.5 %."""
     drawn = np.random.default_rng(1).binomial(200, 0.9, 4_000)
     outcome = {
         k: check_rate(rate_interval(k, 200, confidence=0.9), 0.9, confidence=0.95).outcome

@@ -1,4 +1,4 @@
-"""Gates: what a run needs to pass, by itself or against a baseline."""
+"""Gates: conditions for a run to pass, by itself or compared with a baseline."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from weakincentives.evals.comparison.outcomes import RunOutcomes, report_outcome
 from weakincentives.evals.stats import rate_interval
 
 
-def record(passed: int, total: int, errors: int = 0, **more: object) -> RunRecord:
+def record(passed: int, total: int, errors: int = 0, **changes: object) -> RunRecord:
     manifest = RunManifest(run_id="run", created_at=datetime.now(UTC), planned=10)
-    facts = {"status": "complete", "passed": passed, "total": total, "errors": errors, **more}
-    return RunRecord(manifest=manifest, **facts)  # type: ignore[arg-type]
+    fields = {"status": "complete", "passed": passed, "total": total, "errors": errors, **changes}
+    return RunRecord(manifest=manifest, **fields)  # type: ignore[arg-type]
 
 
 def outcomes(name: str, passing: int, total: int = 40) -> RunOutcomes:
@@ -53,7 +53,7 @@ def test_a_run_passes_fails_or_is_undecided(
     assert checked.reason.startswith(reason)
 
 
-def test_a_run_that_its_own_rule_stopped_is_whole() -> None:
+def test_a_run_that_its_stopping_rule_ended_counts_as_complete() -> None:
     stopped = record(9, 9, status="stopped", note="stopped early", stop_reason="rule")
 
     assert check_run(stopped, fail_under=0.5).outcome == "passed"
@@ -79,7 +79,7 @@ def test_with_a_confidence_the_low_end_of_the_interval_decides() -> None:
         ("non-inferior", 1.0, 20, "failed"),
     ],
 )
-def test_a_baseline_is_held_by_a_rule(rule: str, margin: float, passing: int, outcome: str) -> None:
+def test_a_baseline_rule_decides(rule: str, margin: float, passing: int, outcome: str) -> None:
     before, after = outcomes("before", 30), outcomes("after", passing)
 
     checked = check_baseline(before, after, rule, margin=margin)  # type: ignore[arg-type]
@@ -95,12 +95,12 @@ def test_a_run_without_results_cannot_be_judged() -> None:
     assert checked.reason == "cannot be judged: after has no results"
 
 
-def test_runs_that_other_models_judged_get_no_verdict() -> None:
+def test_runs_with_different_judge_models_are_undecided() -> None:
     a, b = (CriterionInfo(name="Correct", judge={"model": f"openai/{name}"}) for name in "ab")
     before = replace(outcomes("old", 30), criteria=(a,))
     after = replace(outcomes("new", 30), criteria=(b,))
 
-    said = "judges differ: Correct is judged by openai/a and by openai/b (--force judges anyway)"
-    assert undecidable(before, after) == said
+    problem = "judges differ: Correct is judged by openai/a and by openai/b (--force judges anyway)"
+    assert undecidable(before, after) == problem
     assert undecidable(before, after, force=True) == ""
     assert undecidable(before, replace(after, criteria=before.criteria)) == ""

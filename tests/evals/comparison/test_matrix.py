@@ -1,4 +1,4 @@
-"""Two and more runs side by side, sample by sample."""
+"""Several runs side by side, sample by sample."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weakincentives.evals.comparison.outcomes import RunOutcomes, report_outcome
 
 
 def run(**samples: str) -> RunOutcomes:
-    """Return a run in which each sample has an epoch for each letter: p, f, e (agent), i."""
+    """Return a run; letters are epochs: pass, fail, error (agent), infrastructure error."""
     results: list[EvalResult[Any]] = []
     for name, letters in samples.items():
         for epoch, letter in enumerate(letters, 1):
@@ -28,7 +28,7 @@ def names(runs: list[RunOutcomes], kind: Any) -> list[str]:
     return [row.sample for row in sample_matrix(runs, kind)]
 
 
-def test_samples_are_sorted_by_what_became_of_them() -> None:
+def test_samples_are_sorted_by_their_change() -> None:
     runs = [run(a="p", b="f", c="f", d="p", e="p"), run(a="f", b="p", c="e", d="p")]
     assert names(runs, "broken") == ["a"]
     assert names(runs, "fixed") == ["b"]
@@ -45,14 +45,14 @@ def test_samples_are_sorted_by_what_became_of_them() -> None:
     assert sample_matrix(runs)[-1].sides[1] is None
 
 
-def test_half_of_the_epochs_decide_and_the_key_is_one_of_them() -> None:
+def test_half_of_the_epochs_decide_and_the_key_is_an_epoch_with_that_verdict() -> None:
     (row,) = sample_matrix([run(a="fp"), run(a="ffp")])
     assert [side and side.passed for side in row.sides] == [True, False]
     assert [side and side.key[2] for side in row.sides] == [2, 1]
     assert "broken" in row.kinds
 
 
-def test_errors_of_infrastructure_have_no_verdict() -> None:
+def test_infrastructure_errors_have_no_verdict() -> None:
     runs = [run(a="p", b="f"), run(a="i", b="i")]
     assert names(runs, "broken") == names(runs, "failing") == names(runs, "different") == []
     side = sample_matrix(runs)[0].sides[1]

@@ -1,4 +1,4 @@
-"""`run_trend`: several runs as one history."""
+"""`run_trend`: the trend of the pass rate over several runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from weakincentives.evals.comparison import run_trend
 from weakincentives.evals.comparison.trend import adjusted_steps
 
 
-def report(passing: Iterable[int], samples: Iterable[int] = range(40), **more: Any) -> Any:
+def report(passing: Iterable[int], samples: Iterable[int] = range(40), **fields: Any) -> Any:
     passing = set(passing)
-    results = [EvalResult(str(n), Score(float(n in passing)), **more) for n in samples]
-    return EvalReport(results, run_id=more.get("run_id", "run"))
+    results = [EvalResult(str(n), Score(float(n in passing)), **fields) for n in samples]
+    return EvalReport(results, run_id=fields.get("run_id", "run"))
 
 
-def test_a_fall_is_told_in_points_a_run() -> None:
+def test_a_decline_is_reported_in_points_per_run() -> None:
     trend = run_trend([report(range(35 - 4 * run)) for run in range(5)], looks=1)
 
     assert trend.outcome == "falls"
@@ -28,7 +28,7 @@ def test_a_fall_is_told_in_points_a_run() -> None:
     assert trend.line.total.estimate == pytest.approx(-0.4)
 
 
-def test_a_jump_is_told_with_the_runs_around_it() -> None:
+def test_a_step_is_reported_with_the_runs_around_it() -> None:
     passing = [30, 30, 30, 12, 12, 12]
     runs = [report(range(n), run_id=f"r{run}") for run, n in enumerate(passing)]
 
@@ -38,14 +38,14 @@ def test_a_jump_is_told_with_the_runs_around_it() -> None:
     assert "changed between r2 and r3: -45.0 points, 95% interval " in str(trend)
 
 
-def test_two_runs_are_no_trend() -> None:
+def test_two_runs_have_no_trend() -> None:
     trend = run_trend([report(range(30)), report(range(10))])
 
     assert (trend.line, trend.outcome) == (None, "none")
     assert str(trend) == "no trend: expected 3 runs or more to compare, got 2"
 
 
-def test_only_common_samples_count_and_it_says_how_many() -> None:
+def test_only_common_samples_count_and_a_warning_says_how_many() -> None:
     runs = [report(range(30)), report(range(30)), report(range(30), samples=range(20, 60))]
 
     trend = run_trend(runs)
@@ -64,8 +64,8 @@ def test_runs_without_a_common_sample_have_no_trend() -> None:
     assert "only 0 of 30 samples" in str(trend)
 
 
-def test_a_sample_counts_once_however_many_epochs_a_run_has() -> None:
-    def epochs(count: int) -> EvalReport[Any]:
+def test_a_sample_counts_once_for_any_number_of_epochs() -> None:
+    def report_with_epochs(count: int) -> EvalReport[Any]:
         results = [
             EvalResult(str(n), Score(float(epoch <= n % 3)), epoch=epoch)
             for n in range(12)
@@ -73,20 +73,23 @@ def test_a_sample_counts_once_however_many_epochs_a_run_has() -> None:
         ]
         return EvalReport(results)
 
-    trend = run_trend([epochs(2), epochs(2), epochs(4)])
+    trend = run_trend([report_with_epochs(2), report_with_epochs(2), report_with_epochs(4)])
 
     assert trend.line is not None
     assert trend.line.slope.n == 12
     assert trend.line.slope.estimate == pytest.approx((0.25 - 0.5) / 2)
 
 
-def test_an_error_of_the_agent_is_a_failure_and_of_others_none() -> None:
-    def failing(source: Any) -> EvalReport[Any]:
+def test_agent_errors_are_failures_and_other_errors_are_left_out() -> None:
+    def report_with_errors(source: Any) -> EvalReport[Any]:
         bad = [EvalResult(str(n), Score(0.0), error="x", error_source=source) for n in range(8)]
         return EvalReport([*bad, *report(range(40), samples=range(8, 40)).results])
 
-    every = report(range(40))
-    agent, other = (run_trend([every, every, failing(s)]) for s in ("agent", "evaluator"))
+    all_pass = report(range(40))
+    agent, other = (
+        run_trend([all_pass, all_pass, report_with_errors(source)])
+        for source in ("agent", "evaluator")
+    )
 
     assert agent.line is not None
     assert agent.line.slope.estimate == pytest.approx(-0.1)
@@ -95,7 +98,7 @@ def test_an_error_of_the_agent_is_a_failure_and_of_others_none() -> None:
     assert "8 errors left out of the trend: 8 of evaluator" in other.warnings
 
 
-def test_samples_with_one_value_of_a_key_are_a_cluster() -> None:
+def test_samples_with_the_same_metadata_value_are_a_cluster() -> None:
     def clustered(passing: int) -> EvalReport[Any]:
         results = [
             EvalResult(str(n), Score(float(n < passing)), metadata={"doc": n // 10})
@@ -110,11 +113,11 @@ def test_samples_with_one_value_of_a_key_are_a_cluster() -> None:
     assert "n = 40 in 4 clusters" in str(trend)
 
 
-def test_more_looks_make_steps_less_certain() -> None:
+def test_more_looks_make_steps_less_significant() -> None:
     assert adjusted_steps([0.001, None], looks=1) == pytest.approx([0.01, 1.0])
     assert adjusted_steps([0.001, None], looks=20) == pytest.approx([0.095, 1.0])
 
 
-def test_ids_need_a_store() -> None:
+def test_run_ids_need_a_store() -> None:
     with pytest.raises(UsageError, match="a `store` for the ids of runs"):
         run_trend(["one", "two"])

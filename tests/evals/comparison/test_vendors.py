@@ -1,4 +1,4 @@
-"""Two providers of one model: K2 Vendor Verifier's figures, golden cases and published rows."""
+"""Comparing two providers of a model: metrics, golden cases and published rows of K2VV."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ WEATHER = {
 REQUEST = {"messages": [{"role": "user", "content": "Rain?"}], "tools": [WEATHER]}
 
 
-def line(index: int, finish_reason: str | None, *calls: tuple[str, str]) -> dict[str, Any]:
-    """A result line; without a finish reason, the request failed."""
+def result_line(index: int, finish_reason: str | None, *calls: tuple[str, str]) -> dict[str, Any]:
+    """Return a result line; without a finish reason, the request failed."""
     if finish_reason is None:
         failed = {"error": "HTTP 400"}
         return {
@@ -59,11 +59,11 @@ def line(index: int, finish_reason: str | None, *calls: tuple[str, str]) -> dict
             "status": "failed",
             "finish_reason": None,
         }
-    called = [
+    tool_calls = [
         {"id": f"c{n}", "type": "function", "function": {"name": name, "arguments": arguments}}
         for n, (name, arguments) in enumerate(calls)
     ]
-    message = {"role": "assistant", "content": "", "tool_calls": called}
+    message = {"role": "assistant", "content": "", "tool_calls": tool_calls}
     response = {"choices": [{"message": message, "finish_reason": finish_reason}], "usage": {}}
     return {
         "data_index": index,
@@ -76,30 +76,32 @@ def line(index: int, finish_reason: str | None, *calls: tuple[str, str]) -> dict
 
 
 GOLDEN = [
-    line(1, "tool_calls", ("get_weather", '{"city": "Oslo"}')),
-    line(2, "tool_calls", ("get_weather", '{"city": 5}')),
-    line(3, "tool_calls", ("get_weather", '{"city": "Os')),
-    line(4, "tool_calls", ("get_wether", '{"city": "Oslo"}')),
-    line(5, "tool_calls", ("get_weather", '{"city": "Oslo"}'), ("get_weather", '{"days": 2}')),
-    line(6, "tool_calls"),
-    line(7, "tool_calls", ("get_weather", '{"city": "Oslo", "mood": "good"}')),
-    line(8, "stop"),
-    line(9, "length"),
-    line(10, None),
+    result_line(1, "tool_calls", ("get_weather", '{"city": "Oslo"}')),
+    result_line(2, "tool_calls", ("get_weather", '{"city": 5}')),
+    result_line(3, "tool_calls", ("get_weather", '{"city": "Os')),
+    result_line(4, "tool_calls", ("get_wether", '{"city": "Oslo"}')),
+    result_line(
+        5, "tool_calls", ("get_weather", '{"city": "Oslo"}'), ("get_weather", '{"days": 2}')
+    ),
+    result_line(6, "tool_calls"),
+    result_line(7, "tool_calls", ("get_weather", '{"city": "Oslo", "mood": "good"}')),
+    result_line(8, "stop"),
+    result_line(9, "length"),
+    result_line(10, None),
 ]
 
 
-def write(file: Path, lines: list[dict[str, Any]]) -> Path:
+def write_lines(file: Path, lines: list[dict[str, Any]]) -> Path:
     file.write_text("".join(json.dumps(each) + "\n" for each in lines))
     return file
 
 
 @pytest.fixture
 def golden(tmp_path: Path) -> EvalReport[str]:
-    return read_k2_results(write(tmp_path / "golden.jsonl", GOLDEN))
+    return read_k2_results(write_lines(tmp_path / "golden.jsonl", GOLDEN))
 
 
-def test_the_ten_golden_cases_give_the_totals_of_the_real_script(golden: EvalReport[str]) -> None:
+def test_ten_golden_cases_have_the_totals_of_the_original_script(golden: EvalReport[str]) -> None:
     assert count_finishes(golden.results) == FinishCounts(
         finish_stop=1,
         finish_tool_calls=7,
@@ -115,7 +117,7 @@ def test_the_ten_golden_cases_give_the_totals_of_the_real_script(golden: EvalRep
     assert compared.schema_accuracy.estimate == pytest.approx(2 / 7)
 
 
-def test_a_result_line_says_what_was_wrong(golden: EvalReport[str]) -> None:
+def test_the_reason_says_what_is_wrong_with_a_tool_call(golden: EvalReport[str]) -> None:
     reasons = [result.score.reason for result in golden.results]
 
     assert "5 is not of type" in reasons[1]
@@ -125,26 +127,26 @@ def test_a_result_line_says_what_was_wrong(golden: EvalReport[str]) -> None:
     assert "there are none" in reasons[5]
 
 
-def test_result_lines_come_back_as_they_were(golden: EvalReport[str], tmp_path: Path) -> None:
+def test_result_lines_are_equal_after_a_round_trip(golden: EvalReport[str], tmp_path: Path) -> None:
     assert write_k2_results(golden.results, tmp_path / "out.jsonl", model="kimi") == 10
 
-    lines = [json.loads(each) for each in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [each["tool_calls_valid"] for each in lines] == [
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [line["tool_calls_valid"] for line in lines] == [
         *(True, False, False, False, False, None, True),
         *(None, None, None),
     ]
-    assert [each["status"] for each in lines] == ["success"] * 9 + ["failed"]
+    assert [line["status"] for line in lines] == ["success"] * 9 + ["failed"]
     assert lines[2]["response"]["choices"][0]["message"]["tool_calls"][0]["function"] == {
         "name": "get_weather",
         "arguments": '{"city": "Os',
     }
-    assert len({each["hash"] for each in lines}) == 1  # the same request, for one model
-    again = read_k2_results(tmp_path / "out.jsonl")
-    assert count_finishes(again.results) == count_finishes(golden.results)
+    assert len({line["hash"] for line in lines}) == 1  # it is the same request and model
+    loaded = read_k2_results(tmp_path / "out.jsonl")
+    assert count_finishes(loaded.results) == count_finishes(golden.results)
 
 
-# Test of 2025-09-22: stop, tool calls, others, schema errors, successful calls, and the similarity
-# to the first row that was published.
+# Published test of 2025-09-22: stop, tool calls, others, schema errors, successful calls, and the
+# similarity to the first row.
 PUBLISHED = {
     "MoonshotAI": ((1437, 522, 41, 0, 522), 100.0),
     "Moonshot AI Turbo": ((1441, 513, 46, 0, 513), 99.29),
@@ -161,7 +163,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("vendor", PUBLISHED)
-def test_the_published_similarities_follow_from_their_counts(vendor: str) -> None:
+def test_published_similarities_follow_from_the_counts(vendor: str) -> None:
     official = FinishCounts(*PUBLISHED["MoonshotAI"][0])
     counts, published = PUBLISHED[vendor]
 
@@ -171,24 +173,24 @@ def test_the_published_similarities_follow_from_their_counts(vendor: str) -> Non
 # ── comparison ──────────────────────────────────────────────────────────────────────────────────
 
 
-def replied(index: int, calls: bool, *, epoch: int = 1, error: str = "") -> EvalResult[Any]:
+def reply_result(index: int, calls: bool, *, epoch: int = 1, error: str = "") -> EvalResult[Any]:
     call = (ToolCall("c", "get_weather", {"city": "Oslo"}),) if calls else ()
     messages = (ChatMessage("user", "Rain?"), ChatMessage("assistant", "", call))
-    left = Trajectory(messages, "", stop_reason="tool_calls" if calls else "stop")
+    trajectory = Trajectory(messages, "", stop_reason="tool_calls" if calls else "stop")
     return EvalResult(
         str(index),
         Score(0.0 if error else 1.0),
         error=error or None,
         error_source="infrastructure" if error else None,
         sample=Sample(str(index), REQUEST),
-        trajectory=None if error else left,
+        trajectory=None if error else trajectory,
         epoch=epoch,
     )
 
 
-def test_f1_counts_when_a_tool_is_called() -> None:
-    reference = [replied(n, n < 10) for n in range(20)]
-    run = [replied(n, n < 8 or n == 15, error="lost" if n == 19 else "") for n in range(20)]
+def test_f1_compares_when_tools_are_called() -> None:
+    reference = [reply_result(n, n < 10) for n in range(20)]
+    run = [reply_result(n, n < 8 or n == 15, error="lost" if n == 19 else "") for n in range(20)]
     compared = compare_vendors(run, reference)
 
     assert (compared.compared, compared.left_out) == (19, 1)
@@ -207,7 +209,7 @@ def test_f1_counts_when_a_tool_is_called() -> None:
 
 
 def test_epochs_of_a_request_are_one_cluster() -> None:
-    reference = [replied(n, n < 5, epoch=epoch) for n in range(10) for epoch in (1, 2, 3)]
+    reference = [reply_result(n, n < 5, epoch=epoch) for n in range(10) for epoch in (1, 2, 3)]
     compared = compare_vendors(reference, reference)
 
     assert compared.tool_call_f1 is not None
@@ -215,8 +217,8 @@ def test_epochs_of_a_request_are_one_cluster() -> None:
 
 
 def test_runs_that_call_no_tools_have_no_f1() -> None:
-    quiet = [replied(n, False) for n in range(4)]
-    compared = compare_vendors(quiet, quiet)
+    without_calls = [reply_result(n, False) for n in range(4)]
+    compared = compare_vendors(without_calls, without_calls)
 
     assert (compared.tool_call_f1, compared.schema_accuracy) == (None, None)
     assert compared.finish_agreement.estimate == 1.0
@@ -224,12 +226,12 @@ def test_runs_that_call_no_tools_have_no_f1() -> None:
 
 def test_runs_without_a_common_sample_are_refused() -> None:
     with pytest.raises(UsageError, match="runs of the same requests"):
-        compare_vendors([replied(1, True)], [replied(2, True)])
+        compare_vendors([reply_result(1, True)], [reply_result(2, True)])
 
 
 # ── evaluators ──────────────────────────────────────────────────────────────────────────────────
 
-CALLED, STOPPED = replied(1, True), replied(2, False)
+CALLED, STOPPED = reply_result(1, True), reply_result(2, False)
 
 
 def test_evaluators_compare_with_the_reference_of_a_sample() -> None:
@@ -255,7 +257,7 @@ def test_malformed_calls_are_counted_apart_from_failed_tools(golden: EvalReport[
     assert malformed_call_rate(1.0)(broken.trajectory, broken.sample).passed
 
 
-def test_tools_can_be_given_and_are_checked_at_once() -> None:
+def test_tools_can_be_passed_and_are_validated_at_once() -> None:
     sample = Sample("1", "Rain?")
 
     assert tool_schema_accuracy([WEATHER])(CALLED.trajectory, sample).passed
@@ -265,10 +267,10 @@ def test_tools_can_be_given_and_are_checked_at_once() -> None:
         tool_schema_accuracy([{"nam": "x"}])
 
 
-# ── requests, from outside ──────────────────────────────────────────────────────────────────────
+# ── requests from files, and the command ────────────────────────────────────────────────────────
 
 
-def test_requests_are_sent_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_sent_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     history = [
         {"role": "_input", "content": "Be brief."},
         {"role": "user", "content": "Rain?"},
@@ -287,8 +289,8 @@ def test_requests_are_sent_as_they_are(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setenv("OPENAI_BASE_URL", server.openai_base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "test-key")
         monkeypatch.chdir(tmp_path)
-        words = ["--benchmark", "k2", "--data", str(file), "--model", "openai/kimi"]
-        assert main(["eval", "run", *words]) == 0
+        options = ["--benchmark", "k2", "--data", str(file), "--model", "openai/kimi"]
+        assert main(["eval", "run", *options]) == 0
         (sent,) = [request.body for request in server.requests]
 
     assert [message["role"] for message in sent["messages"]] == [
@@ -303,23 +305,23 @@ def test_requests_are_sent_as_they_are(tmp_path: Path, monkeypatch: pytest.Monke
     assert (result.passed, result.trajectory.stop_reason) == (True, "tool_calls")
 
 
-def test_a_request_agent_needs_requests() -> None:
-    class Prompted:
-        """An adapter that takes prompts alone."""
+def test_a_request_agent_needs_an_adapter_for_requests() -> None:
+    class PromptAdapter:
+        """An adapter that takes prompts only."""
 
         def evaluate(self, prompt: Any, **options: Any) -> Any:
             raise NotImplementedError
 
     with pytest.raises(UsageError, match="that can be asked directly"):
-        request_agent(Prompted())
+        request_agent(PromptAdapter())
 
 
-def test_vendors_compares_a_run_with_result_lines(
+def test_the_vendors_command_compares_a_run_with_result_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write(tmp_path / "golden.jsonl", GOLDEN)
-    run = [replied(n, n < 8) for n in range(1, 11)]
+    write_lines(tmp_path / "golden.jsonl", GOLDEN)
+    run = [reply_result(n, n < 8) for n in range(1, 11)]
     with RunStore() as store:
         store_report(store, EvalReport(run, dataset_name="k2"))
 
@@ -336,9 +338,11 @@ def test_vendors_compares_a_run_with_result_lines(
     assert main(["eval", "vendors", "mine.jsonl", "mine.jsonl", "--fail-under", "0.8"]) == 0
 
 
-def test_a_broken_result_line_is_named(tmp_path: Path) -> None:
-    file = write(tmp_path / "x.jsonl", [{"data_index": 1, "request": {}, "status": "success"}])
+def test_an_invalid_result_line_is_refused(tmp_path: Path) -> None:
+    file = write_lines(
+        tmp_path / "x.jsonl", [{"data_index": 1, "request": {}, "status": "success"}]
+    )
 
     with pytest.raises(ReportError, match="a result line of K2 Vendor Verifier"):
         read_k2_results(file)
-    assert load_k2_requests(write(tmp_path / "r.jsonl", [REQUEST]))[0].id == "1"
+    assert load_k2_requests(write_lines(tmp_path / "r.jsonl", [REQUEST]))[0].id == "1"

@@ -1,4 +1,4 @@
-"""Datasets as people have them: columns of any name, no ids, ids that are numbers, more columns."""
+"""Datasets with custom column names, without ids, with numeric ids and with extra columns."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Question:
     context: str = ""
 
 
-def written(folder: Path, suffix: str, rows: list[dict[str, Any]] = ROWS) -> Path:
-    """The rows as a file of that format."""
+def write_rows(folder: Path, suffix: str, rows: list[dict[str, Any]] = ROWS) -> Path:
+    """Write the rows to a file of that format."""
     path = folder / f"faq{suffix}"
     if suffix == ".csv":
         lines = [list(rows[0]), *(list(row.values()) for row in rows)]
@@ -60,22 +60,22 @@ SUFFIXES = (".csv", ".json", ".jsonl", ".parquet", ".yaml")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_columns_are_named_and_the_others_become_metadata(suffix: str, tmp_path: Path) -> None:
-    dataset = Dataset.load(written(tmp_path, suffix), str, str, **NAMES)
+def test_columns_can_be_mapped_and_others_become_metadata(suffix: str, tmp_path: Path) -> None:
+    dataset = Dataset.load(write_rows(tmp_path, suffix), str, str, **NAMES)
 
     assert dataset[0] == Sample("7", "Capital of France?", "Paris", {"topic": "geography"})
     assert [sample.id for sample in dataset] == ["7", "8"]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_ids_are_made_from_the_content(suffix: str, tmp_path: Path) -> None:
+def test_missing_ids_are_derived_from_the_content(suffix: str, tmp_path: Path) -> None:
     rows = [{"input": "a", "expected": "1"}, {"input": "b", "expected": "2"}]
-    one = Dataset.load(written(tmp_path, suffix, [*rows, dict(rows[0])]), str, str)
-    other = Dataset.load(written(tmp_path, suffix, rows[::-1]), str, str)
+    first = Dataset.load(write_rows(tmp_path, suffix, [*rows, dict(rows[0])]), str, str)
+    reversed_rows = Dataset.load(write_rows(tmp_path, suffix, rows[::-1]), str, str)
 
-    a, b, again = (sample.id for sample in one)
-    assert [sample.id for sample in other] == [b, a]
-    assert again == f"{a}-2"
+    a, b, duplicate = (sample.id for sample in first)
+    assert [sample.id for sample in reversed_rows] == [b, a]
+    assert duplicate == f"{a}-2"
     assert a == "69371d534b4c"  # the same in every format and every release
 
 
@@ -89,8 +89,8 @@ def test_ids_are_made_from_the_content(suffix: str, tmp_path: Path) -> None:
         (load_yaml, ".yaml"),
     ],
 )
-def test_every_loader_takes_the_names(load: Any, suffix: str, tmp_path: Path) -> None:
-    file = written(tmp_path, suffix)
+def test_every_loader_takes_column_names(load: Any, suffix: str, tmp_path: Path) -> None:
+    file = write_rows(tmp_path, suffix)
     dataset = load(file, input="question", expected="answer", id="nr")
 
     assert isinstance(dataset, Dataset)
@@ -100,9 +100,9 @@ def test_every_loader_takes_the_names(load: Any, suffix: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_several_inputs_make_an_object(suffix: str, tmp_path: Path) -> None:
+def test_several_input_columns_make_an_object(suffix: str, tmp_path: Path) -> None:
     rows = [{"question": "Who?", "context": "Ada.", "answer": "Ada"}]
-    file = written(tmp_path, suffix, rows)
+    file = write_rows(tmp_path, suffix, rows)
     names: Any = {"input": ["question", "context"], "expected": "answer"}
 
     assert Dataset.load(file, **names)[0].input == {"question": "Who?", "context": "Ada."}
@@ -110,25 +110,29 @@ def test_several_inputs_make_an_object(suffix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl", ".parquet", ".yaml"])
-def test_a_name_may_be_a_path_into_the_row(suffix: str, tmp_path: Path) -> None:
+def test_a_column_name_can_be_a_path(suffix: str, tmp_path: Path) -> None:
     rows = [{"doc": {"question": "Who?", "page": 3}, "answer": "Ada"}]
-    dataset = Dataset.load(written(tmp_path, suffix, rows), input="doc.question", expected="answer")
+    dataset = Dataset.load(
+        write_rows(tmp_path, suffix, rows), input="doc.question", expected="answer"
+    )
 
     assert dataset[0].input == "Who?"
     assert dataset[0].metadata == {"doc": {"question": "Who?", "page": 3}}
 
 
-def test_a_column_that_is_named_like_a_field_becomes_metadata_too(tmp_path: Path) -> None:
+def test_an_unused_column_named_like_a_field_becomes_metadata(tmp_path: Path) -> None:
     rows = [{"id": "1", "input": "raw", "question": "q", "expected": "e", "answer": "a"}]
     for suffix in (".csv", ".jsonl"):
-        (sample,) = Dataset.load(written(tmp_path, suffix, rows), str, str, **NAMES | {"id": "id"})
+        (sample,) = Dataset.load(
+            write_rows(tmp_path, suffix, rows), str, str, **NAMES | {"id": "id"}
+        )
         assert sample == Sample("1", "q", "a", {"input": "raw", "expected": "e"})
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_other_columns_are_added_to_those_in_metadata(order: int, tmp_path: Path) -> None:
+def test_extra_columns_are_merged_into_metadata(order: int, tmp_path: Path) -> None:
     row = {"id": "1", "input": "q", "metadata": {"level": 3}, "topic": "sums"}
-    jsonl = written(tmp_path, ".jsonl", [dict([*row.items()][::order])])
+    jsonl = write_rows(tmp_path, ".jsonl", [dict([*row.items()][::order])])
     header, cells = ["id", "input", "metadata", "topic"], ["1", "q", '"{""level"":3}"', "sums"]
     csv = tmp_path / "faq.csv"
     csv.write_text(f"{','.join(header[::order])}\n{','.join(cells[::order])}\n")
@@ -145,7 +149,7 @@ def test_other_columns_are_added_to_those_in_metadata(order: int, tmp_path: Path
         ('{"input":"","input":"","topic":"a"}', "expected the key `input` once"),
     ],
 )
-def test_what_contradicts_itself_is_refused(text: str, problem: str, tmp_path: Path) -> None:
+def test_contradictory_rows_are_refused(text: str, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "qa.jsonl"
     file.write_text(text)
     with pytest.raises(DatasetError, match=problem):
@@ -154,7 +158,7 @@ def test_what_contradicts_itself_is_refused(text: str, problem: str, tmp_path: P
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_an_error_names_the_option_that_helps(suffix: str, tmp_path: Path) -> None:
-    file = written(tmp_path, suffix)
+    file = write_rows(tmp_path, suffix)
     with pytest.raises(DatasetError) as caught:
         Dataset.load(file, str, str)
     assert "`input`, got " in caught.value.problem
@@ -164,15 +168,15 @@ def test_an_error_names_the_option_that_helps(suffix: str, tmp_path: Path) -> No
         Dataset.load(file, input="quest")
 
 
-def test_an_id_in_other_letters_is_no_made_one(tmp_path: Path) -> None:
+def test_an_id_column_in_capitals_is_reported_and_not_replaced(tmp_path: Path) -> None:
     for suffix in (".csv", ".jsonl"):
-        file = written(tmp_path, suffix, [{"ID": "1", "input": "q"}])
+        file = write_rows(tmp_path, suffix, [{"ID": "1", "input": "q"}])
         with pytest.raises(DatasetError, match="pass --id ID"):
             Dataset.load(file)
         assert Dataset.load(file, id="ID")[0].id == "1"
 
 
-def test_an_error_in_a_named_column_says_its_name(tmp_path: Path) -> None:
+def test_an_error_in_a_mapped_column_has_the_name_of_the_column(tmp_path: Path) -> None:
     file = tmp_path / "faq.jsonl"
     file.write_text('{"question": "?", "answer": "4"}\n{"question": 5, "answer": "4"}\n')
     with pytest.raises(DatasetError, match=r"got `int` - at `\$\.question` \(.*faq.jsonl:2\)"):
@@ -188,7 +192,7 @@ def test_names_are_checked_before_the_file_is_read(names: Any) -> None:
 # ── YAML ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def loaded(text: str, folder: Path, **names: Any) -> Dataset[Any, Any]:
+def load_yaml_text(text: str, folder: Path, **names: Any) -> Dataset[Any, Any]:
     file = folder / "qa.yml"
     file.write_text(text)
     return Dataset.load(file, **names)
@@ -202,12 +206,14 @@ def loaded(text: str, folder: Path, **names: Any) -> Dataset[Any, Any]:
         "samples:\n- id: a\n  input: 1\n- id: b\n  input: 2\n",
     ],
 )
-def test_yaml_is_a_list_or_documents(text: str, tmp_path: Path) -> None:
-    assert list(loaded(text, tmp_path)) == [Sample("a", 1), Sample("b", 2)]
+def test_yaml_can_be_a_list_or_several_documents(text: str, tmp_path: Path) -> None:
+    assert list(load_yaml_text(text, tmp_path)) == [Sample("a", 1), Sample("b", 2)]
 
 
-def test_texts_of_yaml_stay_texts(tmp_path: Path) -> None:
-    (sample,) = loaded("input: [no, 0012, 2024-01-01, 1_000, 1:30, ~, true, 1.5, 3]", tmp_path)
+def test_plain_scalars_of_yaml_stay_text(tmp_path: Path) -> None:
+    (sample,) = load_yaml_text(
+        "input: [no, 0012, 2024-01-01, 1_000, 1:30, ~, true, 1.5, 3]", tmp_path
+    )
     assert sample.input == ["no", "0012", "2024-01-01", "1_000", "1:30", None, True, 1.5, 3]
 
 
@@ -224,12 +230,12 @@ def test_texts_of_yaml_stay_texts(tmp_path: Path) -> None:
         ("- &a [x]\n- &b [*a, *a]\n", 2, "the alias \\*a of a collection"),
     ],
 )
-def test_a_defect_of_yaml_has_its_line(text: str, line: int, problem: str, tmp_path: Path) -> None:
+def test_an_error_in_yaml_has_its_line(text: str, line: int, problem: str, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=problem) as caught:
-        loaded(text, tmp_path)
+        load_yaml_text(text, tmp_path)
     assert caught.value.line == line
 
 
-def test_an_alias_may_stand_for_a_text(tmp_path: Path) -> None:
-    dataset = loaded("- {id: a, input: &text long}\n- {id: b, input: *text}\n", tmp_path)
+def test_an_alias_of_a_text_is_allowed(tmp_path: Path) -> None:
+    dataset = load_yaml_text("- {id: a, input: &text long}\n- {id: b, input: *text}\n", tmp_path)
     assert dataset[1].input == "long"

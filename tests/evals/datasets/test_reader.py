@@ -1,4 +1,4 @@
-"""Files to records: every defect is one error with its place, and reading is lazy and bounded."""
+"""Reading records from files: every defect is one error with its position; reading is lazy."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ def samples(
     return list(read_samples(path, Sample[input, expected], expected_required=required, **limits))
 
 
-def noise(seed: int) -> str:
-    """Text that does not get much smaller, and is the same each time."""
+def incompressible_text(seed: int) -> str:
+    """Return text that hardly compresses, the same for each seed."""
     return sha256(str(seed).encode()).hexdigest()[:19]
 
 
-def deep(depth: int) -> bytes:
-    """A record that nests as deep as that: the record, its metadata, then arrays."""
+def nested_record(depth: int) -> bytes:
+    """Return a record of this nesting depth: the record, its metadata, then arrays."""
     arrays = depth - 2
     return b'{"id":"1","input":"","metadata":{"a":' + b"[" * arrays + b"]" * arrays + b"}}\n"
 
 
-# What is in the second line (after a good one), where the error is, and what it says.
+# The second line (after a good one), the path of the error, and its message.
 DEFECTS = {
     "wrong type": (b'{"id":"1","input":4}', "$.input", "expected `str`, got `int`"),
     "null": (b'{"id":"1","input":"","expected":null}', "$.expected", "expected `str`, got `null`"),
@@ -119,7 +119,7 @@ DEFECTS = {
     "bad UTF-8": (b'{"id":"1","input":"\xff"}', "", "got byte 0xff at offset 19"),
     "bad UTF-8, ignored key": (b'{"id":"1","input":"","x":"\xff"}', "", "byte 0xff at offset 26"),
     "NUL bytes": (b"{\0}\0", "", "got UTF-16 or binary data"),
-    "depth 201": (deep(201), "", "at most 200 levels of nesting"),
+    "depth 201": (nested_record(201), "", "at most 200 levels of nesting"),
     "depth 100,000": (b"[" * 100_000, "", "at most 200 levels of nesting"),
     "duplicate id": (GOOD, "$.id", "got 'good' again, first in line 1"),
     "empty id": (b'{"id":"","input":"","expected":""}', "$.id", "expected a non-empty id"),
@@ -159,7 +159,7 @@ DEFECTS = {
 
 @pytest.mark.parametrize("name", DEFECTS)
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
-def test_a_bad_line_is_one_error_with_its_place(name: str, suffix: str, tmp_path: Path) -> None:
+def test_a_bad_line_is_one_error_with_its_position(name: str, suffix: str, tmp_path: Path) -> None:
     line, path, problem = DEFECTS[name]
     file = write(tmp_path, "qa" + suffix, GOOD + line)
     with pytest.raises(DatasetError) as caught:
@@ -169,19 +169,19 @@ def test_a_bad_line_is_one_error_with_its_place(name: str, suffix: str, tmp_path
 
 
 @pytest.mark.parametrize("name", DEFECTS)
-def test_a_bad_element_is_found_on_its_line_of_an_array(name: str, tmp_path: Path) -> None:
+def test_a_bad_element_of_an_array_is_reported_with_its_line(name: str, tmp_path: Path) -> None:
     line, path, problem = DEFECTS[name]
     file = write(tmp_path, "qa.json", b"[\n" + GOOD + b",\n\n" + line + b"\n]")
     with pytest.raises(DatasetError) as caught:
         samples(file)
     assert caught.value.line == 5
     if "JSON value" not in caught.value.problem and "UTF-8" not in caught.value.problem:
-        # What is wrong with the text has a column, what is wrong with a value has a path.
+        # Malformed text is reported with a column, an invalid value with a path.
         assert caught.value.path in ("$[1]" + path.removeprefix("$"), "")
         assert problem.replace("line 1", "line 2") in caught.value.problem
 
 
-def test_the_message_reads_as_msgspec_writes_it(tmp_path: Path) -> None:
+def test_messages_have_the_format_of_msgspec(tmp_path: Path) -> None:
     file = write(tmp_path, "qa.jsonl", b'\n\n{"id":"1","input":4}\n')
     with pytest.raises(DatasetError) as caught:
         samples(file)
@@ -189,11 +189,11 @@ def test_the_message_reads_as_msgspec_writes_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("depth", [199, 200])
-def test_nesting_up_to_the_limit_loads(depth: int, tmp_path: Path) -> None:
-    assert samples(write(tmp_path, "a.jsonl", deep(depth)), Any)[0].id == "1"
+def test_nesting_up_to_the_limit_is_accepted(depth: int, tmp_path: Path) -> None:
+    assert samples(write(tmp_path, "a.jsonl", nested_record(depth)), Any)[0].id == "1"
 
 
-def test_many_brackets_side_by_side_or_in_text_are_not_deep(tmp_path: Path) -> None:
+def test_brackets_side_by_side_or_in_text_do_not_count_as_nesting(tmp_path: Path) -> None:
     row = {"id": "1", "input": '[{"\\' * 300, "metadata": {"a": [[]] * 300}}
     [sample] = samples(write(tmp_path, "a.jsonl", json.dumps(row).encode()), Any)
     assert (sample.input, sample.metadata) == (row["input"], row["metadata"])
@@ -215,42 +215,42 @@ FINE = {
 
 @pytest.mark.parametrize("name", FINE)
 @pytest.mark.parametrize("suffix", [".jsonl", ".ndjson.gz", ".JSONL.zst"])
-def test_harmless_oddities_load(name: str, suffix: str, tmp_path: Path) -> None:
+def test_unusual_but_valid_content_is_accepted(name: str, suffix: str, tmp_path: Path) -> None:
     *_, sample = samples(write(tmp_path, "qa" + suffix, FINE[name]))
     assert (sample.id, sample.input, sample.expected) == ("good", "q", "a")
 
 
-def test_a_lone_surrogate_loads_also_beside_a_ground_truth(tmp_path: Path) -> None:
+def test_a_lone_surrogate_is_accepted_with_ground_truth_too(tmp_path: Path) -> None:
     line = rb'{"id":"\ud800","input":"\ud83d\ude00","ground_truth":"\udfff"}'
     [sample] = samples(write(tmp_path, "qa.jsonl", line))
     assert (sample.id, sample.input, sample.expected) == ("\ud800", "😀", "\udfff")
 
 
-@pytest.mark.parametrize("odd", ["\u2028", "\u2029", "\u0085", "\\u000b", "\\u000c", "\\r"])
-def test_only_a_newline_ends_a_line(odd: str, tmp_path: Path) -> None:
-    row = f'{{"id":"1","input":"a{odd}b","expected":""}}'
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\u0085", "\\u000b", "\\u000c", "\\r"])
+def test_only_a_newline_ends_a_line(separator: str, tmp_path: Path) -> None:
+    row = f'{{"id":"1","input":"a{separator}b","expected":""}}'
     [sample] = samples(write(tmp_path, "qa.jsonl", row.encode()))
     assert sample.input == json.loads(row)["input"]
 
 
 @pytest.mark.parametrize("mark", [b"\xff\xfe", b"\xfe\xff"])
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv"])
-def test_utf_16_is_named(mark: bytes, suffix: str, tmp_path: Path) -> None:
+def test_utf_16_is_named_in_the_error(mark: bytes, suffix: str, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="got UTF-16 - save the file as UTF-8"):
         list(read_rows(write(tmp_path, "qa" + suffix, mark + GOOD)))
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n"])
-def test_no_lines_are_no_rows(content: bytes, tmp_path: Path) -> None:
+def test_an_empty_file_has_no_rows(content: bytes, tmp_path: Path) -> None:
     assert list(read_rows(write(tmp_path, "qa.jsonl", content))) == []
 
 
-def test_a_missing_expected_is_fine_where_none_is_allowed(tmp_path: Path) -> None:
+def test_expected_may_be_missing_if_none_is_allowed(tmp_path: Path) -> None:
     [sample] = samples(write(tmp_path, "qa.jsonl", b'{"id":"1","input":"","other":1}'), str | None)
     assert sample.expected is None
 
 
-def test_but_a_misspelt_one_is_not(tmp_path: Path) -> None:
+def test_a_misspelt_expected_is_refused_even_if_none_is_allowed(tmp_path: Path) -> None:
     file = write(tmp_path, "qa.jsonl", b'{"id":"1","input":"","expcted":"x"}')
     with pytest.raises(
         DatasetError, match=r"expected the field `expected`, .* is `expcted` a typo"
@@ -262,7 +262,7 @@ def test_but_a_misspelt_one_is_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".parquet", ".json.gz", ".csv.zst"])
-def test_a_missing_file_and_a_folder_are_named(suffix: str, tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_reported(suffix: str, tmp_path: Path) -> None:
     folder = tmp_path / f"folder{suffix}"
     folder.mkdir()
     with pytest.raises(DatasetError, match="expected a readable file, got: Is a directory"):
@@ -271,7 +271,7 @@ def test_a_missing_file_and_a_folder_are_named(suffix: str, tmp_path: Path) -> N
         list(read_rows(tmp_path / f"none{suffix}"))
 
 
-def test_a_path_that_no_file_can_have_is_an_error() -> None:
+def test_an_impossible_path_is_an_error() -> None:
     with pytest.raises(DatasetError, match=r"null (byte|character)"):
         list(read_rows("a\0.jsonl"))
 
@@ -285,7 +285,7 @@ def test_an_unknown_suffix_lists_the_known_ones_at_once(name: str) -> None:
 @pytest.mark.parametrize("suffix", [".jsonl.gz", ".json.gz", ".csv.gz", ".jsonl.zst", ".json.zst"])
 @pytest.mark.parametrize("cut", [1, 9, 400])
 def test_a_truncated_archive_is_an_error(suffix: str, cut: int, tmp_path: Path) -> None:
-    rows = b"".join(json.dumps({"id": noise(i)}).encode() + b"\n" for i in range(500))
+    rows = b"".join(json.dumps({"id": incompressible_text(i)}).encode() + b"\n" for i in range(500))
     file = write(tmp_path, "qa" + suffix, rows)
     file.write_bytes(file.read_bytes()[:-cut])
     with pytest.raises(DatasetError, match=r"expected a readable file, got:.* ended") as caught:
@@ -294,7 +294,7 @@ def test_a_truncated_archive_is_an_error(suffix: str, cut: int, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("suffix", [".jsonl.gz", ".jsonl.zst"])
-def test_what_is_no_archive_is_an_error(suffix: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_archive_is_an_error(suffix: str, tmp_path: Path) -> None:
     file = tmp_path / ("qa" + suffix)
     file.write_bytes(GOOD)
     with pytest.raises(DatasetError, match="expected a readable file") as caught:
@@ -302,7 +302,7 @@ def test_what_is_no_archive_is_an_error(suffix: str, tmp_path: Path) -> None:
     assert caught.value.line == 1
 
 
-def test_archives_of_several_parts_are_one_file(tmp_path: Path) -> None:
+def test_archives_of_several_parts_are_read_as_one_file(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.zst").write_bytes(zstandard.compress(b'{"a":1') + zstandard.compress(b"}"))
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"a":1') + gzip.compress(b"}"))
     for name in ("a.jsonl.zst", "a.jsonl.gz"):
@@ -317,7 +317,7 @@ def test_archives_of_several_parts_are_one_file(tmp_path: Path) -> None:
         ("a.yaml", "yaml", "yaml"),
     ],
 )
-def test_an_absent_package_is_named_before_anything_is_read(
+def test_a_missing_package_is_named_before_anything_is_read(
     name: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, module, None)
@@ -327,7 +327,7 @@ def test_an_absent_package_is_named_before_anything_is_read(
 
 @pytest.mark.parametrize("end", ["exhausted", "closed", "failed"])
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".csv", ".json"])
-def test_the_file_is_closed_however_reading_ends(end: str, suffix: str, tmp_path: Path) -> None:
+def test_the_file_is_closed_after_reading(end: str, suffix: str, tmp_path: Path) -> None:
     content = b"[{}]" if suffix == ".json" else b"{}\n{}\n{}\n"
     content += b'"oops' * (end == "failed" and suffix != ".json")
     rows = read_rows(write(tmp_path, "a" + suffix, content))
@@ -369,13 +369,13 @@ def test_a_dataset_is_named_after_its_file(name: str, stem: str) -> None:
     ],
 )
 @pytest.mark.parametrize("suffix", [".json", ".json.gz", ".json.zst"])
-def test_a_json_file_may_name_itself(
+def test_a_json_file_can_contain_its_name_and_version(
     content: bytes, header: tuple[str, str], suffix: str, tmp_path: Path
 ) -> None:
     assert dataset_header(write(tmp_path, "qa" + suffix, content)) == header
 
 
-def test_only_json_has_a_header_and_a_bad_file_none(tmp_path: Path) -> None:
+def test_only_a_valid_json_file_has_a_header(tmp_path: Path) -> None:
     named = b'{"name":"capitals","version":"2"}'
     assert dataset_header(write(tmp_path, "qa.jsonl", named)) == ("qa", "1.0")
     assert dataset_header(write(tmp_path, "qa.txt", named), "json") == ("capitals", "2")
@@ -398,7 +398,7 @@ def test_a_line_may_be_as_long_as_the_limit(suffix: str, ending: bytes, tmp_path
 
 
 @pytest.mark.parametrize("after", [b"", b"\n" + GOOD, b"\r\n" + GOOD])
-def test_a_huge_line_is_measured_but_never_held(after: bytes, tmp_path: Path) -> None:
+def test_a_huge_line_is_measured_without_being_kept_in_memory(after: bytes, tmp_path: Path) -> None:
     file = tmp_path / "qa.jsonl"
     with file.open("wb") as out:
         out.write(GOOD)
@@ -415,7 +415,7 @@ def test_a_huge_line_is_measured_but_never_held(after: bytes, tmp_path: Path) ->
 
 
 @pytest.mark.no_cover
-def test_reading_lazily_keeps_memory_flat(tmp_path: Path) -> None:
+def test_lazy_reading_uses_constant_memory(tmp_path: Path) -> None:
     file = write(tmp_path, "a.jsonl.gz", b"".join(b'{"a":"%0500d"}\n' % i for i in range(20_000)))
     tracemalloc.start()
     assert sum(1 for _ in read_rows(file)) == 20_000
@@ -434,7 +434,7 @@ def test_the_first_row_needs_only_the_start_of_the_file(suffix: str, tmp_path: P
     assert caught.value.line == 50_001
 
 
-def test_a_small_zstd_file_cannot_fill_the_memory(tmp_path: Path) -> None:
+def test_a_small_zstd_file_cannot_exhaust_the_memory(tmp_path: Path) -> None:
     file = write(tmp_path, "a.jsonl.zst", b" " * 200_000_000)
     assert file.stat().st_size < 20_000
     tracemalloc.start()
@@ -462,8 +462,10 @@ def test_an_unknown_limit_lists_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
-def test_a_depth_beyond_python_is_refused_whatever_the_limit(name: str, tmp_path: Path) -> None:
-    line = deep(100_000).strip()
+def test_nesting_beyond_the_recursion_limit_of_python_is_always_refused(
+    name: str, tmp_path: Path
+) -> None:
+    line = nested_record(100_000).strip()
     file = write(tmp_path, name, b"[\n" + line + b"]" if name == "a.json" else b"\n" + line)
     with pytest.raises(DatasetError, match="got more than Python's recursion limit allows"):
         samples(file, max_depth=200_000)
@@ -493,10 +495,10 @@ def test_json_is_an_array_or_an_object_with_samples(form: bytes, tmp_path: Path)
         (b'[{},\n"\xff"]', 2, "", "byte 0xff at offset 1"),
         (b'[{},\n{"a":1},\n' + b"[" * 100_000, 3, "", "at most 200 levels"),
         (b'["]",\n{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}]", 2, "", "at most 200 levels"),
-        (b"[{},\n" + deep(201) + b"]", 2, "$[1]", "at most 200 levels"),
+        (b"[{},\n" + nested_record(201) + b"]", 2, "$[1]", "at most 200 levels"),
     ],
 )
-def test_a_bad_json_file_is_one_error_with_its_place(
+def test_a_bad_json_file_is_one_error_with_its_position(
     content: bytes, line: int, path: str, problem: str, tmp_path: Path
 ) -> None:
     file = write(tmp_path, "a.json", content)
@@ -537,13 +539,13 @@ def test_csv_rows_are_text_by_column(tmp_path: Path) -> None:
     assert list(read_rows(file)) == [{"id": "1", "n": '2,\n"3"'}, {"id": "\u2028", "n": ""}]
 
 
-def test_a_long_cell_loads(tmp_path: Path) -> None:
+def test_a_long_cell_is_accepted(tmp_path: Path) -> None:
     file = write(tmp_path, "a.tsv", b"id\ttext\n1\t" + b"x" * 1_000_000 + b"\n")
     assert len(next(read_rows(file))["text"]) == 1_000_000
 
 
-def test_a_cell_that_is_too_deep_is_refused_at_every_depth(tmp_path: Path) -> None:
-    # Near the limit of recursion, it is now the decoder and now the encoder that meets it.
+def test_a_cell_that_is_nested_too_deeply_is_refused_at_every_depth(tmp_path: Path) -> None:
+    # Near the recursion limit, either the decoder or the encoder fails first.
     for depth in (250, *range(900, 1_000), 100_000):
         cell = b"[" * depth + b"]" * depth
         file = write(tmp_path, "a.csv", b"id,input,metadata.a.b.c.d.e.f\n1,," + cell)
@@ -568,17 +570,17 @@ json_rows = st.lists(st.dictionaries(st.text(), json_values, max_size=5), max_si
 @pytest.mark.no_cover
 @settings(IN_TMP_PATH, max_examples=soak_size(30, 2000))
 @given(rows=json_rows, ascii=st.booleans(), suffix=st.sampled_from(["jsonl", "jsonl.gz", "json"]))
-def test_json_rows_come_back_equal(
+def test_json_rows_are_equal_after_a_round_trip(
     rows: list[Any], ascii: bool, suffix: str, tmp_path: Path
 ) -> None:
-    def text(value: Any) -> bytes:
+    def encode(value: Any) -> bytes:
         try:
             return json.dumps(value, ensure_ascii=ascii).encode()
         except UnicodeEncodeError:
             return json.dumps(value).encode()
 
-    lines = b"\n".join(map(text, rows))
-    file = write(tmp_path, f"a.{suffix}", text(rows) if suffix == "json" else lines)
+    lines = b"\n".join(map(encode, rows))
+    file = write(tmp_path, f"a.{suffix}", encode(rows) if suffix == "json" else lines)
     assert list(read_rows(file)) == rows
 
 
@@ -590,7 +592,7 @@ VALID = {
 }
 
 
-def loads_or_is_refused(file: Path) -> None:
+def check_loaded_or_refused(file: Path) -> None:
     for read in (read_rows, lambda path: read_samples(path, Sample[Any, float | list[int] | None])):
         try:
             assert all(row is not None for row in read(file))  # type: ignore[operator]
@@ -600,13 +602,15 @@ def loads_or_is_refused(file: Path) -> None:
 
 @IN_TMP_PATH
 @given(content=st.binary(max_size=200), name=st.sampled_from(sorted(VALID)))
-def test_any_bytes_load_or_are_refused(content: bytes, name: str, tmp_path: Path) -> None:
-    loads_or_is_refused(write(tmp_path, name, content))
+def test_any_bytes_are_loaded_or_refused(content: bytes, name: str, tmp_path: Path) -> None:
+    check_loaded_or_refused(write(tmp_path, name, content))
 
 
 @IN_TMP_PATH
 @given(data=st.data(), name=st.sampled_from(sorted(VALID)))
-def test_any_damage_loads_or_is_refused(data: st.DataObject, name: str, tmp_path: Path) -> None:
+def test_any_damaged_file_is_loaded_or_refused(
+    data: st.DataObject, name: str, tmp_path: Path
+) -> None:
     content = VALID[name]
     for _ in range(data.draw(st.integers(1, 3))):
         start = data.draw(st.integers(0, len(content)))
@@ -615,19 +619,21 @@ def test_any_damage_loads_or_is_refused(data: st.DataObject, name: str, tmp_path
             st.binary(max_size=3) | st.sampled_from([b'"', b"\\u", b"}", b"[", b"\n"])
         )
         content = content[:start] + piece + content[end:]
-    loads_or_is_refused(write(tmp_path, name, content))
+    check_loaded_or_refused(write(tmp_path, name, content))
 
 
 @IN_TMP_PATH
-@given(at=st.integers(0, 10_000), byte=st.integers(0, 255), suffix=st.sampled_from([".gz", ".zst"]))
-def test_a_damaged_archive_loads_or_is_refused(
-    at: int, byte: int, suffix: str, tmp_path: Path
+@given(
+    offset=st.integers(0, 10_000), byte=st.integers(0, 255), suffix=st.sampled_from([".gz", ".zst"])
+)
+def test_a_damaged_archive_is_loaded_or_refused(
+    offset: int, byte: int, suffix: str, tmp_path: Path
 ) -> None:
     file = write(tmp_path, "a.jsonl" + suffix, VALID["a.jsonl"])
     content = bytearray(file.read_bytes())
-    content[at % len(content)] = byte
+    content[offset % len(content)] = byte
     file.write_bytes(content)
-    loads_or_is_refused(file)
+    check_loaded_or_refused(file)
 
 
 # --- Parquet --------------------------------------------------------------------------------------
@@ -640,7 +646,7 @@ def test_parquet_is_read_by_row_groups(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_parquet_refuses_what_is_no_number(number: float, tmp_path: Path) -> None:
+def test_parquet_refuses_numbers_that_are_not_finite(number: float, tmp_path: Path) -> None:
     rows = [{"id": "1", "x": [{"y": 0.0}]}, {"id": "2", "x": [{"y": 1.0}, {"y": number}]}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     with pytest.raises(DatasetError, match="expected a finite number") as caught:
@@ -656,7 +662,7 @@ def test_parquet_nests_dotted_columns_for_samples(tmp_path: Path) -> None:
     assert (sample.input, sample.metadata) == ({"q": "?", "n": {"x": None}}, {"a": 1})
 
 
-def test_parquet_refuses_a_column_beside_its_parts(tmp_path: Path) -> None:
+def test_parquet_refuses_a_column_together_with_its_parts(tmp_path: Path) -> None:
     pq.write_table(
         pa.table({"id": ["1"], "input": ["a"], "input.q": ["b"]}), tmp_path / "a.parquet"
     )
@@ -664,7 +670,7 @@ def test_parquet_refuses_a_column_beside_its_parts(tmp_path: Path) -> None:
         samples(tmp_path / "a.parquet", input=Any)
 
 
-def maps(value: Any, kind: Any, folder: Path) -> Path:
+def write_map_column(value: Any, kind: Any, folder: Path) -> Path:
     table = pa.table({"id": ["1"], "input": ["q"], "expected": pa.array([value], kind)})
     pq.write_table(table, folder / "a.parquet")
     return folder / "a.parquet"
@@ -674,7 +680,7 @@ TEXT_TO_INT = pa.map_(pa.string(), pa.int64())
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "read"),
+    ("kind", "value", "expected"),
     [
         (TEXT_TO_INT, [("a", 1), ("b", None)], {"a": 1, "b": None}),
         (TEXT_TO_INT, [], {}),
@@ -689,20 +695,20 @@ TEXT_TO_INT = pa.map_(pa.string(), pa.int64())
         ),
     ],
 )
-def test_a_map_of_parquet_with_text_keys_is_a_dict(
-    kind: Any, given: Any, read: Any, tmp_path: Path
+def test_a_parquet_map_with_text_keys_becomes_a_dict(
+    kind: Any, value: Any, expected: Any, tmp_path: Path
 ) -> None:
-    [row] = read_rows(maps(given, kind, tmp_path))
-    assert row == {"id": "1", "input": "q", "expected": read}
+    [row] = read_rows(write_map_column(value, kind, tmp_path))
+    assert row == {"id": "1", "input": "q", "expected": expected}
 
 
-def test_a_map_of_parquet_has_every_key_once(tmp_path: Path) -> None:
-    file = maps([("a", 1), ("a", 2)], TEXT_TO_INT, tmp_path)
+def test_a_parquet_map_must_have_distinct_keys(tmp_path: Path) -> None:
+    file = write_map_column([("a", 1), ("a", 2)], TEXT_TO_INT, tmp_path)
     with pytest.raises(DatasetError, match="expected every key of a map once, got `a` 2 times"):
         list(read_rows(file))
 
 
-def test_parquet_refuses_a_column_twice(tmp_path: Path) -> None:
+def test_parquet_refuses_duplicate_columns(tmp_path: Path) -> None:
     table = pa.table([pa.array(["1"]), pa.array(["2"])], names=["id", "id"])
     pq.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(DatasetError, match="expected every column once, got `id` 2 times"):
@@ -715,19 +721,19 @@ def test_a_parquet_file_without_columns_has_no_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"junk" * 100])
-def test_what_is_no_parquet_file_is_an_error(content: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_not_parquet_is_an_error(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="expected a readable file, got"):
         list(read_rows(write(tmp_path, "a.parquet", content)))
 
 
-def test_parquet_carries_bytes_and_dates_and_a_null_for_no_metadata(tmp_path: Path) -> None:
+def test_parquet_supports_bytes_dates_and_null_metadata(tmp_path: Path) -> None:
     row = {"id": "1", "input": b"\xff", "expected": date(2025, 1, 31), "metadata": None}
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "a.parquet")
     [sample] = samples(tmp_path / "a.parquet", date, bytes)
     assert (sample.input, sample.expected, sample.metadata) == (b"\xff", date(2025, 1, 31), {})
 
 
-def test_a_date_beyond_the_calendar_is_an_error(tmp_path: Path) -> None:
+def test_a_date_out_of_range_is_an_error(tmp_path: Path) -> None:
     table = pa.table({"id": pa.array([2**62], pa.timestamp("us"))})
     pq.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(DatasetError, match="date value out of range"):
@@ -785,16 +791,16 @@ def test_whether_a_type_admits_none(wanted: Any, admits: bool) -> None:
         ),
     ],
 )
-def test_an_error_without_its_data_still_says_expected_and_got(
+def test_an_error_without_its_data_still_has_expected_and_got(
     error: Exception, problem: str, path: str
 ) -> None:
-    words, place = problem_and_path(error)
-    assert words.startswith(problem)
-    assert place == path
+    message, found_path = problem_and_path(error)
+    assert message.startswith(problem)
+    assert found_path == path
 
 
 @pytest.mark.parametrize(
-    ("line", "without", "within"),
+    ("line", "problem_alone", "problem_with_line"),
     [
         (b"{oops}", "malformed text (object keys must be strings, byte 1)", "in column 2"),
         (b'{"a":NaN}', "malformed text (invalid character, byte 5)", "got `NaN`, which JSON does"),
@@ -802,17 +808,17 @@ def test_an_error_without_its_data_still_says_expected_and_got(
         (b'{"a":"\xff"}', "expected UTF-8, got byte 0xff", "expected UTF-8, got byte 0xff"),
     ],
 )
-def test_a_line_of_a_report_is_explained_like_one_of_a_dataset(
-    line: bytes, without: str, within: str
+def test_errors_in_reports_are_explained_like_errors_in_datasets(
+    line: bytes, problem_alone: str, problem_with_line: str
 ) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         serde.decoder()(line)
-    assert without in problem_and_path(caught.value)[0]
-    assert within in problem_and_path(caught.value, line)[0]
+    assert problem_alone in problem_and_path(caught.value)[0]
+    assert problem_with_line in problem_and_path(caught.value, line)[0]
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_the_collector_gets_its_former_state_back(enabled: bool) -> None:
+def test_pausing_the_garbage_collector_restores_its_state(enabled: bool) -> None:
     try:
         (gc.enable if enabled else gc.disable)()
         with suppress(KeyError), collector_paused(), collector_paused():
@@ -823,34 +829,34 @@ def test_the_collector_gets_its_former_state_back(enabled: bool) -> None:
         gc.enable()
 
 
-def test_pauses_in_two_threads_do_not_leave_the_collector_off() -> None:
-    inside, leave = threading.Event(), threading.Event()
+def test_pauses_in_two_threads_do_not_leave_the_collector_disabled() -> None:
+    paused, resume = threading.Event(), threading.Event()
 
-    def load() -> None:
+    def pause() -> None:
         with collector_paused():
-            inside.set()
-            leave.wait(60)
+            paused.set()
+            resume.wait(60)
 
-    other = threading.Thread(target=load)
+    other = threading.Thread(target=pause)
     with collector_paused():
         other.start()
-        assert inside.wait(60)
+        assert paused.wait(60)
     assert not gc.isenabled()
-    leave.set()
+    resume.set()
     other.join()
     assert gc.isenabled()
 
 
-def test_what_the_user_froze_stays_frozen() -> None:
+def test_objects_that_the_user_froze_stay_frozen() -> None:
     gc.unfreeze()
     with collector_paused():
-        made = [[number] for number in range(100_000)]
+        created = [[number] for number in range(100_000)]
     assert gc.get_freeze_count() == 0
-    assert any(each is made[0] for each in gc.get_objects(generation=2))
+    assert any(item is created[0] for item in gc.get_objects(generation=2))
 
-    gc.freeze()  # as it was before this test
+    gc.freeze()  # restore the state before this test
     with collector_paused():
-        made = [[number] for number in range(100_000)]
+        created = [[number] for number in range(100_000)]
     assert gc.get_freeze_count() > 0
 
 

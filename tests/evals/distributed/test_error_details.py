@@ -1,4 +1,4 @@
-"""An error in another process has its type, its place and its traceback, as it has in this one."""
+"""An error in another process has type, location and traceback, like one in this process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def retrieve(*_: Any) -> str:
     raise ConnectionError("refused")
 
 
-def check(result: EvalResult[Any]) -> None:
+def check_details(result: EvalResult[Any]) -> None:
     assert (result.error, result.error_source) == ("refused", "agent")
     details = result.error_details
     assert details is not None
@@ -45,11 +45,11 @@ def test_a_result_from_a_worker_has_the_details(tmp_path: Path) -> None:
 
     (result,) = collect_results(results, submission, timeout_seconds=60).results
 
-    check(result)
+    check_details(result)
 
 
 @pytest.mark.parametrize("mailbox", ["memory", "sqlite"])
-def test_so_has_one_whose_main_loop_is_elsewhere(tmp_path: Path, mailbox: str) -> None:
+def test_a_result_of_a_remote_main_loop_has_the_details(tmp_path: Path, mailbox: str) -> None:
     cluster = Cluster()
     if mailbox == "sqlite":
         cluster.main = SqliteMailbox("main", tmp_path / "queue.db")  # type: ignore[assignment]
@@ -57,4 +57,4 @@ def test_so_has_one_whose_main_loop_is_elsewhere(tmp_path: Path, mailbox: str) -
     with running_loops(cluster.main_loop(retrieve), cluster.eval_loop()):
         (result,) = collect_results(cluster.results, submission, timeout_seconds=60).results
 
-    check(result)
+    check_details(result)

@@ -1,4 +1,4 @@
-"""A submission in a run store, and the ledger that counts its results there."""
+"""Submissions in a run store, and the ledger that counts their results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def result(sample: str, *, error: str | None = None, experiment: str = "short") 
 
 
 async def count(ledger: StoreLedger, *results: EvalResult[Any]) -> list[bool]:
-    is_new = [ledger.count(each) for each in results]
+    is_new = [ledger.count(result) for result in results]
     await ledger.commit()
     return is_new
 
@@ -97,9 +97,9 @@ async def test_the_first_result_of_a_key_stays_unless_it_is_an_error(store: RunS
     record(store)
     ledger = StoreLedger(RUN, store)
     first = await count(ledger, result("0"), result("1", error="boom"), result("2"))
-    again = await count(ledger, result("0"), result("1"), result("2", error="late"))
+    second = await count(ledger, result("0"), result("1"), result("2", error="late"))
 
-    assert (first, again) == ([True] * 3, [False, True, False])
+    assert (first, second) == ([True] * 3, [False, True, False])
     assert [row.result.error for row in store.rows("mine")] == [None, None, None]
     assert {key.experiment for key in ledger.missing()} == {"long"}
 
@@ -116,14 +116,14 @@ async def test_errors_that_are_retried_count_as_missing(store: RunStore) -> None
 
 
 @pytest.mark.anyio
-async def test_results_of_another_collector_are_noticed(
+async def test_results_of_another_collector_are_picked_up(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(store)
     ledger = StoreLedger(RUN, store)
     await count(StoreLedger(RUN, store), *(result(each.id) for each in DATASET))
     await ledger.refresh()
-    assert len(ledger.missing()) == 6  # too soon to look
+    assert len(ledger.missing()) == 6  # the refresh interval is not over
 
     monkeypatch.setattr(ledgers, "REFRESH_INTERVAL", 0.0)
     await ledger.refresh()
@@ -146,7 +146,7 @@ async def test_a_collection_ends_complete_stopped_or_interrupted(store: RunStore
 
 
 def test_a_count_is_collected_in_the_order_of_the_dataset() -> None:
-    """As the specification does it: `collect_results(results, len(dataset))`."""
+    """As in `collect_results(results, len(dataset))`."""
     ids = ["fr", "de", *map(str, range(12))]
     dataset = Dataset([Sample(id, id, id) for id in ids])
     requests: Any = InMemoryMailbox("requests")

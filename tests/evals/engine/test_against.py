@@ -1,4 +1,4 @@
-"""A run that is compared with another one while it runs, and stops when that is decided."""
+"""A run that is compared with an earlier one while it runs, and stops once that is decided."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def agent_with(failing: Any) -> Any:
     return agent
 
 
-async def run(store: RunStore, failing: Any, **more: Any) -> EvalReport[str]:
-    config = EvalConfig(**more)
+async def run(store: RunStore, failing: Any, **options: Any) -> EvalReport[str]:
+    config = EvalConfig(**options)
     return await evaluate(
         Dataset(MANY, "many"), config, exact_match, agent=agent_with(failing), store=store
     )
@@ -63,7 +63,7 @@ async def test_a_run_stops_when_it_is_shown_to_be_worse(tmp_path: Path, epochs: 
 
 
 @pytest.mark.anyio
-async def test_a_run_that_shows_no_difference_ends_and_says_so(tmp_path: Path) -> None:
+async def test_a_run_without_a_difference_runs_to_the_end_and_says_so(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         before = await run(store, range(0, 200, 10))
         after = await run(store, range(1, 200, 10), against="latest")
@@ -75,7 +75,9 @@ async def test_a_run_that_shows_no_difference_ends_and_says_so(tmp_path: Path) -
 
 
 @pytest.mark.anyio
-async def test_only_samples_of_the_other_run_with_the_same_content_are_run(tmp_path: Path) -> None:
+async def test_only_samples_that_the_other_run_has_with_the_same_content_run(
+    tmp_path: Path,
+) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         config = EvalConfig()
         changed = [Sample("s000", 0, "other"), *MANY[1:50]]
@@ -92,7 +94,7 @@ async def test_only_samples_of_the_other_run_with_the_same_content_are_run(tmp_p
 
 
 @pytest.mark.anyio
-async def test_errors_that_are_not_the_agents_do_not_make_a_run_worse(tmp_path: Path) -> None:
+async def test_errors_of_the_infrastructure_do_not_make_a_run_worse(tmp_path: Path) -> None:
     async def unreachable(number: int) -> str:
         if number % 5 == 0:
             raise ProviderError("overloaded", status=503)
@@ -109,40 +111,47 @@ async def test_errors_that_are_not_the_agents_do_not_make_a_run_worse(tmp_path: 
         assert after.decision.outcome == "none"
 
 
-def test_the_boundary_is_that_of_ten_looks() -> None:
+def test_the_boundary_is_that_of_ten_interim_looks() -> None:
     assert sequential_p(2.087) == pytest.approx(0.05, abs=2e-4)
     assert sequential_p(0) == 1.0
     assert look_sizes(172) == [18, 35, 52, 69, 86, 104, 121, 138, 155, 172]
     assert look_sizes(3) == [1, 2, 3]
 
 
-def outcomes(
+def simulate(
     rng: np.random.Generator, n: int, fixed: float, broken: float, runs: int
 ) -> tuple[float, float, float]:
-    """The share that is shown to be better, the share that is worse, and the mean samples."""
-    better = worse = tried = 0
+    """Return the shares of runs that are decided as better and as worse, and the mean samples."""
+    better = worse = total_tried = 0
     for _ in range(runs):
         change = rng.choice([1, -1, 0], n, p=[fixed, broken, 1 - fixed - broken])
         old = np.where(change == 0, rng.random(n) < 0.8, change < 0)
-        rule = PairedRule("A", {at: (int(good), 1) for at, good in enumerate(old)})
-        seen = next((at + 1 for at in range(n) if rule.add(at, int(old[at]) + int(change[at]))), n)
+        rule = PairedRule("A", {index: (int(good), 1) for index, good in enumerate(old)})
+        samples_tried = next(
+            (
+                index + 1
+                for index in range(n)
+                if rule.add(index, int(old[index]) + int(change[index]))
+            ),
+            n,
+        )
         assert rule.decision is not None
         better += rule.decision.outcome == "better"
         worse += rule.decision.outcome == "worse"
-        tried += seen
-    return better / runs, worse / runs, tried / runs
+        total_tried += samples_tried
+    return better / runs, worse / runs, total_tried / runs
 
 
 @pytest.mark.parametrize(("n", "flips"), [(60, 0.1), (172, 0.2), (300, 0.05)])
-def test_equal_runs_are_said_to_differ_in_at_most_5_percent(n: int, flips: float) -> None:
-    better, worse, _ = outcomes(np.random.default_rng(n), n, flips / 2, flips / 2, 400)
+def test_equal_runs_are_decided_to_differ_in_at_most_5_percent(n: int, flips: float) -> None:
+    better, worse, _ = simulate(np.random.default_rng(n), n, flips / 2, flips / 2, 400)
 
-    assert better + worse <= 0.075  # 5 %, and the noise of 400 runs
+    assert better + worse <= 0.075  # 5 %, plus the noise of 400 runs
 
 
-def test_it_takes_fewer_samples_than_a_test_of_fixed_size() -> None:
+def test_it_needs_fewer_samples_than_a_test_of_fixed_size() -> None:
     """10 points and 20 % flips: 172 samples for a power of 80 %."""
-    better, worse, tried = outcomes(np.random.default_rng(1), 172, 0.15, 0.05, 300)
+    better, worse, tried = simulate(np.random.default_rng(1), 172, 0.15, 0.05, 300)
 
     assert better >= 0.79
     assert worse == 0
@@ -159,27 +168,27 @@ suite = EvalSuite(agent, dataset, exact_match)
 """
 
 
-def test_the_command_compares_while_it_runs(
+def test_the_command_compares_while_the_run_is_in_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("coins.py").write_text(SUITE)
     assert main(["eval", "run", "coins.py", "--tag", "is=base"]) == 0
     monkeypatch.setenv("STEP", "3")
-    words = ["eval", "run", "coins.py", "--against", "tag:is=base", "--stop-when", "decided"]
-    assert main(words) == 1
-    assert " - worse than " in (said := " ".join(capsys.readouterr().err.split()))
-    assert "exit 1: worse than " in said
+    command = ["eval", "run", "coins.py", "--against", "tag:is=base", "--stop-when", "decided"]
+    assert main(command) == 1
+    assert " - worse than " in (printed := " ".join(capsys.readouterr().err.split()))
+    assert "exit 1: worse than " in printed
     assert main(["eval", "show", "latest", "--format", "json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["decision"]["rule"] == "paired"
+    document = json.loads(capsys.readouterr().out)
+    assert document["decision"]["rule"] == "paired"
     assert main(["eval", "report", "latest", "-o", "page.html"]) == 0
     assert "worse than " in Path("page.html").read_text()
     capsys.readouterr()
     assert main(["eval", "compare", "latest~1", "latest"]) == 0
-    said = " ".join(capsys.readouterr().out.split())  # lines break by the length of the numbers
-    assert "B is worse: -" in said
-    assert "sequential McNemar p" in said
+    printed = " ".join(capsys.readouterr().out.split())  # where lines wrap depends on the numbers
+    assert "B is worse: -" in printed
+    assert "sequential McNemar p" in printed
     assert main(["eval", "compare", "latest~1", "latest", "--format", "json"]) == 0
     measures = json.loads(capsys.readouterr().out)["comparisons"][0]["measures"]
     assert measures["score"]["interval"] == measures["passed"]["interval"]  # one test, one result
@@ -195,7 +204,7 @@ def test_the_command_compares_while_it_runs(
     assert "no difference from " in capsys.readouterr().err
 
 
-def test_what_cannot_be_compared_is_refused(
+def test_incompatible_options_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,6 +1,6 @@
 """Anything that can act as an agent: functions, prompts, loops, endpoints."""
 
-# Annotations are objects in this file: what an agent takes is read from either form.
+# Without `from __future__ import annotations`: annotations may be objects or strings.
 
 import threading
 from collections.abc import Callable
@@ -49,44 +49,44 @@ QA = PromptTemplate[str](
 )
 
 
-async def outcome(agent: Any, given: Any = "in", *, epoch: int = 1, **options: Any) -> Any:
+async def run_once(agent: Any, sample_input: Any = "in", *, epoch: int = 1, **options: Any) -> Any:
     spec = RunSpec(
         agent=agent_of(agent),
         criterion=criterion(exact_match),
         keep_sessions=True,
         **{"run_id": "r", **options},
     )
-    return await run_attempt(spec, Sample("1", given, "IN"), epoch)
+    return await run_attempt(spec, Sample("1", sample_input, "IN"), epoch)
 
 
 # ── functions ───────────────────────────────────────────────────────────────────────────────────
 
 
-def of_the_input(question: str) -> Any:
+def takes_input(question: str) -> Any:
     return question.upper()
 
 
-def of_the_sample(sample: Any) -> Any:
+def takes_sample(sample: Any) -> Any:
     return sample.input.upper()
 
 
-def annotated(it: Sample) -> Any:
-    return it.input.upper()
+def takes_annotated_sample(value: Sample) -> Any:
+    return value.input.upper()
 
 
-def annotated_in_full(it: Sample[str, str]) -> Any:
-    return it.input.upper()
+def takes_generic_sample(value: Sample[str, str]) -> Any:
+    return value.input.upper()
 
 
-def annotated_as_text(it: "evals.Sample[str, str]") -> Any:
-    return it.input.upper()
+def takes_sample_as_string(value: "evals.Sample[str, str]") -> Any:
+    return value.input.upper()
 
 
-def of_a_list(it: "list[Sample[str, str]]") -> Any:
-    return it.upper()  # type: ignore[attr-defined]
+def takes_list(value: "list[Sample[str, str]]") -> Any:
+    return value.upper()  # type: ignore[attr-defined]
 
 
-async def waits(question: str) -> str:
+async def takes_input_async(question: str) -> str:
     await anyio.lowlevel.checkpoint()
     return question.upper()
 
@@ -96,7 +96,7 @@ class Bot:
         return question.upper()
 
 
-class WaitingBot:
+class AsyncBot:
     async def __call__(self, question: str) -> str:
         return question.upper()
 
@@ -104,38 +104,38 @@ class WaitingBot:
 @pytest.mark.parametrize(
     "agent",
     [
-        of_the_input,
-        of_the_sample,
-        annotated,
-        annotated_in_full,
-        annotated_as_text,
-        of_a_list,
-        waits,
-        lambda question: waits(question),
+        takes_input,
+        takes_sample,
+        takes_annotated_sample,
+        takes_generic_sample,
+        takes_sample_as_string,
+        takes_list,
+        takes_input_async,
+        lambda question: takes_input_async(question),
         Bot(),
         Bot().__call__,
-        WaitingBot(),
+        AsyncBot(),
         str.upper,
-        lambda *given: given[0].upper(),
+        lambda *values: values[0].upper(),
         lambda question: Trajectory(output=question.upper()),
         lambda question: (Trajectory(output=question.upper()), session_with()),
-        function_agent(of_the_input),
+        function_agent(takes_input),
     ],
 )
 async def test_any_function_of_the_input_or_of_the_sample_is_an_agent(agent: Any) -> None:
-    done = await outcome(agent)
+    outcome = await run_once(agent)
 
-    assert done.result.error is None
-    assert done.result.output == "IN"
-
-
-def nothing() -> None: ...
+    assert outcome.result.error is None
+    assert outcome.result.output == "IN"
 
 
-def two(question: str, context: Any) -> None: ...
+def takes_nothing() -> None: ...
 
 
-def by_name(*, question: str) -> None: ...
+def takes_two(question: str, context: Any) -> None: ...
+
+
+def takes_keyword(*, question: str) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,12 @@ def by_name(*, question: str) -> None: ...
     [
         (3, "expected a function, a MainLoop or a prompt as agent, got 3"),
         (Bot, "expected a function, a MainLoop or a prompt as agent, got "),
-        (nothing, "expected an agent that takes the input of a sample, got .*: too many"),
-        (two, "expected an agent that takes the input of a sample, got .*: missing a required"),
-        (by_name, "expected an agent that takes the input of a sample"),
+        (takes_nothing, "expected an agent that takes the input of a sample, got .*: too many"),
+        (
+            takes_two,
+            "expected an agent that takes the input of a sample, got .*: missing a required",
+        ),
+        (takes_keyword, "expected an agent that takes the input of a sample"),
         (QA, "expected an adapter with `evaluate` for the prompt, got None"),
     ],
 )
@@ -154,61 +157,63 @@ async def test_anything_else_is_refused_before_it_runs(wrong: Any, message: str)
         agent_of(wrong)
 
 
-@pytest.mark.parametrize("in_a_thread", [True, False])
-async def test_an_agent_can_know_which_attempt_it_is_part_of(in_a_thread: bool) -> None:
-    seen: list[tuple[Any, ...]] = []
+@pytest.mark.parametrize("sync", [True, False])
+async def test_an_agent_can_read_its_current_attempt(sync: bool) -> None:
+    attempts: list[tuple[Any, ...]] = []
 
-    def look(question: str) -> str:
-        this = current()
-        seen.append((this.run_id, this.experiment.name, this.epoch, this.number, this.tags))
+    def record_attempt(question: str) -> str:
+        attempt = current()
+        attempts.append(
+            (attempt.run_id, attempt.experiment.name, attempt.epoch, attempt.number, attempt.tags)
+        )
         return "ok"
 
-    async def look_here(question: str) -> str:
-        return look(question)
+    async def record_attempt_async(question: str) -> str:
+        return record_attempt(question)
 
     report: EvalReport[Any] = await evaluate(
         [Sample("1", "x")],
         EvalConfig(1, epochs=2, experiment_name="big"),
         exact_match,
-        agent=look if in_a_thread else look_here,
+        agent=record_attempt if sync else record_attempt_async,
         tags={"team": "a"},
         run_id="r1",
     )
 
     assert report.errors == 0
-    assert seen == [("r1", "big", 1, 1, {"team": "a"}), ("r1", "big", 2, 1, {"team": "a"})]
+    assert attempts == [("r1", "big", 1, 1, {"team": "a"}), ("r1", "big", 2, 1, {"team": "a"})]
     assert current() == Attempt()
 
 
-async def test_what_a_function_leaves_in_the_attempt_survives_its_failure() -> None:
+async def test_messages_and_session_of_an_agent_that_fails_are_kept() -> None:
     def agent(question: str) -> str:
-        this = current()
-        this.session = session_with(PromptExecuted(prompt_name="p", adapter="a", result=None))
-        this.messages += [ChatMessage("user", question), "no message"]  # type: ignore[list-item]
+        attempt = current()
+        attempt.session = session_with(PromptExecuted(prompt_name="p", adapter="a", result=None))
+        attempt.messages += [ChatMessage("user", question), "no message"]  # type: ignore[list-item]
         raise ValueError("late")
 
-    done = await outcome(agent)
+    outcome = await run_once(agent)
 
-    assert done.result.error == "late"
-    assert [message.content for message in done.result.trajectory.messages] == ["in"]
-    assert len(SessionSnapshot.from_bytes(done.session)[PromptExecuted]) == 1
+    assert outcome.result.error == "late"
+    assert [message.content for message in outcome.result.trajectory.messages] == ["in"]
+    assert len(SessionSnapshot.from_bytes(outcome.session)[PromptExecuted]) == 1
 
 
-async def test_a_session_that_cannot_be_written_down_hides_no_error() -> None:
+async def test_a_session_that_cannot_be_serialized_does_not_hide_the_error() -> None:
     def agent(question: str) -> str:
         current().session = session_with(object())
         raise ValueError("the real one")
 
-    done = await outcome(agent)
+    outcome = await run_once(agent)
 
-    assert (done.result.error, done.session) == ("the real one", None)
+    assert (outcome.result.error, outcome.session) == ("the real one", None)
 
 
 # ── prompts ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class Sync:
-    """An adapter of somebody else: synchronous, and without an epoch."""
+class SyncAdapter:
+    """A user's adapter: synchronous, without an `epoch` parameter."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -219,8 +224,8 @@ class Sync:
         return PromptResponse(prompt_name="p", text="IN", output="IN", usage=TokenUsage(3, 4))
 
 
-class Async:
-    """One that is asked without a thread, and told the epoch."""
+class AsyncAdapter:
+    """A user's adapter: asynchronous, with an `epoch` parameter."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -230,67 +235,67 @@ class Async:
         return PromptResponse(prompt_name="p", text="IN", output="IN", latency_ms=12.4, cost=0.5)
 
 
-async def test_a_prompt_is_answered_by_any_adapter() -> None:
-    sync, waiting = Sync(), Async()
+async def test_a_prompt_is_evaluated_by_any_adapter() -> None:
+    sync, asynchronous = SyncAdapter(), AsyncAdapter()
 
-    first = await outcome(prompt_agent(QA, sync), run_id="r", epoch=3, tags={"team": "a"})
-    second = await outcome(prompt_agent(QA, waiting), epoch=3)
+    first = await run_once(prompt_agent(QA, sync), run_id="r", epoch=3, tags={"team": "a"})
+    second = await run_once(prompt_agent(QA, asynchronous), epoch=3)
 
     assert (first.result.passed, first.result.tokens_used) == (True, 7)
     (session,) = sync.calls
     assert session.tags == {"eval_run_id": "r", "sample_id": "1", "team": "a"}
-    assert waiting.calls == [3]
+    assert asynchronous.calls == [3]
     assert (second.result.latency_ms, second.result.trajectory.cost) == (12, 0.5)
 
 
 async def test_a_prompt_that_fails_keeps_its_session() -> None:
     adapter = ScriptedAdapter([ProviderError("down", retryable=False)])
 
-    done = await outcome(prompt_agent(QA, adapter))
+    outcome = await run_once(prompt_agent(QA, adapter))
 
-    assert (done.result.error, done.result.error_source) == ("down", "agent")
-    (event,) = SessionSnapshot.from_bytes(done.session)[PromptExecuted].all()
+    assert (outcome.result.error, outcome.result.error_source) == ("down", "agent")
+    (event,) = SessionSnapshot.from_bytes(outcome.session)[PromptExecuted].all()
     assert event.error == "down"
 
 
 # ── loops ───────────────────────────────────────────────────────────────────────────────────────
 
 
-class Experimental(QALoop):
-    """A loop that looks at its experiment."""
+class RecordingLoop(QALoop):
+    """A loop that records the experiments that it gets."""
 
-    seen: list[Experiment]
+    experiments: list[Experiment]
 
     def prepare(self, request: str, *, experiment: Experiment | None = None) -> Any:
-        self.seen.append(experiment or BASELINE)
+        self.experiments.append(experiment or BASELINE)
         return self.initialize(request)
 
 
-async def test_a_loop_is_told_the_experiment() -> None:
-    loop = Experimental(adapter=ScriptedAdapter(["IN"]), bus=InProcessDispatcher())
-    loop.seen = []
+async def test_a_loop_gets_the_experiment() -> None:
+    loop = RecordingLoop(adapter=ScriptedAdapter(["IN"]), bus=InProcessDispatcher())
+    loop.experiments = []
 
-    done = await outcome(loop, experiment=Experiment("treatment"))
+    outcome = await run_once(loop, experiment=Experiment("treatment"))
 
-    assert done.result.passed
-    assert [each.name for each in loop.seen] == ["treatment"]
-    assert done.session is not None
+    assert outcome.result.passed
+    assert [experiment.name for experiment in loop.experiments] == ["treatment"]
+    assert outcome.session is not None
 
 
 async def test_a_loop_that_fails_keeps_its_session() -> None:
     broken = ScriptedAdapter([ProviderError("down", retryable=False)])
 
-    done = await outcome(QALoop(adapter=broken, bus=InProcessDispatcher()))
+    outcome = await run_once(QALoop(adapter=broken, bus=InProcessDispatcher()))
 
-    assert done.result.error_source == "agent"
-    assert len(SessionSnapshot.from_bytes(done.session)[PromptExecuted]) == 1
+    assert outcome.result.error_source == "agent"
+    assert len(SessionSnapshot.from_bytes(outcome.session)[PromptExecuted]) == 1
 
 
 # ── endpoints ───────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    "given",
+    "sample_input",
     [
         "hello",
         [ChatMessage("user", "hello")],
@@ -302,32 +307,32 @@ async def test_a_loop_that_fails_keeps_its_session() -> None:
         {"input": "hello"},
     ],
 )
-async def test_an_input_says_what_the_model_is_asked(given: Any) -> None:
-    assert messages_of(Sample("1", given)) == [ChatMessage("user", "hello")]
+async def test_an_input_becomes_the_messages_for_the_model(sample_input: Any) -> None:
+    assert messages_of(Sample("1", sample_input)) == [ChatMessage("user", "hello")]
 
 
-@pytest.mark.parametrize("given", [3, [], {"text": "hello"}, None])
-async def test_an_input_that_says_nothing_is_the_samples_error(given: Any) -> None:
-    done = await outcome(endpoint_agent(waits), given)
+@pytest.mark.parametrize("sample_input", [3, [], {"text": "hello"}, None])
+async def test_an_input_without_messages_is_an_error_of_the_sample(sample_input: Any) -> None:
+    outcome = await run_once(endpoint_agent(takes_input_async), sample_input)
 
-    assert "expected a text or messages as input of sample '1'" in done.result.error
-    assert "pass `prepare_messages`" in done.result.error
+    assert "expected a text or messages as input of sample '1'" in outcome.result.error
+    assert "pass `prepare_messages`" in outcome.result.error
 
 
-async def test_messages_may_take_time_to_prepare() -> None:
+async def test_prepare_messages_may_be_asynchronous() -> None:
     async def prepare(sample: Sample[str, str]) -> list[ChatMessage]:
         await anyio.lowlevel.checkpoint()
         return [ChatMessage("user", sample.input.upper())]
 
-    done = await outcome(endpoint_agent(lambda messages: messages[-1].content, prepare))
+    outcome = await run_once(endpoint_agent(lambda messages: messages[-1].content, prepare))
 
-    assert done.result.passed
-
-
-# ── what they are called ────────────────────────────────────────────────────────────────────────
+    assert outcome.result.passed
 
 
-def known(agent: Any) -> tuple[str, str | None]:
+# ── names and versions ──────────────────────────────────────────────────────────────────────────
+
+
+def name_and_model(agent: Any) -> tuple[str, str | None]:
     return agent.agent_name, agent.agent_model
 
 
@@ -335,16 +340,16 @@ async def test_agents_have_names_and_models() -> None:
     scripted = ScriptedAdapter(["x"], model="m")
     loop = QALoop(adapter=scripted, bus=InProcessDispatcher())
 
-    assert known(function_agent(of_the_input)) == ("of_the_input", None)
-    assert known(prompt_agent(QA, scripted)) == ("tests/qa", "scripted/m")
-    assert known(loop_agent(loop)) == ("QALoop", "scripted/m")
-    assert known(endpoint_agent(scripted)) == ("scripted/m", "scripted/m")
-    assert known(endpoint_agent(Endpoint("demo/small"))) == ("demo/small", "demo/small")
+    assert name_and_model(function_agent(takes_input)) == ("takes_input", None)
+    assert name_and_model(prompt_agent(QA, scripted)) == ("tests/qa", "scripted/m")
+    assert name_and_model(loop_agent(loop)) == ("QALoop", "scripted/m")
+    assert name_and_model(endpoint_agent(scripted)) == ("scripted/m", "scripted/m")
+    assert name_and_model(endpoint_agent(Endpoint("demo/small"))) == ("demo/small", "demo/small")
 
 
 @dataclass
 class Prepare:
-    """How to ask, as a callable with a setting."""
+    """Prepare messages: a callable object with a setting."""
 
     greeting: str
 
@@ -352,7 +357,7 @@ class Prepare:
         return [ChatMessage("user", f"{self.greeting} {sample.input}")]
 
 
-async def test_another_way_to_ask_or_to_answer_is_another_version() -> None:
+async def test_a_different_endpoint_or_prepare_messages_is_a_different_version() -> None:
     def version(*parts: Any) -> Any:
         return identity_of(endpoint_agent(*parts)).version
 

@@ -41,7 +41,7 @@ async def test_a_plain_function_is_run_and_scored() -> None:
     assert (result.error, result.error_source) == (None, None)
 
 
-async def test_an_async_function_may_leave_a_whole_trajectory() -> None:
+async def test_an_async_function_may_return_a_trajectory() -> None:
     async def agent(question: str) -> Trajectory[str]:
         await anyio.lowlevel.checkpoint()
         return Trajectory(output="IN", stop_reason="length", latency_ms=7)
@@ -54,7 +54,7 @@ async def test_an_async_function_may_leave_a_whole_trajectory() -> None:
     assert result.trajectory.stop_reason == "length"
 
 
-async def test_a_plain_function_may_return_something_to_wait_for() -> None:
+async def test_a_sync_function_may_return_an_awaitable() -> None:
     async def agent(question: str) -> str:
         await anyio.lowlevel.checkpoint()
         return question.upper()
@@ -62,7 +62,7 @@ async def test_a_plain_function_may_return_something_to_wait_for() -> None:
     assert (await attempt(function_agent(lambda q: agent(q)), SAMPLE, exact_match)).passed
 
 
-async def test_latency_is_the_agents_own_without_the_scoring() -> None:
+async def test_latency_excludes_scoring() -> None:
     clock = FakeClock()
 
     def agent(question: str) -> str:
@@ -78,7 +78,7 @@ async def test_latency_is_the_agents_own_without_the_scoring() -> None:
     assert result.latency_ms == 250
 
 
-async def test_an_agent_that_raises_is_a_result_and_not_a_crash() -> None:
+async def test_an_agent_that_raises_gives_an_error_result() -> None:
     clock = FakeClock()
 
     def agent(question: str) -> str:
@@ -92,14 +92,14 @@ async def test_an_agent_that_raises_is_a_result_and_not_a_crash() -> None:
     assert (result.latency_ms, result.trajectory) == (100, None)
 
 
-async def test_a_nameless_error_has_its_type_for_a_name() -> None:
+async def test_an_error_without_a_message_is_named_after_its_type() -> None:
     def agent(question: str) -> str:
         raise TimeoutError
 
     assert (await attempt(function_agent(agent), SAMPLE, exact_match)).error == "TimeoutError"
 
 
-async def test_an_evaluator_that_raises_keeps_the_output_for_another_try() -> None:
+async def test_an_evaluator_that_raises_keeps_the_output_for_rescoring() -> None:
     def crash(output: str, expected: str) -> Score:
         raise KeyError("x")
 
@@ -110,22 +110,22 @@ async def test_an_evaluator_that_raises_keeps_the_output_for_another_try() -> No
     assert result.output == "IN"
 
 
-async def test_evaluators_get_a_view_that_cannot_change_the_session() -> None:
-    seen: list[Any] = []
+async def test_evaluators_get_a_read_only_snapshot_of_the_session() -> None:
+    sessions: list[Any] = []
 
     def agent(sample: Sample) -> tuple[Trajectory[str], Session]:
         return Trajectory(output="IN"), session_with(ToolInvoked(name="search"))
 
-    def look(output: str, expected: str, session: Any) -> bool:
-        seen.append(session)
+    def record_session(output: str, expected: str, session: Any) -> bool:
+        sessions.append(session)
         return True
 
     assert (await attempt(agent, SAMPLE, tool_called("search"))).passed
-    assert (await attempt(agent, SAMPLE, criterion(look))).passed
-    assert isinstance(seen[0], SessionSnapshot)
+    assert (await attempt(agent, SAMPLE, criterion(record_session))).passed
+    assert isinstance(sessions[0], SessionSnapshot)
 
 
-async def test_cancelling_passes_through() -> None:
+async def test_cancellation_propagates() -> None:
     async def forever(question: str) -> str:
         await anyio.sleep_forever()
         return ""
@@ -144,15 +144,17 @@ async def test_a_plain_function_is_an_evaluator_and_anything_else_is_refused() -
         await attempt(function_agent(str.upper), SAMPLE, lambda output: True)
 
 
-@pytest.mark.parametrize("left", ["text", ("text", None), None, (Trajectory(), None, 3)])
-async def test_an_agent_that_leaves_something_else_is_told_what_to_leave(left: Any) -> None:
-    result = await attempt(lambda sample: left, SAMPLE, exact_match)
+@pytest.mark.parametrize("returned", ["text", ("text", None), None, (Trajectory(), None, 3)])
+async def test_an_invalid_agent_result_is_an_error_that_says_what_is_expected(
+    returned: Any,
+) -> None:
+    result = await attempt(lambda sample: returned, SAMPLE, exact_match)
 
     assert result.error_source == "agent"
     assert "expected a trajectory and a session (or None) from the agent" in (result.error or "")
 
 
-class Unspeakable(Exception):
+class Unprintable(Exception):
     def __str__(self) -> str:
         raise RuntimeError
 
@@ -160,38 +162,40 @@ class Unspeakable(Exception):
 @pytest.mark.parametrize(
     ("failure", "error"),
     [
-        (Unspeakable(), "Unspeakable (its message could not be read)"),
+        (Unprintable(), "Unprintable (its message could not be read)"),
         (ExceptionGroup("several", [ValueError("first"), ValueError("second")]), "first"),
         (KeyError("x"), "KeyError: 'x'"),
     ],
 )
-async def test_an_error_says_what_it_can(failure: Exception, error: str) -> None:
+async def test_the_error_message_is_taken_from_the_exception(
+    failure: Exception, error: str
+) -> None:
     def agent(question: str) -> str:
         raise failure
 
     assert (await attempt(function_agent(agent), SAMPLE, exact_match)).error == error
 
 
-async def test_synchronous_agents_run_at_once() -> None:
-    meeting = threading.Barrier(3, timeout=PATIENCE)
+async def test_synchronous_agents_run_concurrently() -> None:
+    barrier = threading.Barrier(3, timeout=PATIENCE)
 
     def agent(question: str) -> str:
-        meeting.wait()
+        barrier.wait()
         return "IN"
 
     results = []
 
-    async def one() -> None:
+    async def run_attempt() -> None:
         results.append(await attempt(function_agent(agent), SAMPLE, exact_match))
 
     async with anyio.create_task_group() as group:
         for _ in range(3):
-            group.start_soon(one)
+            group.start_soon(run_attempt)
 
     assert [result.passed for result in results] == [True] * 3
 
 
-async def test_a_session_that_cannot_travel_is_the_agents_error() -> None:
+async def test_a_session_that_cannot_be_serialized_is_the_agents_error() -> None:
     session = session_with(object())
 
     result = await attempt(lambda sample: (Trajectory(output="IN"), session), SAMPLE, exact_match)
@@ -200,6 +204,6 @@ async def test_a_session_that_cannot_travel_is_the_agents_error() -> None:
     assert result.output == "IN"
 
 
-async def test_what_is_no_function_is_no_agent() -> None:
+async def test_an_agent_must_be_a_function() -> None:
     with pytest.raises(UsageError, match="expected a function as agent, got 3"):
         function_agent(3)  # type: ignore[arg-type]

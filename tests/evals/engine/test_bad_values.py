@@ -1,4 +1,4 @@
-"""One bad value is data: made plain or refused where it is made, and at most one row is lost."""
+"""A bad value is converted or refused by its constructor, and costs one row at most."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Stop(IntEnum):
     LENGTH = 4
 
 
-# ── made plain, or refused ──────────────────────────────────────────────────────────────────────
+# ── converted or refused ────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("value", "text"),
     [
         (ValueError("no number"), "no number"),
         (KeyError(), "KeyError"),
@@ -62,22 +62,22 @@ class Stop(IntEnum):
         (None, ""),
     ],
 )
-def test_a_reason_is_the_text_that_is_clearly_meant(given: Any, text: str) -> None:
-    score = Score(0.0, False, given, criterion=given)
+def test_a_reason_is_converted_to_text_if_the_meaning_is_clear(value: Any, text: str) -> None:
+    score = Score(0.0, False, value, criterion=value)
 
     assert (score.reason, score.criterion) == (text, text)
     assert type(score.reason) is type(score.criterion) is str
-    assert Score(0.0, rationale=given).reason == text
+    assert Score(0.0, rationale=value).reason == text
 
 
-@pytest.mark.parametrize("given", [{"why": "x"}, ["x"], [], 3, 0.0, b"x", object()])
-def test_a_reason_that_is_no_text_is_refused_by_name(given: Any) -> None:
+@pytest.mark.parametrize("value", [{"why": "x"}, ["x"], [], 3, 0.0, b"x", object()])
+def test_a_reason_that_is_not_text_is_refused_by_name(value: Any) -> None:
     with pytest.raises(UsageError, match=r"expected `str` for `Score\.reason`, got"):
-        Score(0.0, False, given)
+        Score(0.0, False, value)
 
 
 @pytest.mark.parametrize(
-    ("given", "cost"),
+    ("value", "cost"),
     [
         (Decimal("0.0125"), 0.0125),
         (Fraction(1, 4), 0.25),
@@ -86,27 +86,27 @@ def test_a_reason_that_is_no_text_is_refused_by_name(given: Any) -> None:
         (1, 1.0),
     ],
 )
-def test_a_cost_is_a_float(given: Any, cost: float) -> None:
-    trajectory = Trajectory(cost=given, latency_ms=given)
+def test_a_cost_is_a_float(value: Any, cost: float) -> None:
+    trajectory = Trajectory(cost=value, latency_ms=value)
 
     assert trajectory.cost == cost
     assert (type(trajectory.cost), type(trajectory.latency_ms)) == (float, int)
 
 
-@pytest.mark.parametrize("given", [True, "0.1", b"1", bytearray(b"1"), 1j, Decimal("NaN")])
-def test_a_cost_that_is_no_number_is_refused(given: Any) -> None:
+@pytest.mark.parametrize("value", [True, "0.1", b"1", bytearray(b"1"), 1j, Decimal("NaN")])
+def test_a_cost_that_is_not_a_number_is_refused(value: Any) -> None:
     with pytest.raises(UsageError, match=r"expected .* for `Trajectory\.cost`, got"):
-        Trajectory(cost=given)
+        Trajectory(cost=value)
 
 
-def test_a_count_may_come_from_another_library() -> None:
+def test_a_count_may_be_a_number_of_another_library() -> None:
     usage = TokenUsage(Decimal(12), numpy.int64(3), 4.0)  # type: ignore[arg-type]
 
     assert usage == TokenUsage(12, 3, 4)
     assert type(usage.input_tokens) is type(usage.cached_tokens) is int
 
 
-def test_what_only_looks_like_a_verdict_in_metadata_is_none() -> None:
+def test_metadata_that_only_looks_like_a_verdict_is_ignored() -> None:
     metric = Metric("m", 1.0, 1.0, {"passed": "no", "reason": {"why": "x"}})
     (part,) = Score(metrics=[metric]).parts
 
@@ -114,7 +114,7 @@ def test_what_only_looks_like_a_verdict_in_metadata_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "named"),
+    ("build", "field"),
     [
         (lambda: Trajectory(messages=5), "Trajectory.messages"),
         (lambda: Trajectory(usage={"input_tokens": 3}), "Trajectory.usage"),
@@ -135,14 +135,14 @@ def test_what_only_looks_like_a_verdict_in_metadata_is_none() -> None:
         (lambda: ChatMessage("user", "hi", numpy.array([1, 2])), "ChatMessage.tool_calls"),
     ],
 )
-def test_a_field_of_another_type_is_refused_by_name(build: Callable[[], Any], named: str) -> None:
+def test_a_field_of_a_wrong_type_is_refused_by_name(build: Callable[[], Any], field: str) -> None:
     with pytest.raises(UsageError) as refused:
         build()
 
-    assert f"`{named}" in str(refused.value)
+    assert f"`{field}" in str(refused.value)
 
 
-def test_what_is_clearly_meant_is_taken_in_every_value() -> None:
+def test_enums_exceptions_and_text_subclasses_are_converted_in_every_field() -> None:
     class Role(Enum):
         USER = "user"
 
@@ -153,11 +153,11 @@ def test_what_is_clearly_meant_is_taken_in_every_value() -> None:
     assert Metric(Kind.STOP, 1.0).name == "stop"  # type: ignore[arg-type]
 
 
-# ── behind the constructor's back ───────────────────────────────────────────────────────────────
+# ── fields changed after construction ───────────────────────────────────────────────────────────
 
 
-def stored(path: Path, *results: EvalResult[Any]) -> list[EvalResult[Any]]:
-    """The results as a run store gives them back."""
+def store_and_load(path: Path, *results: EvalResult[Any]) -> list[EvalResult[Any]]:
+    """Return the results after a round trip through a run store."""
     with RunStore(path / "runs.db") as store:
         store.begin(RunManifest(run_id="run", created_at=datetime.now(UTC)))
         for position, result in enumerate(results):
@@ -166,27 +166,27 @@ def stored(path: Path, *results: EvalResult[Any]) -> list[EvalResult[Any]]:
         return list(store.report("run").results)
 
 
-def test_a_field_that_was_changed_later_is_made_plain_or_named(tmp_path: Path) -> None:
+def test_a_field_that_was_changed_later_is_converted_or_named(tmp_path: Path) -> None:
     costly, wrong = Trajectory(output="a"), Score(1.0)
     object.__setattr__(costly, "cost", Decimal("0.5"))
     object.__setattr__(wrong, "reason", object())
     sample = Sample("2", "?")
 
-    one, two, three = stored(
+    first, second, third = store_and_load(
         tmp_path,
         EvalResult("1", Score(1.0), trajectory=costly, run_id="run"),
         EvalResult("2", wrong, sample=sample, run_id="run"),
         EvalResult("3", Score(1.0), run_id="run"),
     )
 
-    assert (one.passed, one.trajectory) == (True, Trajectory(output="a", cost=0.5))
-    assert (two.error_source, two.sample) == ("infrastructure", sample)
-    assert "could not be stored: expected `str` for `Score.reason`" in str(two.error)
-    assert three.passed
+    assert (first.passed, first.trajectory) == (True, Trajectory(output="a", cost=0.5))
+    assert (second.error_source, second.sample) == ("infrastructure", sample)
+    assert "could not be stored: expected `str` for `Score.reason`" in str(second.error)
+    assert third.passed
 
 
 @pytest.mark.parametrize("field", ["latency_ms", "usage", "messages", "cost"])
-def test_a_field_that_an_agent_changed_later_costs_its_own_sample(field: str) -> None:
+def test_a_field_that_an_agent_changed_later_costs_only_its_own_sample(field: str) -> None:
     def agent(number: int) -> Trajectory[int]:
         trajectory = Trajectory(output=number, latency_ms=1)
         if number == 2:
@@ -199,7 +199,7 @@ def test_a_field_that_an_agent_changed_later_costs_its_own_sample(field: str) ->
     assert f"Trajectory.{field}" in str(report.results[2].error)
 
 
-# ── whatever can be made can be stored, read and exported ───────────────────────────────────────
+# ── values that can be constructed can be stored, read and exported ─────────────────────────────
 
 anything = st.one_of(
     st.sampled_from(sorted(ODD)).map(lambda name: ODD[name]()),
@@ -236,8 +236,8 @@ GOOD: dict[type, dict[str, Any]] = {
 }
 
 
-def made(cls: type, **fields: Any) -> Any:
-    """The value; None where it is refused, which only a `UsageError` may do."""
+def construct(cls: type, **fields: Any) -> Any:
+    """Return the value, or None if the constructor refuses it with a `UsageError`."""
     try:
         return cls(**{**GOOD.get(cls, {}), **fields})
     except UsageError:
@@ -245,7 +245,7 @@ def made(cls: type, **fields: Any) -> Any:
 
 
 def result_with(value: Any) -> EvalResult[Any]:
-    """A result that has the value somewhere in it."""
+    """Return a result that contains the value."""
     if isinstance(value, EvalResult):
         return value
     score = value if isinstance(value, Score) else Score(1.0)
@@ -272,27 +272,27 @@ def plain(value: Any) -> Any:
 @pytest.mark.parametrize("cls", FIELDS)
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_what_can_be_constructed_can_be_stored_and_read(
+def test_values_that_can_be_constructed_can_be_stored_and_read(
     tmp_path_factory: pytest.TempPathFactory, cls: type, data: st.DataObject
 ) -> None:
     values = st.lists(st.tuples(st.sampled_from(FIELDS[cls]), anything), min_size=1, max_size=20)
-    tried = [made(cls, **{field: value}) for field, value in data.draw(values)]
-    built = [each for each in tried if each is not None]
+    constructed = [construct(cls, **{field: value}) for field, value in data.draw(values)]
+    accepted = [value for value in constructed if value is not None]
     rows = [
-        StoredRow(result=_renamed(result_with(each), str(place)), position=place)
-        for place, each in enumerate(built)
+        StoredRow(result=_with_id(result_with(value), str(position)), position=position)
+        for position, value in enumerate(accepted)
     ]
     with RunStore(tmp_path_factory.mktemp("store") / "runs.db") as store:
         store.begin(RunManifest(run_id="run", created_at=datetime.now(UTC)))
         for row in rows:
             store.put(row)
         store.finish("run", "complete")
-        found = list(store.rows("run"))
+        stored = list(store.rows("run"))
         for format in FORMATS:
             write_export(store, "run", io.BytesIO(), format)
 
-    assert [row.problem for row in found] == [""] * len(rows)
-    for before, after in zip(rows, found, strict=True):
+    assert [row.problem for row in stored] == [""] * len(rows)
+    for before, after in zip(rows, stored, strict=True):
         assert after.result.error == before.result.error
         if "not_stored" not in after.result.metadata:
             assert plain(after.result) == plain(before.result)
@@ -304,7 +304,7 @@ def test_what_can_be_constructed_can_be_stored_and_read(
             )
 
 
-def _renamed(result: EvalResult[Any], id: str) -> EvalResult[Any]:
+def _with_id(result: EvalResult[Any], id: str) -> EvalResult[Any]:
     return EvalResult(
         id,
         result.score,

@@ -1,4 +1,4 @@
-"""Samples that are chosen by their earlier pass rates, and what is known of the others then."""
+"""Samples that are chosen by their earlier pass rates, and the estimated rate of the dataset."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from weakincentives.evals.store.overview import overview
 MANY = Dataset([Sample(f"s{number:03}", number, "ok") for number in range(300)], "many")
 
 
-def test_strata_are_neighbours_and_none_is_too_small() -> None:
+def test_strata_group_similar_rates_and_have_a_minimum_size() -> None:
     rates = {n: (n % 10) / 10 if n < 100 else None for n in range(110)}
     strata = strata_by_rate(rates, 55)
 
@@ -37,34 +37,36 @@ def test_strata_are_neighbours_and_none_is_too_small() -> None:
     assert [len(stratum) for stratum in strata_by_rate(rates, 11)] == [30, 30, 50]
 
 
-def test_every_sample_has_the_same_chance_to_be_drawn() -> None:
+def test_every_sample_is_equally_likely_to_be_drawn() -> None:
     strata = [list(range(7)), list(range(7, 24)), list(range(24, 30))]
-    seen = Counter(n for seed in range(4000) for part in draw(strata, 10, seed) for n in part)
+    times_drawn = Counter(
+        n for seed in range(4000) for part in draw(strata, 10, seed) for n in part
+    )
 
     assert {sum(map(len, draw(strata, 10, seed))) for seed in range(50)} == {10}
-    assert all(count == pytest.approx(4000 / 3, rel=0.1) for count in seen.values())
+    assert all(count == pytest.approx(4000 / 3, rel=0.1) for count in times_drawn.values())
     assert [sorted(part) for part in draw(strata, 30, 1)] == strata
 
 
-def test_the_rate_of_a_dataset_is_unbiased_and_held_by_its_interval() -> None:
-    rng, errors, plain, held = np.random.default_rng(1), [], [], 0
+def test_the_rate_of_a_dataset_is_unbiased_and_its_interval_covers_it() -> None:
+    rng, errors, errors_without_strata, covered = np.random.default_rng(1), [], [], 0
     for seed in range(400):
-        chance = rng.beta(0.5 * 0.85, 0.5 * 0.15, 500)
-        earlier = rng.binomial(5, chance)
-        passed = rng.random(500) < chance
+        pass_rates = rng.beta(0.5 * 0.85, 0.5 * 0.15, 500)
+        earlier = rng.binomial(5, pass_rates)
+        passed = rng.random(500) < pass_rates
         strata = strata_by_rate(dict(enumerate(earlier / 5)), 100)
         drawn = draw(strata, 100, seed)
-        found = stratified_rate(
+        interval = stratified_rate(
             (len(stratum), [float(passed[n]) for n in part])
             for stratum, part in zip(strata, drawn, strict=True)
         )
-        errors.append(found.estimate - passed.mean())
-        plain.append(rng.choice(passed, 100, replace=False).mean() - passed.mean())
-        held += passed.mean() in found
+        errors.append(interval.estimate - passed.mean())
+        errors_without_strata.append(rng.choice(passed, 100, replace=False).mean() - passed.mean())
+        covered += passed.mean() in interval
 
     assert abs(np.mean(errors)) < 0.005
-    assert np.mean(np.square(plain)) / np.mean(np.square(errors)) > 1.5
-    assert held >= 0.94 * 400
+    assert np.mean(np.square(errors_without_strata)) / np.mean(np.square(errors)) > 1.5
+    assert covered >= 0.94 * 400
 
 
 def agent_with(failing: Any) -> Any:
@@ -76,7 +78,9 @@ def agent_with(failing: Any) -> Any:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("epochs", [1, 2])
-async def test_a_run_of_chosen_samples_tells_the_rate_of_all(tmp_path: Path, epochs: int) -> None:
+async def test_a_run_of_chosen_samples_estimates_the_rate_of_all(
+    tmp_path: Path, epochs: int
+) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         for run_id, step in (("a", 5), ("b", 10)):
             await evaluate(MANY, EvalConfig(), exact_match, store=store, run_id=run_id,
@@ -86,7 +90,7 @@ async def test_a_run_of_chosen_samples_tells_the_rate_of_all(tmp_path: Path, epo
         report = await evaluate(MANY, config, exact_match, agent=agent, store=store)
 
         assert report.total == 50 * epochs
-        assert report.rate.estimate == pytest.approx(0.8)  # the strata know it
+        assert report.rate.estimate == pytest.approx(0.8)  # the strata determine it exactly
         assert "of all 300 samples, chosen by strata of earlier pass rates, n = " in str(report)
         run_id = report.run_id
         assert str(overview(store, run_id)) == str(report) == str(store.report(run_id))
@@ -96,12 +100,12 @@ async def test_a_run_of_chosen_samples_tells_the_rate_of_all(tmp_path: Path, epo
         save_baseline(outcomes, tmp_path / "base.json")
         assert outcomes.rate == load_baseline(tmp_path / "base.json").rate == report.rate
 
-        again = await evaluate(MANY, config, exact_match, agent=agent, store=store, resume=run_id)
-        assert (again.total, again.rate) == (50 * epochs, report.rate)
+        resumed = await evaluate(MANY, config, exact_match, agent=agent, store=store, resume=run_id)
+        assert (resumed.total, resumed.rate) == (50 * epochs, report.rate)
 
 
 @pytest.mark.anyio
-async def test_runs_of_other_samples_are_nothing_to_choose_by(tmp_path: Path) -> None:
+async def test_runs_of_other_samples_cannot_be_used_to_choose(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         others = [Sample("other", 1, "ok")]
         agent = agent_with(())
@@ -129,11 +133,11 @@ def test_the_command_chooses_by_runs(
     monkeypatch.chdir(tmp_path)
     Path("coins.py").write_text(SUITE)
     assert main(["eval", "run", "coins.py"]) == 0
-    words = ["eval", "run", "coins.py", "--limit", "45", "--fail-under", "90%"]
-    assert main([*words, "--choose-by", "latest"]) == 0
-    said = capsys.readouterr().err
-    assert "(90.0%, 95% interval" in said
-    assert "of all 200 samples, chosen by strata" in said
+    command = ["eval", "run", "coins.py", "--limit", "45", "--fail-under", "90%"]
+    assert main([*command, "--choose-by", "latest"]) == 0
+    stderr = capsys.readouterr().err
+    assert "(90.0%, 95% interval" in stderr
+    assert "of all 200 samples, chosen by strata" in stderr
     assert main(["eval", "show", "latest"]) == 0
     assert "of all 200 samples" in " ".join(capsys.readouterr().out.split())
     assert main(["eval", "run", "coins.py", "--choose-by", "latest"]) == 2

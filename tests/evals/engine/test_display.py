@@ -1,4 +1,4 @@
-"""The progress of `EvalSuite.run()` and `wink eval run`, as a terminal and a notebook show it."""
+"""The progress of `EvalSuite.run()` and `wink eval run` in a terminal and in a notebook."""
 
 from __future__ import annotations
 
@@ -40,51 +40,51 @@ LOG = "time.sleep(0.02); logging.info('asked %s', question)"
 WINK = Path(sys.executable).with_name("wink")
 
 
-def script(folder: Path, setup: str = "", work: str = "time.sleep(0.02)") -> Path:
+def write_script(folder: Path, setup: str = "", work: str = "time.sleep(0.02)") -> Path:
     path = folder / "script.py"
     path.write_text(SCRIPT.format(setup=setup, work=work))
     return path
 
 
 def environment(**variables: str) -> dict[str, str]:
-    kept = plain_environment(TERM="xterm", **variables)
-    return {name: value for name, value in kept.items() if not name.startswith("PYTEST_")}
+    environ = plain_environment(TERM="xterm", **variables)
+    return {name: value for name, value in environ.items() if not name.startswith("PYTEST_")}
 
 
 class Terminal:
-    """A terminal of 80 columns, with all lines that scrolled out of it."""
+    """A terminal of 80 columns that keeps all lines that scrolled out of it."""
 
     def __init__(self, *command: object, folder: Path, **variables: str) -> None:
         self.screen = pyte.HistoryScreen(80, 50, history=10_000)
         self._stream = pyte.ByteStream(self.screen)
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
-        self._ours = ours
+        controller, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
+        self._controller = controller
         self.written = b""
         self.process = subprocess.Popen(
             [str(word) for word in command],
             cwd=folder,
             env=environment(**variables),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
             start_new_session=True,
         )
-        os.close(theirs)
+        os.close(terminal)
 
     def read_until(self, text: str) -> None:
         while text.encode() not in self.written:
-            self.written += os.read(self._ours, 65536)
+            self.written += os.read(self._controller, 65536)
 
     def read_all(self) -> list[str]:
-        """Wait for the end, and return the lines that are left on the screen and above it."""
+        """Wait for the end of the process; return the lines on the screen and above it."""
         try:
-            while more := os.read(self._ours, 65536):
+            while more := os.read(self._controller, 65536):
                 self.written += more
         except OSError:  # on Linux: the other end is closed
             pass
         self.process.wait(PATIENCE)
-        os.close(self._ours)
+        os.close(self._controller)
         self._stream.feed(self.written)
         above = ["".join(line[x].data for x in range(80)) for line in self.screen.history.top]
         return [line.rstrip() for line in [*above, *self.screen.display] if line.strip()]
@@ -94,9 +94,9 @@ VERDICT = "40/40 passed, 0 errors (100.0%, 95% interval 91.2% to 100.0%, n = 40)
 
 
 def test_a_script_in_a_terminal_shows_progress_and_stores_its_run(tmp_path: Path) -> None:
-    terminal = Terminal(sys.executable, script(tmp_path), folder=tmp_path)
+    terminal = Terminal(sys.executable, write_script(tmp_path), folder=tmp_path)
 
-    assert terminal.read_all() == [VERDICT]  # the bar is gone
+    assert terminal.read_all() == [VERDICT]  # the progress bar was removed
     assert "slowest" in terminal.written.decode()
     assert terminal.process.returncode == 0
     with RunStore(tmp_path / ".wink/runs.db") as store:
@@ -112,12 +112,12 @@ def test_a_script_in_a_terminal_shows_progress_and_stores_its_run(tmp_path: Path
     ],
     ids=["stderr", "stdout"],
 )
-@pytest.mark.parametrize("how", ["script", "command"])
-def test_log_lines_appear_above_the_bar_and_leave_no_copies_of_it(
-    setup: str, how: str, tmp_path: Path
+@pytest.mark.parametrize("started_by", ["script", "command"])
+def test_log_lines_appear_above_the_bar_without_copies_of_it(
+    setup: str, started_by: str, tmp_path: Path
 ) -> None:
-    path = script(tmp_path, setup, LOG)
-    command = [sys.executable, path] if how == "script" else [WINK, "eval", "run", path]
+    path = write_script(tmp_path, setup, LOG)
+    command = [sys.executable, path] if started_by == "script" else [WINK, "eval", "run", path]
     terminal = Terminal(*command, folder=tmp_path)
 
     lines = terminal.read_all()
@@ -143,7 +143,7 @@ def fork():
 
 
 def test_a_forked_process_prints_no_copy_of_the_bar(tmp_path: Path) -> None:
-    path = script(tmp_path, FORK, "fork()")
+    path = write_script(tmp_path, FORK, "fork()")
     path.write_text(path.read_text().replace("range(40)", "range(1)"))
 
     Terminal(sys.executable, path, folder=tmp_path).read_all()
@@ -151,9 +151,9 @@ def test_a_forked_process_prints_no_copy_of_the_bar(tmp_path: Path) -> None:
     assert (tmp_path / "child.txt").read_text() == "forked\n"
 
 
-def test_what_an_agent_prints_in_pieces_stays_in_one_line(tmp_path: Path) -> None:
+def test_a_line_that_an_agent_prints_in_pieces_stays_one_line(tmp_path: Path) -> None:
     work = "print('asked', end=' '); time.sleep(0.3); print(question)"
-    path = script(tmp_path, work=work)
+    path = write_script(tmp_path, work=work)
     path.write_text(path.read_text().replace("range(40)", "range(1)"))
 
     lines = Terminal(sys.executable, path, folder=tmp_path).read_all()
@@ -165,12 +165,14 @@ def test_what_an_agent_prints_in_pieces_stays_in_one_line(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "variables", [{"CI": "true"}, {"TERM": "dumb"}, {"PYTEST_CURRENT_TEST": "test_x"}]
 )
-def test_nothing_moves_in_ci_and_under_pytest(variables: dict[str, str], tmp_path: Path) -> None:
+def test_there_is_no_live_progress_in_ci_and_under_pytest(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
     terminal = Terminal(
         "env",
         *(f"{name}={value}" for name, value in variables.items()),
         sys.executable,
-        script(tmp_path),
+        write_script(tmp_path),
         folder=tmp_path,
     )
 
@@ -178,9 +180,9 @@ def test_nothing_moves_in_ci_and_under_pytest(variables: dict[str, str], tmp_pat
     assert "\x1b" not in terminal.written.decode()
 
 
-def test_without_a_terminal_a_script_prints_nothing_of_its_own(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, script(tmp_path)],
+def test_without_a_terminal_a_script_prints_only_its_own_output(tmp_path: Path) -> None:
+    process = subprocess.run(
+        [sys.executable, write_script(tmp_path)],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
@@ -188,15 +190,15 @@ def test_without_a_terminal_a_script_prints_nothing_of_its_own(tmp_path: Path) -
         timeout=PATIENCE,
     )
 
-    assert (done.stdout, done.stderr) == (f"{VERDICT}\n", "")
+    assert (process.stdout, process.stderr) == (f"{VERDICT}\n", "")
 
 
-def test_ctrl_c_ends_a_script_with_one_line_that_says_how_to_continue(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_script_with_one_line_about_how_to_continue(tmp_path: Path) -> None:
     wait = (
         "number = int(question.split()[-1]); "
         "(number < 3 or threading.Event().wait()); sys.stdout.write(f'asked {question}\\n')"
     )
-    terminal = Terminal(sys.executable, script(tmp_path, work=wait), folder=tmp_path)
+    terminal = Terminal(sys.executable, write_script(tmp_path, work=wait), folder=tmp_path)
     terminal.read_until("asked question 2")
     with RunStore(tmp_path / ".wink/runs.db") as store:
         run_id = store.runs()[0].manifest.run_id
@@ -231,7 +233,7 @@ def run_notebook(folder: Path, *cells: str) -> Any:
 
 
 def test_a_notebook_shows_progress_in_an_output_of_the_cell(tmp_path: Path) -> None:
-    script(tmp_path)
+    write_script(tmp_path)
 
     notebook = run_notebook(tmp_path, "from script import suite", "print(suite.run())")
 
@@ -243,7 +245,7 @@ def test_a_notebook_shows_progress_in_an_output_of_the_cell(tmp_path: Path) -> N
 
 def test_an_interrupt_in_a_notebook_is_one_line(tmp_path: Path) -> None:
     work = "(question == 'question 7' and os.kill(os.getpid(), 2)) or threading.Event().wait()"
-    script(tmp_path, "import os", work)
+    write_script(tmp_path, "import os", work)
 
     notebook = run_notebook(tmp_path, "from script import suite", "suite.run(progress=False)")
 

@@ -1,4 +1,4 @@
-"""The engine: every sample ends in exactly one result, and no more run at once than may."""
+"""The engine: every sample gives exactly one result, and concurrency is limited."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from weakincentives.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
 
-# ── how many at once ────────────────────────────────────────────────────────────────────────────
+# ── concurrency ─────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("most", [1, 3, 20])
-async def test_as_many_run_at_once_as_may_and_never_more(most: int) -> None:
-    busy, full, together = Busy(), anyio.Event(), min(most, len(SAMPLES))
+@pytest.mark.parametrize("max_concurrent", [1, 3, 20])
+async def test_as_many_samples_run_concurrently_as_allowed(max_concurrent: int) -> None:
+    busy, full, expected = Busy(), anyio.Event(), min(max_concurrent, len(SAMPLES))
 
     async def agent(number: int) -> str:
         with busy:
-            if busy.now == together:
+            if busy.now == expected:
                 full.set()
             await full.wait()
             await checkpoint()
         return "ok"
 
-    run = await ran(SAMPLES, agent, max_concurrent=most)
+    run = await ran(SAMPLES, agent, max_concurrent=max_concurrent)
 
     assert sorted(run.ids) == sorted(sample.id for sample in SAMPLES)
-    assert busy.most == together
+    assert busy.most == expected
     assert run.engine.running == {}
 
 
-async def test_whoever_waits_lends_its_place_and_still_no_more_run_at_once() -> None:
-    busy, begun = Busy(), Busy()
+async def test_a_waiting_sample_lends_its_slot_and_concurrency_stays_limited() -> None:
+    busy, in_flight = Busy(), Busy()
 
     async def agent(number: int) -> str:
-        with begun:
+        with in_flight:
             with busy:
                 await checkpoint()
             async with slot_released():
@@ -62,17 +62,17 @@ async def test_whoever_waits_lends_its_place_and_still_no_more_run_at_once() -> 
 
     assert sorted(run.ids) == sorted(sample.id for sample in SAMPLES)
     assert busy.most == 2
-    assert 2 < begun.most <= 2 * MAX_OVERCOMMIT
+    assert 2 < in_flight.most <= 2 * MAX_OVERCOMMIT
 
 
 @in_jumping_time
-async def test_a_place_that_is_lost_to_the_time_limit_is_asked_for_again() -> None:
+async def test_a_slot_that_is_lost_to_a_timeout_is_acquired_again() -> None:
     busy, tries = Busy(), Counter[int]()
 
     async def agent(number: int) -> str:
         tries[number] += 1
         if number == 0 and tries[number] == 1:
-            async with slot_released():  # and the place is taken until after the time limit
+            async with slot_released():  # another sample holds the slot until after the timeout
                 await anyio.sleep(0.02)
         with busy:
             await anyio.sleep(0.2 if number == 1 else 0.001)
@@ -86,18 +86,18 @@ async def test_a_place_that_is_lost_to_the_time_limit_is_asked_for_again() -> No
 
 
 @in_jumping_time
-async def test_a_call_that_waits_for_another_try_holds_no_place() -> None:
-    begun: list[int] = []
+async def test_a_sample_that_waits_for_a_retry_holds_no_slot() -> None:
+    started: list[int] = []
 
     async def agent(number: int) -> str:
-        begun.append(number)
-        if begun == [0]:
+        started.append(number)
+        if started == [0]:
             raise ProviderError("busy", retryable=True, status=429, retry_after=0.05)
         return "ok"
 
     run = await ran(SAMPLES[:3], agent, clock=LOOP_TIME, max_retries=1)
 
-    assert begun == [0, 1, 2, 0]
+    assert started == [0, 1, 2, 0]
     assert [(result.sample_id, result.attempt) for result in run.results] == [
         ("1", 1),
         ("2", 1),
@@ -105,7 +105,7 @@ async def test_a_call_that_waits_for_another_try_holds_no_place() -> None:
     ]
 
 
-# ── samples come as they are needed ─────────────────────────────────────────────────────────────
+# ── sources of samples ──────────────────────────────────────────────────────────────────────────
 
 
 def endless(pulled: list[int]) -> Iterator[Sample[int, str]]:
@@ -120,36 +120,36 @@ async def endless_async(pulled: list[int]) -> AsyncIterator[Sample[int, str]]:
         yield sample
 
 
-async def closed(samples: Any) -> None:
-    """Whoever gives samples that are not all needed closes them; trio insists."""
+async def close_source(samples: Any) -> None:
+    """Close an async source that was not read to its end, as trio requires."""
     if hasattr(samples, "aclose"):
         await samples.aclose()
 
 
 @pytest.mark.parametrize("source", [endless, endless_async])
-async def test_of_an_endless_source_not_one_sample_more_is_pulled(
+async def test_no_sample_is_read_ahead_from_an_endless_source(
     source: Callable[[list[int]], Any],
 ) -> None:
     pulled: list[int] = []
-    ahead: list[int] = []
+    read_ahead: list[int] = []
 
     async def agent(number: int) -> str:
         await checkpoint()
-        ahead.append(len(pulled) - len(run.results))
+        read_ahead.append(len(pulled) - len(run.results))
         return "ok"
 
     run = planned(agent, max_concurrent=4, max_samples=50)
     samples = source(pulled)
     await run.engine.run(samples)
-    await closed(samples)
+    await close_source(samples)
 
     assert len(pulled) == len(run.results) == 50
-    assert max(ahead) <= 4
+    assert max(read_ahead) <= 4
 
 
-@pytest.mark.parametrize("none", [[], iter(()), endless([])])
-async def test_nothing_to_do_is_a_run_as_well(none: Any) -> None:
-    assert (await ran(none, right, max_samples=0)).results == []
+@pytest.mark.parametrize("source", [[], iter(()), endless([])])
+async def test_an_empty_source_is_a_valid_run(source: Any) -> None:
+    assert (await ran(source, right, max_samples=0)).results == []
 
 
 async def test_every_epoch_of_every_sample_has_its_result() -> None:
@@ -160,19 +160,19 @@ async def test_every_epoch_of_every_sample_has_its_result() -> None:
     )
 
 
-def breaks_off(after: int) -> Iterator[Sample[int, str]]:
+def failing_source(after: int) -> Iterator[Sample[int, str]]:
     yield from SAMPLES[:after]
     raise OSError("the disk is gone")
 
 
-async def breaks_off_async(after: int) -> AsyncIterator[Sample[int, str]]:
+async def failing_async_source(after: int) -> AsyncIterator[Sample[int, str]]:
     for sample in SAMPLES[:after]:
         yield sample
     raise OSError("the disk is gone")
 
 
-@pytest.mark.parametrize("source", [breaks_off, breaks_off_async])
-async def test_a_source_that_breaks_ends_the_run_after_what_is_under_way(
+@pytest.mark.parametrize("source", [failing_source, failing_async_source])
+async def test_a_source_that_raises_ends_the_run_after_the_samples_in_flight(
     source: Callable[[int], Any],
 ) -> None:
     async def agent(number: int) -> str:
@@ -194,13 +194,13 @@ async def test_a_source_that_breaks_ends_the_run_after_what_is_under_way(
         (3, "expected samples, got 3"),
     ],
 )
-async def test_what_is_wrong_with_the_samples_is_said(samples: Any, message: str) -> None:
+async def test_invalid_samples_are_refused(samples: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         await ran(samples, right)
 
 
-async def test_an_async_source_of_ours_is_closed_and_one_of_the_user_goes_on() -> None:
-    ends: list[bool] = []
+async def test_the_engine_closes_async_iterators_that_it_opened_and_no_others() -> None:
+    closed: list[bool] = []
 
     class Source:
         async def __aiter__(self) -> AsyncIterator[Sample[int, str]]:
@@ -209,28 +209,28 @@ async def test_an_async_source_of_ours_is_closed_and_one_of_the_user_goes_on() -
                     yield sample
             finally:
                 await checkpoint()
-                ends.append(True)
+                closed.append(True)
 
     await ran(Source(), right, max_samples=3)
-    assert ends == [True]
+    assert closed == [True]
     await ran(Source(), lambda number: 1 / 0, stop_on_error=True)
-    assert ends == [True, True]
+    assert closed == [True, True]
 
-    going = aiter(Source())
-    first, second = [await ran(going, right, max_samples=3) for _ in range(2)]
+    iterator = aiter(Source())
+    first, second = [await ran(iterator, right, max_samples=3) for _ in range(2)]
     assert (first.ids, second.ids) == (["0", "1", "2"], ["3", "4", "5"])
-    await closed(going)
+    await close_source(iterator)
 
 
 # ── stopping ────────────────────────────────────────────────────────────────────────────────────
 
 
 @in_jumping_time
-async def test_an_error_begins_nothing_new_and_what_is_under_way_ends() -> None:
-    begun: list[int] = []
+async def test_after_an_error_no_sample_starts_and_those_in_flight_finish() -> None:
+    started: list[int] = []
 
     async def agent(number: int) -> str:
-        begun.append(number)
+        started.append(number)
         if number == 2:
             raise ValueError("bad")
         await anyio.sleep(0.05)
@@ -238,13 +238,13 @@ async def test_an_error_begins_nothing_new_and_what_is_under_way_ends() -> None:
 
     run = await ran(SAMPLES, agent, clock=LOOP_TIME, max_concurrent=3, stop_on_error=True)
 
-    assert sorted(begun) == [0, 1, 2]
+    assert sorted(started) == [0, 1, 2]
     assert sorted(run.ids) == ["0", "1", "2"]
     assert run.engine.stopped == "stopped by the error of sample '2'"
 
 
-async def test_a_sample_that_comes_after_the_stop_is_not_begun() -> None:
-    begun: list[int] = []
+async def test_a_sample_that_arrives_after_the_stop_does_not_start() -> None:
+    started: list[int] = []
     failed = anyio.Event()
 
     async def source() -> AsyncIterator[Sample[int, str]]:
@@ -255,30 +255,32 @@ async def test_a_sample_that_comes_after_the_stop_is_not_begun() -> None:
         yield SAMPLES[1]
 
     async def agent(number: int) -> str:
-        begun.append(number)
+        started.append(number)
         failed.set()
         raise ValueError("bad")
 
     samples = source()
     await ran(samples, agent, max_concurrent=2, stop_on_error=True)
-    await closed(samples)
+    await close_source(samples)
 
-    assert begun == [0]
+    assert started == [0]
 
 
-def spends(tokens: int = 0, cost: float | None = None) -> Callable[[int], Trajectory[str]]:
+def agent_that_spends(
+    tokens: int = 0, cost: float | None = None
+) -> Callable[[int], Trajectory[str]]:
     return lambda number: Trajectory(output="ok", usage=TokenUsage(tokens, 0), cost=cost)
 
 
 @pytest.mark.parametrize(
     ("agent", "budget", "why"),
     [
-        (spends(tokens=40), {"max_total_tokens": 100}, "100 tokens"),
-        (spends(tokens=1500), {"max_total_tokens": 4_000}, "4,000 tokens"),
-        (spends(cost=0.2), {"max_total_cost": 0.5}, r"\$0.5"),
+        (agent_that_spends(tokens=40), {"max_total_tokens": 100}, "100 tokens"),
+        (agent_that_spends(tokens=1500), {"max_total_tokens": 4_000}, "4,000 tokens"),
+        (agent_that_spends(cost=0.2), {"max_total_cost": 0.5}, r"\$0.5"),
     ],
 )
-async def test_a_budget_that_is_used_up_begins_nothing_new(
+async def test_no_sample_starts_after_the_budget_is_spent(
     agent: Any, budget: dict[str, Any], why: str
 ) -> None:
     run = await ran(SAMPLES, agent, **budget)
@@ -287,14 +289,14 @@ async def test_a_budget_that_is_used_up_begins_nothing_new(
     assert run.engine.stopped == f"stopped by the budget of {why}".replace("\\", "")
 
 
-async def test_so_is_time_also_while_the_source_is_slow() -> None:
+async def test_no_sample_starts_after_the_time_budget_even_if_the_source_is_slow() -> None:
     clock = FakeClock()
 
     async def agent(number: int) -> str:
         clock.advance(4)
         return "ok"
 
-    def slow() -> Iterator[Sample[int, str]]:
+    def slow_source() -> Iterator[Sample[int, str]]:
         for sample in SAMPLES:
             yield sample
             clock.advance(7)
@@ -303,14 +305,16 @@ async def test_so_is_time_also_while_the_source_is_slow() -> None:
     assert len(run.results) == 3
     assert run.engine.stopped == "stopped by the budget of 10 s"
 
-    run = await ran(slow(), agent, clock=clock, max_total_seconds=10, timeout_per_sample_ms=None)
+    run = await ran(
+        slow_source(), agent, clock=clock, max_total_seconds=10, timeout_per_sample_ms=None
+    )
     assert len(run.results) == 1
 
 
-# ── cancelling ──────────────────────────────────────────────────────────────────────────────────
+# ── cancellation ────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_agents_that_never_wait_can_be_cancelled_and_let_others_have_their_turn() -> None:
+async def test_agents_that_never_await_can_be_cancelled() -> None:
     pulled: list[int] = []
     run = planned(right, max_concurrent=2)
 
@@ -321,7 +325,7 @@ async def test_agents_that_never_wait_can_be_cancelled_and_let_others_have_their
     assert len(pulled) < 1_000_000
 
 
-async def test_an_error_that_only_came_of_being_cancelled_is_no_result() -> None:
+async def test_an_error_caused_by_cancellation_is_not_a_result() -> None:
     async def agent(number: int) -> str:
         try:
             await anyio.sleep_forever()
@@ -335,32 +339,32 @@ async def test_an_error_that_only_came_of_being_cancelled_is_no_result() -> None
     assert run.results == []
 
 
-async def test_what_breaks_behind_a_result_is_raised_as_it_is() -> None:
-    async def full(task: Any, done: Any) -> None:
+async def test_an_error_of_the_result_callback_is_raised_unchanged() -> None:
+    async def raise_disk_full(task: Any, done: Any) -> None:
         raise OSError("disk full")
 
-    engine = Engine(planned(right, max_concurrent=3).engine._spec, full)
+    engine = Engine(planned(right, max_concurrent=3).engine._spec, raise_disk_full)
 
     with pytest.raises(OSError, match="disk full"):
         await engine.run(SAMPLES)
 
 
-# ── what can be seen of it ──────────────────────────────────────────────────────────────────────
+# ── observing a run ─────────────────────────────────────────────────────────────────────────────
 
 
-async def test_who_is_under_way_and_since_when() -> None:
+async def test_running_samples_are_known_with_their_start_times() -> None:
     clock = FakeClock()
-    seen: list[dict[str, float]] = []
+    running: list[dict[str, float]] = []
 
     async def agent(number: int) -> str:
         clock.advance(1)
-        seen.append({task.sample.id: since for task, since in run.engine.running.items()})
+        running.append({task.sample.id: since for task, since in run.engine.running.items()})
         return "ok"
 
     run = planned(agent, clock=clock, timeout_per_sample_ms=None)
     await run.engine.run(SAMPLES[:3])
 
-    assert seen == [{"0": 0.0}, {"1": 1.0}, {"2": 2.0}]
+    assert running == [{"0": 0.0}, {"1": 1.0}, {"2": 2.0}]
 
 
 @in_jumping_time
@@ -392,7 +396,7 @@ async def test_a_sample_that_runs_unusually_long_is_logged_once_with_the_setting
         ((1, 900), 1000, 0),  # it has a timeout
     ],
 )
-async def test_only_five_minutes_and_ten_times_the_median_are_unusual(
+async def test_only_five_minutes_and_ten_times_the_median_are_logged_as_unusual(
     seconds: tuple[int, ...], timeout: float | None, logged: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def agent(number: int) -> str:
@@ -408,7 +412,7 @@ async def test_only_five_minutes_and_ten_times_the_median_are_unusual(
     ] * logged
 
 
-async def test_the_tally_counts_as_the_report_does() -> None:
+async def test_the_tally_agrees_with_the_report() -> None:
     def agent(number: int) -> Trajectory[str]:
         if number == 0:
             raise ValueError
@@ -421,7 +425,7 @@ async def test_the_tally_counts_as_the_report_does() -> None:
     assert math.isclose(tally.cost, 9 * 0.25)
 
 
-def test_a_sample_is_known_by_its_content() -> None:
+def test_the_digest_of_a_sample_depends_on_its_content() -> None:
     sample = Sample("1", {"a": 1, "b": 2}, "x", {"level": 1})
 
     assert sample_digest(sample) == sample_digest(Sample("1", {"b": 2, "a": 1}, "x", {"level": 1}))

@@ -49,7 +49,7 @@ async def right(number: int) -> str:
     return "ok"
 
 
-# ── a report ────────────────────────────────────────────────────────────────────────────────────
+# ── reports ─────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_results_are_in_dataset_order_whatever_finishes_first() -> None:
@@ -74,7 +74,7 @@ async def test_results_are_in_dataset_order_whatever_finishes_first() -> None:
     assert report.config == config
 
 
-def test_it_is_run_by_trio_and_by_asyncio() -> None:
+def test_it_runs_on_trio_and_on_asyncio() -> None:
     async def answer(messages: list[ChatMessage]) -> str:
         await checkpoint()
         return f"echo {messages[-1].content}"
@@ -101,14 +101,14 @@ def test_it_is_run_by_trio_and_by_asyncio() -> None:
         (EvalConfig(), {"agent": right, "resume": "latest"}, "expected `store` to resume"),
     ],
 )
-async def test_what_is_wrong_is_said_before_anything_runs(
+async def test_mistakes_are_refused_before_anything_runs(
     config: Any, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
         await evaluate(SAMPLES, config, exact_match, **options)
 
 
-async def test_a_run_that_was_stopped_says_so() -> None:
+async def test_the_report_of_a_stopped_run_has_the_reason() -> None:
     def agent(number: int) -> str:
         raise ValueError("bad")
 
@@ -118,7 +118,7 @@ async def test_a_run_that_was_stopped_says_so() -> None:
     assert str(report).endswith(" - stopped by the error of sample '0'")
 
 
-async def test_a_stop_by_the_last_sample_leaves_nothing_out() -> None:
+async def test_an_error_in_the_last_sample_does_not_stop_the_run() -> None:
     def agent(number: int) -> str:
         return "ok" if number < len(SAMPLES) - 1 else 1 / 0  # type: ignore[return-value]
 
@@ -127,48 +127,48 @@ async def test_a_stop_by_the_last_sample_leaves_nothing_out() -> None:
     assert (report.total, report.errors, report.stopped) == (len(SAMPLES), 1, "")
 
 
-async def test_a_provider_that_is_busy_is_tried_again_and_no_fault_of_the_agent() -> None:
-    tries: list[int] = []
+async def test_a_busy_provider_is_retried_and_counts_as_infrastructure() -> None:
+    calls: list[int] = []
 
     async def agent(number: int) -> str:
-        tries.append(number)
+        calls.append(number)
         raise ProviderError("busy", retryable=True, retry_after=500.0 if number else 0.001)
 
     report = await evaluate(SAMPLES[:2], EvalConfig(max_retries=1), exact_match, agent=agent)
 
     assert {result.error_source for result in report.results} == {"infrastructure"}
-    assert sorted(tries) == [0, 0, 1]  # nobody waits 500 s
+    assert sorted(calls) == [0, 0, 1]  # 500 s is too long to wait for a retry
 
 
-# ── an endpoint, and an environment ─────────────────────────────────────────────────────────────
+# ── endpoints and environments ──────────────────────────────────────────────────────────────────
 
 
-class Counting(CalculatorEnvironment):
-    """Says how often it was closed."""
+class CountingEnvironment(CalculatorEnvironment):
+    """An environment that counts how often it was closed."""
 
-    opened: list[Counting]
+    opened: list[CountingEnvironment]
 
     def __init__(self) -> None:
         super().__init__()
         self.closed = 0
-        Counting.opened.append(self)
+        CountingEnvironment.opened.append(self)
 
     async def close(self) -> None:
         await checkpoint()
         self.closed += 1
 
 
-def counting(sample: Sample[Any, Any]) -> Counting:
-    return Counting()
+def new_environment(sample: Sample[Any, Any]) -> CountingEnvironment:
+    return CountingEnvironment()
 
 
 @pytest.fixture(autouse=True)
-def _none_opened() -> None:
-    Counting.opened = []
+def _forget_environments() -> None:
+    CountingEnvironment.opened = []
 
 
-def calculates(messages: list[ChatMessage]) -> ChatMessage:
-    """A model that uses its calculator once, and breaks where it is asked to."""
+def calculating_model(messages: list[ChatMessage]) -> ChatMessage:
+    """Call the calculator once, then answer; raise if the question says "break"."""
     if messages[-1].role == "tool":
         if "break" in messages[0].content:
             raise ConnectionError("the model is gone")
@@ -177,13 +177,13 @@ def calculates(messages: list[ChatMessage]) -> ChatMessage:
     return ChatMessage("assistant", "", tool_calls=(call,))
 
 
-async def test_a_model_acts_in_the_environment_that_each_sample_gets() -> None:
+async def test_each_sample_has_its_own_environment_for_the_model() -> None:
     report = await evaluate(
         [Sample("1", "6 * 7", "42"), Sample("2", "break", "42")],
-        EvalConfig(endpoint=calculates, max_concurrent=2),
+        EvalConfig(endpoint=calculating_model, max_concurrent=2),
         exact_match,
         lambda sample: [ChatMessage("user", f"Please: {sample.input}")],
-        counting,
+        new_environment,
     )
 
     good, bad = report.results
@@ -192,13 +192,15 @@ async def test_a_model_acts_in_the_environment_that_each_sample_gets() -> None:
     assert good.trajectory.messages[0].content == "Please: 6 * 7"
     assert (bad.error, bad.error_source) == ("the model is gone", "agent")
     assert [m.role for m in bad.trajectory.messages] == ["user", "assistant", "tool"]
-    assert [environment.closed for environment in Counting.opened] == [1, 1]
+    assert [environment.closed for environment in CountingEnvironment.opened] == [1, 1]
 
 
 async def test_a_failed_attempt_keeps_its_session(tmp_path: Path) -> None:
-    config = EvalConfig(endpoint=calculates)
+    config = EvalConfig(endpoint=calculating_model)
     with RunStore(tmp_path / "runs.db") as store:
-        await evaluate([Sample("1", "break")], config, exact_match, None, counting, store=store)
+        await evaluate(
+            [Sample("1", "break")], config, exact_match, None, new_environment, store=store
+        )
         (row,) = store.rows("latest")
 
     assert row.session is not None
@@ -208,42 +210,46 @@ async def test_a_failed_attempt_keeps_its_session(tmp_path: Path) -> None:
     assert row.result.trajectory.messages[-1].content == "42"
 
 
-async def test_environments_are_closed_once_by_the_time_limit_and_by_cancelling() -> None:
-    asked, all_asked = 0, anyio.Event()
+async def test_environments_are_closed_once_after_timeouts_and_cancellation() -> None:
+    calls, all_called = 0, anyio.Event()
 
     async def never(messages: list[ChatMessage]) -> str:
-        nonlocal asked
-        asked += 1
-        if asked == 3:
-            all_asked.set()
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            all_called.set()
         await anyio.sleep_forever()
         return ""
 
     for limit in LIMITS:
-        Counting.opened.clear()
+        CountingEnvironment.opened.clear()
         config = EvalConfig(endpoint=never, max_concurrent=3, timeout_per_sample_ms=limit)
-        report = await evaluate(SAMPLES_OF_TEXT[:3], config, exact_match, None, counting)
-        if len(Counting.opened) == 3:
+        report = await evaluate(SAMPLES_OF_TEXT[:3], config, exact_match, None, new_environment)
+        if len(CountingEnvironment.opened) == 3:
             break
     assert [result.error_source for result in report.results] == ["agent"] * 3
-    assert [environment.closed for environment in Counting.opened] == [1, 1, 1]
+    assert [environment.closed for environment in CountingEnvironment.opened] == [1, 1, 1]
 
-    asked, all_asked = 0, anyio.Event()
-    patient = EvalConfig(endpoint=never, max_concurrent=3)
+    calls, all_called = 0, anyio.Event()
+    without_timeout = EvalConfig(endpoint=never, max_concurrent=3)
     async with anyio.create_task_group() as group:
-        group.start_soon(evaluate, SAMPLES_OF_TEXT, patient, exact_match, None, counting)
-        await all_asked.wait()
+        group.start_soon(
+            evaluate, SAMPLES_OF_TEXT, without_timeout, exact_match, None, new_environment
+        )
+        await all_called.wait()
         group.cancel_scope.cancel()
-    assert [environment.closed for environment in Counting.opened] == [1] * 6
+    assert [environment.closed for environment in CountingEnvironment.opened] == [1] * 6
 
 
-async def test_an_answer_stands_though_its_environment_did_not_close() -> None:
-    class Stuck(CalculatorEnvironment):
+async def test_a_result_stands_even_if_its_environment_fails_to_close() -> None:
+    class FailsToClose(CalculatorEnvironment):
         async def close(self) -> None:
             raise OSError("device busy")
 
-    config = EvalConfig(endpoint=calculates)
-    report = await evaluate([Sample("1", "?", "42")], config, exact_match, None, lambda s: Stuck())
+    config = EvalConfig(endpoint=calculating_model)
+    report = await evaluate(
+        [Sample("1", "?", "42")], config, exact_match, None, lambda s: FailsToClose()
+    )
 
     (result,) = report.results
     assert result.passed
@@ -253,13 +259,13 @@ async def test_an_answer_stands_though_its_environment_did_not_close() -> None:
 # ── one adapter for agents and judges ───────────────────────────────────────────────────────────
 
 
-async def test_a_judge_that_blocks_its_thread_shares_the_adapter_and_its_limiter() -> None:
+async def test_a_blocking_judge_shares_the_adapter_and_its_limiter() -> None:
     limiter = Limiter(2)
     adapter = ScriptedAdapter(lambda request: "ok", latency=0.01).around(limiter)
 
     def judge(sample: Sample[Any, Any], output: str, *, context: EvalContext) -> tuple[Score, ...]:
-        said = context.adapter.evaluate(QUESTION.bind(question=output)).output
-        return (Score(criterion="judge", value=1.0, passed=said == "ok"),)
+        answer = context.adapter.evaluate(QUESTION.bind(question=output)).output
+        return (Score(criterion="judge", value=1.0, passed=answer == "ok"),)
 
     report = await evaluate(
         SAMPLES,
@@ -274,13 +280,13 @@ async def test_a_judge_that_blocks_its_thread_shares_the_adapter_and_its_limiter
     assert (limiter.state.requests, limiter.state.in_flight) == (20, 0)
 
 
-async def test_a_call_that_must_wait_lets_another_sample_go_first() -> None:
+async def test_a_call_that_waits_for_a_retry_lets_other_samples_run() -> None:
     def busy_once(request: ServedRequest) -> str | Fault:
         if len(server.requests) == 1:
             return Fault("status", 429, retry_after=wait)
         return "ok"
 
-    for wait in (1, 5, 20):  # a busy machine may take a while for three samples
+    for wait in (1, 5, 20):  # a slow machine may need more time for three samples
         with ModelServer(busy_once) as server:
             adapter = HTTPAdapter("m", base_url=server.openai_base_url).around(retrying())
             report = await evaluate(
@@ -290,23 +296,23 @@ async def test_a_call_that_must_wait_lets_another_sample_go_first() -> None:
                 agent=QUESTION,
                 adapter=adapter,
             )
-            asked = [request.body["messages"][0]["content"][-1] for request in server.requests]
+            order = [request.body["messages"][0]["content"][-1] for request in server.requests]
         latency = report.results[0].latency_ms
-        if asked == ["0", "1", "2", "3", "0"] and latency < 900 * wait:
+        if order == ["0", "1", "2", "3", "0"] and latency < 900 * wait:
             break
 
-    assert asked == ["0", "1", "2", "3", "0"]
+    assert order == ["0", "1", "2", "3", "0"]
     assert report.pass_rate == 1.0
-    assert latency < 900 * wait  # the wait is not the model's time
+    assert latency < 900 * wait  # waiting is not counted as latency
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_loop_of_a_thread_of_the_users_own_never_runs_our_samples() -> None:
+async def test_an_event_loop_in_a_users_thread_never_runs_our_samples() -> None:
     threads: set[int] = set()
-    refuse = iter([True] * 3)
+    failures = iter([True] * 3)
 
     def reply(request: Any) -> str:
-        if next(refuse, False):
+        if next(failures, False):
             raise ProviderError("busy", retryable=True, retry_after=0.01)
         return "ok"
 
@@ -326,11 +332,11 @@ async def test_a_loop_of_a_thread_of_the_users_own_never_runs_our_samples() -> N
 # ── events ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_run_tells_its_bus() -> None:
-    bus, told = InProcessEventBus(), []
+async def test_a_run_publishes_events_on_its_bus() -> None:
+    bus, events = InProcessEventBus(), []
     for kind in (EvalRunStarted, SampleEvaluated, EvalRunCompleted):
-        bus.subscribe(kind, told.append)
-    bus.subscribe(SampleEvaluated, lambda event: 1 / 0)  # whose own problem that is
+        bus.subscribe(kind, events.append)
+    bus.subscribe(SampleEvaluated, lambda event: 1 / 0)  # errors of subscribers are ignored
 
     report = await evaluate(
         Dataset(SAMPLES, "numbers"),
@@ -341,21 +347,21 @@ async def test_a_run_tells_its_bus() -> None:
         run_id="r1",
     )
 
-    assert told[0] == EvalRunStarted("r1", "numbers", 3)
-    assert [event.result for event in told[1:-1]] == list(report.results)
-    assert told[-1] == EvalRunCompleted("r1", 2 / 3, 2 / 3, 0)
+    assert events[0] == EvalRunStarted("r1", "numbers", 3)
+    assert [event.result for event in events[1:-1]] == list(report.results)
+    assert events[-1] == EvalRunCompleted("r1", 2 / 3, 2 / 3, 0)
 
 
-async def test_nobody_knows_how_many_samples_a_stream_has() -> None:
-    bus, told = InProcessEventBus(), []
-    bus.subscribe(EvalRunStarted, told.append)
+async def test_the_size_of_a_lazy_source_is_unknown() -> None:
+    bus, events = InProcessEventBus(), []
+    bus.subscribe(EvalRunStarted, events.append)
 
     await evaluate(iter(SAMPLES), EvalConfig(1), exact_match, agent=right, bus=bus, run_id="r1")
 
-    assert told == [EvalRunStarted("r1", "", None)]
+    assert events == [EvalRunStarted("r1", "", None)]
 
 
-async def test_a_session_that_samples_share_is_stored_as_each_attempt_left_it(
+async def test_a_shared_session_is_stored_as_it_was_after_each_attempt(
     tmp_path: Path,
 ) -> None:
     shared = Session()
@@ -366,6 +372,6 @@ async def test_a_session_that_samples_share_is_stored_as_each_attempt_left_it(
 
     with RunStore(tmp_path / "runs.db") as store:
         await evaluate(SAMPLES[:3], EvalConfig(1), exact_match, agent=agent, store=store)
-        kept = [SessionSnapshot.from_bytes(row.session or b"") for row in store.rows("latest")]
+        snapshots = [SessionSnapshot.from_bytes(row.session or b"") for row in store.rows("latest")]
 
-    assert [len(each[ToolInvoked]) for each in kept] == [1, 2, 3]
+    assert [len(snapshot[ToolInvoked]) for snapshot in snapshots] == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""One bad sample is data: whatever fails, hangs or is tried again ends in its own result."""
+"""A sample that fails, hangs or is retried gives one result, and does not affect the others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from weakincentives.evals import (
 pytestmark = pytest.mark.anyio
 
 
-def one_raises(error: BaseException) -> Callable[[int], str]:
+def agent_that_raises_once(error: BaseException) -> Callable[[int], str]:
     def agent(number: int) -> str:
         if number == 3:
             raise error
@@ -37,13 +37,13 @@ def one_raises(error: BaseException) -> Callable[[int], str]:
     return agent
 
 
-def timed_out(seconds: float) -> str:
+def timeout_message(seconds: float) -> str:
     advice = "raise --timeout or EvalConfig.timeout (of an EvalLoop: EvalLoopConfig.timeout)"
     return f"timed out after {seconds:g} s - {advice}"
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "expected"),
     [
         (ValueError("bad"), "bad"),
         (SystemExit(3), "SystemExit: 3"),
@@ -53,26 +53,26 @@ def timed_out(seconds: float) -> str:
     ],
     ids=lambda value: type(value).__name__,
 )
-@pytest.mark.parametrize("waits", [False, True])
-async def test_whatever_an_agent_raises_is_the_result_of_that_sample(
-    error: BaseException, said: str, waits: bool
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_an_exception_of_an_agent_is_the_result_of_its_sample(
+    error: BaseException, expected: str, asynchronous: bool
 ) -> None:
-    agent = one_raises(error)
+    agent = agent_that_raises_once(error)
 
-    async def waiting(number: int) -> str:
+    async def async_agent(number: int) -> str:
         await checkpoint()
         return agent(number)
 
-    run = await ran(SAMPLES, waiting if waits else agent, max_concurrent=2)
+    run = await ran(SAMPLES, async_agent if asynchronous else agent, max_concurrent=2)
 
     assert len(run.results) == len(SAMPLES)
     (source, message), *others = run.errors.values()
     assert (source, others) == ("agent", [])
-    assert said in (message or "")
+    assert expected in (message or "")
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # a trap of its own
-async def test_an_inner_task_that_was_cancelled_loses_no_sample() -> None:
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # a special case of asyncio
+async def test_an_agent_whose_inner_task_is_cancelled_loses_no_sample() -> None:
     async def agent(number: int) -> str:
         inner = asyncio.ensure_future(asyncio.sleep(10))
         if number == 3:
@@ -89,7 +89,7 @@ async def test_an_inner_task_that_was_cancelled_loses_no_sample() -> None:
 
 
 @in_jumping_time
-async def test_an_agent_that_hangs_ends_at_the_time_limit() -> None:
+async def test_an_async_agent_that_hangs_ends_at_the_timeout() -> None:
     async def agent(number: int) -> str:
         if number == 3:
             await anyio.sleep_forever()
@@ -98,18 +98,18 @@ async def test_an_agent_that_hangs_ends_at_the_time_limit() -> None:
     run = await ran(SAMPLES, agent, clock=LOOP_TIME, timeout_per_sample_ms=60, max_concurrent=3)
 
     assert len(run.results) == len(SAMPLES)
-    assert run.errors == {"3": ("agent", timed_out(0.06))}
+    assert run.errors == {"3": ("agent", timeout_message(0.06))}
 
 
 @pytest.fixture
 def hang() -> Iterator[Callable[[], object]]:
-    """Hangs the thread that calls it, to the end of the test."""
+    """Yield a function that blocks its thread until the end of the test."""
     end = threading.Event()
     yield lambda: end.wait(PATIENCE)
     end.set()
 
 
-async def test_so_does_one_that_hangs_its_thread(hang: Callable[[], object]) -> None:
+async def test_a_sync_agent_that_hangs_ends_at_the_timeout(hang: Callable[[], object]) -> None:
     def agent(number: int) -> str:
         if number == 3:
             hang()
@@ -121,23 +121,23 @@ async def test_so_does_one_that_hangs_its_thread(hang: Callable[[], object]) -> 
             break
 
     assert len(run.results) == len(SAMPLES)
-    assert run.errors == {"3": ("agent", timed_out(limit / 1000))}
+    assert run.errors == {"3": ("agent", timeout_message(limit / 1000))}
 
 
-@pytest.mark.parametrize("waits", [True, False])
-async def test_an_evaluator_that_hangs_ends_at_the_time_limit_and_the_output_stays(
-    waits: bool, hang: Callable[[], object]
+@pytest.mark.parametrize("asynchronous", [True, False])
+async def test_an_evaluator_that_hangs_ends_at_the_timeout_and_the_output_is_kept(
+    asynchronous: bool, hang: Callable[[], object]
 ) -> None:
-    async def waiting(output: str, expected: str) -> bool:
+    async def hang_async(output: str, expected: str) -> bool:
         await anyio.sleep_forever()
         return True
 
-    def blocking(output: str, expected: str) -> bool:
+    def hang_sync(output: str, expected: str) -> bool:
         hang()
         return True
 
     for limit in LIMITS:
-        evaluator = waiting if waits else blocking
+        evaluator = hang_async if asynchronous else hang_sync
         run = await ran(SAMPLES[:1], right, evaluator, timeout_per_sample_ms=limit)
         (result,) = run.results
         if result.error_source == "evaluator":
@@ -149,7 +149,7 @@ async def test_an_evaluator_that_hangs_ends_at_the_time_limit_and_the_output_sta
 
 
 @in_jumping_time
-async def test_the_time_limit_is_for_each_sample_and_not_for_the_run() -> None:
+async def test_the_timeout_is_per_sample_and_not_per_run() -> None:
     async def agent(number: int) -> str:
         await anyio.sleep(0.15)
         return "ok"
@@ -157,11 +157,11 @@ async def test_the_time_limit_is_for_each_sample_and_not_for_the_run() -> None:
     assert (await ran(SAMPLES, agent, clock=LOOP_TIME, timeout_per_sample_ms=200)).errors == {}
 
 
-# ── another try ─────────────────────────────────────────────────────────────────────────────────
+# ── retries ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("error", "tries"),
+    ("error", "attempts"),
     [
         (ProviderError("busy", retryable=True), 3),
         (ConnectionError("lost"), 3),
@@ -169,27 +169,27 @@ async def test_the_time_limit_is_for_each_sample_and_not_for_the_run() -> None:
         (UsageError("wrong"), 1),
     ],
 )
-async def test_only_what_may_pass_is_tried_again(
-    error: Exception, tries: int, monkeypatch: pytest.MonkeyPatch
+async def test_only_transient_errors_are_retried(
+    error: Exception, attempts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("random.uniform", lambda low, high: low)
-    seen: list[int] = []
+    calls: list[int] = []
 
     async def agent(number: int) -> str:
-        seen.append(number)
+        calls.append(number)
         raise error
 
     run = await ran(SAMPLES[:1], agent, max_retries=2)
 
-    assert len(seen) == run.results[0].attempt == tries
+    assert len(calls) == run.results[0].attempt == attempts
     assert len(run.results) == 1
 
 
 async def test_an_evaluators_error_does_not_run_the_agent_again() -> None:
-    seen: list[int] = []
+    calls: list[int] = []
 
     def agent(number: int) -> str:
-        seen.append(number)
+        calls.append(number)
         return "ok"
 
     def crash(output: str, expected: str) -> bool:
@@ -197,11 +197,11 @@ async def test_an_evaluators_error_does_not_run_the_agent_again() -> None:
 
     run = await ran(SAMPLES[:1], agent, crash, max_retries=3)
 
-    assert (seen, run.results[0].error_source) == ([0], "evaluator")
+    assert (calls, run.results[0].error_source) == ([0], "evaluator")
 
 
-async def test_an_agent_that_leaves_a_scope_open_does_not_end_the_run() -> None:
-    kept: list[Any] = []
+async def test_an_agent_that_leaves_a_cancel_scope_open_does_not_end_the_run() -> None:
+    generators: list[Any] = []
 
     async def leaky() -> AsyncIterator[None]:
         with anyio.CancelScope():
@@ -209,8 +209,8 @@ async def test_an_agent_that_leaves_a_scope_open_does_not_end_the_run() -> None:
 
     async def agent(number: int) -> str:
         if number == 0:
-            kept.append(leaky())
-            await anext(kept[0])
+            generators.append(leaky())
+            await anext(generators[0])
         return "ok"
 
     samples = [Sample(str(number), number, "ok") for number in range(3)]
@@ -220,7 +220,7 @@ async def test_an_agent_that_leaves_a_scope_open_does_not_end_the_run() -> None:
 
 
 @in_jumping_time
-async def test_only_those_that_take_too_long_are_ended() -> None:
+async def test_only_samples_that_take_too_long_are_cancelled() -> None:
     async def agent(number: int) -> str:
         await anyio.sleep(30 if number % 3 == 0 else 0)
         return "ok"
@@ -232,7 +232,7 @@ async def test_only_those_that_take_too_long_are_ended() -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_source_that_cancels_the_task_that_reads_it_ends_the_run_with_an_error() -> None:
+async def test_a_source_that_cancels_its_reader_ends_the_run_with_an_error() -> None:
     async def source() -> AsyncIterator[Sample[int, str]]:
         for sample in SAMPLES:
             if sample.id == "3":
@@ -245,7 +245,7 @@ async def test_a_source_that_cancels_the_task_that_reads_it_ends_the_run_with_an
         await evaluate(source(), EvalConfig(max_concurrent=1), exact_match, agent=right)
 
 
-async def exits(output: object, expected: object) -> bool:
+async def exits_process(output: object, expected: object) -> bool:
     await checkpoint()
     return sys.exit(3) if expected == 3 else True
 
@@ -257,21 +257,21 @@ async def cancels_itself(output: object, expected: object) -> bool:
     return True
 
 
-async def passes(output: object, expected: object) -> bool:
+async def always_passes(output: object, expected: object) -> bool:
     return True
 
 
 @pytest.mark.parametrize("combine", [all_of, any_of, judge_panel])
 @pytest.mark.parametrize(
-    ("evaluator", "said"), [(exits, "3"), (cancels_itself, "cancelled from inside")]
+    ("evaluator", "message"), [(exits_process, "3"), (cancels_itself, "cancelled from inside")]
 )
-def test_one_evaluator_of_several_costs_its_sample_alone(
-    evaluator: Any, said: str, combine: Any
+def test_a_failing_evaluator_of_several_costs_only_its_sample(
+    evaluator: Any, message: str, combine: Any
 ) -> None:
     samples = [Sample(str(number), number, number) for number in range(6)]
 
-    report = EvalSuite(lambda number: number, samples, combine(evaluator, passes)).run()
+    report = EvalSuite(lambda number: number, samples, combine(evaluator, always_passes)).run()
 
     (bad,) = (result for result in report.results if result.error)
     assert (report.total, bad.sample_id, bad.error_source) == (6, "3", "evaluator")
-    assert said in str(bad.error)
+    assert message in str(bad.error)

@@ -1,4 +1,4 @@
-"""What an agent or an evaluator is, in a few letters: other code, other letters."""
+"""Fingerprints of agents and evaluators: different code has a different fingerprint."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def with_default(value: Any) -> Any:
     return evaluator
 
 
-def compiled(code: str) -> Any:
-    """A function whose source is nowhere to be found, as in a prompt."""
+def compile_function(code: str) -> Any:
+    """Return the function `f` from code without a file, as in an interactive session."""
     names: dict[str, Any] = {}
     exec(code, names)
     return names["f"]
@@ -71,7 +71,7 @@ def model(name: str, **settings: Any) -> ScriptedAdapter[str]:
     return ScriptedAdapter(["ok"], model=name, **settings)
 
 
-# Fingerprints as they are stored with rows: part of the format.
+# Fingerprints are stored with rows: they are part of the file format.
 KNOWN = {
     "exact_match": "b1a184b92517",
     "contains": "c7a6ee46e0d3",
@@ -101,16 +101,16 @@ SAME_LINE = (lambda o, e: 1), (lambda o, e: 2)
         (functools.partial(max, key=len), functools.partial(max, key=str)),
         (TWO[0], TWO[1]),
         SAME_LINE,
-        (compiled("def f(x): return a(x)"), compiled("def f(x): return b(x)")),
-        (compiled("f = lambda: 1"), compiled("f = lambda: 2")),
+        (compile_function("def f(x): return a(x)"), compile_function("def f(x): return b(x)")),
+        (compile_function("f = lambda: 1"), compile_function("f = lambda: 2")),
         (
-            compiled("f = lambda x: [y + 1 for y in x]"),
-            compiled("f = lambda x: [y - 1 for y in x]"),
+            compile_function("f = lambda x: [y + 1 for y in x]"),
+            compile_function("f = lambda x: [y - 1 for y in x]"),
         ),
         (Settings().__repr__, Settings(("b",)).__repr__),
     ],
 )
-def test_what_differs_in_code_or_values_differs(one: Any, other: Any) -> None:
+def test_different_code_or_values_have_different_fingerprints(one: Any, other: Any) -> None:
     assert fingerprint(one) != fingerprint(other)
 
 
@@ -134,7 +134,7 @@ def test_what_differs_in_code_or_values_differs(one: Any, other: Any) -> None:
         ),
     ],
 )
-def test_so_do_evaluators_whatever_they_are_made_of(one: Any, other: Any) -> None:
+def test_different_evaluators_have_different_fingerprints(one: Any, other: Any) -> None:
     assert fingerprint(one) != fingerprint(other)
 
 
@@ -145,14 +145,14 @@ def test_so_do_evaluators_whatever_they_are_made_of(one: Any, other: Any) -> Non
         lambda: closing_over(Settings(("a",))),
         lambda: all_of(exact_match, any_of(contains, within_tolerance(1))),
         lambda: llm_judge(model("m"), "polite"),
-        lambda: compiled("def f(x): return x in {'a', 'b'} or (lambda: x)()"),
+        lambda: compile_function("def f(x): return x in {'a', 'b'} or (lambda: x)()"),
     ],
 )
-def test_what_is_made_twice_is_the_same(make: Any) -> None:
+def test_equal_objects_have_equal_fingerprints(make: Any) -> None:
     assert fingerprint(make()) == fingerprint(make())
 
 
-def test_a_decorator_that_says_what_it_wraps_changes_nothing() -> None:
+def test_functools_wraps_and_criterion_do_not_change_the_fingerprint() -> None:
     fn = closing_over(1)
 
     @functools.wraps(fn)
@@ -163,17 +163,17 @@ def test_a_decorator_that_says_what_it_wraps_changes_nothing() -> None:
     assert fingerprint(criterion(fn)) == fingerprint(fn)
 
 
-def test_what_holds_itself_comes_to_an_end() -> None:
-    known: dict[str, Any] = {}
-    known["self"] = closing_over(known)
+def test_recursive_structures_have_a_fingerprint() -> None:
+    names: dict[str, Any] = {}
+    names["self"] = closing_over(names)
     values: list[Any] = []
     values.append(values)
 
-    assert fingerprint(known["self"])
+    assert fingerprint(names["self"])
     assert fingerprint(values)
 
 
-def test_it_is_equal_in_every_process() -> None:
+def test_it_is_the_same_in_every_process() -> None:
     code = """
 from weakincentives.evals import *
 from weakincentives.evals.engine.fingerprint import fingerprint, fingerprint_by_text
@@ -186,7 +186,7 @@ print(fingerprint(make({"x", "y", "z"})), fingerprint(all_of(exact_match, contai
     assert len(outputs_by_hash_seed(code)) == 1
 
 
-def test_an_edited_file_is_another_agent(tmp_path: Path) -> None:
+def test_an_agent_in_an_edited_file_has_another_fingerprint(tmp_path: Path) -> None:
     def agent_in(text: str) -> Any:
         path = tmp_path / f"agent_{len(text)}.py"
         path.write_text(text)
@@ -201,8 +201,8 @@ def test_an_edited_file_is_another_agent(tmp_path: Path) -> None:
     assert fingerprint(before) == fingerprint(same) != fingerprint(after)
 
 
-def from_file(folder: Path, text: str) -> Any:
-    """A function `f` whose source is in a file, as a user's is."""
+def load_function(folder: Path, text: str) -> Any:
+    """Return the function `f` from code in a file, as users have it."""
     path = folder / f"code_{abs(hash(text))}.py"
     path.write_text(text)
     names: dict[str, Any] = {"__name__": "code"}
@@ -221,28 +221,30 @@ PLAIN = "def f(output, expected):\n    return output == expected\n"
         "def f(\n    output,\n    expected,\n):\n\n    return (output == expected)\n",
     ],
 )
-def test_docstrings_comments_and_formatting_change_nothing(tmp_path: Path, text: str) -> None:
-    assert fingerprint(from_file(tmp_path, text)) == fingerprint(from_file(tmp_path, PLAIN))
+def test_docstrings_comments_and_formatting_do_not_change_the_fingerprint(
+    tmp_path: Path, text: str
+) -> None:
+    assert fingerprint(load_function(tmp_path, text)) == fingerprint(load_function(tmp_path, PLAIN))
 
 
-def test_code_and_constants_do(tmp_path: Path) -> None:
+def test_code_and_constants_change_the_fingerprint(tmp_path: Path) -> None:
     texts = [PLAIN, PLAIN.replace("==", "!="), PLAIN.replace("output ==", "None ==")]
-    versions = {fingerprint(from_file(tmp_path, text)) for text in texts}
+    versions = {fingerprint(load_function(tmp_path, text)) for text in texts}
 
     assert len(versions) == len(texts)
 
 
-def test_versions_of_earlier_releases_can_still_be_computed(tmp_path: Path) -> None:
-    commented = from_file(tmp_path, PLAIN + "# the end\n"), from_file(tmp_path, PLAIN)
-    documented = from_file(tmp_path, PLAIN.replace(":\n", ":\n    'A docstring.'\n", 1))
+def test_fingerprints_of_earlier_releases_can_still_be_computed(tmp_path: Path) -> None:
+    commented = load_function(tmp_path, PLAIN + "# the end\n"), load_function(tmp_path, PLAIN)
+    documented = load_function(tmp_path, PLAIN.replace(":\n", ":\n    'A docstring.'\n", 1))
 
     assert fingerprint_by_text(commented[0]) == fingerprint_by_text(commented[1])
     assert fingerprint_by_text(documented) != fingerprint_by_text(commented[1])
     assert fingerprint_by_text(None) == ""
 
 
-def test_our_own_evaluators_have_explicit_versions() -> None:
-    """Whatever their code: a change of these is a decision, and makes stored scores outdated."""
+def test_built_in_evaluators_have_explicit_versions() -> None:
+    """They do not follow the code: changing one is a decision that makes stored scores outdated."""
     versions = {
         "exact_match": exact_match,
         "contains": contains,
@@ -253,7 +255,7 @@ def test_our_own_evaluators_have_explicit_versions() -> None:
     }
 
     assert exact_match.identity == ("exact_match", 1)
-    assert {name: fingerprint(made) for name, made in versions.items()} == KNOWN
+    assert {name: fingerprint(evaluator) for name, evaluator in versions.items()} == KNOWN
 
 
 class Bot:
@@ -262,7 +264,7 @@ class Bot:
 
 
 @pytest.mark.parametrize(
-    ("thing", "name"),
+    ("value", "name"),
     [
         (closing_over, "closing_over"),
         (closing_over(1), "closing_over.evaluator"),
@@ -273,31 +275,31 @@ class Bot:
         (Colour.RED, "Colour"),
     ],
 )
-def test_it_is_called_what_people_call_it(thing: Any, name: str) -> None:
-    assert display_name(thing) == name
+def test_display_names_are_those_of_functions_and_classes(value: Any, name: str) -> None:
+    assert display_name(value) == name
 
 
-def test_a_parser_that_another_thread_disturbs_is_asked_again(
+def test_a_source_that_another_thread_changes_is_parsed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Agent:
         pass
 
-    before, disturbed, get = fingerprint(Agent()), [True], inspect.getsource
+    before, failures, original = fingerprint(Agent()), [True], inspect.getsource
 
-    def get_source(thing: Any) -> str:
-        if disturbed.pop() if disturbed else False:
+    def get_source(value: Any) -> str:
+        if failures.pop() if failures else False:
             raise SystemError("AST constructor recursion depth mismatch (before=213, after=81)")
-        return get(thing)
+        return original(value)
 
     monkeypatch.setattr(inspect, "getsource", get_source)
 
     assert fingerprint(Agent()) == before
-    assert disturbed == []
+    assert failures == []
 
 
 class Reworded(ast.NodeTransformer):
-    """Other docstrings, and other words for every reason."""
+    """Replace every docstring and every reason."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
@@ -310,7 +312,7 @@ class Reworded(ast.NodeTransformer):
         return node
 
 
-def test_rewording_a_docstring_or_a_reason_of_ours_changes_no_version(tmp_path: Path) -> None:
+def test_rewording_a_docstring_or_a_reason_does_not_change_a_fingerprint(tmp_path: Path) -> None:
     package = Path(weakincentives.__file__).parent
     copy = tmp_path / "weakincentives"
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -330,10 +332,10 @@ made += [value for value in values if isinstance(value, evals.Criterion)]
 print([fingerprint(one) for one in made])
 """
 
-    def printed(folder: Path) -> str:
+    def fingerprints_in(folder: Path) -> str:
         path = os.pathsep.join([str(folder), *sys.path])
-        call = [sys.executable, "-c", code]
-        return subprocess.check_output(call, env={"PYTHONPATH": path}, text=True)
+        command = [sys.executable, "-c", code]
+        return subprocess.check_output(command, env={"PYTHONPATH": path}, text=True)
 
     assert reworded > 30
-    assert printed(tmp_path) == printed(package.parent)
+    assert fingerprints_in(tmp_path) == fingerprints_in(package.parent)

@@ -1,4 +1,4 @@
-"""Agents of other frameworks: what they emit as spans is their trajectory."""
+"""Agents of other frameworks: their trajectory is recorded from the spans that they emit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ask_for_the_order(request: ServedRequest) -> Reply:
         "langgraph_eval.py",
     ],
 )
-def test_evaluators_of_tools_and_usage_work_on_an_agent_of_another_framework(
+def test_evaluators_of_tools_and_usage_work_on_agents_of_other_frameworks(
     script: str, tmp_path: Path
 ) -> None:
     file, *arguments = script.split()
@@ -49,7 +49,7 @@ def test_evaluators_of_tools_and_usage_work_on_an_agent_of_another_framework(
             "OPENAI_BASE_URL": server.openai_base_url,
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         }
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, str(ROOT / "tests/evals/engine/frameworks" / file), *arguments],
             cwd=tmp_path,
             env=environment,
@@ -57,8 +57,8 @@ def test_evaluators_of_tools_and_usage_work_on_an_agent_of_another_framework(
             text=True,
             timeout=PATIENCE,
         )
-    assert done.returncode == 0, done.stderr
-    results: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    assert process.returncode == 0, process.stderr
+    results: list[dict[str, Any]] = json.loads(process.stdout.splitlines()[-1])
 
     assert [result["error"] for result in results] == [None] * 6
     assert [result["failed"] for result in results] == [["all_tools_succeeded"], *[[]] * 5]

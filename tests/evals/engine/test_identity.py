@@ -1,4 +1,4 @@
-"""Which agent is it? What its code reaches counts, and nothing else."""
+"""The identity of an agent: it covers all code that the agent reaches, and nothing else."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Bot:
         return inner(question)
 
 def make(temperature):
-    seen = []
+    questions = []
     def agent(question):
-        seen.append(question)
+        questions.append(question)
         from lazy import late
         return inner(question) * temperature * late
     return agent
@@ -121,16 +121,16 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    known = set(sys.modules)
+    imported_before = set(sys.modules)
     yield tmp_path
-    for name in set(sys.modules) - known:
+    for name in set(sys.modules) - imported_before:
         file = getattr(sys.modules[name], "__file__", None) or ""
         if file.startswith(str(tmp_path)):
             del sys.modules[name]
 
 
 def load(project: Path) -> Any:
-    """The module of the agent, as a new process would have it."""
+    """Import the module of the agent afresh, as a new process would."""
     for name in ("helper", "deep", "lazy", "pkg", "pkg.tools", "pkg.shared", "evals_file"):
         sys.modules.pop(name, None)
     spec = importlib.util.spec_from_file_location("evals_file", project / "evals_file.py")
@@ -169,7 +169,9 @@ CHANGES = {
 
 @pytest.mark.parametrize("kind", AGENTS)
 @pytest.mark.parametrize("part", CHANGES)
-def test_what_the_agent_reaches_counts_and_is_named(kind: str, part: str, project: Path) -> None:
+def test_code_that_the_agent_reaches_counts_and_a_change_is_named(
+    kind: str, part: str, project: Path
+) -> None:
     before = identify(AGENTS[kind](load(project)))
     edit(project, *CHANGES[part])
     after = identify(AGENTS[kind](load(project)))
@@ -194,16 +196,16 @@ def test_what_the_agent_reaches_counts_and_is_named(kind: str, part: str, projec
         ("lazy.py", "1", "2"),
     ],
 )
-def test_datasets_evaluators_comments_and_other_files_do_not(
+def test_datasets_evaluators_comments_and_other_files_do_not_count(
     name: str, before: str, after: str, project: Path
 ) -> None:
-    was = identify(load(project).answer)
+    identity = identify(load(project).answer)
     edit(project, name, before, after)
-    assert identify(load(project).answer) == was
+    assert identify(load(project).answer) == identity
 
 
 @pytest.mark.parametrize("kind", AGENTS)
-def test_an_agent_that_has_run_is_still_the_same(kind: str, project: Path) -> None:
+def test_running_an_agent_does_not_change_its_identity(kind: str, project: Path) -> None:
     module = load(project)
     agent = AGENTS[kind](module)
     before = identify(agent)
@@ -211,51 +213,51 @@ def test_an_agent_that_has_run_is_still_the_same(kind: str, project: Path) -> No
     assert identify(agent) == before
 
 
-def test_the_number_of_an_open_file_does_not_count(project: Path) -> None:
+def test_a_file_descriptor_does_not_count(project: Path) -> None:
     edit(project, "evals_file.py", "CALLS = []", "CALLS = __import__('os').open(__file__, 0)")
     edit(project, "evals_file.py", "CALLS.append(question)", "CALLS")
     first = load(project)
-    was = identify(first.answer)
+    identity = identify(first.answer)
 
-    again = load(project)  # which opens the file once more
+    second = load(project)  # opens the file again, with another descriptor
 
-    assert first.CALLS != again.CALLS
-    assert identify(again.answer) == was
-    for file in (first.CALLS, again.CALLS):
+    assert first.CALLS != second.CALLS
+    assert identify(second.answer) == identity
+    for file in (first.CALLS, second.CALLS):
         os.close(file)
 
 
 def test_a_closure_counts_with_its_values_and_its_imports(project: Path) -> None:
     module = load(project)
     agent = module.make(2)
-    one, other = identify(agent), identify(module.make(3))
+    identity, other = identify(agent), identify(module.make(3))
     assert agent("?")
 
-    assert identify(agent) == one
-    assert changed_parts(one.parts, other.parts) == "make.agent: temperature"
+    assert identify(agent) == identity
+    assert changed_parts(identity.parts, other.parts) == "make.agent: temperature"
     edit(project, "lazy.py", "1", "2")
-    assert changed_parts(one.parts, identify(load(project).make(2)).parts) == "lazy.py"
+    assert changed_parts(identity.parts, identify(load(project).make(2)).parts) == "lazy.py"
 
 
-def test_a_decorated_function_counts_and_so_does_its_decorator(project: Path) -> None:
+def test_a_decorated_function_counts_with_its_decorator(project: Path) -> None:
     before = identify(load(project).wrapped)
     edit(project, "evals_file.py", "return function(question)", "return function(question) + '!'")
     assert changed_parts(before.parts, identify(load(project).wrapped).parts) == "plain()"
 
 
-def test_a_variable_of_a_comprehension_has_no_name_outside_of_it(project: Path) -> None:
+def test_a_comprehension_is_part_of_the_variable_that_it_defines(project: Path) -> None:
     edit(project, "evals_file.py", '"Answer: "', '"".join(part for part in ["Answer", ": "])')
     before = identify(load(project).answer)
     edit(project, "evals_file.py", '["Answer", ": "]', '["Reply", ": "]')
     assert changed_parts(before.parts, identify(load(project).answer).parts) == "PREFIX"
 
 
-def test_settings_of_an_object_count_but_not_its_keys_and_counters(project: Path) -> None:
+def test_settings_of_an_object_count_but_keys_and_counters_do_not(project: Path) -> None:
     bot = load(project).Bot
-    one = identify(bot(0.5, "secret"))
+    identity = identify(bot(0.5, "secret"))
 
-    assert identify(bot(0.5, "other")) == one
-    assert changed_parts(one.parts, identify(bot(0.7)).parts) == "Bot.temperature"
+    assert identify(bot(0.5, "other")) == identity
+    assert changed_parts(identity.parts, identify(bot(0.7)).parts) == "Bot.temperature"
 
 
 def test_it_is_the_same_in_every_process(project: Path) -> None:
@@ -269,14 +271,14 @@ for agent in (evals_file.answer, evals_file.Bot(1), evals_file.make(2), evals_fi
     assert len(outputs_by_hash_seed(code)) == 1
 
 
-def test_nothing_is_run_or_imported(project: Path) -> None:
+def test_determining_the_identity_runs_and_imports_nothing(project: Path) -> None:
     module = load(project)
     (project / "lazy.py").write_text("raise SystemExit('imported')\n")
     identify(module.make(1))
     assert "lazy" not in sys.modules
 
 
-def test_a_file_that_cannot_be_parsed_is_no_reason_to_fail(project: Path) -> None:
+def test_a_file_that_cannot_be_parsed_is_no_error(project: Path) -> None:
     module = load(project)
     (project / "deep.py").write_text("def (:\n")
     (project / "pkg" / "shared.py").write_bytes(b"\xff\xfe")
@@ -284,24 +286,32 @@ def test_a_file_that_cannot_be_parsed_is_no_reason_to_fail(project: Path) -> Non
 
 
 def test_code_without_a_file_counts_by_its_values() -> None:
-    """As in a notebook: functions and constants that were typed in."""
+    """Functions and constants that were entered in a notebook."""
 
-    def typed(text: str) -> AgentIdentity:
+    def identity_of_cell(code: str) -> AgentIdentity:
         names: dict[str, Any] = {"__name__": "typed_in"}
         cell = f"<cell {len(linecache.cache)}>"
-        lines = text.splitlines(keepends=True)
-        linecache.cache[cell] = len(text), None, lines, cell  # as a notebook does it
-        exec(compile(text, cell, "exec"), names)
+        lines = code.splitlines(keepends=True)
+        linecache.cache[cell] = len(code), None, lines, cell  # as notebooks do
+        exec(compile(code, cell, "exec"), names)
         return identify(names["agent"])
 
-    one = "SYSTEM = 'a'\ndef ask(q): return SYSTEM + q\ndef agent(q): return ask(q)\n"
-    assert typed(one) == typed(one)
-    assert changed_parts(typed(one).parts, typed(one.replace("'a'", "'b'")).parts) == "SYSTEM"
-    assert changed_parts(typed(one).parts, typed(one.replace("+ q", "")).parts) == "ask()"
+    text = "SYSTEM = 'a'\ndef ask(q): return SYSTEM + q\ndef agent(q): return ask(q)\n"
+    assert identity_of_cell(text) == identity_of_cell(text)
+    assert (
+        changed_parts(
+            identity_of_cell(text).parts, identity_of_cell(text.replace("'a'", "'b'")).parts
+        )
+        == "SYSTEM"
+    )
+    assert (
+        changed_parts(identity_of_cell(text).parts, identity_of_cell(text.replace("+ q", "")).parts)
+        == "ask()"
+    )
 
 
-class Odd:
-    """What raises whenever it is looked at."""
+class Unreadable:
+    """An object whose attributes cannot be read."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(name)
@@ -310,35 +320,37 @@ class Odd:
         return question
 
 
-@pytest.mark.parametrize("make", [Odd, object, lambda: print, lambda: [1, [2]], lambda: {1, "a"}])
-def test_anything_has_an_identity(make: Any) -> None:
+@pytest.mark.parametrize(
+    "make", [Unreadable, object, lambda: print, lambda: [1, [2]], lambda: {1, "a"}]
+)
+def test_every_object_has_an_identity(make: Any) -> None:
     assert identify(make()) == identify(make())
     assert identify(make()).version
 
 
-def prompt(text: str = "Answer: $question", **more: Any) -> PromptTemplate[str]:
-    section = MarkdownSection(title="Task", template=text, key="task", **more)
+def template(text: str = "Answer: $question", **options: Any) -> PromptTemplate[str]:
+    section = MarkdownSection(title="Task", template=text, key="task", **options)
     return PromptTemplate(ns="tests", key="qa", sections=[section])
 
 
 def test_a_prompt_counts_with_its_text_its_model_and_its_tools() -> None:
-    def version(template: PromptTemplate[str], model: str = "m") -> str:
-        return identity_of(prompt_agent(template, ScriptedAdapter(["ok"], model=model))).version
+    def version(prompt: PromptTemplate[str], model: str = "m") -> str:
+        return identity_of(prompt_agent(prompt, ScriptedAdapter(["ok"], model=model))).version
 
-    assert version(prompt()) == version(prompt())
-    assert version(prompt()) != version(prompt("Reply: $question"))
-    assert version(prompt()) != version(prompt(), "other")
+    assert version(template()) == version(template())
+    assert version(template()) != version(template("Reply: $question"))
+    assert version(template()) != version(template(), "other")
 
 
 def test_a_changed_prompt_is_named_as_such() -> None:
     def parts(text: str) -> dict[str, str]:
-        agent = prompt_agent(prompt(text), ScriptedAdapter(["ok"]))
+        agent = prompt_agent(template(text), ScriptedAdapter(["ok"]))
         return dict(identity_of(agent).parts)
 
     assert changed_parts(parts("Answer: $question"), parts("Reply: $question")) == "prompt"
 
 
-def loaded_loop(project: Path) -> Any:
+def load_loop(project: Path) -> Any:
     load(project)
     sys.modules.pop("loop_file", None)
     return importlib.import_module("loop_file")
@@ -353,35 +365,35 @@ def loaded_loop(project: Path) -> Any:
         ("loop_file.py", "return TEMPLATE", "TEMPLATE\n        return TEMPLATE", "Loop"),
     ],
 )
-def test_a_main_loop_counts_with_its_prompt_and_the_tools_behind_it(
+def test_a_main_loop_counts_with_its_prompt_and_tools(
     name: str, before: str, after: str, part: str, project: Path
 ) -> None:
-    def loop() -> AgentIdentity:
-        return identity_of(agent_of(loaded_loop(project).Loop(adapter=ScriptedAdapter(["ok"]))))
+    def identity() -> AgentIdentity:
+        return identity_of(agent_of(load_loop(project).Loop(adapter=ScriptedAdapter(["ok"]))))
 
-    was = loop()
+    original = identity()
     edit(project, name, before, after)
-    assert changed_parts(was.parts, loop().parts) == part
+    assert changed_parts(original.parts, identity().parts) == part
 
 
 def test_the_tools_of_a_prompt_count(project: Path) -> None:
-    def version() -> AgentIdentity:
-        template = loaded_loop(project).TEMPLATE
+    def identity() -> AgentIdentity:
+        template = load_loop(project).TEMPLATE
         return identity_of(prompt_agent(template, ScriptedAdapter(["ok"])))
 
-    was = version()
+    original = identity()
     edit(project, "loop_file.py", "query.text)", "query.text + '!')")
-    assert changed_parts(was.parts, version().parts) == "look_up()"
+    assert changed_parts(original.parts, identity().parts) == "look_up()"
 
 
-def test_the_identity_is_determined_once_for_each_run(project: Path) -> None:
+def test_the_identity_is_determined_once_per_run(project: Path) -> None:
     agent = agent_of(load(project).answer)
     assert identity_of(agent) is identity_of(agent)
     suite = EvalSuite(load(project).answer, Dataset([Sample("1", "q", "q")]), exact_match)
     assert "agent_identity" not in vars(suite.build_run().agent)
 
 
-def test_a_hundred_modules_take_little_time_and_less_the_second_time(tmp_path: Path) -> None:
+def test_a_hundred_modules_are_fast_and_even_faster_the_second_time(tmp_path: Path) -> None:
     body = "".join(f"def f{n}(x):\n    return x + {n}\n\n\n" for n in range(20))
     imports = "".join(f"import module_{n}\n" for n in range(100))
     (tmp_path / "pyproject.toml").write_text("")
@@ -401,6 +413,6 @@ assert len(parts) > 100
 print(times[0], min(times[1:]))
 """
     printed = subprocess.check_output([sys.executable, "-c", code], text=True)
-    first, again = map(float, printed.split())
+    first, second = map(float, printed.split())
     assert first < 5  # about 0.15 s
-    assert again < 1  # about 0.02 s
+    assert second < 1  # about 0.02 s

@@ -1,4 +1,4 @@
-"""Ctrl-C in a real process: environments are closed, the store says so, and the run goes on."""
+"""Ctrl-C in a real process: environments are closed, the run is stored as such and resumable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weakincentives.evals import RunStore
 SCRIPT = """
 import asyncio, os, signal, sys, time
 from pathlib import Path
-signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was started deaf to it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # even if the parent ignores SIGINT
 import anyio, trio
 from weakincentives.evals import EvalConfig, EvalSuite, RunStore, Sample, contains, evaluate
 from weakincentives.rollouts import CalculatorEnvironment
@@ -29,7 +29,7 @@ samples = [Sample(str(number), f"question {number}", "answer") for number in ran
 def note(what):
     with open("notes.txt", "a") as notes:
         notes.write(f"{what}\\n")
-    os.write(1, f"{what}\\n".encode())  # whole, whichever thread it is
+    os.write(1, f"{what}\\n".encode())  # atomic, unlike print() in threads
 
 class Environment(CalculatorEnvironment):
     def __init__(self, sample):
@@ -51,7 +51,7 @@ async def endpoint(messages):
 def agent(question):
     number = int(question.split()[-1])
     note(f"asked {number}")
-    while number >= 3 and not again and not Path("told").exists():
+    while number >= 3 and not again and not Path("interrupted").exists():
         time.sleep(0.01)
     return "answer"
 
@@ -77,17 +77,19 @@ print(run(), flush=True)
 """
 
 
-def _wait_until_told(folder: Path) -> None:
-    """Until the store says that the run was interrupted; a thread of an agent still works then."""
-    end = time.monotonic() + PATIENCE
+def _wait_until_interrupted(folder: Path) -> None:
+    """Wait until the run is stored as interrupted; threads of agents may still be running."""
+    deadline = time.monotonic() + PATIENCE
     with RunStore(folder / "runs.db") as store:
         while store.run("latest").status != "interrupted":
-            assert time.monotonic() < end
+            assert time.monotonic() < deadline
             time.sleep(0.01)
 
 
 @pytest.mark.parametrize("how", ["asyncio", "trio", "suite", "suite inside trio"])
-def test_an_interrupted_run_is_closed_and_can_be_resumed(how: str, tmp_path: Path) -> None:
+def test_an_interrupted_run_closes_its_environments_and_can_be_resumed(
+    how: str, tmp_path: Path
+) -> None:
     command = [sys.executable, "-c", SCRIPT, how]
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -96,9 +98,9 @@ def test_an_interrupted_run_is_closed_and_can_be_resumed(how: str, tmp_path: Pat
         try:
             assert "asked 4\n" in process.stdout
             os.kill(process.pid, signal.SIGINT)
-            _wait_until_told(tmp_path)
-            (tmp_path / "told").touch()
-            _, said = process.communicate(timeout=PATIENCE)
+            _wait_until_interrupted(tmp_path)
+            (tmp_path / "interrupted").touch()
+            _, stderr = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
 
@@ -106,10 +108,10 @@ def test_an_interrupted_run_is_closed_and_can_be_resumed(how: str, tmp_path: Pat
         assert re.fullmatch(
             r"interrupted, 3 of 8 results are stored in runs\.db - to continue: "
             r'suite\.run\(store=\.\.\., resume="[-0-9a-f]+"\)\n',
-            said,
+            stderr,
         )
     else:
-        assert "KeyboardInterrupt" in said
+        assert "KeyboardInterrupt" in stderr
     assert process.returncode == -signal.SIGINT
     notes = (tmp_path / "notes.txt").read_text().splitlines()
     opened = sorted(note.split()[1] for note in notes if note.startswith("opened"))
@@ -120,7 +122,7 @@ def test_an_interrupted_run_is_closed_and_can_be_resumed(how: str, tmp_path: Pat
         stored = {row.result.sample_id for row in store.rows("latest")}
         assert stored == set("012")
 
-    done = subprocess.run(
+    resumed = subprocess.run(
         [*command, "again"],
         cwd=tmp_path,
         capture_output=True,
@@ -129,9 +131,9 @@ def test_an_interrupted_run_is_closed_and_can_be_resumed(how: str, tmp_path: Pat
         check=True,
     )
 
-    assert "8/8 passed, 0 errors" in done.stdout
-    asked = {line.split()[1] for line in done.stdout.splitlines() if "asked" in line}
-    assert asked == set("34567")
+    assert "8/8 passed, 0 errors" in resumed.stdout
+    called = {line.split()[1] for line in resumed.stdout.splitlines() if "asked" in line}
+    assert called == set("34567")
     with RunStore(tmp_path / "runs.db") as store:
         assert store.run("latest").status == "complete"
         assert store.report("latest").total == 8

@@ -1,4 +1,4 @@
-"""What judges use counts: in results, totals, budgets, stored rows, reports and exports."""
+"""Tokens and cost of judges count in results, totals, budgets, stored rows and exports."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from weakincentives.runtime import InMemoryMailbox
 
 SAMPLES = [Sample(str(n), "2+2?", "4") for n in range(10)]
 USED = TokenUsage(90, 10)
-PRICES = {"judge": Price(100.0, 100.0, 100.0)}  # a cent for 100 tokens
+PRICES = {"judge": Price(100.0, 100.0, 100.0)}  # one cent per 100 tokens
 
 
 def agent(question: str) -> Trajectory[str]:
@@ -55,7 +55,7 @@ def reply(text: Any) -> ModelReply:
 
 
 def model(text: Any = None) -> Any:
-    """A judge's model: each reply uses 100 tokens, for a cent."""
+    """Return a model for judges: each reply takes 100 tokens and costs one cent."""
 
     async def ask(request: ModelRequest) -> ModelReply:
         return reply(verdict("good") if text is None else text)
@@ -72,17 +72,17 @@ ASK = PromptTemplate[str](
 )
 
 
-async def own(output: str, expected: str) -> Score:
+async def calls_model_async(output: str, expected: str) -> Score:
     await model().evaluate_async(ASK.bind(output=output))
     return Score(1.0)
 
 
-def own_sync(output: str, expected: str) -> Score:
+def calls_model_sync(output: str, expected: str) -> Score:
     model().evaluate(ASK.bind(output=output))
     return Score(1.0)
 
 
-async def compared(sample: Sample[str, str], output: str, *, context: EvalContext) -> bool:
+async def compares_pair(sample: Sample[str, str], output: str, *, context: EvalContext) -> bool:
     await PAIR.compare(sample, output, "5")
     return True
 
@@ -92,15 +92,15 @@ JUDGES: dict[str, tuple[Any, int]] = {
     "several": (lambda: all_of(contains, llm_judge(model(), "x"), llm_judge(model(), "y")), 2),
     "a rubric": (lambda: llm_rubric(model({"tone": verdict("good")}), {"tone": "x"}), 1),
     "a panel": (lambda: judge_panel(*(llm_judge(model(), name) for name in "abc")), 3),
-    "a pair": (lambda: compared, 2),
-    "one's own": (lambda: own, 1),
-    "one's own, synchronous": (lambda: own_sync, 1),
-    "of a panel": (lambda: judge_panel(own, own_sync), 2),
+    "a pair": (lambda: compares_pair, 2),
+    "one's own": (lambda: calls_model_async, 1),
+    "one's own, synchronous": (lambda: calls_model_sync, 1),
+    "of a panel": (lambda: judge_panel(calls_model_async, calls_model_sync), 2),
 }
 
 
 @pytest.mark.parametrize("kind", JUDGES)
-def test_every_call_of_an_evaluator_counts_and_apart_from_the_agents(kind: str) -> None:
+def test_every_model_call_of_an_evaluator_counts_apart_from_the_agents(kind: str) -> None:
     make, calls = JUDGES[kind]
 
     report = EvalSuite(agent, SAMPLES[:2], make()).run()
@@ -115,7 +115,7 @@ def test_every_call_of_an_evaluator_counts_and_apart_from_the_agents(kind: str) 
     assert report.cost == pytest.approx(0.002 + 0.02 * calls)
 
 
-def test_without_judges_nothing_is_there() -> None:
+def test_without_judges_there_is_no_judge_usage() -> None:
     report = EvalSuite(agent, SAMPLES[:1], contains).run()
     (result,) = report.results
 
@@ -123,7 +123,7 @@ def test_without_judges_nothing_is_there() -> None:
     assert report.total_tokens == 25
 
 
-def test_unreadable_and_failing_verdicts_count() -> None:
+def test_calls_with_unreadable_verdicts_count() -> None:
     report = EvalSuite(agent, SAMPLES[:1], llm_judge(model("hm"), "x")).run()
     (result,) = report.results
 
@@ -131,7 +131,7 @@ def test_unreadable_and_failing_verdicts_count() -> None:
     assert (result.judge_tokens, result.judge_cost) == (200, pytest.approx(0.02))
 
 
-def test_an_agents_own_calls_are_not_the_judges() -> None:
+def test_calls_of_the_agent_do_not_count_as_judge_usage() -> None:
     inner = model("4")
 
     async def asks(question: str) -> str:
@@ -142,7 +142,7 @@ def test_an_agents_own_calls_are_not_the_judges() -> None:
     assert result.judge_tokens == 100
 
 
-def test_budgets_count_judges() -> None:
+def test_budgets_include_judges() -> None:
     for budget in ({"max_total_tokens": 500}, {"max_total_cost": 0.044}):
         suite = EvalSuite(agent, SAMPLES, llm_judge(model(), "x"), config=EvalConfig(1, **budget))  # type: ignore[arg-type]
         report = suite.run()
@@ -150,7 +150,7 @@ def test_budgets_count_judges() -> None:
         assert (report.total, "budget" in report.stopped) == (4, True)
 
 
-def test_the_budget_of_workers_counts_judges() -> None:
+def test_the_budget_of_workers_includes_judges() -> None:
     spent: list[tuple[float, float]] = []
 
     class Budget:
@@ -177,7 +177,7 @@ def stored(tmp_path: Path) -> Any:
         yield store
 
 
-def test_a_store_has_both(stored: RunStore) -> None:
+def test_the_store_has_usage_of_agents_and_judges(stored: RunStore) -> None:
     record = stored.run("r")
 
     assert (record.tokens, record.judge_tokens) == (1250, 1000)
@@ -189,7 +189,7 @@ def test_a_store_has_both(stored: RunStore) -> None:
 
 
 @pytest.mark.parametrize("change", ["judge_tokens = 0", "judge_tokens = 7", "judge_cost = 0.5"])
-def test_a_changed_number_is_noticed(stored: RunStore, change: str) -> None:
+def test_a_changed_judge_usage_is_detected_as_damage(stored: RunStore, change: str) -> None:
     with stored._database.transaction() as cursor:
         cursor.execute("DROP TRIGGER row_changed")
         cursor.execute(f"UPDATE rows SET {change} WHERE position = 3")
@@ -198,39 +198,39 @@ def test_a_changed_number_is_noticed(stored: RunStore, change: str) -> None:
     assert len(overview(stored, "r").unreadable) == 1
 
 
-def test_a_report_in_files_has_both(stored: RunStore, tmp_path: Path) -> None:
+def test_a_saved_report_has_usage_of_agents_and_judges(stored: RunStore, tmp_path: Path) -> None:
     stored.report("r").save(tmp_path / "report")
 
     assert EvalReport.load(tmp_path / "report") == stored.report("r")
 
 
-def test_exports_have_both(stored: RunStore) -> None:
-    def exported(format: str) -> str:
+def test_exports_have_usage_of_agents_and_judges(stored: RunStore) -> None:
+    def export(format: str) -> str:
         file = io.BytesIO()
         write_export(stored, "r", file, format)
         return file.getvalue().decode()
 
-    (row, *_) = csv.DictReader(io.StringIO(exported("csv")))
+    (row, *_) = csv.DictReader(io.StringIO(export("csv")))
     assert (row["tokens"], row["judge_tokens"]) == ("25", "100")
     assert (row["cost"], row["judge_cost"]) == ("0.001", "0.01")
-    line = json.loads(exported("jsonl").splitlines()[0])
+    line = json.loads(export("jsonl").splitlines()[0])
     assert line["judge_usage"]["input_tokens"] == 90
-    run = json.loads(exported("json"))["run"]["record"]
+    run = json.loads(export("json"))["run"]["record"]
     assert (run["tokens"], run["judge_tokens"]) == (1250, 1000)
-    words = "1,250 tokens (agent 250, judges 1,000)"
-    assert words in exported("junit")
-    assert words in exported("md")
+    totals = "1,250 tokens (agent 250, judges 1,000)"
+    assert totals in export("junit")
+    assert totals in export("md")
 
 
-def test_scoring_again_counts_what_it_spends(stored: RunStore) -> None:
+def test_rescoring_counts_its_own_judge_usage(stored: RunStore) -> None:
     criterion = all_of(llm_judge(model(), "y"), llm_judge(model(), "z"))
-    again = stored.run(anyio.run(rescore, stored, "r", criterion))
+    rescored = stored.run(anyio.run(rescore, stored, "r", criterion))
 
-    assert (again.judge_tokens, again.tokens) == (2000, 2250)
+    assert (rescored.judge_tokens, rescored.tokens) == (2000, 2250)
     assert stored.run("r").judge_tokens == 1000
 
 
-def test_a_resumed_run_adds_what_a_new_criterion_spends(stored: RunStore) -> None:
+def test_a_resumed_run_adds_the_usage_of_a_new_criterion(stored: RunStore) -> None:
     both = [llm_judge(model(), "x"), llm_judge(model(), "y")]
     EvalSuite(agent, SAMPLES, both).run(store=stored, resume="r")
 

@@ -1,4 +1,4 @@
-"""A model without its key: said once, before the first sample."""
+"""A missing API key is one error before the first sample."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Loop(MainLoop[str, str]):
         return Prompt(QA).bind(question=request), Session()
 
 
-def never(question: str) -> str:
+def must_not_run(question: str) -> str:
     raise AssertionError("no sample is started")
 
 
-async def results_of(model: str) -> None:
+async def read_stream(model: str) -> None:
     config = EvalConfig(endpoint=model)
     async for _ in stream(SAMPLES, config, exact_match):
         raise AssertionError("no sample is started")
@@ -65,23 +65,23 @@ async def results_of(model: str) -> None:
         lambda name: EvalSuite(QA, SAMPLES, exact_match, name).run(),
         lambda name: EvalSuite(Loop(adapter=adapter_for(name)), SAMPLES, exact_match).run(),
         lambda name: anyio.run(evaluate, SAMPLES, EvalConfig(endpoint=name), exact_match),
-        lambda name: anyio.run(results_of, name),
-        lambda name: EvalSuite(never, SAMPLES, llm_judge(adapter_for(name), "x")).run(),
-        lambda name: EvalSuite(never, SAMPLES, llm_judge("x"), name).run(),
+        lambda name: anyio.run(read_stream, name),
+        lambda name: EvalSuite(must_not_run, SAMPLES, llm_judge(adapter_for(name), "x")).run(),
+        lambda name: EvalSuite(must_not_run, SAMPLES, llm_judge("x"), name).run(),
         lambda name: EvalSuite(
-            never,
+            must_not_run,
             SAMPLES,
             all_of(contains, judge_panel(llm_rubric(adapter_for(name), {"a": "b"}))),
         ).run(),
     ],
     ids=["prompt", "loop", "endpoint", "stream", "judge", "context", "panel"],
 )
-def test_a_missing_key_is_said_once_and_nothing_runs(name: str, run: Any) -> None:
+def test_a_missing_key_is_one_error_and_nothing_runs(name: str, run: Any) -> None:
     with pytest.raises(UsageError, match=NO_KEY):
         run(name)
 
 
-def test_a_worker_says_so_before_it_takes_a_request() -> None:
+def test_a_worker_reports_a_missing_key_before_it_takes_a_request() -> None:
     requests: InMemoryMailbox[EvalRequest[str, str]] = InMemoryMailbox(name="requests")
     results: InMemoryMailbox[Any] = InMemoryMailbox(name="results")
     requests.send(EvalRequest(SAMPLES[0]))
@@ -92,16 +92,16 @@ def test_a_worker_says_so_before_it_takes_a_request() -> None:
     assert requests.approximate_count() == 1
 
 
-def test_nothing_is_stored_of_a_run_that_cannot_begin(tmp_path: Any) -> None:
+def test_a_run_that_cannot_start_is_not_stored(tmp_path: Any) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         with pytest.raises(UsageError, match=NO_KEY):
             EvalSuite(QA, SAMPLES, exact_match, "gpt-4o").run(store=store)
         assert store.runs() == []
 
 
-def test_an_adapter_that_nobody_asks_needs_no_key() -> None:
+def test_an_adapter_that_is_not_used_needs_no_key() -> None:
     report = EvalSuite(lambda question: "4", SAMPLES, exact_match, "openai/gpt-4o").run()
-    judged = llm_judge(saying(verdict("good")), "x")
+    judge = llm_judge(saying(verdict("good")), "x")
 
     assert report.passed == 1
-    assert EvalSuite(lambda question: "4", SAMPLES, judged, "openai/gpt-4o").run().passed == 1
+    assert EvalSuite(lambda question: "4", SAMPLES, judge, "openai/gpt-4o").run().passed == 1

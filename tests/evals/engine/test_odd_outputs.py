@@ -1,4 +1,4 @@
-"""The same verdict on a queue as in process, whatever the agent answers."""
+"""A queue gives the same verdicts as a run in process, for any output of the agent."""
 
 from __future__ import annotations
 
@@ -39,79 +39,84 @@ def answer(name: str) -> Any:
     return ODD[name]()
 
 
-def right(output: Any, expected: str) -> bool:
-    """As for a typed answer: only what it was made of counts, and no JSON is asked."""
+def same_type(output: Any, expected: str) -> bool:
+    """Pass an output of the expected type, without any use of JSON."""
     return type(output) is type(ODD[expected]())
 
 
-Said = dict[str, tuple[bool, str | None, Any, Any]]
+Rows = dict[str, tuple[bool, str | None, Any, Any]]
 
 
-def said(results: Iterator[EvalResult[Any]] | tuple[EvalResult[Any], ...]) -> Said:
-    """What rows say: the verdict, the error, the output, and the note on what was not stored."""
+def rows_by_sample(results: Iterator[EvalResult[Any]] | tuple[EvalResult[Any], ...]) -> Rows:
+    """Return verdict, error, output and the note on what was not stored, by sample id."""
     return {
-        each.sample_id: (each.passed, each.error, each.output, each.metadata.get("not_stored"))
-        for each in results
+        result.sample_id: (
+            result.passed,
+            result.error,
+            result.output,
+            result.metadata.get("not_stored"),
+        )
+        for result in results
     }
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Said:
-    """What a run in process stores."""
+def local_rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """Return the rows that a run in process stores."""
     with RunStore(tmp_path_factory.mktemp("local") / "runs.db") as store:
-        run_id = EvalSuite(answer, DATASET, right).run(store=store).run_id
-        return said(store.report(run_id).results)
+        run_id = EvalSuite(answer, DATASET, same_type).run(store=store).run_id
+        return rows_by_sample(store.report(run_id).results)
 
 
-Make = Callable[[str], QueueMailbox[Any]]
+MailboxFactory = Callable[[str], QueueMailbox[Any]]
 
 
 @contextmanager
-def boxes(kind: str, folder: Path) -> Iterator[Make]:
-    made: list[QueueMailbox[Any]] = []
+def open_mailboxes(kind: str, folder: Path) -> Iterator[MailboxFactory]:
+    mailboxes: list[QueueMailbox[Any]] = []
 
-    def make(name: str) -> QueueMailbox[Any]:
-        box: QueueMailbox[Any]
+    def open_mailbox(name: str) -> QueueMailbox[Any]:
+        mailbox: QueueMailbox[Any]
         if kind == "memory":
-            box = InMemoryMailbox(name)
+            mailbox = InMemoryMailbox(name)
         elif kind == "redis":
-            box = RedisMailbox(f"odd-{uuid4().hex[:8]}-{name}", running(KINDS[0]).client())
+            mailbox = RedisMailbox(f"odd-{uuid4().hex[:8]}-{name}", running(KINDS[0]).client())
         else:
-            box = SqliteMailbox(name, folder / "queue.db")
-        made.append(box)
-        return box
+            mailbox = SqliteMailbox(name, folder / "queue.db")
+        mailboxes.append(mailbox)
+        return mailbox
 
-    yield make
-    for box in made:
-        box.close()
-
-
-def test_every_verdict_stays_in_process(local: Said) -> None:
-    assert len(local) == len(ODD) >= 65
-    assert [name for name, (passed, *_) in local.items() if not passed] == []
+    yield open_mailbox
+    for mailbox in mailboxes:
+        mailbox.close()
 
 
-def test_what_is_not_stored_is_said(local: Said) -> None:
-    lost = {name: note for name, (_, _, output, note) in local.items() if note}
+def test_every_verdict_in_process_is_a_pass(local_rows: Rows) -> None:
+    assert len(local_rows) == len(ODD) >= 65
+    assert [name for name, (passed, *_) in local_rows.items() if not passed] == []
 
-    assert {"object", "nan", "complex", "cyclic", "exception", "hostile"} <= lost.keys()
-    assert all(note.startswith("output: ") for note in lost.values())
-    assert [local[name][2] for name in lost] == [None] * len(lost)
+
+def test_rows_say_what_was_not_stored(local_rows: Rows) -> None:
+    not_stored = {name: note for name, (_, _, output, note) in local_rows.items() if note}
+
+    assert {"object", "nan", "complex", "cyclic", "exception", "hostile"} <= not_stored.keys()
+    assert all(note.startswith("output: ") for note in not_stored.values())
+    assert [local_rows[name][2] for name in not_stored] == [None] * len(not_stored)
     stored = {name for name in ODD if name.endswith(("subclass", "Enum"))}
     assert len(stored) > 8
-    assert stored & lost.keys() == set()
-    assert local["str subclass"][2] == "a"
-    assert local["int subclass"][2] == 3
+    assert stored & not_stored.keys() == set()
+    assert local_rows["str subclass"][2] == "a"
+    assert local_rows["int subclass"][2] == 3
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
-def test_a_queue_gives_the_same_verdicts_and_says_the_same(
-    kind: str, local: Said, tmp_path: Path
+def test_a_queue_gives_the_same_verdicts_and_notes(
+    kind: str, local_rows: Rows, tmp_path: Path
 ) -> None:
-    with boxes(kind, tmp_path) as box:
-        requests, results = box("requests"), box("results")
+    with open_mailboxes(kind, tmp_path) as open_mailbox:
+        requests, results = open_mailbox("requests"), open_mailbox("results")
         submission = submit_dataset(DATASET, requests)
-        loop = EvalLoop(answer, right, requests, results)
+        loop = EvalLoop(answer, same_type, requests, results)
         worker = threading.Thread(target=loop.run)
         worker.start()
         report = collect_results(results, submission, timeout_seconds=PATIENCE)
@@ -119,7 +124,7 @@ def test_a_queue_gives_the_same_verdicts_and_says_the_same(
         worker.join()
 
     assert report.missing == ()
-    found = said(report.results)
-    for name, row in local.items():
-        passed, error, output, note = found[name]
+    rows = rows_by_sample(report.results)
+    for name, row in local_rows.items():
+        passed, error, output, note = rows[name]
         assert (passed, error, serde.plain(output), note) == row, name

@@ -1,4 +1,4 @@
-"""What an agent records, by `record` or by spans, is the trajectory of its bare output."""
+"""Calls of `record` and spans become the trajectory of an agent that returns a bare output."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(agent: Callable[[Any], Any], *evaluators: Any, **config: Any) -> list[Ev
     return list(suite.run().results)
 
 
-def left(result: EvalResult[Any]) -> Trajectory[Any]:
+def trajectory_of(result: EvalResult[Any]) -> Trajectory[Any]:
     assert result.trajectory is not None, result.error
     return result.trajectory
 
@@ -58,7 +58,7 @@ def left(result: EvalResult[Any]) -> Trajectory[Any]:
 # ── record ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def work(number: int) -> int:
+def recording_agent(number: int) -> int:
     record.message("user", f"What is {number}?")
     with record.tool("search", query=number) as call:
         call.result = {"hits": number}
@@ -67,13 +67,13 @@ def work(number: int) -> int:
     return number
 
 
-async def work_async(number: int) -> int:
+async def recording_agent_async(number: int) -> int:
     await anyio.lowlevel.checkpoint()
-    return work(number)
+    return recording_agent(number)
 
 
-@pytest.mark.parametrize("agent", [work, work_async])
-def test_what_an_agent_records_is_its_trajectory(agent: Callable[[int], Any]) -> None:
+@pytest.mark.parametrize("agent", [recording_agent, recording_agent_async])
+def test_recorded_messages_tools_and_usage_are_the_trajectory(agent: Callable[[int], Any]) -> None:
     results = run(
         agent,
         tool_called_with("search", query=lambda query: query >= 0),
@@ -86,10 +86,10 @@ def test_what_an_agent_records_is_its_trajectory(agent: Callable[[int], Any]) ->
 
     assert [(result.error, result.passed) for result in results] == [(None, True)] * 5
     for number, result in enumerate(results):
-        trajectory = left(result)
-        user, asked, answer = trajectory.messages
+        trajectory = trajectory_of(result)
+        user, call, answer = trajectory.messages
         assert user == ChatMessage("user", f"What is {number}?")
-        assert asked.tool_calls[0].arguments == {"query": number}
+        assert call.tool_calls[0].arguments == {"query": number}
         assert json.loads(answer.content) == {"hits": number}
         assert trajectory.usage == TokenUsage(15, 1, 2)
         assert trajectory.output == number
@@ -113,51 +113,55 @@ def test_a_tool_that_fails_is_marked_as_failed() -> None:
     result = run(agent, tool_called("list"), all_tools_succeeded())[0]
 
     assert "failed tools: ['search', 'fetch', 'read']" in result.score.reason
-    assert sorted(left(result).tool_errors.values()) == [
+    assert sorted(trajectory_of(result).tool_errors.values()) == [
         "TimeoutError: too slow",
         "no such page",
         "the tool said it failed",
     ]
 
 
-def test_what_an_agent_returns_itself_comes_first() -> None:
-    def messages(number: int) -> Trajectory[int]:
-        work(number)
+def test_fields_that_an_agent_returns_win_over_recorded_ones() -> None:
+    def returns_messages(number: int) -> Trajectory[int]:
+        recording_agent(number)
         return Trajectory([ChatMessage("user", "mine")], number)
 
-    def usage(number: int) -> Trajectory[int]:
-        work(number)
+    def returns_usage(number: int) -> Trajectory[int]:
+        recording_agent(number)
         return Trajectory(output=number, usage=TokenUsage(1, 1))
 
-    def pair(number: int) -> Any:
-        work(number)
+    def returns_session(number: int) -> Any:
+        recording_agent(number)
         return Trajectory(output=number), session_with()
 
-    assert left(run(messages)[0]).messages == (ChatMessage("user", "mine"),)
-    filled = left(run(usage)[0])
-    assert (filled.usage, filled.cost, len(filled.messages)) == (TokenUsage(1, 1), 0.5, 3)
-    assert left(run(pair)[0]).messages == ()
+    assert trajectory_of(run(returns_messages)[0]).messages == (ChatMessage("user", "mine"),)
+    merged = trajectory_of(run(returns_usage)[0])
+    assert (merged.usage, merged.cost, len(merged.messages)) == (TokenUsage(1, 1), 0.5, 3)
+    assert trajectory_of(run(returns_session)[0]).messages == ()
 
 
-def test_what_a_failed_agent_recorded_is_kept() -> None:
+def test_the_recording_of_a_failed_agent_is_kept() -> None:
     def agent(number: int) -> int:
-        work(number)
+        recording_agent(number)
         raise LookupError("lost")
 
     result = run(agent)[0]
 
     assert result.error_source == "agent"
-    assert [message.role for message in left(result).messages] == ["user", "assistant", "tool"]
+    assert [message.role for message in trajectory_of(result).messages] == [
+        "user",
+        "assistant",
+        "tool",
+    ]
 
 
-def test_outside_of_a_sample_record_does_nothing() -> None:
-    assert work(1) == 1
+def test_record_does_nothing_outside_of_a_sample() -> None:
+    assert recording_agent(1) == 1
 
-    def judging(output: int, expected: int) -> bool:  # after the agent
-        work(output)
+    def records_while_scoring(output: int, expected: int) -> bool:  # runs after the agent
+        recording_agent(output)
         return True
 
-    assert left(run(lambda number: number, judging)[0]).messages == ()
+    assert trajectory_of(run(lambda number: number, records_while_scoring)[0]).messages == ()
 
 
 def test_misuse_of_record_is_an_error() -> None:
@@ -171,7 +175,7 @@ def test_misuse_of_record_is_an_error() -> None:
         record.spans(5)
 
 
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_recording_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MAX_ITEMS", 3)
 
     def agent(number: int) -> int:
@@ -180,7 +184,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
                 pass
         return number
 
-    trajectory = left(run(agent)[0])
+    trajectory = trajectory_of(run(agent)[0])
 
     assert sum(len(message.tool_calls) for message in trajectory.messages) == 3
     assert trajectory.metadata == {"not_recorded": 2}
@@ -193,7 +197,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def provider() -> Iterator[TracerProvider]:
     provider = TracerProvider()
     record.spans(provider)
-    record.spans(provider)  # a second time is harmless
+    record.spans(provider)  # idempotent
     yield provider
     assert not span_processor._owners
 
@@ -217,12 +221,12 @@ def test_spans_belong_to_the_sample_in_whose_context_they_start(provider: Tracer
     results = run(agent, tool_not_called("other"), token_usage_under(5), max_concurrent=5)
 
     assert [result.error for result in results[1:]] == [None] * 4
-    counts = [sum(len(m.tool_calls) for m in left(result).messages) for result in results]
+    counts = [sum(len(m.tool_calls) for m in trajectory_of(result).messages) for result in results]
     assert counts == [0, 1, 2, 3, 4]
     assert [result.tokens_used for result in results] == [5] * 5
 
 
-def test_a_thread_without_a_context_is_found_by_the_parent_span(provider: TracerProvider) -> None:
+def test_a_thread_without_a_context_is_matched_by_the_parent_span(provider: TracerProvider) -> None:
     tracer = provider.get_tracer("framework")
 
     def agent(number: int) -> int:
@@ -241,11 +245,11 @@ def test_a_thread_without_a_context_is_found_by_the_parent_span(provider: Tracer
     results = run(agent, tool_called("search"), max_concurrent=5)
 
     assert all(result.passed for result in results)
-    errors = [[*left(result).tool_errors.values()] for result in results]
+    errors = [[*trajectory_of(result).tool_errors.values()] for result in results]
     assert errors == [[f"order {number} is lost"] for number in range(5)]
 
 
-def test_spans_of_evaluators_and_our_own_spans_are_not_the_agents(
+def test_spans_of_evaluators_and_of_this_library_are_not_recorded(
     provider: TracerProvider,
 ) -> None:
     tracer = provider.get_tracer("framework")
@@ -266,25 +270,25 @@ def test_spans_of_evaluators_and_our_own_spans_are_not_the_agents(
     ] * 5
 
 
-def test_spans_after_the_agent_and_of_other_agents_are_left_out(provider: TracerProvider) -> None:
+def test_spans_that_end_after_the_agent_are_left_out(provider: TracerProvider) -> None:
     tracer = provider.get_tracer("framework")
-    late: list[Any] = []
+    open_spans: list[Any] = []
 
     def agent(number: int) -> int:
-        late.append(tracer.start_span("tool", attributes=TOOL))
+        open_spans.append(tracer.start_span("tool", attributes=TOOL))
         tracer.start_span("chat", attributes=CHAT).end()
         return number
 
     results = run(agent)
-    for span in late:
+    for span in open_spans:
         span.end()
     copy_context().run(lambda: tracer.start_span("tool", attributes=TOOL).end())
 
-    assert all(left(result).messages == () for result in results)
+    assert all(trajectory_of(result).messages == () for result in results)
     assert [result.tokens_used for result in results] == [5] * 5
 
 
-def test_many_spans_of_something_else_are_not_kept(
+def test_spans_of_other_kinds_are_not_recorded(
     provider: TracerProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_CHARACTERS", 1000)
@@ -298,13 +302,13 @@ def test_many_spans_of_something_else_are_not_kept(
             tracer.start_span("chat", attributes={**CHAT, "gen_ai.input.messages": text}).end()
         return number
 
-    trajectory = left(run(agent)[0])
+    trajectory = trajectory_of(run(agent)[0])
 
     assert trajectory.usage == TokenUsage(10)
     assert trajectory.metadata == {"not_recorded": 1}
 
 
-def test_a_provider_that_is_set_during_a_run_is_found_for_the_next_sample(
+def test_a_provider_that_is_set_during_a_run_is_used_for_the_next_sample(
     tmp_path: Path,
 ) -> None:
     script = """
@@ -323,7 +327,7 @@ samples = [Sample(str(number), number, number) for number in range(3)]
 report = EvalSuite(agent, samples, exact_match, config=EvalConfig(max_concurrent=1)).run()
 print([result.tokens_used for result in report.results])
 """
-    assert printed(script, tmp_path) == "[0, 5, 5]\n"
+    assert stdout_of(script, tmp_path) == "[0, 5, 5]\n"
 
 
 def test_without_a_provider_opentelemetry_is_not_imported(tmp_path: Path) -> None:
@@ -338,11 +342,11 @@ def agent(number):
 EvalSuite(agent, [Sample("1", 1, 1)], exact_match).run()
 print([name for name in sys.modules if name.startswith("opentelemetry")])
 """
-    assert printed(script, tmp_path) == "[]\n"
+    assert stdout_of(script, tmp_path) == "[]\n"
 
 
-def printed(script: str, folder: Path) -> str:
-    done = subprocess.run(
+def stdout_of(script: str, folder: Path) -> str:
+    process = subprocess.run(
         [sys.executable, "-c", script],
         cwd=folder,
         capture_output=True,
@@ -350,5 +354,5 @@ def printed(script: str, folder: Path) -> str:
         env=plain_environment(),
         timeout=PATIENCE,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout

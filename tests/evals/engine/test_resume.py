@@ -1,4 +1,4 @@
-"""A run goes on where it ended: nothing is done twice, and what changed is done again."""
+"""A resumed run continues where it ended: nothing runs twice, and what changed runs again."""
 
 from __future__ import annotations
 
@@ -43,65 +43,65 @@ from weakincentives.testing import session_with
 pytestmark = pytest.mark.anyio
 
 SAMPLES = [Sample(str(number), number, "ok") for number in range(6)]
-asked: list[int] = []
+calls: list[int] = []
 
 
 def agent(number: int) -> str:
-    asked.append(number)
-    if number == 4 and asked.count(4) == 1:
+    calls.append(number)
+    if number == 4 and calls.count(4) == 1:
         raise ConnectionError("lost")
     return "ok" if number < 3 else "no"
 
 
 @pytest.fixture(autouse=True)
-def _nobody_was_asked() -> None:
-    asked.clear()
+def _clear_calls() -> None:
+    calls.clear()
 
 
-class Counted:
-    """An evaluator that counts how often it is asked; another `version` is other code."""
+class CountingEvaluator:
+    """An evaluator that counts its calls; a different `version` stands for different code."""
 
     def __init__(self, name: str, passes: Callable[[str, str], bool], version: str = "1") -> None:
         def evaluator(output: str, expected: str, version: str = version) -> bool:
-            self.times += 1
+            self.calls += 1
             return passes(output, expected)
 
-        self.times = 0
+        self.calls = 0
         self.criterion = criterion(evaluator, name=name)
 
 
 async def run(
-    store: RunStore, evaluator: Any = exact_match, samples: Any = SAMPLES, **more: Any
+    store: RunStore, evaluator: Any = exact_match, samples: Any = SAMPLES, **config: Any
 ) -> EvalReport[Any]:
-    options = {key: more.pop(key) for key in ("resume", "retry_errors", "agent") if key in more}
+    options = {key: config.pop(key) for key in ("resume", "retry_errors", "agent") if key in config}
     options.setdefault("agent", agent)
     return await evaluate(
-        samples, EvalConfig(**{"max_concurrent": 1, **more}), evaluator, store=store, **options
+        samples, EvalConfig(**{"max_concurrent": 1, **config}), evaluator, store=store, **options
     )
 
 
-async def again(store: RunStore, *evaluator: Any, **more: Any) -> EvalReport[Any]:
-    asked.clear()
-    report = await run(store, *evaluator, resume="latest", **more)
+async def resume(store: RunStore, *evaluator: Any, **options: Any) -> EvalReport[Any]:
+    calls.clear()
+    report = await run(store, *evaluator, resume="latest", **options)
     assert store.report("latest") == report
     return report
 
 
-# ── nothing is done twice ───────────────────────────────────────────────────────────────────────
+# ── nothing runs twice ──────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_complete_run_is_only_read(store: RunStore) -> None:
+async def test_resuming_a_complete_run_only_reads_it(store: RunStore) -> None:
     first = await run(store)
     created = store.run("latest").manifest.created_at
 
-    assert await again(store) == first
-    assert asked == []
+    assert await resume(store) == first
+    assert calls == []
     record = store.run("latest")
     assert (record.status, record.manifest.created_at) == ("complete", created)
     assert len(store.runs()) == 1
 
 
-async def test_what_is_missing_is_run(store: RunStore) -> None:
+async def test_missing_samples_are_run(store: RunStore) -> None:
     async with stream(
         SAMPLES, EvalConfig(1), exact_match, agent=agent, store=store, run_id="r"
     ) as results:
@@ -110,39 +110,39 @@ async def test_what_is_missing_is_run(store: RunStore) -> None:
                 break
     done = {row.result.sample_id for row in store.rows("r")}
 
-    report = await again(store, max_concurrent=3)
+    report = await resume(store, max_concurrent=3)
 
     assert report.run_id == "r"
     assert [result.sample_id for result in report.results] == list("012345")
-    assert {str(number) for number in asked} == set("012345") - done
+    assert {str(number) for number in calls} == set("012345") - done
     assert store.run("r").status == "complete"
 
 
-async def test_a_source_without_end_is_resumed_as_well(store: RunStore) -> None:
+async def test_a_run_from_an_iterator_can_be_resumed(store: RunStore) -> None:
     await run(store, samples=iter(SAMPLES), max_samples=2)
 
-    report = await again(store, samples=iter(SAMPLES), max_samples=5)
+    report = await resume(store, samples=iter(SAMPLES), max_samples=5)
 
-    assert (asked, report.total) == ([2, 3, 4], 5)
+    assert (calls, report.total) == ([2, 3, 4], 5)
 
 
-async def test_further_epochs_run_only_the_difference(store: RunStore) -> None:
+async def test_only_additional_epochs_are_run(store: RunStore) -> None:
     await run(store, samples=SAMPLES[:3])
 
-    report = await again(store, samples=SAMPLES[:3], epochs=3)
+    report = await resume(store, samples=SAMPLES[:3], epochs=3)
 
-    assert sorted(asked) == [0, 0, 1, 1, 2, 2]
+    assert sorted(calls) == [0, 0, 1, 1, 2, 2]
     assert [(r.sample_id, r.epoch) for r in report.results] == [
         (sample_id, epoch) for sample_id in "012" for epoch in (1, 2, 3)
     ]
 
 
-async def test_an_error_stands_until_it_is_asked_for_again(store: RunStore) -> None:
+async def test_errors_are_retried_only_on_request(store: RunStore) -> None:
     assert (await run(store)).errors == 1
 
-    assert (await again(store)).errors == 1
-    assert asked == []
-    asked.append(4)  # for the agent, which fails at the first time
+    assert (await resume(store)).errors == 1
+    assert calls == []
+    calls.append(4)  # the agent fails only at the first call
     report = await evaluate(
         SAMPLES,
         EvalConfig(1),
@@ -152,20 +152,20 @@ async def test_an_error_stands_until_it_is_asked_for_again(store: RunStore) -> N
         resume="latest",
         retry_errors=True,
     )
-    assert asked == [4, 4]
+    assert calls == [4, 4]
     assert (report.errors, report.results[4].attempt) == (0, 2)
     assert store.report("latest") == report
 
 
-# ── what changed is done again ──────────────────────────────────────────────────────────────────
+# ── what changed runs again ─────────────────────────────────────────────────────────────────────
 
 
-async def test_a_sample_that_changed_and_one_that_is_new_are_run(store: RunStore) -> None:
+async def test_changed_and_new_samples_are_run(store: RunStore) -> None:
     await run(store, samples=Dataset(SAMPLES[:4], "d"))
     notes: list[str] = []
     changed = [*SAMPLES[:2], Sample("2", 2, "no"), SAMPLES[3], SAMPLES[5]]
 
-    asked.clear()
+    calls.clear()
     report = await evaluate(
         Dataset(changed, "d"),
         EvalConfig(1),
@@ -176,7 +176,7 @@ async def test_a_sample_that_changed_and_one_that_is_new_are_run(store: RunStore
         on_note=notes.append,
     )
 
-    assert asked == [2, 5]
+    assert calls == [2, 5]
     assert [result.passed for result in report.results] == [True, True, False, False, False]
     assert notes[0].startswith("reuses 3 results of run ")
     assert notes[1:] == [
@@ -184,67 +184,67 @@ async def test_a_sample_that_changed_and_one_that_is_new_are_run(store: RunStore
         "1 sample changed since: run again",
     ]
     assert store.report("latest") == report
-    assert (await again(store, samples=Dataset(changed, "d"))) == report
-    assert asked == []
+    assert (await resume(store, samples=Dataset(changed, "d"))) == report
+    assert calls == []
 
 
-async def test_an_added_evaluator_is_the_only_one_that_is_asked(store: RunStore) -> None:
-    old = Counted("old", lambda output, expected: output == expected)
-    new = Counted("new", lambda output, expected: True)
+async def test_only_an_added_evaluator_is_called(store: RunStore) -> None:
+    old = CountingEvaluator("old", lambda output, expected: output == expected)
+    new = CountingEvaluator("new", lambda output, expected: True)
     await run(store, old.criterion)
-    assert (old.times, new.times) == (5, 0)
+    assert (old.calls, new.calls) == (5, 0)
 
-    report = await again(store, all_of(old.criterion, new.criterion))
+    report = await resume(store, all_of(old.criterion, new.criterion))
 
-    assert (asked, old.times, new.times) == ([], 5, 5)
+    assert (calls, old.calls, new.calls) == ([], 5, 5)
     assert report.scores_by_criterion == {"old": 0.6, "new": 1.0}
-    await again(store, all_of(old.criterion, new.criterion))
-    assert (asked, old.times, new.times) == ([], 5, 5)
+    await resume(store, all_of(old.criterion, new.criterion))
+    assert (calls, old.calls, new.calls) == ([], 5, 5)
 
 
-async def test_an_evaluator_that_changed_is_the_only_one_that_is_asked(store: RunStore) -> None:
-    same = Counted("same", lambda output, expected: True)
-    first = Counted("judge", lambda output, expected: True, version="1")
-    second = Counted("judge", lambda output, expected: output == expected, version="2")
+async def test_only_a_changed_evaluator_is_called(store: RunStore) -> None:
+    same = CountingEvaluator("same", lambda output, expected: True)
+    first = CountingEvaluator("judge", lambda output, expected: True, version="1")
+    second = CountingEvaluator("judge", lambda output, expected: output == expected, version="2")
     await run(store, all_of(same.criterion, first.criterion))
 
-    report = await again(store, all_of(same.criterion, second.criterion))
+    report = await resume(store, all_of(same.criterion, second.criterion))
 
-    assert (asked, same.times, second.times) == ([], 5, 5)
+    assert (calls, same.calls, second.calls) == ([], 5, 5)
     assert report.scores_by_criterion == {"same": 1.0, "judge": 0.6}
 
 
-async def test_another_way_to_combine_them_asks_nobody_and_counts(store: RunStore) -> None:
-    never = Counted("never", lambda output, expected: False)
-    always = Counted("always", lambda output, expected: True)
+async def test_another_combination_is_applied_without_calling_evaluators(store: RunStore) -> None:
+    never = CountingEvaluator("never", lambda output, expected: False)
+    always = CountingEvaluator("always", lambda output, expected: True)
     parts = never.criterion, always.criterion
     assert (await run(store, all_of(*parts))).passed == 0
 
-    assert (await again(store, any_of(*parts))).passed == 5
-    assert (never.times, always.times) == (5, 5)
-    assert (await again(store, negate(always.criterion))).passed == 0
+    assert (await resume(store, any_of(*parts))).passed == 5
+    assert (never.calls, always.calls) == (5, 5)
+    assert (await resume(store, negate(always.criterion))).passed == 0
 
 
-async def test_evaluators_of_one_name_are_not_mistaken_for_each_other(store: RunStore) -> None:
-    yes = Counted("judge", lambda output, expected: True, version="yes")
-    no = Counted("judge", lambda output, expected: False, version="no")
+async def test_evaluators_with_the_same_name_are_not_confused(store: RunStore) -> None:
+    yes = CountingEvaluator("judge", lambda output, expected: True, version="yes")
+    no = CountingEvaluator("judge", lambda output, expected: False, version="no")
     await run(store, all_of(yes.criterion, no.criterion))
 
-    report = await again(store, all_of(no.criterion, contains))
+    report = await resume(store, all_of(no.criterion, contains))
     assert report.results[0].scores[0].value == 0.0
-    report = await again(store, any_of(yes.criterion, no.criterion))
+    report = await resume(store, any_of(yes.criterion, no.criterion))
     assert [score.value for score in report.results[0].scores] == [1.0, 0.0]
 
 
-async def test_scoring_anew_that_was_interrupted_goes_on_with_what_is_left(
+async def test_an_interrupted_rescoring_continues_with_the_remaining_rows(
     store: RunStore,
 ) -> None:
-    old = Counted("judge", lambda output, expected: True, version="1")
+    old = CountingEvaluator("judge", lambda output, expected: True, version="1")
     await run(store, all_of(old.criterion, exact_match), samples=SAMPLES[:3])
-    calls = iter(range(10))
+    outcomes = iter(range(10))
 
     async def judge(output: str, expected: str) -> bool:
-        if next(calls) == 1:
+        if next(outcomes) == 1:
             scope.cancel()
             await anyio.sleep_forever()
         return False
@@ -255,94 +255,96 @@ async def test_scoring_anew_that_was_interrupted_goes_on_with_what_is_left(
     assert scope.cancelled_caught
     assert store.run("latest").status == "interrupted"
 
-    report = await again(store, evaluators, samples=SAMPLES[:3])
+    report = await resume(store, evaluators, samples=SAMPLES[:3])
     assert [result.scores[0].value for result in report.results] == [0.0, 0.0, 0.0]
-    assert next(calls) == 4  # one, one that was cut off, and the two that were left
+    assert next(outcomes) == 4  # one, one that was cancelled, and the two that remained
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_scoring_anew_that_lost_a_task_is_not_complete(store: RunStore) -> None:
+async def test_rescoring_that_lost_a_task_is_not_complete(store: RunStore) -> None:
     await run(store, criterion(lambda output, expected: True, name="old"))
-    ours = asyncio.current_task()
+    this_task = asyncio.current_task()
 
     async def judge(output: str, expected: str) -> bool:
-        for task in asyncio.all_tasks() - {ours, asyncio.current_task()}:
+        for task in asyncio.all_tasks() - {this_task, asyncio.current_task()}:
             if "rescore_rows" in repr(task):
                 task.cancel()
         return False
 
     with pytest.raises(RunIncompleteError):
-        await again(store, criterion(judge, name="new"))
+        await resume(store, criterion(judge, name="new"))
     assert store.run("latest").status == "interrupted"
 
 
 @in_jumping_time
-async def test_scoring_anew_is_done_at_once_and_in_time(store: RunStore) -> None:
-    async def waits_for_no_thread(number: int) -> str:  # while one works, this time jumps
+async def test_rescoring_is_concurrent_and_has_a_timeout(store: RunStore) -> None:
+    async def async_agent(
+        number: int,
+    ) -> str:  # without a thread: the mock clock would jump meanwhile
         return agent(number)
 
-    await run(store, agent=waits_for_no_thread)
-    inside, most = 0, 0
+    await run(store, agent=async_agent)
+    running, max_running = 0, 0
 
     async def slow(output: str, expected: str) -> bool:
-        nonlocal inside, most
-        inside += 1
-        most = max(most, inside)
+        nonlocal running, max_running
+        running += 1
+        max_running = max(max_running, running)
         await anyio.sleep(0.01 if output == "ok" else 60)
-        inside -= 1
+        running -= 1
         return True
 
     limits = {"max_concurrent": 2, "timeout_per_sample_ms": 100}
-    report = await again(store, slow, agent=waits_for_no_thread, **limits)
+    report = await resume(store, slow, agent=async_agent, **limits)
 
-    assert most == 2
-    late = [result for result in report.results if result.error_source == "evaluator"]
-    assert all((result.error or "").startswith("timed out after 0.1 s") for result in late)
-    assert [result.output for result in late] == ["no", "no"]
+    assert max_running == 2
+    timed_out = [result for result in report.results if result.error_source == "evaluator"]
+    assert all((result.error or "").startswith("timed out after 0.1 s") for result in timed_out)
+    assert [result.output for result in timed_out] == ["no", "no"]
 
 
-async def test_an_evaluator_that_was_mended_scores_what_it_failed_on(store: RunStore) -> None:
+async def test_a_repaired_evaluator_scores_the_rows_on_which_it_failed(store: RunStore) -> None:
     def judge(output: str, expected: str) -> bool:
         raise KeyError
 
     assert (await run(store, judge)).errors == 6
 
-    report = await again(store, exact_match)
-    assert asked == []
+    report = await resume(store, exact_match)
+    assert calls == []
     assert [result.error_source for result in report.results] == [None] * 4 + ["agent", None]
     assert report.passed == 3
 
 
-async def test_an_evaluators_error_is_tried_again_without_the_agent(store: RunStore) -> None:
-    moods = iter([ConnectionError("judge away"), *[None] * 20])
+async def test_errors_of_evaluators_are_retried_without_the_agent(store: RunStore) -> None:
+    failures = iter([ConnectionError("judge unavailable"), *[None] * 20])
 
     def judge(output: str, expected: str) -> bool:
-        if (mood := next(moods)) is not None:
-            raise mood
+        if (failure := next(failures)) is not None:
+            raise failure
         return output == expected
 
     assert (await run(store, judge, SAMPLES[:3])).errors == 1
 
-    report = await again(store, judge, SAMPLES[:3], retry_errors=True)
-    assert asked == []
+    report = await resume(store, judge, SAMPLES[:3], retry_errors=True)
+    assert calls == []
     assert (report.passed, report.errors) == (3, 0)
     assert sorted(result.attempt for result in report.results) == [1, 1, 2]
 
 
-# ── what evaluators see of a stored attempt ─────────────────────────────────────────────────────
+# ── rescoring stored attempts ───────────────────────────────────────────────────────────────────
 
 
-async def test_a_session_is_looked_at_again_by_another_evaluator(store: RunStore) -> None:
-    def searches(sample: Sample[int, str]) -> Any:
-        asked.append(sample.input)
+async def test_a_stored_session_is_read_by_a_new_evaluator(store: RunStore) -> None:
+    def searching_agent(sample: Sample[int, str]) -> Any:
+        calls.append(sample.input)
         events = [ToolInvoked(name="search")] if sample.input % 2 else []
         return Trajectory(output="ok"), session_with(*events)
 
-    await run(store, agent=searches)
+    await run(store, agent=searching_agent)
 
-    report = await again(store, tool_called("search"), agent=searches)
+    report = await resume(store, tool_called("search"), agent=searching_agent)
 
-    assert asked == []
+    assert calls == []
     assert [result.passed for result in report.results] == [False, True] * 3
 
 
@@ -351,7 +353,7 @@ class City:
     name: str
 
 
-def test_outputs_and_samples_have_their_types_again(store: RunStore) -> None:
+def test_outputs_and_samples_are_loaded_with_their_types(store: RunStore) -> None:
     prompt = PromptTemplate[City](
         ns="t", key="city", sections=[MarkdownSection(title="Q", template="$country?", key="q")]
     )
@@ -366,23 +368,23 @@ def test_outputs_and_samples_have_their_types_again(store: RunStore) -> None:
     assert report.results[0].sample == dataset[0]
 
 
-def test_an_attempt_that_failed_has_no_output_whatever_its_type(store: RunStore) -> None:
-    def breaks(question: str) -> City:
+def test_a_failed_attempt_with_an_output_type_has_no_output(store: RunStore) -> None:
+    def failing_agent(question: str) -> City:
         current().messages.append(ChatMessage("user", question))
         raise ConnectionError("lost")
 
-    breaks.output_type = City  # type: ignore[attr-defined]
-    suite = EvalSuite(breaks, [Sample("1", "?")], exact_match)
+    failing_agent.output_type = City  # type: ignore[attr-defined]
+    suite = EvalSuite(failing_agent, [Sample("1", "?")], exact_match)
     first = suite.run(store=store)
 
     assert suite.run(store=store, resume="latest") == first
     assert first.results[0].trajectory is not None
 
 
-# ── another agent ───────────────────────────────────────────────────────────────────────────────
+# ── changed agents ──────────────────────────────────────────────────────────────────────────────
 
 
-async def test_another_agent_is_refused_and_said_which(store: RunStore) -> None:
+async def test_resume_refuses_a_changed_agent_and_names_it(store: RunStore) -> None:
     await run(store)
 
     def other(number: int) -> str:
@@ -396,29 +398,29 @@ async def test_another_agent_is_refused_and_said_which(store: RunStore) -> None:
     assert store.run("latest").status == "complete"
 
 
-def test_another_model_is_refused(store: RunStore) -> None:
+def test_resume_refuses_a_changed_model(store: RunStore) -> None:
     prompt = PromptTemplate[str](
         ns="t", key="qa", sections=[MarkdownSection(title="Q", template="$question", key="q")]
     )
     samples = [Sample("1", "x", "ok")]
     EvalSuite(prompt, samples, contains, ScriptedAdapter(["ok"], model="small")).run(store=store)
 
-    bigger = EvalSuite(prompt, samples, contains, ScriptedAdapter(["ok"], model="large"))
+    changed = EvalSuite(prompt, samples, contains, ScriptedAdapter(["ok"], model="large"))
     with pytest.raises(UsageError, match="its model was 'scripted/small' and is 'scripted/large'"):
-        bigger.run(store=store, resume="latest")
+        changed.run(store=store, resume="latest")
 
 
-async def test_a_run_that_is_not_there_cannot_go_on(store: RunStore) -> None:
+async def test_resume_refuses_an_unknown_run(store: RunStore) -> None:
     with pytest.raises(UsageError, match="got 'latest' - there are no runs"):
         await run(store, resume="latest")
 
 
-# ── scoring again ───────────────────────────────────────────────────────────────────────────────
+# ── rescoring ───────────────────────────────────────────────────────────────────────────────────
 
 
 @in_jumping_time
-async def test_an_evaluator_that_hangs_does_not_hang_scoring_again(store: RunStore) -> None:
-    async def waits_for_no_thread(number: int) -> str:
+async def test_rescoring_has_a_timeout_for_evaluators_that_hang(store: RunStore) -> None:
+    async def async_agent(number: int) -> str:
         return agent(number)
 
     async def hangs(output: str, expected: str) -> bool:
@@ -426,13 +428,13 @@ async def test_an_evaluator_that_hangs_does_not_hang_scoring_again(store: RunSto
             await anyio.sleep(3600)
         return True
 
-    before = await run(store, agent=waits_for_no_thread, timeout=2.0)
+    before = await run(store, agent=async_agent, timeout=2.0)
     changes: list[tuple[bool, str | None]] = []
 
-    def see(was: EvalResult[Any], now: EvalResult[Any]) -> None:
-        changes.append((was.passed, now.error_source))
+    def record_change(old: EvalResult[Any], new: EvalResult[Any]) -> None:
+        changes.append((old.passed, new.error_source))
 
-    new = await rescore(store, before.run_id, criterion(hangs), on_result=see)
+    new = await rescore(store, before.run_id, criterion(hangs), on_result=record_change)
 
     errors = [result for result in store.report(new).results if result.error_source == "evaluator"]
     assert [(result.error or "").partition(" -")[0] for result in errors] == [
@@ -446,16 +448,16 @@ async def test_an_evaluator_that_hangs_does_not_hang_scoring_again(store: RunSto
     assert store.report(before.run_id) == before
 
 
-async def test_a_run_of_an_earlier_release_is_resumed_by_the_version_of_then(
+async def test_a_run_of_an_earlier_release_is_resumed_by_its_old_fingerprint(
     store: RunStore,
 ) -> None:
-    then = agent_of(agent)
-    vars(then)["agent_version"] = fingerprint_by_text(agent)
-    await run(store, agent=then)
+    old_agent = agent_of(agent)
+    vars(old_agent)["agent_version"] = fingerprint_by_text(agent)
+    await run(store, agent=old_agent)
     assert store.run("latest").manifest.agent_version != fingerprint(agent)
 
-    await again(store)
-    then_again = agent_of(agent)
+    await resume(store)
+    new_agent = agent_of(agent)
 
-    assert asked == []
-    assert store.run("latest").manifest.agent_version == identity_of(then_again).version
+    assert calls == []
+    assert store.run("latest").manifest.agent_version == identity_of(new_agent).version

@@ -1,4 +1,4 @@
-"""`stream`: results as they finish, none of them kept; and what a store keeps when a run breaks."""
+"""`stream` yields results as they finish and keeps none; the store keeps them if a run fails."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ async def right(number: int) -> str:
 # ── results as they finish ──────────────────────────────────────────────────────────────────────
 
 
-async def test_results_come_as_they_finish() -> None:
-    others_came, ids = anyio.Event(), []
+async def test_results_are_yielded_as_they_finish() -> None:
+    others_finished, ids = anyio.Event(), []
 
     async def agent(number: int) -> str:
         if number == 0:
-            await others_came.wait()
+            await others_finished.wait()
         return "ok"
 
     config = EvalConfig(max_concurrent=2)
@@ -57,12 +57,12 @@ async def test_results_come_as_they_finish() -> None:
         async for result in stream(numbers(5), config, exact_match, agent=agent):
             ids.append(result.sample_id)
             if result.sample_id == "4":
-                others_came.set()
+                others_finished.set()
 
     assert ids == ["1", "2", "3", "4", "0"]
 
 
-async def test_to_leave_early_ends_what_is_under_way(store: RunStore) -> None:
+async def test_leaving_the_stream_early_cancels_samples_in_flight(store: RunStore) -> None:
     ended: list[int] = []
 
     async def agent(number: int) -> str:
@@ -87,7 +87,7 @@ async def test_to_leave_early_ends_what_is_under_way(store: RunStore) -> None:
     assert (record.status, record.total) == ("interrupted", 1)
 
 
-async def test_an_error_of_the_reader_passes_through_as_it_is() -> None:
+async def test_an_error_of_the_reader_is_raised_unchanged() -> None:
     async def read() -> None:
         async with stream(numbers(), EvalConfig(), exact_match, agent=right) as results:
             async for _ in results:
@@ -97,23 +97,23 @@ async def test_an_error_of_the_reader_passes_through_as_it_is() -> None:
         await read()
 
 
-async def test_so_does_one_of_the_source_after_the_results_before_it() -> None:
-    def breaks() -> Iterator[Sample[int, str]]:
+async def test_an_error_of_the_source_is_raised_after_the_results_before_it() -> None:
+    def failing_source() -> Iterator[Sample[int, str]]:
         yield from numbers(3)
         raise OSError("gone")
 
-    seen: list[str] = []
+    ids: list[str] = []
 
     async def read() -> None:
-        async for result in stream(breaks(), EvalConfig(), exact_match, agent=right):
-            seen.append(result.sample_id)  # noqa: PERF401  # they come before the error
+        async for result in stream(failing_source(), EvalConfig(), exact_match, agent=right):
+            ids.append(result.sample_id)  # noqa: PERF401  # the results before the error
 
     with pytest.raises(OSError, match="gone"):
         await read()
-    assert seen == ["0", "1", "2"]
+    assert ids == ["0", "1", "2"]
 
 
-async def test_cancelling_passes_through() -> None:
+async def test_cancellation_propagates() -> None:
     with anyio.move_on_after(0.05) as scope:
         async with aclosing(_forever()) as results:
             async for _ in results:
@@ -128,11 +128,11 @@ async def _forever() -> Any:
             yield result
 
 
-async def test_a_slow_reader_is_waited_for() -> None:
-    begun: list[int] = []
+async def test_samples_wait_for_a_slow_reader() -> None:
+    started: list[int] = []
 
     async def agent(number: int) -> str:
-        begun.append(number)
+        started.append(number)
         return "ok"
 
     config, read = EvalConfig(max_concurrent=4), 0
@@ -140,28 +140,28 @@ async def test_a_slow_reader_is_waited_for() -> None:
         async for _ in results:
             read += 1
             await anyio.sleep(0.002)
-            assert len(begun) - read <= 2 * 4 + 1
+            assert len(started) - read <= 2 * 4 + 1
             if read == 20:
                 break
 
 
-# ── what a store keeps ──────────────────────────────────────────────────────────────────────────
+# ── stored results ──────────────────────────────────────────────────────────────────────────────
 
 
-async def test_rows_stay_where_the_source_breaks_in_the_middle(store: RunStore) -> None:
-    def breaks() -> Iterator[Sample[int, str]]:
+async def test_rows_are_kept_if_the_source_fails(store: RunStore) -> None:
+    def failing_source() -> Iterator[Sample[int, str]]:
         yield from numbers(7)
         raise OSError("gone")
 
     config = EvalConfig(max_concurrent=3)
     with pytest.raises(OSError, match="gone"):
-        await evaluate(breaks(), config, exact_match, agent=right, store=store)
+        await evaluate(failing_source(), config, exact_match, agent=right, store=store)
 
     assert [row.result.sample_id for row in store.rows("latest")] == list("0123456")
     assert store.run("latest").status == "interrupted"
 
 
-async def test_a_sample_that_cannot_be_stored_is_left_out_and_its_verdict_counted(
+async def test_a_sample_that_cannot_be_stored_is_left_out_and_its_verdict_counts(
     store: RunStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     samples = [*numbers(2), Sample("odd one", object(), "ok")]
@@ -172,7 +172,7 @@ async def test_a_sample_that_cannot_be_stored_is_left_out_and_its_verdict_counte
     assert "left out what JSON cannot represent of sample 'odd one'" in caplog.text
 
 
-async def test_an_output_that_cannot_be_stored_is_left_out_and_counted(
+async def test_an_output_that_cannot_be_stored_is_left_out_and_its_verdict_counts(
     store: RunStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     report = await evaluate(
@@ -184,7 +184,7 @@ async def test_an_output_that_cannot_be_stored_is_left_out_and_counted(
     assert "left out what JSON cannot represent of sample '0'" in caplog.text
 
 
-async def test_a_store_that_breaks_is_the_error_of_the_run(tmp_path: Path) -> None:
+async def test_an_error_of_the_store_ends_the_run(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "runs.db")
 
     async def agent(number: int) -> str:
@@ -196,7 +196,7 @@ async def test_a_store_that_breaks_is_the_error_of_the_run(tmp_path: Path) -> No
         await evaluate(numbers(9), EvalConfig(), exact_match, agent=agent, store=store)
 
 
-async def test_a_run_id_is_used_once(store: RunStore) -> None:
+async def test_a_run_id_can_be_used_once(store: RunStore) -> None:
     await evaluate(numbers(1), EvalConfig(), exact_match, agent=right, store=store, run_id="mine")
 
     with pytest.raises(UsageError, match="got 'mine', which is stored - continue it with resume="):
@@ -231,57 +231,62 @@ async def test_the_store_says_how_a_run_ended(
 
 @pytest.mark.soak
 @pytest.mark.no_cover
-async def test_memory_does_not_grow_with_the_samples(store: RunStore) -> None:
-    marks: dict[int, tuple[int, int]] = {}
+async def test_memory_does_not_grow_with_the_number_of_samples(store: RunStore) -> None:
+    usage: dict[int, tuple[int, int]] = {}
     count = 0
-    early, late = soak_size((2_000, 5_000), (4_000, 10_000))
+    first_check, second_check = soak_size((2_000, 5_000), (4_000, 10_000))
     config = EvalConfig(max_concurrent=8)
-    before = _results_alive()  # of other tests
-    async with stream(numbers(late), config, exact_match, agent=right, store=store) as results:
+    before = _count_live_results()  # results of other tests
+    async with stream(
+        numbers(second_check), config, exact_match, agent=right, store=store
+    ) as results:
         async for _ in results:
             count += 1
-            if count in (early, late):
-                alive = _results_alive() - before
+            if count in (first_check, second_check):
+                alive = _count_live_results() - before
                 store.flush()
-                marks[count] = alive, sys.getallocatedblocks()
+                usage[count] = alive, sys.getallocatedblocks()
 
-    assert store.run("latest").total == late
-    assert marks[late][0] <= MAX_UNWRITTEN_ROWS + 100  # what the store may be behind, and a few
-    assert marks[late][1] - marks[early][1] < 2 * (late - early)  # a result alone has dozens
+    assert store.run("latest").total == second_check
+    assert usage[second_check][0] <= MAX_UNWRITTEN_ROWS + 100  # unwritten rows, and a few more
+    # A result that is kept would have dozens of blocks.
+    assert usage[second_check][1] - usage[first_check][1] < 2 * (second_check - first_check)
 
 
 @pytest.mark.soak
 @pytest.mark.no_cover
-async def test_a_source_without_end_takes_no_more_memory_than_its_beginning(
+async def test_memory_does_not_grow_with_an_endless_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def agent(number: int) -> str:
         return "ok"
 
-    kept = 5_000  # with fewer, other blocks of the process would decide
-    monkeypatch.setattr("weakincentives.evals.engine.tasks._MAX_KNOWN_IDS", kept)
-    early, late = 16 * kept // 5, 21 * kept // 5  # one turn of what is kept apart
-    count, marks = 0, {}
+    known_ids = 5_000  # enough to stand out from other allocations
+    monkeypatch.setattr("weakincentives.evals.engine.tasks._MAX_KNOWN_IDS", known_ids)
+    # The known ids are rotated once between the checks.
+    first_check, second_check = 16 * known_ids // 5, 21 * known_ids // 5
+    count, blocks = 0, {}
     config = EvalConfig(max_concurrent=8)
-    async with stream(numbers(late + 500), config, exact_match, agent=agent) as results:
+    async with stream(numbers(second_check + 500), config, exact_match, agent=agent) as results:
         async for _ in results:
             count += 1
-            if count in (early, late):
+            if count in (first_check, second_check):
                 gc.collect()
-                marks[count] = sys.getallocatedblocks()
+                blocks[count] = sys.getallocatedblocks()
 
-    assert marks[late] - marks[early] < kept / 2  # each id would have a block or more
+    # An id that is kept would take a block or more.
+    assert blocks[second_check] - blocks[first_check] < known_ids / 2
 
 
 @pytest.mark.parametrize(
-    ("count", "again"),
+    ("count", "duplicate"),
     [(10, 9), (10, 0), (199, 0), (199, 198), (199, 120), (340, 260), (950, 0), (950, 900)],
 )
-async def test_an_id_that_comes_twice_is_refused_in_a_source_of_any_length(
-    count: int, again: int, monkeypatch: pytest.MonkeyPatch
+async def test_a_duplicate_id_is_refused_in_a_source_of_any_length(
+    count: int, duplicate: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def source() -> AsyncIterator[Sample[int, str]]:
-        for sample in itertools.chain(numbers(count), [Sample(str(again), 0, "ok")], numbers()):
+        for sample in itertools.chain(numbers(count), [Sample(str(duplicate), 0, "ok")], numbers()):
             yield sample
 
     async def read() -> None:
@@ -291,22 +296,22 @@ async def test_an_id_that_comes_twice_is_refused_in_a_source_of_any_length(
 
     monkeypatch.setattr("weakincentives.evals.engine.tasks._MAX_KNOWN_IDS", 100)
     passed = 0
-    with pytest.raises(UsageError, match=f"got '{again}' twice - sample {count + 1}$"):
+    with pytest.raises(UsageError, match=f"got '{duplicate}' twice - sample {count + 1}$"):
         await read()
     assert passed == count
 
 
-async def test_different_ids_with_one_hash_are_different() -> None:
-    class Alike(str):
+async def test_ids_with_the_same_hash_are_different() -> None:
+    class SameHash(str):
         def __hash__(self) -> int:
             return 1
 
-    samples = [Sample(Alike(number), number, "ok") for number in range(50)]
+    samples = [Sample(SameHash(number), number, "ok") for number in range(50)]
     for source in (samples, iter(samples)):
         report = await evaluate(source, EvalConfig(), exact_match, agent=right)
         assert report.passed == 50
 
 
-def _results_alive() -> int:
+def _count_live_results() -> int:
     gc.collect()
     return sum(type(each) is EvalResult for each in gc.get_objects())

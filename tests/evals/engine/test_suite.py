@@ -51,7 +51,7 @@ def parisian() -> ScriptedAdapter[str]:
     return ScriptedAdapter(lambda request: "Paris")
 
 
-def test_a_prompt_is_answered_by_the_adapter_in_a_session_for_each_sample() -> None:
+def test_each_sample_has_a_session_of_the_prompt_and_adapter() -> None:
     bus, executed = InProcessDispatcher(), []
     bus.subscribe(PromptExecuted, executed.append)
 
@@ -63,19 +63,19 @@ def test_a_prompt_is_answered_by_the_adapter_in_a_session_for_each_sample() -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "output"),
+    ("sample_input", "output"),
     [(Question("x"), "x"), ({"question": "x"}, "x"), ("x", "x")],
     ids=["dataclass", "mapping", "the one parameter"],
 )
-def test_an_input_fills_the_parameters_of_the_prompt(given: Any, output: str) -> None:
+def test_an_input_fills_the_parameters_of_the_prompt(sample_input: Any, output: str) -> None:
     adapter = ScriptedAdapter(lambda request: request.messages[-1].content.split()[-1])
 
-    report = EvalSuite(QA, [Sample("1", given, output)], exact_match, adapter).run()
+    report = EvalSuite(QA, [Sample("1", sample_input, output)], exact_match, adapter).run()
 
     assert report.pass_rate == 1.0
 
 
-def test_an_input_that_does_not_fit_the_prompt_is_the_samples_error() -> None:
+def test_an_input_that_does_not_fit_the_prompt_is_an_error_of_the_sample() -> None:
     two = PromptTemplate[str](
         ns="t", key="two", sections=[MarkdownSection(title="T", template="$a $b", key="k")]
     )
@@ -103,8 +103,8 @@ def test_several_evaluators_must_all_pass() -> None:
     assert [result.passed for result in report.results] == [False, True]
     assert report.scores_by_criterion == {"contains": 1.0, "exact_match": 0.5}
     assert report.dataset_name == "n"
-    one = EvalSuite(lambda question: "Paris", samples, [contains]).run()
-    assert one.scores_by_criterion == {"contains": 1.0}
+    single = EvalSuite(lambda question: "Paris", samples, [contains]).run()
+    assert single.scores_by_criterion == {"contains": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_several_evaluators_must_all_pass() -> None:
         ({"agent": lambda: 1, "evaluator": exact_match}, "expected an agent that takes the input"),
     ],
 )
-def test_what_is_wrong_is_said_when_the_suite_is_made(
+def test_mistakes_are_refused_when_the_suite_is_constructed(
     arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
@@ -131,21 +131,21 @@ def suite(config: EvalConfig | None = None) -> EvalSuite[Any, Any, Any]:
     return EvalSuite(QA, CAPITALS, contains, parisian(), config)
 
 
-def test_it_runs_where_an_event_loop_is_running_as_in_a_notebook() -> None:
+def test_it_runs_inside_a_running_event_loop_as_in_a_notebook() -> None:
     async def cell() -> float:
         return suite().run().pass_rate
 
     assert (asyncio.run(cell()), trio.run(cell), suite().run().pass_rate) == (0.5, 0.5, 0.5)
 
 
-def test_async_code_need_not_block() -> None:
+def test_a_suite_can_run_asynchronously() -> None:
     async def main() -> float:
         return (await suite().run_async()).pass_rate
 
     assert (asyncio.run(main()), trio.run(main)) == (0.5, 0.5)
 
 
-def test_an_error_in_there_is_the_same_as_elsewhere() -> None:
+def test_errors_inside_a_running_event_loop_are_the_same() -> None:
     async def cell() -> None:
         suite().run(store=None, resume="latest")
 
@@ -154,35 +154,35 @@ def test_an_error_in_there_is_the_same_as_elsewhere() -> None:
             attempt()
 
 
-def test_a_task_that_an_agent_left_behind_is_no_part_of_the_next_run() -> None:
+def test_a_task_that_an_agent_left_behind_does_not_affect_the_next_run() -> None:
     tasks: list[asyncio.Task[None]] = []
     second_run = asyncio.Event()
 
-    async def left_behind() -> None:
+    async def background_task() -> None:
         await second_run.wait()
         raise ValueError("of the first run")
 
-    async def leaves(question: Question) -> str:
-        tasks.append(asyncio.create_task(left_behind()))
+    async def starts_background_task(question: Question) -> str:
+        tasks.append(asyncio.create_task(background_task()))
         return "Paris"
 
-    async def waits(question: Question) -> str:
+    async def waits_for_background_tasks(question: Question) -> str:
         second_run.set()
         await asyncio.wait(tasks)
         return "Paris"
 
-    first = EvalSuite(leaves, CAPITALS, contains).run()
-    second = EvalSuite(waits, CAPITALS, contains).run()
+    first = EvalSuite(starts_background_task, CAPITALS, contains).run()
+    second = EvalSuite(waits_for_background_tasks, CAPITALS, contains).run()
 
     assert [str(task.exception()) for task in tasks] == ["of the first run"] * first.total
     assert (second.total, second.errors, second.passed) == (first.total, 0, first.passed)
 
 
-def test_samples_run_at_once() -> None:
-    meeting = threading.Barrier(2, timeout=PATIENCE)
+def test_samples_run_concurrently() -> None:
+    barrier = threading.Barrier(2, timeout=PATIENCE)
 
     def agent(question: Question) -> str:
-        meeting.wait()
+        barrier.wait()
         return "Paris"
 
     report = EvalSuite(agent, CAPITALS, contains, config=EvalConfig(max_concurrent=2)).run()
@@ -190,11 +190,11 @@ def test_samples_run_at_once() -> None:
     assert report.errors == 0
 
 
-def test_eight_samples_run_at_once_by_default() -> None:
-    meeting = threading.Barrier(8, timeout=PATIENCE)
+def test_eight_samples_run_concurrently_by_default() -> None:
+    barrier = threading.Barrier(8, timeout=PATIENCE)
 
     def agent(number: int) -> str:
-        meeting.wait()
+        barrier.wait()
         return "ok"
 
     samples = [Sample(str(number), number, "ok") for number in range(16)]
@@ -207,19 +207,19 @@ def test_eight_samples_run_at_once_by_default() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to be in, without `$WINK_STORE`."""
+    """Change to an empty folder, without `$WINK_STORE`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WINK_STORE", raising=False)
     return tmp_path
 
 
-def stored_in(path: Path) -> list[int]:
-    """The number of results of each run."""
+def totals_in(path: Path) -> list[int]:
+    """Return the number of results of each run."""
     with RunStore(path) as store:
         return [record.total for record in store.runs()]
 
 
-def test_a_run_is_stored_in_the_folder_unless_told_otherwise(
+def test_a_run_is_stored_in_the_folder_by_default(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite().run(store=None)
@@ -228,17 +228,17 @@ def test_a_run_is_stored_in_the_folder_unless_told_otherwise(
     report = suite().run()
     assert suite().run(resume="latest").run_id == report.run_id
     asyncio.run(suite().run_async())
-    assert stored_in(folder / ".wink" / "runs.db") == [2, 2]
+    assert totals_in(folder / ".wink" / "runs.db") == [2, 2]
 
     suite().run(store=folder / "path.db")
     suite().run(store="text.db")
     with RunStore("own.db") as store:
         suite().run(store=store)
-        assert store.run("latest").total == 2  # it is still open
+        assert store.run("latest").total == 2  # the caller's store stays open
     monkeypatch.setenv("WINK_STORE", "variable.db")
     suite().run()
     for name in ("path.db", "text.db", "own.db", "variable.db"):
-        assert stored_in(folder / name) == [2]
+        assert totals_in(folder / name) == [2]
 
 
 def test_evaluate_and_stream_store_nothing_unless_asked(folder: Path) -> None:
@@ -251,7 +251,7 @@ def test_evaluate_and_stream_store_nothing_unless_asked(folder: Path) -> None:
     assert [*folder.iterdir()] == []
 
 
-def test_a_default_store_that_cannot_be_opened_is_no_reason_not_to_run(
+def test_a_run_continues_if_the_default_store_cannot_be_opened(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (folder / ".wink").write_text("a file where the folder should be")
@@ -264,22 +264,22 @@ def test_a_default_store_that_cannot_be_opened_is_no_reason_not_to_run(
         suite().run(store=".wink/runs.db")
 
 
-def test_samples_without_a_json_form_are_run_and_stored_without_their_content(folder: Path) -> None:
+def test_samples_without_a_json_form_run_and_are_stored_without_content(folder: Path) -> None:
     samples = [Sample("1", object(), "ok"), Sample("2", object(), "no")]
 
     report = EvalSuite(lambda value: "ok", samples, exact_match).run()
 
     assert [result.passed for result in report.results] == [True, False]
     with RunStore() as store:
-        (one, _) = store.rows("latest")
+        (first, _) = store.rows("latest")
         assert store.run("latest").manifest.dataset_digest is None
-    assert "sample" in one.result.metadata["not_stored"]
+    assert "sample" in first.result.metadata["not_stored"]
 
 
 # ── values and options ──────────────────────────────────────────────────────────────────────────
 
 
-def test_a_suite_can_be_copied_with_other_values() -> None:
+def test_a_suite_can_be_copied_with_changes() -> None:
     romans = replace(suite(), adapter=ScriptedAdapter(lambda request: "Rome"), name="romans")
 
     assert [result.passed for result in romans.run().results] == [False, True]
@@ -288,7 +288,7 @@ def test_a_suite_can_be_copied_with_other_values() -> None:
     assert replace(by_name, config=EvalConfig(epochs=2)).run().total == 4
 
 
-def test_tags_that_are_no_texts_are_refused_before_the_first_sample() -> None:
+def test_tags_that_are_not_text_are_refused_before_the_first_sample() -> None:
     with pytest.raises(UsageError, match="expected `tags` from `str` to `str`, got "):
         suite().run(tags={"n": 1})  # type: ignore[dict-item]
 
@@ -302,12 +302,12 @@ def test_a_misspelt_option_is_refused() -> None:
         suite().build_run(sample=CAPITALS)  # type: ignore[call-arg]
 
 
-def test_what_a_run_is_stands_in_the_store_before_its_first_sample(tmp_path: Path) -> None:
+def test_the_manifest_is_stored_before_the_first_sample(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
-        seen: list[Any] = []
+        records: list[Any] = []
 
         def agent(question: Question) -> str:
-            seen.append(store.run("latest"))
+            records.append(store.run("latest"))
             return "Paris"
 
         config = EvalConfig(epochs=3, max_samples=1, seed=5)
@@ -317,8 +317,8 @@ def test_what_a_run_is_stands_in_the_store_before_its_first_sample(tmp_path: Pat
         record = store.run("one")
 
     assert report.run_id == "one"
-    assert (seen[0].status, record.status, record.total) == ("running", "complete", 3)
-    manifest = seen[0].manifest
+    assert (records[0].status, record.status, record.total) == ("running", "complete", 3)
+    manifest = records[0].manifest
     assert (manifest.dataset_name, manifest.dataset_digest) == ("capitals", CAPITALS.digest)
     assert (manifest.planned, manifest.config["seed"], manifest.tags) == (3, 5, {"team": "a"})
     assert manifest.agent.endswith(".agent")
@@ -326,7 +326,7 @@ def test_what_a_run_is_stands_in_the_store_before_its_first_sample(tmp_path: Pat
     assert "python" in manifest.packages
 
 
-def test_a_stored_run_is_the_report(tmp_path: Path) -> None:
+def test_a_stored_run_equals_its_report(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         report = suite(EvalConfig(max_concurrent=2, epochs=2)).run(store=store)
         stored = store.report(report.run_id, input_type=Question)
@@ -334,7 +334,7 @@ def test_a_stored_run_is_the_report(tmp_path: Path) -> None:
     assert stored == report
 
 
-def test_an_agent_can_be_given_by_name_or_first() -> None:
+def test_an_agent_is_passed_by_name_or_as_the_first_argument() -> None:
     def agent(question: str) -> str:
         return question
 

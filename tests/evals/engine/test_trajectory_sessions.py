@@ -1,4 +1,4 @@
-"""Evaluators of the session, on agents that leave a trajectory and no session."""
+"""Evaluators of sessions also work for agents that return a trajectory and no session."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ DATASET = Dataset([Sample("1", "Where is order 7?", "shipped")], name="orders")
 
 @dataclass(frozen=True)
 class Plan:
-    """A type of the user's own."""
+    """A user-defined type."""
 
     steps: int = 0
 
 
-def support(question: str) -> Trajectory[str]:
-    """Look an order up; the second tool fails, and the third says so in JSON."""
+def support_agent(question: str) -> Trajectory[str]:
+    """Look up an order; the second tool fails, and the third reports failure in JSON."""
     calls = (
         ToolCall("a", "get_order", {"id": 7}),
         ToolCall("b", "notify", {"to": "ann"}),
@@ -89,8 +89,8 @@ def support(question: str) -> Trajectory[str]:
     )
 
 
-def messages_read(output: Any, expected: Any, session: SessionView) -> bool:
-    """Read what a session evaluator may read of a trajectory."""
+def reads_messages(output: Any, expected: Any, session: SessionView) -> bool:
+    """Read everything that a session evaluator can read of a trajectory."""
     (executed,) = session[PromptExecuted].all()
     return (
         executed.usage == TokenUsage(100, 20)
@@ -111,7 +111,7 @@ SUITE = composite(
     latency_under(900),
     cost_under(0.25),
     slice_contains(ToolInvoked, lambda call: call.result == "shipped"),
-    messages_read,
+    reads_messages,
 )
 
 
@@ -120,38 +120,38 @@ def verdicts(result: EvalResult[Any]) -> dict[str, tuple[bool, str]]:
     return {score.criterion: (score.passed, score.reason) for score in result.scores}
 
 
-def test_evaluators_of_the_session_read_a_trajectory() -> None:
-    found = verdicts(EvalSuite(support, DATASET, SUITE).run().results[0])
+def test_session_evaluators_read_a_trajectory() -> None:
+    by_criterion = verdicts(EvalSuite(support_agent, DATASET, SUITE).run().results[0])
 
-    failed = {name: reason for name, (passed, reason) in found.items() if not passed}
+    failed = {name: reason for name, (passed, reason) in by_criterion.items() if not passed}
     assert failed == {"all_tools_succeeded": "failed tools: ['notify', 'log']: timed out"}
-    assert len(found) == 12
+    assert len(by_criterion) == 12
 
 
-def test_the_score_is_the_same_live_scored_again_and_in_a_cluster(tmp_path: Path) -> None:
+def test_the_score_is_the_same_live_rescored_and_from_a_worker(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
-        live = EvalSuite(support, DATASET, SUITE).run(store=store, run_id="live").results[0]
+        live = EvalSuite(support_agent, DATASET, SUITE).run(store=store, run_id="live").results[0]
         stored = anyio.run(rescore, store, "live", SUITE)
-        again = next(iter(store.rows(stored))).result
+        rescored = next(iter(store.rows(stored))).result
     requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
     results: InMemoryMailbox[EvalResult[Any]] = InMemoryMailbox("results")
     submission = submit_dataset(DATASET, requests)
-    EvalLoop(support, SUITE, requests, results).run(max_iterations=1)
-    sent = collect_results(results, submission).results[0]
+    EvalLoop(support_agent, SUITE, requests, results).run(max_iterations=1)
+    collected = collect_results(results, submission).results[0]
 
-    assert verdicts(live) == verdicts(again) == verdicts(sent)
-
-
-def test_a_trajectory_can_be_scored_by_hand() -> None:
-    left = support("?")
-
-    assert tool_called("get_order")(left, DATASET[0]).passed
-    assert not all_tools_succeeded()(left, DATASET[0]).passed
+    assert verdicts(live) == verdicts(rescored) == verdicts(collected)
 
 
-def test_results_are_matched_with_calls_by_id_else_by_name() -> None:
+def test_a_trajectory_can_be_scored_directly() -> None:
+    trajectory = support_agent("?")
+
+    assert tool_called("get_order")(trajectory, DATASET[0]).passed
+    assert not all_tools_succeeded()(trajectory, DATASET[0]).passed
+
+
+def test_results_are_matched_with_calls_by_id_or_by_name() -> None:
     same = ToolCall("1", "search", {"page": 1}), ToolCall("1", "search", {"page": 2})
-    left: Trajectory[None] = Trajectory(
+    trajectory: Trajectory[None] = Trajectory(
         (
             ChatMessage("assistant", "", same),
             ChatMessage("tool", "one", tool_call_id="1"),
@@ -163,7 +163,7 @@ def test_results_are_matched_with_calls_by_id_else_by_name() -> None:
             ChatMessage("assistant", "", [ToolCall("5", "unanswered")]),
         )
     )
-    events = TrajectorySession(left)[ToolInvoked].all()
+    events = TrajectorySession(trajectory)[ToolInvoked].all()
 
     assert [(event.name, event.result) for event in events] == [
         ("search", "one"),
@@ -173,7 +173,7 @@ def test_results_are_matched_with_calls_by_id_else_by_name() -> None:
         ("orphan", "alone"),
         ("unanswered", None),
     ]
-    assert events == TrajectorySession(left)[ToolInvoked].all()
+    assert events == TrajectorySession(trajectory)[ToolInvoked].all()
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_results_are_matched_with_calls_by_id_else_by_name() -> None:
         ),
     ],
 )
-def test_what_a_trajectory_does_not_say_is_an_error(
+def test_information_that_a_trajectory_lacks_is_an_error(
     agent: Callable[[str], Any], evaluator: Any, problem: str
 ) -> None:
     result = EvalSuite(agent, DATASET, evaluator).run().results[0]
@@ -223,7 +223,7 @@ HAS_PLAN = slice_contains(Plan, lambda plan: True)
 
 @pytest.mark.parametrize("agent", [planner, async_planner])
 @pytest.mark.parametrize("evaluator", [HAS_PLAN, all_of(exact_match, weighted((HAS_PLAN, 1.0)))])
-def test_a_custom_slice_is_refused_for_an_agent_that_leaves_no_session(
+def test_a_custom_slice_is_refused_for_an_agent_without_a_session(
     agent: Callable[[str], Any], evaluator: Any
 ) -> None:
     expected = rf"`slice_contains\(Plan\)` reads .* the agent `.*{agent.__name__}` leaves none"
@@ -239,14 +239,14 @@ def test_a_custom_slice_is_refused_for_an_agent_that_leaves_no_session(
             run()
 
 
-def test_an_agent_that_may_leave_a_session_is_not_refused() -> None:
+def test_an_agent_that_may_return_a_session_is_not_refused() -> None:
     def pair(question: str) -> tuple[Trajectory[str], SessionView]: ...
     def either(question: str) -> str | tuple[Trajectory[str], SessionView]: ...
     def anything(question: str) -> Any: ...
     def unknown(question: str) -> Nowhere: ...  # type: ignore[name-defined]  # noqa: F821
-    def silent(question): ...  # type: ignore[no-untyped-def]
+    def unannotated(question): ...  # type: ignore[no-untyped-def]
 
-    for agent in (pair, either, anything, unknown, silent, lambda question: None):
+    for agent in (pair, either, anything, unknown, unannotated, lambda question: None):
         EvalSuite(agent, DATASET, HAS_PLAN).build_run().check()
 
 
@@ -259,11 +259,11 @@ def test_an_agent_that_may_leave_a_session_is_not_refused() -> None:
         judge_panel(llm_judge("Correct")),
     ],
 )
-def test_a_judge_without_an_adapter_is_refused(evaluator: Any, tmp_path: Path) -> None:
+def test_a_judge_without_an_adapter_is_refused_at_the_start(evaluator: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"the judge `.*` has no adapter to judge the agent `.*pl"):
         EvalSuite(planner, DATASET, evaluator).run()
     with RunStore(tmp_path / "runs.db") as store:
-        EvalSuite(support, DATASET, exact_match).run(store=store, run_id="r")
+        EvalSuite(support_agent, DATASET, exact_match).run(store=store, run_id="r")
         with pytest.raises(UsageError, match=r"the judge `.*` has no adapter"):
             anyio.run(rescore, store, "r", evaluator)
 
@@ -276,7 +276,7 @@ def test_a_panel_with_a_quorum_may_have_a_judge_without_an_adapter() -> None:
     assert EvalSuite(lambda q: "shipped", DATASET, panel).run().passed == 1
 
 
-def test_errors_of_tools_are_texts() -> None:
+def test_tool_errors_must_be_text() -> None:
     with pytest.raises(UsageError, match=r"a text for `Trajectory.tool_errors\['a'\]`, got 5"):
         Trajectory(tool_errors={"a": 5})  # type: ignore[dict-item]
     with pytest.raises(EvaluatorError, match="unknown"):

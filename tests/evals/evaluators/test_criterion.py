@@ -1,4 +1,4 @@
-"""Recognising evaluators, and what becomes of their verdicts."""
+"""How evaluators are recognised by their signatures, and how verdicts become scores."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ CONTEXT = EvalContext(
 )
 
 
-def names_of(values: list[Any]) -> list[str]:
-    """What was passed, by the name of the role that it plays."""
+def roles_of(values: list[Any]) -> list[str]:
+    """Return the roles of the values that were passed."""
     roles = {
         id(CONTEXT.trajectory.output): "output",
         id(CONTEXT.sample.expected): "expected",
@@ -53,18 +53,18 @@ def names_of(values: list[Any]) -> list[str]:
     return [roles[id(value)] for value in values if value is not None]
 
 
-def make(parameters: str) -> Any:
-    """An evaluator with these parameters, and the list in which it keeps what it was given."""
+def recording_evaluator(parameters: str) -> Any:
+    """Return an evaluator with these parameters, and the list of the arguments of its calls."""
     names = inspect.signature(eval(f"lambda {parameters}: 0")).parameters.values()
     stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     roles = ", ".join(p.name for p in names if p.default in (p.empty, None) and p.kind not in stars)
-    space: dict[str, Any] = {"seen": []}
-    exec(f"def fn({parameters}):\n    seen.append([{roles}])\n    return True", space)
-    return space["fn"], space["seen"]
+    space: dict[str, Any] = {"calls": []}
+    exec(f"def fn({parameters}):\n    calls.append([{roles}])\n    return True", space)
+    return space["fn"], space["calls"]
 
 
 @pytest.mark.parametrize(
-    ("parameters", "given_to_it", "aware"),
+    ("parameters", "roles", "aware"),
     [
         ("output, expected", ["output", "expected"], False),
         ("a, b", ["output", "expected"], False),
@@ -91,14 +91,14 @@ def make(parameters: str) -> Any:
     ],
 )
 def test_a_function_is_recognised_by_its_required_parameters(
-    parameters: str, given_to_it: list[str], aware: bool
+    parameters: str, roles: list[str], aware: bool
 ) -> None:
-    fn, seen = make(parameters)
+    fn, calls = recording_evaluator(parameters)
 
     score = anyio.run(criterion(fn).ask, CONTEXT)
 
     assert score == Score(1.0, criterion=criterion(fn).name)
-    assert names_of(seen[0]) == given_to_it
+    assert roles_of(calls[0]) == roles
     assert is_session_aware(fn) is aware
 
 
@@ -129,7 +129,7 @@ def test_a_function_is_recognised_by_its_required_parameters(
         "a, b, sample",
     ],
 )
-def test_any_other_function_is_refused_and_told_what_is_accepted(parameters: str) -> None:
+def test_another_signature_is_refused_with_the_accepted_ones(parameters: str) -> None:
     fn = eval(f"lambda {parameters}: True")
 
     with pytest.raises(EvaluatorShapeError) as caught:
@@ -163,28 +163,30 @@ def test_only_the_number_of_required_parameters_counts(
             criterion(fn)
 
 
-def of_types(t: Trajectory[Any], s: Sample[Any, Any]) -> Score:
+def typed(t: Trajectory[Any], s: Sample[Any, Any]) -> Score:
     return Score(1.0 if (t.output, s.expected) == ("got", "want") else 0.0)
 
 
-def of_bare_types(traj: Trajectory, case: Sample) -> bool:  # type: ignore[type-arg]
+def typed_without_arguments(traj: Trajectory, case: Sample) -> bool:  # type: ignore[type-arg]
     return bool(traj.output == "got" and case.expected == "want")
 
 
-def of_a_view(got: str, want: str, seen: SessionView) -> bool:
-    return seen is CONTEXT.session
+def typed_session_view(got: str, want: str, view: SessionView) -> bool:
+    return view is CONTEXT.session
 
 
-def of_a_missing_name(t: Trajectory[Nothing], s: Sample[Nothing, str]) -> bool:  # type: ignore[name-defined]  # noqa: F821
+def typed_with_unknown_name(t: Trajectory[Nothing], s: Sample[Nothing, str]) -> bool:  # type: ignore[name-defined]  # noqa: F821
     return bool(t.output == "got" and s.id == "1")
 
 
-@pytest.mark.parametrize("fn", [of_types, of_bare_types, of_a_view, of_a_missing_name])
+@pytest.mark.parametrize(
+    "fn", [typed, typed_without_arguments, typed_session_view, typed_with_unknown_name]
+)
 def test_a_parameter_is_recognised_by_its_annotation(fn: Any) -> None:
     assert anyio.run(criterion(fn).ask, CONTEXT).passed
 
 
-def test_annotations_in_the_wrong_places_are_refused() -> None:
+def test_annotations_in_the_wrong_position_are_refused() -> None:
     def swapped(s: Sample[Any, Any], t: Trajectory[Any]) -> bool:
         return True
 
@@ -196,7 +198,7 @@ def test_annotations_in_the_wrong_places_are_refused() -> None:
             criterion(fn)
 
 
-def test_a_class_of_ones_own_that_is_called_sample_is_an_ordinary_output() -> None:
+def test_a_users_class_called_sample_is_an_ordinary_output() -> None:
     Sample = type("Sample", (), {})
 
     def evaluator(a: Any, b: Any) -> bool:
@@ -207,15 +209,15 @@ def test_a_class_of_ones_own_that_is_called_sample_is_an_ordinary_output() -> No
     assert anyio.run(criterion(evaluator).ask, CONTEXT).passed
 
 
-def test_what_is_no_function_is_refused() -> None:
-    for thing in (Score, 3, None, "exact_match"):
+def test_anything_but_a_function_is_refused() -> None:
+    for value in (Score, 3, None, "exact_match"):
         with pytest.raises(EvaluatorShapeError, match="expected a function as evaluator"):
-            criterion(thing)  # type: ignore[arg-type]
+            criterion(value)  # type: ignore[arg-type]
     with pytest.raises(EvaluatorShapeError, match="no signature that Python can read"):
         criterion(min)
 
 
-def test_methods_partials_callables_and_builtins_are_functions_too() -> None:
+def test_methods_partials_callables_and_builtins_can_be_evaluators() -> None:
     class Checks:
         def equal(self, output: Any, expected: Any) -> bool:
             return bool(output == expected)
@@ -226,11 +228,11 @@ def test_methods_partials_callables_and_builtins_are_functions_too() -> None:
     def near(output: float, expected: float, tolerance: float) -> bool:
         return abs(output - expected) <= tolerance
 
-    named = {
+    passed_by_name = {
         criterion(fn).name: criterion(fn)(2, 2).passed
         for fn in (Checks().equal, Checks(), functools.partial(near, tolerance=1), operator.eq)
     }
-    assert named == {"equal": True, "Checks": True, "near": True, "eq": True}
+    assert passed_by_name == {"equal": True, "Checks": True, "near": True, "eq": True}
 
 
 def test_a_criterion_is_named_after_its_function_or_its_factory() -> None:
@@ -265,7 +267,7 @@ def test_a_verdict_becomes_a_score(verdict: Any, score: Score) -> None:
     assert criterion(lambda o, e: verdict, name="c")(None, None) == score
 
 
-def test_a_tuple_of_scores_folds_into_one() -> None:
+def test_a_tuple_of_scores_is_combined_into_one() -> None:
     def judge(sample: Sample, output: str, *, context: EvalContext) -> tuple[Score, ...]:
         return Score(1.0, criterion="right"), Score(0.0, criterion="brief", reason="long")
 
@@ -278,108 +280,110 @@ def test_a_tuple_of_scores_folds_into_one() -> None:
     ]
 
 
-def test_evaluators_of_a_context_are_seen_score_by_score() -> None:
+def test_an_evaluator_with_a_context_can_return_several_scores() -> None:
     def judge(sample: Sample, output: str, *, context: EvalContext) -> tuple[Score, ...]:
         return Score(1.0, criterion="right"), Score(0.0, criterion="brief")
 
     sample, context = Sample("1", "x", "y"), EvalContext()
 
-    alone = criterion(judge)(sample, "y", context=context)
-    beside = composite(exact_match, judge)(sample, "y", context=context)
-    assert [score.criterion for score in alone] == ["right", "brief"]
-    assert [score.criterion for score in beside] == ["exact_match", "right", "brief"]
+    own_scores = criterion(judge)(sample, "y", context=context)
+    combined = composite(exact_match, judge)(sample, "y", context=context)
+    assert [score.criterion for score in own_scores] == ["right", "brief"]
+    assert [score.criterion for score in combined] == ["exact_match", "right", "brief"]
 
 
 @pytest.mark.parametrize(
     "verdict", [None, "yes", (), [1.0], [Score(1.0), True], {"score": 1}, float("nan"), object()]
 )
-def test_what_is_no_verdict_is_an_evaluator_error(verdict: Any) -> None:
+def test_an_invalid_verdict_is_an_evaluator_error(verdict: Any) -> None:
     with pytest.raises(EvaluatorError, match="evaluator `odd`") as caught:
         criterion(lambda o, e: verdict, name="odd")(None, None)
     assert "raised" not in str(caught.value)
 
 
-def test_an_evaluator_that_raises_is_named() -> None:
+def test_an_evaluator_that_raises_is_named_in_the_error() -> None:
     def crash(output: str, expected: str) -> Score:
         raise KeyError("answer")
 
-    async def crash_later(output: str, expected: str) -> Score:
+    async def crash_async(output: str, expected: str) -> Score:
         raise KeyError("answer")
 
-    for fn in (crash, crash_later):
+    for fn in (crash, crash_async):
         with pytest.raises(EvaluatorError, match=rf"evaluator `{fn.__name__}` raised KeyError"):
             all_of(exact_match, fn)("a", "a")
 
 
-def test_an_evaluator_of_the_session_says_when_there_is_none() -> None:
-    needs = criterion(lambda output, expected, session: True, name="needs")
+def test_a_missing_session_is_an_error_of_an_evaluator_that_needs_it() -> None:
+    needs_session = criterion(lambda output, expected, session: True, name="needs")
     optional = criterion(lambda output, expected, session=None: session is None, name="optional")
 
     with pytest.raises(EvaluatorError, match="evaluator `needs` needs a session"):
-        needs("a", "b")
+        needs_session("a", "b")
     assert optional("a", "b").passed
 
 
 # ── async ───────────────────────────────────────────────────────────────────────────────────────
 
 
-async def later(output: str, expected: str) -> bool:
+async def equal_async(output: str, expected: str) -> bool:
     await anyio.lowlevel.checkpoint()
     return output == expected
 
 
 @pytest.mark.anyio
 async def test_async_evaluators_are_awaited() -> None:
-    assert (await criterion(later).ask(CONTEXT)).passed is False
-    assert (await criterion(lambda o, e: later(o, o)).ask(CONTEXT)).passed is True
+    assert (await criterion(equal_async).ask(CONTEXT)).passed is False
+    assert (await criterion(lambda o, e: equal_async(o, o)).ask(CONTEXT)).passed is True
 
 
 @pytest.mark.anyio
-async def test_those_that_wait_wait_together() -> None:
-    arrived = [anyio.Event(), anyio.Event()]
+async def test_async_evaluators_run_concurrently() -> None:
+    started = [anyio.Event(), anyio.Event()]
 
-    def meets(mine: int) -> Any:
+    def waits_for_other(index: int) -> Any:
         async def evaluate(output: str, expected: str) -> bool:
-            arrived[mine].set()
-            await arrived[1 - mine].wait()
+            started[index].set()
+            await started[1 - index].wait()
             return True
 
         return evaluate
 
     with anyio.fail_after(PATIENCE):
-        assert (await all_of(meets(0), exact_match, meets(1)).ask(CONTEXT)).value == 2 / 3
+        assert (
+            await all_of(waits_for_other(0), exact_match, waits_for_other(1)).ask(CONTEXT)
+        ).value == 2 / 3
 
 
 @pytest.mark.anyio
-async def test_cancelling_passes_through_a_combination() -> None:
+async def test_cancellation_propagates_through_a_combination() -> None:
     async def forever(output: str, expected: str) -> bool:
         await anyio.sleep_forever()
         return True
 
     with anyio.move_on_after(0.01) as scope:
-        await all_of(forever, later).ask(CONTEXT)
+        await all_of(forever, equal_async).ask(CONTEXT)
 
     assert scope.cancelled_caught
 
 
 @pytest.mark.anyio
-async def test_plain_functions_that_return_something_to_wait_for_combine() -> None:
-    hidden = all_of(exact_match, lambda o, e: later(o, e), exact_match)
+async def test_sync_functions_that_return_awaitables_can_be_combined() -> None:
+    combined = all_of(exact_match, lambda o, e: equal_async(o, e), exact_match)
 
-    assert [part.passed for part in (await hidden.ask(CONTEXT)).parts] == [False] * 3
-    assert all_of(later, exact_match)("a", "a").passed  # also while an event loop is running
-
-
-def test_an_async_evaluator_answers_a_call_by_hand() -> None:
-    assert criterion(later)("a", "a").passed
-    assert criterion(lambda o, e: later(o, e))("a", "a").passed
-    assert any_of(later, exact_match)("a", "b").passed is False
+    assert [part.passed for part in (await combined.ask(CONTEXT)).parts] == [False] * 3
+    assert all_of(equal_async, exact_match)("a", "a").passed  # works inside a running event loop
 
 
-# ── calling by hand ─────────────────────────────────────────────────────────────────────────────
+def test_an_async_evaluator_can_be_called_synchronously() -> None:
+    assert criterion(equal_async)("a", "a").passed
+    assert criterion(lambda o, e: equal_async(o, e))("a", "a").passed
+    assert any_of(equal_async, exact_match)("a", "b").passed is False
 
 
-def test_built_ins_are_called_as_each_seed_calls_them() -> None:
+# ── direct calls ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_criterion_can_be_called_with_any_accepted_signature() -> None:
     sample = Sample("1", "x", "hello")
 
     assert exact_match("hello", "hello").passed
@@ -399,12 +403,12 @@ def test_built_ins_are_called_as_each_seed_calls_them() -> None:
         lambda c: c(Sample("1", "x"), context=EvalContext()),
     ],
 )
-def test_a_call_by_hand_with_other_arguments_says_what_it_takes(call: Any) -> None:
+def test_a_call_with_other_arguments_is_refused_with_the_accepted_ones(call: Any) -> None:
     with pytest.raises(TypeError, match=r"expected a call as \("):
         call(exact_match)
 
 
-def test_what_looks_like_a_mistake_gets_a_hint() -> None:
+def test_likely_mistakes_get_a_hint() -> None:
     with pytest.raises(EvaluatorShapeError, match=r"unpack it: all_of\(\*evaluators\)"):
         all_of([exact_match])  # type: ignore[arg-type]
     with pytest.raises(EvaluatorShapeError, match=r"so call it: tool_called\(\.\.\.\)"):
@@ -412,16 +416,16 @@ def test_what_looks_like_a_mistake_gets_a_hint() -> None:
     assert repr(exact_match) == "<criterion exact_match>"
 
 
-def test_a_renamed_criterion_keeps_its_parts_and_its_waiting() -> None:
+def test_a_renamed_criterion_keeps_its_parts_and_stays_async() -> None:
     pair = criterion(composite(exact_match, lambda o, e: 0.25), name="pair")
-    waits = criterion(criterion(later), name="waits")
+    renamed = criterion(criterion(equal_async), name="waits")
 
     scores = pair(Sample("1", "x", "a"), "a", context=EvalContext())
     assert [score.criterion for score in scores] == ["exact_match", "lambda"]
-    assert waits("a", "a").criterion == "waits"
+    assert renamed("a", "a").criterion == "waits"
 
 
-def test_composite_answers_with_each_criterion_on_its_own() -> None:
+def test_composite_returns_each_criterion_separately() -> None:
     sample, context = Sample("1", "x", "hello"), EvalContext()
     both = (exact_match, criterion(lambda o, e: 0.25, name="quarter"))
 
@@ -442,7 +446,7 @@ def test_composite_answers_with_each_criterion_on_its_own() -> None:
     )
 
 
-def test_a_runtime_error_of_a_criterion_made_by_hand_is_its_own() -> None:
+def test_a_runtime_error_in_a_custom_criterion_is_raised_unchanged() -> None:
     async def broken(context: EvalContext) -> Score:
         raise RuntimeError("out of paper")
 
@@ -450,7 +454,7 @@ def test_a_runtime_error_of_a_criterion_made_by_hand_is_its_own() -> None:
         Criterion("broken", broken, is_async=True)("a", "b")
 
 
-def test_a_criterion_made_by_hand_is_as_good_as_a_recognised_one() -> None:
+def test_a_custom_criterion_can_be_combined() -> None:
     always = Criterion("always", lambda context: Score(1.0, criterion="always"))
 
     assert all_of(always, exact_match)("a", "a").passed

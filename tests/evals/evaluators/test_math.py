@@ -1,4 +1,4 @@
-"""Mathematical answers: found in words, compared as written, and compared as mathematics."""
+"""Mathematical answers: extracted from text, compared as text, and compared symbolically."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from weakincentives.evals import (
 )
 from weakincentives.evals.evaluators.math import process as processes
 
-# ── what is in the box ──────────────────────────────────────────────────────────────────────────
+# ── boxed answers ───────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ from weakincentives.evals.evaluators.math import process as processes
         (r"\boxed{1} \fbox{3}", "3"),
         (r"\boxed{x = \boxed{5}}", "5"),
         (r"\boxed{1} then cut off: \boxed{2", "1"),
-        (r"\\boxed{5}", "5"),  # escaped once too often
+        (r"\\boxed{5}", "5"),  # with a superfluous backslash
         (r"line\\\boxed{5}", "5"),
         (r"\boxed{a \\ b}", r"a \\ b"),
         ("none", None),
@@ -69,10 +69,10 @@ def test_the_last_box_is_the_answer(text: str, answer: str | None) -> None:
 
 
 @given(st.text(alphabet="\\{}boxed fx$\n", max_size=60))
-def test_any_text_has_a_last_box_or_none(text: str) -> None:
-    found = extract_boxed_answer(text)
+def test_the_answer_of_any_text_is_part_of_it_or_none(text: str) -> None:
+    answer = extract_boxed_answer(text)
 
-    assert found is None or found in text
+    assert answer is None or answer in text
     if "{" not in text:
         assert extract_boxed_answer(text + r"\boxed{last}") == "last"
 
@@ -81,22 +81,22 @@ HOSTILE = ["\\boxed{", "\\boxed", "\\boxed ", "\\", "{", "}", "\\boxed{1}", "\\b
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_time_to_find_it_grows_with_the_text_and_no_faster(piece: str) -> None:
+def test_extraction_takes_linear_time(piece: str) -> None:
     def seconds(size: int) -> float:
         text = (piece * size)[:size]
-        return min(_seconds(lambda: extract_boxed_answer(text)) for _ in range(3))
+        return min(_cpu_seconds(lambda: extract_boxed_answer(text)) for _ in range(3))
 
     assert seconds(100_000) < 20 * max(seconds(10_000), 0.01)
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    """Of work, which does not pass while others have the processor."""
-    begin = time.process_time()
+def _cpu_seconds(call: Callable[[], object]) -> float:
+    """Return the CPU time of a call."""
+    start = time.process_time()
     call()
-    return time.process_time() - begin
+    return time.process_time() - start
 
 
-# ── the same but for the way of writing ─────────────────────────────────────────────────────────
+# ── equal after normalization ───────────────────────────────────────────────────────────────────
 
 EQUAL = [
     # white space, delimiters, sizes
@@ -165,7 +165,7 @@ EQUAL = [
     (r"\text{(B)}", "B"),
     ("(B)", "B"),
     (r"\mathrm{No}", "no"),
-    # several
+    # several values
     ("(1,2)", "(1.0, 2)"),
     ("(1/2, 3)", r"\left(0.5, 3\right)"),
     (r"\{1, 2\}", r"\{2,1\}"),
@@ -251,13 +251,13 @@ UNEQUAL = [
 
 
 @pytest.mark.parametrize(("a", "b"), EQUAL)
-def test_written_differently_and_the_same(a: Any, b: Any) -> None:
+def test_different_notations_are_equal(a: Any, b: Any) -> None:
     assert normalized_equal(a, b)
     assert normalized_equal(b, a)
 
 
 @pytest.mark.parametrize(("a", "b"), UNEQUAL)
-def test_not_the_same(a: Any, b: Any) -> None:
+def test_different_answers_are_not_equal(a: Any, b: Any) -> None:
     assert not normalized_equal(a, b)
     assert not normalized_equal(b, a)
 
@@ -274,29 +274,29 @@ ANSWERS = st.one_of(LATEX, st.text(max_size=30), st.integers(), st.floats(), st.
 
 
 @given(ANSWERS, ANSWERS)
-def test_it_is_the_same_from_both_sides_and_never_raises(a: Any, b: Any) -> None:
+def test_comparison_is_symmetric_and_never_raises(a: Any, b: Any) -> None:
     assert normalized_equal(a, b) == normalized_equal(b, a)
 
 
 @given(LATEX | st.text())
-def test_every_answer_equals_itself_and_what_stands_between_dollars(text: str) -> None:
+def test_every_answer_equals_itself_with_and_without_dollars(text: str) -> None:
     assert normalized_equal(text, text)
     assert normalized_equal(f" ${text}$ ", text)
 
 
 @given(st.fractions(), st.integers(1, 50))
-def test_a_fraction_equals_its_own_expansion_and_no_other_number(value: Any, by: int) -> None:
-    top, bottom = value.numerator * by, value.denominator * by
-    said = rf"\frac{{{top}}}{{{bottom}}}"
+def test_a_fraction_equals_its_own_expansion_and_no_other_number(value: Any, factor: int) -> None:
+    numerator, denominator = value.numerator * factor, value.denominator * factor
+    expanded = rf"\frac{{{numerator}}}{{{denominator}}}"
 
-    assert normalized_equal(said, str(value))
-    assert not normalized_equal(said, str(value + 1))
+    assert normalized_equal(expanded, str(value))
+    assert not normalized_equal(expanded, str(value + 1))
 
 
 @pytest.mark.parametrize(
     "piece", ["(", "{", "[1,", "-", r"\frac", r"\text{", "111,", "x=", "10^", "10^9*"]
 )
-def test_a_long_answer_is_read_in_a_moment(piece: str) -> None:
+def test_long_answers_are_compared_quickly(piece: str) -> None:
     text = (piece * 10_000)[:10_000]
 
     def compare() -> None:
@@ -304,10 +304,10 @@ def test_a_long_answer_is_read_in_a_moment(piece: str) -> None:
         assert not normalized_equal(text, text[:-6])
         assert not normalized_equal("9" * 1_000_000, "8" * 1_000_000)
 
-    assert any(_seconds(compare) < 4 for _ in range(3))
+    assert any(_cpu_seconds(compare) < 4 for _ in range(3))
 
 
-# ── the same mathematics ────────────────────────────────────────────────────────────────────────
+# ── symbolically equal ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.anyio
@@ -328,12 +328,12 @@ def test_a_long_answer_is_read_in_a_moment(piece: str) -> None:
         ("1", None, False),
     ],
 )
-async def test_by_its_meaning(a: str | None, b: str | None, equal: bool) -> None:
+async def test_symbolic_equality(a: str | None, b: str | None, equal: bool) -> None:
     assert await symbolic_equal(a, b, timeout=60) is equal
 
 
 @pytest.mark.anyio
-async def test_a_check_that_dies_is_an_error_and_not_a_verdict() -> None:
+async def test_a_checking_process_that_dies_is_an_error_and_not_a_verdict() -> None:
     async def check() -> None:
         with pytest.raises(EvaluatorError, match=r"end of the checking process \(code -9\)"):
             await symbolic_equal("9^{9^{9^{9}}}", "5", timeout=600)
@@ -347,14 +347,14 @@ async def test_a_check_that_dies_is_an_error_and_not_a_verdict() -> None:
         os.kill(_children().pop(), 9)
 
 
-def test_a_check_that_died_before_the_question_is_an_error_too() -> None:
-    died = processes._idle_process()
-    died.kill()
-    died.wait()
+def test_a_checking_process_that_died_before_the_request_is_an_error() -> None:
+    process = processes._idle_process()
+    process.kill()
+    process.wait()
 
-    assert processes._ask(died, b"[]\n", threading.Lock()) == b""
-    assert died.stdin is not None
-    assert died.stdin.closed
+    assert processes._ask(process, b"[]\n", threading.Lock()) == b""
+    assert process.stdin is not None
+    assert process.stdin.closed
 
 
 CANCELLED = """
@@ -367,7 +367,7 @@ async def check():
     await symbolic_equal("x + 1", "y", timeout=60)
 
 async def main():
-    for steps in range(1, 6):  # one of them is after it has its process, and before its thread
+    for steps in range(1, 6):  # one of them is between the start of the process and of its thread
         await symbolic_equal("x", "y", timeout=60)
         async with anyio.create_task_group() as group:
             group.start_soon(check)
@@ -380,23 +380,23 @@ anyio.run(main)
 """
 
 
-def test_a_check_that_is_cancelled_before_it_begins_leaves_nothing_open() -> None:
+def test_a_check_that_is_cancelled_before_it_starts_leaves_nothing_open() -> None:
     command = [sys.executable, "-W", "always::ResourceWarning", "-c", CANCELLED]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
 
-    assert done.stderr == ""
+    assert process.stderr == ""
 
 
-def _wait_until(done: Callable[[], Any]) -> None:
-    patience = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < patience
+def _wait_until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 def _children() -> set[int]:
-    """The processes of this one that check answers."""
-    found = set()
+    """Return the child processes that check answers."""
+    pids = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
@@ -404,28 +404,28 @@ def _children() -> set[int]:
         except OSError:
             continue
         if parent == os.getpid() and processes.__name__.encode() in command:
-            found.add(int(folder.name))
-    return found
+            pids.add(int(folder.name))
+    return pids
 
 
 def _ticks(pid: int) -> int:
-    """What a process has had of the processor."""
+    """Return the CPU time of a process, in clock ticks."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
 
 @pytest.mark.anyio
-async def test_a_check_that_nobody_waits_for_ends() -> None:
-    assert not await symbolic_equal("x", "y", timeout=60)  # now a process is there, and idle
-    busy = processes._idle[-1].pid
-    before = _ticks(busy)
+async def test_a_cancelled_check_ends_its_process() -> None:
+    assert not await symbolic_equal("x", "y", timeout=60)  # starts a process, which is idle now
+    pid = processes._idle[-1].pid
+    before = _ticks(pid)
 
     async with anyio.create_task_group() as group:
         group.start_soon(partial(symbolic_equal, "9^{9^{9^{9}}}", "5", timeout=600))
-        await to_thread.run_sync(_wait_until, lambda: _ticks(busy) > before)  # it is at work
+        await to_thread.run_sync(_wait_until, lambda: _ticks(pid) > before)  # it is working
         group.cancel_scope.cancel()
 
-    await to_thread.run_sync(_wait_until, lambda: busy not in _children())
+    await to_thread.run_sync(_wait_until, lambda: pid not in _children())
 
 
 @pytest.mark.anyio
@@ -435,9 +435,9 @@ async def test_misuse_is_refused() -> None:
 
 
 @pytest.mark.anyio
-async def test_it_is_an_evaluator() -> None:
+async def test_math_equal_is_an_evaluator() -> None:
     outputs = {"right": r"So \boxed{x(x + 1)}.", "plain": "x + x^2", "wrong": r"\boxed{x^2}"}
-    samples = [Sample(each, each, "x^2 + x") for each in (*outputs, "none")]
+    samples = [Sample(name, name, "x^2 + x") for name in (*outputs, "none")]
     config = EvalConfig(max_concurrent=4, timeout_per_sample_ms=None)
 
     report = await evaluate(samples, config, math_equal, agent=outputs.get)
@@ -449,33 +449,33 @@ async def test_it_is_an_evaluator() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_check_without_end_is_an_error_in_time_and_the_next_one_works() -> None:
-    async def in_a_moment(output: str, expected: str) -> bool:
+async def test_a_check_that_hangs_times_out_and_the_next_one_works() -> None:
+    async def with_timeout(output: str, expected: str) -> bool:
         return await symbolic_equal(output, expected, timeout=60 if output == "4" else 1)
 
     samples = [Sample("hang", "9^{9^{9^{9}}}", "5"), Sample("wrong", "4", "5")]
     config = EvalConfig(timeout_per_sample_ms=None)
     with anyio.fail_after(120):
-        report = await evaluate(samples, config, in_a_moment, agent=str.strip)
+        report = await evaluate(samples, config, with_timeout, agent=str.strip)
 
     assert [result.error_source for result in report.results] == ["evaluator", None]
     assert "got none in 1 s of work" in str(report.results[0].error)
     assert report.summary["errors"] == 1
 
 
-def test_by_hand_it_answers_at_once() -> None:
+def test_math_equal_can_be_called_directly() -> None:
     assert math_equal(r"\boxed{0.5}", r"\frac12").passed
     assert math_equal(4, "4").passed
     assert not math_equal("4", "5").passed
 
 
-def test_without_the_package_it_names_the_extra() -> None:
+def test_a_missing_package_is_an_error_that_names_the_extra() -> None:
     code = """
 import sys
 sys.modules["math_verify"] = None
 from weakincentives.evals import math_equal
 math_equal("4", "5")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
-    assert "pip install 'weakincentives-evals[math]'" in done.stderr
+    assert "pip install 'weakincentives-evals[math]'" in process.stderr

@@ -1,4 +1,4 @@
-"""A judge beside people: agreement, kappa and what to show with them."""
+"""A judge compared with people: agreement, kappa and the summary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weakincentives.evals.judges.panel import judge_panel
 YES, NO = True, False
 
 
-def two_by_two(yes_yes: int, yes_no: int, no_yes: int, no_no: int) -> Calibration:
+def calibration_of(yes_yes: int, yes_no: int, no_yes: int, no_no: int) -> Calibration:
     table = {(YES, YES): yes_yes, (YES, NO): yes_no, (NO, YES): no_yes, (NO, NO): no_no}
     return Calibration("judge", table)
 
@@ -31,7 +31,7 @@ def two_by_two(yes_yes: int, yes_no: int, no_yes: int, no_no: int) -> Calibratio
 @pytest.mark.parametrize(
     ("table", "agreement", "kappa", "base_rate"),
     [
-        # Wikipedia, "Cohen's kappa": the grants, then two of equal agreement.
+        # Wikipedia, "Cohen's kappa": the grants, then two tables of equal agreement.
         ((20, 5, 10, 15), 0.70, 0.40, 0.50),
         ((45, 15, 25, 15), 0.60, 0.1304, 0.60),
         ((25, 35, 5, 35), 0.60, 0.2593, 0.60),
@@ -44,18 +44,18 @@ def two_by_two(yes_yes: int, yes_no: int, no_yes: int, no_no: int) -> Calibratio
         ((9, 3, 3, 1), 0.625, 0.0, 0.75),
     ],
 )
-def test_published_tables(
+def test_agreement_and_kappa_of_published_tables(
     table: tuple[int, int, int, int], agreement: float, kappa: float, base_rate: float
 ) -> None:
-    found = two_by_two(*table)
+    calibration = calibration_of(*table)
 
-    assert found.n == sum(table)
-    assert found.agreement == pytest.approx(agreement)
-    assert found.kappa == pytest.approx(kappa, abs=0.005)
-    assert found.base_rate == pytest.approx(base_rate)
+    assert calibration.n == sum(table)
+    assert calibration.agreement == pytest.approx(agreement)
+    assert calibration.kappa == pytest.approx(kappa, abs=0.005)
+    assert calibration.base_rate == pytest.approx(base_rate)
 
 
-def test_three_categories_as_cohen_published_them() -> None:
+def test_kappa_of_three_categories_is_the_published_one() -> None:
     # J. Cohen, Psychological Bulletin 70 (1968): 200 cases, agreement .70, chance .41, kappa .492.
     rows = {"a": (88, 14, 18), "b": (10, 40, 10), "c": (2, 6, 12)}
     table = {
@@ -63,22 +63,22 @@ def test_three_categories_as_cohen_published_them() -> None:
         for human, counts in rows.items()
         for judge, count in zip(rows, counts, strict=True)
     }
-    found = Calibration("judge", table)
-    assert (found.n, found.agreement) == (200, 0.70)
-    assert found.kappa == pytest.approx(0.492, abs=0.001)
+    calibration = Calibration("judge", table)
+    assert (calibration.n, calibration.agreement) == (200, 0.70)
+    assert calibration.kappa == pytest.approx(0.492, abs=0.001)
 
 
 @pytest.mark.parametrize(
     ("table", "kappa"),
     [
-        ({(YES, YES): 7}, 0.0),  # 0 / 0: nothing shows that the judge can tell
+        ({(YES, YES): 7}, 0.0),  # 0 / 0: no evidence that the judge can distinguish
         ({(YES, NO): 7}, 0.0),
         ({(YES, YES): 6, (NO, YES): 1}, 0.0),
         ({(YES, YES): 6, (YES, NO): 1}, 0.0),
         ({(YES, YES): 1}, 0.0),
     ],
 )
-def test_kappa_of_a_table_with_one_verdict_on_a_side_is_0(table: Any, kappa: float) -> None:
+def test_kappa_is_0_if_all_verdicts_or_all_labels_are_the_same(table: Any, kappa: float) -> None:
     assert Calibration("judge", table).kappa == kappa
 
 
@@ -89,21 +89,21 @@ counts = st.integers(0, 10**6)
 def test_kappa_stays_in_its_range_and_below_agreement(a: int, b: int, c: int, d: int) -> None:
     if not a + b + c + d:
         return
-    found = two_by_two(a, b, c, d)
-    low, high = found.interval
-    assert -1.0 <= found.kappa <= found.agreement <= 1.0
-    assert low <= found.agreement <= high
-    assert found.base_rate >= 0.5
+    calibration = calibration_of(a, b, c, d)
+    low, high = calibration.interval
+    assert -1.0 <= calibration.kappa <= calibration.agreement <= 1.0
+    assert low <= calibration.agreement <= high
+    assert calibration.base_rate >= 0.5
 
 
-def judge_of(ratings: dict[str, Any]) -> Any:
-    """A judge that rates an output by what stands in it."""
+def judge_with(ratings: dict[str, Any]) -> Any:
+    """Return a judge that looks up its rating by the output."""
 
     def model(request: ModelRequest) -> Any:
         line = request.messages[1].content.splitlines()[3]
         output = line.removeprefix("Output: ").strip('"')
-        said = ratings[output]
-        return {"reason": f"it is {output}", "rating": said} if isinstance(said, str) else said
+        reply = ratings[output]
+        return {"reason": f"it is {output}", "rating": reply} if isinstance(reply, str) else reply
 
     return llm_judge(ScriptedAdapter(model), "Polite")
 
@@ -113,62 +113,66 @@ def case(output: str, human: Any) -> tuple[Sample[str, str], str, Any]:
 
 
 def test_a_judge_is_compared_with_pass_or_fail() -> None:
-    judge = judge_of({"kind": "good", "curt": "fair", "rude": "wrong", "warm": "excellent"})
+    judge = judge_with({"kind": "good", "curt": "fair", "rude": "wrong", "warm": "excellent"})
 
-    found = calibrate(
+    calibration = calibrate(
         judge, [case("kind", True), case("curt", True), case("rude", False), case("warm", True)]
     )
 
-    assert (found.n, found.agreement, found.base_rate) == (4, 0.75, 0.75)
-    assert found.kappa == pytest.approx(0.5)
-    assert found.confusion == {(True, True): 2, (True, False): 1, (False, False): 1}
-    assert found.disagreements == (Disagreement("s-curt", True, False, "it is curt"),)
-    assert found.errors == ()
+    assert (calibration.n, calibration.agreement, calibration.base_rate) == (4, 0.75, 0.75)
+    assert calibration.kappa == pytest.approx(0.5)
+    assert calibration.confusion == {(True, True): 2, (True, False): 1, (False, False): 1}
+    assert calibration.disagreements == (Disagreement("s-curt", True, False, "it is curt"),)
+    assert calibration.errors == ()
 
 
 def test_a_judge_is_compared_label_by_label() -> None:
-    judge = judge_of({"kind": "good", "curt": "fair", "rude": "wrong"})
+    judge = judge_with({"kind": "good", "curt": "fair", "rude": "wrong"})
 
-    found = calibrate(
+    calibration = calibrate(
         judge, [case("kind", "excellent"), case("curt", "fair"), case("rude", "wrong")]
     )
 
-    assert found.confusion == {("excellent", "good"): 1, ("fair", "fair"): 1, ("wrong", "wrong"): 1}
-    assert found.disagreements == (Disagreement("s-kind", "excellent", "good", "it is kind"),)
+    assert calibration.confusion == {
+        ("excellent", "good"): 1,
+        ("fair", "fair"): 1,
+        ("wrong", "wrong"): 1,
+    }
+    assert calibration.disagreements == (Disagreement("s-kind", "excellent", "good", "it is kind"),)
 
 
-def test_a_judge_that_fails_is_an_error_in_no_count() -> None:
-    judge = judge_of({"kind": "good", "odd": "splendid", "down": ProviderError("down")})
+def test_a_judge_that_fails_is_an_error_and_not_counted() -> None:
+    judge = judge_with({"kind": "good", "odd": "splendid", "down": ProviderError("down")})
 
-    found = calibrate(judge, [case("kind", True), case("odd", False), case("down", False)])
+    calibration = calibrate(judge, [case("kind", True), case("odd", False), case("down", False)])
 
-    assert (found.n, found.agreement) == (1, 1.0)
-    assert [sample_id for sample_id, _ in found.errors] == ["s-odd", "s-down"]
-    assert "ProviderError: down" in found.errors[1][1]
+    assert (calibration.n, calibration.agreement) == (1, 1.0)
+    assert [sample_id for sample_id, _ in calibration.errors] == ["s-odd", "s-down"]
+    assert "ProviderError: down" in calibration.errors[1][1]
     with pytest.raises(EvaluatorError, match=r"got none on 1 outputs - the first error: .*down"):
         calibrate(judge, [case("down", True)])
 
 
-def test_a_value_off_the_scale_is_an_error_and_no_label() -> None:
+def test_a_value_off_the_scale_is_an_error() -> None:
     halves = criterion(lambda output, expected: Score(float(output)), name="halves")
 
-    found = calibrate(halves, [case("0.75", "good"), case("0.6", "good")])
+    calibration = calibrate(halves, [case("0.75", "good"), case("0.6", "good")])
 
-    assert found.confusion == {("good", "good"): 1}
-    assert found.errors[0][1].startswith("expected a value of the scale, got 0.6")
+    assert calibration.confusion == {("good", "good"): 1}
+    assert calibration.errors[0][1].startswith("expected a value of the scale, got 0.6")
 
 
-def test_any_evaluator_and_a_scale_of_ones_own_can_be_calibrated() -> None:
+def test_any_evaluator_and_custom_scale_can_be_calibrated() -> None:
     scale = Scale({"right": 1.0, "not": 0.0}, frozenset({"right"}))
-    found = calibrate(exact_match, [case("e", "right"), case("x", "right")], scale=scale)
-    assert found.confusion == {("right", "right"): 1, ("right", "not"): 1}
+    calibration = calibrate(exact_match, [case("e", "right"), case("x", "right")], scale=scale)
+    assert calibration.confusion == {("right", "right"): 1, ("right", "not"): 1}
 
-    kind = judge_of({"kind": "good"})
+    kind = judge_with({"kind": "good"})
     assert calibrate(judge_panel(kind, kind), [case("kind", True)]).agreement == 1.0
 
 
-def test_the_summary_never_shows_agreement_alone() -> None:
-    text = str(two_by_two(80, 10, 5, 5))
+def test_the_summary_never_has_agreement_alone() -> None:
+    text = str(calibration_of(80, 10, 5, 5))
 
     assert text.splitlines() == [
         "judge: agrees with people on 85 of 100, 85.0% (95% interval 76.7% to 90.7%)",
@@ -179,10 +183,18 @@ def test_the_summary_never_shows_agreement_alone() -> None:
     ]
 
 
-def test_the_summary_lists_disagreements_and_errors_without_their_tricks() -> None:
-    differ = tuple(Disagreement(f"s{i}", True, False, "\x1b[2Jgone\nAll fine.") for i in range(12))
-    text = str(Calibration("j", {(True, False): 13}, (*differ, Disagreement("t", True, False)),
-                           (("\x1b[1m", "down"),)))  # fmt: skip
+def test_the_summary_lists_disagreements_and_errors_with_escaped_text() -> None:
+    disagreements = tuple(
+        Disagreement(f"s{i}", True, False, "\x1b[2Jgone\nAll fine.") for i in range(12)
+    )
+    text = str(
+        Calibration(
+            "j",
+            {(True, False): 13},
+            (*disagreements, Disagreement("t", True, False)),
+            (("\x1b[1m", "down"),),
+        )
+    )
 
     assert "\x1b" not in text
     assert "Disagreements: 13\n  's0': human pass, judge fail, because '\\x1b[2Jgone\\nAll" in text
@@ -196,21 +208,21 @@ def test_the_summary_lists_disagreements_and_errors_without_their_tricks() -> No
 
 
 @pytest.mark.anyio
-async def test_in_async_code_no_more_than_so_many_are_asked_at_once() -> None:
-    now = most = 0
+async def test_concurrency_is_limited_in_async_code() -> None:
+    running = max_running = 0
 
     async def judge(output: Any, expected: Any) -> bool:
-        nonlocal now, most
-        now, most = now + 1, max(most, now + 1)
+        nonlocal running, max_running
+        running, max_running = running + 1, max(max_running, running + 1)
         await anyio.lowlevel.checkpoint()
-        now -= 1
+        running -= 1
         return True
 
     cases = [case(str(i), True) for i in range(20)]
-    found = await calibrate_async(judge, cases, max_concurrent=3)
+    calibration = await calibrate_async(judge, cases, max_concurrent=3)
 
-    assert (found.n, most) == (20, 3)
-    assert calibrate(judge, cases).n == 20  # also while an event loop is running
+    assert (calibration.n, max_running) == (20, 3)
+    assert calibrate(judge, cases).n == 20  # works inside a running event loop
 
 
 SAME = Scale({"a": 1.0, "b": 1.0, "c": 0.0}, frozenset({"a"}))
@@ -232,24 +244,24 @@ SAME = Scale({"a": 1.0, "b": 1.0, "c": 0.0}, frozenset({"a"}))
         ([case("x", True)], {"max_concurrent": True}),
     ],
 )
-def test_misuse_is_refused_before_anybody_is_asked(labelled: Any, options: Any) -> None:
+def test_misuse_is_refused_before_the_judge_is_called(labelled: Any, options: Any) -> None:
     def judge(output: Any, expected: Any) -> bool:
-        raise AssertionError("asked")
+        raise AssertionError("called")
 
     with pytest.raises(UsageError, match="expected"):
         calibrate(judge, labelled, **options)
 
 
-def test_labels_of_one_value_still_pass_or_fail() -> None:
+def test_labels_with_equal_values_still_pass_or_fail() -> None:
     assert calibrate(exact_match, [case("e", True)], scale=SAME).agreement == 1.0
 
 
-def test_a_calibration_by_nothing_is_refused() -> None:
+def test_a_calibration_without_verdicts_is_refused() -> None:
     with pytest.raises(UsageError, match="expected at least one verdict"):
         Calibration("judge", {})
     with pytest.raises(RuntimeError, match="odd"):
-        calibrate(exact_match, (_ for _ in (None,) if _odd()))
+        calibrate(exact_match, (_ for _ in (None,) if _raise_odd()))
 
 
-def _odd() -> bool:
+def _raise_odd() -> bool:
     raise RuntimeError("odd")

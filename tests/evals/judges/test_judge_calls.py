@@ -1,4 +1,4 @@
-"""What judges were asked and what they answered is kept with the result."""
+"""Prompts and replies of judges are stored with the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weakincentives.evals.model.judge_calls import MAX_CHARS
 GOOD = {"reason": "It is right.", "rating": "good"}
 
 
-def judged(*evaluators: Any, path: Path, output: str = "Paris") -> EvalResult[Any]:
+def stored_result(*evaluators: Any, path: Path, output: str = "Paris") -> EvalResult[Any]:
     dataset = Dataset([Sample("1", "Capital of France?", "Paris")])
     suite = EvalSuite(lambda question: output, dataset, [*evaluators])
     with RunStore(path) as store:
@@ -31,7 +31,7 @@ def judged(*evaluators: Any, path: Path, output: str = "Paris") -> EvalResult[An
 
 def test_prompt_and_answer_are_stored_with_tokens(tmp_path: Path) -> None:
     judge = llm_judge(ScriptedAdapter([GOOD], model="m"), "It is right.", name="right")
-    (call,) = judged(exact_match, judge, path=tmp_path / "runs.db").judge_calls
+    (call,) = stored_result(exact_match, judge, path=tmp_path / "runs.db").judge_calls
     assert (call.judge, call.model, call.problem) == ("right", "m", "")
     assert [message.role for message in call.messages] == ["system", "user"]
     assert "It is right." in call.messages[0].content
@@ -40,16 +40,16 @@ def test_prompt_and_answer_are_stored_with_tokens(tmp_path: Path) -> None:
     assert call.usage is not None
 
 
-def test_an_answer_that_was_asked_for_again_says_why(tmp_path: Path) -> None:
+def test_a_repeated_request_has_the_problem_of_the_first_reply(tmp_path: Path) -> None:
     judge = llm_judge(ScriptedAdapter(["no idea", GOOD]), "It is right.", name="right")
-    first, second = judged(judge, path=tmp_path / "runs.db").judge_calls
+    first, second = stored_result(judge, path=tmp_path / "runs.db").judge_calls
     assert "expected" in first.problem
     assert (first.answer, second.problem) == ("", "")
 
 
-def test_every_judge_of_a_result_is_there_and_long_texts_are_cut(tmp_path: Path) -> None:
+def test_all_judge_calls_of_a_result_are_stored_and_long_texts_truncated(tmp_path: Path) -> None:
     rubric = llm_rubric(ScriptedAdapter([{"a": GOOD, "b": GOOD}]), {"a": "One", "b": "Two"})
     judge = llm_judge(ScriptedAdapter([GOOD]), "It is right.", name="right")
-    result = judged(rubric, judge, path=tmp_path / "runs.db", output="x" * 3 * MAX_CHARS)
+    result = stored_result(rubric, judge, path=tmp_path / "runs.db", output="x" * 3 * MAX_CHARS)
     assert {call.judge for call in result.judge_calls} == {"rubric", "right"}
     assert all(len(m.content) <= MAX_CHARS for c in result.judge_calls for m in c.messages)

@@ -1,4 +1,4 @@
-"""Pairs: which of two outputs is better, whichever comes first."""
+"""Pairwise judges: which of two outputs is better, independent of their order."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from weakincentives.evals.judges.pairwise import (
 )
 
 
-def pair(model: Callable[[ModelRequest], str]) -> PairwiseJudge:
+def judge_with(model: Callable[[ModelRequest], str]) -> PairwiseJudge:
     return pairwise_judge(
         ScriptedAdapter(lambda request: {"reason": "so", "winner": model(request)}), "Clearer"
     )
 
 
-def longer(request: ModelRequest) -> str:
-    """Prefers the longer candidate, wherever it stands."""
+def prefer_longer(request: ModelRequest) -> str:
+    """Return the longer candidate, independent of its position."""
     lines = request.messages[1].content.splitlines()
     a, b = (len(line) for line in lines if line.startswith("Candidate "))
     return "tie" if a == b else "A" if a > b else "B"
@@ -38,21 +38,19 @@ def longer(request: ModelRequest) -> str:
     ("first", "second", "winner"),
     [("long text", "short", "first"), ("short", "long text", "second"), ("ab", "cd", "tie")],
 )
-def test_a_judge_that_sees_the_text_prefers_it_in_either_place(
+def test_a_judge_of_the_text_prefers_the_same_output_in_both_orders(
     first: str, second: str, winner: str
 ) -> None:
-    preference = pair(longer)(SAMPLE, first, second)
+    preference = judge_with(prefer_longer)(SAMPLE, first, second)
 
     assert (preference.winner, preference.consistent) == (winner, True)
     assert preference.reasons == ("so", "so")
 
 
-@pytest.mark.parametrize("place", ["A", "B"])
+@pytest.mark.parametrize("position", ["A", "B"])
 @given(first=our.texts, second=our.texts)
-def test_a_judge_that_sees_the_place_alone_gives_only_ties(
-    place: str, first: str, second: str
-) -> None:
-    preference = pair(lambda request: place)(SAMPLE, first, second)
+def test_a_judge_of_the_position_gives_only_ties(position: str, first: str, second: str) -> None:
+    preference = judge_with(lambda request: position)(SAMPLE, first, second)
     assert (preference.winner, preference.consistent) == ("tie", False)
 
 
@@ -65,7 +63,7 @@ def test_a_tie_in_one_order_only_is_no_preference() -> None:
 
 
 @pytest.mark.anyio
-async def test_comparing_in_async_code_and_what_it_cost() -> None:
+async def test_a_comparison_in_async_code_has_its_usage() -> None:
     reply = ModelReply(
         message=ChatMessage("assistant", '{"reason": "r", "winner": "tie"}'),
         usage=TokenUsage(100, 20),
@@ -75,16 +73,16 @@ async def test_comparing_in_async_code_and_what_it_cost() -> None:
     preference = await judge.compare(SAMPLE, "a", "b")
 
     assert preference == Preference("tie", ("r", "r"), True, TokenUsage(200, 40))
-    assert judge(SAMPLE, "a", "b") == preference  # also while an event loop is running
+    assert judge(SAMPLE, "a", "b") == preference  # works inside a running event loop
 
 
-def test_a_users_adapter_compares_too() -> None:
+def test_a_users_adapter_can_compare() -> None:
     judge = pairwise_judge(Plain(PairOutput(reason="r", winner="A")), "Clearer")
     assert judge(SAMPLE, "a", "b") == Preference("tie", ("r", "r"), False, None, 1.0)
 
 
 @pytest.mark.parametrize("winner", ["first", "C", "a", "", 1, None])
-def test_a_winner_that_was_not_offered_is_an_error(winner: Any) -> None:
+def test_an_unknown_winner_is_an_error(winner: Any) -> None:
     answer = Recording({"reason": "r", "winner": winner})
     with pytest.raises(EvaluatorError, match="expected A, B or tie from the judge `Clearer`"):
         pairwise_judge(ScriptedAdapter(answer), "Clearer")(SAMPLE, "a", "b")
@@ -99,9 +97,9 @@ def test_a_comparison_that_fails_is_an_error(reply: Any) -> None:
         judge(SAMPLE, "a", "b")
 
 
-def test_what_json_cannot_carry_cannot_be_compared() -> None:
+def test_values_without_a_json_form_cannot_be_compared() -> None:
     with pytest.raises(EvaluatorError, match="cannot read this"):
-        pair(longer)(SAMPLE, object(), "b")
+        judge_with(prefer_longer)(SAMPLE, object(), "b")
 
 
 @pytest.mark.parametrize(

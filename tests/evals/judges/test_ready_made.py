@@ -1,4 +1,4 @@
-"""The ready-made judges: what each is sent, and how its verdict becomes a score."""
+"""The ready-made judges: the prompt of each, and how its verdict becomes a score."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONTEXT = EvalContext(
     sample=Sample("1", "INPUT", "REFERENCE", {"docs": "DOCS"}),
     trajectory=Trajectory(messages=CHAT, output="OUTPUT", metadata={"context": "CONTEXT"}),
 )
-SHOWN = {
+EXPECTED_VALUES = {
     "answer_relevance": {"INPUT", "OUTPUT"},
     "context_relevance": {"INPUT", "CONTEXT"},
     "correctness": {"INPUT", "OUTPUT", "REFERENCE"},
@@ -46,10 +46,10 @@ SHOWN = {
     "safety": {"INPUT", "OUTPUT"},
     "tool_choice": {"INPUT", "TOOL", "RESULT"},
 }
-WORDS = {"INPUT", "OUTPUT", "REFERENCE", "CONTEXT", "DOCS", "TOOL", "RESULT"}
+ALL_VALUES = {"INPUT", "OUTPUT", "REFERENCE", "CONTEXT", "DOCS", "TOOL", "RESULT"}
 
 
-def make(name: str) -> Callable[..., Criterion]:
+def judge_factory(name: str) -> Callable[..., Criterion]:
     judge: Callable[..., Criterion] = getattr(evals, name)
     return judge
 
@@ -59,52 +59,52 @@ def score(judge: Criterion, context: EvalContext = CONTEXT) -> Any:
     return score
 
 
-def test_every_one_is_offered_and_described() -> None:
-    assert set(SHOWN) == set(READY_MADE)
+def test_every_ready_made_judge_is_exported_and_documented() -> None:
+    assert set(EXPECTED_VALUES) == set(READY_MADE)
     page = (Path(__file__).parents[3] / "docs" / "judges.md").read_text("utf-8")
     assert [name for name in READY_MADE if f"`{name}`" not in page] == []
 
 
-@pytest.mark.parametrize("name", SHOWN)
-def test_the_model_is_sent_the_criterion_the_scale_and_what_it_judges(name: str) -> None:
-    made, best = READY_MADE[name], READY_MADE[name].scale.labels[0]
+@pytest.mark.parametrize("name", EXPECTED_VALUES)
+def test_the_prompt_has_the_criterion_the_scale_and_the_values_to_judge(name: str) -> None:
+    definition, best = READY_MADE[name], READY_MADE[name].scale.labels[0]
     with ModelServer([json.dumps(verdict(best))]) as server:
         model = adapter_for("openai/judge", base_url=server.openai_base_url)
-        assert score(make(name)(model)).passed
+        assert score(judge_factory(name)(model)).passed
 
         (request,) = server.requests
     system, user = [message["content"] for message in request.body["messages"][:2]]
-    assert made.criterion in system
-    assert str(made.scale) in system
-    assert {word for word in WORDS if word in user} == SHOWN[name]
+    assert definition.criterion in system
+    assert str(definition.scale) in system
+    assert {value for value in ALL_VALUES if value in user} == EXPECTED_VALUES[name]
     schema = request.body["response_format"]["json_schema"]["schema"]
-    assert set(schema["properties"]["rating"]["enum"]) == set(made.scale.labels)
+    assert set(schema["properties"]["rating"]["enum"]) == set(definition.scale.labels)
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", EXPECTED_VALUES)
 def test_each_label_becomes_its_score_and_only_the_best_passes(name: str) -> None:
     scale = READY_MADE[name].scale
     for label, value in scale.values.items():
-        got = score(make(name)(ScriptedAdapter([verdict(label)])))
+        result = score(judge_factory(name)(ScriptedAdapter([verdict(label)])))
 
-        assert (got.value, got.passed) == (value, value == 1.0)
-        assert (got.criterion, got.reason) == (name, "because")
+        assert (result.value, result.passed) == (value, value == 1.0)
+        assert (result.criterion, result.reason) == (name, "because")
 
 
-@pytest.mark.parametrize("name", SHOWN)
-def test_each_may_have_a_name_and_use_the_adapter_of_the_run(name: str) -> None:
+@pytest.mark.parametrize("name", EXPECTED_VALUES)
+def test_each_judge_can_have_a_name_and_use_the_adapter_of_the_run(name: str) -> None:
     best = READY_MADE[name].scale.labels[0]
     suite = EvalSuite(
         lambda question: CONTEXT.trajectory,
         [CONTEXT.sample],
-        make(name)(name="mine"),
+        judge_factory(name)(name="mine"),
         ScriptedAdapter([verdict(best)]),
     )
 
     assert suite.run().scores_by_criterion == {"mine": 1.0}
 
 
-def test_the_context_may_be_somewhere_else() -> None:
+def test_the_source_of_the_context_can_be_changed() -> None:
     for context in ("metadata.docs", lambda attempt: attempt.sample.metadata["docs"]):
         model = Recording(verdict("grounded"))
         score(groundedness(ScriptedAdapter(model), context=context))
@@ -114,14 +114,14 @@ def test_the_context_may_be_somewhere_else() -> None:
         groundedness(ScriptedAdapter([]), context="docs")
 
 
-def test_without_a_context_nobody_is_asked() -> None:
+def test_without_a_context_the_judge_is_not_called() -> None:
     bare = EvalContext(sample=Sample("1", "?"), trajectory=Trajectory(output="x"))
     with pytest.raises(EvaluatorError, match="sees `context`, and sample '1' has none"):
         score(groundedness(ScriptedAdapter([])), bare)
 
 
-def test_an_agent_that_must_answer_is_one_that_does_not_refuse() -> None:
-    answers = negate(refusal(ScriptedAdapter([verdict("answered"), verdict("refused")])))
+def test_a_negated_refusal_judge_passes_answers() -> None:
+    not_refused = negate(refusal(ScriptedAdapter([verdict("answered"), verdict("refused")])))
 
-    assert score(answers).passed
-    assert not score(answers).passed
+    assert score(not_refused).passed
+    assert not score(not_refused).passed

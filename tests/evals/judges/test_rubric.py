@@ -1,4 +1,4 @@
-"""Rubrics: several criteria in one call, each with a verdict, or an error."""
+"""Rubrics: one call gives a verdict for each of several criteria, or an error."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_rubric_is_one_call_and_one_score_with_a_metric_for_each_criterion() -
 
 
 @pytest.mark.anyio
-async def test_a_report_sees_each_criterion_of_a_rubric() -> None:
+async def test_a_report_has_each_criterion_of_a_rubric() -> None:
     rubric = llm_rubric(
         saying({"accuracy": verdict("good"), "tone": verdict("excellent")}), CRITERIA
     )
@@ -55,7 +55,7 @@ async def test_a_report_sees_each_criterion_of_a_rubric() -> None:
     assert report.scores_by_criterion == {"accuracy": 0.75, "tone": 1.0}
 
 
-def test_weights_say_what_counts_and_weight_0_only_tracks() -> None:
+def test_weights_are_applied_and_weight_0_is_only_recorded() -> None:
     answer = {"accuracy": verdict("good"), "tone": verdict("wrong")}
 
     heavy = llm_rubric(saying(answer), CRITERIA, weights={"accuracy": 3})("o", "e")
@@ -67,7 +67,7 @@ def test_weights_say_what_counts_and_weight_0_only_tracks() -> None:
     assert values(tracked)["tone"] == 0.0
 
 
-def test_a_rubric_has_names_that_are_no_identifiers_and_a_scale_of_its_own() -> None:
+def test_a_rubric_can_have_any_names_and_a_custom_scale() -> None:
     scale = Scale({"yes": 1.0, "no": 0.0}, frozenset({"yes"}))
     model = Recording({"Well-formatted, really?": verdict("yes"), "judge_tokens": verdict("no")})
     criteria = {"Well-formatted, really?": "Markdown", "judge_tokens": "A name of ours"}
@@ -82,13 +82,13 @@ def test_a_rubric_has_names_that_are_no_identifiers_and_a_scale_of_its_own() -> 
     assert schema["additionalProperties"] is False
 
 
-def test_a_rubric_comes_apart_in_a_composite_and_asks_the_contexts_adapter() -> None:
+def test_a_composite_has_each_criterion_of_a_rubric_and_uses_the_adapter_of_the_context() -> None:
     both = composite(llm_rubric(CRITERIA), llm_judge("Brief"))
 
     def model(request: ModelRequest) -> Any:
         several = "several criteria" in request.messages[0].content
-        one = verdict("good")
-        return {"accuracy": one, "tone": one} if several else one
+        good = verdict("good")
+        return {"accuracy": good, "tone": good} if several else good
 
     scores = both(SAMPLE, "4", context=EvalContext(adapter=ScriptedAdapter(model)))
     assert [score.criterion for score in scores] == ["accuracy", "tone", "Brief"]
@@ -110,7 +110,7 @@ def test_a_rubric_comes_apart_in_a_composite_and_asks_the_contexts_adapter() -> 
         TimeoutError("too slow"),
     ],
 )
-def test_a_rubric_that_is_not_answered_in_full_is_an_error(answer: Any) -> None:
+def test_an_incomplete_reply_is_an_error(answer: Any) -> None:
     with pytest.raises(EvaluatorError, match="rubric"):
         llm_rubric(ScriptedAdapter(Recording(answer)), CRITERIA)("o", "e")
 
@@ -127,7 +127,7 @@ RIGHT: Any = JudgeOutput(reason="r", rating="good")
         ({"accuracy": RIGHT, "tone": JudgeOutput(reason="", rating=9)}, "for `tone`, got 9"),
     ],
 )
-def test_a_users_adapter_must_answer_a_rubric_in_full(output: Any, problem: str) -> None:
+def test_an_incomplete_reply_of_a_users_adapter_is_an_error(output: Any, problem: str) -> None:
     with pytest.raises(EvaluatorError, match=problem):
         llm_rubric(Plain(output), CRITERIA)("o", "e")
 

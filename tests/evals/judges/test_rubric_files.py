@@ -1,4 +1,4 @@
-"""Rubrics as JSON, for outcomes and for single replies; judged results as training data."""
+"""Rubrics in JSON files, for outcomes and for single replies; results as training data."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_required_criterion_fails_the_rubric() -> None:
     assert score.reason.startswith("required: seat; ")
 
 
-def test_with_sum_all_criteria_weigh_the_same(tmp_path: Path) -> None:
+def test_with_sum_all_criteria_have_equal_weight(tmp_path: Path) -> None:
     file = tmp_path / "rubric.json"
     file.write_text(json.dumps({**DATA, "aggregation": "sum"}))
     judge = outcome_rubric(
@@ -103,7 +103,7 @@ def test_an_event_rubric_rates_each_reply() -> None:
         ({"criteria": "all"}, "expected a rubric"),
     ],
 )
-def test_a_rubric_that_cannot_work_is_refused(changes: dict[str, Any], problem: str) -> None:
+def test_an_invalid_rubric_is_refused(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         load_rubric({**DATA, **changes})
 
@@ -111,7 +111,9 @@ def test_a_rubric_that_cannot_work_is_refused(changes: dict[str, Any], problem: 
 # ── training data ───────────────────────────────────────────────────────────────────────────────
 
 
-def judged(sample_id: str, epoch: int, answer: str, value: float, **more: Any) -> EvalResult[Any]:
+def judged_result(
+    sample_id: str, epoch: int, answer: str, value: float, **more: Any
+) -> EvalResult[Any]:
     messages = (ChatMessage("user", f"Question {sample_id}"), ChatMessage("assistant", answer))
     return EvalResult(
         sample_id,
@@ -124,15 +126,15 @@ def judged(sample_id: str, epoch: int, answer: str, value: float, **more: Any) -
 
 
 RESULTS = [
-    judged("a", 1, "bad", 0.1),
-    judged("a", 2, "good", 0.9),
-    judged("a", 3, "lost", 0.0, error="lost", error_source="evaluator"),
-    judged("b", 1, "fine", 0.8),
-    judged("b", 2, "fine too", 0.8),
+    judged_result("a", 1, "bad", 0.1),
+    judged_result("a", 2, "good", 0.9),
+    judged_result("a", 3, "lost", 0.0, error="lost", error_source="evaluator"),
+    judged_result("b", 1, "fine", 0.8),
+    judged_result("b", 2, "fine too", 0.8),
 ]
 
 
-def test_conversations_from_a_score_on_are_sft_data() -> None:
+def test_conversations_with_a_minimum_score_are_sft_data() -> None:
     rows = list(sft_rows(RESULTS, min_score=0.8))
 
     assert [(row["sample_id"], row["epoch"]) for row in rows] == [("a", 2), ("b", 1), ("b", 2)]
@@ -145,7 +147,7 @@ def test_conversations_from_a_score_on_are_sft_data() -> None:
         list(sft_rows(RESULTS, criterion="tone"))
 
 
-def test_the_best_and_the_worst_epoch_are_a_pair() -> None:
+def test_the_best_and_the_worst_epoch_are_a_preference_pair() -> None:
     (row,) = preference_rows(RESULTS)  # both epochs of b score the same
 
     assert (row["prompt"][0]["content"], row["sample_id"]) == ("Question a", "a")
@@ -154,7 +156,7 @@ def test_the_best_and_the_worst_epoch_are_a_pair() -> None:
     assert list(preference_rows(RESULTS, min_gap=0.9)) == []
 
 
-def test_tool_calls_are_in_the_form_of_chat_completions() -> None:
+def test_tool_calls_have_the_format_of_chat_completions() -> None:
     call = ToolCall("c", "find", {"row": 12})
     messages = (
         ChatMessage("user", "?"),
@@ -178,8 +180,8 @@ def test_a_run_is_exported_for_training(
     with RunStore() as store:
         store_report(store, EvalReport(RESULTS))
 
-    words = ["eval", "export", "--format", "sft", "--min-score", "0.85", "-o", "sft.jsonl"]
-    assert main(words) == 0
+    command = ["eval", "export", "--format", "sft", "--min-score", "0.85", "-o", "sft.jsonl"]
+    assert main(command) == 0
     assert "Wrote 1 row of 5 results to sft.jsonl" in capsys.readouterr().err
     assert json.loads((tmp_path / "sft.jsonl").read_text())["score"] == 0.9
     assert main(["eval", "export", "--format", "preference"]) == 0

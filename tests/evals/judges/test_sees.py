@@ -1,4 +1,4 @@
-"""What a judge sees: context, metadata, messages, fields of the output, or a template's slots."""
+"""Values in the prompt of a judge: context, metadata, messages, fields, and template slots."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ TRAJECTORY = Trajectory(
 )
 
 
-def sent(sample: Any = SAMPLE, trajectory: Any = TRAJECTORY, **options: Any) -> str:
-    """What a judge with these options is sent about the attempt."""
+def message_sent(sample: Any = SAMPLE, trajectory: Any = TRAJECTORY, **options: Any) -> str:
+    """Return the message to a judge with these options about the attempt."""
     model = Recording(verdict("good"))
     judge = llm_judge(ScriptedAdapter(model), "Correct", **options)
     context = EvalContext(sample=sample, trajectory=trajectory)
@@ -60,18 +60,18 @@ def sent(sample: Any = SAMPLE, trajectory: Any = TRAJECTORY, **options: Any) -> 
 
 
 def slots(text: str) -> dict[str, Any]:
-    """The JSON strings of a message by their names, decoded if they hold JSON."""
-    found = {}
+    """Return the JSON strings of a message by their names, decoded if they hold JSON."""
+    values = {}
     for line in text.splitlines()[2:]:
         name, _, literal = line.partition(": ")
         value = json.loads(literal)
         assert isinstance(value, str)
-        found[name] = json.loads(value) if value[:1] in ("[", "{") else value
-    return found
+        values[name] = json.loads(value) if value[:1] in ("[", "{") else value
+    return values
 
 
-def test_without_sees_it_is_input_output_and_reference() -> None:
-    assert slots(sent()) == {
+def test_by_default_a_judge_sees_input_output_and_reference() -> None:
+    assert slots(message_sent()) == {
         "Input": {"question": "Where is it?"},
         "Output": {"answer": "It was sent.", "sources": ["faq"]},
         "Reference answer": "sent",
@@ -93,14 +93,14 @@ def test_without_sees_it_is_input_output_and_reference() -> None:
         ({"turns": lambda context: len(context.trajectory.messages)}, "turns", "4"),
     ],
 )
-def test_sees_adds_what_it_names(sees: Any, title: str, value: Any) -> None:
-    assert slots(sent(sees=sees))[title] == value
-    assert set(slots(sent(sees=sees))) == {"Input", "Output", "Reference answer", title}
+def test_sees_adds_the_named_values(sees: Any, title: str, value: Any) -> None:
+    assert slots(message_sent(sees=sees))[title] == value
+    assert set(slots(message_sent(sees=sees))) == {"Input", "Output", "Reference answer", title}
 
 
 @pytest.mark.parametrize("name", ["messages", "transcript"])
 def test_messages_have_tool_calls_and_their_results(name: str) -> None:
-    assert slots(sent(sees=name))["Conversation"] == [
+    assert slots(message_sent(sees=name))["Conversation"] == [
         {"role": "user", "content": "Where is order 7?"},
         {"role": "assistant", "tool_calls": [{"name": "get_order", "arguments": {"id": 7}}]},
         {"role": "tool", "name": "get_order", "content": '{"status": "sent"}'},
@@ -118,19 +118,20 @@ def test_several_names_and_a_rubric_that_sees_them() -> None:
     assert [*slots(model.requests[0].messages[-1].content)] == names
 
 
-def test_the_context_may_be_that_of_the_sample() -> None:
+def test_the_context_can_come_from_the_sample() -> None:
     sample = Sample("1", "?", "x", {"context": "from the dataset"})
 
-    assert slots(sent(sample, Trajectory(output="x"), sees="context"))["Context"] == (
+    assert slots(message_sent(sample, Trajectory(output="x"), sees="context"))["Context"] == (
         "from the dataset"
     )
     both = Trajectory(output="x", metadata={"context": "retrieved"})
-    assert slots(sent(sample, both, sees="context"))["Context"] == "retrieved"
+    assert slots(message_sent(sample, both, sees="context"))["Context"] == "retrieved"
 
 
 def test_an_empty_context_is_a_context() -> None:
-    assert "Context: \"[]\"" in sent(trajectory=Trajectory(output="x", metadata={"context": []}),
-                                     sees="context")  # fmt: skip
+    assert 'Context: "[]"' in message_sent(
+        trajectory=Trajectory(output="x", metadata={"context": []}), sees="context"
+    )
 
 
 @pytest.mark.anyio
@@ -147,7 +148,7 @@ def test_an_empty_context_is_a_context() -> None:
         ({"docs": lambda context: 1 / 0}, r"`<lambda>` returns, and it raised ZeroDivisionError"),
     ],
 )
-async def test_what_is_not_there_is_an_error_and_the_judge_is_not_asked(
+async def test_a_missing_value_is_an_error_and_the_judge_is_not_called(
     sees: Any, problem: str
 ) -> None:
     model = Recording(verdict("good"))
@@ -161,8 +162,10 @@ async def test_what_is_not_there_is_an_error_and_the_judge_is_not_asked(
     assert model.requests == []
 
 
-def test_a_missing_reference_answer_is_shown_as_such() -> None:
-    assert slots(sent(Sample("1", "?"), Trajectory(output="x")))["Reference answer"] == "null"
+def test_a_missing_reference_answer_is_null() -> None:
+    assert (
+        slots(message_sent(Sample("1", "?"), Trajectory(output="x")))["Reference answer"] == "null"
+    )
 
 
 TEMPLATE = """
@@ -174,8 +177,8 @@ $scale
 """
 
 
-def test_a_template_of_ones_own_shows_what_its_slots_name() -> None:
-    text = sent(template=TEMPLATE)
+def test_a_custom_template_has_the_values_of_its_slots() -> None:
+    text = message_sent(template=TEMPLATE)
 
     assert 'Question: "Where is it?"\nAnswer: "It was sent."' in text
     assert 'Facts: "[\\"Order 7 was sent.\\"]"\nIt costs $5.' in text
@@ -183,16 +186,16 @@ def test_a_template_of_ones_own_shows_what_its_slots_name() -> None:
     assert "sources" not in text
 
 
-def test_a_field_may_take_the_place_of_the_whole_output() -> None:
-    assert slots(sent(sees={"output": "output.answer"}))["Output"] == "It was sent."
+def test_a_field_can_replace_the_whole_output() -> None:
+    assert slots(message_sent(sees={"output": "output.answer"}))["Output"] == "It was sent."
 
 
-def test_a_template_may_have_the_usual_slots() -> None:
-    assert sent(template="$input $output $expected").endswith('"sent"')
+def test_a_template_can_have_the_standard_slots() -> None:
+    assert message_sent(template="$input $output $expected").endswith('"sent"')
 
 
-def test_a_template_can_use_names_of_ones_own() -> None:
-    text = sent(template="Steps: ${steps}", sees={"steps": lambda context: 3})
+def test_a_template_can_have_custom_slots() -> None:
+    text = message_sent(template="Steps: ${steps}", sees={"steps": lambda context: 3})
 
     assert text.endswith('Steps: "3"')
 
@@ -207,7 +210,7 @@ def test_the_task_and_the_criterion_stay_in_the_system_message() -> None:
     assert user.content == '## To Judge\n\nAnswer: "x"'
 
 
-def test_a_prompt_template_is_sent_as_it_is_with_quoted_values() -> None:
+def test_a_prompt_template_is_sent_unchanged_with_quoted_values() -> None:
     scale = Scale({"yes": 1.0, "no": 0.0}, frozenset({"yes"}))
     rules = MarkdownSection(title="Rules", key="r", role="system", template="$criterion\n$scale")
     data = MarkdownSection(title="", key="d", template="Says $output of $context")
@@ -248,7 +251,9 @@ def test_a_prompt_template_is_sent_as_it_is_with_quoted_values() -> None:
         ),
     ],
 )
-def test_an_unknown_slot_is_refused_when_the_judge_is_made(options: Any, problem: str) -> None:
+def test_an_unknown_slot_is_refused_when_the_judge_is_constructed(
+    options: Any, problem: str
+) -> None:
     with pytest.raises(UsageError, match=problem):
         llm_judge(ScriptedAdapter([]), "Correct", **options)
 
@@ -268,7 +273,7 @@ EVERY_SLOT: dict[str, Any] = {
 
 
 def attempt_with(hostile: Any) -> EvalContext:
-    """An attempt that has this value in each of its parts."""
+    """Return an attempt that has this value in each of its parts."""
     text = hostile if isinstance(hostile, str) else json.dumps(hostile)
     answer = {"answer": hostile, "sources": hostile}
     return EvalContext(
@@ -283,8 +288,8 @@ def attempt_with(hostile: Any) -> EvalContext:
 
 @pytest.mark.parametrize("kind", EVERY_SLOT)
 @given(hostile=our.texts | st.sampled_from(ATTACKS) | st.lists(st.sampled_from(ATTACKS)))
-def test_no_text_leaves_its_slot(kind: str, hostile: Any) -> None:
-    def asked(value: Any) -> tuple[str, str]:
+def test_no_text_escapes_from_its_slot(kind: str, hostile: Any) -> None:
+    def messages_with(value: Any) -> tuple[str, str]:
         model = Recording(verdict("good"))
         judge = llm_judge(ScriptedAdapter(model), "Correct", **EVERY_SLOT[kind])
         context = attempt_with(value)
@@ -292,16 +297,16 @@ def test_no_text_leaves_its_slot(kind: str, hostile: Any) -> None:
         system, user = model.requests[0].messages
         return system.content, user.content
 
-    system, user = asked(hostile)
-    plain_system, plain_user = asked("x")
+    system, user = messages_with(hostile)
+    plain_system, plain_user = messages_with("x")
 
     assert system == plain_system
     assert user.isascii()
-    assert _outside(user) == _outside(plain_user)
+    assert _outside_of_strings(user) == _outside_of_strings(plain_user)
 
 
-def _outside(text: str) -> list[str]:
-    """The parts of a message that are outside of its JSON strings."""
+def _outside_of_strings(text: str) -> list[str]:
+    """Return the parts of a message outside of its JSON strings."""
     parts, decoder = [], json.JSONDecoder()
     while (start := text.find('"')) >= 0:
         parts.append(text[:start])
@@ -311,7 +316,7 @@ def _outside(text: str) -> list[str]:
     return [*parts, text]
 
 
-def test_the_same_judge_scores_a_stored_run(tmp_path: Any) -> None:
+def test_a_stored_run_is_rescored_with_the_same_prompt(tmp_path: Any) -> None:
     from weakincentives.evals import RunStore
     from weakincentives.evals.engine.rescoring import rescore
 
@@ -326,5 +331,5 @@ def test_the_same_judge_scores_a_stored_run(tmp_path: Any) -> None:
 
         anyio.run(rescore, store, report.run_id, judge)
 
-    first, again = model.requests
-    assert first.messages == again.messages
+    first, second = model.requests
+    assert first.messages == second.messages

@@ -1,4 +1,4 @@
-"""Errors in groups, and errors of one attempt with their type, place and traceback."""
+"""Groups of errors, and errors of attempts with their type, location and traceback."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ pytestmark = pytest.mark.anyio
 SAMPLE = Sample("1", "x", "y")
 
 
-def error(id: str, message: str, type: str = "", where: str = "", **more: Any) -> EvalResult[Any]:
+def error(id: str, message: str, type: str = "", where: str = "", **fields: Any) -> EvalResult[Any]:
     details = ErrorDetails(type, where) if type else None
-    return EvalResult(id, Score(0.0), error=message, error_details=details, **more)
+    return EvalResult(id, Score(0.0), error=message, error_details=details, **fields)
 
 
-def test_errors_are_grouped_by_type_and_place_and_the_most_frequent_are_first() -> None:
+def test_errors_are_grouped_by_type_and_location_with_frequent_ones_first() -> None:
     results = [
         error("1", "late", "TimeoutError"),
         error("2", "refused by a", "OSError", "rag.py:41 in retrieve"),
@@ -54,7 +54,7 @@ def test_errors_are_grouped_by_type_and_place_and_the_most_frequent_are_first() 
     assert error_groups(results)[0].samples == ("2", "3")
 
 
-def test_groups_are_bounded() -> None:
+def test_the_number_of_groups_is_limited() -> None:
     results = [error(str(n), f"{n}" * 1_000) for n in range(MAX_GROUPS + 9)]
 
     groups = error_groups(results)
@@ -69,7 +69,7 @@ def divide(question: str) -> Any:
     return 1 / 0
 
 
-async def test_an_agents_error_keeps_its_message_and_has_details() -> None:
+async def test_an_agent_error_keeps_its_message_and_has_details() -> None:
     result = await attempt(function_agent(divide), SAMPLE, exact_match)
 
     assert (result.error, result.error_source) == ("division by zero", "agent")
@@ -79,7 +79,7 @@ async def test_an_agents_error_keeps_its_message_and_has_details() -> None:
     assert "weakincentives/" not in result.error_details.traceback
 
 
-async def test_an_evaluators_error_has_details_until_it_is_scored_again() -> None:
+async def test_an_evaluator_error_has_details_until_it_is_rescored() -> None:
     @criterion
     def broken(output: Any, expected: Any) -> bool:
         return expected["score"]
@@ -93,14 +93,14 @@ async def test_an_evaluators_error_has_details_until_it_is_scored_again() -> Non
 
     from weakincentives.evals import EvalContext
 
-    again = await rescore_result(result, None, exact_match.score, EvalContext())
-    assert (again.error, again.error_details) == (None, None)
-    failed = await rescore_result(again, None, broken.score, EvalContext())
+    rescored = await rescore_result(result, None, exact_match.score, EvalContext())
+    assert (rescored.error, rescored.error_details) == (None, None)
+    failed = await rescore_result(rescored, None, broken.score, EvalContext())
     assert failed.error_details is not None
     assert failed.error_details.type == "TypeError"
 
 
-async def test_a_timeout_has_a_type_and_no_place() -> None:
+async def test_a_timeout_has_a_type_and_no_location() -> None:
     from weakincentives.evals import EvalConfig
 
     async def slow(question: str) -> str:
@@ -122,7 +122,9 @@ class QAOutput:
     answer: str
 
 
-def test_python_warns_once_if_no_output_can_be_right(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_is_logged_once_if_no_output_can_be_equal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     data = Dataset([Sample("1", "2 + 2", "4"), Sample("2", "3 + 3", "6")])
 
     with caplog.at_level(logging.WARNING):

@@ -1,4 +1,4 @@
-"""The one explanation of a failure that every output shows."""
+"""The explanation of a failure, which is the same in every output."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GOT = "got '5', expected '4'"
 
 
 @pytest.mark.parametrize(
-    ("score", "more", "why"),
+    ("score", "changes", "explanation"),
     [
         (Score(0.0, reason="off by one"), {}, "off by one"),
         (Score(0.0, reason="off by one", criterion="sum"), {}, "sum: off by one"),
@@ -58,13 +58,13 @@ GOT = "got '5', expected '4'"
         (Score(1.0), {}, ""),
     ],
 )
-def test_a_failure_is_explained(score: Score, more: dict[str, Any], why: str) -> None:
-    facts = {"sample": SAMPLE, "trajectory": Trajectory(output="5"), **more}
+def test_a_failure_is_explained(score: Score, changes: dict[str, Any], explanation: str) -> None:
+    fields = {"sample": SAMPLE, "trajectory": Trajectory(output="5"), **changes}
 
-    assert why_failed(EvalResult("1", score, **facts)) == why
+    assert why_failed(EvalResult("1", score, **fields)) == explanation
 
 
-def test_a_message_has_the_score() -> None:
+def test_a_failure_message_has_the_score() -> None:
     result = EvalResult("1", Score(0.25, reason="off by one"))
 
     assert failure_message(result) == "score 0.25 does not pass: off by one"
@@ -81,13 +81,13 @@ GOOD, BAD = judge("polite", 1.0, "It is polite."), judge("cites", 0.0, "It cites
 
 
 def failed(evaluator: Criterion, output: Any = "5", expected: Any = "4") -> list[str]:
-    """The criteria of a failure, which are in the reason of the score as well."""
+    """Return the failed criteria, after a check that the reason of the score names them."""
     score = evaluator(output, expected)
     result = EvalResult("1", score, sample=SAMPLE, trajectory=Trajectory(output=output))
     criteria = failed_criteria(result)
     assert bool(criteria) is not score.passed
-    assert not score.parts or all(each.criterion in score.reason for each in criteria)
-    return [str(each) for each in criteria]
+    assert not score.parts or all(failure.criterion in score.reason for failure in criteria)
+    return [str(failure) for failure in criteria]
 
 
 @pytest.mark.parametrize("combine", [all_of, composite])
@@ -101,11 +101,11 @@ def test_only_the_parts_that_failed_are_named(combine: Any) -> None:
     assert "polite" not in evaluator("5", "4").reason
 
 
-def test_each_part_of_any_of_has_failed() -> None:
+def test_every_part_of_any_of_is_named() -> None:
     assert failed(any_of(BAD, exact_match)) == ["cites: It cites nothing.", f"exact_match: {GOT}"]
 
 
-def test_a_part_without_a_reason_is_named_all_the_same() -> None:
+def test_a_part_without_a_reason_is_named_too() -> None:
     short = criterion(lambda output, expected: False, name="short")
 
     assert failed(all_of(GOOD, short)) == [f"short: {GOT}"]
@@ -128,7 +128,7 @@ def test_a_combination_is_explained_by_its_own_parts() -> None:
     ]
 
 
-def test_two_parts_of_the_same_name_are_told_apart() -> None:
+def test_parts_with_the_same_name_are_distinguished() -> None:
     evaluator = all_of(all_of(judge("fit", 0.0, "a")), all_of(judge("fit", 0.0, "b")))
 
     assert failed(evaluator) == ["fit: a", "all_of_2/fit: b"]
@@ -145,21 +145,21 @@ def test_the_parts_that_lower_a_weighted_mean_are_named() -> None:
     assert failed(all_of(weighted((judge("a", 0.0, "no"), 1), (BAD, 0)))) == ["a: no"]
 
 
-def test_a_negation_fails_because_something_passed() -> None:
+def test_a_negation_fails_because_its_part_passed() -> None:
     assert failed(negate(GOOD)) == ["not_polite: polite passed: It is polite."]
     assert negate(BAD)("5", "4").reason == "It cites nothing."
 
 
-def test_a_score_that_passed_has_the_reasons_of_what_passed() -> None:
+def test_a_score_that_passed_has_the_reasons_of_the_parts_that_passed() -> None:
     assert any_of(GOOD, BAD)("5", "4").reason == "polite: It is polite."
     assert all_of(GOOD, exact_match)("4", "4").reason == "polite: It is polite."
     assert all_of(contains, exact_match)("4", "4").reason == ""
 
 
-def test_names_of_parts_that_are_no_names_are_ignored() -> None:
-    odd = [["a"], [1, None], "a", ["b"], {"a": 1}]
+def test_invalid_names_of_parts_are_ignored() -> None:
+    invalid = [["a"], [1, None], "a", ["b"], {"a": 1}]
     metrics = [
-        Metric(name, 0.0, 1, {"parts": each}) for name, each in zip("abcde", odd, strict=True)
+        Metric(name, 0.0, 1, {"parts": parts}) for name, parts in zip("abcde", invalid, strict=True)
     ]
     loop = [Metric(name, 0.0, 1, {"parts": [other]}) for name, other in ("xy", "yz", "zy")]
     result = EvalResult("1", Score(metrics=[*metrics, *loop]))
@@ -167,7 +167,7 @@ def test_names_of_parts_that_are_no_names_are_ignored() -> None:
     assert failed_criteria(result)
 
 
-# ── types that are never equal ──────────────────────────────────────────────────────────────────
+# ── types that can never be equal ───────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class QAOutput:
     answer: str
 
 
-def test_a_run_whose_outputs_can_never_be_right_is_warned_about() -> None:
+def test_a_run_whose_outputs_can_never_be_equal_gets_a_warning() -> None:
     def result(output: Any) -> EvalResult[Any]:
         return EvalResult("1", exact_match(output, "4"))
 

@@ -61,7 +61,7 @@ def quarantine(*samples: str, until: date = FAR, suite: str = "sums") -> None:
 
 
 def suite(wrong: str = "34", **config: Any) -> EvalSuite[str, str, str]:
-    """Ten samples, whose agent fails those whose digit is in `wrong`."""
+    """Return a suite of ten samples; the agent fails those whose digit is in `wrong`."""
     samples = [Sample(f"s{n}", f"{n}", f"{n}") for n in range(10)]
     agent = lambda text: "no" if text in wrong else text  # noqa: E731
     return EvalSuite(agent, Dataset(samples, "sums"), exact_match, config=EvalConfig(**config))
@@ -84,15 +84,15 @@ def test_a_report_leaves_quarantined_samples_out_of_its_numbers(folder: Path) ->
     assert str(EvalReport.load(folder / "saved")) == str(report)
 
 
-def test_a_stored_run_says_the_same_as_its_report(store: RunStore) -> None:
+def test_a_stored_run_agrees_with_its_report(store: RunStore) -> None:
     quarantine("s3", "s9")
 
     report = run(store, epochs=2)
 
-    found = overview(store, report.run_id)
-    assert str(found) == str(report)
-    assert (found.record.total, found.record.passed, found.record.stored) == (16, 14, 20)
-    assert found.record.mean_score == found.criteria["exact_match"] == 7 / 8
+    summary = overview(store, report.run_id)
+    assert str(summary) == str(report)
+    assert (summary.record.total, summary.record.passed, summary.record.stored) == (16, 14, 20)
+    assert summary.record.mean_score == summary.criteria["exact_match"] == 7 / 8
     assert {row.result.sample_id for row in worst(store, report.run_id)} == {"s4"}
     assert str(store.report(report.run_id)) == str(report)
     assert store.run(report.run_id).quarantined == 2
@@ -104,12 +104,12 @@ def test_a_run_keeps_its_numbers_when_the_quarantine_changes(store: RunStore) ->
     after = run(store)
     remove_quarantine("sums", "s3")
 
-    lines = [str(overview(store, each.run_id)).split(" (")[0] for each in (before, after)]
+    lines = [str(overview(store, report.run_id)).split(" (")[0] for report in (before, after)]
 
     assert lines == ["8/10 passed, 0 errors", "8/8 passed, 0 errors"]
 
 
-def test_gates_and_comparisons_leave_them_out(store: RunStore) -> None:
+def test_gates_and_comparisons_leave_quarantined_samples_out(store: RunStore) -> None:
     before = run(store, wrong="4")
     quarantine("s3")
     after = run(store, wrong="34")
@@ -124,7 +124,7 @@ def test_gates_and_comparisons_leave_them_out(store: RunStore) -> None:
     assert str(compare_runs(before, after)) == str(compared)
 
 
-def test_a_baseline_keeps_them(store: RunStore, folder: Path) -> None:
+def test_a_baseline_file_keeps_quarantined_samples(store: RunStore, folder: Path) -> None:
     quarantine("s3")
     outcomes = stored_outcomes(store, run(store).run_id)
     save_baseline(outcomes, folder / "baseline.json")
@@ -148,7 +148,7 @@ def test_an_expired_quarantine_counts_again_and_says_so(
     assert str(overview(store, report.run_id)).endswith(" - quarantine expired, counts again: s3")
 
 
-def test_a_stopping_rule_does_not_count_them(store: RunStore) -> None:
+def test_a_stopping_rule_does_not_count_quarantined_samples(store: RunStore) -> None:
     quarantine(*(f"s{n}" for n in range(10)))
 
     report = run(store, stop_at_width=0.99, max_concurrent=1)
@@ -156,16 +156,20 @@ def test_a_stopping_rule_does_not_count_them(store: RunStore) -> None:
     assert (len(report.results), report.total, report.stopped) == (10, 0, "")
 
 
-def test_junit_and_the_page_show_them(store: RunStore, folder: Path) -> None:
+def test_junit_and_the_page_list_quarantined_samples(store: RunStore, folder: Path) -> None:
     quarantine("s3")
     run_id = run(store).run_id
 
     write_junit(store, [(run_id, None)], folder / "results.xml")
     write_page(store, run_id, folder / "page.html")
 
-    (found,) = ElementTree.parse(folder / "results.xml").getroot().iter("testsuite")
-    cases = {case.attrib["name"]: case for case in found.iter("testcase")}
-    assert [found.attrib[name] for name in ("tests", "failures", "skipped")] == ["10", "1", "1"]
+    (suite_element,) = ElementTree.parse(folder / "results.xml").getroot().iter("testsuite")
+    cases = {case.attrib["name"]: case for case in suite_element.iter("testcase")}
+    assert [suite_element.attrib[name] for name in ("tests", "failures", "skipped")] == [
+        "10",
+        "1",
+        "1",
+    ]
     skipped = cases["s3"].find("skipped")
     assert skipped is not None
     assert skipped.attrib["message"].startswith("quarantined, does not count; ")
@@ -179,7 +183,7 @@ def test_evaluate_and_collect_results_take_a_quarantine() -> None:
         QuarantinedSample(suite="sums", sample=name, reason="bug 7", until=until)
         for name, until in (("1", FAR), ("2", PAST))
     ]
-    samples = [Sample(str(number), number, 0) for number in range(3)]  # of which 0 passes
+    samples = [Sample(str(number), number, 0) for number in range(3)]  # only sample 0 passes
     report = run_sync(
         partial(
             evaluate,
@@ -200,7 +204,7 @@ def test_evaluate_and_collect_results_take_a_quarantine() -> None:
     assert str(collected).endswith("- 1 quarantined")
 
 
-def test_other_suites_are_not_concerned(store: RunStore) -> None:
+def test_other_suites_are_not_affected(store: RunStore) -> None:
     quarantine("s3", suite="products")
 
     assert run(store).total == 10
@@ -221,7 +225,7 @@ def test_the_file_has_a_line_for_each_sample(folder: Path) -> None:
     assert load_quarantine("products") == ()
 
 
-def test_the_file_of_a_folder_above_is_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_of_a_parent_folder_is_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quarantine("s1")
     (folder / "evals").mkdir()
     monkeypatch.chdir(folder / "evals")
@@ -231,7 +235,7 @@ def test_the_file_of_a_folder_above_is_used(folder: Path, monkeypatch: pytest.Mo
     assert not (folder / "evals" / "quarantine.jsonl").exists()
 
 
-def test_a_broken_line_is_refused_with_its_place(folder: Path) -> None:
+def test_an_invalid_line_is_refused_with_its_position(folder: Path) -> None:
     (folder / "quarantine.jsonl").write_text('\n{"suite": "sums", "sample": "s1"}\n')
 
     with pytest.raises(UsageError, match=r"expected suite, .*quarantine\.jsonl:2\)"):
@@ -246,14 +250,14 @@ def test_a_broken_line_is_refused_with_its_place(folder: Path) -> None:
         ({"until": PAST}, "expected a day that is not over"),
     ],
 )
-def test_a_useless_entry_is_refused(wrong: dict[str, Any], message: str) -> None:
+def test_an_invalid_entry_is_refused(wrong: dict[str, Any], message: str) -> None:
     fields = {"suite": "sums", "sample": "s1", "reason": "r", "until": FAR, **wrong}
 
     with pytest.raises(UsageError, match=message):
         add_quarantine(QuarantinedSample(**fields))
 
 
-def test_removing_what_is_not_there_is_refused() -> None:
+def test_removing_an_unknown_entry_is_refused() -> None:
     quarantine("s1")
 
     with pytest.raises(UsageError, match="got sums s2 - there are: sums s1"):

@@ -1,4 +1,4 @@
-"""Results and reports: the numbers, and the folder on disk."""
+"""Results and reports: their numbers, and reports on disk."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ MIXED = EvalReport(
 )
 
 
-def test_a_result_computes_what_the_seeds_name() -> None:
+def test_a_result_has_computed_properties() -> None:
     good, _, _, bad = MIXED.results
 
     assert (good.success, good.passed, good.output, good.tokens_used) == (True, True, "a", 10)
@@ -66,7 +66,7 @@ def test_a_result_computes_what_the_seeds_name() -> None:
     assert (bad.scores, bad.aggregate_score) == ((), 0.0)
 
 
-def test_a_combined_score_is_seen_criterion_by_criterion() -> None:
+def test_a_combined_score_is_split_by_criterion() -> None:
     both = EvalResult("1", all_of(exact_match, contains)("ab", "a"))
 
     assert [(s.criterion, s.value) for s in both.scores] == [
@@ -90,14 +90,14 @@ def test_the_numbers_of_a_report() -> None:
     assert [r.sample_id for r in MIXED.errored_samples()] == ["4"]
 
 
-def test_the_cost_is_that_of_all_attempts_or_unknown() -> None:
+def test_the_cost_is_the_sum_over_all_attempts_or_unknown() -> None:
     priced = [result(str(n), trajectory=Trajectory(cost=0.25)) for n in range(3)]
 
     assert EvalReport([*priced, result("free"), failed("4")]).cost == 0.75
     assert EvalReport([result("1")]).cost is None
 
 
-def test_the_summary_is_over_what_was_scored() -> None:
+def test_the_summary_covers_scored_samples() -> None:
     values = [1.0, 0.25, 0.75]
 
     assert MIXED.summary == {
@@ -112,7 +112,7 @@ def test_the_summary_is_over_what_was_scored() -> None:
 
 
 @pytest.mark.parametrize("results", [[], [failed("1")]])
-def test_a_report_without_scores_has_zeros_and_no_crash(results: list[EvalResult[Any]]) -> None:
+def test_a_report_without_scores_has_zeros(results: list[EvalResult[Any]]) -> None:
     report = EvalReport(results)
 
     assert report.pass_rate == report.strict_pass_rate == report.mean_score == 0.0
@@ -120,7 +120,7 @@ def test_a_report_without_scores_has_zeros_and_no_crash(results: list[EvalResult
     assert report.scores_by_criterion == {}
 
 
-def test_one_scored_sample_has_no_spread() -> None:
+def test_one_scored_sample_has_a_standard_deviation_of_0() -> None:
     assert EvalReport([result("1", 0.3)]).summary["std"] == 0.0
 
 
@@ -175,22 +175,22 @@ def test_tracked_metrics_have_means_too() -> None:
         lambda: EvalReport([], config=3),
     ],
 )
-def test_what_could_not_be_loaded_again_is_refused_at_once(build: Any) -> None:
+def test_results_that_could_not_be_loaded_again_are_refused(build: Any) -> None:
     with pytest.raises(UsageError, match="expected"):
         build()
 
 
-def test_a_latency_is_whole_milliseconds() -> None:
+def test_a_latency_is_rounded_to_milliseconds() -> None:
     assert EvalResult("1", Score(1.0), 12.7).latency_ms == 13  # type: ignore[arg-type]
 
 
 @given(our.reports)
-def test_a_report_is_json_both_ways(report: EvalReport[Any]) -> None:
+def test_a_report_is_equal_after_a_json_round_trip(report: EvalReport[Any]) -> None:
     assert serde.decode(serde.encode(report), EvalReport[Any]) == report
 
 
-def test_experiments_are_told_apart() -> None:
-    assert {name: len(found) for name, found in MIXED.by_experiment().items()} == {
+def test_results_are_grouped_by_experiment() -> None:
+    assert {name: len(results) for name, results in MIXED.by_experiment().items()} == {
         "baseline": 2,
         "concise": 2,
     }
@@ -207,8 +207,8 @@ def test_two_experiments_are_compared() -> None:
     assert comparison == MIXED.compare_experiments(BASELINE, Experiment("concise"))
     assert str(comparison).splitlines()[2] == "pass rate -50.0%"
     assert "baseline: 1/2 passed, 1 error" in str(comparison)
-    nothing = EvalReport([result("1", 0.0), result("1", 1.0, experiment_name="x")])
-    assert nothing.compare_experiments("baseline", "x").relative_improvement is None
+    without_passes = EvalReport([result("1", 0.0), result("1", 1.0, experiment_name="x")])
+    assert without_passes.compare_experiments("baseline", "x").relative_improvement is None
 
 
 def test_an_unknown_experiment_is_refused() -> None:
@@ -236,7 +236,7 @@ def test_no_number_depends_on_the_order_of_results(results: list[Any], random: A
 
 @settings(max_examples=50)
 @given(report=our.reports)
-def test_a_report_survives_a_round_trip(
+def test_a_saved_report_is_equal_when_loaded(
     report: EvalReport[Any], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("reports") / "outputs" / "one"
@@ -251,7 +251,7 @@ def test_a_report_survives_a_round_trip(
     ]
 
 
-def test_types_are_restored_when_they_are_named(tmp_path: Path) -> None:
+def test_types_are_restored_if_they_are_passed(tmp_path: Path) -> None:
     sample = Sample("1", Answer("in"), Answer("want"))
     report = EvalReport(
         [
@@ -276,7 +276,7 @@ def test_types_are_restored_when_they_are_named(tmp_path: Path) -> None:
         EvalReport.load(tmp_path, output_type=int)
 
 
-def test_the_config_reads_by_name_before_and_after(tmp_path: Path) -> None:
+def test_the_config_can_be_read_by_name_after_loading(tmp_path: Path) -> None:
     report = EvalReport([], config=EvalConfig(experiment_name="math", timeout_per_sample_ms=None))
     report.save(tmp_path)
 
@@ -293,7 +293,7 @@ def test_saving_again_replaces_the_report(tmp_path: Path) -> None:
     assert EvalReport.load(tmp_path) == smaller
 
 
-def test_a_line_torn_at_any_byte_loses_only_itself(tmp_path: Path) -> None:
+def test_a_line_truncated_at_any_byte_loses_only_itself(tmp_path: Path) -> None:
     MIXED.save(tmp_path)
     results = tmp_path / "results.jsonl"
     whole = results.read_bytes()
@@ -301,9 +301,9 @@ def test_a_line_torn_at_any_byte_loses_only_itself(tmp_path: Path) -> None:
     for length in range(last + 1, len(whole) - 1):
         results.write_bytes(whole[:length])
         with pytest.warns(ReportWarning, match=r"skipped an incomplete last line, kept 3 .*:4"):
-            torn = EvalReport.load(tmp_path)
+            loaded = EvalReport.load(tmp_path)
 
-        assert torn.results == MIXED.results[:3]
+        assert loaded.results == MIXED.results[:3]
 
 
 def test_a_missing_end_of_line_loses_nothing(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_a_missing_end_of_line_loses_nothing(tmp_path: Path) -> None:
         assert EvalReport.load(tmp_path) == MIXED
 
 
-def test_a_score_edited_by_hand_is_noticed(tmp_path: Path) -> None:
+def test_a_score_edited_by_hand_is_detected(tmp_path: Path) -> None:
     MIXED.save(tmp_path)
     results = tmp_path / "results.jsonl"
     results.write_bytes(results.read_bytes().replace(b"0.25", b"0.35"))
@@ -350,7 +350,7 @@ def test_a_score_edited_by_hand_is_noticed(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_damaged_report_says_where(
+def test_an_error_in_a_damaged_report_has_its_position(
     tmp_path: Path, file: str, content: bytes, message: str
 ) -> None:
     MIXED.save(tmp_path)
@@ -361,7 +361,7 @@ def test_a_damaged_report_says_where(
 
 
 @pytest.mark.parametrize("file", ["config.json", "results.jsonl"])
-def test_a_folder_that_is_no_report_is_refused(tmp_path: Path, file: str) -> None:
+def test_a_folder_that_is_not_a_report_is_refused(tmp_path: Path, file: str) -> None:
     MIXED.save(tmp_path)
     (tmp_path / file).unlink()
 
@@ -369,20 +369,22 @@ def test_a_folder_that_is_no_report_is_refused(tmp_path: Path, file: str) -> Non
         EvalReport.load(tmp_path)
 
 
-def test_an_output_that_has_no_json_form_is_named_and_leaves_the_old_report(
+def test_an_output_without_a_json_form_is_named_and_keeps_the_old_report(
     tmp_path: Path,
 ) -> None:
     MIXED.save(tmp_path)
-    odd = replace(MIXED.results[0], sample_id="odd", trajectory=Trajectory(output=object()))
+    unserializable = replace(
+        MIXED.results[0], sample_id="odd", trajectory=Trajectory(output=object())
+    )
 
     with pytest.raises(ReportError, match=r"got `object` .* \(sample 'odd'\)"):
-        EvalReport([*MIXED.results, odd]).save(tmp_path)
+        EvalReport([*MIXED.results, unserializable]).save(tmp_path)
 
     assert EvalReport.load(tmp_path) == MIXED
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_a_config_that_has_no_json_form_leaves_the_old_report(tmp_path: Path) -> None:
+def test_a_config_without_a_json_form_keeps_the_old_report(tmp_path: Path) -> None:
     MIXED.save(tmp_path)
 
     with pytest.raises(ReportError, match=r"got nan - at `\$\.config\.x`"):
@@ -390,14 +392,14 @@ def test_a_config_that_has_no_json_form_leaves_the_old_report(tmp_path: Path) ->
     assert EvalReport.load(tmp_path) == MIXED
 
 
-def test_a_report_needs_a_folder(tmp_path: Path) -> None:
+def test_a_report_must_be_saved_to_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(ReportError, match="expected a folder to write to"):
         MIXED.save(tmp_path / "file")
 
 
-def test_a_config_of_an_older_version_is_a_config(tmp_path: Path) -> None:
+def test_a_config_of_an_older_version_is_converted(tmp_path: Path) -> None:
     old = {
         "max_concurrent": 3,
         "timeout_per_sample_ms": None,
@@ -411,7 +413,7 @@ def test_a_config_of_an_older_version_is_a_config(tmp_path: Path) -> None:
     assert EvalReport([], config={"experiment_name": "x"}).config == {"experiment_name": "x"}
 
 
-def test_a_torn_summary_and_a_blank_line_cost_nothing_but_a_warning(tmp_path: Path) -> None:
+def test_a_truncated_summary_and_a_blank_line_only_cause_a_warning(tmp_path: Path) -> None:
     MIXED.save(tmp_path)
     (tmp_path / "summary.json").write_bytes(b"{")
     with (tmp_path / "results.jsonl").open("ab") as file:
@@ -430,14 +432,14 @@ class Picky:
             raise LookupError("not this one")
 
 
-def test_a_type_that_refuses_an_output_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_type_that_rejects_an_output_is_reported_with_the_line(tmp_path: Path) -> None:
     EvalReport([result("1", trajectory=Trajectory(output=Answer("out")))]).save(tmp_path)
 
     with pytest.raises(ReportError, match=r"not this one.*results\.jsonl:1"):
         EvalReport.load(tmp_path, output_type=Picky)
 
 
-def test_no_score_that_is_not_a_number_is_ever_loaded(tmp_path: Path) -> None:
+def test_a_score_that_is_not_a_number_is_never_loaded(tmp_path: Path) -> None:
     report = EvalReport([EvalResult("1", Score(0.5, metrics=[Metric("m", 0.5, 1.0)]))])
     report.save(tmp_path)
     results = tmp_path / "results.jsonl"

@@ -1,4 +1,4 @@
-"""A stored run as a file for others: complete, streamed, and harmless where it is opened."""
+"""A stored run as a file for other tools: complete, streamed, and safe to open."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ MANIFEST = RunManifest(
 )
 
 
-def result(sample_id: str, output: Any = "Paris", **more: Any) -> EvalResult[Any]:
-    """A result whose score is what `both` says of the output."""
+def result(sample_id: str, output: Any = "Paris", **changes: Any) -> EvalResult[Any]:
+    """Return a result whose score comes from `both`."""
     fields = {
         "score": both(str(output), "Paris"),
         "sample": Sample(sample_id, "Capital of France?", "Paris"),
         "trajectory": Trajectory(output=output, usage=TokenUsage(5, 2), cost=0.5),
         "run_id": "run",
         "latency_ms": 10,
-        **more,
+        **changes,
     }
     return EvalResult(sample_id, **fields)
 
@@ -72,8 +72,8 @@ RESULTS = [
 
 def fill(store: RunStore, results: list[EvalResult[Any]]) -> None:
     store.begin(MANIFEST)
-    for position, each in enumerate(results):
-        store.put(StoredRow(result=each, position=position))
+    for position, result in enumerate(results):
+        store.put(StoredRow(result=result, position=position))
     store.finish("run", "complete")
 
 
@@ -84,21 +84,21 @@ def store(tmp_path: Path) -> Iterator[RunStore]:
         yield opened
 
 
-def exported(store: RunStore, format: str) -> bytes:
+def export(store: RunStore, format: str) -> bytes:
     file = io.BytesIO()
     write_export(store, "latest", file, format)
     return file.getvalue()
 
 
-def table(store: RunStore) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(exported(store, "csv").decode(), newline="")))
+def csv_rows(store: RunStore) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(export(store, "csv").decode(), newline="")))
 
 
 # ── formats ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_csv_has_a_row_a_result_and_a_column_a_criterion(store: RunStore) -> None:
-    rows = table(store)
+def test_csv_has_a_row_per_result_and_a_column_per_criterion(store: RunStore) -> None:
+    rows = csv_rows(store)
 
     assert [*rows[0]] == [*COLUMNS, "score.contains", "score.exact_match"]
     assert [(r["sample_id"], r["verdict"]) for r in rows] == [
@@ -113,14 +113,14 @@ def test_csv_has_a_row_a_result_and_a_column_a_criterion(store: RunStore) -> Non
     assert (rows[3]["value"], rows[3]["error"]) == ("", "no answer")
 
 
-def test_jsonl_has_the_results_as_they_are(store: RunStore) -> None:
-    lines = exported(store, "jsonl").splitlines()
+def test_jsonl_has_the_results_unchanged(store: RunStore) -> None:
+    lines = export(store, "jsonl").splitlines()
 
     assert [serde.decode(line, EvalResult[Any]) for line in lines] == RESULTS
 
 
 def test_json_is_one_document_with_the_run(store: RunStore) -> None:
-    document = json.loads(exported(store, "json"))
+    document = json.loads(export(store, "json"))
 
     assert document["run"]["record"]["manifest"]["run_id"] == "run"
     assert document["run"]["criteria"] == {"contains": 2 / 3, "exact_match": 1 / 3}
@@ -128,14 +128,14 @@ def test_json_is_one_document_with_the_run(store: RunStore) -> None:
 
 
 def test_parquet_has_the_columns_of_csv_with_their_types(store: RunStore) -> None:
-    read = pyarrow.parquet.read_table(io.BytesIO(exported(store, "parquet")))
+    read = pyarrow.parquet.read_table(io.BytesIO(export(store, "parquet")))
 
-    assert read.column_names == [*table(store)[0]]
+    assert read.column_names == [*csv_rows(store)[0]]
     assert read.column("value").to_pylist() == [1.0, 0.5, 0.0, None]
     assert str(read.schema.field("latency_ms").type) == "int64"
 
 
-def test_tokens_that_nobody_counted_are_an_empty_cell(tmp_path: Path) -> None:
+def test_unknown_token_counts_are_an_empty_cell(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         store.begin(MANIFEST)
         store.put(StoredRow(result=result("1", trajectory=Trajectory(output="Paris"))))
@@ -150,24 +150,24 @@ def test_tokens_that_nobody_counted_are_an_empty_cell(tmp_path: Path) -> None:
 
 
 def test_markdown_begins_with_the_verdict(store: RunStore) -> None:
-    text = exported(store, "md").decode()
+    text = export(store, "md").decode()
 
     assert "**1/4 passed, 1 error (25.0%, 95% interval 4.6% to 69.9%, n = 4)**" in text
     assert "| contains | 0.667 |" in text
     assert "| broken | 1 | **error** |  | agent: no answer |" in text
 
 
-def test_an_empty_run_is_a_file_too(tmp_path: Path) -> None:
+def test_an_empty_run_can_be_exported(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         fill(store, [])
 
-        assert json.loads(exported(store, "json"))["results"] == []
-        assert exported(store, "jsonl") == b""
-        assert exported(store, "csv").decode().strip() == ",".join(COLUMNS)
-        assert pyarrow.parquet.read_table(io.BytesIO(exported(store, "parquet"))).num_rows == 0
+        assert json.loads(export(store, "json"))["results"] == []
+        assert export(store, "jsonl") == b""
+        assert export(store, "csv").decode().strip() == ",".join(COLUMNS)
+        assert pyarrow.parquet.read_table(io.BytesIO(export(store, "parquet"))).num_rows == 0
 
 
-def test_the_suffix_says_the_format(store: RunStore, tmp_path: Path) -> None:
+def test_the_suffix_selects_the_format(store: RunStore, tmp_path: Path) -> None:
     write_export(store, "run", tmp_path / "new" / "out.md")
 
     assert (tmp_path / "new" / "out.md").read_text().startswith("# qa\n")
@@ -185,8 +185,8 @@ def test_a_file_that_cannot_be_written_is_one_clear_error(store: RunStore, tmp_p
 
 
 @pytest.mark.no_cover
-def test_memory_does_not_follow_the_run(tmp_path: Path) -> None:
-    class Nowhere(io.RawIOBase):
+def test_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
+    class NullFile(io.RawIOBase):
         def writable(self) -> bool:
             return True
 
@@ -195,10 +195,10 @@ def test_memory_does_not_follow_the_run(tmp_path: Path) -> None:
 
     with RunStore(tmp_path / "runs.db") as store:
         fill(store, [result(f"q{n}", "Paris" * 4_000) for n in range(1_000)])  # 20 MB of outputs
-        write_export(store, "run", Nowhere(), "csv")  # what is loaded once
+        write_export(store, "run", NullFile(), "csv")  # load lazy imports before measuring
         tracemalloc.start()
         for format in ("csv", "json", "jsonl", "md"):
-            write_export(store, "run", Nowhere(), format)
+            write_export(store, "run", NullFile(), format)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
 
@@ -215,46 +215,46 @@ def test_memory_does_not_follow_the_run(tmp_path: Path) -> None:
         *("\u200b=1", "\ufeff=1", "＝1", "-", "+cmd|' /C calc'!A0", "\x00=1", "- a list", "“=1"),
     ],
 )
-def test_what_a_spreadsheet_would_run_gets_an_apostrophe(tmp_path: Path, text: str) -> None:
+def test_a_formula_for_a_spreadsheet_gets_an_apostrophe(tmp_path: Path, text: str) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         fill(store, [result(text, text, metadata={})])
-        (row,) = table(store)
+        (row,) = csv_rows(store)
 
     assert row["sample_id"].startswith("'")
     assert row["output"].startswith("'")
 
 
 @pytest.mark.parametrize("text", ["-5", "+3.25", "-1e-7", "1+1", "a=b", "a@b.c", "", "-.5"])
-def test_numbers_and_ordinary_texts_stay_as_they_are(text: str) -> None:
+def test_numbers_and_ordinary_texts_are_unchanged(text: str) -> None:
     assert _safe([text]) == [text]
 
 
 def test_numbers_of_the_run_stay_numbers(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         fill(store, [result("1", score=Score(-1.5))])
-        (row,) = table(store)
+        (row,) = csv_rows(store)
 
     assert (row["value"], row["score.score"], row["error"]) == ("-1.5", "-1.5", "")
 
 
-def test_the_name_of_a_criterion_is_no_formula_either(tmp_path: Path) -> None:
+def test_the_name_of_a_criterion_cannot_become_a_formula(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         fill(store, [result("1", score=Score(1.0, criterion="=cmd()"))])
 
-        assert "score.=cmd()" in table(store)[0]  # after `score.`, it is one no longer
+        assert "score.=cmd()" in csv_rows(store)[0]  # the prefix `score.` disarms it
 
 
-def test_markdown_of_others_means_only_itself(tmp_path: Path) -> None:
-    bad = "a|b\n# c <img src=x> [x](https://evil) `y` @me \x1b[31m"
+def test_markdown_in_results_is_escaped(tmp_path: Path) -> None:
+    hostile = "a|b\n# c <img src=x> [x](https://evil) `y` @me \x1b[31m"
     with RunStore(tmp_path / "runs.db") as store:
-        fill(store, [result(bad, score=Score(0.0, False, bad))])
-        (line,) = (e for e in exported(store, "md").decode().splitlines() if "evil" in e)
+        fill(store, [result(hostile, score=Score(0.0, False, hostile))])
+        (row,) = (line for line in export(store, "md").decode().splitlines() if "evil" in line)
 
     cell = r"a\|b # c \<img src=x\> \[x\](https\://evil) \`y\` \@me \\x1b\[31m"
-    assert line == f"| {cell} | 1 | **fail** | 0.000 | {cell} |"
+    assert row == f"| {cell} | 1 | **fail** | 0.000 | {cell} |"
 
 
-def test_what_is_visible_holds_nothing_that_a_terminal_obeys() -> None:
+def test_control_characters_of_a_terminal_are_escaped() -> None:
     assert escape_control_chars("a\x1b[2Jb\x07\x9b\u202ec\ud800\r\n\td") == (
         "a\\x1b[2Jb\\x07\\x9b\\u202ec\\ud800\n\td"
     )
@@ -262,51 +262,49 @@ def test_what_is_visible_holds_nothing_that_a_terminal_obeys() -> None:
 
 @settings(
     max_examples=soak_size(30, 2000),
-    suppress_health_check=[HealthCheck.function_scoped_fixture],  # one store for all of them
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # one store for all examples
 )
 @given(
     results=st.lists(ours.results, max_size=3, unique_by=lambda each: (each.sample_id, each.epoch))
 )
-def test_whatever_is_stored_can_be_exported(
-    store: RunStore, results: list[EvalResult[Any]]
-) -> None:
+def test_every_stored_run_can_be_exported(store: RunStore, results: list[EvalResult[Any]]) -> None:
     if store.runs():
         store.delete("run")
     fill(store, [replace(each, run_id="run", experiment_name="") for each in results])
 
-    assert len(table(store)) == len(results)
-    assert len(exported(store, "jsonl").splitlines()) == len(results)
-    assert len(json.loads(exported(store, "json"))["results"]) == len(results)
-    exported(store, "md").decode()
-    exported(store, "parquet")
+    assert len(csv_rows(store)) == len(results)
+    assert len(export(store, "jsonl").splitlines()) == len(results)
+    assert len(json.loads(export(store, "json"))["results"]) == len(results)
+    export(store, "md").decode()
+    export(store, "parquet")
 
 
-# ── the run in numbers ──────────────────────────────────────────────────────────────────────────
+# ── overview ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_overview_says_what_the_report_says(store: RunStore) -> None:
-    found, report = overview(store, "latest"), EvalReport(RESULTS)
+def test_an_overview_agrees_with_the_report(store: RunStore) -> None:
+    summary, report = overview(store, "latest"), EvalReport(RESULTS)
 
-    assert str(found) == str(report)
-    assert found.criteria == pytest.approx(report.scores_by_criterion)
-    assert found.errors == {"agent": 1}
-    assert (found.latency_p50_ms, found.latency_p95_ms) == (10, 30)
+    assert str(summary) == str(report)
+    assert summary.criteria == pytest.approx(report.scores_by_criterion)
+    assert summary.errors == {"agent": 1}
+    assert (summary.latency_p50_ms, summary.latency_p95_ms) == (10, 30)
 
 
 def test_the_overview_of_an_empty_run(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         fill(store, [])
-        found = overview(store, "run")
+        summary = overview(store, "run")
 
-    assert (found.criteria, found.errors, found.latency_p50_ms) == ({}, {}, None)
-    assert str(found).startswith("0/0 passed, 0 errors")
+    assert (summary.criteria, summary.errors, summary.latency_p50_ms) == ({}, {}, None)
+    assert str(summary).startswith("0/0 passed, 0 errors")
 
 
-def test_the_worst_are_errors_then_the_lowest_values(store: RunStore) -> None:
+def test_the_worst_rows_are_errors_then_the_lowest_values(store: RunStore) -> None:
     assert [r.result.sample_id for r in worst(store, "run", 3)] == ["broken", "wrong", "wordy"]
 
 
-def test_rows_of_a_kind_come_in_dataset_order(tmp_path: Path) -> None:
+def test_filtered_rows_come_in_dataset_order(tmp_path: Path) -> None:
     results = [result(f"q{n}", "Paris" if n % 3 else "Lyon") for n in range(400)]
     with RunStore(tmp_path / "runs.db") as store:
         fill(store, results)
@@ -317,7 +315,7 @@ def test_rows_of_a_kind_come_in_dataset_order(tmp_path: Path) -> None:
         assert sum(1 for _ in rows_where(store, "run")) == 400
 
 
-def test_an_unknown_sample_names_those_near_it(store: RunStore) -> None:
+def test_an_unknown_sample_is_refused_with_similar_names(store: RunStore) -> None:
     assert [row.position for row in rows_of_sample(store, "run", "wordy")] == [1]
     with pytest.raises(UsageError, match=r"got 'wor' - near it: 'wordy'"):
         rows_of_sample(store, "run", "wor")

@@ -1,4 +1,4 @@
-"""`wink eval` inside GitHub Actions: a summary and notes; outside, not a word."""
+"""`wink eval` in GitHub Actions writes a step summary and annotations; elsewhere it does not."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ suite = EvalSuite(lambda n: n, Dataset(samples, name="sums, all"), exact_match, 
 
 
 @pytest.fixture
-def page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The summary of a step of GitHub Actions, with a line in it."""
+def step_summary(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the step summary file of GitHub Actions, with one line in it."""
     (folder / "sums.py").write_text(SUMS)
     (folder / "summary.md").write_text("before\n")
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
@@ -31,84 +31,89 @@ def page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "summary.md"
 
 
-def notes(capsys: pytest.CaptureFixture[str]) -> list[str]:
+def annotations(capsys: pytest.CaptureFixture[str]) -> list[str]:
     out, err = capsys.readouterr()
-    assert not [line for line in out.splitlines() if line.startswith("::")]  # it is for data
+    assert not [line for line in out.splitlines() if line.startswith("::")]  # stdout is for data
     return [line for line in err.splitlines() if line.startswith("::")]
 
 
-def test_a_failed_gate_is_a_summary_and_an_error(
-    page: Path, capsys: pytest.CaptureFixture[str]
+def test_a_failed_gate_writes_a_summary_and_an_error(
+    step_summary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["eval", "run", "sums.py", "--fail-under", "0.9", "--format", "json"]) == 1
 
-    text = page.read_text()
+    text = step_summary.read_text()
     assert text.startswith("before\n\n### ❌ sums, all\n")
     assert "**3/4 passed, 0 errors (75.0%, 95% interval 30.1% to 95.4%, n = 4)**" in text
     assert "exit 1: FAIL: 75.0% passed, --fail-under asks for 90.0%" in text
     assert "| exact_match | 0.750 |" in text
     assert "<details><summary>Worst samples</summary>" in text
-    assert notes(capsys) == [
+    assert annotations(capsys) == [
         "::error title=sums%2C all%3A exit 1::"
         "FAIL: 75.0%25 passed, --fail-under asks for 90.0%25%0A"
         "3/4 passed, 0 errors (75.0%25, 95%25 interval 30.1%25 to 95.4%25, n = 4)"
     ]
 
 
-def test_a_gate_that_holds_by_chance_is_a_warning(
-    page: Path, capsys: pytest.CaptureFixture[str]
+def test_a_gate_that_may_have_passed_by_luck_is_a_warning(
+    step_summary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["eval", "run", "sums.py", "--fail-under", "0.7"]) == 0
 
-    assert "### ✅ sums, all" in page.read_text()
-    (note,) = notes(capsys)
+    assert "### ✅ sums, all" in step_summary.read_text()
+    (note,) = annotations(capsys)
     assert note.startswith(
         "::warning title=sums%2C all::the gate holds, but the rate may be below 70.0%25%0A3/4"
     )
 
 
-def test_without_a_gate_there_is_no_note(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_gate_there_is_no_annotation(
+    step_summary: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["eval", "run", "sums.py"]) == 0
     assert main(["eval", "resume"]) == 0
 
-    assert page.read_text().count("### ✅") == 2
-    assert notes(capsys) == []
+    assert step_summary.read_text().count("### ✅") == 2
+    assert annotations(capsys) == []
 
 
 @pytest.mark.parametrize("name", ["GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"])
-def test_outside_nothing_is_said(
-    page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+def test_outside_of_github_actions_nothing_is_written(
+    step_summary: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
 ) -> None:
     monkeypatch.delenv(name)
 
     assert main(["eval", "run", "sums.py", "--fail-under", "0.9"]) == 1
-    assert page.read_text() == "before\n"
-    assert notes(capsys) == []
+    assert step_summary.read_text() == "before\n"
+    assert annotations(capsys) == []
 
 
-def test_a_summary_that_cannot_be_written_changes_no_verdict(
-    page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_summary_that_cannot_be_written_does_not_change_the_exit_code(
+    step_summary: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page.parent))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step_summary.parent))
 
     assert main(["eval", "run", "sums.py"]) == 0
-    (note,) = notes(capsys)
+    (note,) = annotations(capsys)
     assert note.startswith("::warning title=sums%2C all::the summary could not be written: ")
 
 
-def test_hostile_text_is_no_markup_and_no_command(folder: Path) -> None:
-    evil = "<img src=x>|\n::error::x `a` </details> [x](http://a.b)"
-    stored("run", answer(evil, "Lyon"), broken("b", evil), dataset_name=evil)
+def test_hostile_text_is_neither_markup_nor_a_workflow_command(folder: Path) -> None:
+    hostile = "<img src=x>|\n::error::x `a` </details> [x](http://a.b)"
+    stored("run", answer(hostile, "Lyon"), broken("b", hostile), dataset_name=hostile)
     with RunStore() as store:
-        text = summary(overview(store, "run"), worst(store, "run"), code=1, rule=evil)
+        text = summary(overview(store, "run"), worst(store, "run"), code=1, rule=hostile)
 
     assert "<img" not in text.replace("\\<img", "")
     assert text.count("\n</details>\n") == 1
     assert not any(line.startswith("::") for line in text.splitlines())
-    assert annotation("error", evil, evil).count("\n") == 0
+    assert annotation("error", hostile, hostile).count("\n") == 0
 
 
-def test_epochs_and_reasons_are_told(folder: Path) -> None:
+def test_the_summary_has_epochs_and_reasons(folder: Path) -> None:
     wrong = EvalResult("fr", Score(0.25, False, "got Lyon"), epoch=2)
     stored("run", wrong, config={"epochs": 2})
     with RunStore() as store:
@@ -124,46 +129,46 @@ def two_runs(before: int, after: int) -> None:
 
 
 @pytest.mark.parametrize(("after", "code"), [(20, 0), (5, 1)])
-def test_a_gate_tells_its_rule_and_its_verdict(
-    page: Path, capsys: pytest.CaptureFixture[str], after: int, code: int
+def test_the_summary_of_a_gate_has_its_rule_and_verdict(
+    step_summary: Path, capsys: pytest.CaptureFixture[str], after: int, code: int
 ) -> None:
     two_runs(20, after)
 
     assert main(["eval", "gate", "new", "--baseline", "old"]) == code
-    text = page.read_text()
+    text = step_summary.read_text()
     assert (
         f"### {'✅❌'[code]} qa: no-regression\n\nexit {code}: {('PASS', 'FAIL')[code]}: " in text
     )
     assert "| A | old | - | 20/40 passed, 0 errors | 50.0% (35.2-64.8) |" in text
-    assert [note[:50] for note in notes(capsys)] == [
+    assert [note[:50] for note in annotations(capsys)] == [
         "::error title=qa%3A no-regression%3A exit 1::FAIL:"
     ][:code]
 
 
 def test_a_gate_that_cannot_be_judged_is_an_error(
-    page: Path, capsys: pytest.CaptureFixture[str]
+    step_summary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     two_runs(20, 20)
     stored("half", answer("s00"), dataset_name="qa", status="interrupted")
 
     assert main(["eval", "gate", "half", "--baseline", "old", "--format", "json"]) == 3
-    assert "exit 3: cannot be judged: half is not complete" in page.read_text()
-    (note,) = notes(capsys)
+    assert "exit 3: cannot be judged: half is not complete" in step_summary.read_text()
+    (note,) = annotations(capsys)
     assert note.endswith("::cannot be judged: half is not complete: interrupted, 1 rows")
 
 
 @pytest.mark.parametrize(
     ("after", "level"), [(30, "notice"), (5, "warning"), (20, "")], ids=["better", "worse", "same"]
 )
-def test_a_comparison_is_in_the_summary_and_a_difference_is_a_note(
-    page: Path, capsys: pytest.CaptureFixture[str], after: int, level: str
+def test_a_comparison_is_in_the_summary_and_a_difference_is_annotated(
+    step_summary: Path, capsys: pytest.CaptureFixture[str], after: int, level: str
 ) -> None:
     two_runs(20, after)
 
     assert main(["eval", "compare", "old", "new", "--format", "json"]) == 0
-    assert "### qa\n" in page.read_text()
-    assert "A difference is claimed if p is small enough" in page.read_text()
-    assert [note.partition(" title=qa::B is ")[0] for note in notes(capsys)] == [
+    assert "### qa\n" in step_summary.read_text()
+    assert "A difference is claimed if p is small enough" in step_summary.read_text()
+    assert [note.partition(" title=qa::B is ")[0] for note in annotations(capsys)] == [
         f"::{level}" for _ in filter(None, [level])
     ]
 

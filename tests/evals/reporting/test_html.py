@@ -1,4 +1,4 @@
-"""The page of a run: what is on it, and what no text can do to it."""
+"""The HTML report of a run: its content, and that hostile text in it is harmless."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from weakincentives.evals.reporting.html.markup import Html, tag
 from weakincentives.evals.reporting.html.plots import histogram
 
 HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>\u202e\u2028\ud800&\"'"
-HARMLESS = "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;"
+ESCAPED = "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;"
 
 
 def put(store: RunStore, run_id: str, *results: EvalResult[Any], **about: Any) -> None:
@@ -56,79 +56,79 @@ def scored(sample_id: str, value: float, output: Any = "out", **more: Any) -> Ev
     return EvalResult(sample_id, Score(value), sample=sample, trajectory=trajectory, **more)
 
 
-def unpacked(html: str, kind: str) -> Any:
-    """What the script would find in the block of that id; of the index, rows in dataset order."""
+def unpack_block(html: str, kind: str) -> Any:
+    """Return the content of the data block with that id; for the index, rows in dataset order."""
     block = re.search(f'<script type="text/plain" id="{kind}">([^<]*)</script>', html)
     assert block is not None, kind
     if kind != "index":
-        return inflated(block[1])
+        return inflate(block[1])
     lines = (line.split(" ") for line in block[1].strip().split("\n"))
-    columns = {name: inflated(packed) for name, packed in lines}
+    columns = {name: inflate(packed) for name, packed in lines}
     order = sorted(range(len(columns["id"])), key=columns["position"].__getitem__)
     return {name: [column[row] for row in order] for name, column in columns.items()}
 
 
-def inflated(packed: str) -> Any:
+def inflate(packed: str) -> Any:
     return json.loads(zlib.decompress(b64decode(packed), -zlib.MAX_WBITS))
 
 
-def words(html: str) -> str:
-    """What a reader sees before any script has run."""
-    shown = re.sub(r"<(script|style)\b.*?</\1>", "", html, flags=re.DOTALL)
-    return " ".join(re.sub(r"<[^>]*>", " ", shown).split())
+def visible_text(html: str) -> str:
+    """Return the text that a reader sees before any script has run."""
+    markup = re.sub(r"<(script|style)\b.*?</\1>", "", html, flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]*>", " ", markup).split())
 
 
 def test_the_headline_has_counts_the_rate_and_its_interval(store: RunStore) -> None:
     error = EvalResult("c", Score(0.0, False), error="boom", error_source="agent")
     put(store, "r1", scored("a", 1.0), scored("b", 0.0), error, model="m", dataset_name="qa")
-    told = words(page(store, "r1"))
-    assert "m on qa" in told
-    assert "33.3% 1 of 3 passed , 1 error 95% interval 6.1% to 79.2%, n = 3" in told
+    text = visible_text(page(store, "r1"))
+    assert "m on qa" in text
+    assert "33.3% 1 of 3 passed , 1 error 95% interval 6.1% to 79.2%, n = 3" in text
 
 
 def test_a_mean_over_fewer_rows_than_the_rate_says_so(store: RunStore) -> None:
     error = EvalResult("c", Score(0.0, False), error="boom", error_source="agent")
     put(store, "r1", scored("a", 1.0), scored("b", 0.5), error)
-    told = words(page(store, "r1"))
-    assert "Mean score, without errors 0.750" in told
-    assert "Of rows without an error." in told
+    text = visible_text(page(store, "r1"))
+    assert "Mean score, without errors 0.750" in text
+    assert "Of rows without an error." in text
     put(store, "r2", scored("a", 1.0), dataset_name="qa")
-    told = words(page(store, "r2"))
-    assert "Mean score 1.000" in told
-    assert "qa, 1 row Config" in told
+    text = visible_text(page(store, "r2"))
+    assert "Mean score 1.000" in text
+    assert "qa, 1 row Config" in text
 
 
 def test_epochs_of_a_sample_count_as_a_cluster(store: RunStore) -> None:
     rows = [scored(f"s{n}", float(n % 2), epoch=e) for n in range(6) for e in (1, 2, 3)]
     put(store, "r1", *rows)
-    assert "n = 18 in 6 samples" in words(page(store, "r1"))
+    assert "n = 18 in 6 samples" in visible_text(page(store, "r1"))
 
 
-def test_provenance_is_all_there(store: RunStore) -> None:
+def test_the_provenance_of_the_run_is_complete(store: RunStore) -> None:
     put(
         store, "r1", scored("a", 1.0), dataset_name="qa", dataset_digest="d1ge57", agent="my:agent",
         model="m", criteria=(CriterionInfo(name="exact", version="v7"),), git_commit="c0ffee",
         config={"epochs": 3, "choose_by": []}, tags={"who": "me"}, packages={"openai": "2.1"},
         command=("wink", "x"),
     )  # fmt: skip
-    told = words(page(store, "r1"))
+    text = visible_text(page(store, "r1"))
     for fact in ("d1ge57", "my:agent", "exact v7", "c0ffee", "epochs=3", "who=me", "openai 2.1"):
-        assert fact in told
-    assert "Command wink x" in told
-    assert "choose_by" not in told  # as it is by default
+        assert fact in text
+    assert "Command wink x" in text
+    assert "choose_by" not in text  # it has its default value
 
 
 def test_slices_have_intervals_and_small_ones_a_warning(store: RunStore) -> None:
     hard = [scored(f"h{n}", 0.0, metadata={"level": "hard"}) for n in range(25)]
     easy = [scored(f"e{n}", 1.0, metadata={"level": "easy"}) for n in range(3)]
     put(store, "r1", *hard, *easy)
-    told = words(page(store, "r1"))
-    assert "hard 0.0% 0.0% to 13.3% 0/25" in told
-    assert "easy few 100.0% 43.9% to 100.0% 3/3" in told
-    assert "fewer than 20 samples" in told
+    text = visible_text(page(store, "r1"))
+    assert "hard 0.0% 0.0% to 13.3% 0/25" in text
+    assert "easy few 100.0% 43.9% to 100.0% 3/3" in text
+    assert "fewer than 20 samples" in text
 
 
-def test_what_tells_every_sample_apart_is_no_slice(store: RunStore) -> None:
+def test_metadata_that_is_unique_to_each_sample_makes_no_slices(store: RunStore) -> None:
     rows = [scored(f"s{n}", 1.0, metadata={"source": f"doc {n}", "one": 1}) for n in range(5)]
     put(store, "r1", *rows)
     assert 'id="slices"' not in page(store, "r1")
@@ -138,22 +138,22 @@ def test_criteria_have_their_own_rates_and_means(store: RunStore) -> None:
     parts = [Metric("exact", 1.0, 1, {"passed": True}), Metric("brief", 0.2, 1, {"passed": False})]
     result = replace(scored("a", 1.0), score=Score(metrics=parts))
     put(store, "r1", result)
-    told = words(page(store, "r1"))
-    assert "exact 100.0% 20.7% to 100.0% 1.000 unknown 1" in told
-    assert "brief 0.0% 0.0% to 79.3% 0.200 unknown 1" in told
+    text = visible_text(page(store, "r1"))
+    assert "exact 100.0% 20.7% to 100.0% 1.000 unknown 1" in text
+    assert "brief 0.0% 0.0% to 79.3% 0.200 unknown 1" in text
 
 
 def test_rows_without_a_property_are_a_slice_of_their_own(store: RunStore) -> None:
     bare = [scored(f"b{n}", 1.0) for n in range(4)]
     known = [scored(f"k{n}", 0.0, metadata={"level": n % 2 == 0}) for n in range(6)]
     put(store, "r1", *known, *bare)
-    text = words(page(store, "r1"))
+    text = visible_text(page(store, "r1"))
     assert "(none) few 100.0%" in text
     assert "4/4 false few 0.0%" in text
     assert "0/3 true few 0.0%" in text
 
 
-def test_what_fewer_than_half_of_the_rows_have_is_no_slice(store: RunStore) -> None:
+def test_metadata_that_fewer_than_half_of_the_rows_have_makes_no_slices(store: RunStore) -> None:
     bare = [scored(f"b{n}", 1.0) for n in range(6)]
     known = [scored(f"k{n}", 0.0, metadata={"level": n % 2}) for n in range(4)]
     put(store, "r1", *known, *bare)
@@ -167,7 +167,7 @@ def test_slices_of_repeated_samples_are_clustered(store: RunStore) -> None:
         for e in (1, 2)
     ]
     put(store, "r1", *rows)
-    text = words(page(store, "r1"))
+    text = visible_text(page(store, "r1"))
     assert "n = 12 in 6 samples" in text
     assert "(none) few 0.0% 0.0% to 100.0% 0/2" in text
 
@@ -177,16 +177,16 @@ def test_a_very_large_page_has_no_previews(
 ) -> None:
     monkeypatch.setattr("weakincentives.evals.reporting.html.rows._ALL_PREVIEW_CHARS", 20)
     put(store, "r1", *(scored(f"s{n}", 1.0) for n in range(3)))
-    assert unpacked(page(store, "r1"), "index")["input"] == ["", "", ""]
+    assert unpack_block(page(store, "r1"), "index")["input"] == ["", "", ""]
 
 
-def test_of_very_many_different_errors_the_rest_is_counted(store: RunStore) -> None:
+def test_rare_kinds_of_errors_are_counted_together(store: RunStore) -> None:
     put(
         store,
         "r1",
         *(EvalResult(f"s{n:02}", Score(0.0, False), error=f"error {n}") for n in range(50)),
     )
-    assert "others 20 more kinds 20" in words(page(store, "r1"))
+    assert "others 20 more kinds 20" in visible_text(page(store, "r1"))
 
 
 def test_errors_are_counted_by_type_and_place(store: RunStore) -> None:
@@ -198,8 +198,8 @@ def test_errors_are_counted_by_type_and_place(store: RunStore) -> None:
     rows = [failed(name, f"down {name}", details) for name in "abc"]
     put(store, "r1", *rows, failed("d&d", "late", None))
     html = page(store, "r1")
-    told = "agent OSError at rag.py:41 in retrieve: down a 3 a b c agent late 1 d&amp;d"
-    assert told in words(html)
+    text = "agent OSError at rag.py:41 in retrieve: down a 3 a b c agent late 1 d&amp;d"
+    assert text in visible_text(html)
     assert 'href="#sample=d%26d"' in html
 
 
@@ -208,18 +208,18 @@ def test_errors_are_counted_by_source_and_reason(store: RunStore) -> None:
         return EvalResult(sample_id, Score(0.0, False), error=error, error_source="evaluator")
 
     put(store, "r1", failed("a", "odd"), failed("b", "late"), failed("c", "late"))
-    assert "evaluator late 2 b c evaluator odd 1 a" in words(page(store, "r1"))
+    assert "evaluator late 2 b c evaluator odd 1 a" in visible_text(page(store, "r1"))
 
 
 def test_a_run_without_rows_says_so(store: RunStore) -> None:
     put(store, "r1")
-    assert "No sample has a result yet." in words(page(store, "r1"))
+    assert "No sample has a result yet." in visible_text(page(store, "r1"))
 
 
 def test_a_run_that_stopped_says_why(store: RunStore) -> None:
     put(store, "r1", scored("a", 1.0), status="stopped", note="budget of $1", planned=9)
-    told = words(page(store, "r1"))
-    assert "This run is not complete (stopped: budget of $1); it has 1 of 9 rows." in told
+    text = visible_text(page(store, "r1"))
+    assert "This run is not complete (stopped: budget of $1); it has 1 of 9 rows." in text
     put(
         store,
         "r2",
@@ -229,120 +229,133 @@ def test_a_run_that_stopped_says_why(store: RunStore) -> None:
         stop_reason="rule",
         planned=9,
     )
-    assert "This run stopped early: known; it has 1 of 9 rows." in words(page(store, "r2"))
+    assert "This run stopped early: known; it has 1 of 9 rows." in visible_text(page(store, "r2"))
 
 
 def test_a_comparison_has_the_verdict_both_rates_and_the_flips(store: RunStore) -> None:
     put(store, "a", *(scored(f"s{n}", float(n < 20)) for n in range(40)))
     put(store, "b", *(scored(f"s{n}", float(n < 30), "new") for n in range(40)))
     html = page(store, "b", compare="a")
-    told = words(html)
-    assert "B is better: +25.0 points" in told
-    assert "50.0%" in told
-    assert "75.0%" in told
-    assert "10 fixed, 0 broken" in told
-    index = unpacked(html, "index")
+    text = visible_text(html)
+    assert "B is better: +25.0 points" in text
+    assert "50.0%" in text
+    assert "75.0%" in text
+    assert "10 fixed, 0 broken" in text
+    index = unpack_block(html, "index")
     assert index["was"] == [int(n >= 20) for n in range(40)]
     assert [place >= 0 for place in index["flip"]] == [20 <= n < 30 for n in range(40)]
 
 
-def test_rows_of_experiments_with_other_names_are_partners(store: RunStore) -> None:
+def test_rows_are_matched_across_experiment_names(store: RunStore) -> None:
     put(store, "a", scored("s", 0.0), scored("t", 0.0))
-    put(store, "b", *(scored(s, 1.0, experiment_name="new") for s in "st"))
-    assert unpacked(page(store, "b", "a"), "index")["was"] == [1, 1]
+    put(store, "b", *(scored(sample_id, 1.0, experiment_name="new") for sample_id in "st"))
+    assert unpack_block(page(store, "b", "a"), "index")["was"] == [1, 1]
 
 
-def test_runs_that_were_not_measured_alike_are_shown_with_a_warning(store: RunStore) -> None:
+def test_runs_that_were_measured_differently_are_compared_with_a_warning(store: RunStore) -> None:
     for run_id, version in (("a", "1"), ("b", "2")):
         put(store, run_id, scored("s", 1.0), criteria=(CriterionInfo(name="x", version=version),))
-    assert "Not measured alike: evaluators differ" in words(page(store, "b", "a"))
+    assert "Not measured alike: evaluators differ" in visible_text(page(store, "b", "a"))
 
 
-def test_runs_with_other_epochs_are_compared_by_sample(store: RunStore) -> None:
+def test_runs_with_different_epochs_are_compared_by_sample(store: RunStore) -> None:
     put(store, "a", *(scored(f"s{n}", 0.0, epoch=e) for n in range(3) for e in (1, 2)))
     put(store, "b", *(scored(f"s{n}", 1.0) for n in range(3)))
     html = page(store, "b", "a")
-    assert "s0 fixed" in words(html)
-    assert "was" not in unpacked(html, "index")
+    assert "s0 fixed" in visible_text(html)
+    assert "was" not in unpack_block(html, "index")
 
 
-def test_flips_by_sample_say_their_rule_and_what_was_an_error(store: RunStore) -> None:
-    late = EvalResult("s2", Score(0.0, False), error="late", error_source="agent")
+def test_flips_by_sample_explain_their_rule_and_name_errors(store: RunStore) -> None:
+    error = EvalResult("s2", Score(0.0, False), error="late", error_source="agent")
     put(store, "a", *(scored(f"s{n}", float(n > 1), epoch=e) for n in range(3) for e in (1, 2)))
-    put(store, "b", scored("s0", 1.0), scored("s1", 0.0), late)
-    told = words(page(store, "b", "a"))
-    assert "A sample counts as passed where most of its epochs do." in told
-    assert "Sample Flip s0 fixed s2 broken: now it has an error" in told
+    put(store, "b", scored("s0", 1.0), scored("s1", 0.0), error)
+    text = visible_text(page(store, "b", "a"))
+    assert "A sample counts as passed where most of its epochs do." in text
+    assert "Sample Flip s0 fixed s2 broken: now it has an error" in text
 
 
 def test_runs_that_share_no_sample_have_no_flips(store: RunStore) -> None:
     put(store, "a", scored("s", 0.0))
     put(store, "b", scored("t", 1.0))
-    told = words(page(store, "b", "a"))
-    assert "None: the runs share no sample." in told
-    assert "0 fixed" not in told
+    text = visible_text(page(store, "b", "a"))
+    assert "None: the runs share no sample." in text
+    assert "0 fixed" not in text
 
 
-def test_a_comparison_says_what_p_is_and_that_none_shown_is_not_none(store: RunStore) -> None:
+def test_a_comparison_explains_p_and_what_none_shown_means(store: RunStore) -> None:
     put(store, "a", *(scored(f"s{n}", float(n < 20)) for n in range(40)))
     put(store, "b", *(scored(f"s{n}", float(n < 21)) for n in range(40)))
-    told = words(page(store, "b", "a"))
-    assert "none shown mid-p McNemar p = 0.50" in told
-    assert "p: how often chance alone would make a difference at least this large." in told
-    assert "None shown: there may be one" in told
+    text = visible_text(page(store, "b", "a"))
+    assert "none shown mid-p McNemar p = 0.50" in text
+    assert "p: how often chance alone would make a difference at least this large." in text
+    assert "None shown: there may be one" in text
 
 
-def test_an_unknown_run_is_named(store: RunStore) -> None:
+def test_an_unknown_run_is_named_in_the_error(store: RunStore) -> None:
     put(store, "r1", scored("a", 1.0))
     with pytest.raises(UsageError, match="nope"):
         page(store, "r1", compare="nope")
 
 
-# ── hostile text, much text ─────────────────────────────────────────────────────────────────────
+# ── hostile text, long text ─────────────────────────────────────────────────────────────────────
 
 
 class Elements(HTMLParser):
-    """The elements of a page, by name; what is inside scripts is no element."""
+    """Collect the names of the elements of a page, without the contents of scripts."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.names: list[str] = []
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.found.append(tag)
+        self.names.append(tag)
         assert not any(name.startswith("on") or name == "style" for name, _ in attrs)
 
 
 def test_hostile_text_is_data(store: RunStore) -> None:
     sample = Sample(HOSTILE, HOSTILE, HOSTILE, {HOSTILE: HOSTILE})
     call = ToolCall(HOSTILE, HOSTILE, {HOSTILE: HOSTILE})
-    said = (ChatMessage("user", HOSTILE), ChatMessage("assistant", HOSTILE, (call,), name=HOSTILE))
+    messages = (
+        ChatMessage("user", HOSTILE),
+        ChatMessage("assistant", HOSTILE, (call,), name=HOSTILE),
+    )
     score = Score(0.0, False, HOSTILE, criterion=HOSTILE)
-    one = EvalResult(HOSTILE, score, sample=sample, trajectory=Trajectory(said, HOSTILE))
-    two = EvalResult("e", Score(0.0, False), error=HOSTILE, metadata={"k": HOSTILE})
-    put(store, "r1", one, two, dataset_name=HOSTILE, agent=HOSTILE, tags={HOSTILE: HOSTILE})
+    hostile_result = EvalResult(
+        HOSTILE, score, sample=sample, trajectory=Trajectory(messages, HOSTILE)
+    )
+    hostile_error = EvalResult("e", Score(0.0, False), error=HOSTILE, metadata={"k": HOSTILE})
+    put(
+        store,
+        "r1",
+        hostile_result,
+        hostile_error,
+        dataset_name=HOSTILE,
+        agent=HOSTILE,
+        tags={HOSTILE: HOSTILE},
+    )
     html = page(store, "r1")
     html.encode()
     blocks = html.count('type="text/plain"')
-    found = Elements(html).found
-    assert found.count("script") == blocks + 1
-    assert "img" not in found
-    assert HARMLESS in html
+    elements = Elements(html).names
+    assert elements.count("script") == blocks + 1
+    assert "img" not in elements
+    assert ESCAPED in html
     assert not re.search("[\u2028\u202e\ud800]", html)
-    assert "\\u202e\\u2028\\ud800" in unpacked(html, "part-0")[0]["p"][0][1]
+    assert "\\u202e\\u2028\\ud800" in unpack_block(html, "part-0")[0]["p"][0][1]
 
 
-def test_a_huge_output_is_cut_and_says_so(store: RunStore) -> None:
+def test_a_huge_output_is_truncated_and_the_page_says_so(store: RunStore) -> None:
     put(store, "r1", scored("a", 1.0, "x" * 1_000_000))
     html = page(store, "r1")
-    (core,) = unpacked(html, "part-0")
+    (core,) = unpack_block(html, "part-0")
     output = dict(core["p"])["Output"]
     assert output.endswith("[600,000 more characters are left out here]")
     assert len(html) < 100_000
 
 
-def test_the_page_may_load_nothing_and_run_one_script(store: RunStore) -> None:
+def test_the_page_loads_nothing_and_runs_one_script(store: RunStore) -> None:
     put(store, "r1", scored("a", 1.0))
     html = page(store, "r1")
     policy = re.search('http-equiv="Content-Security-Policy" content="([^"]*)"', html)
@@ -355,49 +368,52 @@ def test_the_page_may_load_nothing_and_run_one_script(store: RunStore) -> None:
     assert not re.search(r"https?://|url\(|@import|innerHTML|eval\(", html)
 
 
-def test_a_thousand_samples_are_a_small_page_and_made_soon(store: RunStore) -> None:
-    def said(n: int) -> tuple[ChatMessage, ...]:
+def test_a_page_of_a_thousand_samples_is_small_and_fast_to_write(store: RunStore) -> None:
+    def conversation(n: int) -> tuple[ChatMessage, ...]:
         text = " ".join(f"{n * k % 7919:x}" for k in range(150))
         calls = tuple(ToolCall(f"c{n}", "search", {"q": f"{n} {k}"}) for k in range(2))
         return (ChatMessage("user", text), ChatMessage("assistant", text, calls)) * 4
 
-    rows = [scored(f"s{n}", float(n % 3 > 0), trajectory=Trajectory(said(n))) for n in range(1000)]
+    rows = [
+        scored(f"s{n}", float(n % 3 > 0), trajectory=Trajectory(conversation(n)))
+        for n in range(1000)
+    ]
     put(store, "r1", *rows)
 
     def seconds() -> float:
-        begun = time.process_time()
+        start = time.process_time()
         page(store, "r1")
-        return time.process_time() - begun
+        return time.process_time() - start
 
-    # Once is enough: a collection of garbage, or a neighbour in the cache, is no fault of the page.
+    # One fast attempt is enough: garbage collection or other processes may slow down the rest.
     assert any(seconds() < 4 for _ in range(3))
     assert len(page(store, "r1").encode()) < 2_000_000
 
 
-def test_a_page_with_too_many_samples_says_what_it_has_failures_first(
+def test_a_page_with_too_many_samples_says_so_and_keeps_failures(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("weakincentives.evals.reporting.html.document.MAX_SAMPLES", 199)
 
-    def said(n: int) -> Trajectory[Any]:
-        return Trajectory((ChatMessage("user", noise(n, 40_000)),), "out")
+    def long_trajectory(n: int) -> Trajectory[Any]:
+        return Trajectory((ChatMessage("user", incompressible_text(n, 40_000)),), "out")
 
-    rows = [scored(f"s{n}", float(n < 190), trajectory=said(n)) for n in range(200)]
+    rows = [scored(f"s{n}", float(n < 190), trajectory=long_trajectory(n)) for n in range(200)]
     put(store, "r1", *rows)
     html = page(store, "r1")
     assert len(html.encode()) < 3_000_000
-    places = unpacked(html, "index")["place"]
+    places = unpack_block(html, "index")["place"]
     assert all(place >= 0 for place in places[190:])
     left_out = places.count(-2)
     assert left_out > 0
     note = (
         f"This page has the texts and transcripts of {200 - left_out} of 200 rows, failures first"
     )
-    assert note in words(html)
-    assert "wink eval report r1 --full" in words(html)
+    assert note in visible_text(html)
+    assert "wink eval report r1 --full" in visible_text(html)
 
 
-def test_flips_have_both_sides_where_others_are_left_out(
+def test_both_sides_of_flips_are_kept_if_other_samples_are_left_out(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, limit in (("MAX_SAMPLES", 10), ("_SAMPLE_BYTES", 0)):
@@ -405,17 +421,17 @@ def test_flips_have_both_sides_where_others_are_left_out(
     put(store, "a", *(scored(f"s{n}", float(n < 20), "old") for n in range(40)))
     put(store, "b", *(scored(f"s{n}", float(n < 30), "new") for n in range(40)))
     html = page(store, "b", compare="a")
-    index = unpacked(html, "index")
+    index = unpack_block(html, "index")
     assert [n for n in range(40) if index["place"][n] >= 0] == [*range(20, 30)]
-    own, flip, *_ = unpacked(html, "part-0")
-    assert dict(own["p"])["Output"] == "new"
+    sample, flip, *_ = unpack_block(html, "part-0")
+    assert dict(sample["p"])["Output"] == "new"
     assert dict(flip["a"]["p"])["Output"] == "old"
     assert flip["d"] == [["removed", "old"], ["added", "new"]]
     assert (flip["v"], flip["c"]) == ("fail", [["score", "", "", 0, 1]])
 
 
-def noise(seed: int, letters: int) -> str:
-    """Text that does not get much smaller."""
+def incompressible_text(seed: int, letters: int) -> str:
+    """Return text that hardly gets smaller by compression."""
     hashes = (sha256(f"{seed} {n}".encode()).hexdigest() for n in range(letters // 64 + 1))
     return "".join(hashes)[:letters]
 
@@ -423,52 +439,61 @@ def noise(seed: int, letters: int) -> str:
 def test_blocks_keep_what_fits_and_what_is_required() -> None:
     written: dict[int, bytes] = {}
     blocks = Blocks(written.__setitem__, limit=400_000)
-    places = [blocks.add(partial(noise, n, 200_000), required=n == 9) for n in range(10)]
+    places = [
+        blocks.add(partial(incompressible_text, n, 200_000), required=n == 9) for n in range(10)
+    ]
     blocks.close()
     assert places == [0, 1, 256, 257, *[-2] * 5, 512]
     assert blocks.bytes == sum(map(len, written.values()))
-    assert inflated(written[1].decode()) == [noise(2, 200_000), noise(3, 200_000)]
-    assert inflated(written[2].decode()) == [noise(9, 200_000)]
+    assert inflate(written[1].decode()) == [
+        incompressible_text(2, 200_000),
+        incompressible_text(3, 200_000),
+    ]
+    assert inflate(written[2].decode()) == [incompressible_text(9, 200_000)]
 
 
-def test_metadata_with_few_short_values_can_be_filtered_by(store: RunStore) -> None:
+def test_metadata_with_few_short_values_becomes_a_filter(store: RunStore) -> None:
     rows = [
         scored(f"s{n:03}", 1.0, metadata={"level": n % 2, "doc": f"d{n}", "list": [n]})
         for n in range(150)
     ]
     put(store, "r1", *rows)
     html = page(store, "r1")
-    pairs = unpacked(html, "about")["pairs"]
-    index = unpacked(html, "index")["metadata"]
-    found = [[pairs[number] for number in row if pairs[number]] for row in index]
-    assert found == [[["level", str(n % 2)]] for n in range(150)]
+    pairs = unpack_block(html, "about")["pairs"]
+    index = unpack_block(html, "index")["metadata"]
+    filters = [[pairs[number] for number in row if pairs[number]] for row in index]
+    assert filters == [[["level", str(n % 2)]] for n in range(150)]
 
 
-def test_scores_have_a_column_for_each_criterion_but_not_for_hundreds(store: RunStore) -> None:
-    def judged(n: int) -> Score:
+def test_criteria_have_columns_up_to_a_maximum(store: RunStore) -> None:
+    def score_with_two_criteria(n: int) -> Score:
         metrics = [
             Metric(name, value, 1, {"passed": value >= 0.5})
             for name, value in (("exact", 1.0), (f"own {n}", 0.25))
         ]
         return Score(metrics=metrics)
 
-    put(store, "r1", *(replace(scored(f"s{n:02}", 1.0), score=judged(n)) for n in range(60)))
+    put(
+        store,
+        "r1",
+        *(replace(scored(f"s{n:02}", 1.0), score=score_with_two_criteria(n)) for n in range(60)),
+    )
     html = page(store, "r1")
-    index = unpacked(html, "index")
-    assert unpacked(html, "about")["criteria"] == ["exact", *(f"own {n}" for n in range(49))]
+    index = unpack_block(html, "index")
+    assert unpack_block(html, "about")["criteria"] == ["exact", *(f"own {n}" for n in range(49))]
     assert (index["scores"][0], index["failed"][0]) == ([1.0, 0.25], [1])
     assert (index["scores"][2], index["failed"][2]) == ([1.0, None, None, 0.25], [3])
-    assert "11 more criteria have no column" in words(html)
+    assert "11 more criteria have no column" in visible_text(html)
 
 
-def test_a_sample_has_the_metadata_of_its_trajectory_and_judge_usage_is_no_score(
+def test_a_sample_has_the_metadata_of_its_trajectory_and_judge_usage_is_not_a_score(
     store: RunStore,
 ) -> None:
-    judged = Score(1.0, True, metrics=(Metric("judge_tokens", 90), Metric("length", 7)))
-    left = Trajectory(output="ok", metadata={"context": "retrieved"})
-    put(store, "r1", replace(scored("s1", 1.0), score=judged, trajectory=left))
+    score = Score(1.0, True, metrics=(Metric("judge_tokens", 90), Metric("length", 7)))
+    trajectory = Trajectory(output="ok", metadata={"context": "retrieved"})
+    put(store, "r1", replace(scored("s1", 1.0), score=score, trajectory=trajectory))
 
-    (core,) = unpacked(page(store, "r1"), "part-0")
+    (core,) = unpack_block(page(store, "r1"), "part-0")
     assert "retrieved" in dict(core["p"])["Metadata of the trajectory"]
     assert [name for *_, name, _ in core["s"]] == ["score", "length"]
 
@@ -477,8 +502,8 @@ def test_epochs_have_pass_at_k_and_the_flaky_samples(store: RunStore) -> None:
     rows = [scored(f"s{n}", float(n > e), epoch=e) for n in range(6) for e in (1, 2, 3)]
     put(store, "r1", *rows)
     html = page(store, "r1")
-    assert "pass@3 66.7%, pass^3 33.3%, 2 of 6 samples flaky" in words(html)
-    assert "s2 1/3 33.3% s3 2/3 66.7%" in words(html)
+    assert "pass@3 66.7%, pass^3 33.3%, 2 of 6 samples flaky" in visible_text(html)
+    assert "s2 1/3 33.3% s3 2/3 66.7%" in visible_text(html)
     assert 'href="#sample=s2"' in html
 
 
@@ -491,17 +516,17 @@ def test_a_histogram_holds_any_value(value: float) -> None:
     assert 'class="solid"' in histogram([value, 0.5], [])
 
 
-def test_the_file_appears_whole(store: RunStore, tmp_path: Path) -> None:
+def test_a_page_is_written_to_a_file(store: RunStore, tmp_path: Path) -> None:
     put(store, "r1", scored("a", 1.0))
     written = write_page(store, "r1", tmp_path / "out.html")
     assert (written.path, written.rows, written.note) == (tmp_path / "out.html", 1, "")
     assert (tmp_path / "out.html").read_text("utf-8").startswith("<!doctype html>")
 
 
-def test_a_folder_replaces_an_earlier_page_and_nothing_else(
+def test_a_full_page_replaces_an_earlier_page_and_nothing_else(
     store: RunStore, tmp_path: Path
 ) -> None:
-    put(store, "r1", *(scored(f"s{n}", 1.0, noise(n, 100_000)) for n in range(9)))
+    put(store, "r1", *(scored(f"s{n}", 1.0, incompressible_text(n, 100_000)) for n in range(9)))
     put(store, "r2", scored("a", 1.0))
     for run_id, parts in (("r1", {"0.js", "1.js", "2.js"}), ("r2", {"0.js"})):
         written = write_page(store, run_id, tmp_path / "out", full=True)
@@ -519,10 +544,10 @@ def test_a_folder_replaces_an_earlier_page_and_nothing_else(
 
 def palettes() -> list[dict[str, str]]:
     css = files("weakincentives.evals.reporting.html").joinpath("report.css").read_text("utf-8")
-    found = [
+    blocks = [
         dict(re.findall(r"--(\w+): (#\w{6})", part)) for part in re.findall(r"\{[^{}]*\}", css)
     ]
-    return [palette for palette in found if len(palette) > 5]
+    return [palette for palette in blocks if len(palette) > 5]
 
 
 def luminance(colour: str) -> float:
@@ -532,9 +557,9 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("text", ["ink", "quiet", "accent", "pass", "fail", "error"])
-@pytest.mark.parametrize("behind", ["paper", "shade"])
-def test_text_can_be_read_in_light_and_dark(text: str, behind: str) -> None:
+@pytest.mark.parametrize("background", ["paper", "shade"])
+def test_text_has_enough_contrast_in_light_and_dark(text: str, background: str) -> None:
     light, dark = palettes()[:2]
     for palette in (light, dark):
-        lighter, darker = sorted((luminance(palette[text]), luminance(palette[behind])))[::-1]
+        lighter, darker = sorted((luminance(palette[text]), luminance(palette[background])))[::-1]
         assert (lighter + 0.05) / (darker + 0.05) >= 4.5

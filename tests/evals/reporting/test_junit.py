@@ -1,4 +1,4 @@
-"""A run as JUnit XML: well-formed whatever the text, counted right, failures and errors apart."""
+"""A run as JUnit XML: well-formed for any text, with failures, errors and correct counts."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ MANIFEST = RunManifest(
     command=("wink", "eval", "run", "a b.py"),
 )
 GOOD = Score(1.0)
-# Tag: what it must have, what it may have, and what may stand inside.
-SHAPE = {
+# Tag: required attributes, optional attributes, and allowed children.
+SCHEMA = {
     "testsuites": ({"tests", "failures", "errors"}, {"skipped", "time"}, {"testsuite"}),
     "testsuite": (
         {"name", "tests", "failures", "errors", "skipped", "time", "timestamp"},
@@ -62,24 +62,24 @@ def result(sample_id: str, score: Score = GOOD, **more: Any) -> EvalResult[Any]:
     return EvalResult(sample_id, score, sample=sample, **fields)
 
 
-def suite_of(
+def exported_suite(
     path: Path,
     results: list[EvalResult[Any]],
     status: str = "complete",
     note: str = "",
     reason: StopReason = "",
-    **about: Any,
+    **manifest_fields: Any,
 ) -> ElementTree.Element:
-    """The `testsuite` of a stored run, after a look at the shape of the document."""
+    """Return the `testsuite` element of a stored run, after a check of the whole document."""
     file = io.BytesIO()
     with RunStore(path / "runs.db") as store:
-        store.begin(replace(MANIFEST, **about))
-        for position, each in enumerate(results):
-            store.put(StoredRow(result=each, position=position))
+        store.begin(replace(MANIFEST, **manifest_fields))
+        for position, result in enumerate(results):
+            store.put(StoredRow(result=result, position=position))
         store.finish("run", status, note, reason)
         write_export(store, "run", file, "junit")
     root = ElementTree.fromstring(file.getvalue())
-    check(root)
+    check_schema(root)
     (suite,) = root
     assert {name: root.get(name) for name in ("tests", "failures", "errors")} == {
         "tests": str(len(suite.findall("testcase"))),
@@ -89,17 +89,17 @@ def suite_of(
     return suite
 
 
-def check(element: ElementTree.Element) -> None:
-    must, may, inside = SHAPE[element.tag]
-    assert must <= set(element.attrib) <= must | may
-    assert {child.tag for child in element} <= inside
+def check_schema(element: ElementTree.Element) -> None:
+    required, optional, children = SCHEMA[element.tag]
+    assert required <= set(element.attrib) <= required | optional
+    assert {child.tag for child in element} <= children
     for child in element:
-        check(child)
+        check_schema(child)
 
 
-def test_failures_and_errors_are_apart_and_named_by_their_samples(tmp_path: Path) -> None:
+def test_failures_and_errors_are_separate_and_named_after_their_samples(tmp_path: Path) -> None:
     wrong = Score(0.25, False, "got Lyon", criterion="exact")
-    suite = suite_of(
+    suite = exported_suite(
         tmp_path,
         [
             result("right"),
@@ -124,35 +124,37 @@ def test_failures_and_errors_are_apart_and_named_by_their_samples(tmp_path: Path
     assert (suite.get("timestamp"), suite.get("skipped")) == ("2026-01-02T03:04:05", "0")
 
 
-def test_what_ran_is_in_the_properties(tmp_path: Path) -> None:
-    suite = suite_of(tmp_path, [result("1")])
+def test_the_properties_describe_the_run(tmp_path: Path) -> None:
+    suite = exported_suite(tmp_path, [result("1")])
 
-    found = {each.get("name"): each.get("value") for each in suite.iter("property")}
-    assert found["verdict"] == "1/1 passed, 0 errors (100.0%, 95% interval 20.7% to 100.0%, n = 1)"
-    assert (found["run_id"], found["agent"], found["git_commit"]) == ("run", "bot", "abc")
-    assert found["command"] == "wink eval run 'a b.py'"
+    values = {element.get("name"): element.get("value") for element in suite.iter("property")}
+    assert values["verdict"] == "1/1 passed, 0 errors (100.0%, 95% interval 20.7% to 100.0%, n = 1)"
+    assert (values["run_id"], values["agent"], values["git_commit"]) == ("run", "bot", "abc")
+    assert values["command"] == "wink eval run 'a b.py'"
 
 
-def test_epochs_and_experiments_tell_results_of_one_sample_apart(tmp_path: Path) -> None:
+def test_epochs_and_experiments_are_part_of_the_name_of_a_test_case(tmp_path: Path) -> None:
     rows = [result("1"), result("1", epoch=2), result("1", experiment_name="b")]
-    suite = suite_of(tmp_path, rows, config={"epochs": 2})
+    suite = exported_suite(tmp_path, rows, config={"epochs": 2})
 
     names = [(case.get("classname"), case.get("name")) for case in suite.iter("testcase")]
     assert names == [("qa", "1#1"), ("qa", "1#2"), ("qa.b", "1#1")]
 
 
-def test_the_parts_of_a_score_say_why(tmp_path: Path) -> None:
+def test_a_failure_names_the_criteria_that_failed(tmp_path: Path) -> None:
     short = criterion(lambda output, expected: Score(0.0, False, "too long"), name="short")
     score = all_of(contains, short)("It is Paris", "Paris")
-    suite = suite_of(tmp_path, [result("1", score)])
+    suite = exported_suite(tmp_path, [result("1", score)])
 
     (failure,) = suite.iter("failure")
     assert failure.get("message") == "score 0.5 does not pass: short: too long"
     assert "contains: 1\nshort: 0 too long" in str(failure.text)
 
 
-def test_a_run_that_ended_early_is_not_green(tmp_path: Path) -> None:
-    suite = suite_of(tmp_path, [result("1")], "stopped", "stopped by the budget of $1", "budget")
+def test_a_run_that_was_cut_short_has_an_error(tmp_path: Path) -> None:
+    suite = exported_suite(
+        tmp_path, [result("1")], "stopped", "stopped by the budget of $1", "budget"
+    )
 
     last = suite.findall("testcase")[-1]
     assert last.get("name") == "(the whole run)"
@@ -161,8 +163,10 @@ def test_a_run_that_ended_early_is_not_green(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_that_knew_enough_has_the_rest_skipped(tmp_path: Path) -> None:
-    suite = suite_of(tmp_path, [result("1")], "stopped", "stopped early: the rate is known", "rule")
+def test_a_run_that_stopped_by_its_rule_has_the_rest_skipped(tmp_path: Path) -> None:
+    suite = exported_suite(
+        tmp_path, [result("1")], "stopped", "stopped early: the rate is known", "rule"
+    )
 
     assert (suite.get("errors"), suite.get("skipped")) == ("0", "1")
     (skipped,) = suite.iter("skipped")
@@ -175,7 +179,7 @@ HOSTILE = "\x00\x1b[31m\ud800 ]]> </failure><x/> \uffff & \" ' \r\n\t é 😀 &#
 @pytest.mark.parametrize("kind", ["failure", "error"])
 def test_hostile_text_stays_text(tmp_path: Path, kind: str) -> None:
     error = HOSTILE if kind == "error" else None
-    suite = suite_of(tmp_path, [result(HOSTILE, Score(0.0, False, HOSTILE), error=error)])
+    suite = exported_suite(tmp_path, [result(HOSTILE, Score(0.0, False, HOSTILE), error=error)])
 
     (case,) = suite.findall("testcase")
     assert case.get("name") == (
@@ -212,14 +216,16 @@ def test_any_text_makes_a_well_formed_document(name: str, reason: str) -> None:
         latency_p95_ms=None,
     )
 
-    check(ElementTree.fromstring(b"".join(junit([result(name, Score(0.0, False, reason))], run))))
+    check_schema(
+        ElementTree.fromstring(b"".join(junit([result(name, Score(0.0, False, reason))], run)))
+    )
 
 
 @pytest.mark.parametrize("name", ["a.xml", "a.junit.xml", "A.XML", "a.junit"])
-def test_a_file_name_asks_for_it(name: str) -> None:
+def test_an_xml_suffix_means_junit(name: str) -> None:
     assert format_by_suffix(Path(name)) == "junit"
 
 
-def test_other_file_names_are_told_which_there_are() -> None:
+def test_an_unknown_suffix_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"one of \.csv, .*\.md, \.xml, got `a\.doc`"):
         format_by_suffix(Path("a.doc"))

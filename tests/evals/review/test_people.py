@@ -1,4 +1,4 @@
-"""People who review: queues, labels that survive, undo, categories, agreement, exports."""
+"""Reviews by people: queues, labels, undo, categories, agreement and exports."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def run(store: RunStore, evaluator: object = kind, agent: object = None, **confi
 # ── the queue ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_half_of_the_queue_is_random_and_half_is_what_teaches(store: RunStore) -> None:
+def test_half_of_the_queue_is_random_and_half_is_informative(store: RunStore) -> None:
     queue = review_queue(store, run(store), n=20)
 
     assert (len(queue.items), queue.drawn) == (20, 10)
@@ -103,35 +103,37 @@ def test_half_of_the_queue_is_random_and_half_is_what_teaches(store: RunStore) -
 def test_criteria_that_disagree_and_flaky_samples_come_first(store: RunStore) -> None:
     count = iter(range(10_000))
 
-    def wavers(question: str) -> str:
+    def inconsistent_agent(question: str) -> str:
         return f"n {question if question != '9' else 10 + next(count) % 2}"
 
-    run(store, all_of(kind, polite), wavers)
-    queue = review_queue(store, run(store, all_of(kind, polite), wavers, epochs=2), n=12)
+    run(store, all_of(kind, polite), inconsistent_agent)
+    queue = review_queue(
+        store, run(store, all_of(kind, polite), inconsistent_agent, epochs=2), n=12
+    )
 
     reasons = {item.row[1]: item.reasons for item in queue.items if item.probability is None}
-    if "s09" in reasons:  # unless it was drawn
+    if "s09" in reasons:  # unless it was drawn at random
         assert "flaky over epochs" in reasons["s09"]
     assert "criteria disagree" in {name for names in reasons.values() for name in names}
-    assert len({item.row[:2] for item in queue.items}) == 12  # one epoch of each sample
+    assert len({item.row[:2] for item in queue.items}) == 12  # one epoch per sample
 
 
-def test_a_longer_queue_keeps_the_random_outputs_and_no_draw_gets_less_probable(
+def test_a_longer_queue_keeps_the_random_outputs_and_their_probabilities(
     store: RunStore,
 ) -> None:
     run_id = run(store)
     long = review_queue(store, run_id, n=40)
     short = review_queue(store, run_id, n=10)
 
-    def chances(queue: object) -> dict[RowKey, float]:
+    def probabilities(queue: object) -> dict[RowKey, float]:
         items = getattr(queue, "items", ())
         return {item.row: item.probability for item in items if item.probability is not None}
 
-    assert chances(short).items() <= chances(long).items()
+    assert probabilities(short).items() <= probabilities(long).items()
     assert {draw.probability for draw in draws_of(store, run_id, "kind").values()} == {20 / 60}
 
 
-def test_other_orders_are_all_random_or_that_of_the_dataset(store: RunStore) -> None:
+def test_other_orders_are_random_or_by_dataset(store: RunStore) -> None:
     run_id = run(store)
     assert review_queue(store, run_id, n=10, order="random").drawn == 10
     dataset = review_queue(store, run_id, n=3, order="dataset")
@@ -141,21 +143,21 @@ def test_other_orders_are_all_random_or_that_of_the_dataset(store: RunStore) -> 
         review_queue(store, run_id, order="worst")  # type: ignore[arg-type]
 
 
-def test_a_review_of_the_queue_calibrates_the_judge_by_its_random_half(store: RunStore) -> None:
-    """People pass numbers below 40; what was chosen for teaching does not count."""
+def test_only_the_random_half_of_the_queue_calibrates_the_judge(store: RunStore) -> None:
+    """Reviewers pass numbers below 40; outputs that were chosen as informative do not count."""
     run_id = run(store)
     for item in review_queue(store, run_id, n=60).items:
         give_label(store, run_id, item.row, "ann", LabelChange(passed=item.row[1] < "s40"))
 
-    found = calibrate_run(store, run_id)
+    calibration = calibrate_run(store, run_id)
 
-    assert found.correction.labels == 30
-    assert found.correction.corrected is not None
-    assert 2 / 3 in found.correction.corrected
-    assert found.notes == ("30 labels are left out: chosen by no known probability",)
+    assert calibration.correction.labels == 30
+    assert calibration.correction.corrected is not None
+    assert 2 / 3 in calibration.correction.corrected
+    assert calibration.notes == ("30 labels are left out: chosen by no known probability",)
 
 
-def test_what_was_chosen_for_teaching_helps_to_improve_the_judge(store: RunStore) -> None:
+def test_informative_outputs_are_used_to_improve_the_judge(store: RunStore) -> None:
     run_id = run(store)
     for item in review_queue(store, run_id, n=40).items:
         give_label(store, run_id, item.row, "ann", PASS)
@@ -163,7 +165,7 @@ def test_what_was_chosen_for_teaching_helps_to_improve_the_judge(store: RunStore
     dev, test = (try_judge(store, run_id, half=half) for half in ("dev", "test"))
 
     drawn = {draw.row for draw in draws_of(store, run_id, "kind").values()}
-    listed = {("baseline", each.result.sample_id, 1) for each in dev.rows}
+    listed = {("baseline", row.result.sample_id, 1) for row in dev.rows}
     assert listed - drawn  # more than the random half
     assert dev.agreement.n == len(listed & drawn)
     assert test.n <= len(drawn)
@@ -172,7 +174,7 @@ def test_what_was_chosen_for_teaching_helps_to_improve_the_judge(store: RunStore
 # ── labels ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_label_has_its_author_judge_and_note_and_a_change_leaves_the_rest(
+def test_a_label_has_author_judge_and_note_and_a_change_keeps_other_fields(
     store: RunStore,
 ) -> None:
     run_id = run(store)
@@ -186,14 +188,14 @@ def test_a_label_has_its_author_judge_and_note_and_a_change_leaves_the_rest(
     assert row_labels(store, run_id)[row(1)].verdict == "fail"
 
 
-def test_undo_goes_back_step_by_step_and_only_over_own_labels(store: RunStore) -> None:
+def test_undo_reverts_own_labels_one_by_one(store: RunStore) -> None:
     run_id = run(store)
     give_label(store, run_id, row(1), "ann", PASS)
     give_label(store, run_id, row(2), "bob", FAIL)
     give_label(store, run_id, row(1), "ann", FAIL)
 
     def verdicts() -> dict[str, bool | None]:
-        return {each.labeller: each.passed for each in labels_of(store, run_id, "kind")}
+        return {label.labeller: label.passed for label in labels_of(store, run_id, "kind")}
 
     assert verdicts() == {"ann": False, "bob": False}
     assert undo_label(store, run_id, "ann") is not None
@@ -203,7 +205,7 @@ def test_undo_goes_back_step_by_step_and_only_over_own_labels(store: RunStore) -
     assert undo_label(store, run_id, "ann") is None
 
 
-def test_labels_survive_a_new_run_with_the_same_outputs(store: RunStore) -> None:
+def test_labels_apply_to_a_new_run_with_the_same_outputs(store: RunStore) -> None:
     first = run(store)
     for number in range(10):
         give_label(store, first, row(number), "ann", PASS)
@@ -215,19 +217,19 @@ def test_labels_survive_a_new_run_with_the_same_outputs(store: RunStore) -> None
 
     assert {label.row for label in labels_of(store, second, "kind")} == {row(n) for n in range(6)}
     assert {label.probability for label in labels_of(store, second, "kind")} == {None}
-    draw_for_labels(store, second, 60)  # what was drawn there is a known choice
+    draw_for_labels(store, second, 60)  # drawn outputs have a known probability
     assert {label.probability for label in labels_of(store, second, "kind")} == {1.0}
     assert calibrate_run(store, second).correction.labels == 6
 
 
-def test_a_label_of_an_output_that_has_changed_is_kept_and_not_counted(store: RunStore) -> None:
+def test_a_label_of_a_changed_output_is_kept_but_not_counted(store: RunStore) -> None:
     run_id = run(store)
     give_label(store, run_id, row(1), "ann", LabelChange(passed=False, note="n"))
-    stored = next(each for each in store.rows(run_id) if each.result.sample_id == "s01")
+    stored = next(row for row in store.rows(run_id) if row.result.sample_id == "s01")
     assert stored.result.trajectory is not None
     other = replace(stored.result.trajectory, output="n 1, or 2")
-    again = replace(stored.result, trajectory=other, attempt=2)
-    store.put(replace(stored, result=again, sample_digest="changed"))
+    changed = replace(stored.result, trajectory=other, attempt=2)
+    store.put(replace(stored, result=changed, sample_digest="changed"))
     store.flush()
 
     assert row_labels(store, run_id) == {}
@@ -245,18 +247,18 @@ def test_labels_of_an_older_store_are_read(tmp_path: Path) -> None:
         old = [
             HumanLabel(
                 **{
-                    name: getattr(each.draw, name)
+                    name: getattr(row.draw, name)
                     for name in ("run_id", "experiment", "sample_id", "epoch", "content")
                 },
                 criterion="kind",
                 passed=True,
-                created_at=each.draw.created_at,
+                created_at=row.draw.created_at,
                 labeller="ann",
             )
-            for each in sheet.rows
+            for row in sheet.rows
         ]
         add_labels(store, old)
-    with sqlite3.connect(path) as before:  # the version without categories
+    with sqlite3.connect(path) as before:  # a schema version without categories
         before.execute("DROP TABLE failure_categories")
         before.execute("DROP INDEX labels_by_criterion")
         before.execute("PRAGMA user_version = 8")
@@ -276,7 +278,7 @@ def test_labels_of_an_older_store_are_read(tmp_path: Path) -> None:
         ("ann", LabelChange(category="none"), "got 'none' - there are: none yet"),
     ],
 )
-def test_what_cannot_be_stored_is_refused(
+def test_invalid_labels_are_refused(
     store: RunStore, reviewer: str, change: LabelChange, problem: str
 ) -> None:
     run_id = run(store)
@@ -292,18 +294,18 @@ Actions = st.lists(
 
 
 @given(Actions)
-def test_undo_restores_what_was_there(actions: list[tuple[str, int, int]]) -> None:
-    """Against a model with a stack of changes for each reviewer; -1 is an undo."""
+def test_undo_restores_the_previous_labels(actions: list[tuple[str, int, int]]) -> None:
+    """Compares with a model that has a stack of changes for each reviewer; -1 is an undo."""
     entries: list[HumanLabel] = []
     stacks: dict[str, list[tuple[int, bool]]] = {"ann": [], "bob": []}
-    moment = SAMPLE_TIME
+    created_at = SAMPLE_TIME
     for index, (labeller, number, action) in enumerate(actions):
         undoes = ""
         if action < 0:
-            own = [each for each in live_entries(entries) if each.labeller == labeller]
-            if not own:
+            own_entries = [entry for entry in live_entries(entries) if entry.labeller == labeller]
+            if not own_entries:
                 continue
-            undoes = own[-1].uid
+            undoes = own_entries[-1].uid
             stacks[labeller].pop()
         else:
             stacks[labeller].append((number, bool(action)))
@@ -316,15 +318,15 @@ def test_undo_restores_what_was_there(actions: list[tuple[str, int, int]]) -> No
                 content="c",
                 criterion="kind",
                 passed=None if undoes else bool(action),
-                created_at=moment,
+                created_at=created_at,
                 labeller=labeller,
                 uid=str(index),
                 undoes=undoes,
             )
         )
-    live = [(each.labeller, each.sample_id, each.passed) for each in live_entries(entries)]
-    wanted = [(name, f"s{n}", ok) for name, stack in stacks.items() for n, ok in stack]
-    assert sorted(live, key=repr) == sorted(wanted, key=repr)
+    live = [(entry.labeller, entry.sample_id, entry.passed) for entry in live_entries(entries)]
+    expected = [(name, f"s{n}", ok) for name, stack in stacks.items() for n, ok in stack]
+    assert sorted(live, key=repr) == sorted(expected, key=repr)
 
 
 # ── categories ──────────────────────────────────────────────────────────────────────────────────
@@ -334,28 +336,30 @@ def test_categories_are_created_renamed_merged_and_counted(store: RunStore) -> N
     run_id = run(store)
     dates = create_category(store, "qa", "Invents dates")
     names = create_category(store, "qa", "Invents  names")
-    assert create_category(store, "qa", "invents dates") == dates  # no second one of that name
+    assert create_category(store, "qa", "invents dates") == dates  # names are unique
     for number, category in enumerate([dates, names, dates, "", names]):
         change = LabelChange(passed=False, note=f"note {number}", category=category)
         give_label(store, run_id, row(number), "ann", change)
 
-    found = taxonomy_of(store, run_id)
-    assert [(each.name, each.count) for each in found.categories] == [
+    taxonomy = taxonomy_of(store, run_id)
+    assert [(category.name, category.count) for category in taxonomy.categories] == [
         ("Invents dates", 2),
         ("Invents names", 2),
     ]
-    assert found.curve == (1, 2, 2, 2)
-    assert (found.new_category, [label.note for label in found.unsorted]) == (0.0, ["note 3"])
+    assert taxonomy.curve == (1, 2, 2, 2)
+    assert (taxonomy.new_category, [label.note for label in taxonomy.unsorted]) == (0.0, ["note 3"])
 
     merge_categories(store, "qa", "Invents dates", "invents names", by="ann")
     rename_category(store, "qa", names, "Invents facts")
-    found = taxonomy_of(store, run_id)
-    assert [(each.name, each.count) for each in found.categories] == [("Invents facts", 4)]
-    assert found.curve == (1, 1, 1, 1)
+    taxonomy = taxonomy_of(store, run_id)
+    assert [(category.name, category.count) for category in taxonomy.categories] == [
+        ("Invents facts", 4)
+    ]
+    assert taxonomy.curve == (1, 1, 1, 1)
     assert categories_of(store, "qa").resolve(dates) == names
 
 
-def test_a_second_person_sorts_the_notes_of_the_first(store: RunStore) -> None:
+def test_one_reviewer_can_categorize_the_notes_of_another(store: RunStore) -> None:
     run_id = run(store)
     give_label(store, run_id, row(1), "ann", LabelChange(passed=False, note="wrong year"))
     create_category(store, "qa", "Dates")
@@ -368,7 +372,9 @@ def test_a_second_person_sorts_the_notes_of_the_first(store: RunStore) -> None:
     assert [each.note for each in taxonomy_of(store, run_id).unsorted] == ["wrong year"]
 
 
-def test_wrong_categories_are_refused_and_a_taken_name_merges(store: RunStore) -> None:
+def test_unknown_categories_are_refused_and_renaming_to_a_taken_name_merges(
+    store: RunStore,
+) -> None:
     a, b = (create_category(store, "qa", name) for name in ("A", "B"))
     with pytest.raises(UsageError, match=r"got 'C' - there are: 'A', 'B'"):
         merge_categories(store, "qa", "A", "C")
@@ -387,10 +393,10 @@ def test_wrong_categories_are_refused_and_a_taken_name_merges(store: RunStore) -
         )
     )
 )
-def test_any_changes_at_the_same_time_leave_every_category_somewhere(
+def test_every_category_resolves_after_any_concurrent_changes(
     changes: list[tuple[Any, int, int]],
 ) -> None:
-    """Two people may merge the same categories in both directions, or rename one that is gone."""
+    """Two reviewers may merge categories in both directions, or rename one that was merged."""
     written = [
         CategoryChange(
             suite="qa",
@@ -402,38 +408,38 @@ def test_any_changes_at_the_same_time_leave_every_category_somewhere(
         )
         for kind, category, into in changes
     ]
-    found = folded_categories("qa", written)
-    created = {each.category for each in written if each.kind == "create"}
-    assert {found.resolve(category) for category in created} == {*found.names}
-    assert found.resolve("unknown") == ""
+    categories = folded_categories("qa", written)
+    created = {change.category for change in written if change.kind == "create"}
+    assert {categories.resolve(category) for category in created} == {*categories.names}
+    assert categories.resolve("unknown") == ""
 
 
 # ── several reviewers ───────────────────────────────────────────────────────────────────────────
 
 
-def test_reviewers_agree_by_alpha_and_a_decision_settles(store: RunStore) -> None:
+def test_agreement_is_alpha_and_a_decision_settles_a_disagreement(store: RunStore) -> None:
     run_id = run(store)
     for number in range(20):
         give_label(store, run_id, row(number), "ann", PASS if number % 2 else FAIL)
         give_label(store, run_id, row(number), "bob", PASS if number % 2 or number < 4 else FAIL)
 
-    found = review_agreement(store, run_id)
-    assert found.labels == {"ann": 20, "bob": 20}
-    assert found.agreement is not None
-    assert (found.agreement.estimate, found.shared, found.open) == (0.9, 20, 2)
-    assert found.alpha is not None
-    assert found.alpha.low < 0.8 < found.alpha.high
-    assert [each.row for each in found.disagreements] == [row(0), row(2)]
+    result = review_agreement(store, run_id)
+    assert result.labels == {"ann": 20, "bob": 20}
+    assert result.agreement is not None
+    assert (result.agreement.estimate, result.shared, result.open) == (0.9, 20, 2)
+    assert result.alpha is not None
+    assert result.alpha.low < 0.8 < result.alpha.high
+    assert [each.row for each in result.disagreements] == [row(0), row(2)]
 
     give_label(store, run_id, row(0), "ann", LabelChange(passed=True, settles=True, note="agreed"))
     settled = review_agreement(store, run_id)
-    assert (settled.open, settled.agreement) == (1, found.agreement)
+    assert (settled.open, settled.agreement) == (1, result.agreement)
     assert row_labels(store, run_id)[row(0)].verdict == "pass"
     assert row_labels(store, run_id)[row(2)].verdict == "mixed"
     assert calibrate_run(store, run_id).correction.labels == 19
 
 
-def test_alpha_is_that_of_the_book_and_unknown_if_all_labels_are_the_same() -> None:
+def test_alpha_has_the_published_value_and_is_unknown_if_all_labels_are_equal() -> None:
     """The example of K. Krippendorff, Computing Krippendorff's Alpha-Reliability, section D."""
     book = "11*1 2232 3333 3333 2222 1234 4444 1121 2222 *555 **11 **3*"
     alpha = krippendorff_alpha([label for label in unit if label != "*"] for unit in book.split())
@@ -444,24 +450,27 @@ def test_alpha_is_that_of_the_book_and_unknown_if_all_labels_are_the_same() -> N
 
 
 def test_the_interval_of_alpha_covers_the_truth() -> None:
-    """Two people who are each wrong about one output in ten; 80 % of the outputs pass."""
-    generator = random.Random(7)
+    """Two reviewers are each wrong about one output in ten; 80 % of the outputs pass."""
+    rng = random.Random(7)
 
     def labels(n: int) -> list[list[bool]]:
-        truth = [generator.random() < 0.8 for _ in range(n)]
-        return [[each ^ (generator.random() < 0.1) for _ in range(2)] for each in truth]
+        truth = [rng.random() < 0.8 for _ in range(n)]
+        return [[passed ^ (rng.random() < 0.1) for _ in range(2)] for passed in truth]
 
-    agreed, chance = 0.9**2 + 0.1**2, (0.8 * 0.9 + 0.2 * 0.1) ** 2 + (0.8 * 0.1 + 0.2 * 0.9) ** 2
-    alpha = (agreed - chance) / (1 - chance)
+    observed, expected = (
+        0.9**2 + 0.1**2,
+        (0.8 * 0.9 + 0.2 * 0.1) ** 2 + (0.8 * 0.1 + 0.2 * 0.9) ** 2,
+    )
+    alpha = (observed - expected) / (1 - expected)
     intervals = [krippendorff_alpha(labels(30)) for _ in range(100)]
-    covered = [each is None or alpha in each for each in intervals]
+    covered = [interval is None or alpha in interval for interval in intervals]
     assert sum(covered) >= 88  # 95 % less three standard errors
 
 
 # ── exports ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_labels_are_exported_and_can_be_read_again(store: RunStore, tmp_path: Path) -> None:
+def test_exported_labels_can_be_imported(store: RunStore, tmp_path: Path) -> None:
     run_id = run(store)
     queue = review_queue(store, run_id, n=6)
     for item in queue.items:
@@ -470,8 +479,8 @@ def test_labels_are_exported_and_can_be_read_again(store: RunStore, tmp_path: Pa
         assert write_labels(label_rows(store, run_id), tmp_path / name) == 6
         with pytest.raises(UsageError, match=r"ends in .csv or .jsonl"):
             write_labels(label_rows(store, run_id), tmp_path / "labels.txt")
-        again = read_label_file(store, tmp_path / name, run_id, "kind")
-        assert {label.row for label in again} == {item.row for item in queue.items}
+        loaded = read_label_file(store, tmp_path / name, run_id, "kind")
+        assert {label.row for label in loaded} == {item.row for item in queue.items}
     with (tmp_path / "labels.csv").open(newline="") as file:
         first = next(csv.DictReader(file))
     assert (first["label"], first["note"], first["labeller"]) == ("pass", "'=1+1", "ann")
@@ -479,7 +488,7 @@ def test_labels_are_exported_and_can_be_read_again(store: RunStore, tmp_path: Pa
     assert [json.loads(line)["probability"] is None for line in lines].count(True) == 3
 
 
-def test_outputs_that_people_passed_and_failed_are_pairs(store: RunStore) -> None:
+def test_outputs_that_passed_and_failed_a_review_are_preference_pairs(store: RunStore) -> None:
     first, second = run(store), run(store, kind, lambda question: f"number {question}")
     give_label(store, first, row(1), "ann", FAIL)
     give_label(store, second, row(1), "ann", PASS)

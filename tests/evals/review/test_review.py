@@ -1,4 +1,4 @@
-"""People beside judges: draws with known probabilities, files of labels, calibrations."""
+"""Labels of people for judges: draws with known probabilities, label files, calibration."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def agent(question: str) -> str:
 
 @criterion
 def kind(output: str, expected: object) -> bool:
-    """Pass what is said with confidence, right or not."""
+    """Pass confident outputs, whether they are right or not."""
     return not output.startswith("wrong")
 
 
@@ -76,7 +76,7 @@ def run(store: RunStore, evaluator: object = kind, **config: int) -> EvalReport[
 
 
 def labels_for(sheet: LabelSheet, *, labeller: str = "ann") -> list[HumanLabel]:
-    """Return what an honest person says of the outputs of a sheet."""
+    """Return correct labels for the outputs of a sheet."""
     names = ("run_id", "experiment", "sample_id", "epoch", "content", "criterion", "probability")
     return [
         HumanLabel(
@@ -89,7 +89,7 @@ def labels_for(sheet: LabelSheet, *, labeller: str = "ann") -> list[HumanLabel]:
     ]
 
 
-def calibrated(store: RunStore, evaluator: object = kind) -> EvalReport[str]:
+def run_and_calibrate(store: RunStore, evaluator: object = kind) -> EvalReport[str]:
     report = run(store, evaluator)
     add_labels(store, labels_for(draw_for_labels(store, report.run_id, 50)))
     calibrate_run(store, report.run_id)
@@ -99,14 +99,14 @@ def calibrated(store: RunStore, evaluator: object = kind) -> EvalReport[str]:
 # ── drawing ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_rare_verdict_has_a_fifth_of_the_draw_and_its_probability_says_so(
+def test_a_rare_verdict_gets_a_fifth_of_the_draw_with_its_probability(
     store: RunStore,
 ) -> None:
     lenient = criterion(lambda output, expected: not output.endswith("00"), name="lenient")
     sheet = draw_for_labels(store, run(store, lenient).run_id, 50)
 
     by_verdict = Counter(row.passed for row in sheet.rows)
-    assert by_verdict == {True: 49, False: 1}  # there is one failure: question 100
+    assert by_verdict == {True: 49, False: 1}  # the only failure is question 100
     assert {row.draw.probability for row in sheet.rows if not row.passed} == {1.0}
     assert {row.draw.probability for row in sheet.rows if row.passed} == {49 / 199}
 
@@ -115,7 +115,7 @@ def test_a_rare_verdict_has_a_fifth_of_the_draw_and_its_probability_says_so(
     assert Counter(row.passed for row in sheet.rows) == {True: 40, False: 10}
 
 
-def test_a_seed_draws_the_same_outputs_and_a_larger_number_more(store: RunStore) -> None:
+def test_a_draw_depends_on_its_seed_and_a_larger_one_contains_it(store: RunStore) -> None:
     run_id = run(store).run_id
 
     def drawn(n: int, seed: int = 0) -> list[str]:
@@ -127,7 +127,7 @@ def test_a_seed_draws_the_same_outputs_and_a_larger_number_more(store: RunStore)
     assert len(drawn(1000)) == 200
 
 
-def test_of_the_epochs_of_a_sample_one_is_drawn(store: RunStore) -> None:
+def test_one_epoch_of_each_sample_is_drawn(store: RunStore) -> None:
     sheet = draw_for_labels(store, run(store, epochs=3).run_id, 60)
 
     assert len({row.draw.sample_id for row in sheet.rows}) == 60
@@ -135,7 +135,7 @@ def test_of_the_epochs_of_a_sample_one_is_drawn(store: RunStore) -> None:
     assert sum(1 / row.draw.probability for row in sheet.rows) == pytest.approx(600)
 
 
-def test_labelled_outputs_are_drawn_again_only_for_a_second_person(store: RunStore) -> None:
+def test_labelled_outputs_are_drawn_again_only_with_relabel(store: RunStore) -> None:
     run_id = run(store).run_id
     add_labels(store, labels_for(draw_for_labels(store, run_id, 20)))
 
@@ -144,7 +144,7 @@ def test_labelled_outputs_are_drawn_again_only_for_a_second_person(store: RunSto
     assert len(draw_for_labels(store, run_id, 30, relabel=True).rows) == 30
 
 
-def test_a_run_with_several_criteria_needs_a_name(store: RunStore) -> None:
+def test_a_run_with_several_criteria_needs_the_name_of_one(store: RunStore) -> None:
     run_id = run(store, all_of(kind, answered)).run_id
 
     with pytest.raises(UsageError, match="name one with --criterion: 'kind', 'answered'"):
@@ -158,24 +158,24 @@ def test_a_run_with_several_criteria_needs_a_name(store: RunStore) -> None:
     ("sensitivity", "specificity"), [(0.98, 0.95), (0.95, 0.9), (0.9, 0.8), (0.95, 0.7)]
 )
 def test_fifty_drawn_labels_cover_the_truth(sensitivity: float, specificity: float) -> None:
-    """The judges of `python -m bench stats 2000 correction`, in short."""
+    """A short version of `python -m bench stats 2000 correction`."""
     rng = np.random.default_rng(3)
     covered = []
     for seed in range(200):
         truth = rng.random(500) < 0.8
         right = rng.random(500) < np.where(truth, sensitivity, specificity)
         verdicts = np.where(right, truth, ~truth)
-        judged = {("", str(at), 1): bool(verdict) for at, verdict in enumerate(verdicts)}
+        judged = {("", str(index), 1): bool(verdict) for index, verdict in enumerate(verdicts)}
         labels = {row: bool(truth[int(row[1])]) for row in draw_rows(judged, 50, seed)}
         covered.append(0.8 in corrected_rate(judged, labels).corrected)
 
-    assert np.mean(covered) > 0.9  # 94 % and more; three standard errors of 200 runs below
+    assert np.mean(covered) > 0.9  # three standard errors of 200 runs below 94 %
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def filled(path: Path, **changes: object) -> None:
+def fill_in_labels(path: Path, **changes: object) -> None:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     for row in rows:
         row["label"] = "pass"
@@ -193,13 +193,13 @@ def filled(path: Path, **changes: object) -> None:
         ({"key": "", "id": "s999"}, "expected the id of a sample", "id"),
     ],
 )
-def test_a_wrong_field_is_named_with_file_and_line(
+def test_an_invalid_field_is_reported_with_file_and_line(
     store: RunStore, tmp_path: Path, changes: dict[str, object], problem: str, field: str
 ) -> None:
     sheet = draw_for_labels(store, run(store).run_id, 5)
     path = tmp_path / "labels.jsonl"
     write_label_file(sheet, path)
-    filled(path, **changes)
+    fill_in_labels(path, **changes)
 
     with pytest.raises(DatasetError) as caught:
         read_label_file(store, path, sheet.run_id, "kind")
@@ -208,13 +208,13 @@ def test_a_wrong_field_is_named_with_file_and_line(
     assert (caught.value.line, caught.value.path) == (2, f"$.{field}")
 
 
-def test_labels_of_another_run_and_twice_the_same_output_are_refused(
+def test_labels_of_another_run_and_duplicate_labels_are_refused(
     store: RunStore, tmp_path: Path
 ) -> None:
     sheet, path = draw_for_labels(store, run(store).run_id, 3), tmp_path / "labels.jsonl"
     other = run(store).run_id
     write_label_file(sheet, path)
-    filled(path)
+    fill_in_labels(path)
 
     with pytest.raises(DatasetError, match=f"expected an output of run {other}"):
         read_label_file(store, path, other, "kind")
@@ -223,12 +223,12 @@ def test_labels_of_another_run_and_twice_the_same_output_are_refused(
         read_label_file(store, path, sheet.run_id, "kind")
 
 
-def test_only_what_is_filled_is_a_label_and_a_second_reading_adds_nothing(
+def test_empty_labels_are_skipped_and_reading_twice_adds_nothing(
     store: RunStore, tmp_path: Path
 ) -> None:
     sheet, path = draw_for_labels(store, run(store).run_id, 3), tmp_path / "labels.jsonl"
     write_label_file(sheet, path)
-    filled(path, label="", note="I cannot tell")
+    fill_in_labels(path, label="", note="I cannot tell")
 
     labels = read_label_file(store, path, sheet.run_id, "kind", labeller="ann")
 
@@ -241,17 +241,15 @@ def test_only_what_is_filled_is_a_label_and_a_second_reading_adds_nothing(
     assert len(labels_of(store, sheet.run_id, "kind")) == 2
 
 
-def test_a_blind_file_shows_neither_verdict_nor_probability(
-    store: RunStore, tmp_path: Path
-) -> None:
+def test_a_blind_file_has_neither_verdict_nor_probability(store: RunStore, tmp_path: Path) -> None:
     sheet = draw_for_labels(store, run(store).run_id, 5)
     write_label_file(sheet, tmp_path / "blind.jsonl", blind=True)
     write_label_file(sheet, tmp_path / "open.csv")
 
     row = json.loads((tmp_path / "blind.jsonl").read_text().splitlines()[0])
     assert [*row] == ["key", "id", "input", "expected", "output", "label", "note"]
-    head = (tmp_path / "open.csv").read_text().splitlines()[0]
-    assert head == "key,id,input,expected,output,verdict,reason,label,note"
+    header = (tmp_path / "open.csv").read_text().splitlines()[0]
+    assert header == "key,id,input,expected,output,verdict,reason,label,note"
     with pytest.raises(UsageError, match=r"ends in .csv or .jsonl, got `labels.txt`"):
         write_label_file(sheet, tmp_path / "labels.txt")
 
@@ -259,75 +257,75 @@ def test_a_blind_file_shows_neither_verdict_nor_probability(
 # ── calibrating ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_corrected_rate_is_near_what_people_would_say(store: RunStore) -> None:
+def test_the_corrected_rate_is_near_the_rate_by_people(store: RunStore) -> None:
     report = run(store)
     add_labels(store, labels_for(draw_for_labels(store, report.run_id, 50)))
 
-    found = calibrate_run(store, report.run_id)
+    calibration = calibrate_run(store, report.run_id)
 
-    corrected = found.correction.corrected
+    corrected = calibration.correction.corrected
     assert corrected is not None
-    assert found.correction.judged.estimate == 0.8
+    assert calibration.correction.judged.estimate == 0.8
     assert corrected.low < 0.6 < corrected.high < 0.8
-    assert found.kappa.low < found.kappa.estimate < found.kappa.high
-    assert sum(found.confusion.values()) == 50
-    assert found.confusion[False, False] == 10
-    assert found.notes == ()
-    assert "  corrected  " in str(found)
-    assert "s3" not in str(found)  # no sample of it: half of them are a test
+    assert calibration.kappa.low < calibration.kappa.estimate < calibration.kappa.high
+    assert sum(calibration.confusion.values()) == 50
+    assert calibration.confusion[False, False] == 10
+    assert calibration.notes == ()
+    assert "  corrected  " in str(calibration)
+    assert "s3" not in str(calibration)  # no sample ids: half of them are for testing
 
 
 def test_every_report_of_the_run_has_the_correction(store: RunStore, tmp_path: Path) -> None:
-    report = calibrated(store)
+    report = run_and_calibrate(store)
 
-    again = store.report(report.run_id)
-    assert "corrected by 50 labels: " in str(again)
-    again.save(tmp_path / "report")
-    assert EvalReport.load(tmp_path / "report").corrections == again.corrections
-    assert overview(store, report.run_id).corrections == again.corrections
-    (other,) = run(store).corrections  # of the next run by the same judge
+    stored = store.report(report.run_id)
+    assert "corrected by 50 labels: " in str(stored)
+    stored.save(tmp_path / "report")
+    assert EvalReport.load(tmp_path / "report").corrections == stored.corrections
+    assert overview(store, report.run_id).corrections == stored.corrections
+    (other,) = run(store).corrections  # the next run with the same judge
     assert (other.own_labels, other.calibrated_on) == (False, report.run_id)
 
 
-def test_without_labels_there_is_nothing_to_calibrate_by(store: RunStore) -> None:
+def test_a_run_without_labels_cannot_be_calibrated(store: RunStore) -> None:
     run_id = run(store).run_id
 
     with pytest.raises(UsageError, match="got 0 - label some: wink review"):
         calibrate_run(store, run_id)
 
 
-def test_people_decide_by_majority_and_a_tie_is_left_out(store: RunStore) -> None:
+def test_the_majority_of_labels_decides_and_ties_are_left_out(store: RunStore) -> None:
     report = run(store)
     labels = labels_for(draw_for_labels(store, report.run_id, 50))
     other = [replace(label, labeller="bob") for label in labels]
     other[0] = replace(other[0], passed=not other[0].passed)
     add_labels(store, [*labels, *other])
 
-    found = calibrate_run(store, report.run_id)
-    assert sum(found.confusion.values()) == 49
-    assert "2 labels are left out: of outputs on which as many" in found.notes[0]
+    calibration = calibrate_run(store, report.run_id)
+    assert sum(calibration.confusion.values()) == 49
+    assert "2 labels are left out: of outputs on which as many" in calibration.notes[0]
 
     add_labels(store, [replace(labels[0], labeller="eve")])
     assert sum(calibrate_run(store, report.run_id).confusion.values()) == 50
 
 
-def test_labels_that_nobody_drew_count_only_if_there_are_no_others(store: RunStore) -> None:
+def test_labels_without_a_probability_count_only_if_there_are_no_others(store: RunStore) -> None:
     report = run(store)
     labels = labels_for(draw_for_labels(store, report.run_id, 50))
     add_labels(store, [replace(label, probability=None) for label in labels[:30]])
 
-    found = calibrate_run(store, report.run_id)
-    assert "it is unknown how these outputs were chosen" in found.notes[0]
-    assert found.correction.labels == 30
+    calibration = calibrate_run(store, report.run_id)
+    assert "it is unknown how these outputs were chosen" in calibration.notes[0]
+    assert calibration.correction.labels == 30
 
     add_labels(store, labels[30:])
-    found = calibrate_run(store, report.run_id)
-    assert found.correction.labels == 20
-    assert "30 labels are left out: chosen by no known probability" in found.notes[0]
-    assert "30 of 50 drawn outputs have no label yet" in found.notes[1]
+    calibration = calibrate_run(store, report.run_id)
+    assert calibration.correction.labels == 20
+    assert "30 labels are left out: chosen by no known probability" in calibration.notes[0]
+    assert "30 of 50 drawn outputs have no label yet" in calibration.notes[1]
 
 
-def test_a_criterion_among_several_is_corrected_by_itself(store: RunStore) -> None:
+def test_one_of_several_criteria_is_corrected_separately(store: RunStore) -> None:
     report = run(store, all_of(kind, answered))
     sheet = draw_for_labels(store, report.run_id, 50, criterion="kind")
     add_labels(store, labels_for(sheet))
@@ -349,7 +347,7 @@ def test_an_error_is_not_a_pass(store: RunStore) -> None:
     assert corrected.corrected.low < 0.48 < corrected.corrected.high
 
 
-# ── judges that change ──────────────────────────────────────────────────────────────────────────
+# ── changed judges ──────────────────────────────────────────────────────────────────────────────
 
 
 def judge(model: str = "m", text: str = "True", scale: Scale | None = None) -> object:
@@ -361,29 +359,29 @@ def judge(model: str = "m", text: str = "True", scale: Scale | None = None) -> o
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
+    ("change", "parts"),
     [
         ({"model": "n"}, "(model: scripted/n, was scripted/m)"),
         ({"text": "True, and short"}, "(prompt)"),
         ({"scale": Scale({"yes": 1.0, "no": 0.0}, frozenset({"yes"}))}, "(scale)"),
     ],
 )
-def test_a_changed_judge_is_not_corrected_and_says_what_changed(
-    store: RunStore, change: dict[str, object], what: str
+def test_a_changed_judge_is_not_corrected_and_the_change_is_named(
+    store: RunStore, change: dict[str, object], parts: str
 ) -> None:
-    first = calibrated(store, judge())
+    first = run_and_calibrate(store, judge())
 
     (correction,) = run(store, judge(**change)).corrections
 
     assert correction.corrected is None
     assert correction.problem == (
-        f"the judge changed {what} since its calibration on run {first.run_id}: calibrate it again"
+        f"the judge changed {parts} since its calibration on run {first.run_id}: calibrate it again"
     )
     (same,) = run(store, judge()).corrections
     assert same.corrected is not None
 
 
-def test_the_model_of_the_run_is_part_of_a_judge_without_one(store: RunStore) -> None:
+def test_a_judge_without_a_model_is_identified_with_the_model_of_the_run(store: RunStore) -> None:
     def suite(model: str) -> EvalSuite:
         adapter = ScriptedAdapter(lambda request: {"reason": "r", "rating": "good"}, model=model)
         return EvalSuite(agent, SAMPLES, llm_judge("True"), adapter, name="qa")
@@ -396,8 +394,8 @@ def test_the_model_of_the_run_is_part_of_a_judge_without_one(store: RunStore) ->
     assert "model: scripted/n, was scripted/m" in correction.problem
 
 
-def test_a_changed_evaluator_is_told_without_a_model(store: RunStore) -> None:
-    calibrated(store)
+def test_a_changed_evaluator_without_a_model_is_reported(store: RunStore) -> None:
+    run_and_calibrate(store)
     changed = criterion(lambda output, expected: len(output) > 1, name="kind")
 
     (correction,) = run(store, changed).corrections
@@ -407,8 +405,8 @@ def test_a_changed_evaluator_is_told_without_a_model(store: RunStore) -> None:
 # ── comparing and improving ─────────────────────────────────────────────────────────────────────
 
 
-def test_a_comparison_says_if_it_uses_the_labels_of_one_run(store: RunStore) -> None:
-    first = calibrated(store)
+def test_a_comparison_states_whether_it_uses_the_labels_of_one_run(store: RunStore) -> None:
+    first = run_and_calibrate(store)
     second = run(store)
 
     corrected = compare_runs(first.run_id, second.run_id, store=store).corrected
@@ -426,8 +424,8 @@ def test_a_comparison_says_if_it_uses_the_labels_of_one_run(store: RunStore) -> 
     assert corrected.delta.low < 0 < corrected.delta.high
 
 
-def test_the_halves_are_stable_and_the_test_half_is_only_counted(store: RunStore) -> None:
-    report = calibrated(store)
+def test_the_halves_are_stable_and_the_test_half_is_only_summarized(store: RunStore) -> None:
+    report = run_and_calibrate(store)
 
     dev = try_judge(store, report.run_id)
     test = try_judge(store, report.run_id, half="test")
@@ -443,17 +441,17 @@ def test_the_halves_are_stable_and_the_test_half_is_only_counted(store: RunStore
     assert try_judge(store, report.run_id, half="test").looks == 2
 
 
-def test_another_judge_is_asked_about_the_development_half_only(store: RunStore) -> None:
-    report = calibrated(store)
-    asked = []
+def test_a_new_judge_is_tried_on_the_development_half_only(store: RunStore) -> None:
+    report = run_and_calibrate(store)
+    judged = []
 
     @criterion
     def strict(output: str, expected: object) -> bool:
-        asked.append(output)
+        judged.append(output)
         return output.startswith("right")
 
     trial = try_judge(store, report.run_id, judge=strict)
 
-    assert len(asked) == trial.n
+    assert len(judged) == trial.n
     assert trial.agreed == trial.n > trial.agreed_before
     assert trial.disagreements == ()

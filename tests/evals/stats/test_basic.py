@@ -1,4 +1,4 @@
-"""Numbers with their uncertainty, against published values and against the definition."""
+"""Wilson intervals, compared with published values and with the definition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ counts = st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), s
 
 
 @given(counts)
-def test_wilson_holds_the_rate_and_is_symmetric_and_never_empty(count: tuple[int, int]) -> None:
+def test_wilson_contains_the_rate_and_is_symmetric_and_never_empty(count: tuple[int, int]) -> None:
     passed, n = count
     low, high = wilson_interval(passed, n)
     mirrored = wilson_interval(n - passed, n)
@@ -40,7 +40,7 @@ def test_wilson_holds_the_rate_and_is_symmetric_and_never_empty(count: tuple[int
 
 
 @given(counts)
-def test_wilsons_ends_are_where_the_score_test_just_rejects(count: tuple[int, int]) -> None:
+def test_the_score_test_just_rejects_at_the_ends_of_wilson(count: tuple[int, int]) -> None:
     passed, n = count
     for end in wilson_interval(passed, n):
         if 0 < end < 1:
@@ -49,5 +49,5 @@ def test_wilsons_ends_are_where_the_score_test_just_rejects(count: tuple[int, in
             assert distance == pytest.approx(Z_95, rel=1e-6)
 
 
-def test_nothing_seen_is_nothing_known() -> None:
+def test_without_attempts_the_interval_is_0_to_1() -> None:
     assert wilson_interval(0, 0) == (0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Pass rates of a judge, corrected by the labels of people."""
+"""Pass rates of a judge, corrected with labels of people."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from weakincentives.evals.stats.correction import (
 Verdicts = dict[int, bool]
 
 
-def judged_by(
+def verdicts_for(
     rng: np.random.Generator, truth: np.ndarray, sensitivity: float, specificity: float
 ) -> Verdicts:
     right = rng.random(len(truth)) < np.where(truth, sensitivity, specificity)
-    return {at: bool(value) for at, value in enumerate(np.where(right, truth, ~truth))}
+    return {index: bool(value) for index, value in enumerate(np.where(right, truth, ~truth))}
 
 
-def labelled(rng: np.random.Generator, truth: np.ndarray, count: int) -> Verdicts:
-    return {int(at): bool(truth[at]) for at in rng.choice(len(truth), count, replace=False)}
+def random_labels(rng: np.random.Generator, truth: np.ndarray, count: int) -> Verdicts:
+    return {
+        int(index): bool(truth[index]) for index in rng.choice(len(truth), count, replace=False)
+    }
 
 
 @pytest.fixture
@@ -36,9 +38,9 @@ def rng() -> np.random.Generator:
 
 
 def test_a_perfect_judge_is_not_corrected() -> None:
-    judged = {at: at < 80 for at in range(100)}
+    judged = {index: index < 80 for index in range(100)}
 
-    rate = corrected_rate(judged, {at: at < 80 for at in range(0, 100, 2)})
+    rate = corrected_rate(judged, {index: index < 80 for index in range(0, 100, 2)})
 
     assert rate.corrected.estimate == rate.judged.estimate == 0.8
     assert rate.labels == 50
@@ -46,41 +48,43 @@ def test_a_perfect_judge_is_not_corrected() -> None:
 
 @pytest.mark.parametrize(("sensitivity", "specificity"), [(0.98, 0.95), (0.9, 0.8), (0.95, 0.7)])
 @pytest.mark.parametrize("rate", [0.5, 0.9])
-def test_the_corrected_rate_covers_the_truth_where_the_judge_does_not(
+def test_the_corrected_rate_covers_the_truth_even_if_the_judge_is_biased(
     rng: np.random.Generator, sensitivity: float, specificity: float, rate: float
 ) -> None:
     covered, errors = [], []
     for _ in range(250):
         truth = rng.random(500) < rate
-        judged = judged_by(rng, truth, sensitivity, specificity)
-        corrected = corrected_rate(judged, labelled(rng, truth, 50)).corrected
+        judged = verdicts_for(rng, truth, sensitivity, specificity)
+        corrected = corrected_rate(judged, random_labels(rng, truth, 50)).corrected
         covered.append(rate in corrected)
         errors.append(corrected.estimate - rate)
 
-    assert np.mean(covered) > 0.91  # 94 % and more; three standard errors of 250 runs below
+    assert np.mean(covered) > 0.91  # three standard errors of 250 runs below 94 %
     assert abs(np.mean(errors)) < 3 * np.std(errors) / np.sqrt(250)
 
 
 def test_a_good_judge_makes_the_interval_narrower(rng: np.random.Generator) -> None:
     truth = rng.random(500) < 0.8
-    labels = labelled(rng, truth, 50)
-    good = corrected_rate(judged_by(rng, truth, 0.98, 0.95), labels).corrected
-    useless = corrected_rate(judged_by(rng, truth, 0.5, 0.5), labels).corrected
+    labels = random_labels(rng, truth, 50)
+    good = corrected_rate(verdicts_for(rng, truth, 0.98, 0.95), labels).corrected
+    useless = corrected_rate(verdicts_for(rng, truth, 0.5, 0.5), labels).corrected
 
     assert good.high - good.low < 0.75 * (useless.high - useless.low)
 
 
-def test_verdicts_without_labels_are_named_and_left_open() -> None:
-    rate = corrected_rate({at: at < 90 for at in range(100)}, dict.fromkeys(range(30), True))
+def test_verdicts_without_labels_are_named_and_widen_the_interval() -> None:
+    rate = corrected_rate(
+        {index: index < 90 for index in range(100)}, dict.fromkeys(range(30), True)
+    )
 
     assert rate.unlabelled == ("failed",)
     assert rate.corrected.low < 0.9
     assert rate.corrected.high == 1.0
 
 
-def test_ppi_agrees_with_many_labels(rng: np.random.Generator) -> None:
+def test_ppi_and_the_corrected_rate_agree_for_many_labels(rng: np.random.Generator) -> None:
     truth = rng.random(2_000) < 0.7
-    judged, labels = judged_by(rng, truth, 0.9, 0.8), labelled(rng, truth, 800)
+    judged, labels = verdicts_for(rng, truth, 0.9, 0.8), random_labels(rng, truth, 800)
 
     ppi, strata = ppi_rate(judged, labels), corrected_rate(judged, labels).corrected
 
@@ -94,7 +98,8 @@ def test_a_corrected_difference_covers_the_true_change(rng: np.random.Generator)
         before = rng.random(400) < 0.7
         after = np.where(rng.random(400) < 0.25, rng.random(400) < 0.9, before)
         sides = [
-            (judged_by(rng, truth, 0.9, 0.8), labelled(rng, truth, 60)) for truth in (before, after)
+            (verdicts_for(rng, truth, 0.9, 0.8), random_labels(rng, truth, 60))
+            for truth in (before, after)
         ]
         covered.append(0.05 in corrected_difference(sides[0], sides[1]))
 
@@ -112,10 +117,10 @@ def test_labels_of_other_samples_are_refused() -> None:
         corrected_difference(({1: True}, {1: True}), ({2: True}, {2: True}))
 
 
-def test_labels_count_for_what_they_were_drawn_for() -> None:
+def test_labels_are_weighted_by_their_probability_to_be_drawn() -> None:
     judged = dict.fromkeys(range(100), True)
-    labels = {at: at < 10 for at in range(20)}  # ten of ten good ones, ten of ninety bad ones
-    probabilities = {at: 1.0 if at < 10 else 10 / 90 for at in range(20)}
+    labels = {index: index < 10 for index in range(20)}  # all ten good ones, ten of ninety bad ones
+    probabilities = {index: 1.0 if index < 10 else 10 / 90 for index in range(20)}
 
     plain = corrected_rate(judged, labels).corrected
     weighted = corrected_rate(judged, labels, probabilities=probabilities).corrected
@@ -124,13 +129,14 @@ def test_labels_count_for_what_they_were_drawn_for() -> None:
     assert weighted.estimate == pytest.approx(0.1)
     strata = labels_by_verdict(judged, labels, probabilities)
     assert strata[True].count == 20
-    assert strata[True].labels == pytest.approx(100**2 / (10 * 1 + 10 * 81))  # Kish
+    # Kish's effective sample size.
+    assert strata[True].labels == pytest.approx(100**2 / (10 * 1 + 10 * 81))
     with pytest.raises(UsageError, match="above 0, at most 1, got 2"):
         corrected_rate(judged, labels, probabilities={0: 2.0})
 
 
-def test_an_error_is_not_a_pass_whatever_people_say() -> None:
-    judged = {at: True if at < 80 else None for at in range(100)}
+def test_an_error_is_never_a_pass_whatever_the_labels() -> None:
+    judged = {index: True if index < 80 else None for index in range(100)}
 
     rate = corrected_rate(judged, dict.fromkeys(range(40), True))
 
@@ -138,41 +144,41 @@ def test_an_error_is_not_a_pass_whatever_people_say() -> None:
     assert (rate.unlabelled, rate.labels) == ((), 40)
 
 
-def test_epochs_of_one_sample_say_less_than_as_many_samples() -> None:
-    judged = {(at, epoch): at < 60 for at in range(100) for epoch in range(5)}
+def test_epochs_of_a_sample_are_clustered() -> None:
+    judged = {(index, epoch): index < 60 for index in range(100) for epoch in range(5)}
     strata = {True: VerdictLabels(40, 38, 40), False: VerdictLabels(10, 1, 10)}
 
-    alone = corrected_rate_by(judged, strata).corrected
+    independent = corrected_rate_by(judged, strata).corrected
     clustered = corrected_rate_by(judged, strata, cluster=lambda key: key[0]).corrected
 
-    assert alone.estimate == clustered.estimate
-    assert clustered.high - clustered.low > 1.1 * (alone.high - alone.low)
+    assert independent.estimate == clustered.estimate
+    assert clustered.high - clustered.low > 1.1 * (independent.high - independent.low)
 
 
 def test_the_same_labels_for_both_runs_largely_cancel_out() -> None:
-    before, after = ({at: at < n for at in range(200)} for n in (120, 140))
+    before, after = ({index: index < n for index in range(200)} for n in (120, 140))
     strata = {True: VerdictLabels(40, 34, 40), False: VerdictLabels(10, 1, 10)}
 
-    own = corrected_difference_by((before, strata), (after, strata))
-    same = corrected_difference_by((before, strata), (after, strata), same_labels=True)
+    separate = corrected_difference_by((before, strata), (after, strata))
+    shared = corrected_difference_by((before, strata), (after, strata), same_labels=True)
 
-    assert own.estimate == same.estimate == pytest.approx(0.1 * (0.85 - 0.1))
-    assert own.low < 0 < same.low
+    assert separate.estimate == shared.estimate == pytest.approx(0.1 * (0.85 - 0.1))
+    assert separate.low < 0 < shared.low
 
 
-def test_no_flip_is_not_certainty() -> None:
-    judged = {at: at < 120 for at in range(200)}
+def test_a_difference_without_flips_still_has_an_interval() -> None:
+    judged = {index: index < 120 for index in range(200)}
     strata = {True: VerdictLabels(40, 34, 40), False: VerdictLabels(10, 1, 10)}
 
-    same = corrected_difference_by((judged, strata), (judged, strata), same_labels=True)
+    difference = corrected_difference_by((judged, strata), (judged, strata), same_labels=True)
 
-    assert same.estimate == 0
-    assert same.low < -0.005
-    assert same.high > 0.005
+    assert difference.estimate == 0
+    assert difference.low < -0.005
+    assert difference.high > 0.005
 
 
-def test_agreement_and_kappa_are_those_of_all_verdicts() -> None:
-    judged = {at: at < 180 for at in range(200)}
+def test_agreement_and_kappa_are_for_all_verdicts() -> None:
+    judged = {index: index < 180 for index in range(200)}
     strata = {True: VerdictLabels(40, 36, 40), False: VerdictLabels(10, 2, 10)}
 
     agreement, kappa = corrected_agreement(judged, strata), corrected_kappa(judged, strata)

@@ -1,4 +1,4 @@
-"""Comparisons of two runs, against SciPy, the papers' own numbers or their definition."""
+"""Comparisons of two runs, checked with SciPy, published numbers or the definition."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(7)
 
 
-def binaries(fixed: int, broken: int, n: int) -> tuple[list[float], list[float]]:
-    """Runs of n samples in which so many were fixed and broken."""
+def paired_passes(fixed: int, broken: int, n: int) -> tuple[list[float], list[float]]:
+    """Return the passes of two runs of n samples with these numbers of fixed and broken ones."""
     same = [0.0] * (n - fixed - broken)
     return [0.0] * fixed + [1.0] * broken + same, [1.0] * fixed + [0.0] * broken + same
 
 
-def runs_of(passed: int, n: int) -> list[float]:
+def passes(passed: int, n: int) -> list[float]:
     return [1.0] * passed + [0.0] * (n - passed)
 
 
-def test_paired_values_have_scipys_paired_t() -> None:
-    theirs = stats.ttest_rel(AFTER, BEFORE)
-    expected = theirs.confidence_interval()
-    found = paired_difference(BEFORE, AFTER)
+def test_the_paired_t_test_agrees_with_scipy() -> None:
+    scipy = stats.ttest_rel(AFTER, BEFORE)
+    expected = scipy.confidence_interval()
+    difference = paired_difference(BEFORE, AFTER)
     changes = np.subtract(AFTER, BEFORE)
 
-    assert found.p_value == pytest.approx(theirs.pvalue, rel=1e-9)
-    assert (found.delta.low, found.delta.high) == pytest.approx(
+    assert difference.p_value == pytest.approx(scipy.pvalue, rel=1e-9)
+    assert (difference.delta.low, difference.delta.high) == pytest.approx(
         (expected.low, expected.high), rel=1e-9
     )
-    assert found.effect_size == pytest.approx(changes.mean() / changes.std(ddof=1))
-    assert (found.fixed, found.broken) == ((changes > 0).sum(), (changes < 0).sum())
-    assert (found.test, found.pairs) == ("paired t", 25)
+    assert difference.effect_size == pytest.approx(changes.mean() / changes.std(ddof=1))
+    assert (difference.fixed, difference.broken) == ((changes > 0).sum(), (changes < 0).sum())
+    assert (difference.test, difference.pairs) == ("paired t", 25)
 
 
-def test_pairing_sees_more_than_two_runs_side_by_side() -> None:
+def test_paired_runs_have_a_smaller_standard_error_than_unpaired_ones() -> None:
     before, after = [1, 1, 0, 1, 0, 1, 1, 0], [1, 0, 0, 1, 0, 0, 1, 0]
     changes = np.subtract(after, before).tolist()
 
@@ -66,20 +66,22 @@ def test_pairing_sees_more_than_two_runs_side_by_side() -> None:
 @pytest.mark.parametrize(
     ("fixed", "broken", "n"), [(0, 1, 44), (9, 3, 40), (1, 0, 1), (20, 60, 99)]
 )
-def test_tangos_ends_are_where_the_score_test_just_rejects(fixed: int, broken: int, n: int) -> None:
-    """The test of Tango's paper, with SciPy to find the likeliest rates under each end."""
-    found = paired_difference(*binaries(fixed, broken, n)).delta
-    for end, sign in ((found.low, 1), (found.high, -1)):
+def test_the_score_test_just_rejects_at_the_ends_of_tangos_interval(
+    fixed: int, broken: int, n: int
+) -> None:
+    """Uses the test of Tango's paper; SciPy finds the maximum-likelihood rates at each end."""
+    interval = paired_difference(*paired_passes(fixed, broken, n)).delta
+    for end, sign in ((interval.low, 1), (interval.high, -1)):
         if abs(end) == 1:
             continue
 
-        def unlikely(b: float, end: float = end) -> float:
+        def negative_log_likelihood(b: float, end: float = end) -> float:
             parts = (fixed, b + end), (broken, b), (n - fixed - broken, 1 - 2 * b - end)
             return -sum(k * math.log(max(p, 1e-300)) for k, p in parts if k)
 
         bounds = max(0.0, -end), (1 - end) / 2
         b = optimize.minimize_scalar(
-            unlikely, bounds=bounds, method="bounded", options={"xatol": 1e-12}
+            negative_log_likelihood, bounds=bounds, method="bounded", options={"xatol": 1e-12}
         ).x
         score = (fixed - broken - n * end) / math.sqrt(n * (2 * b + end - end * end))
         assert score == pytest.approx(sign * Z_95, rel=1e-3)
@@ -87,13 +89,13 @@ def test_tangos_ends_are_where_the_score_test_just_rejects(fixed: int, broken: i
 
 def test_tangos_interval_is_the_published_one() -> None:
     # Fagerland, Lydersen and Laake, Statistics in Medicine 33 (2014): airway reactivity.
-    found = paired_difference(*binaries(1, 7, 21)).delta
+    difference = paired_difference(*paired_passes(1, 7, 21)).delta
 
-    assert (found.low, found.high) == pytest.approx((-0.517, -0.026), abs=5e-4)
+    assert (difference.low, difference.high) == pytest.approx((-0.517, -0.026), abs=5e-4)
 
 
 @pytest.mark.parametrize(("fixed", "broken"), [(0, 0), (5, 0), (8, 1), (10, 25), (400, 480)])
-def test_mcnemar_is_scipys_binomial_test_with_half_of_the_outcome_itself(
+def test_mcnemar_agrees_with_scipys_binomial_test_less_half_of_the_outcome(
     fixed: int, broken: int
 ) -> None:
     n = fixed + broken
@@ -102,9 +104,9 @@ def test_mcnemar_is_scipys_binomial_test_with_half_of_the_outcome_itself(
 
     assert mcnemar(fixed, broken, exact=True) == pytest.approx(expected, rel=1e-10)
     assert mcnemar(fixed, broken) == pytest.approx(expected - half, rel=1e-10)
-    found = paired_difference(*binaries(fixed, broken, n + 10))
-    assert (found.p_value, found.test) == (mcnemar(fixed, broken), "McNemar, mid-p")
-    assert (found.fixed, found.broken) == (fixed, broken)
+    difference = paired_difference(*paired_passes(fixed, broken, n + 10))
+    assert (difference.p_value, difference.test) == (mcnemar(fixed, broken), "McNemar, mid-p")
+    assert (difference.fixed, difference.broken) == (fixed, broken)
 
 
 def test_as_many_fixed_as_broken_have_a_p_value_of_one() -> None:
@@ -116,20 +118,22 @@ def test_epochs_of_a_sample_are_one_observation() -> None:
     after = [1, 1, 1, 0, 1, 0, 1, 1, 0, 1, 1, 1]
     samples = [n // 3 for n in range(12)]
     variance = np.subtract(after, before).reshape(4, 3).mean(axis=1).var(ddof=1) / 4
-    pairs = (5 / 12 - (3 / 12) ** 2) / variance  # so many independent ones vary as much
-    found = paired_difference(before, after, clusters=samples)
+    pairs = (
+        5 / 12 - (3 / 12) ** 2
+    ) / variance  # this many independent pairs have the same variance
+    difference = paired_difference(before, after, clusters=samples)
 
     assert 4 < pairs < 12
-    assert found.p_value == pytest.approx(mcnemar(4 * pairs / 12, pairs / 12), rel=1e-9)
-    assert (found.test, found.delta.clusters) == ("McNemar, mid-p", 4)
-    alone = paired_difference(before, after, clusters=range(12))
-    assert alone.p_value == mcnemar(4, 1)
+    assert difference.p_value == pytest.approx(mcnemar(4 * pairs / 12, pairs / 12), rel=1e-9)
+    assert (difference.test, difference.delta.clusters) == ("McNemar, mid-p", 4)
+    unclustered = paired_difference(before, after, clusters=range(12))
+    assert unclustered.p_value == mcnemar(4, 1)
 
 
 @pytest.mark.parametrize("epochs", [2, 3, 10])
-def test_repeating_a_deterministic_agent_shows_nothing_more(epochs: int) -> None:
+def test_repeating_a_deterministic_agent_adds_no_evidence(epochs: int) -> None:
     """Four of a hundred samples are fixed, in every epoch."""
-    before, after = binaries(4, 0, 100)
+    before, after = paired_passes(4, 0, 100)
     once = paired_difference(before, after)
     names = [n // epochs for n in range(100 * epochs)]
     sides = ([value for value in side for _ in range(epochs)] for side in (before, after))
@@ -142,32 +146,33 @@ def test_repeating_a_deterministic_agent_shows_nothing_more(epochs: int) -> None
     )
 
 
-def test_where_nothing_changed_the_interval_still_has_a_width() -> None:
+def test_the_interval_has_a_width_even_if_nothing_changed() -> None:
     same = paired_difference([0.5] * 20, [0.5] * 20)
     epochs = paired_difference([1.0] * 20, [1.0] * 20, clusters=[n // 2 for n in range(20)])
     better = paired_difference([0.2, 0.4, 0.6] * 4, [0.3, 0.5, 0.7] * 4)
 
     assert same.p_value == epochs.p_value == 1.0
     assert same.delta.low < 0 < same.delta.high
-    assert epochs.delta.high > same.delta.high  # ten clusters say less than twenty samples
+    # Ten clusters carry less information than twenty samples.
+    assert epochs.delta.high > same.delta.high
     assert better.p_value == mcnemar(12, 0, exact=True)
     assert better.effect_size is None
     assert better.delta.low < 0.1 < better.delta.high
 
 
-def test_rounding_fixes_and_breaks_nothing() -> None:
-    found = paired_difference([0.3, 0.7], [0.1 + 0.2, 0.7])
+def test_rounding_errors_are_neither_fixes_nor_breaks() -> None:
+    difference = paired_difference([0.3, 0.7], [0.1 + 0.2, 0.7])
 
-    assert (found.fixed, found.broken, found.delta.estimate) == (0, 0, 0.0)
+    assert (difference.fixed, difference.broken, difference.delta.estimate) == (0, 0, 0.0)
 
 
-def test_unpaired_values_have_scipys_welch() -> None:
-    theirs = stats.ttest_ind(AFTER, BEFORE[:17], equal_var=False)
-    expected = theirs.confidence_interval()
-    found = unpaired_difference(BEFORE[:17], AFTER)
+def test_the_unpaired_test_agrees_with_scipys_welch() -> None:
+    scipy = stats.ttest_ind(AFTER, BEFORE[:17], equal_var=False)
+    expected = scipy.confidence_interval()
+    difference = unpaired_difference(BEFORE[:17], AFTER)
 
-    assert found.p_value == pytest.approx(theirs.pvalue, rel=1e-9)
-    assert (found.delta.low, found.delta.high) == pytest.approx(
+    assert difference.p_value == pytest.approx(scipy.pvalue, rel=1e-9)
+    assert (difference.delta.low, difference.delta.high) == pytest.approx(
         (expected.low, expected.high), rel=1e-9
     )
 
@@ -185,15 +190,18 @@ def test_unpaired_rates_have_the_published_interval(
     a: int, m: int, b: int, n: int, low: float, high: float
 ) -> None:
     before, after = [1.0] * b + [0.0] * (n - b), [1.0] * a + [0.0] * (m - a)
-    found = unpaired_difference(before, after)
-    chances = stats.hypergeom(m + n, a + b, m)
-    tails = chances.cdf(a) - chances.pmf(a) / 2, chances.sf(a) + chances.pmf(a) / 2
+    difference = unpaired_difference(before, after)
+    distribution = stats.hypergeom(m + n, a + b, m)
+    tails = (
+        distribution.cdf(a) - distribution.pmf(a) / 2,
+        distribution.sf(a) + distribution.pmf(a) / 2,
+    )
     expected = 2 * min(tails)
 
-    assert (found.delta.low, found.delta.high) == pytest.approx((low, high), abs=5e-5)
-    assert found.p_value == pytest.approx(expected, rel=1e-9)
+    assert (difference.delta.low, difference.delta.high) == pytest.approx((low, high), abs=5e-5)
+    assert difference.p_value == pytest.approx(expected, rel=1e-9)
     h = 2 * math.asin(math.sqrt(a / m)) - 2 * math.asin(math.sqrt(b / n))
-    assert found.effect_size == pytest.approx(h)
+    assert difference.effect_size == pytest.approx(h)
 
 
 @pytest.mark.parametrize(("m", "n"), [(20, 100), (10, 200), (50, 200), (20, 20)])
@@ -201,10 +209,7 @@ def test_fishers_test_keeps_its_level_for_runs_of_different_sizes(m: int, n: int
     """The chi-squared test reaches 8 %."""
     rejected = np.array(
         [
-            [
-                unpaired_difference(runs_of(a, m), runs_of(b, n)).p_value <= 0.05
-                for b in range(n + 1)
-            ]
+            [unpaired_difference(passes(a, m), passes(b, n)).p_value <= 0.05 for b in range(n + 1)]
             for a in range(m + 1)
         ]
     )
@@ -216,11 +221,11 @@ def test_fishers_test_keeps_its_level_for_runs_of_different_sizes(m: int, n: int
     assert 0.04 < max(sizes) < 0.05
 
 
-def test_two_runs_without_spread_are_compared_by_chance_alone() -> None:
-    found = unpaired_difference([0.7] * 50, [0.9] * 50)
+def test_two_runs_without_spread_are_compared_by_a_permutation_argument() -> None:
+    difference = unpaired_difference([0.7] * 50, [0.9] * 50)
 
-    assert found.p_value < 1e-9
-    assert 0.1 < found.delta.low < 0.2 < found.delta.high < 0.3
+    assert difference.p_value < 1e-9
+    assert 0.1 < difference.delta.low < 0.2 < difference.delta.high < 0.3
     assert unpaired_difference([0.7] * 3, [0.9] * 3).p_value == pytest.approx(2 / 20)
     assert unpaired_difference([0.7] * 5, [0.7] * 5).p_value == 1.0
     assert not unpaired_difference([12.0] * 5, [13.0] * 5).delta.known
@@ -229,40 +234,45 @@ def test_two_runs_without_spread_are_compared_by_chance_alone() -> None:
 def test_unpaired_runs_with_epochs_compare_the_means_of_samples(rng: np.random.Generator) -> None:
     before, after = rng.normal(size=(9, 4)), rng.normal(size=(7, 4)) + 1
     names = [n // 4 for n in range(36)], [n // 4 for n in range(28)]
-    theirs = stats.ttest_ind(after.mean(axis=1), before.mean(axis=1), equal_var=False)
-    found = unpaired_difference(before.ravel().tolist(), after.ravel().tolist(), clusters=names)
+    scipy = stats.ttest_ind(after.mean(axis=1), before.mean(axis=1), equal_var=False)
+    difference = unpaired_difference(
+        before.ravel().tolist(), after.ravel().tolist(), clusters=names
+    )
 
-    assert found.p_value == pytest.approx(theirs.pvalue, rel=1e-9)
+    assert difference.p_value == pytest.approx(scipy.pvalue, rel=1e-9)
     assert unpaired_difference([1, 1], [1, 1]).p_value == 1.0
 
 
-def test_wilcoxon_is_scipys(rng: np.random.Generator) -> None:
+def test_wilcoxon_agrees_with_scipy(rng: np.random.Generator) -> None:
     changes = np.subtract(AFTER, BEFORE)
     many = rng.integers(-5, 7, size=400).astype(float)
 
     assert wilcoxon(changes.tolist()) == pytest.approx(stats.wilcoxon(changes).pvalue, rel=1e-9)
-    theirs = stats.wilcoxon(many, method="asymptotic").pvalue
-    assert wilcoxon(many.tolist()) == pytest.approx(theirs, rel=1e-9)
+    scipy = stats.wilcoxon(many, method="asymptotic").pvalue
+    assert wilcoxon(many.tolist()) == pytest.approx(scipy, rel=1e-9)
     assert wilcoxon([0.0, 0.0]) == wilcoxon([]) == 1.0
     assert wilcoxon([0.3 - 0.2, -0.1, 0.5]) == wilcoxon([0.1, -0.1, 0.5])
 
 
-def test_wilcoxon_is_exact_with_ties_as_well() -> None:
+def test_wilcoxon_is_exact_even_with_ties() -> None:
     changes = [1.0, -1.0, 2.0, 2.0, -3.0, 3.0, 3.0, 4.0]
     ranks = stats.rankdata(np.abs(changes))
     sums = [
-        sum(r for r, up in zip(ranks, signs, strict=True) if up)
+        sum(r for r, positive in zip(ranks, signs, strict=True) if positive)
         for signs in itertools.product((0, 1), repeat=8)
     ]
-    least = min(seen := sum(r for r, d in zip(ranks, changes, strict=True) if d > 0), 36 - seen)
+    smaller_sum = min(
+        positive_sum := sum(r for r, d in zip(ranks, changes, strict=True) if d > 0),
+        36 - positive_sum,
+    )
 
-    assert wilcoxon(changes) == pytest.approx(2 * np.mean(np.array(sums) <= least))
+    assert wilcoxon(changes) == pytest.approx(2 * np.mean(np.array(sums) <= smaller_sum))
 
 
 @pytest.mark.parametrize("size", [10, 60])
-def test_the_permutation_test_is_scipys(rng: np.random.Generator, size: int) -> None:
+def test_the_permutation_test_agrees_with_scipy(rng: np.random.Generator, size: int) -> None:
     changes = rng.normal(0.15, 1, size)
-    theirs = stats.permutation_test(
+    scipy = stats.permutation_test(
         (changes,),
         np.mean,
         permutation_type="samples",
@@ -272,11 +282,11 @@ def test_the_permutation_test_is_scipys(rng: np.random.Generator, size: int) -> 
     ).pvalue
     exact = size == 10
 
-    found = permutation_test(changes.tolist(), resamples=20_000)
-    assert found == pytest.approx(theirs, rel=1e-9 if exact else 0.15)
+    p_value = permutation_test(changes.tolist(), resamples=20_000)
+    assert p_value == pytest.approx(scipy, rel=1e-9 if exact else 0.15)
 
 
-def test_the_permutation_test_of_passes_is_mcnemars_exact_one() -> None:
+def test_the_permutation_test_of_passes_agrees_with_exact_mcnemar() -> None:
     changes = [1.0] * 30 + [-1.0] * 17 + [0.0] * 100
 
     many = permutation_test(changes, resamples=100_000)
@@ -284,11 +294,11 @@ def test_the_permutation_test_of_passes_is_mcnemars_exact_one() -> None:
     assert permutation_test([1.0] * 5 + [-1.0] * 2) == pytest.approx(mcnemar(5, 2, exact=True))
 
 
-def test_the_permutation_test_turns_clusters_together(rng: np.random.Generator) -> None:
+def test_the_permutation_test_flips_the_signs_of_whole_clusters(rng: np.random.Generator) -> None:
     changes = rng.normal(0.3, 1, size=(12, 3))
     names = [n // 3 for n in range(36)]
-    found = permutation_test(changes.ravel().tolist(), clusters=names)
+    p_value = permutation_test(changes.ravel().tolist(), clusters=names)
 
-    assert found == pytest.approx(permutation_test(changes.sum(axis=1).tolist()))
+    assert p_value == pytest.approx(permutation_test(changes.sum(axis=1).tolist()))
     assert permutation_test([]) == permutation_test([0.0, 0.0]) == 1.0
     assert permutation_test([], clusters=[]) == 1.0

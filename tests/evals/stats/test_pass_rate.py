@@ -1,4 +1,4 @@
-"""One run, one interval: whoever shows the pass rate shows the same one."""
+"""Every place that shows the pass rate of a run shows the same interval."""
 
 from __future__ import annotations
 
@@ -42,73 +42,76 @@ from weakincentives.evals.stats.pass_rate import RateRule, pass_rate, rate_words
 from weakincentives.evals.store.overview import overview
 from weakincentives.pytest_plugin.controller import EvalProgress, _interval
 
-Attempts = list[list[bool]]  # of each sample
-SAID = re.compile(r"95% (?:anytime-valid )?interval (\d+\.\d%) to (\d+\.\d%), n = ([\d,]+)")
+Attempts = list[list[bool]]  # one list of epochs per sample
+INTERVAL_TEXT = re.compile(
+    r"95% (?:anytime-valid )?interval (\d+\.\d%) to (\d+\.\d%), n = ([\d,]+)"
+)
 
 
 def results_of(attempts: Attempts) -> list[EvalResult[Any]]:
     return [
-        EvalResult(f"s{at}", Score(float(good)), epoch=epoch, run_id="run")
-        for at, epochs in enumerate(attempts)
+        EvalResult(f"s{index}", Score(float(good)), epoch=epoch, run_id="run")
+        for index, epochs in enumerate(attempts)
         for epoch, good in enumerate(epochs, 1)
     ]
 
 
-def wink(*words: str) -> str:
+def wink(*arguments: str) -> str:
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()):
-        assert main(["eval", *words]) == 0
+        assert main(["eval", *arguments]) == 0
     return out.getvalue()
 
 
-DECISION = Decision(rule="population", low=0.21, high=0.87)  # when the run stopped
+DECISION = Decision(rule="population", low=0.21, high=0.87)  # made when the run stopped
 
 
-def faces(attempts: Attempts, config: EvalConfig, folder: Path) -> dict[str, str]:
-    """What each place that shows a run says of it, in words."""
+def texts_by_place(attempts: Attempts, config: EvalConfig, folder: Path) -> dict[str, str]:
+    """Return the text of each place that shows the pass rate of a run."""
     results, path = results_of(attempts), folder / "runs.db"
     decision = None if config.stop_against is None else DECISION
     stopped = "" if decision is None else "stopped early"
     report = EvalReport(results, "run", "qa", config, stopped, decision=decision)
     with RunStore(path) as store:
         fields = {name: config[name] for name in config}
-        about = RunManifest(
+        manifest = RunManifest(
             run_id="run", created_at=datetime.now(UTC), dataset_name="qa", config=fields
         )
-        store.begin(about)
+        store.begin(manifest)
         for position, result in enumerate(results):
             store.put(StoredRow(result=result, position=position))
         status = "complete" if decision is None else "stopped"
         store.finish("run", status, stopped, "rule" if stopped else "", decision=decision)
-        found = overview(store, "run")
+        run_overview = overview(store, "run")
         save_baseline(stored_outcomes(store, "run"), folder / "base.json")
-        told = {
+        texts = {
             "page": page(store, "run"),
-            "summary on GitHub": summary(found, [], code=0, rule="").replace("\\", ""),
+            "summary on GitHub": summary(run_overview, [], code=0, rule="").replace("\\", ""),
             "outcomes": rate_words(stored_outcomes(store, "run").rate),
             "compare": rate_words(compare_runs(report, report).before.rate),
         }
-    where = ("--store", str(path))
+    store_option = ("--store", str(path))
     for kind in ("xml", "md"):
-        wink("export", "run", "-o", str(folder / f"run.{kind}"), *where)
-    first_of = EvalProgress(None, {(r.sample_id, r.epoch): r.passed for r in results})  # type: ignore[arg-type]
-    told |= {
+        wink("export", "run", "-o", str(folder / f"run.{kind}"), *store_option)
+    progress = EvalProgress(None, {(r.sample_id, r.epoch): r.passed for r in results})  # type: ignore[arg-type]
+    texts |= {
         "report": str(report),
         "saved baseline": rate_words(load_baseline(folder / "base.json").rate),
-        "show": " ".join(wink("show", "run", *where).split()),
+        "show": " ".join(wink("show", "run", *store_option).split()),
         "Markdown": (folder / "run.md").read_text(),
         "JUnit": (folder / "run.xml").read_text(),
     }
-    if not stops_early(config):  # which pytest does without
-        told["pytest"] = rate_words(_interval(first_of, 0.95))
-    return told
+    if not stops_early(config):  # the pytest plugin has no rules to stop early
+        texts["pytest"] = rate_words(_interval(progress, 0.95))
+    return texts
 
 
-def data(config: EvalConfig, folder: Path) -> list[dict[str, Any]]:
-    """What the verbs say of the run as data."""
-    where = ("--store", str(folder / "runs.db"), "--format", "json")
-    listed = json.loads(wink("list", *where))
-    trend = [] if config.stop_against else json.loads(wink("trend", *where))  # of complete runs
-    return [*listed, *trend, json.loads(wink("show", "run", *where))]
+def json_outputs(config: EvalConfig, folder: Path) -> list[dict[str, Any]]:
+    """Return the run in the JSON output of each command."""
+    options = ("--store", str(folder / "runs.db"), "--format", "json")
+    listed = json.loads(wink("list", *options))
+    # Only complete runs have a trend.
+    trend = [] if config.stop_against else json.loads(wink("trend", *options))
+    return [*listed, *trend, json.loads(wink("show", "run", *options))]
 
 
 @settings(max_examples=12, deadline=None)
@@ -119,33 +122,34 @@ def data(config: EvalConfig, folder: Path) -> list[dict[str, Any]]:
 @example([[True], [False], [True]], {})
 @example([[True, True, True], [False, False, False]], {})
 @example([[True], [False], [True]], {"stop_against": 0.1})
-def test_every_face_shows_the_same_interval(attempts: Attempts, rule: dict[str, float]) -> None:
+def test_every_place_shows_the_same_interval(attempts: Attempts, rule: dict[str, float]) -> None:
     epochs = max(map(len, attempts))
     config = EvalConfig(epochs=epochs, **rule)
     with TemporaryDirectory() as name:
-        told = {
-            face: SAID.search(text) for face, text in faces(attempts, config, Path(name)).items()
+        matches = {
+            place: INTERVAL_TEXT.search(text)
+            for place, text in texts_by_place(attempts, config, Path(name)).items()
         }
-        assert [face for face, found in told.items() if found is None] == []
-        assert len({found.groups() for found in told.values() if found}) == 1, told
-        assert len({json.dumps([each["interval"], each["interval_method"]])
-                    for each in data(config, Path(name))}) == 1  # fmt: skip
+        assert [place for place, match in matches.items() if match is None] == []
+        assert len({match.groups() for match in matches.values() if match}) == 1, matches
+        assert len({json.dumps([run["interval"], run["interval_method"]])
+                    for run in json_outputs(config, Path(name))}) == 1  # fmt: skip
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=4), min_size=1, max_size=40))
-def test_the_rule_is_wilson_or_clustered_by_sample(attempts: Attempts) -> None:
-    rows = [(at, good) for at, epochs in enumerate(attempts) for good in epochs]
-    found = pass_rate(rows)
+def test_the_interval_is_wilson_or_clustered_by_sample(attempts: Attempts) -> None:
+    rows = [(index, good) for index, epochs in enumerate(attempts) for good in epochs]
+    rate = pass_rate(rows)
 
     if len(rows) == len(attempts):
-        assert found == rate_interval(sum(good for _, good in rows), len(rows))
+        assert rate == rate_interval(sum(good for _, good in rows), len(rows))
     else:
-        values, names = [float(good) for _, good in rows], [at for at, _ in rows]
-        assert found == clustered_rate_interval(values, names)
+        values, names = [float(good) for _, good in rows], [index for index, _ in rows]
+        assert rate == clustered_rate_interval(values, names)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=60))
-def test_a_run_with_a_rule_has_the_confidence_sequence(outcomes: list[bool]) -> None:
+def test_a_run_with_a_stopping_rule_has_a_confidence_sequence(outcomes: list[bool]) -> None:
     sequence = ConfidenceSequence()
     for outcome in outcomes:
         sequence.add(outcome)
@@ -153,18 +157,18 @@ def test_a_run_with_a_rule_has_the_confidence_sequence(outcomes: list[bool]) -> 
     assert pass_rate(enumerate(outcomes), rule=RateRule(kind="population")) == sequence.interval
 
 
-def test_a_sample_with_missing_epochs_does_not_count_for_a_rule() -> None:
-    whole = [(at, good) for at in range(10) for good in (True, False)]
+def test_a_sample_with_missing_epochs_does_not_count_for_a_stopping_rule() -> None:
+    complete = [(index, good) for index in range(10) for good in (True, False)]
 
-    found = pass_rate([*whole, (10, True)], rule=RateRule(kind="population"))
-    assert (found.low, found.high) == (lambda i: (i.low, i.high))(
-        pass_rate(whole, rule=RateRule(kind="population"))
+    rate = pass_rate([*complete, (10, True)], rule=RateRule(kind="population"))
+    assert (rate.low, rate.high) == (lambda i: (i.low, i.high))(
+        pass_rate(complete, rule=RateRule(kind="population"))
     )
-    assert (found.n, found.clusters) == (21, 11)
+    assert (rate.n, rate.clusters) == (21, 11)
 
 
 @pytest.mark.parametrize(
-    ("rate", "words"),
+    ("rate", "text"),
     [
         (rate_interval(1, 2), "95% interval 9.5% to 90.5%, n = 2"),
         (
@@ -177,5 +181,5 @@ def test_a_sample_with_missing_epochs_does_not_count_for_a_rule() -> None:
         ),
     ],
 )
-def test_the_words_say_which_interval_it_is(rate: Interval, words: str) -> None:
-    assert rate_words(rate) == words
+def test_the_text_names_the_kind_of_interval(rate: Interval, text: str) -> None:
+    assert rate_words(rate) == text

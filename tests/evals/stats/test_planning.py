@@ -1,4 +1,4 @@
-"""Several comparisons, power, repeats, early looks; and what mistakes say."""
+"""Corrections for several tests, power, repeats and early looks; messages for mistakes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_holm_and_benjamini_hochberg_are_the_published_adjustments(
 
 
 @pytest.mark.parametrize(("n", "effect"), [(2, 1), (3, 0.5), (10, 0.5), (30, -0.3), (10_000, 0.03)])
-def test_power_is_that_of_scipys_noncentral_t(n: int, effect: float) -> None:
+def test_power_agrees_with_scipys_noncentral_t(n: int, effect: float) -> None:
     critical, shift = stats.t.ppf(0.975, n - 1), abs(effect) * math.sqrt(n)
     expected = stats.nct.sf(critical, n - 1, shift) + stats.nct.cdf(-critical, n - 1, shift)
 
@@ -63,24 +63,24 @@ def test_power_is_that_of_scipys_noncentral_t(n: int, effect: float) -> None:
 
 
 @pytest.mark.parametrize(("effect", "alpha"), [(10.0, 0.001), (1e-6, 0.001), (3.0, 0.01)])
-def test_power_of_two_pairs_is_right_where_hardly_any_are_significant(
-    effect: float, alpha: float
-) -> None:
+def test_the_power_of_two_pairs_is_right_at_extreme_levels(effect: float, alpha: float) -> None:
     critical, shift = stats.t.ppf(1 - alpha / 2, 1), effect * math.sqrt(2)
-    spread = np.linspace(1e-6, 12, 2_000_001)  # of the two pairs: half-normal, for one degree
-    shown = stats.norm.sf(critical * spread - shift) + stats.norm.cdf(-critical * spread - shift)
-    expected = np.trapezoid(shown * 2 * stats.norm.pdf(spread), spread)
+    spread = np.linspace(1e-6, 12, 2_000_001)  # half-normal: one degree of freedom for two pairs
+    rejection_rate = stats.norm.sf(critical * spread - shift) + stats.norm.cdf(
+        -critical * spread - shift
+    )
+    expected = np.trapezoid(rejection_rate * 2 * stats.norm.pdf(spread), spread)
 
     assert power_of(2, effect, 1.0, alpha=alpha) == pytest.approx(expected, rel=1e-3)
 
 
 def test_power_effect_and_samples_agree() -> None:
-    # 34 pairs for half a standard deviation, as power calculators say.
+    # Power calculators give 34 pairs for half a standard deviation.
     assert samples_needed(0.5, 1.0) == 34
     assert power_of(34, 0.5, 1.0) >= 0.8 > power_of(33, 0.5, 1.0)
     assert minimum_detectable_effect(34, 1.0) == pytest.approx(0.5, abs=0.01)
     assert power_of(34, minimum_detectable_effect(34, 1.0), 1.0) == pytest.approx(0.8)
-    few = minimum_detectable_effect(3, 1.0)  # three pairs see only what is huge
+    few = minimum_detectable_effect(3, 1.0)  # three pairs detect only huge effects
     assert few > 2
     assert power_of(3, few, 1.0) == pytest.approx(0.8)
     assert samples_needed(1e-5, 1.0) == pytest.approx(7.849e10, rel=1e-3)
@@ -109,7 +109,7 @@ def test_power_at_the_edges() -> None:
     ],
 )
 @pytest.mark.parametrize("alpha", [0.05, 0.2])
-def test_power_for_passes_is_that_of_all_outcomes(
+def test_the_power_of_flips_is_the_sum_over_all_outcomes(
     n: int, effect: float, flips: float, alpha: float
 ) -> None:
     shares = [(flips + effect) / 2, (flips - effect) / 2, 1 - flips]
@@ -123,7 +123,7 @@ def test_power_for_passes_is_that_of_all_outcomes(
     assert flip_power(n, effect, flips, alpha=alpha) == pytest.approx(expected, abs=1e-7)
 
 
-def test_chances_of_k_attempts_are_the_frozen_numbers() -> None:
+def test_pass_at_k_and_pass_hat_k_have_the_published_values() -> None:
     assert (pass_at_k(5, 2, 2), pass_hat_k(5, 2, 2)) == pytest.approx((0.7, 0.1))
     assert pass_at_k(8, 6, 2) == pytest.approx(0.964286, abs=5e-7)
     assert pass_hat_k(8, 6, 2) == pytest.approx(0.535714, abs=5e-7)
@@ -131,45 +131,47 @@ def test_chances_of_k_attempts_are_the_frozen_numbers() -> None:
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(5, 2, 3), (6, 3, 4), (7, 7, 2), (7, 0, 3), (6, 2, 1)])
-def test_chances_of_k_attempts_are_those_of_all_choices(n: int, c: int, k: int) -> None:
-    right = [sum(choice) for choice in itertools.combinations([1] * c + [0] * (n - c), k)]
+def test_pass_at_k_and_pass_hat_k_are_averages_over_all_choices(n: int, c: int, k: int) -> None:
+    passes = [sum(choice) for choice in itertools.combinations([1] * c + [0] * (n - c), k)]
 
-    assert pass_at_k(n, c, k) == pytest.approx(np.mean([x > 0 for x in right]))
-    assert pass_hat_k(n, c, k) == pytest.approx(np.mean([x == k for x in right]))
-    halves = np.mean([0.5 * (2 * x > k) + 0.5 * (2 * x >= k) for x in right])
+    assert pass_at_k(n, c, k) == pytest.approx(np.mean([x > 0 for x in passes]))
+    assert pass_hat_k(n, c, k) == pytest.approx(np.mean([x == k for x in passes]))
+    halves = np.mean([0.5 * (2 * x > k) + 0.5 * (2 * x >= k) for x in passes])
     assert majority_at_k(n, c, k) == pytest.approx(halves)
 
 
-def test_variance_splits_into_samples_and_luck(rng: np.random.Generator) -> None:
+def test_variance_splits_into_between_and_within_samples(rng: np.random.Generator) -> None:
     effects = rng.normal(0, 2, size=4000)
-    found = variance_split(
+    split = variance_split(
         {n: (effect + rng.normal(size=2 + n % 3)).tolist() for n, effect in enumerate(effects)}
     )
 
-    assert found.between == pytest.approx(4, rel=0.1)
-    assert found.within == pytest.approx(1, rel=0.1)
-    assert found.share_within == pytest.approx(0.2, abs=0.02)
-    assert found.standard_error(100, 4) == pytest.approx(math.sqrt(4.25 / 100), rel=0.05)
+    assert split.between == pytest.approx(4, rel=0.1)
+    assert split.within == pytest.approx(1, rel=0.1)
+    assert split.share_within == pytest.approx(0.2, abs=0.02)
+    assert split.standard_error(100, 4) == pytest.approx(math.sqrt(4.25 / 100), rel=0.05)
     assert variance_split({"a": [1, 0], "b": [0, 1]}).between == 0.0
     assert variance_split({"a": [1, 1], "b": [1, 1]}).share_within == 0.0
 
 
-def test_flaky_samples_come_with_the_least_certain_first() -> None:
-    found = flaky({"always": [1, 1], "mostly": [1, 1, 1, 0], "even": [0.2, 0.9], "never": [0, 0]})
+def test_flaky_samples_are_sorted_by_uncertainty() -> None:
+    flaky_samples = flaky(
+        {"always": [1, 1], "mostly": [1, 1, 1, 0], "even": [0.2, 0.9], "never": [0, 0]}
+    )
 
-    assert [*found] == ["even", "mostly"]
-    assert found["mostly"] == rate_interval(3, 4)
+    assert [*flaky_samples] == ["even", "mostly"]
+    assert flaky_samples["mostly"] == rate_interval(3, 4)
 
 
 def test_a_confidence_sequence_scales_with_its_range() -> None:
-    seen, times = ConfidenceSequence(), ConfidenceSequence(-10, 30)
+    sequence, scaled = ConfidenceSequence(), ConfidenceSequence(-10, 30)
     for n in range(200):
-        seen.add(n % 4 > 0)
-        times.add(30 if n % 4 else -10)
+        sequence.add(n % 4 > 0)
+        scaled.add(30 if n % 4 else -10)
 
-    assert times.interval.estimate == pytest.approx(20)
-    assert times.interval.low == pytest.approx(-10 + 40 * seen.interval.low)
-    assert rate_interval(150, 200).low > seen.interval.low > rate_interval(150, 200).low - 0.1
+    assert scaled.interval.estimate == pytest.approx(20)
+    assert scaled.interval.low == pytest.approx(-10 + 40 * sequence.interval.low)
+    assert rate_interval(150, 200).low > sequence.interval.low > rate_interval(150, 200).low - 0.1
     empty = ConfidenceSequence().interval
     assert (empty.low, empty.high, empty.n) == (0.0, 1.0, 0)
 
@@ -202,7 +204,7 @@ def test_a_confidence_sequence_scales_with_its_range() -> None:
         (lambda: ConfidenceSequence().add(2), "expected a value from 0.0 to 1.0, got 2"),
     ],
 )  # fmt: skip
-def test_a_mistake_says_what_was_expected(call, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_mistake_is_an_error_that_states_what_was_expected(call, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UsageError, match=message):
         call()
 
@@ -221,13 +223,15 @@ for call in s.bootstrap_interval, s.permutation_test:
     except ImportError as error:
         print(type(error).__name__, error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
-    assert done.stdout.count(MissingExtraError.__name__) == 2
-    assert "pip install 'weakincentives-evals[stats]'" in done.stdout
+    assert process.stdout.count(MissingExtraError.__name__) == 2
+    assert "pip install 'weakincentives-evals[stats]'" in process.stdout
 
 
-def test_every_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     for name in statistics.__all__:
         assert getattr(statistics, name) is not None
     assert set(statistics.__all__) <= set(dir(statistics))

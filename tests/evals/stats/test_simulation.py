@@ -1,7 +1,7 @@
-"""Do 95% intervals hold the truth in 95 of 100 runs, and do runs of the same agent differ in 5?
+"""95% intervals cover the truth in 95 of 100 runs, and equal agents differ in 5 of 100.
 
-Where all outcomes can be counted, the coverage is exact; else it is simulated with fixed seeds. A
-simulation of 1,000 is right to about 1.4 points.
+If all outcomes can be enumerated, the coverage is exact; else it is simulated with fixed seeds. A
+simulation of 1,000 runs has an error of about 1.4 points.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ RATES = [0.05, 0.5, 0.95]
 RUNS = soak_size(1000, 5000)
 
 
-def runs_of(passed: int, n: int) -> list[float]:
+def passes(passed: int, n: int) -> list[float]:
     return [1.0] * passed + [0.0] * (n - passed)
 
 
-def share_holding(truth: float, intervals: list[Interval]) -> float:
+def coverage(truth: float, intervals: list[Interval]) -> float:
     return float(np.mean([truth in interval for interval in intervals]))
 
 
@@ -51,17 +51,17 @@ def share_holding(truth: float, intervals: list[Interval]) -> float:
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("rate", RATES)
 def test_wilson_covers_95_percent(n: int, rate: float) -> None:
-    chances = stats.binom.pmf(range(n + 1), n, rate)
-    covered = sum(chances[k] for k in range(n + 1) if rate in rate_interval(k, n))
+    probabilities = stats.binom.pmf(range(n + 1), n, rate)
+    covered = sum(probabilities[k] for k in range(n + 1) if rate in rate_interval(k, n))
 
     if n > 10:
         assert 0.93 <= covered <= 0.97
     else:
-        # Ten attempts have eleven outcomes. Whatever the interval, so long as it holds the truth
-        # for the likeliest outcomes, it covers one of these steps, and none is from 93 to 97 %.
-        steps = np.cumsum(sorted(chances, reverse=True))
+        # Ten attempts have eleven outcomes. Any interval that contains the truth for the likeliest
+        # outcomes has one of these coverages, and none of them is from 93 to 97 %.
+        steps = np.cumsum(sorted(probabilities, reverse=True))
         if rate == 0.5:
-            steps = steps[::2]  # the middle, then both sides of it alike
+            steps = steps[::2]  # the middle, then pairs that are symmetric about it
         assert not any(0.93 <= step <= 0.97 for step in steps)
         assert min(abs(covered - steps)) < 1e-9
         assert covered == pytest.approx(0.979 if rate == 0.5 else 0.914, abs=5e-4)
@@ -69,15 +69,15 @@ def test_wilson_covers_95_percent(n: int, rate: float) -> None:
 
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("n", SIZES)
-def test_wilson_covers_95_percent_with_a_rate_that_is_not_fixed(n: int, rate: float) -> None:
-    """The steps of single rates even out over the rates around them, at ten attempts too."""
+def test_wilson_covers_95_percent_averaged_over_nearby_rates(n: int, rate: float) -> None:
+    """The discrete steps average out over nearby rates, even with ten attempts."""
     rates = np.linspace(rate - 0.045, rate + 0.045, 91)
-    found = [rate_interval(k, n) for k in range(n + 1)]
-    low, high = np.array([i.low for i in found]), np.array([i.high for i in found])
-    chances = stats.binom.pmf(np.arange(n + 1)[:, None], n, rates)
+    intervals = [rate_interval(k, n) for k in range(n + 1)]
+    low, high = np.array([i.low for i in intervals]), np.array([i.high for i in intervals])
+    probabilities = stats.binom.pmf(np.arange(n + 1)[:, None], n, rates)
     inside = (low[:, None] <= rates) & (rates <= high[:, None])
 
-    assert 0.93 <= (chances * inside).sum(axis=0).mean() <= 0.975
+    assert 0.93 <= (probabilities * inside).sum(axis=0).mean() <= 0.975
 
 
 # Two rates: exact
@@ -85,20 +85,20 @@ def test_wilson_covers_95_percent_with_a_rate_that_is_not_fixed(n: int, rate: fl
 
 @cache
 def all_pairs(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every count of (fixed, broken) with its interval and p-value."""
+    """Return every count of (fixed, broken) with its interval and p-value."""
     counts, ends, p_values = [], [], []
     for fixed in range(n + 1):
         for broken in range(min(fixed, n - fixed) + 1):
             same = [1.0] * (n - fixed - broken)
-            found = paired_difference(
+            difference = paired_difference(
                 [0.0] * fixed + [1.0] * broken + same, [1.0] * fixed + [0.0] * broken + same
             )
-            low, high = found.delta.low, found.delta.high
+            low, high = difference.delta.low, difference.delta.high
             counts += [(fixed, broken, len(same)), (broken, fixed, len(same))][
                 : 1 + (fixed > broken)
             ]
             ends += [(low, high), (-high, -low)][: 1 + (fixed > broken)]
-            p_values += [found.p_value] * (1 + (fixed > broken))
+            p_values += [difference.p_value] * (1 + (fixed > broken))
     return np.array(counts), np.array(ends), np.array(p_values)
 
 
@@ -106,14 +106,14 @@ def all_pairs(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(("fixing", "breaking"), [(0.05, 0.05), (0.25, 0.25), (0.3, 0.1)])
 def test_paired_rates_cover_95_percent(n: int, fixing: float, breaking: float) -> None:
     counts, ends, p_values = all_pairs(n)
-    chances = stats.multinomial.pmf(counts, n, [fixing, breaking, 1 - fixing - breaking])
+    probabilities = stats.multinomial.pmf(counts, n, [fixing, breaking, 1 - fixing - breaking])
     delta = fixing - breaking
-    covered = chances[(ends[:, 0] <= delta) & (delta <= ends[:, 1])].sum()
-    rejected = chances[p_values < 0.05].sum()
+    covered = probabilities[(ends[:, 0] <= delta) & (delta <= ends[:, 1])].sum()
+    rejected = probabilities[p_values < 0.05].sum()
 
     if n > 10:
         assert 0.93 <= covered <= 0.97
-    else:  # few changes in ten samples have few outcomes: the steps go past 97 %, not below 93 %
+    else:  # few outcomes: the coverage may exceed 97 %, but is not below 93 %
         assert covered >= 0.93
     if fixing == breaking:
         assert rejected <= 0.05
@@ -124,10 +124,10 @@ def all_unpaired(n: int) -> tuple[np.ndarray, np.ndarray]:
     ends, p_values = np.empty((n + 1, n + 1, 2)), np.empty((n + 1, n + 1))
     for a in range(n + 1):
         for b in range(a + 1):
-            found = unpaired_difference(runs_of(a, n), runs_of(b, n))
-            ends[a, b] = found.delta.low, found.delta.high
-            ends[b, a] = -found.delta.high, -found.delta.low
-            p_values[a, b] = p_values[b, a] = found.p_value
+            difference = unpaired_difference(passes(a, n), passes(b, n))
+            ends[a, b] = difference.delta.low, difference.delta.high
+            ends[b, a] = -difference.delta.high, -difference.delta.low
+            p_values[a, b] = p_values[b, a] = difference.p_value
     return ends, p_values
 
 
@@ -135,15 +135,15 @@ def all_unpaired(n: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("rate", RATES)
 def test_unpaired_rates_cover_95_percent(n: int, rate: float) -> None:
     ends, p_values = all_unpaired(n)
-    each = stats.binom.pmf(range(n + 1), n, rate)
-    chances = np.outer(each, each)
-    covered = chances[(ends[..., 0] <= 0) & (ends[..., 1] >= 0)].sum()
-    rejected = chances[p_values < 0.05].sum()
+    one_run = stats.binom.pmf(range(n + 1), n, rate)
+    probabilities = np.outer(one_run, one_run)
+    covered = probabilities[(ends[..., 0] <= 0) & (ends[..., 1] >= 0)].sum()
+    rejected = probabilities[p_values < 0.05].sum()
 
     if n * min(rate, 1 - rate) >= 5:
         assert 0.93 <= covered <= 0.97
         assert 0.03 <= rejected <= 0.06
-    else:  # few failures, or few passes: careful, never hasty
+    else:  # few failures or few passes: conservative
         assert covered >= 0.97
         assert rejected <= 0.05
 
@@ -157,29 +157,31 @@ def test_t_covers_95_percent(n: int, shape: str) -> None:
     rng = np.random.default_rng(n)
     runs = (rng.normal(0.5, 1, (RUNS, n)) if shape == "normal" else rng.random((RUNS, n))).tolist()
 
-    assert 0.93 <= share_holding(0.5, [mean_interval(run) for run in runs]) <= 0.97
+    assert 0.93 <= coverage(0.5, [mean_interval(run) for run in runs]) <= 0.97
 
 
-@pytest.mark.parametrize(("n", "least"), [(10, 0.88), (30, 0.91), (100, 0.93)])
-def test_the_bootstrap_covers_95_percent_of_many_and_less_of_few(n: int, least: float) -> None:
-    """Ten values do not show what the tails are like; t is the better choice there."""
+@pytest.mark.parametrize(("n", "min_coverage"), [(10, 0.88), (30, 0.91), (100, 0.93)])
+def test_the_bootstrap_covers_95_percent_for_large_runs_and_less_for_small_ones(
+    n: int, min_coverage: float
+) -> None:
+    """Ten values say little about the tails; t is the better choice for them."""
     runs = np.random.default_rng(n).normal(size=(RUNS, n)).tolist()
-    found = [bootstrap_interval(run, resamples=500, seed=seed) for seed, run in enumerate(runs)]
+    intervals = [bootstrap_interval(run, resamples=500, seed=seed) for seed, run in enumerate(runs)]
 
-    assert least <= share_holding(0.0, found) <= 0.97
+    assert min_coverage <= coverage(0.0, intervals) <= 0.97
 
 
 def clustered_runs(samples: int, rate: float, alike: float) -> list[list[float]]:
-    """Runs of five epochs; the rate of each sample varies around the true one, less if alike.
+    """Return runs of five epochs; the rates of samples vary less if `alike` is large.
 
     If `alike` is 0, some samples never pass and the others pass at 99 %.
     """
     rng = np.random.default_rng(samples)
     if alike:
-        own = rng.beta(alike * rate, alike * (1 - rate), (RUNS, samples, 1))
+        sample_rates = rng.beta(alike * rate, alike * (1 - rate), (RUNS, samples, 1))
     else:
-        own = np.where(rng.random((RUNS, samples, 1)) < rate / 0.99, 0.99, 0.0)
-    return (rng.random((RUNS, samples, 5)) < own).reshape(RUNS, -1).astype(float).tolist()
+        sample_rates = np.where(rng.random((RUNS, samples, 1)) < rate / 0.99, 0.99, 0.0)
+    return (rng.random((RUNS, samples, 5)) < sample_rates).reshape(RUNS, -1).astype(float).tolist()
 
 
 @pytest.mark.parametrize("alike", [10, 2, 0.5, 0])
@@ -189,16 +191,16 @@ def test_clustered_rates_cover_95_percent(samples: int, rate: float, alike: floa
     names = [n // 5 for n in range(samples * 5)]
     runs = clustered_runs(samples, rate, alike)
 
-    # Above 97 % where hardly any attempt passes or fails: too few show how the samples differ.
-    most = 0.975 if rate == 0.5 else 0.995
-    assert 0.93 <= share_holding(rate, [clustered_rate_interval(r, names) for r in runs]) <= most
+    # Above 97 % for extreme rates: too few attempts carry information about the variance.
+    max_coverage = 0.975 if rate == 0.5 else 0.995
+    assert 0.93 <= coverage(rate, [clustered_rate_interval(r, names) for r in runs]) <= max_coverage
 
 
-def test_a_rate_that_ignores_clusters_covers_far_less() -> None:
+def test_an_interval_that_ignores_clusters_covers_far_less() -> None:
     runs = clustered_runs(30, 0.05, 2)
-    blind = [rate_interval(int(sum(run)), 150) for run in runs]
+    unclustered = [rate_interval(int(sum(run)), 150) for run in runs]
 
-    assert share_holding(0.05, blind) < 0.85
+    assert coverage(0.05, unclustered) < 0.85
 
 
 # The same agent twice
@@ -232,44 +234,46 @@ def test_the_same_agent_twice_differs_in_5_percent_of_permutations() -> None:
 
 @pytest.mark.parametrize("samples", [15, 40])
 def test_the_same_agent_twice_with_epochs_differs_in_5_percent(samples: int) -> None:
-    """Each agent has samples that it can do, so that its epochs repeat each other."""
+    """Each agent is good at some samples, so its epochs are correlated."""
     rng = np.random.default_rng(samples)
     names = [n // 4 for n in range(samples * 4)]
-    rejected, blind = [], []
+    rejected, rejected_unclustered = [], []
     for _ in range(RUNS):
-        own = rng.beta(0.5, 0.5, (2, samples, 1))
-        before, after = (rng.random((2, samples, 4)) < own).reshape(2, -1).astype(float).tolist()
+        sample_rates = rng.beta(0.5, 0.5, (2, samples, 1))
+        before, after = (
+            (rng.random((2, samples, 4)) < sample_rates).reshape(2, -1).astype(float).tolist()
+        )
         rejected.append(paired_difference(before, after, clusters=names).p_value < 0.05)
-        blind.append(paired_difference(before, after).p_value < 0.05)
+        rejected_unclustered.append(paired_difference(before, after).p_value < 0.05)
 
     assert 0.035 <= np.mean(rejected) <= 0.065
-    assert np.mean(blind) > 0.15
+    assert np.mean(rejected_unclustered) > 0.15
 
 
-# Looking while it runs
+# Looking during a run
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_a_confidence_sequence_may_be_looked_at_all_the_time(rate: float) -> None:
+def test_a_confidence_sequence_is_valid_at_every_look(rate: float) -> None:
     runs = (np.random.default_rng(3).random((200, 400)) < rate).tolist()
-    missed, ordinary_missed = 0, 0
+    runs_missed, wilson_runs_missed = 0, 0
     for run in runs:
-        seen, passed, wrong, ordinary_wrong = ConfidenceSequence(), 0, False, False
+        sequence, passed, missed, wilson_missed = ConfidenceSequence(), 0, False, False
         for n, value in enumerate(run, 1):
-            seen.add(value)
+            sequence.add(value)
             passed += value
             if n % 20 == 0:
-                wrong |= rate not in seen.interval
-                ordinary_wrong |= rate not in rate_interval(passed, n)
-        missed += wrong
-        ordinary_missed += ordinary_wrong
+                missed |= rate not in sequence.interval
+                wilson_missed |= rate not in rate_interval(passed, n)
+        runs_missed += missed
+        wilson_runs_missed += wilson_missed
 
-    assert missed <= 0.05 * len(runs)
-    assert ordinary_missed > 0.2 * len(runs)
+    assert runs_missed <= 0.05 * len(runs)
+    assert wilson_runs_missed > 0.2 * len(runs)
 
 
 def report(passed: list[bool]) -> EvalReport[None]:
-    return EvalReport(EvalResult(str(n), Score(float(each))) for n, each in enumerate(passed))
+    return EvalReport(EvalResult(str(n), Score(float(value))) for n, value in enumerate(passed))
 
 
 def test_runs_of_the_same_agent_rarely_differ() -> None:
@@ -279,4 +283,4 @@ def test_runs_of_the_same_agent_rarely_differ() -> None:
         rng = random.Random(seed)
         a, b = ([rng.random() < 0.7 for _ in range(60)] for _ in "ab")
         claims += compare_runs(report(a), report(b)).measure.outcome != "none"
-    assert claims <= 0.08 * pairs  # 5 %, and what chance adds
+    assert claims <= 0.08 * pairs  # 5 %, plus random error

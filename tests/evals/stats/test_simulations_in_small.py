@@ -1,6 +1,6 @@
-"""Some simulations of `python -m bench stats`, in small: their bars hold on every run of the tests.
+"""Some simulations of `python -m bench stats` with few runs: their figures stay within limits.
 
-`tests/test_bench_command.py` runs all of them, with so few runs that only gross errors are seen.
+`tests/test_bench_command.py` runs all of them with even fewer runs, which finds gross errors only.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ pytestmark = pytest.mark.no_cover
         (trends._one_look, 15),
     ],
 )
-def test_simulated_figures_keep_their_bars(simulate: Callable[[int], Table], runs: int) -> None:
+def test_simulated_figures_stay_within_their_limits(
+    simulate: Callable[[int], Table], runs: int
+) -> None:
     assert simulate(runs).missed(runs) == []
 
 
 @pytest.mark.parametrize("compute", [gates._margin_exactly, comparison._unpaired])
-def test_exact_figures_keep_their_bars(compute: Callable[[int], Table]) -> None:
+def test_exact_figures_stay_within_their_limits(compute: Callable[[int], Table]) -> None:
     assert compute(1).missed(FULL) == []

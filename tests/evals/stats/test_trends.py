@@ -1,4 +1,4 @@
-"""Trends and steps over several runs."""
+"""Linear trends and change points over several runs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from weakincentives.errors import UsageError
 from weakincentives.evals.stats import change_point, linear_trend
 
 
-def passes(
+def simulate_passes(
     rng: np.random.Generator, changes: list[float], samples: int = 100, rate: float = 0.85
 ) -> list[list[float]]:
-    """Return passes of samples of different difficulty, with a change of the rate for each run."""
+    """Return passes by sample and run: samples differ in difficulty, runs change the rate."""
     difficulty = rng.beta(2 * rate, 2 * (1 - rate), samples)
-    chances = np.clip(difficulty[:, None] + np.array(changes), 0, 1)
-    drawn = rng.random((samples, len(changes))) < chances
-    return [[float(value) for value in sample] for sample in drawn]
+    probabilities = np.clip(difficulty[:, None] + np.array(changes), 0, 1)
+    passed = rng.random((samples, len(changes))) < probabilities
+    return [[float(value) for value in sample] for sample in passed]
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(11)
 
 
-def test_the_slope_is_that_of_a_line_through_each_sample(rng: np.random.Generator) -> None:
-    samples = passes(rng, [0.0] * 6)
+def test_the_slope_is_the_mean_of_the_slopes_of_samples(rng: np.random.Generator) -> None:
+    samples = simulate_passes(rng, [0.0] * 6)
     slopes = [stats.linregress(range(6), sample).slope for sample in samples]
 
     trend = linear_trend(samples)
@@ -45,16 +45,16 @@ def test_the_total_is_the_change_along_the_line() -> None:
     )
 
 
-def test_a_decline_of_a_point_per_run_is_mostly_seen(rng: np.random.Generator) -> None:
+def test_a_decline_of_a_point_per_run_is_usually_detected(rng: np.random.Generator) -> None:
     declining = [-0.01 * run for run in range(10)]
 
-    seen = [linear_trend(passes(rng, declining, 200)).p_value for _ in range(40)]
+    p_values = [linear_trend(simulate_passes(rng, declining, 200)).p_value for _ in range(40)]
 
-    assert np.mean(np.array(seen) < 0.05) > 0.8
+    assert np.mean(np.array(p_values) < 0.05) > 0.8
 
 
-def test_a_step_is_found_where_it_is(rng: np.random.Generator) -> None:
-    step = change_point(passes(rng, [0.0] * 6 + [-0.15] * 4, 200))
+def test_a_step_is_located_at_its_run(rng: np.random.Generator) -> None:
+    step = change_point(simulate_passes(rng, [0.0] * 6 + [-0.15] * 4, 200))
 
     assert step.run == 6
     assert step.p_value < 0.001
@@ -62,47 +62,47 @@ def test_a_step_is_found_where_it_is(rng: np.random.Generator) -> None:
 
 
 def test_equal_runs_rarely_have_a_trend_or_a_step(rng: np.random.Generator) -> None:
-    runs = [passes(rng, [0.0] * 8) for _ in range(60)]
+    runs = [simulate_passes(rng, [0.0] * 8) for _ in range(60)]
 
     assert np.mean([linear_trend(samples).p_value < 0.05 for samples in runs]) < 0.11
     assert np.mean([change_point(samples).p_value < 0.05 for samples in runs]) < 0.11
 
 
-def test_samples_that_break_and_are_fixed_for_good_are_no_step() -> None:
-    """A deterministic agent, edited between runs: each edit changes samples, as many up as down."""
-    rng, shown = np.random.default_rng(1), []
+def test_lasting_changes_of_single_samples_are_not_a_step() -> None:
+    """Edits of a deterministic agent between runs; each fixes as many samples as it breaks."""
+    rng, detected = np.random.default_rng(1), []
     for _ in range(60):
-        state = rng.random(100) < 0.85
-        runs = [state]
+        passed = rng.random(100) < 0.85
+        runs = [passed]
         for _ in range(9):
-            turned = rng.random(100) < np.where(runs[-1], 0.025 / 0.85, 0.025 / 0.15)
-            runs.append(runs[-1] ^ turned)
-        shown.append(change_point(np.array(runs, dtype=float).T.tolist()).p_value < 0.05)
+            flipped = rng.random(100) < np.where(runs[-1], 0.025 / 0.85, 0.025 / 0.15)
+            runs.append(runs[-1] ^ flipped)
+        detected.append(change_point(np.array(runs, dtype=float).T.tolist()).p_value < 0.05)
 
-    assert np.mean(shown) <= 0.1  # a test that takes the runs for independent shows 28 %
+    assert np.mean(detected) <= 0.1  # a test that treats runs as independent detects 28 %
 
 
 def test_looking_after_every_run_makes_the_p_value_larger() -> None:
     samples = [[1.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]] * 5
-    once, often = linear_trend(samples), linear_trend(samples, looks=20)
+    once, repeated = linear_trend(samples), linear_trend(samples, looks=20)
 
-    assert once.p_value < often.p_value < 20 * once.p_value
+    assert once.p_value < repeated.p_value < 20 * once.p_value
     assert change_point(samples).p_value < change_point(samples, looks=20).p_value
 
 
-def test_runs_without_any_change_have_neither() -> None:
+def test_runs_without_any_change_have_neither_trend_nor_step() -> None:
     for samples in ([[1.0] * 3, [0.0] * 3], [[1 / 3] * 7, [0.1] * 7, [0.85] * 7]):
         assert linear_trend(samples).p_value == 1.0
         assert change_point(samples).p_value == 1.0
 
 
 def test_the_same_runs_give_the_same_p_value(rng: np.random.Generator) -> None:
-    samples = passes(rng, [0.0] * 5)
+    samples = simulate_passes(rng, [0.0] * 5)
 
     assert change_point(samples) == change_point(samples)
 
 
-def test_samples_whose_changes_cancel_out_are_no_step() -> None:
+def test_changes_of_samples_that_cancel_out_are_not_a_step() -> None:
     up_and_down = [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]] * 6
 
     assert change_point(up_and_down).p_value == 1.0
@@ -115,24 +115,24 @@ def test_samples_need_a_value_in_every_run(samples: list[list[float]]) -> None:
         linear_trend(samples)
 
 
-def test_there_is_at_least_one_look() -> None:
+def test_at_least_one_look_is_required() -> None:
     with pytest.raises(UsageError, match="at least 1 look"):
         linear_trend([[0.0, 1.0], [1.0, 0.0]], looks=0)
 
 
-def test_the_interval_excludes_0_only_if_all_looks_do() -> None:
+def test_the_interval_excludes_0_only_if_the_p_value_is_significant() -> None:
     samples = [[1.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]] * 5
-    once, often = linear_trend(samples), linear_trend(samples, looks=20)
+    once, repeated = linear_trend(samples), linear_trend(samples, looks=20)
 
-    assert often.slope.low < once.slope.low < once.slope.high < often.slope.high
-    assert (often.p_value < 0.05) == (0 not in often.slope)
+    assert repeated.slope.low < once.slope.low < once.slope.high < repeated.slope.high
+    assert (repeated.p_value < 0.05) == (0 not in repeated.slope)
 
 
-def test_fewer_than_six_samples_that_changed_show_nothing() -> None:
+def test_fewer_than_six_changed_samples_are_never_significant() -> None:
     for changed in range(1, 8):
         samples = [[0.0, 0.0, 1.0, 1.0]] * changed + [[1.0] * 4] * 100
-        shown = [test(samples).p_value < 0.05 for test in (linear_trend, change_point)]
-        assert shown == [changed >= 6] * 2
+        significant = [test(samples).p_value < 0.05 for test in (linear_trend, change_point)]
+        assert significant == [changed >= 6] * 2
 
 
 def test_a_rise_and_a_fall_have_mirrored_intervals() -> None:
@@ -145,7 +145,7 @@ def test_a_rise_and_a_fall_have_mirrored_intervals() -> None:
 
 
 def test_samples_of_one_cluster_are_one_observation(rng: np.random.Generator) -> None:
-    samples = passes(rng, [0.0] * 5, 30)
+    samples = simulate_passes(rng, [0.0] * 5, 30)
     repeated, clusters = [*samples, *samples, *samples], [*range(30)] * 3
 
     once, clustered = linear_trend(samples), linear_trend(repeated, clusters=clusters)

@@ -1,4 +1,4 @@
-"""Results wait for the store: what is finished and not on disk is bounded in bytes and in time."""
+"""Results wait for the store: unwritten results are bounded in bytes and in time."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ suite = EvalSuite(agent, dataset, fine)
 """
 
 
-def started(folder: Path, size: int, count: int, at_once: int) -> subprocess.Popen[bytes]:
+def start_run(folder: Path, size: int, count: int, concurrency: int) -> subprocess.Popen[bytes]:
     (folder / "large_eval.py").write_text(SUITE.format(size=size, count=count))
     return subprocess.Popen(
-        [WINK, "eval", "run", "large_eval.py", "-j", str(at_once), "--quiet"],
+        [WINK, "eval", "run", "large_eval.py", "-j", str(concurrency), "--quiet"],
         cwd=folder,
         env=plain_environment(),
         stderr=subprocess.DEVNULL,
@@ -64,35 +64,35 @@ def started(folder: Path, size: int, count: int, at_once: int) -> subprocess.Pop
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says the peak")
-def test_large_outputs_do_not_pile_up_in_memory(tmp_path: Path) -> None:
-    with started(tmp_path, LARGE, count=80, at_once=4) as process:
+def test_large_outputs_do_not_accumulate_in_memory(tmp_path: Path) -> None:
+    with start_run(tmp_path, LARGE, count=80, concurrency=4) as process:
         assert process.wait(PATIENCE * 3) == 0
 
     peak = (tmp_path / "status.txt").read_text().partition("VmHWM:")[2].split()[0]
-    assert int(peak) / 1024 < 250  # MB; 80 of them are 400 MB
+    assert int(peak) / 1024 < 250  # MB; all 80 outputs are 400 MB
     with RunStore(tmp_path / ".wink/runs.db") as store:
         assert store.run("latest").total == 80
         assert {len(row.result.output) for row in store.rows("latest")} == {LARGE}
 
 
 @pytest.mark.parametrize(
-    ("size", "at_once", "unwritten"),
+    ("size", "concurrency", "unwritten"),
     [
-        (LARGE, 4, 4),  # each waits for its own row
+        (LARGE, 4, 4),  # each sample waits until its own row is written
         (500_000, 8, 8),
         (50_000, 16, 2_000_000 // 50_000 + 16 + 1),
     ],
 )
-def test_killed_with_large_outputs_it_loses_few(
-    tmp_path: Path, size: int, at_once: int, unwritten: int
+def test_a_killed_run_with_large_outputs_loses_few_results(
+    tmp_path: Path, size: int, concurrency: int, unwritten: int
 ) -> None:
     finished = tmp_path / "finished.txt"
 
-    def many() -> bool:
+    def enough_finished() -> bool:
         return finished.exists() and len(finished.read_text().split()) > 3 * unwritten
 
-    with started(tmp_path, size, 100_000, at_once) as process:
-        until(many)
+    with start_run(tmp_path, size, 100_000, concurrency) as process:
+        until(enough_finished)
         os.kill(process.pid, signal.SIGKILL)
 
     with RunStore(tmp_path / ".wink/runs.db") as store:
@@ -114,12 +114,12 @@ def test_killed_with_large_outputs_it_loses_few(
 async def test_a_large_row_is_on_disk_before_the_next_sample_starts(
     tmp_path: Path, output: Any
 ) -> None:
-    """Another connection sees it, whatever makes the row large."""
-    seen: list[int] = []
+    """Another connection reads it, for every way in which a row can be large."""
+    stored_counts: list[int] = []
 
     async def agent(number: int) -> Any:
         with sqlite3.connect(tmp_path / "runs.db") as other:
-            seen.extend(other.execute("SELECT count(*) FROM rows").fetchone())
+            stored_counts.extend(other.execute("SELECT count(*) FROM rows").fetchone())
         return output
 
     samples = [Sample(str(number), number, None) for number in range(5)]
@@ -127,11 +127,11 @@ async def test_a_large_row_is_on_disk_before_the_next_sample_starts(
         config = EvalConfig(max_concurrent=1)
         await evaluate(samples, config, lambda output, expected: True, agent=agent, store=store)
 
-    assert seen == [0, 1, 2, 3, 4]
+    assert stored_counts == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.anyio
-async def test_large_rows_scored_anew_are_stored(tmp_path: Path) -> None:
+async def test_large_rows_that_are_rescored_are_stored(tmp_path: Path) -> None:
     async def agent(number: int) -> str:
         return "x" * 200_000
 
@@ -153,7 +153,7 @@ async def test_large_rows_scored_anew_are_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_large_result_is_stored_although_the_reader_left(tmp_path: Path) -> None:
+async def test_a_large_result_is_stored_even_if_the_reader_stops(tmp_path: Path) -> None:
     async def agent(number: int) -> str:
         return "x" * 1_000_000
 
@@ -167,40 +167,40 @@ async def test_a_large_result_is_stored_although_the_reader_left(tmp_path: Path)
 
 
 @pytest.mark.anyio
-async def test_results_wait_for_a_store_that_another_process_holds(tmp_path: Path) -> None:
-    """Nothing new starts once the oldest result has waited for too long."""
-    finished, under_way = 0, anyio.Event()
+async def test_results_wait_while_another_process_locks_the_store(tmp_path: Path) -> None:
+    """No sample starts once the oldest unwritten result has waited for too long."""
+    finished, twenty_finished = 0, anyio.Event()
 
     async def agent(number: int) -> str:
         nonlocal finished
         await anyio.sleep(0.02)
         finished += 1
         if finished == 20:
-            under_way.set()
+            twenty_finished.set()
         return "ok"
 
-    async def hold() -> None:
-        await under_way.wait()
+    async def lock_store() -> None:
+        await twenty_finished.wait()
         with sqlite3.connect(tmp_path / "runs.db", isolation_level=None) as other:
             other.execute("BEGIN IMMEDIATE")
             before = finished
             await anyio.sleep(2)
-            while_held.append(finished - before)
+            finished_while_locked.append(finished - before)
             other.execute("ROLLBACK")
 
-    while_held: list[int] = []
+    finished_while_locked: list[int] = []
     samples = [Sample(str(number), number, "ok") for number in range(600)]
     config = EvalConfig(max_concurrent=4)
     with RunStore(tmp_path / "runs.db") as store, anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as group:
-            group.start_soon(hold)
+            group.start_soon(lock_store)
             await evaluate(samples, config, exact_match, agent=agent, store=store)
 
-    assert 0 < while_held[0] < 150  # 400 in that time if nothing waited
+    assert 0 < finished_while_locked[0] < 150  # it would be 400 if nothing waited
     assert finished == 600
 
 
-def test_a_large_row_that_cannot_be_written_says_so_at_once(tmp_path: Path) -> None:
+def test_a_large_row_that_cannot_be_written_raises_at_once(tmp_path: Path) -> None:
     code = """
 import random, resource, signal, sys
 from datetime import datetime, UTC
@@ -223,12 +223,12 @@ with RunStore(sys.argv[1]) as store:
     print(store.run("run").total, store.pending)
 """
     command = [sys.executable, "-c", code, str(tmp_path / "runs.db")]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    assert said.stdout.split() == ["refused", "1", "0"], said
+    process = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert process.stdout.split() == ["refused", "1", "0"], process
 
 
 @pytest.mark.anyio
-async def test_an_output_that_cannot_be_looked_into_does_not_end_the_run(tmp_path: Path) -> None:
+async def test_an_output_whose_size_cannot_be_measured_does_not_end_the_run(tmp_path: Path) -> None:
     class Odd:
         def __getattr__(self, name: str) -> Any:
             raise RuntimeError(name)

@@ -1,4 +1,4 @@
-"""Processes die, disks fill up, calls fail: what was reported durable is there, exactly once."""
+"""Processes die, disks fill up, calls fail: rows that were reported durable exist exactly once."""
 
 from __future__ import annotations
 
@@ -52,17 +52,21 @@ def put(store: RunStore, indexes: range, value: float = 1.0) -> None:
 
 
 def positions(path: Path | str) -> list[int]:
-    """Every stored position, after a look at the file as a whole."""
+    """Return every stored position, after an integrity check of the file."""
     with RunStore(path) as store:
         read = store._database.read
         assert read("PRAGMA integrity_check") == [(b"ok",)]
         assert read("SELECT id FROM bodies ORDER BY 1") == read("SELECT body FROM rows ORDER BY 1")
-        found = [stored.position for stored in store.rows("run")] if store.runs() else []
-        assert len(set(found)) == len(found) == sum(record.total for record in store.runs())
-        return found
+        stored_positions = [row.position for row in store.rows("run")] if store.runs() else []
+        assert (
+            len(set(stored_positions))
+            == len(stored_positions)
+            == sum(record.total for record in store.runs())
+        )
+        return stored_positions
 
 
-def started(code: str, path: Path) -> subprocess.Popen[str]:
+def start_process(code: str, path: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", PRELUDE + code, str(path)],
         stdout=subprocess.PIPE,
@@ -71,17 +75,17 @@ def started(code: str, path: Path) -> subprocess.Popen[str]:
     )
 
 
-def ended(process: subprocess.Popen[str]) -> str:
+def finish_process(process: subprocess.Popen[str]) -> str:
     with process:
-        out, errors = process.communicate(timeout=240)
-    assert (process.returncode, errors) == (0, "")
-    return out
+        stdout, stderr = process.communicate(timeout=240)
+    assert (process.returncode, stderr) == (0, "")
+    return stdout
 
 
 # ── processes ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_processes_make_the_file_and_write_the_same_run_at_once(tmp_path: Path) -> None:
+def test_processes_can_create_the_file_and_write_the_same_run_concurrently(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     code = """
 while not os.path.exists(path + ".go"): time.sleep(0.001)
@@ -89,19 +93,19 @@ with RunStore(path) as store:
     store.begin(MANIFEST)
     put(store, range(300), value=os.getpid())
 """
-    processes = [started(code, path) for _ in range(3)]
+    processes = [start_process(code, path) for _ in range(3)]
     (tmp_path / "runs.db.go").touch()
     for process in processes:
-        ended(process)
+        finish_process(process)
 
     assert positions(path) == list(range(300))
     with RunStore(path) as store:
-        writers = {stored.result.score.value for stored in store.rows("run")}
+        writers = {row.result.score.value for row in store.rows("run")}
     assert writers <= {process.pid for process in processes}
 
 
-def test_what_was_flushed_survives_kill_9(tmp_path: Path) -> None:
-    """Twenty writers, each killed at a random moment; the next one goes on where that one was."""
+def test_flushed_rows_survive_kill_9(tmp_path: Path) -> None:
+    """Twenty writers, each killed at a random moment; the next one continues where it stopped."""
     code = """
 durable, random_ = 0, random.Random(9)
 for moment in range(20):
@@ -117,35 +121,35 @@ for moment in range(20):
             store.flush()
             os.write(writer, b"%d " % end)
     os.close(writer)
-    first = os.read(reader, 20)  # it is under way
+    first = os.read(reader, 20)  # it is running
     time.sleep(random_.random() * 0.05)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    said = first
-    while more := os.read(reader, 65536): said += more
+    reported = first
+    while more := os.read(reader, 65536): reported += more
     os.close(reader)
-    durable = int(said.split()[-1])
+    durable = int(reported.split()[-1])
     found = positions(path)
     assert found == list(range(len(found))) and len(found) >= durable, (len(found), durable)
 print(durable)
 """
-    flushed = int(ended(started(code, tmp_path / "runs.db")))
+    flushed = int(finish_process(start_process(code, tmp_path / "runs.db")))
     with RunStore(tmp_path / "runs.db") as store:
-        moments = [stored.result.score.value for stored in store.rows("run")]
+        writers = [row.result.score.value for row in store.rows("run")]
 
-    assert moments == sorted(moments)  # no writer replaced what an earlier one had stored
-    assert len(moments) >= flushed
+    assert writers == sorted(writers)  # no writer replaced rows of an earlier one
+    assert len(writers) >= flushed
 
 
 @pytest.mark.parametrize("end", ["", "raise SystemExit(0)", "gc.collect()"])
-def test_a_process_that_ends_writes_what_is_queued(tmp_path: Path, end: str) -> None:
+def test_a_process_writes_queued_rows_before_it_exits(tmp_path: Path, end: str) -> None:
     code = "store = RunStore(path); store.begin(MANIFEST); put(store, range(250))\n"
-    ended(started(code + end, tmp_path / "runs.db"))
+    finish_process(start_process(code + end, tmp_path / "runs.db"))
 
     assert positions(tmp_path / "runs.db") == list(range(250))
 
 
-def test_a_store_that_goes_away_writes_what_is_queued(tmp_path: Path) -> None:
+def test_a_store_that_is_garbage_collected_writes_queued_rows(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "runs.db")
     store.begin(MANIFEST)
     put(store, range(3))
@@ -155,7 +159,7 @@ def test_a_store_that_goes_away_writes_what_is_queued(tmp_path: Path) -> None:
     assert positions(tmp_path / "runs.db") == [0, 1, 2]
 
 
-def test_a_forked_process_may_not_use_the_store(tmp_path: Path) -> None:
+def test_a_forked_process_cannot_use_the_store_of_its_parent(tmp_path: Path) -> None:
     code = """
 import warnings; warnings.simplefilter("ignore")  # Python's own, about forks beside threads
 store = RunStore(path)
@@ -169,17 +173,17 @@ if not os.fork():
 else:
     os.wait()
 """
-    said = ended(started(code, tmp_path / "runs.db"))
+    printed = finish_process(start_process(code, tmp_path / "runs.db"))
 
-    assert said.count("open a `RunStore` in the new process") == 3
+    assert printed.count("open a `RunStore` in the new process") == 3
     assert positions(tmp_path / "runs.db") == [0, 1, 2, 6, 7, 8]
 
 
-# ── a fault at every step ───────────────────────────────────────────────────────────────────────
+# ── faults at every step ────────────────────────────────────────────────────────────────────────
 
 
 def work(path: Path, durable: list[Any]) -> None:
-    """A short run; `durable` gets what the store has said to be so."""
+    """Write a short run; add to `durable` everything that the store has reported as durable."""
     with RunStore(path) as store:
         store.begin(MANIFEST)
         for start in (0, 3):
@@ -194,9 +198,9 @@ def work(path: Path, durable: list[Any]) -> None:
 
 
 def check(path: Path, durable: list[Any]) -> None:
-    found = positions(path)
-    assert found == list(range(len(found)))
-    assert set(found) >= {item for item in durable if isinstance(item, int)}
+    stored_positions = positions(path)
+    assert stored_positions == list(range(len(stored_positions)))
+    assert set(stored_positions) >= {item for item in durable if isinstance(item, int)}
     with RunStore(path) as store:
         if "saved" in durable:
             store.load("s")
@@ -206,31 +210,31 @@ def check(path: Path, durable: list[Any]) -> None:
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("late", [False, True])
-def test_a_fault_at_any_step_loses_nothing_and_doubles_nothing(tmp_path: Path, late: bool) -> None:
+def test_a_fault_at_any_step_neither_loses_nor_duplicates_rows(tmp_path: Path, late: bool) -> None:
     failed = 0
-    for at in range(1, 1000):
-        path, durable = tmp_path / str(at) / "runs.db", list[Any]()
-        said = ""
-        with failing_statement(at, late=late) as fault:
+    for step in range(1, 1000):
+        path, durable = tmp_path / str(step) / "runs.db", list[Any]()
+        message = ""
+        with failing_statement(step, late=late) as fault:
             try:
                 work(path, durable)
             except StoreError as error:
-                said = str(error)
+                message = str(error)
                 failed += 1
-        assert not said or "disk I/O error" in said
-        assert not said or " - the disk does not read or write it: check" in said
+        assert not message or "disk I/O error" in message
+        assert not message or " - the disk does not read or write it: check" in message
         check(path, durable)
         if not fault.reached:
             break
-        again: list[Any] = []
-        work(path, again)  # as a resumed run does it
+        durable_again: list[Any] = []
+        work(path, durable_again)  # as a resumed run does
         assert positions(path) == list(range(9))
-        check(path, again)
-    assert failed > 40  # ROLLBACK and what the thread ran into may fail without a word
+        check(path, durable_again)
+    assert failed > 40  # a failing ROLLBACK, or a failure in the writer thread, may raise nothing
 
 
-def test_a_write_that_fails_at_any_size_of_the_file_loses_nothing(tmp_path: Path) -> None:
-    """The system itself refuses to let files grow, at one page after the other."""
+def test_a_write_that_fails_at_any_file_size_loses_nothing(tmp_path: Path) -> None:
+    """The operating system limits the size of files, to one more page each time."""
     code = """
 from pathlib import Path
 failed = 0
@@ -247,16 +251,16 @@ for limit in range(0, 240_000, 4096):
     assert positions(file) == list(range(9))
 print(failed)
 """
-    assert 10 < int(ended(started(code, tmp_path))) < 55
+    assert 10 < int(finish_process(start_process(code, tmp_path))) < 55
 
 
 def limit_pages(store: RunStore, more: int) -> None:
-    """A disk with room for so many more pages."""
+    """Limit the database to this many more pages, like a disk that is nearly full."""
     ((pages,),) = store._database.read("PRAGMA page_count")
     store._database.read(f"PRAGMA max_page_count = {pages + more}")
 
 
-def test_a_full_disk_is_said_and_the_queue_is_kept(store: RunStore) -> None:
+def test_a_full_disk_is_reported_and_queued_rows_are_kept(store: RunStore) -> None:
     put(store, range(5))
     store.flush()
     limit_pages(store, 2)
@@ -276,15 +280,15 @@ def test_a_full_disk_is_said_and_the_queue_is_kept(store: RunStore) -> None:
     assert positions(store.path) == list(range(7))
 
 
-def test_the_next_put_tells_what_the_thread_ran_into(store: RunStore) -> None:
-    def fill() -> None:
+def test_the_next_put_raises_the_error_of_the_writer_thread(store: RunStore) -> None:
+    def put_until_full() -> None:
         for index in range(100_000):
             store.put(row(index, output=os.urandom(10_000).hex()))
-            time.sleep(0.001)  # the thread has its turn
+            time.sleep(0.001)  # let the writer thread run
 
     limit_pages(store, 2)
     with pytest.raises(StoreError, match="the disk is full"):
-        fill()
+        put_until_full()
     queued = store.pending
     limit_pages(store, 1_000_000)
     store.close()
@@ -293,7 +297,7 @@ def test_the_next_put_tells_what_the_thread_ran_into(store: RunStore) -> None:
     assert positions(store.path) == list(range(queued))
 
 
-def test_closing_with_a_full_disk_says_so_and_lets_go(tmp_path: Path) -> None:
+def test_closing_with_a_full_disk_raises_and_still_closes(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "runs.db")
     store.begin(MANIFEST)
     limit_pages(store, 0)
@@ -306,7 +310,7 @@ def test_closing_with_a_full_disk_says_so_and_lets_go(tmp_path: Path) -> None:
     assert positions(tmp_path / "runs.db") == []
 
 
-def test_rows_that_are_lost_at_the_very_end_are_logged(
+def test_rows_that_are_lost_at_exit_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = RunStore(tmp_path / "runs.db")
@@ -321,7 +325,7 @@ def test_rows_that_are_lost_at_the_very_end_are_logged(
     assert "the disk is full" in caplog.text
 
 
-def test_a_file_that_is_locked_for_too_long(
+def test_a_file_that_is_locked_for_too_long_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("weakincentives.evals.store.schema.BUSY_SECONDS", 0.05)
@@ -340,8 +344,8 @@ def test_a_file_that_is_locked_for_too_long(
         assert positions(store.path) == [0, 1, 2]
 
 
-def test_a_forked_process_with_a_store_of_its_own_loses_nothing(tmp_path: Path) -> None:
-    """SQLite's locks are a process's: an inherited connection would hide the child from others."""
+def test_a_forked_process_with_its_own_store_loses_nothing(tmp_path: Path) -> None:
+    """SQLite's locks belong to a process: a connection that a fork inherits would break them."""
     code = f"""
 import os, warnings; warnings.simplefilter("ignore")  # Python's own, about forks beside threads
 from weakincentives.evals import RunStore
@@ -362,12 +366,14 @@ os.write(to_child[1], b"x"); os.wait()
 with RunStore(path) as store:
     print([store.find(key) for key in ("before", "first", "meanwhile", "second")])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
 
-    assert done.stdout == "[b'1', b'2', b'4', b'3']\n", done.stderr
+    assert process.stdout == "[b'1', b'2', b'4', b'3']\n", process.stderr
 
 
-def test_a_fork_while_other_threads_open_stores_goes_unnoticed(tmp_path: Path) -> None:
+def test_a_fork_while_other_threads_open_stores_does_no_harm(tmp_path: Path) -> None:
     code = f"""
 import os, sys, threading, warnings; warnings.simplefilter("ignore")
 from weakincentives.evals import RunStore
@@ -386,6 +392,8 @@ for _ in range(30):
 ended.set()
 for thread in threads: thread.join()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (process.returncode, process.stderr) == (0, "")

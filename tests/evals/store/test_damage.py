@@ -1,4 +1,4 @@
-"""A bit that changed on disk is told: it costs a row, which a resumed run runs again."""
+"""A bit that changed on disk is reported: one row is lost, and a resumed run runs it again."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from weakincentives.evals.store.overview import overview
 
 SAMPLES = [Sample(f"sample {number}", number, "ok") for number in range(30)]
 FLIPS = 250
-asked: list[int] = []
+agent_calls: list[int] = []
 pytestmark = pytest.mark.anyio
 
 
 def agent(number: int) -> str:
-    asked.append(number)
+    agent_calls.append(number)
     if number == 7:
         raise ConnectionError("lost")
     return "ok" if number % 3 else f"no {number}" * number
 
 
 async def run(path: Path, **options: Any) -> EvalReport[Any]:
-    asked.clear()
+    agent_calls.clear()
     with RunStore(path) as store:
         return await evaluate(
             SAMPLES, EvalConfig(epochs=2), exact_match, agent=agent, store=store, **options
@@ -36,7 +36,7 @@ async def run(path: Path, **options: Any) -> EvalReport[Any]:
 
 
 def edit(path: Path, *statements: str) -> None:
-    """Change the file behind the back of the store: no trigger sees it."""
+    """Change the file without the triggers of the store."""
     connection = sqlite3.connect(path, isolation_level=None)
     triggers = connection.execute(
         "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
@@ -48,38 +48,38 @@ def edit(path: Path, *statements: str) -> None:
     connection.close()
 
 
-def remove(folder: Path) -> None:
-    for left in folder.glob("b*"):
-        left.unlink()
+def remove_copies(folder: Path) -> None:
+    for file in folder.glob("b*"):
+        file.unlink()
 
 
-def figures(path: Path) -> Any:
-    """All that a run comes to, or "told" where the store says that it is damaged."""
+def read_run(path: Path) -> Any:
+    """Return all figures of a run, or "reported" if the store reports damage."""
     with RunStore(path) as store:
-        found, listed = overview(store, "r"), store.runs()
+        summary, listed = overview(store, "r"), store.runs()
         rows = list(store.rows("r"))
-        if found.record.status == "damaged" or any(row.problem for row in rows):
-            return "told"
-        return found, listed, rows
+        if summary.record.status == "damaged" or any(row.problem for row in rows):
+            return "reported"
+        return summary, listed, rows
 
 
-async def test_a_flipped_bit_never_gives_other_figures_without_a_word(tmp_path: Path) -> None:
+async def test_a_flipped_bit_never_changes_figures_unnoticed(tmp_path: Path) -> None:
     await run(tmp_path / "a", run_id="r")
-    whole, expected = (tmp_path / "a").read_bytes(), figures(tmp_path / "a")
+    whole, expected = (tmp_path / "a").read_bytes(), read_run(tmp_path / "a")
     random, noticed, same = Random(7), 0, 0
     for _ in range(FLIPS):
-        place, bit = random.randrange(len(whole)), 1 << random.randrange(8)
+        offset, bit = random.randrange(len(whole)), 1 << random.randrange(8)
         path = tmp_path / "b"
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+        path.write_bytes(whole[:offset] + bytes([whole[offset] ^ bit]) + whole[offset + 1 :])
         try:
-            found = figures(path)
-        except StoreError:  # and nothing else
-            found = "told"
-        assert found in ("told", expected), (place, bit)
-        noticed, same = noticed + (found == "told"), same + (found == expected)
-        remove(tmp_path)
+            figures = read_run(path)
+        except StoreError:  # no other exception
+            figures = "reported"
+        assert figures in ("reported", expected), (offset, bit)
+        noticed, same = noticed + (figures == "reported"), same + (figures == expected)
+        remove_copies(tmp_path)
     assert noticed > FLIPS / 10
-    assert same > 0  # what is free, or not read
+    assert same > 0  # bits in free pages, or that nothing reads
 
 
 DAMAGE = {
@@ -95,26 +95,36 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-async def test_a_damaged_row_is_an_error_and_is_run_again(tmp_path: Path, damage: str) -> None:
+async def test_a_damaged_row_is_an_error_and_runs_again_on_resume(
+    tmp_path: Path, damage: str
+) -> None:
     first = await run(tmp_path / "a", run_id="r")
     edit(tmp_path / "a", damage)
 
     with RunStore(tmp_path / "a") as store:
-        found = overview(store, "r")
-    assert (found.record.status, found.record.total, found.record.damaged) == ("damaged", 60, 1)
-    assert "the file is damaged: 1 of 60 rows cannot be read - keep a copy" in str(found)
-    assert {**found.errors} == {"agent": 2, "infrastructure": 1}
+        summary = overview(store, "r")
+    assert (summary.record.status, summary.record.total, summary.record.damaged) == (
+        "damaged",
+        60,
+        1,
+    )
+    assert "the file is damaged: 1 of 60 rows cannot be read - keep a copy" in str(summary)
+    assert {**summary.errors} == {"agent": 2, "infrastructure": 1}
 
-    again = await run(tmp_path / "a", resume="r")
-    assert asked == [4]
-    assert [r.passed for r in again.results] == [r.passed for r in first.results]
+    resumed = await run(tmp_path / "a", resume="r")
+    assert agent_calls == [4]
+    assert [r.passed for r in resumed.results] == [r.passed for r in first.results]
     with RunStore(tmp_path / "a") as store:
-        found = overview(store, "r")
-        assert (found.record.status, found.record.total, found.record.note) == ("complete", 60, "")
-        assert store.report("r") == again
+        summary = overview(store, "r")
+        assert (summary.record.status, summary.record.total, summary.record.note) == (
+            "complete",
+            60,
+            "",
+        )
+        assert store.report("r") == resumed
 
 
-async def test_a_damaged_body_is_run_again(tmp_path: Path) -> None:
+async def test_a_row_with_a_damaged_body_runs_again(tmp_path: Path) -> None:
     await run(tmp_path / "a", run_id="r")
     edit(
         tmp_path / "a",
@@ -125,22 +135,22 @@ async def test_a_damaged_body_is_run_again(tmp_path: Path) -> None:
 
     report = await run(tmp_path / "a", resume="r", on_note=notes.append)
 
-    assert (asked, report.total) == ([9], 60)
+    assert (agent_calls, report.total) == ([9], 60)
     assert "1 stored row cannot be read: run again" in notes
 
 
-async def test_the_body_of_another_row_is_noticed(tmp_path: Path) -> None:
+async def test_a_row_with_the_body_of_another_row_is_detected(tmp_path: Path) -> None:
     await run(tmp_path / "a", run_id="r")
     other = "(SELECT body FROM rows WHERE position = 5 AND epoch = 1)"
     edit(tmp_path / "a", f"UPDATE rows SET body = {other} WHERE position = 4 AND epoch = 1")
 
     with RunStore(tmp_path / "a") as store:
-        bad = [result for result in store.report("r").results if result.error_source != "agent"]
-    (error,) = (result.error for result in bad if result.error)
+        errors = [result for result in store.report("r").results if result.error_source != "agent"]
+    (error,) = (result.error for result in errors if result.error)
     assert error.startswith("this row could not be read: other values than their checksum says")
 
 
-async def test_missing_rows_are_told_and_run_again(tmp_path: Path) -> None:
+async def test_missing_rows_are_reported_and_run_again(tmp_path: Path) -> None:
     await run(tmp_path / "a", run_id="r")
     edit(tmp_path / "a", "DELETE FROM rows WHERE position >= 28")
 
@@ -149,7 +159,7 @@ async def test_missing_rows_are_told_and_run_again(tmp_path: Path) -> None:
     assert (record.status, record.total, record.damaged) == ("damaged", 56, 4)
     assert record.note.startswith("the file is damaged: 4 of 60 rows cannot be read")
     assert (await run(tmp_path / "a", resume="r")).total == 60
-    assert sorted(asked) == [28, 28, 29, 29]
+    assert sorted(agent_calls) == [28, 28, 29, 29]
     with RunStore(tmp_path / "a") as store:
         assert store.run("r").status == "complete"
 
@@ -157,7 +167,7 @@ async def test_missing_rows_are_told_and_run_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change", ["finished = 1 << 62", "status = 'complfte'", "finished = finished + 4096"]
 )
-async def test_a_damaged_run_is_told(tmp_path: Path, change: str) -> None:
+async def test_a_damaged_run_record_is_reported(tmp_path: Path, change: str) -> None:
     await run(tmp_path / "a", run_id="r")
     edit(tmp_path / "a", f"UPDATE runs SET {change}")
 
@@ -168,25 +178,25 @@ async def test_a_damaged_run_is_told(tmp_path: Path, change: str) -> None:
         store.runs()
 
 
-async def test_a_run_that_is_missing_in_the_index_is_told(tmp_path: Path) -> None:
+async def test_a_run_that_is_missing_in_the_index_is_reported(tmp_path: Path) -> None:
     await run(tmp_path / "a", run_id="rrrrrrrrrrrrrrrr")
     whole = (tmp_path / "a").read_bytes()
     name, other = b"rrrrrrrrrrrrrrrr", b"rrrrrrrrrrrrrrrs"
-    places = [m.start() for m in re.finditer(name, whole)]
+    offsets = [m.start() for m in re.finditer(name, whole)]
 
-    told = 0
-    for place in places:
-        (tmp_path / "b").write_bytes(whole[:place] + other + whole[place + len(name) :])
+    reported = 0
+    for offset in offsets:
+        (tmp_path / "b").write_bytes(whole[:offset] + other + whole[offset + len(name) :])
         with RunStore(tmp_path / "b") as store:
             try:
                 store.run("rrrrrrrrrrrrrrrr")
             except StoreError as error:
-                told += "its id is missing in the index" in str(error)
-        remove(tmp_path)
-    assert told == 1
+                reported += "its id is missing in the index" in str(error)
+        remove_copies(tmp_path)
+    assert reported == 1
 
 
-async def test_a_time_beyond_all_times_is_told_in_a_run_without_a_checksum(tmp_path: Path) -> None:
+async def test_an_impossible_time_is_reported_in_a_run_without_a_checksum(tmp_path: Path) -> None:
     await run(tmp_path / "a", run_id="r")
     edit(tmp_path / "a", "UPDATE runs SET finished = 1 << 62, checksum = NULL")
 
@@ -197,31 +207,31 @@ async def test_a_time_beyond_all_times_is_told_in_a_run_without_a_checksum(tmp_p
         store.run("r")
 
 
-async def test_a_damaged_row_makes_way_for_the_one_that_was_set_aside(tmp_path: Path) -> None:
+async def test_a_row_that_was_set_aside_replaces_a_damaged_one(tmp_path: Path) -> None:
     samples = SAMPLES[:2]
     other = [samples[0], Sample(samples[1].id, 1, "other")]
     for dataset in (samples, other):
         with RunStore(tmp_path / "a") as store:
-            how = {"resume": "r"} if store.runs() else {"run_id": "r"}
-            await evaluate(dataset, EvalConfig(), exact_match, agent=agent, store=store, **how)
+            option = {"resume": "r"} if store.runs() else {"run_id": "r"}
+            await evaluate(dataset, EvalConfig(), exact_match, agent=agent, store=store, **option)
     edit(tmp_path / "a", "UPDATE rows SET latency_ms = latency_ms + 64 WHERE run > 0")
 
-    asked.clear()
+    agent_calls.clear()
     with RunStore(tmp_path / "a") as store:
         report = await evaluate(
             samples, EvalConfig(), exact_match, agent=agent, store=store, resume="r"
         )
-        assert (asked, report.total, store.report("r")) == ([0], 2, report)
+        assert (agent_calls, report.total, store.report("r")) == ([0], 2, report)
         assert store.run("r").status == "complete"
 
 
-async def test_ctrl_c_in_a_checksum_is_no_error_of_the_store(tmp_path: Path) -> None:
+async def test_ctrl_c_during_a_checksum_is_not_a_store_error(tmp_path: Path) -> None:
     await run(tmp_path / "a", run_id="r")
 
-    def interrupted(*columns: object) -> bool:
+    def interrupt(*columns: object) -> bool:
         raise KeyboardInterrupt
 
     with RunStore(tmp_path / "a") as store:
-        store._database._connection.create_function("intact", -1, interrupted)
+        store._database._connection.create_function("intact", -1, interrupt)
         with pytest.raises(KeyboardInterrupt):
             store.keys("r")

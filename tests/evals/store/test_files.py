@@ -1,4 +1,4 @@
-"""The file of the run store: damage is noticed, foreign files are left alone, and it stays fast."""
+"""The file of the run store: damage is detected, foreign files are unchanged, and it stays fast."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def row(index: int, session: bytes | None = None) -> StoredRow:
     return StoredRow(result=result, position=index, session=session)
 
 
-def filled(path: Path, count: int) -> list[StoredRow]:
+def write_rows(path: Path, count: int) -> list[StoredRow]:
     with RunStore(path) as store:
         store.begin(MANIFEST)
         for index in range(count):
@@ -43,8 +43,8 @@ def filled(path: Path, count: int) -> list[StoredRow]:
 # ── damage ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_damaged_beginning_is_said(tmp_path: Path) -> None:
-    filled(tmp_path / "runs.db", 3)
+def test_a_damaged_header_is_reported(tmp_path: Path) -> None:
+    write_rows(tmp_path / "runs.db", 3)
     with (tmp_path / "runs.db").open("r+b") as file:
         file.write(b"not SQLite")
 
@@ -52,8 +52,8 @@ def test_a_damaged_beginning_is_said(tmp_path: Path) -> None:
         RunStore(tmp_path / "runs.db")
 
 
-def test_a_damaged_middle_is_said(tmp_path: Path) -> None:
-    filled(tmp_path / "runs.db", 200)
+def test_a_damaged_page_is_reported(tmp_path: Path) -> None:
+    write_rows(tmp_path / "runs.db", 200)
     whole = (tmp_path / "runs.db").read_bytes()
     with (tmp_path / "runs.db").open("r+b") as file:
         file.seek(4096)
@@ -67,30 +67,30 @@ def test_a_damaged_middle_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.no_cover
-def test_a_changed_byte_is_never_another_score(tmp_path: Path) -> None:
-    written = {stored.result.sample_id: stored.result for stored in filled(tmp_path / "a", 60)}
+def test_a_changed_byte_never_changes_a_score(tmp_path: Path) -> None:
+    written = {row.result.sample_id: row.result for row in write_rows(tmp_path / "a", 60)}
     whole = (tmp_path / "a").read_bytes()
-    noticed = same = 0
+    noticed = unaffected = 0
     for offset in range(100, len(whole), 127):
         path = tmp_path / "b"
         path.write_bytes(whole[:offset] + bytes([whole[offset] ^ 0x10]) + whole[offset + 1 :])
         try:
             with RunStore(path) as store:
-                found = list(store.rows("run"))
-        except StoreError:  # and nothing else
+                rows = list(store.rows("run"))
+        except StoreError:  # no other exception
             noticed += 1
         else:
-            good = [stored.result for stored in found if not stored.problem]
+            good = [row.result for row in rows if not row.problem]
             assert all(result == written[result.sample_id] for result in good), offset
-            noticed += len(good) < len(found)
-            same += len(good) == len(found)
+            noticed += len(good) < len(rows)
+            unaffected += len(good) == len(rows)
         path.unlink()
     assert noticed > 100
-    assert same > 0  # what is free, or not read
+    assert unaffected > 0  # bytes in free pages, or that nothing reads
 
 
-def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
-    filled(tmp_path / "runs.db", 3)
+def test_a_damaged_manifest_is_reported_with_its_run(tmp_path: Path) -> None:
+    write_rows(tmp_path / "runs.db", 3)
     edit(tmp_path / "runs.db", "UPDATE runs SET manifest = CAST(manifest || x'00' AS BLOB)")
 
     with (
@@ -111,18 +111,18 @@ def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
         "UPDATE rows SET value = value + 1 WHERE body = 2",
     ],
 )
-def test_a_row_that_cannot_be_read_costs_that_row(tmp_path: Path, damage: str) -> None:
-    filled(tmp_path / "runs.db", 3)
+def test_a_row_that_cannot_be_read_is_the_only_one_lost(tmp_path: Path, damage: str) -> None:
+    write_rows(tmp_path / "runs.db", 3)
     edit(tmp_path / "runs.db", damage)
 
     with RunStore(tmp_path / "runs.db") as store:
-        one, two, three = store.rows("run")
+        first, second, third = store.rows("run")
         report = store.report("run")
 
-    assert (one.problem, three.problem) == ("", "")
-    assert two.problem in str(two.result.error)
-    assert (two.result.sample_id, two.result.error_source) == ("1", "infrastructure")
-    assert two.result.run_id == "run"
+    assert (first.problem, third.problem) == ("", "")
+    assert second.problem in str(second.result.error)
+    assert (second.result.sample_id, second.result.error_source) == ("1", "infrastructure")
+    assert second.result.run_id == "run"
     assert (report.total, report.errors) == (3, 1)
 
 
@@ -143,7 +143,7 @@ def test_a_new_store_has_no_runs(tmp_path: Path) -> None:
             store.run("latest")
 
 
-def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_of_another_program_is_refused_and_unchanged(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a database\n" * 300)
     edit(tmp_path / "database", "CREATE TABLE t (x)")
     edit(tmp_path / "owned", "PRAGMA application_id = 7")
@@ -165,14 +165,14 @@ def test_a_path_below_a_file_cannot_be_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="users and rights as Unix has them")
-def test_a_file_that_may_not_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_file_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        filled(folder / "runs.db", 3)
+        write_rows(folder / "runs.db", 3)
         (folder / "runs.db").chmod(0o444)
         folder.chmod(0o555)
         root = os.geteuid() == 0
-        if root:  # who may write everything
+        if root:  # root may write everything
             os.seteuid(65534)
         try:
             with (
@@ -189,8 +189,8 @@ def test_a_file_that_may_not_be_written(monkeypatch: pytest.MonkeyPatch) -> None
 # ── versions ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_newer_file_is_refused_and_kept(tmp_path: Path) -> None:
-    filled(tmp_path / "runs.db", 3)
+def test_a_file_of_a_newer_version_is_refused_and_unchanged(tmp_path: Path) -> None:
+    write_rows(tmp_path / "runs.db", 3)
     edit(tmp_path / "runs.db", f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     before = (tmp_path / "runs.db").read_bytes()
 
@@ -200,11 +200,11 @@ def test_a_newer_file_is_refused_and_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
-def test_an_older_file_is_brought_up_to_date(tmp_path: Path, version: int) -> None:
-    written = filled(tmp_path / "new.db", 3)
+def test_a_file_of_an_older_version_is_migrated(tmp_path: Path, version: int) -> None:
+    written = write_rows(tmp_path / "new.db", 3)
     old = sqlite3.connect(tmp_path / "old.db", isolation_level=None)
     old.create_function("run_checksum", -1, run_checksum)
-    for statement in (statement for made in MIGRATIONS[:version] for statement in made):
+    for statement in (statement for migration in MIGRATIONS[:version] for statement in migration):
         old.execute(statement)
     old.execute(f"PRAGMA application_id = {APPLICATION}")
     old.execute(f"PRAGMA user_version = {version}")
@@ -256,12 +256,12 @@ def test_long_bodies_are_compressed(tmp_path: Path) -> None:
     assert (tmp_path / "runs.db").stat().st_size < 200_000
 
 
-def test_a_thousand_runs_and_a_hundred_thousand_rows_open_at_once(tmp_path: Path) -> None:
+def test_a_thousand_runs_and_a_hundred_thousand_rows_open_quickly(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         for index in range(1000):
             created = NOW + timedelta(seconds=index)
             store.begin(RunManifest(run_id=f"run-{index}", created_at=created))
-        with store._database.transaction() as cursor:  # as `put` would leave it, but quicker
+        with store._database.transaction() as cursor:  # the same rows as by `put`, but faster
             for first, last in ((1, 1), (2, 1000)):
                 cursor.execute(
                     "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
@@ -272,10 +272,10 @@ def test_a_thousand_runs_and_a_hundred_thousand_rows_open_at_once(tmp_path: Path
                 )
     took: list[float] = []
     for _ in range(3):
-        begin = time.process_time()  # which does not pass while others have the processor
+        start = time.process_time()  # does not count time of other processes
         with RunStore(tmp_path / "runs.db") as store:
             record, listed = store.run("run-0"), store.runs()
-        took.append(time.process_time() - begin)
+        took.append(time.process_time() - start)
 
     assert (record.total, record.passed, record.tokens) == (100_000, 50_000, 2_000_000)
     assert (len(listed), listed[0].total, listed[-1].total) == (1000, 50, 100_000)

@@ -1,4 +1,4 @@
-"""Runs are listed for the price of those that have changed."""
+"""The list of runs reads only runs that have changed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_only_runs_that_changed_are_read_again(
         assert read == [5, 2]
 
 
-def test_counts_follow_the_rows(tmp_path: Path) -> None:
+def test_counts_are_updated_when_rows_change(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         put(store, "r", [attempt(n, n > 1) for n in range(6)], status="running")
         browser = RunBrowser(store)
@@ -58,18 +58,18 @@ def test_counts_follow_the_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("order", ["position", "latency", "verdict", "value", "criterion:exact"])
 @pytest.mark.parametrize("descending", [False, True])
-def test_the_place_of_a_row_is_its_place_in_the_table(
+def test_the_offset_of_a_row_is_its_index_in_the_table(
     tmp_path: Path, order: str, descending: bool
 ) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         put(store, "r", [attempt(n % 4, n % 3 > 0, epoch=n // 4 + 1) for n in range(12)])
         browser = RunBrowser(store)
         rows = browser.rows("r", order=order, descending=descending).rows
-        places = [
+        offsets = [
             browser.offset_of(
                 "r", (row.experiment, row.sample, row.epoch), order=order, descending=descending
             )
             for row in rows
         ]
-        assert places == [*range(12)]
+        assert offsets == [*range(12)]
         browser.close()

@@ -1,4 +1,4 @@
-"""One process at a time runs a run; a second is refused, and a dead one can be taken over."""
+"""One process at a time owns a run; others are refused, and the run of a dead one is taken over."""
 
 from __future__ import annotations
 
@@ -62,31 +62,33 @@ with RunStore(here / "runs.db") as store:
         break
 """
 pytestmark = pytest.mark.anyio
-here = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no kernel lock here")
+needs_kernel_locks = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows has no kernel lock here"
+)
 
 
-def begun(folder: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
+def start_process(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(folder), *words],
+        [sys.executable, "-c", SCRIPT, str(folder), *arguments],
         env={**plain_environment(), **variables},
         stdout=subprocess.PIPE,
         text=True,
     )
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def stdout_of(process: subprocess.Popen[str]) -> str:
     with process:
         return process.communicate(timeout=60)[0]
 
 
 @pytest.fixture
 def owner(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that runs the run `r`, and waits within it for the file `go`."""
-    process = begun(tmp_path)
-    until(lambda: status(tmp_path) == "running" and stored(tmp_path) == 5)
+    """Start a process that runs the run `r` and waits for the file `go` in its last sample."""
+    process = start_process(tmp_path)
+    until(lambda: status(tmp_path) == "running" and stored_rows(tmp_path) == 5)
     yield process
     (tmp_path / "go").touch()
-    said(process)
+    stdout_of(process)
 
 
 def status(folder: Path) -> str:
@@ -94,7 +96,7 @@ def status(folder: Path) -> str:
         return next((record.status for record in store.runs()), "")
 
 
-def stored(folder: Path) -> int:
+def stored_rows(folder: Path) -> int:
     with RunStore(folder / "runs.db") as store:
         return store.run("r").total
 
@@ -111,35 +113,35 @@ async def resume(store: RunStore, **options: Any) -> int:
 # ── processes ───────────────────────────────────────────────────────────────────────────────────
 
 
-@here
-def test_a_second_process_is_refused_and_told_who_runs_it(
+@needs_kernel_locks
+def test_a_second_process_is_refused_and_the_owner_is_named(
     owner: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    second = said(begun(tmp_path, "resume"))
+    second = stdout_of(start_process(tmp_path, "resume"))
 
     assert second.startswith("refused: expected a run that no process is running, got 'r'")
     assert f"process {owner.pid} on " in second
     assert "since 2" in second
     assert "wait for it to end, or stop it, then resume" in second
     (tmp_path / "go").touch()
-    assert said(owner) == "6\n"
+    assert stdout_of(owner) == "6\n"
     assert sorted((tmp_path / "calls").read_text().split()) == list("012345")
-    assert said(begun(tmp_path, "resume")) == "6\n"
+    assert stdout_of(start_process(tmp_path, "resume")) == "6\n"
     assert [path.name for path in tmp_path.iterdir() if "lock" in path.name] == []
 
 
-@here
-def test_a_process_that_stands_still_is_still_the_owner(
+@needs_kernel_locks
+def test_a_suspended_process_still_owns_its_run(
     owner: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     owner.send_signal(signal.SIGSTOP)
-    assert f"process {owner.pid} on " in said(begun(tmp_path, "resume"))
+    assert f"process {owner.pid} on " in stdout_of(start_process(tmp_path, "resume"))
     assert status(tmp_path) == "running"
     owner.send_signal(signal.SIGCONT)
 
 
-@here
-def test_a_killed_process_can_be_taken_over_at_once(
+@needs_kernel_locks
+def test_the_run_of_a_killed_process_can_be_taken_over_at_once(
     owner: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     owner.kill()
@@ -151,31 +153,31 @@ def test_a_killed_process_can_be_taken_over_at_once(
     assert record.note.startswith(f"process {owner.pid} on ")
     assert record.note.endswith(" ended before the run did")
     (tmp_path / "go").touch()
-    assert said(begun(tmp_path, "resume")) == "6\n"
+    assert stdout_of(start_process(tmp_path, "resume")) == "6\n"
     assert status(tmp_path) == "complete"
 
 
-@here
-def test_a_child_that_outlives_the_owner_does_not_hold_its_run(tmp_path: Path) -> None:
-    process = begun(tmp_path, FORK="1")
-    until(lambda: status(tmp_path) == "running" and stored(tmp_path) == 5)
+@needs_kernel_locks
+def test_a_child_that_outlives_the_owner_does_not_own_its_run(tmp_path: Path) -> None:
+    process = start_process(tmp_path, FORK="1")
+    until(lambda: status(tmp_path) == "running" and stored_rows(tmp_path) == 5)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     until(lambda: status(tmp_path) == "interrupted")
 
-    second = begun(tmp_path, "resume")
+    second = start_process(tmp_path, "resume")
     until(lambda: status(tmp_path) == "running")
     (tmp_path / "go").touch()
-    assert said(second) == "6\n"
-    said(process)
+    assert stdout_of(second) == "6\n"
+    stdout_of(process)
 
 
-@here
-def test_of_several_with_one_new_id_exactly_one_runs(tmp_path: Path) -> None:
+@needs_kernel_locks
+def test_if_several_processes_start_one_run_id_exactly_one_runs(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
-    processes = [begun(tmp_path, "wait") for _ in range(4)]
+    processes = [start_process(tmp_path, "wait") for _ in range(4)]
     (tmp_path / "start").touch()
-    answers = [said(process) for process in processes]
+    answers = [stdout_of(process) for process in processes]
 
     assert answers.count("6\n") == 1
     assert sum(answer.startswith("refused: expected") for answer in answers) == 3
@@ -185,23 +187,23 @@ def test_of_several_with_one_new_id_exactly_one_runs(tmp_path: Path) -> None:
 # ── one process ─────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_second_task_is_refused(tmp_path: Path) -> None:
+async def test_a_second_task_in_the_same_process_is_refused(tmp_path: Path) -> None:
     def other(number: int) -> str:
         return "other"
 
-    with RunStore(tmp_path / "runs.db") as store, RunStore(tmp_path / "runs.db") as again:
+    with RunStore(tmp_path / "runs.db") as store, RunStore(tmp_path / "runs.db") as other_store:
         async with stream(
             SAMPLES, EvalConfig(1), exact_match, agent=other, store=store, run_id="r"
         ) as results:
             await anext(results)
             with pytest.raises(UsageError, match=rf"process {os.getpid()} on .*, this one, since"):
-                await resume(again, resume="r", agent=other)
+                await resume(other_store, resume="r", agent=other)
             with pytest.raises(UsageError, match="which belongs to process"):
                 await resume(store, run_id="r")
-        assert await resume(again, resume="r", agent=other) == 6
+        assert await resume(other_store, resume="r", agent=other) == 6
 
 
-async def test_whoever_fails_lets_go(tmp_path: Path) -> None:
+async def test_ownership_is_released_after_a_failure(tmp_path: Path) -> None:
     def other(number: int) -> str:
         return "other"
 
@@ -216,7 +218,7 @@ async def test_whoever_fails_lets_go(tmp_path: Path) -> None:
         assert await resume(store, resume="r", agent=other) == 6
 
 
-async def test_whoever_is_cancelled_lets_go(tmp_path: Path) -> None:
+async def test_ownership_is_released_after_cancellation(tmp_path: Path) -> None:
     async def waits(number: int) -> str:
         scope.cancel()
         await anyio.lowlevel.checkpoint()
@@ -229,20 +231,20 @@ async def test_whoever_is_cancelled_lets_go(tmp_path: Path) -> None:
         assert await resume(store, resume="r", agent=waits) == 6
 
 
-async def test_the_owner_leaves_a_heartbeat(
+async def test_the_owner_writes_a_heartbeat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("weakincentives.evals.store.ownership.HEARTBEAT_SECONDS", 0.01)
-    beats: set[Any] = set()
+    heartbeats: set[Any] = set()
 
     def agent(number: int) -> str:
-        def heard() -> bool:
+        def has_several_heartbeats() -> bool:
             connection = sqlite3.connect(tmp_path / "runs.db")
-            beats.update(connection.execute("SELECT heartbeat FROM runs"))
+            heartbeats.update(connection.execute("SELECT heartbeat FROM runs"))
             connection.close()
-            return len(beats) > 2
+            return len(heartbeats) > 2
 
-        until(heard)
+        until(has_several_heartbeats)
         return "ok"
 
     with RunStore(tmp_path / "runs.db") as store:
@@ -254,20 +256,20 @@ async def test_the_owner_leaves_a_heartbeat(
 
 
 def set_owner(path: Path, heartbeat_age: float) -> None:
-    """Let the run be that of a process on another machine, heard of so many seconds ago."""
+    """Make a process on another machine the owner, with a heartbeat of this age in seconds."""
     from weakincentives.clock import SYSTEM_CLOCK
 
     now = SYSTEM_CLOCK.now().timestamp() * 1e6
-    who = {"pid": 7, "host": "far", "machine": "another", "since": int(now), "token": "t"}
+    owner = {"pid": 7, "host": "far", "machine": "another", "since": int(now), "token": "t"}
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(
         "UPDATE runs SET owner = ?, heartbeat = ?",
-        (json.dumps(who).encode(), int(now - heartbeat_age * 1e6)),
+        (json.dumps(owner).encode(), int(now - heartbeat_age * 1e6)),
     )
     connection.close()
 
 
-async def test_of_another_machine_the_heartbeat_decides(tmp_path: Path) -> None:
+async def test_the_heartbeat_decides_if_the_owner_is_on_another_machine(tmp_path: Path) -> None:
     def agent(number: int) -> str:
         return "ok"
 
@@ -289,28 +291,28 @@ async def test_of_another_machine_the_heartbeat_decides(tmp_path: Path) -> None:
         assert store.run("r").status == "complete"
 
 
-# ── an owner that stood still ───────────────────────────────────────────────────────────────────
+# ── suspended owners ────────────────────────────────────────────────────────────────────────────
 
 WITHOUT_LOCKS = {"WITHOUT_LOCKS": "1"}
 
 
-@here
-def test_an_owner_that_was_taken_over_stores_nothing_more(
+@needs_kernel_locks
+def test_an_owner_whose_run_was_taken_over_stores_nothing_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("weakincentives.evals.store.ownership.fcntl", None)
-    first = begun(tmp_path, **WITHOUT_LOCKS)
-    until(lambda: status(tmp_path) == "running" and stored(tmp_path) == 5)
+    first = start_process(tmp_path, **WITHOUT_LOCKS)
+    until(lambda: status(tmp_path) == "running" and stored_rows(tmp_path) == 5)
     first.send_signal(signal.SIGSTOP)
-    second = begun(tmp_path, "resume", **WITHOUT_LOCKS, INSIST="1", GO="go on")
+    second = start_process(tmp_path, "resume", **WITHOUT_LOCKS, INSIST="1", GO="go on")
     until(lambda: (tmp_path / "calls").read_text().split().count("5") == 2)
     (tmp_path / "go").touch()
     first.send_signal(signal.SIGCONT)
 
-    answer = said(first)
+    answer = stdout_of(first)
     assert answer.startswith("refused: expected to own the run 'r'")
     assert f"process {second.pid} on " in answer
-    assert (status(tmp_path), stored(tmp_path)) == ("running", 5)
+    assert (status(tmp_path), stored_rows(tmp_path)) == ("running", 5)
     (tmp_path / "go on").touch()
-    assert said(second) == "6\n"
+    assert stdout_of(second) == "6\n"
     assert status(tmp_path) == "complete"

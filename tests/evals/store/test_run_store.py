@@ -1,4 +1,4 @@
-"""Where runs are kept: what goes in comes back, once per key, in dataset order."""
+"""The run store returns what was stored: one row per key, in dataset order."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def store(tmp_path: Path) -> Iterator[RunStore]:
         yield opened
 
 
-def row(sample_id: str, value: float = 1.0, **more: Any) -> StoredRow:
-    """A row of the run; what is not a field of `StoredRow` is one of its result."""
-    own = {k: more.pop(k) for k in StoredRow.__slots__ if k in more}
-    fields = {"run_id": "run", **more}
-    return StoredRow(result=EvalResult(sample_id, Score(value), **fields), **own)
+def row(sample_id: str, value: float = 1.0, **fields: Any) -> StoredRow:
+    """Return a row of the run; fields that `StoredRow` does not have go to its result."""
+    row_fields = {k: fields.pop(k) for k in StoredRow.__slots__ if k in fields}
+    result_fields = {"run_id": "run", **fields}
+    return StoredRow(result=EvalResult(sample_id, Score(value), **result_fields), **row_fields)
 
 
-def stored(store: RunStore, run_id: str = "run") -> list[tuple[str, float]]:
-    """Sample ids and values, in the order in which they are read."""
+def ids_and_values(store: RunStore, run_id: str = "run") -> list[tuple[str, float]]:
+    """Return sample ids and values in the order of `store.rows`."""
     store.flush()
     return [(r.result.sample_id, r.result.score.value) for r in store.rows(run_id)]
 
 
-# ── what goes in comes back ─────────────────────────────────────────────────────────────────────
+# ── round trips ─────────────────────────────────────────────────────────────────────────────────
 
 stored_rows = st.builds(
     StoredRow,
@@ -85,12 +85,12 @@ manifests = st.builds(
     command=st.lists(ours.texts, max_size=2).map(tuple),
     parent=st.none() | ours.texts,
 )
-one_store = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+one_store_for_all_examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@one_store
+@one_store_for_all_examples
 @given(written=stored_rows)
-def test_every_field_of_a_row_comes_back(store: RunStore, written: StoredRow) -> None:
+def test_every_field_of_a_row_is_stored(store: RunStore, written: StoredRow) -> None:
     store.begin(MANIFEST)
     store.put(written)
     store.flush()
@@ -109,9 +109,9 @@ def test_every_field_of_a_row_comes_back(store: RunStore, written: StoredRow) ->
     store.delete("run")
 
 
-@one_store
+@one_store_for_all_examples
 @given(manifest=manifests)
-def test_every_field_of_a_manifest_comes_back(store: RunStore, manifest: RunManifest) -> None:
+def test_every_field_of_a_manifest_is_stored(store: RunStore, manifest: RunManifest) -> None:
     store.begin(manifest)
 
     assert store.run(manifest.run_id) == RunRecord(manifest=manifest, status="running")
@@ -119,22 +119,23 @@ def test_every_field_of_a_manifest_comes_back(store: RunStore, manifest: RunMani
 
 
 @pytest.mark.parametrize(
-    "odd", ["ключ", "'\";--", "a" * 100_000, "\ud800", "x\x00y", "%_", "../..", "\U0001f600", " "]
+    "unusual",
+    ["ключ", "'\";--", "a" * 100_000, "\ud800", "x\x00y", "%_", "../..", "\U0001f600", " "],
 )
-def test_unusual_ids_survive(store: RunStore, odd: str) -> None:
-    store.begin(RunManifest(run_id=odd, created_at=NOW))
-    for sample_id in (odd, odd + "2"):
-        store.put(row(sample_id, experiment_name=odd, run_id=odd, criteria=odd))
-    store.finish(odd, "stopped", odd)
+def test_unusual_ids_are_stored(store: RunStore, unusual: str) -> None:
+    store.begin(RunManifest(run_id=unusual, created_at=NOW))
+    for sample_id in (unusual, unusual + "2"):
+        store.put(row(sample_id, experiment_name=unusual, run_id=unusual, criteria=unusual))
+    store.finish(unusual, "stopped", unusual)
 
-    assert [r.result.sample_id for r in store.rows(odd)] == [odd, odd + "2"]
-    assert set(store.keys(odd)) == {(odd, odd, 1), (odd, odd + "2", 1)}
-    assert store.run(odd).note == odd
-    store.delete(odd)
+    assert [r.result.sample_id for r in store.rows(unusual)] == [unusual, unusual + "2"]
+    assert set(store.keys(unusual)) == {(unusual, unusual, 1), (unusual, unusual + "2", 1)}
+    assert store.run(unusual).note == unusual
+    store.delete(unusual)
     assert [record.manifest.run_id for record in store.runs()] == ["run"]
 
 
-def test_types_are_given_by_the_reader(store: RunStore) -> None:
+def test_the_reader_passes_the_types_of_outputs_and_samples(store: RunStore) -> None:
     sample = Sample("1", Question("?"), Question("!"))
     store.put(row("1", sample=sample, trajectory=Trajectory(output=Question("!"))))
     store.flush()
@@ -153,7 +154,7 @@ class Question:
     text: str
 
 
-def test_what_json_cannot_carry_is_left_out_and_said(
+def test_values_without_a_json_form_are_left_out_and_logged(
     store: RunStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     usage = TokenUsage(3, 4)
@@ -178,16 +179,18 @@ def test_what_json_cannot_carry_is_left_out_and_said(
     assert "sample 'nan'" in caplog.text
 
 
-def test_metadata_that_cannot_be_written_leaves_the_metric_and_the_verdict(store: RunStore) -> None:
+def test_metadata_that_cannot_be_written_does_not_lose_the_metric_or_the_verdict(
+    store: RunStore,
+) -> None:
     score = Score(0.75, True, "good", [Metric("m", 1.0, 0.0, {"x": object(), "y": 1})], "c")
     store.put(StoredRow(result=EvalResult("1", score, run_id="run")))
     store.flush()
 
-    (found,) = store.rows("run")
-    assert found.result.score == Score(
+    (stored,) = store.rows("run")
+    assert stored.result.score == Score(
         0.75, True, "good", [Metric("m", 1.0, 0.0, {"y": 1})], criterion="c"
     )
-    assert "score.metrics[0].metadata['x']" in found.result.metadata["not_stored"]
+    assert "score.metrics[0].metadata['x']" in stored.result.metadata["not_stored"]
 
 
 # ── one row per key ─────────────────────────────────────────────────────────────────────────────
@@ -207,40 +210,42 @@ def test_metadata_that_cannot_be_written_leaves_the_metric_and_the_verdict(store
         ({"criteria": "a"}, {"criteria": "a"}, False),
     ],
 )
-@pytest.mark.parametrize("apart", [True, False])
-def test_the_first_row_stays_with_two_exceptions(
-    store: RunStore, first: Any, second: Any, replaced: bool, apart: bool
+@pytest.mark.parametrize("flush_between", [True, False])
+def test_the_first_row_of_a_key_stays_with_two_exceptions(
+    store: RunStore, first: Any, second: Any, replaced: bool, flush_between: bool
 ) -> None:
     store.put(row("1", 0.25, position=1, session=b"old", **first))
-    if apart:
+    if flush_between:
         store.flush()
     new = row("1", 0.75, position=2, **second)
     store.put(new)
     store.flush()
 
-    (found,) = store.rows("run")
-    assert (found == new) is replaced
+    (stored,) = store.rows("run")
+    assert (stored == new) is replaced
     assert store.run("run").total == 1
     assert store._database.read("SELECT count(*) FROM bodies") == [(1,)]
 
 
-def test_epochs_experiments_and_runs_have_rows_of_their_own(store: RunStore) -> None:
+def test_epochs_experiments_and_runs_have_separate_rows(store: RunStore) -> None:
     store.begin(RunManifest(run_id="other", created_at=NOW))
     for more in ({}, {"epoch": 2}, {"experiment_name": "b"}, {"run_id": "other"}):
         store.put(row("1", **more))
 
-    assert len(stored(store)) == 3
-    assert len(stored(store, "other")) == 1
+    assert len(ids_and_values(store)) == 3
+    assert len(ids_and_values(store, "other")) == 1
 
 
 def test_rows_come_in_dataset_order(store: RunStore) -> None:
     keys = [(p, e, x) for p in range(60) for e in (1, 2) for x in ("a", "b")]
-    for place, epoch, name in random.Random(1).sample(keys, len(keys)):
-        store.put(row(str(place), position=place, epoch=epoch, experiment_name=name))
+    for position, epoch, name in random.Random(1).sample(keys, len(keys)):
+        store.put(row(str(position), position=position, epoch=epoch, experiment_name=name))
     store.flush()
 
-    found = [(r.position, r.result.epoch, r.result.experiment_name) for r in store.rows("run")]
-    assert found == keys
+    stored_keys = [
+        (r.position, r.result.epoch, r.result.experiment_name) for r in store.rows("run")
+    ]
+    assert stored_keys == keys
     results = store.report("run").results
     assert [(int(r.sample_id), r.epoch, r.experiment_name) for r in results] == keys
 
@@ -248,7 +253,7 @@ def test_rows_come_in_dataset_order(store: RunStore) -> None:
 # ── runs ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_counts_are_those_of_the_report(store: RunStore) -> None:
+def test_counts_agree_with_the_report(store: RunStore) -> None:
     done = Trajectory[Any](usage=TokenUsage(3, 4), cost=0.5)
     store.put(row("1", 1.0, trajectory=done))
     store.put(row("2", 0.25, trajectory=done))
@@ -263,34 +268,34 @@ def test_counts_are_those_of_the_report(store: RunStore) -> None:
     assert abs(record.finished_at - datetime.now(UTC)) < timedelta(minutes=1)
 
 
-def test_the_report_knows_its_run(store: RunStore) -> None:
+def test_the_report_has_the_id_dataset_and_config_of_its_run(store: RunStore) -> None:
     config = {"max_concurrent": 3, "timeout_per_sample_ms": 5, "max_retries": 1}
-    more = {"dataset_name": "qa", "config": {**config, "stop_on_error": True}}
-    store.begin(replace(MANIFEST, **more))
+    changes = {"dataset_name": "qa", "config": {**config, "stop_on_error": True}}
+    store.begin(replace(MANIFEST, **changes))
     report = store.report("latest")
 
     assert (report.run_id, report.dataset_name, report.results) == ("run", "qa", ())
     assert report.config == EvalConfig(3, timeout=0.005, max_retries=1, stop_on_error=True)
 
 
-def test_a_run_that_is_begun_again_goes_on(store: RunStore) -> None:
+def test_beginning_an_existing_run_continues_it(store: RunStore) -> None:
     store.put(row("1"))
     store.finish("run", "interrupted", "^C")
     assert (store.run("run").status, store.run("run").note) == ("interrupted", "^C")
 
-    again = replace(MANIFEST, model="m")
-    store.begin(again)
+    changed_manifest = replace(MANIFEST, model="m")
+    store.begin(changed_manifest)
     record = store.run("run")
-    assert (record.manifest, record.status, record.note) == (again, "running", "")
+    assert (record.manifest, record.status, record.note) == (changed_manifest, "running", "")
     assert (record.finished_at, record.total) == (None, 1)
 
 
-def test_runs_are_found_by_id_by_beginning_and_as_the_latest(store: RunStore) -> None:
+def test_runs_are_found_by_id_by_prefix_and_as_latest(store: RunStore) -> None:
     for index, run_id in enumerate(("ab", "abc1", "abc2", "late")):
         store.begin(RunManifest(run_id=run_id, created_at=NOW + timedelta(days=index + 1)))
 
-    found = [store.run(given).manifest.run_id for given in ("ab", "abc1", "ru", "la", "latest")]
-    assert found == ["ab", "abc1", "run", "late", "late"]
+    run_ids = [store.run(key).manifest.run_id for key in ("ab", "abc1", "ru", "la", "latest")]
+    assert run_ids == ["ab", "abc1", "run", "late", "late"]
     listed = [record.manifest.run_id for record in store.runs()]
     assert listed == ["late", "abc2", "abc1", "ab", "run"]
     assert [record.manifest.run_id for record in store.runs(2)] == listed[:2]
@@ -299,10 +304,10 @@ def test_runs_are_found_by_id_by_beginning_and_as_the_latest(store: RunStore) ->
     with pytest.raises(UsageError, match=r"got 'abd2' - near it: .*abc2"):
         store.run("abd2")
     with pytest.raises(UsageError, match="got 'a' - near it"):
-        store.keys("a")  # what is written to must be said in full
+        store.keys("a")  # `keys` takes no prefixes
 
 
-def test_deleting_takes_the_rows_along(store: RunStore) -> None:
+def test_deleting_a_run_deletes_its_rows(store: RunStore) -> None:
     store.begin(RunManifest(run_id="other", created_at=NOW))
     for run_id in ("run", "other"):
         store.put(row("1", run_id=run_id))
@@ -315,7 +320,7 @@ def test_deleting_takes_the_rows_along(store: RunStore) -> None:
         store.put(row("2"))
 
 
-def test_rows_of_a_run_that_another_process_deleted_go_with_it(store: RunStore) -> None:
+def test_rows_of_a_run_that_another_process_deleted_are_dropped(store: RunStore) -> None:
     with RunStore(store.path) as other:
         other.delete("run")
     store.put(row("1"))
@@ -326,7 +331,7 @@ def test_rows_of_a_run_that_another_process_deleted_go_with_it(store: RunStore) 
         store.finish("run", "complete")
 
 
-# ── use and misuse ──────────────────────────────────────────────────────────────────────────────
+# ── threads, closing, misuse ────────────────────────────────────────────────────────────────────
 
 
 def test_a_row_is_committed_soon_without_a_flush(store: RunStore) -> None:
@@ -339,21 +344,21 @@ def test_a_row_is_committed_soon_without_a_flush(store: RunStore) -> None:
         assert (other.run("run").total, store.pending) == (1, 0)
 
 
-def test_threads_may_put_at_the_same_time(store: RunStore) -> None:
-    def many(first: int) -> None:
+def test_threads_can_put_rows_concurrently(store: RunStore) -> None:
+    def put_rows(first: int) -> None:
         for index in range(first, first + 300):
             store.put(row(str(index), position=index))
 
-    threads = [threading.Thread(target=many, args=(n * 200,)) for n in range(4)]
+    threads = [threading.Thread(target=put_rows, args=(n * 200,)) for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
-    assert [int(sample_id) for sample_id, _ in stored(store)] == list(range(900))
+    assert [int(sample_id) for sample_id, _ in ids_and_values(store)] == list(range(900))
 
 
-def test_a_closed_store_says_so(store: RunStore) -> None:
+def test_a_closed_store_raises_usage_errors(store: RunStore) -> None:
     store.put(row("1"))
     rows = store.rows("run")
     store.close()
@@ -362,8 +367,8 @@ def test_a_closed_store_says_so(store: RunStore) -> None:
     for use in (lambda: store.put(row("2")), store.flush, store.runs, lambda: next(rows)):
         with pytest.raises(UsageError, match="closed"):
             use()
-    with RunStore(store.path) as again:
-        assert stored(again) == [("1", 1.0)]
+    with RunStore(store.path) as reopened:
+        assert ids_and_values(reopened) == [("1", 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -385,7 +390,7 @@ def test_misuse_is_refused_at_once(store: RunStore, misuse: Any) -> None:
         misuse(store)
 
 
-def test_sessions_are_kept_by_id(store: RunStore) -> None:
+def test_sessions_are_stored_by_id(store: RunStore) -> None:
     session = Session(tags={"a": "\ud800"})
     session[Question].append(Question("?"))
     store.save(session.session_id, session)
@@ -404,12 +409,12 @@ def test_sessions_are_kept_by_id(store: RunStore) -> None:
         store.save("bad", b"{}")
 
 
-def test_the_newest_runs_have_names(store: RunStore) -> None:
+def test_recent_runs_are_addressed_as_latest_n(store: RunStore) -> None:
     for day, name in enumerate(("middle", "new"), start=1):
         store.begin(RunManifest(run_id=name, created_at=NOW + timedelta(days=day)))
 
-    found = [store.run(word).manifest.run_id for word in ("latest", "latest~0", "latest~2")]
-    assert found == ["new", "new", "run"]
-    for word in ("latest~3", "latest~x", "latest~"):
+    run_ids = [store.run(key).manifest.run_id for key in ("latest", "latest~0", "latest~2")]
+    assert run_ids == ["new", "new", "run"]
+    for key in ("latest~3", "latest~x", "latest~"):
         with pytest.raises(UsageError, match="expected the id of a run"):
-            store.run(word)
+            store.run(key)
