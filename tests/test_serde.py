@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -248,3 +250,41 @@ def test_a_mock_is_refused_at_once_since_each_of_its_methods_returns_a_mock() ->
         serde.encode(mock)
 
     assert mock.mock_calls == []
+
+
+READING_TYPES_IN_THREADS = """
+import sys, threading
+from dataclasses import make_dataclass
+from weakincentives import serde
+
+sys.setswitchinterval(1e-6)
+plain = {"inner": {"number": 1}, "name": "a"}
+calls = [
+    lambda: serde.decode(b'{"inner": {"number": 1}, "name": "a"}', Outer),
+    lambda: serde.convert(plain, Outer),
+] * 2
+
+def call_together(start, call):
+    start.wait()
+    assert call().name == "a"
+
+for _ in range(100):
+    Inner = make_dataclass("Inner", [("number", "int"), *[(f"i{n}", "int", 0) for n in range(10)]])
+    fields = [("inner", "Inner"), ("name", "str"), *[(f"o{n}", "Inner", None) for n in range(20)]]
+    Outer = make_dataclass("Outer", fields)
+    Inner.__module__ = Outer.__module__ = __name__  # where their annotations are resolved
+    start = threading.Barrier(len(calls))
+    threads = [threading.Thread(target=call_together, args=(start, call)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+
+
+def test_threads_can_decode_to_a_type_that_none_has_used_before() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", READING_TYPES_IN_THREADS], capture_output=True, text=True
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")

@@ -15,8 +15,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import PurePath
 from typing import Any, TypeVar, overload
@@ -29,6 +32,16 @@ from .internal.wire_names import wire_names
 __all__ = ["convert", "decode", "decoder", "encode", "plain", "refuse_non_finite", "type_name"]
 
 T = TypeVar("T")
+
+# msgspec puts what it knows of a class on the class before it has read all of it. A second thread
+# that finds it there crashes the process, so only one thread at a time lets msgspec read types.
+_reading_types = threading.RLock()
+if hasattr(os, "register_at_fork"):  # or a child could be born with the lock taken
+    os.register_at_fork(
+        before=_reading_types.acquire,
+        after_in_parent=_reading_types.release,
+        after_in_child=_reading_types.release,
+    )
 
 
 def _to_json(value: Any) -> Any:
@@ -147,7 +160,8 @@ def decoder(wanted: Any = Any) -> Callable[[bytes], Any]:
 @lru_cache(maxsize=256)
 def _decoder(wanted: Any) -> Callable[[bytes], Any]:
     try:
-        decode_fast = msgspec.json.Decoder(wanted, dec_hook=_from_json).decode
+        with _reading_types:
+            decode_fast = msgspec.json.Decoder(wanted, dec_hook=_from_json).decode
     except (TypeError, NameError) as error:  # NameError: an annotation that does not resolve
         raise SerializationError(
             f"expected a type that JSON can fill, got `{wanted!r}`: {error}"
@@ -199,10 +213,19 @@ def convert(value: Any, wanted: type[T]) -> T: ...
 def convert(value: Any, wanted: Any) -> Any: ...
 def convert(value: Any, wanted: Any) -> Any:
     """Convert plain data to `wanted`: `convert({"question": "?"}, QAInput)`."""
+    with suppress(TypeError, NameError):  # what is wrong with a type, `msgspec.convert` says too
+        _read_type(wanted)
     try:
         return msgspec.convert(value, wanted, dec_hook=_from_json)
     except (TypeError, ValueError) as error:  # msgspec's own errors are ValueErrors
         raise SerializationError(str(error)) from None
+
+
+@lru_cache(maxsize=256)
+def _read_type(wanted: Any) -> None:
+    """Let msgspec read a type; MessagePack has fewer limits than JSON."""
+    with _reading_types:
+        msgspec.msgpack.Decoder(wanted, dec_hook=_from_json)
 
 
 def plain(value: Any) -> Any:
