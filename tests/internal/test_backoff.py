@@ -1,4 +1,4 @@
-"""The one formula for the delay before a retry."""
+"""The delay before a retry."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_it_doubles_up_to_the_limit(attempt: int, delay: float) -> None:
 @pytest.mark.parametrize(
     ("jitter", "delays"), [(1.0, [0, 2, 4]), (0.5, [2, 3, 4]), (0.0, [4, 4, 4])]
 )
-def test_jitter_is_the_random_share(jitter: float, delays: list[float]) -> None:
+def test_jitter_is_the_random_share_of_the_delay(jitter: float, delays: list[float]) -> None:
     chances = (0.0, 0.5, 1.0)
 
     assert [
