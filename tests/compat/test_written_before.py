@@ -112,5 +112,5 @@ def test_the_queue_of_an_earlier_submission_is_read(folder: Path) -> None:
     database.close()
 
     with RunStore(folder / "runs.db") as store:
-        manifest = store.run(RUN_ID).manifest
-    assert (manifest.kind, manifest.queue) == ("submission", "sqlite:///mail.db#qa")
+        restored = store.run(RUN_ID).manifest
+    assert (restored.kind, restored.queue) == ("submission", "sqlite:///mail.db#qa")

@@ -15,22 +15,22 @@ class Resource(Closing):
 
 
 def test_a_with_block_yields_the_object_and_closes_it() -> None:
-    door = Resource()
+    resource = Resource()
 
-    with door as inside:
-        assert inside is door
-        assert door.closed == 0
+    with resource as inside:
+        assert inside is resource
+        assert resource.closed == 0
 
-    assert door.closed == 1
+    assert resource.closed == 1
 
 
 def test_an_error_closes_the_object_and_is_raised() -> None:
-    door = Resource()
+    resource = Resource()
 
-    with pytest.raises(ZeroDivisionError), door:
+    with pytest.raises(ZeroDivisionError), resource:
         raise ZeroDivisionError
 
-    assert door.closed == 1
+    assert resource.closed == 1
 
 
 def test_a_class_without_a_close_method_cannot_be_created() -> None:

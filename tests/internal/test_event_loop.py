@@ -270,16 +270,16 @@ def python(code: str, *, strict: bool = True) -> subprocess.CompletedProcess[str
 
 
 UNFINISHED = {
-    "a task": "async def left():\n    await asyncio.sleep(3600)",
+    "a task": "async def unfinished():\n    await asyncio.sleep(3600)",
     "a task that fails when cancelled": """
-async def left():
+async def unfinished():
     try:
         await asyncio.sleep(3600)
     finally:
         raise ValueError("at the end")
 """,
     "a task that ignores cancellations": """
-async def left():
+async def unfinished():
     while True:
         try:
             await asyncio.sleep(3600)
@@ -287,28 +287,28 @@ async def left():
             pass
 """,
     "a task that stops the loop when cancelled": """
-async def left():
+async def unfinished():
     try:
         await asyncio.sleep(3600)
     finally:
         asyncio.get_running_loop().stop()
         await asyncio.sleep(0)
 """,
-    "a thread that hangs": "async def left():\n    await asyncio.to_thread(time.sleep, 3600)",
+    "a thread that hangs": "async def unfinished():\n    await asyncio.to_thread(time.sleep, 3600)",
     "an open generator": """
 async def numbers():
     try:
         yield 1
     finally:
         print("closed")
-async def left():
+async def unfinished():
     async for _ in numbers():
         await asyncio.sleep(3600)
 """,
     "an open connection": """
 import socket
 server = socket.create_server(("127.0.0.1", 0))
-async def left():
+async def unfinished():
     address = server.getsockname()
     await asyncio.get_running_loop().create_connection(asyncio.Protocol, *address)
     await asyncio.sleep(3600)
@@ -325,7 +325,7 @@ def test_unfinished_work_ends_silently_with_the_process(kind: str, call: str) ->
 {UNFINISHED[kind]}
 tasks = []
 async def main():
-    tasks.append(asyncio.create_task(left()))
+    tasks.append(asyncio.create_task(unfinished()))
     await asyncio.sleep(0.01)
 async def cell():
     run_sync(main)

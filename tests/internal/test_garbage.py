@@ -32,10 +32,10 @@ def test_the_command_collects_less_often(tmp_path: Path) -> None:
         f"samples = [Sample('1', '?', '{THRESHOLD}')]\n"
         "suite = EvalSuite(dataset=samples, evaluator=exact_match, agent=agent)\n"
     )
-    words = ("eval", "run", "own_eval.py", "--fail-under", "1")
-    ran = run_wink(*words, cwd=tmp_path, env={**os.environ})
+    args = ("eval", "run", "own_eval.py", "--fail-under", "1")
+    done = run_wink(*args, cwd=tmp_path, env={**os.environ})
 
-    assert ran.returncode == 0, ran.stderr
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])

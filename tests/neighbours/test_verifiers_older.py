@@ -150,6 +150,6 @@ def test_pass_at_k_and_pass_hat_k_equal_those_of_verifiers(attempts: int, passed
     at_least_one, all_of_them = metric.compute()
     sizes = [k for k in (1, 2, 4, 8) if k <= attempts]
 
-    ours = {str(k): pass_at_k(attempts, passed, k) for k in sizes}
-    assert at_least_one == pytest.approx(ours)
+    expected = {str(k): pass_at_k(attempts, passed, k) for k in sizes}
+    assert at_least_one == pytest.approx(expected)
     assert all_of_them == pytest.approx({str(k): pass_hat_k(attempts, passed, k) for k in sizes})

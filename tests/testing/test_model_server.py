@@ -438,8 +438,8 @@ def test_a_truncated_answer_has_half_of_its_announced_length() -> None:
             b"\r\n\r\n"
         )
 
-    promised = int(head.partition(b"content-length: ")[2].split()[0])
-    assert 0 < len(body) < promised
+    announced = int(head.partition(b"content-length: ")[2].split()[0])
+    assert 0 < len(body) < announced
 
 
 # --- invalid requests ------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def test_tool_calls_and_their_results_are_exchanged() -> None:
 def test_a_stream_ends_with_the_complete_response() -> None:
     reply = Reply("It is sunny.", (WEATHER,), usage=TokenUsage(7, 8, 3))
     with ModelServer([reply, reply]) as server, client(server) as sdk:
-        whole = sdk.responses.create(model="m", input="hi")
+        complete = sdk.responses.create(model="m", input="hi")
         with sdk.responses.stream(model="m", input="hi") as stream:
             kinds = [event.type for event in stream]
             final = stream.get_final_response()
@@ -60,9 +60,9 @@ def test_a_stream_ends_with_the_complete_response() -> None:
     assert kinds[0] == "response.created"
     assert kinds[-1] == "response.completed"
     assert kinds.count("response.output_text.delta") > 1
-    assert final.output_text == whole.output_text == "It is sunny."
-    assert final.output[1].model_dump()["arguments"] == whole.output[1].model_dump()["arguments"]
-    assert final.usage == whole.usage
+    assert final.output_text == complete.output_text == "It is sunny."
+    assert final.output[1].model_dump()["arguments"] == complete.output[1].model_dump()["arguments"]
+    assert final.usage == complete.usage
 
 
 def test_a_truncated_response_is_incomplete() -> None:

@@ -22,12 +22,12 @@ def test_each_item_is_in_its_own_slice() -> None:
 
 
 def test_telemetry_without_a_session_id_gets_that_of_the_session() -> None:
-    other, lost = uuid4(), ToolInvoked(name="a", success=False)
-    session = session_with(lost, PromptExecuted(session_id=other))
+    other, without_session = uuid4(), ToolInvoked(name="a", success=False)
+    session = session_with(without_session, PromptExecuted(session_id=other))
     event = session[ToolInvoked].latest()
     assert event is not None
     assert (event.session_id, event.success) == (session.session_id, False)
-    assert event.event_id == lost.event_id
+    assert event.event_id == without_session.event_id
     assert [executed.session_id for executed in session[PromptExecuted]] == [other]
 
 
