@@ -1,4 +1,4 @@
-"""A folder with evals in it, to work in."""
+"""The working directory of the command-line tests: a folder with evals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.sums_eval import CAPITALS, QA, SUMS
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of its own to work in, whose modules are forgotten afterwards."""
+    """Work in a new folder with evals; unload the modules imported from it afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in machine_variables():

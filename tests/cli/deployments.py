@@ -1,4 +1,4 @@
-"""A folder with an agent and a dataset, a queue, and `wink` in child processes."""
+"""A deployment to test: an agent, a dataset, a queue, and `wink` in child processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.processes import plain_environment
 from tests.runtime.mailbox.redis_server import running
 from weakincentives.evals import EvalReport, RunStore
 
-__all__ = ["SAMPLES", "Place", "outcomes", "place"]
+__all__ = ["SAMPLES", "Deployment", "deployment", "outcomes"]
 
 WINK = Path(sys.executable).with_name("wink")
 SAMPLES = 40
@@ -58,8 +58,8 @@ suite = EvalSuite(agent, Dataset([]), exact_match)
 """
 
 
-class Place:
-    """One folder, one queue."""
+class Deployment:
+    """A folder with an agent and a dataset, and the queue that its commands use."""
 
     def __init__(self, folder: Path, queue: str) -> None:
         self.folder, self.queue = folder, queue
@@ -75,17 +75,17 @@ class Place:
         )
         (self.folder / "qa.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
-    def start(self, *words: str) -> Started:
+    def start(self, *args: str) -> Started:
         """Start a command in its own process group."""
         env = plain_environment(WINK_QUEUE=self.queue)
-        process = start_wink(*words, cwd=self.folder, env=env)
+        process = start_wink(*args, cwd=self.folder, env=env)
         self._started.append(process)
         return process
 
-    def start_python(self, *words: str) -> subprocess.Popen[str]:
-        """Start a command in its own process group, and Python and the imports with it."""
+    def start_python(self, *args: str) -> subprocess.Popen[str]:
+        """Start a command in a new Python process, in its own process group."""
         process = subprocess.Popen(
-            [WINK, *words],
+            [WINK, *args],
             cwd=self.folder,
             env=plain_environment(WINK_QUEUE=self.queue),
             stdin=subprocess.DEVNULL,
@@ -99,23 +99,23 @@ class Place:
         self._started.append(process)
         return process
 
-    def wink(self, *words: str) -> tuple[int, str, str]:
+    def wink(self, *args: str) -> tuple[int, str, str]:
         """Run a command; return exit code, stdout and stderr."""
         env = plain_environment(WINK_QUEUE=self.queue)
-        done = run_wink(*words, cwd=self.folder, env=env)
+        done = run_wink(*args, cwd=self.folder, env=env)
         assert "Traceback" not in done.stderr
         return done.returncode, done.stdout, done.stderr
 
-    def submit(self, *words: str) -> str:
+    def submit(self, *args: str) -> str:
         """Submit the dataset; return the run id."""
-        code, out, err = self.wink("eval", "submit", "--dataset", "qa.jsonl", *words)
+        code, out, err = self.wink("eval", "submit", "--dataset", "qa.jsonl", *args)
         assert code == 0, err
         return out.strip()
 
-    def worker(self, *words: str) -> tuple[str, ...]:
+    def worker(self, *args: str) -> tuple[str, ...]:
         """Return the arguments of a worker for the agent."""
         agent = ("--agent", "qa.py:agent", "--timeout", "0")
-        return ("worker", "eval", *agent, *words)
+        return ("worker", "eval", *agent, *args)
 
     def calls(self) -> Counter[str]:
         """Return how often the agent was called with each sample."""
@@ -143,11 +143,11 @@ def outcomes(report: EvalReport[Any]) -> list[tuple[Any, ...]]:
 
 
 @pytest.fixture(params=["sqlite", "valkey"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """Return a new folder and queue: in a file, and on a real server."""
+def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    """Return a deployment with a SQLite queue, and one with a queue on a real Redis server."""
     queue = "sqlite:///mail.db#qa"
     if request.param == "valkey":
         queue = f"redis://127.0.0.1:{running().port}/0#qa-{uuid4().hex[:8]}"
-    found = Place(tmp_path, queue)
-    yield found
-    found.close()
+    deployment = Deployment(tmp_path, queue)
+    yield deployment
+    deployment.close()

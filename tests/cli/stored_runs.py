@@ -1,4 +1,4 @@
-"""Stored runs, and `wink eval` in process: for tests of the commands that read."""
+"""Helpers for tests of the commands that read runs: store runs, and call `wink eval` in process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WINK = Path(sys.executable).with_name("wink")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder to be in, on a terminal of 80 columns; its modules are forgotten after."""
+    """Work in an empty folder, on 80 columns; unload the modules imported from it afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in machine_variables():
@@ -48,20 +48,26 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def wink(capsys: pytest.CaptureFixture[str]) -> Run:
-    """`wink eval` with these words: exit code, stdout, stderr."""
+    """Return a function that calls `wink eval` with arguments: exit code, stdout, stderr."""
 
-    def call(*words: str) -> tuple[int, str, str]:
-        code = main(["eval", *words])
+    def call(*args: str) -> tuple[int, str, str]:
+        code = main(["eval", *args])
         return code, *capsys.readouterr()
 
     return call
 
 
-def stored(run_id: str, *results: EvalResult[Any], minutes: int = 0, **about: Any) -> None:
-    """Store a run in this folder that is some minutes old."""
-    own = {name: about.pop(name) for name in ("status", "note", "session") if name in about}
+def stored(
+    run_id: str, *results: EvalResult[Any], minutes: int = 0, **manifest_fields: Any
+) -> None:
+    """Store a run in this folder that began `minutes` ago."""
+    own = {
+        name: manifest_fields.pop(name)
+        for name in ("status", "note", "session")
+        if name in manifest_fields
+    }
     created_at = datetime.now(UTC) - timedelta(minutes=minutes)
-    manifest = RunManifest(run_id=run_id, created_at=created_at, **about)
+    manifest = RunManifest(run_id=run_id, created_at=created_at, **manifest_fields)
     with RunStore() as store:
         store.begin(manifest)
         for position, result in enumerate(results):
@@ -72,7 +78,7 @@ def stored(run_id: str, *results: EvalResult[Any], minutes: int = 0, **about: An
 
 
 def answer(sample_id: str, output: Any = "Paris", **more: Any) -> EvalResult[Any]:
-    """A result that passes if it holds Paris."""
+    """Return a result that passes if its output contains Paris."""
     sample = Sample(sample_id, "Capital of France?", "Paris")
     trajectory = Trajectory(output=output, usage=TokenUsage(5, 2), latency_ms=20)
     fields = {"score": contains(str(output), "Paris"), "trajectory": trajectory, **more}

@@ -1,4 +1,4 @@
-"""`wink eval audit`, `ledger` and `quarantine`, in process: what they print and refuse."""
+"""`wink eval audit`, `ledger` and `quarantine`: their output and their errors."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ suite = EvalSuite(lambda question: "one", Dataset(samples, name="numbers"), cont
 """
 
 
-def write(file: str, names: list[str]) -> None:
+def write_suite(file: str, names: list[str]) -> None:
     Path(file).write_text(f"NAMES = {names!r}\n{EVAL}")
 
 
-def test_an_audit_passes_fails_and_is_data(wink: Run) -> None:
-    write("sound.py", ["zero", "one", "two"])
+def test_an_audit_can_pass_fail_and_print_json(wink: Run) -> None:
+    write_suite("sound.py", ["zero", "one", "two"])
     code, text, _ = wink("audit", "sound.py")
     assert code == 0
     assert "of 3 samples none looks invalid" in " ".join(text.split())
 
-    write("leaky.py", ["zero", "number", "two"])
+    write_suite("leaky.py", ["zero", "number", "two"])
     code, text, _ = wink("audit", "leaky.py")
     assert code == 1
     assert "a copy of the input passes for 1 of 3 samples" in " ".join(text.split())
@@ -40,7 +40,7 @@ def test_an_audit_passes_fails_and_is_data(wink: Run) -> None:
     assert (code, err.count("\n")) == (2, 1)
 
 
-def history() -> None:
+def store_history() -> None:
     for day, outputs in enumerate((("Paris", "Rome"), ("Paris", "Rome"), ("Rome", "Rome"))):
         results = [answer(name, output) for name, output in zip("ab", outputs, strict=True)]
         stored(
@@ -55,7 +55,7 @@ def history() -> None:
 
 
 def test_a_ledger_follows_samples_over_runs(wink: Run) -> None:
-    history()
+    store_history()
     code, text, _ = wink("ledger", "qa")
     assert code == 0
     for sample in ("a", "b", "c"):
@@ -69,8 +69,8 @@ def test_a_ledger_follows_samples_over_runs(wink: Run) -> None:
 
 
 def test_a_quarantine_is_added_listed_and_removed(wink: Run) -> None:
-    more = ("--reason", "wrong expected value", "--until", "2099-12-31")
-    assert wink("quarantine", "add", "qa", "b", *more)[0] == 0
+    quarantine_options = ("--reason", "wrong expected value", "--until", "2099-12-31")
+    assert wink("quarantine", "add", "qa", "b", *quarantine_options)[0] == 0
     code, text, _ = wink("quarantine", "list", "qa")
     assert code == 0
     assert "wrong expected value" in text
@@ -82,7 +82,7 @@ def test_a_quarantine_is_added_listed_and_removed(wink: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("quarantine", "add", "qa"),
         ("quarantine", "add", "qa", "b", "--reason", "x", "--until", "2020-01-01"),
@@ -90,7 +90,7 @@ def test_a_quarantine_is_added_listed_and_removed(wink: Run) -> None:
         ("quarantine", "list", "qa", "--reason", "x"),
     ],
 )
-def test_a_quarantine_that_makes_no_sense_is_refused(wink: Run, words: tuple[str, ...]) -> None:
-    code, _, err = wink(*words)
+def test_an_invalid_quarantine_is_refused(wink: Run, args: tuple[str, ...]) -> None:
+    code, _, err = wink(*args)
     assert code == 2
     assert "expected" in err

@@ -54,34 +54,34 @@ REFUSED = {
 EXPORTS = ("csv", "json", "jsonl", "parquet", "md", "xml")
 
 
-def outside(*words: str) -> tuple[int, str]:
-    """A `wink` of its own: exit code and stderr."""
-    done = run_wink("eval", *words, cwd=Path.cwd(), env=plain_environment())
+def wink_process(*args: str) -> tuple[int, str]:
+    """Run `wink eval` in its own process; return the exit code and stderr."""
+    done = run_wink("eval", *args, cwd=Path.cwd(), env=plain_environment())
     return done.returncode, done.stderr
 
 
 def test_a_run_with_bad_values_ends_and_can_be_read(folder: Path) -> None:
     (folder / "bad.py").write_text(EVAL)
 
-    code, err = outside("run", "bad.py:good", "--max-error-rate", "50%")
+    code, err = wink_process("run", "bad.py:good", "--max-error-rate", "50%")
     assert code == 0, err
     assert "46/51 passed, 5 errors" in err
-    code, err = outside("resume", "latest")
+    code, err = wink_process("resume", "latest")
     assert code == 0, err
     assert "reuses 51 results" in err
     for format in EXPORTS:
-        code, err = outside("export", "latest", "-o", f"out.{format}")
+        code, err = wink_process("export", "latest", "-o", f"out.{format}")
         assert code == 0, err
     rows = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
-    found = {row["sample_id"]: row for row in rows}
+    row_by_id = {row["sample_id"]: row for row in rows}
     for id, (source, named) in REFUSED.items():
-        assert found[id]["error_source"] == source
-        assert named in found[id]["error"]
-    assert found["error"]["score"]["reason"] == "no number"
-    assert found["cost"]["trajectory"]["cost"] == 0.0125
-    assert found["stop"]["trajectory"]["stop_reason"] == "length"
-    assert found["object"]["trajectory"]["metadata"] == {"n": 1}
-    assert "trajectory.metadata['raw']" in found["object"]["metadata"]["not_stored"]
+        assert row_by_id[id]["error_source"] == source
+        assert named in row_by_id[id]["error"]
+    assert row_by_id["error"]["score"]["reason"] == "no number"
+    assert row_by_id["cost"]["trajectory"]["cost"] == 0.0125
+    assert row_by_id["stop"]["trajectory"]["stop_reason"] == "length"
+    assert row_by_id["object"]["trajectory"]["metadata"] == {"n": 1}
+    assert "trajectory.metadata['raw']" in row_by_id["object"]["metadata"]["not_stored"]
 
 
 # ── rows that cannot be read ────────────────────────────────────────────────────────────────────
@@ -99,36 +99,38 @@ good = EvalSuite(agent, dataset, exact_match)
 """
 
 
-def spoil(store: Path) -> None:
-    """Write three rows as they are in stores of before: the body is whole, its types are not."""
+def corrupt_rows(store: Path) -> None:
+    """Write values of wrong types into three rows, as an older version could have stored them."""
     changes = {
         1: (b'"reason":""', b'"reason":{"why":1}'),
         2: (b'"stop_reason":null', b'"stop_reason":3'),
         3: (b'"cost":null', b'"cost":true'),
     }
     database = sqlite3.connect(store)
-    for id, (was, is_now) in changes.items():
+    for id, (old, new) in changes.items():
         ((body,),) = database.execute("SELECT result FROM bodies WHERE id = ?", (id,))
         assert body[:1] == b"p"
-        assert was in body
-        data = body[5:].replace(was, is_now)
+        assert old in body
+        data = body[5:].replace(old, new)
         changed = b"p" + zlib.crc32(data, ord("p")).to_bytes(4, "big") + data
         database.execute("UPDATE bodies SET result = ? WHERE id = ?", (changed, id))
-    database.execute("UPDATE rows SET checksum = NULL, body_checksum = NULL")  # as before them
+    database.execute(
+        "UPDATE rows SET checksum = NULL, body_checksum = NULL"
+    )  # older stores have none
     database.commit()
     database.close()
 
 
 @pytest.fixture
-def spoilt(wink: Run, folder: Path) -> Path:
-    """A run of twenty samples that all passed; three of its rows cannot be read any more."""
+def corrupted(wink: Run, folder: Path) -> Path:
+    """Store a run of twenty passed samples of which three rows cannot be decoded."""
     (folder / "sums.py").write_text(SUMS)
     assert wink("run", "sums.py:good", "-j", "1")[0] == 0
-    spoil(folder / ".wink" / "runs.db")
+    corrupt_rows(folder / ".wink" / "runs.db")
     return folder
 
 
-def test_show_counts_them_as_errors(wink: Run, spoilt: Path) -> None:
+def test_show_counts_unreadable_rows_as_errors(wink: Run, corrupted: Path) -> None:
     code, text, err = wink("show")
 
     assert code == 0
@@ -143,7 +145,7 @@ def test_show_counts_them_as_errors(wink: Run, spoilt: Path) -> None:
     assert (code, verdicts.count("error"), verdicts.count("pass")) == (0, 3, 17)
 
 
-def test_show_prints_the_reason_of_one_of_them(wink: Run, spoilt: Path) -> None:
+def test_show_prints_why_a_row_is_unreadable(wink: Run, corrupted: Path) -> None:
     code, text, _ = wink("show", "latest", "0")
 
     assert code == 0
@@ -151,27 +153,27 @@ def test_show_prints_the_reason_of_one_of_them(wink: Run, spoilt: Path) -> None:
 
 
 @pytest.mark.parametrize("format", EXPORTS)
-def test_an_export_has_all_rows(wink: Run, spoilt: Path, format: str) -> None:
+def test_an_export_includes_unreadable_rows(wink: Run, corrupted: Path, format: str) -> None:
     code, _, err = wink("export", "latest", "-o", f"out.{format}")
 
     assert (code, "3 rows could not be read" in err) == (0, True)
     if format == "jsonl":
-        rows = [json.loads(line) for line in (spoilt / "out.jsonl").read_text().splitlines()]
+        rows = [json.loads(line) for line in (corrupted / "out.jsonl").read_text().splitlines()]
         assert [row["error"] is None for row in rows] == [False] * 3 + [True] * 17
     if format == "xml":
-        assert 'tests="20" failures="0" errors="3"' in (spoilt / "out.xml").read_text()
+        assert 'tests="20" failures="0" errors="3"' in (corrupted / "out.xml").read_text()
 
 
-def test_the_page_has_all_rows(wink: Run, spoilt: Path) -> None:
+def test_the_page_includes_unreadable_rows(wink: Run, corrupted: Path) -> None:
     code, _, _ = wink("report", "latest", "-o", "out.html")
 
     assert code == 0
-    page = (spoilt / "out.html").read_text()
+    page = (corrupted / "out.html").read_text()
     assert "17 of 20 passed" in page
     assert "3 rows could not be read: each counts as an error." in page
 
 
-def test_they_can_be_compared_and_sliced(wink: Run, spoilt: Path) -> None:
+def test_runs_with_unreadable_rows_can_be_compared_and_sliced(wink: Run, corrupted: Path) -> None:
     assert wink("run", "sums.py:good")[0] == 0
     code, _, err = wink("compare", "latest~1", "latest", "--by", "kind")
     assert code == 0, err
@@ -180,21 +182,21 @@ def test_they_can_be_compared_and_sliced(wink: Run, spoilt: Path) -> None:
     assert "17" in text
 
 
-def test_they_are_errors_if_the_rest_is_rescored(wink: Run, spoilt: Path) -> None:
+def test_unreadable_rows_are_errors_after_rescoring(wink: Run, corrupted: Path) -> None:
     code, _, err = wink("score", "latest", "--evaluator", "contains", "--max-error-rate", "20%")
 
     assert code == 0, err
     assert "17/20 passed, 3 errors" in err
 
 
-def test_resume_runs_them_again_and_nothing_else(wink: Run, spoilt: Path) -> None:
-    (spoilt / "calls").unlink()
+def test_resume_reruns_only_the_unreadable_rows(wink: Run, corrupted: Path) -> None:
+    (corrupted / "calls").unlink()
 
     code, _, err = wink("resume", "latest")
     assert code == 0, err
     assert "3 stored rows cannot be read: run again" in err
     assert "20/20 passed, 0 errors" in err
-    assert sorted((spoilt / "calls").read_text().split()) == ["n0", "n1", "n2"]
+    assert sorted((corrupted / "calls").read_text().split()) == ["n0", "n1", "n2"]
     code, text, _ = wink("show")
     assert "20/20 passed, 0 errors" in text
     assert "could not be read" not in text

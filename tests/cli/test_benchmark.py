@@ -1,4 +1,4 @@
-"""`wink eval run --benchmark` and `wink eval import`, as a user meets them."""
+"""`wink eval run --benchmark` and `wink eval import`, as a user calls them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weakincentives.evals import RunStore
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-def test_a_benchmark_runs_on_our_rows_and_is_named_in_its_run() -> None:
+def test_a_benchmark_runs_on_built_in_rows_and_its_run_has_its_name() -> None:
     assert main(["eval", "run", "--benchmark", "mgsm", "--model", "demo/large"]) == 0
 
     report = latest()
@@ -26,27 +26,27 @@ def test_a_benchmark_runs_on_our_rows_and_is_named_in_its_run() -> None:
     assert "--benchmark" in record.manifest.command
 
 
-def test_a_benchmark_reads_a_file_of_its_public_format(
+def test_a_benchmark_reads_files_in_its_public_format(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "drop.jsonl").write_text('{"context": "Q: 2+2?", "ref_text": "4|four"}\n')
-    words = ["--benchmark", "drop", "--data", "drop.jsonl", "--model", "demo/large", "--dry-run"]
+    args = ["--benchmark", "drop", "--data", "drop.jsonl", "--model", "demo/large", "--dry-run"]
 
-    assert main(["eval", "run", *words]) == 0
+    assert main(["eval", "run", *args]) == 0
     assert "samples      1 sample\n" in capsys.readouterr().err
 
 
-def test_a_judged_benchmark_asks_the_judge_model() -> None:
-    words = ["--benchmark", "simpleqa", "--model", "demo/large", "--judge-model", "demo/large"]
+def test_a_judged_benchmark_calls_the_judge_model() -> None:
+    args = ["--benchmark", "simpleqa", "--model", "demo/large", "--judge-model", "demo/large"]
 
-    main(["eval", "run", *words, "--limit", "2", "--max-error-rate", "1"])
+    main(["eval", "run", *args, "--limit", "2", "--max-error-rate", "1"])
 
     assert latest().total == 2
 
 
 def test_the_three_outcomes_of_simpleqa_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--benchmark", "simpleqa", "--model", "demo/large", "--judge-model", "demo/large"]
-    assert main(["eval", "run", *words]) == 0
+    args = ["--benchmark", "simpleqa", "--model", "demo/large", "--judge-model", "demo/large"]
+    assert main(["eval", "run", *args]) == 0
     printed = capsys.readouterr().err
     assert main(["eval", "show", "latest", "--format", "json"]) == 0
     figures = json.loads(capsys.readouterr().out)["figures"]
@@ -59,7 +59,7 @@ def test_the_three_outcomes_of_simpleqa_are_printed(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("args", "problem"),
     [
         (["--benchmark", "mmul", "--model", "demo/large"], "did you mean mmlu?"),
         (["--benchmark", "mmlu"], "expected --model with --benchmark"),
@@ -68,15 +68,15 @@ def test_the_three_outcomes_of_simpleqa_are_printed(capsys: pytest.CaptureFixtur
         (["sums.py", "--benchmark", "mmlu"], "expected a file or --benchmark, got both"),
     ],
 )
-def test_what_cannot_run_is_refused(
-    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+def test_options_that_do_not_fit_together_are_refused(
+    args: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["eval", "run", *words]) == 2
+    assert main(["eval", "run", *args]) == 2
     assert problem in capsys.readouterr().err
 
 
-def all_results(folder: Path, **changes: object) -> Path:
-    """A file as simple-evals writes it, with three conversations."""
+def write_results(folder: Path, **changes: object) -> Path:
+    """Write a results file in the format of simple-evals, with three conversations."""
 
     def turns(question: str, answer: str) -> list[dict[str, str]]:
         return [
@@ -117,7 +117,7 @@ def all_results(folder: Path, **changes: object) -> Path:
 def test_results_of_simple_evals_become_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = all_results(tmp_path)
+    file = write_results(tmp_path)
 
     assert main(["eval", "import", str(file), "--model", "gpt-4o", "--tag", "team=qa"]) == 0
 
@@ -136,7 +136,7 @@ def test_results_of_simple_evals_become_a_run(
 
 def test_scores_of_healthbench_are_taken_from_its_metadata(tmp_path: Path) -> None:
     graded = [{"score": score} for score in (-0.5, 0.25, 1.0, 0.0)]
-    file = all_results(tmp_path, metadata={"example_level_metadata": graded})
+    file = write_results(tmp_path, metadata={"example_level_metadata": graded})
 
     assert main(["eval", "import", str(file)]) == 0
     assert [result.score.value for result in latest().results[:3]] == [-0.5, 0.25, 1.0]
@@ -150,11 +150,11 @@ def test_scores_of_healthbench_are_taken_from_its_metadata(tmp_path: Path) -> No
         ({"convos": [[]] * 4}, "expected a sample of simple-evals"),
     ],
 )
-def test_a_file_that_is_none_of_simple_evals_is_refused(
+def test_a_file_in_another_format_is_refused(
     changes: dict[str, object],
     problem: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["eval", "import", str(all_results(tmp_path, **changes))]) == 2
+    assert main(["eval", "import", str(write_results(tmp_path, **changes))]) == 2
     assert problem in capsys.readouterr().err

@@ -26,14 +26,14 @@ ENVIRONMENT = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER
                "GIT_COMMITTER_EMAIL": "a@b", "GIT_CONFIG_GLOBAL": os.devnull}  # fmt: skip
 
 
-def git(*words: str) -> str:
-    done = subprocess.run(["git", *words], capture_output=True, text=True, check=True)
+def git(*args: str) -> str:
+    done = subprocess.run(["git", *args], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Six commits: the fourth makes the agent worse, the second cannot be imported."""
+    """Create a repository with commits v0 to v6: v4 makes the agent worse, v2 is broken."""
     folder = tmp_path / "repository"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -51,15 +51,15 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_it_finds_the_first_bad_commit_and_leaves_all_as_it_was(
+def test_it_finds_the_first_bad_commit_and_leaves_the_repository_unchanged(
     repository: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["eval", "bisect", "--format", "json", "v0", "v6", "coins.py"]) == 0
     out = capfd.readouterr().out
-    answer = json.loads(out)
-    assert answer["first_bad"] == git("rev-parse", "v4")
+    data = json.loads(out)
+    assert data["first_bad"] == git("rev-parse", "v4")
     verdicts = {git("describe", "--tags", step["commit"]): step["verdict"]
-                for step in answer["steps"]}  # fmt: skip
+                for step in data["steps"]}  # fmt: skip
     assert (verdicts["v6"], verdicts["v4"], verdicts["v3"]) == ("bad", "bad", "good")
     assert (repository / "agent.py").read_text() == "uncommitted work"
     assert git("status", "--short") == "M agent.py"
@@ -67,10 +67,12 @@ def test_it_finds_the_first_bad_commit_and_leaves_all_as_it_was(
     assert len(git("worktree", "list").splitlines()) == 1
 
 
-def test_it_says_that_it_cannot_tell(repository: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_it_reports_when_it_cannot_decide(
+    repository: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(["eval", "bisect", "v4", "v6", "coins.py"]) == 3
-    said = capfd.readouterr().out
-    assert said.startswith("cannot tell: BAD is not shown to be worse than GOOD: no difference")
+    output = capfd.readouterr().out
+    assert output.startswith("cannot tell: BAD is not shown to be worse than GOOD: no difference")
 
     assert main(["eval", "bisect", "v1", "v2", "coins.py"]) == 3
     assert " change 2: its run failed with exit code 2" in capfd.readouterr().out
@@ -78,7 +80,7 @@ def test_it_says_that_it_cannot_tell(repository: Path, capfd: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("args", "problem"),
     [
         (["v6", "v0", "coins.py"], "expected GOOD to be an ancestor of BAD"),
         (["v0", "nowhere", "coins.py"], "expected a commit of this repository, got 'nowhere'"),
@@ -87,23 +89,23 @@ def test_it_says_that_it_cannot_tell(repository: Path, capfd: pytest.CaptureFixt
         (["v0", "v6", "coins.py", "--store", "x"], "expected no --store after BAD"),
     ],
 )
-def test_what_cannot_be_bisected_is_refused(
-    repository: Path, words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+def test_invalid_arguments_are_refused(
+    repository: Path, args: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["eval", "bisect", *words]) == 2
+    assert main(["eval", "bisect", *args]) == 2
     assert problem in capsys.readouterr().err
 
 
-def test_outside_of_a_repository_it_says_where_to_go(
+def test_outside_a_repository_the_error_says_to_change_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
 
     assert main(["eval", "bisect", "v0", "v6", "coins.py"]) == 2
-    said = capsys.readouterr().err
-    assert f"expected to be in a git repository, got the folder {tmp_path} - go to" in said
-    assert "fatal" not in said
+    output = capsys.readouterr().err
+    assert f"expected to be in a git repository, got the folder {tmp_path} - go to" in output
+    assert "fatal" not in output
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -135,15 +137,15 @@ def test_the_search_ends_at_the_first_bad_commit_or_its_neighbours(
     commits = [Commit(str(n), "") for n in range(9)]
     tested = []
 
-    def test(commit: Commit) -> CommitResult:
+    def run_commit(commit: Commit) -> CommitResult:
         tested.append(number := int(commit.sha))
         if number in unknown:
             return CommitResult("unknown", "")
         return CommitResult("bad" if number >= first else "good", "")
 
-    found = {int(commit.sha) for commit in search(commits, test).candidates}
-    assert first in found
+    candidates = {int(commit.sha) for commit in search(commits, run_commit).candidates}
+    assert first in candidates
     assert len(tested) == len(set(tested))
     if not unknown:
-        assert found == {first}
+        assert candidates == {first}
         assert len(tested) <= 4

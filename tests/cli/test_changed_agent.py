@@ -1,4 +1,4 @@
-"""A run is resumed by the agent that began it; with `--force`, by another one, which is said."""
+"""A run is resumed only by the agent that began it; `--force` allows another and reports it."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def wink(folder: Path, *words: str) -> tuple[int, str, str]:
-    done = run_wink("eval", *words, cwd=folder, env=plain_environment())
+def wink(folder: Path, *args: str) -> tuple[int, str, str]:
+    done = run_wink("eval", *args, cwd=folder, env=plain_environment())
     return done.returncode, done.stdout, done.stderr
 
 
-def interrupted(folder: Path) -> None:
-    """A run that has three of its five results, and a helper that was changed since."""
+def make_interrupted_run(folder: Path) -> None:
+    """Store a run with three of its five results, then change the helper that its agent calls."""
     (folder / "broken").touch()
     code, _, err = wink(folder, "run", "numbers_eval.py", "-j", "1")
     assert code in (3, 130), err
@@ -52,8 +52,8 @@ def interrupted(folder: Path) -> None:
     (folder / "helper.py").write_text("def reply(number):\n    return 'OK'.lower()\n")
 
 
-def test_a_changed_helper_is_noticed_and_named(folder: Path) -> None:
-    interrupted(folder)
+def test_resume_refuses_an_agent_whose_helper_changed(folder: Path) -> None:
+    make_interrupted_run(folder)
     code, _, err = wink(folder, "resume")
 
     assert code == 2
@@ -62,8 +62,8 @@ def test_a_changed_helper_is_noticed_and_named(folder: Path) -> None:
     assert len((folder / "calls").read_text().split()) == 3
 
 
-def test_force_goes_on_and_every_face_says_so(folder: Path) -> None:
-    interrupted(folder)
+def test_force_resumes_with_a_changed_agent_and_every_output_reports_it(folder: Path) -> None:
+    make_interrupted_run(folder)
     code, _, err = wink(folder, "resume", "--force")
     assert code == 0, err
     assert "another agent (helper.py changed; " in err
@@ -71,9 +71,9 @@ def test_force_goes_on_and_every_face_says_so(folder: Path) -> None:
 
     line = "mixes 2 versions of the agent: 3 rows by "
     assert line in err
-    for shown in (wink(folder, "show")[1], wink(folder, "export", "--format", "md")[1]):
-        assert line in " ".join(shown.split())
-        assert "(changed: helper.py)" in " ".join(shown.split()).replace("\\", "")
+    for text in (wink(folder, "show")[1], wink(folder, "export", "--format", "md")[1]):
+        assert line in " ".join(text.split())
+        assert "(changed: helper.py)" in " ".join(text.split()).replace("\\", "")
     rows = list(csv.DictReader(io.StringIO(wink(folder, "export", "--format", "csv")[1])))
     versions = [json.loads(row["metadata"])["agent_version"] for row in rows]
     assert len(set(versions[:3])) == len(set(versions[3:])) == 1
@@ -98,8 +98,8 @@ def test_compare_names_what_changed(folder: Path) -> None:
     assert "the agent changed: answer()" in wink(folder, "compare", "latest~1", "latest")[2]
 
 
-def test_another_dataset_or_evaluator_is_no_other_agent(folder: Path) -> None:
-    interrupted(folder)
+def test_a_changed_dataset_or_comment_does_not_change_the_agent(folder: Path) -> None:
+    make_interrupted_run(folder)
     (folder / "helper.py").write_text("def reply(number):\n    # as before\n    return 'ok'\n")
     text = (folder / "numbers_eval.py").read_text()
     (folder / "numbers_eval.py").write_text(text.replace("range(5)", "range(6)"))

@@ -1,4 +1,4 @@
-"""`wink` as a user meets it: exit codes, streams, and no traceback."""
+"""`wink` as a user sees it: exit codes, streams, and no traceback."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tests.processes import PATIENCE, machine_variables, plain_environment
 from weakincentives.cli import main
 from weakincentives.cli.command_table import COMMANDS
 
-OURS = "weakincentives-evals"
+DISTRIBUTION = "weakincentives-evals"
 WINK = Path(sys.executable).with_name("wink")
 
 
 @pytest.fixture(autouse=True)
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unset the variables of this machine that change what the command does."""
+def unset_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unset the environment variables that change what the command does."""
     for name in machine_variables():
         monkeypatch.delenv(name)
 
 
 def wink(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The installed command, in its own process, with these environment variables on top."""
+    """Run the installed command in its own process, with these extra environment variables."""
     return subprocess.run(
         [WINK, *arguments],
         capture_output=True,
@@ -38,7 +38,7 @@ def wink(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def pretend_installed(folder: Path, name: str, number: str) -> None:
-    """What pip leaves of a distribution, as far as Python reads it."""
+    """Write the metadata that pip leaves for an installed distribution."""
     info = folder / f"{name}-{number}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
@@ -46,10 +46,12 @@ def pretend_installed(folder: Path, name: str, number: str) -> None:
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"wink {version(OURS)}\n"
+    assert capsys.readouterr().out == f"wink {version(DISTRIBUTION)}\n"
 
 
-def test_without_a_command_the_help_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_the_help_goes_to_stderr_with_exit_code_2(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main([]) == 2
 
     out, err = capsys.readouterr()
@@ -57,7 +59,7 @@ def test_without_a_command_the_help_is_an_error(capsys: pytest.CaptureFixture[st
     assert "doctor" in err
 
 
-def test_the_help_is_a_line_for_each_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_has_one_line_per_command(capsys: pytest.CaptureFixture[str]) -> None:
     main([])
 
     lines = capsys.readouterr().err.partition("commands:\n")[2].splitlines()
@@ -65,7 +67,7 @@ def test_the_help_is_a_line_for_each_command(capsys: pytest.CaptureFixture[str])
 
 
 def test_help_loads_none_of_our_dependencies() -> None:
-    """Nor anything else that takes longer to import than the help takes to read."""
+    """Neither our dependencies nor other modules that are slow to import."""
     code = (
         "import sys; from weakincentives.cli import main\n"
         "try: main(['--help'])\n"
@@ -73,9 +75,17 @@ def test_help_loads_none_of_our_dependencies() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
 
-    heavy = {"anyio", "asyncio", "dataclasses", "importlib.metadata", "json", "msgspec", "rich"}
+    slow_imports = {
+        "anyio",
+        "asyncio",
+        "dataclasses",
+        "importlib.metadata",
+        "json",
+        "msgspec",
+        "rich",
+    }
     assert "doctor" in loaded
-    assert heavy & set(loaded.split()) == set()
+    assert slow_imports & set(loaded.split()) == set()
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:
@@ -86,7 +96,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (["evla", "run"], "wink: error: expected a command, got 'evla' - did you mean eval?\n"),
         (
@@ -109,13 +119,13 @@ def test_an_unknown_command_is_a_usage_error() -> None:
         ),
     ],
 )
-def test_a_misspelt_word_is_an_error_of_its_command(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+def test_a_misspelt_argument_is_reported_by_its_command(
+    args: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(words)
+    with pytest.raises(SystemExit) as exited:
+        main(args)
 
-    assert left.value.code == 2
+    assert exited.value.code == 2
     assert capsys.readouterr().err.endswith(message)
 
 
@@ -129,12 +139,12 @@ def test_doctor_finds_no_problems_here(capsys: pytest.CaptureFixture[str]) -> No
     assert "No problems found" in out
 
 
-def test_doctor_has_words_for_every_extra(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_describes_every_extra(capsys: pytest.CaptureFixture[str]) -> None:
     main(["doctor", "--format", "json"])
 
     extras = json.loads(capsys.readouterr().out)["extras"]
     assert [extra["name"] for extra in extras] == sorted(
-        metadata(OURS).get_all("Provides-Extra", [])
+        metadata(DISTRIBUTION).get_all("Provides-Extra", [])
     )
     assert all(extra["purpose"] and extra["packages"] for extra in extras)
 
@@ -146,13 +156,13 @@ def test_doctor_fits_eighty_columns() -> None:
     assert any(line.rstrip().endswith("weakincentives-evals[rl]'") for line in lines)
 
 
-def test_doctor_gives_the_same_as_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_prints_the_same_facts_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--format", "json"]) == 0
 
-    found = json.loads(capsys.readouterr().out)
-    assert found["wink"] == version(OURS)
-    assert [each["name"] for each in found["core"]] == ["python", "anyio", "msgspec", "rich"]
-    assert found["problems"] == []
+    data = json.loads(capsys.readouterr().out)
+    assert data["wink"] == version(DISTRIBUTION)
+    assert [each["name"] for each in data["core"]] == ["python", "anyio", "msgspec", "rich"]
+    assert data["problems"] == []
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -166,7 +176,7 @@ def test_doctor_never_shows_a_key(form: str) -> None:
         assert (keys["OPENAI_API_KEY"], keys["ANTHROPIC_API_KEY"]) == ("set", "not set")
 
 
-def test_doctor_finds_the_distribution_that_cannot_be_here(tmp_path: Path) -> None:
+def test_doctor_finds_the_conflicting_distribution(tmp_path: Path) -> None:
     pretend_installed(tmp_path, "weakincentives", "0.9")
 
     done = wink("doctor", PYTHONPATH=str(tmp_path))
@@ -196,7 +206,7 @@ def test_an_extra_that_is_too_old_counts_as_missing(tmp_path: Path) -> None:
     assert openai["packages"][0]["version"] == "1.0"
 
 
-def test_doctor_without_our_metadata_prints_what_to_run(
+def test_doctor_without_our_metadata_prints_the_install_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "path", [])
@@ -208,10 +218,10 @@ def test_doctor_without_our_metadata_prints_what_to_run(
     )
 
 
-def test_a_bug_is_one_line(
+def test_an_unexpected_exception_is_printed_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "rich.console", None)  # Python's own way to forbid an import
+    monkeypatch.setitem(sys.modules, "rich.console", None)  # makes the import fail
 
     assert main(["doctor"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -222,8 +232,8 @@ def test_a_bug_is_one_line(
         main(["doctor"])
 
 
-def test_an_interrupt_is_130_and_silent(tmp_path: Path) -> None:
-    """Ctrl-C in the middle of an import, the longest thing that `doctor` does."""
+def test_an_interrupt_exits_with_130_and_prints_nothing(tmp_path: Path) -> None:
+    """Ctrl-C during an import, which is the slowest part of `doctor`."""
     (tmp_path / "rich.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
 
     done = wink("doctor", PYTHONPATH=str(tmp_path))
@@ -231,17 +241,17 @@ def test_an_interrupt_is_130_and_silent(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_a_reader_that_leaves_gets_no_traceback() -> None:
+def test_a_closed_pipe_gives_no_traceback() -> None:
     """As in `wink doctor | head -1`."""
     reader, writer = os.pipe()
     os.close(reader)
-    with os.fdopen(writer, "w") as gone:
-        done = subprocess.run([WINK, "doctor"], stdout=gone, stderr=subprocess.PIPE)
+    with os.fdopen(writer, "w") as closed_pipe:
+        done = subprocess.run([WINK, "doctor"], stdout=closed_pipe, stderr=subprocess.PIPE)
 
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_colour_is_for_terminals_only() -> None:
+def test_colours_are_only_printed_to_terminals() -> None:
     assert "\x1b" not in wink("doctor").stdout
     assert "\x1b" in wink("doctor", FORCE_COLOR="1", TERM="xterm").stdout
     assert "\x1b[3" not in wink("doctor", FORCE_COLOR="1", TERM="xterm", NO_COLOR="1").stdout

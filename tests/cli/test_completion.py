@@ -1,4 +1,4 @@
-"""`wink completion`: what a shell proposes, asked from a real bash."""
+"""`wink completion`: the completions that a real bash proposes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weakincentives.cli import main
 
 __all__ = ["folder"]  # a fixture
 
-ASK = """\
+PRINT_COMPLETIONS = """\
 source {script}
 COMP_WORDS=({words})
 COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
@@ -32,10 +32,10 @@ def script(folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     return file
 
 
-def proposed(script: Path, line: str) -> list[str]:
-    """Return what bash proposes for the last word of a line; "" is a new word."""
-    words = [*shlex.split(line), *([""] if line.endswith(" ") else [])]
-    text = ASK.format(script=script, words=" ".join(map(shlex.quote, words)))
+def completions(script: Path, line: str) -> list[str]:
+    """Return what bash proposes for the last word of a line; after a blank, for a new word."""
+    command_line = [*shlex.split(line), *([""] if line.endswith(" ") else [])]
+    text = PRINT_COMPLETIONS.format(script=script, words=" ".join(map(shlex.quote, command_line)))
     env = {**os.environ, "PATH": f"{WINK.parent}{os.pathsep}{os.environ['PATH']}"}
     bash = [shutil.which("bash") or "bash", "--norc", "-c", text]
     done = subprocess.run(bash, env=env, capture_output=True, text=True, check=True)
@@ -44,7 +44,7 @@ def proposed(script: Path, line: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "expected"),
     [
         ("wink ev", ["eval"]),
         ("wink d", ["dlq", "doctor"]),
@@ -58,35 +58,35 @@ def proposed(script: Path, line: str) -> list[str]:
         ("wink eval run --limit ", []),
     ],
 )
-def test_commands_options_and_values(script: Path, line: str, words: list[str]) -> None:
-    assert proposed(script, line) == words
+def test_commands_options_and_values(script: Path, line: str, expected: list[str]) -> None:
+    assert completions(script, line) == expected
 
 
 def test_runs_come_from_the_store(script: Path) -> None:
     stored("20260101-000000-aaaaaa", answer("a"), minutes=2)
     stored("20260102-000000-bbbbbb", answer("a"), minutes=1)
 
-    assert proposed(script, "wink eval show ") == [
+    assert completions(script, "wink eval show ") == [
         "latest",
         "latest~1",
         "20260102-000000-bbbbbb",
         "20260101-000000-aaaaaa",
     ]
-    assert proposed(script, "wink eval compare latest 20260101") == ["20260101-000000-aaaaaa"]
-    assert proposed(script, "wink eval gate --baseline 20260102") == ["20260102-000000-bbbbbb"]
-    assert "--failed" in proposed(script, "wink eval show --")
+    assert completions(script, "wink eval compare latest 20260101") == ["20260101-000000-aaaaaa"]
+    assert completions(script, "wink eval gate --baseline 20260102") == ["20260102-000000-bbbbbb"]
+    assert "--failed" in completions(script, "wink eval show --")
 
 
 def test_files_are_proposed_with_their_spaces(script: Path, folder: Path) -> None:
     (folder / "my data.jsonl").touch()
     (folder / "more.jsonl").touch()
 
-    text = proposed(script, "wink eval run --dataset my")
+    text = completions(script, "wink eval run --dataset my")
 
-    assert text == ["my", "data.jsonl"]  # one line, which `split` parts
+    assert text == ["my", "data.jsonl"]  # one completion, split at its blank
 
 
-def test_without_a_store_there_are_no_runs_and_no_store_is_made(
+def test_without_a_store_no_runs_are_proposed_and_no_store_is_created(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["completion", "--runs"]) == 0

@@ -1,4 +1,4 @@
-"""A CSV as people have it: `wink eval run --dataset faq.csv --input question --expected answer`."""
+"""A CSV with other column names: `wink eval run --dataset faq.csv --input question ...`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_columns_of_any_name_can_be_evaluated() -> None:
     assert main(["eval", "show", "--by", "topic"]) == 0
 
 
-def test_without_ids_they_are_made(folder: Path) -> None:
+def test_missing_ids_are_generated(folder: Path) -> None:
     assert main([*RUN, *NAMES[:4]]) == 0
     ids = [result.sample_id for result in results()]
     assert len(set(ids)) == 3
@@ -60,9 +60,9 @@ def test_without_ids_they_are_made(folder: Path) -> None:
     assert [result.sample_id for result in results()] == ids
 
 
-@pytest.mark.parametrize("words", ["--input question --input context", "--input question,context"])
-def test_several_inputs_make_an_object(words: str) -> None:
-    assert main([*RUN, *words.split(), "--expected", "answer"]) == 0
+@pytest.mark.parametrize("args", ["--input question --input context", "--input question,context"])
+def test_several_inputs_make_an_object(args: str) -> None:
+    assert main([*RUN, *args.split(), "--expected", "answer"]) == 0
     assert results()[2].sample.input == {"question": "Who?", "context": "Ada did."}
 
 
@@ -90,7 +90,7 @@ def test_a_suite_of_a_file_has_its_own_columns(capsys: pytest.CaptureFixture[str
     assert "expected a file or --input, got both" in capsys.readouterr().err
 
 
-def test_submit_takes_the_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_submit_has_the_options_for_columns(capsys: pytest.CaptureFixture[str]) -> None:
     call = ["eval", "submit", "--queue", "sqlite:///mail.db#qa", "--dataset", "faq.csv", *NAMES]
     assert main(call) == 0
     with RunStore() as store:
@@ -109,5 +109,5 @@ def test_a_judge_is_calibrated_on_columns_of_any_name(
     names = ["--input", "q", "--expected", "truth", "--id", "nr", "--format", "json"]
 
     assert main(["judge", "calibrate", "labels.jsonl", "--judge", "judges.py:same", *names]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [item["id"] for item in found["disagreements"]] == ["8"]
+    data = json.loads(capsys.readouterr().out)
+    assert [item["id"] for item in data["disagreements"]] == ["8"]

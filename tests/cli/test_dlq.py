@@ -12,51 +12,55 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.deployments import Place, place
+from tests.cli.deployments import Deployment, deployment
 from tests.processes import PATIENCE, until
 from weakincentives.cli import main
 from weakincentives.evals import EvalRequest, Sample
 from weakincentives.runtime.mailbox import Message, open_mailbox
 from weakincentives.runtime.worker.dead_letters import DeadLetter
 
-__all__ = ["place"]
+__all__ = ["deployment"]  # a fixture
 
 QUEUE = ["--queue", "sqlite:///mail.db#qa"]
 HOSTILE = "\x1b]0;owned\x07 \u202e"
 
 
-def test_a_sample_that_kills_its_worker_is_dead_lettered_and_replayed(place: Place) -> None:
-    place.write({}, {"deadly": True}, {})
-    (place.folder / "deadly").touch()
-    run_id = place.submit()
+def test_a_sample_that_kills_its_worker_is_dead_lettered_and_replayed(
+    deployment: Deployment,
+) -> None:
+    deployment.write({}, {"deadly": True}, {})
+    (deployment.folder / "deadly").touch()
+    run_id = deployment.submit()
     # A worker that starts slowly must not lose its leases, or other samples die too.
     options = ("-n", "2", "-j", "1", "--lease", "1.5", "--max-deliveries", "2", "--drain")
-    code, _, said = place.wink(*place.worker(*options))
-    assert code == 0, said
-    assert "died (exit code 9)" in said
-    assert "done since its restart" in said
-    code, _, said = place.wink("eval", "collect")
+    code, _, stderr = deployment.wink(*deployment.worker(*options))
+    assert code == 0, stderr
+    assert "died (exit code 9)" in stderr
+    assert "done since its restart" in stderr
+    code, _, stderr = deployment.wink("eval", "collect")
     assert code == 3
-    assert "gave up: was delivered 2 times" in said
+    assert "gave up: was delivered 2 times" in stderr
 
-    (letter,) = json.loads(place.wink("dlq", "list", "--format", "json")[1])
-    assert letter["body"]["sample"]["id"] == "1"
-    code, out, said = place.wink("dlq", "list")
+    (dead_letter,) = json.loads(deployment.wink("dlq", "list", "--format", "json")[1])
+    assert dead_letter["body"]["sample"]["id"] == "1"
+    code, out, stderr = deployment.wink("dlq", "list")
     assert code == 0
-    assert re.search(rf"{letter['message_id'][:8]}\S* +1 +3 +(now|\S+ ago) +was delivered 2", out)
-    assert f"wink dlq show {letter['message_id'][:8]}" in said
+    assert re.search(
+        rf"{dead_letter['message_id'][:8]}\S* +1 +3 +(now|\S+ ago) +was delivered 2", out
+    )
+    assert f"wink dlq show {dead_letter['message_id'][:8]}" in stderr
 
-    (place.folder / "deadly").unlink()
-    code, _, said = place.wink("dlq", "replay", letter["message_id"][:8])
-    assert (code, "1 dead letter replayed to qa" in said) == (0, True), said
-    assert place.wink(*place.worker("--drain"))[0] == 0
-    assert place.wink("eval", "collect", run_id, "--retry-errors", "--timeout", "60")[0] == 0
-    assert [each.error for each in place.report(run_id).results] == [None] * 3
-    assert "No dead letters in qa" in place.wink("dlq", "list")[2]
+    (deployment.folder / "deadly").unlink()
+    code, _, stderr = deployment.wink("dlq", "replay", dead_letter["message_id"][:8])
+    assert (code, "1 dead letter replayed to qa" in stderr) == (0, True), stderr
+    assert deployment.wink(*deployment.worker("--drain"))[0] == 0
+    assert deployment.wink("eval", "collect", run_id, "--retry-errors", "--timeout", "60")[0] == 0
+    assert [each.error for each in deployment.report(run_id).results] == [None] * 3
+    assert "No dead letters in qa" in deployment.wink("dlq", "list")[2]
 
 
 @pytest.fixture
-def letters(folder: Path) -> list[str]:
+def dead_letters(folder: Path) -> list[str]:
     """Return the ids of three dead letters: one hostile, one with an undecodable body."""
     url = QUEUE[1]
     mailbox, dead = open_mailbox(url), open_mailbox(url, name="qa-dlq")
@@ -78,69 +82,69 @@ def letters(folder: Path) -> list[str]:
     return ["aa1", "aa2", "bb"]
 
 
-def test_control_characters_of_a_letter_are_escaped(
-    letters: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_control_characters_of_a_dead_letter_are_escaped(
+    dead_letters: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["dlq", "list", *QUEUE]) == 0
     out, err = capsys.readouterr()
     assert [line.split()[:2] for line in out.splitlines()] == [
         ["#", "id"],
-        *([str(number), letter] for number, letter in enumerate(letters, 1)),
+        *([str(number), dead_letter] for number, dead_letter in enumerate(dead_letters, 1)),
     ]
     assert all(len(line) <= 80 for line in out.splitlines())
     assert "wink dlq show aa1 --queue 'sqlite:///mail.db#qa'" in err
 
     assert main(["dlq", "show", "aa2", *QUEUE]) == 0
-    shown = capsys.readouterr().out
-    assert "\\x1b]0;owned\\x07" in shown
-    assert "reply to    qa-results-r" in shown
-    assert '"input": "\\u001b' in shown or "\\x1b" in shown
-    assert not set("\x1b\x07\u202e") & set(out + shown)
+    details = capsys.readouterr().out
+    assert "\\x1b]0;owned\\x07" in details
+    assert "reply to    qa-results-r" in details
+    assert '"input": "\\u001b' in details or "\\x1b" in details
+    assert not set("\x1b\x07\u202e") & set(out + details)
 
     assert main(["dlq", "show", "bb", *QUEUE, "--format", "json"]) == 0
-    letter = json.loads(capsys.readouterr().out)
-    assert (letter["message_id"], letter["body"]) == ("bb", None)
+    dead_letter = json.loads(capsys.readouterr().out)
+    assert (dead_letter["message_id"], dead_letter["body"]) == ("bb", None)
 
 
-def test_an_id_must_match_one_letter(
-    letters: list[str], capsys: pytest.CaptureFixture[str]
+def test_an_id_must_match_one_dead_letter(
+    dead_letters: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for words, said in (
+    for args, message in (
         (["show", "aa"], "several match: aa1, aa2"),
         (["show", "cc"], "expected the id of one dead letter, got 'cc' - there are: aa1, aa2, bb"),
         (["replay"], "expected the ids of dead letters, or --all, got neither"),
         (["replay", "aa1", "--all"], "got both"),
         (["purge"], "expected --yes, got no terminal to confirm on: Delete 3 dead letters of qa?"),
     ):
-        assert main(["dlq", *words, *QUEUE]) == 2
-        assert said in capsys.readouterr().err
+        assert main(["dlq", *args, *QUEUE]) == 2
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("word", "id"), [("2", "aa2"), ("3", "bb"), ("good", "aa1")])
-def test_a_letter_is_also_found_by_its_number_in_the_list_and_by_its_sample(
-    letters: list[str], capsys: pytest.CaptureFixture[str], word: str, id: str
+def test_a_dead_letter_can_be_chosen_by_its_list_number_or_sample(
+    dead_letters: list[str], capsys: pytest.CaptureFixture[str], word: str, id: str
 ) -> None:
     assert main(["dlq", "show", word, *QUEUE, "--format", "json"]) == 0
 
     assert json.loads(capsys.readouterr().out)["message_id"] == id
 
 
-def test_replayed_letters_are_requests_again(
-    letters: list[str], capsys: pytest.CaptureFixture[str]
+def test_replayed_dead_letters_become_requests_again(
+    dead_letters: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["dlq", "replay", "--all", *QUEUE]) == 0
     assert "3 dead letters replayed to qa" in capsys.readouterr().err
     with closing(open_mailbox(QUEUE[1])) as mailbox:
-        found = {m.id: m for m in mailbox.receive(max_messages=9)}
-    assert sorted(found) == letters
-    assert found["aa1"].body.sample == Sample("good", "hello", "world")
-    assert found["aa2"].reply_address == "qa-results-r"
-    assert found["bb"].raw == b"\x00 not ours"
+        messages = {m.id: m for m in mailbox.receive(max_messages=9)}
+    assert sorted(messages) == dead_letters
+    assert messages["aa1"].body.sample == Sample("good", "hello", "world")
+    assert messages["aa2"].reply_address == "qa-results-r"
+    assert messages["bb"].raw == b"\x00 not ours"
 
 
 def test_purge_asks_for_confirmation(
-    letters: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    dead_letters: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -155,16 +159,18 @@ def test_purge_asks_for_confirmation(
     assert "No dead letters in qa-dlq (sqlite:///mail.db#qa)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_the_letters_of_a_main_loop_are_separate(place: Place) -> None:
-    place.submit("--limit", "1")
-    worker = place.start("worker", "eval", "--main")
-    answering = place.start("worker", "main", "--loop", "qa.py:Loop", "--max-deliveries", "1")
-    with closing(open_mailbox(f"sqlite:///{place.folder}/mail.db#qa-main-dlq")) as dead:
+@pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
+def test_the_dead_letters_of_a_main_loop_are_separate(deployment: Deployment) -> None:
+    deployment.submit("--limit", "1")
+    worker = deployment.start("worker", "eval", "--main")
+    main_loop_worker = deployment.start(
+        "worker", "main", "--loop", "qa.py:Loop", "--max-deliveries", "1"
+    )
+    with closing(open_mailbox(f"sqlite:///{deployment.folder}/mail.db#qa-main-dlq")) as dead:
         until(dead.approximate_count)
-    (letter,) = json.loads(place.wink("dlq", "list", "--main", "--format", "json")[1])
-    assert "adapter" in letter["last_error"]
-    assert place.wink("dlq", "list")[1] == ""
-    for process in (worker, answering):
+    (dead_letter,) = json.loads(deployment.wink("dlq", "list", "--main", "--format", "json")[1])
+    assert "adapter" in dead_letter["last_error"]
+    assert deployment.wink("dlq", "list")[1] == ""
+    for process in (worker, main_loop_worker):
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE)

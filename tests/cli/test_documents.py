@@ -1,4 +1,4 @@
-"""Runs as JSON: what cannot be encoded, and one document for every command."""
+"""Runs as JSON: values that cannot be encoded, and the same fields in every command."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def test_list_and_show_have_the_same_fields_for_a_run(wink: Run) -> None:
     stored("run", answer("france"))
 
     (listed,) = json.loads(wink("list", "--format", "json")[1])
-    shown = json.loads(wink("show", "--format", "json")[1])
+    details = json.loads(wink("show", "--format", "json")[1])
 
-    assert listed.items() <= shown.items()
+    assert listed.items() <= details.items()

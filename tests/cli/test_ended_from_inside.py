@@ -74,22 +74,22 @@ def suite(name, agent_does=nothing, evaluator_does=nothing):
 """
 
 
-def write(does: str, who: str) -> None:
-    Path("suites.py").write_text(f"{SUITES}\nit = suite('it', {who}_does={does})\n")
+def write_suite(action: str, component: str) -> None:
+    Path("suites.py").write_text(f"{SUITES}\nit = suite('it', {component}_does={action})\n")
 
 
-def wink(*words: str) -> tuple[int, str, dict[str, Any]]:
+def wink(*args: str) -> tuple[int, str, dict[str, Any]]:
     """Return the exit code, stderr, and the verdict as data."""
-    command = ("eval", *words, "--format", "json")
+    command = ("eval", *args, "--format", "json")
     done = run_wink(*command, cwd=Path.cwd(), env=plain_environment())
     assert "Traceback" not in done.stderr
     return done.returncode, done.stderr, json.loads(done.stdout)["runs"][0] if done.stdout else {}
 
 
-@pytest.mark.parametrize("who", ["agent", "evaluator"])
-@pytest.mark.parametrize("does", ["timer", "itself", "panic", "generator_exit"])
-def test_one_sample_ends_in_an_error_and_all_others_in_their_result(does: str, who: str) -> None:
-    write(does, who)
+@pytest.mark.parametrize("component", ["agent", "evaluator"])
+@pytest.mark.parametrize("action", ["timer", "itself", "panic", "generator_exit"])
+def test_only_the_sample_that_cancels_its_task_is_an_error(action: str, component: str) -> None:
+    write_suite(action, component)
 
     code, err, run = wink("run", "suites.py", "--fail-under", "1.0")
 
@@ -97,14 +97,14 @@ def test_one_sample_ends_in_an_error_and_all_others_in_their_result(does: str, w
     assert (run["status"], run["total"], run["passed"], run["errors"]) == ("complete", 40, 39, 1)
     with RunStore() as store:
         (bad,) = (each for each in store.report("latest").results if not each.success)
-    assert (bad.sample_id, bad.error_source) == ("10", who)
+    assert (bad.sample_id, bad.error_source) == ("10", component)
     assert bad.error
 
 
-@pytest.mark.parametrize("who", ["agent", "evaluator"])
-@pytest.mark.parametrize("does", ["every_task", "loop_stop", "exit_in_callback"])
-def test_ending_the_event_loop_is_an_error(does: str, who: str) -> None:
-    write(does, who)
+@pytest.mark.parametrize("component", ["agent", "evaluator"])
+@pytest.mark.parametrize("action", ["every_task", "loop_stop", "exit_in_callback"])
+def test_ending_the_event_loop_is_an_error(action: str, component: str) -> None:
+    write_suite(action, component)
 
     code, err, run = wink("run", "suites.py", "--fail-under", "0.1")
 
@@ -117,8 +117,8 @@ def test_ending_the_event_loop_is_an_error(does: str, who: str) -> None:
     assert run_wink(*baseline, cwd=Path.cwd(), env=plain_environment()).returncode == 3
 
 
-def test_an_interrupt_in_a_callback_is_one_by_the_user() -> None:
-    write("interrupt", "agent")
+def test_a_keyboard_interrupt_in_an_agent_counts_as_ctrl_c() -> None:
+    write_suite("interrupt", "agent")
 
     code, err, run = wink("run", "suites.py")
 
@@ -143,16 +143,16 @@ with RunStore() as store:
 
 
 @pytest.mark.parametrize(
-    ("does", "err"),
+    ("action", "verdict_start"),
     [
         ("timer", "39/40 passed, 1 error"),
         ("every_task", "incomplete: expected the run to reach its last sample, got "),
         ("loop_stop", "incomplete: expected the run to reach its last sample, got "),
     ],
 )
-def test_ending_the_event_loop_is_an_error_in_python_too(does: str, err: str) -> None:
-    done = run_python(SCRIPT, does, cwd=Path.cwd(), env=dict(os.environ))
+def test_ending_the_event_loop_is_an_error_in_python_too(action: str, verdict_start: str) -> None:
+    done = run_python(SCRIPT, action, cwd=Path.cwd(), env=dict(os.environ))
 
     verdict, status = done.stdout.splitlines()
-    assert verdict.startswith(err), done.stderr
-    assert status == ("complete" if does == "timer" else "interrupted")
+    assert verdict.startswith(verdict_start), done.stderr
+    assert status == ("complete" if action == "timer" else "interrupted")

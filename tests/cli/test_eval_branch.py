@@ -1,4 +1,4 @@
-"""`wink eval branch`: go on from a snapshot of a stored sample, as a user does it."""
+"""`wink eval branch`: continue from a snapshot of a stored sample."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ def test_a_sample_is_branched_from_a_turn(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("args", "problem"),
     [
         (["latest", "one", "--at", "9"], "got those at turns 0, 1, 2, 3"),
         (["latest", "six"], "expected a result of sample 'six'"),
         (["latest", "one", "--epoch", "4"], "expected a result of sample 'one'"),
     ],
 )
-def test_what_cannot_be_branched_is_refused(
-    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+def test_invalid_branch_points_are_refused(
+    args: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["eval", "branch", *words]) == 2
+    assert main(["eval", "branch", *args]) == 2
     assert problem in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`wink eval compare`: verdicts, numbers and flips as a user meets them."""
+"""`wink eval compare`: the verdicts, numbers and flips that it prints."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def results(passing: int, n: int = 40) -> Iterator[EvalResult[Any]]:
         yield answer(f"s{sample:02}", output, metadata={"level": "easy" if sample < 30 else "hard"})
 
 
-def two_runs(**about: Any) -> None:
+def two_runs(**manifest_fields: Any) -> None:
     stored("old", *results(20), minutes=5, dataset_name="qa", model="demo/small")
-    stored("new", *results(30), dataset_name="qa", model="demo/large", **about)
+    stored("new", *results(30), dataset_name="qa", model="demo/large", **manifest_fields)
 
 
 CHANGED = [
@@ -36,7 +36,7 @@ CHANGED = [
 ]
 
 
-def test_the_verdict_then_the_numbers_then_what_flipped(wink: Run) -> None:
+def test_it_prints_the_verdict_then_the_numbers_then_the_flips(wink: Run) -> None:
     two_runs()
 
     code, text, err = wink("compare", "old", "new", "--flips", "2")
@@ -69,7 +69,7 @@ def test_the_verdict_then_the_numbers_then_what_flipped(wink: Run) -> None:
     assert err == ""
 
 
-def test_runs_go_by_their_place_too(wink: Run) -> None:
+def test_runs_can_be_named_by_their_position(wink: Run) -> None:
     two_runs()
 
     assert wink("compare", "latest~1", "latest")[1] == wink("compare", "old", "new")[1]
@@ -79,7 +79,7 @@ def test_runs_go_by_their_place_too(wink: Run) -> None:
     assert wink("compare", "latest~x", "latest")[0] == 2
 
 
-def test_a_folder_and_a_baseline_are_runs(wink: Run) -> None:
+def test_folders_and_baselines_can_be_compared(wink: Run) -> None:
     two_runs()
     with RunStore() as store:
         store.report("old").save("saved")
@@ -159,7 +159,7 @@ def test_a_missing_file_is_named_in_the_error(wink: Run) -> None:
     assert err.endswith("; nor is there a file or a folder 'old.json'\n")
 
 
-def test_runs_may_stand_between_options(wink: Run) -> None:
+def test_runs_and_options_may_be_in_any_order(wink: Run) -> None:
     two_runs()
 
     assert wink("compare", "old", "--flips", "0", "new") == wink(
@@ -168,7 +168,7 @@ def test_runs_may_stand_between_options(wink: Run) -> None:
     assert wink("power", "old", "--effect", "3", "new")[0] == 0
 
 
-def test_data_has_all_of_it(wink: Run) -> None:
+def test_json_has_everything_that_the_text_has(wink: Run) -> None:
     two_runs()
 
     _, text, _ = wink("compare", "old", "new", "--by", "level", "--format", "json")
@@ -178,7 +178,7 @@ def test_data_has_all_of_it(wink: Run) -> None:
     assert [run["label"] for run in data["runs"]] == ["A", "B"]
     assert (compared["outcome"], compared["pairing"]) == ("better", "epoch")
     assert compared["measures"]["passed"]["delta"] == pytest.approx(0.25)
-    assert compared["measures"]["tokens"]["interval"] == [None, None]  # nothing varied
+    assert compared["measures"]["tokens"]["interval"] == [None, None]  # no variance
     assert compared["fixed"] == len(compared["flips"]) == 10
     reason = "got 'London', expected it to contain 'Paris'"
     assert compared["flips"][9] == {
@@ -208,7 +208,7 @@ def test_data_has_all_of_it(wink: Run) -> None:
     assert [each["value"] for each in compared["slices"]] == ["easy", "hard"]
 
 
-def test_markdown_is_for_a_pull_request(wink: Run) -> None:
+def test_markdown_output_fits_a_pull_request(wink: Run) -> None:
     stored("a|b", *results(20))
     stored("new", *results(30))
 
@@ -261,8 +261,8 @@ def test_a_pipe_gets_the_verdict_in_one_line(wink: Run, monkeypatch: pytest.Monk
 
 
 def test_several_evaluators_are_distinguished(wink: Run) -> None:
-    for name, by in (("a", ("one", "two")), ("b", ("one",))):
-        stored(name, *results(20), criteria=tuple(CriterionInfo(name=each) for each in by))
+    for name, evaluators in (("a", ("one", "two")), ("b", ("one",))):
+        stored(name, *results(20), criteria=tuple(CriterionInfo(name=each) for each in evaluators))
 
     assert "evaluators differ: one + two and one -" in wink("compare", "a", "b")[2]
 
@@ -291,7 +291,7 @@ def test_errors_are_listed_separately(wink: Run) -> None:
     assert "note: errors of the agent count as not passed: 0 in old, 10 in new" in err
 
 
-def test_hostile_names_do_nothing_to_the_terminal(wink: Run) -> None:
+def test_control_characters_in_names_are_escaped(wink: Run) -> None:
     for name, output in (("a", "Paris"), ("b", "London")):
         stored(f"{name}{HOSTILE}", answer(HOSTILE, output), dataset_name=HOSTILE, model=HOSTILE)
 
@@ -304,7 +304,7 @@ def test_hostile_names_do_nothing_to_the_terminal(wink: Run) -> None:
 
 def test_wrong_usage_is_one_line(wink: Run) -> None:
     two_runs()
-    for words, why in (
+    for args, why in (
         ((), "expected RUN_A RUN_B to compare, got none"),
         (("old", "new", "--metric", "beauty"), "expected one of passed, score"),
         (("old", "new", "--models", "a", "b"), "expected runs or --models, got both"),
@@ -312,7 +312,7 @@ def test_wrong_usage_is_one_line(wink: Run) -> None:
         (("--models", "demo/large"), "expected two models or more"),
         (("old", "nowhere"), "expected the id of a run, got 'nowhere'"),
     ):
-        code, text, err = wink("compare", *words)
+        code, text, err = wink("compare", *args)
         assert (code, text) == (2, "")
         assert err.startswith(f"wink: {why}")
         assert err.count("\n") == 1
@@ -321,34 +321,34 @@ def test_wrong_usage_is_one_line(wink: Run) -> None:
 def test_models_run_once_and_are_compared(wink: Run) -> None:
     Path("prompts.py").write_text(QA)
     Path("qa.jsonl").write_text(CAPITALS)
-    words = ("--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--evaluator", "contains")
+    args = ("--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--evaluator", "contains")
     models = ("--models", "demo/large", "demo/small")
 
-    code, text, err = wink("compare", *words, *models)
+    code, text, err = wink("compare", *args, *models)
     assert code == 0
     assert "no difference shown: -100.0 points" in text
     assert "demo/large" in text
     assert err.count("run 20") == 2
 
-    again = wink("compare", *words, *models)
+    again = wink("compare", *args, *models)
     assert again[1] == text
     assert again[2].count("is stored, and is not run again") == 2
 
     Path("qa.jsonl").write_text(CAPITALS.splitlines()[0] + "\n")
-    wink("compare", *words, *models)
+    wink("compare", *args, *models)
     with RunStore() as store:
         assert [record.total for record in store.runs()] == [1, 1, 2, 2]
 
 
-def test_a_run_that_was_interrupted_goes_on(wink: Run) -> None:
+def test_an_interrupted_comparison_can_be_continued(wink: Run) -> None:
     Path("prompts.py").write_text(QA)
     Path("qa.jsonl").write_text(CAPITALS)
-    words = ("--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--models", "demo/large")
-    wink("compare", *words, "demo/small")
+    args = ("--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--models", "demo/large")
+    wink("compare", *args, "demo/small")
     with RunStore() as store:
         store.finish(store.run("latest").manifest.run_id, "interrupted")
 
-    code, _, err = wink("compare", *words, "demo/small")
+    code, _, err = wink("compare", *args, "demo/small")
 
     assert code == 0
     assert "2 of 2 are stored" in err
@@ -356,16 +356,16 @@ def test_a_run_that_was_interrupted_goes_on(wink: Run) -> None:
         assert [record.status for record in store.runs()] == ["complete", "complete"]
 
 
-def test_nothing_runs_where_one_of_the_models_is_wrong(wink: Run) -> None:
+def test_nothing_runs_if_one_of_the_models_is_invalid(wink: Run) -> None:
     Path("prompts.py").write_text(QA)
     Path("qa.jsonl").write_text(CAPITALS)
-    words = ("--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--models", "demo/large")
+    args = ("--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--models", "demo/large")
 
-    assert wink("compare", *words, "nobody/x")[0] == 2
+    assert wink("compare", *args, "nobody/x")[0] == 2
     assert not Path(".wink").exists()
 
 
-def test_one_can_ask_to_be_surer(wink: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_confidence_level_can_be_set(wink: Run, capsys: pytest.CaptureFixture[str]) -> None:
     two_runs()
 
     assert "99% interval" in wink("compare", "old", "new", "--confidence", "99%")[1]

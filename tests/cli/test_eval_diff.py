@@ -14,7 +14,7 @@ __all__ = ["folder", "wink"]  # fixtures
 
 @pytest.fixture(autouse=True)
 def two_runs() -> None:
-    """Two runs, of which the second skips a step of four samples and then fails them."""
+    """Store two runs; in the second, four samples skip a step and fail."""
     stored("old", *(attempt(n, True) for n in range(6)), minutes=5)
     stored("new", *(attempt(n, n > 3, skips=n <= 3) for n in range(6)))
 
@@ -59,7 +59,7 @@ def test_the_steps_are_also_json(wink: Run) -> None:
     assert (data["before"]["verdict"], data["after"]["verdict"]) == ("pass", "fail")
 
 
-def test_a_sample_or_an_epoch_that_is_not_there_is_named(wink: Run) -> None:
+def test_a_missing_sample_or_epoch_is_named_in_the_error(wink: Run) -> None:
     code, _, err = wink("diff", "old", "new", "q009")
     assert code == 2
     assert "q009" in err
@@ -69,7 +69,7 @@ def test_a_sample_or_an_epoch_that_is_not_there_is_named(wink: Run) -> None:
     assert "expected an epoch of sample 'q001' in run old, got 7 - there are 1" in err
 
 
-def test_an_error_has_no_trajectory_but_is_shown(wink: Run) -> None:
+def test_an_error_has_no_trajectory_but_is_printed(wink: Run) -> None:
     stored("dead", broken("q001", "refused \x1b[2J"))
 
     code, text, _ = wink("diff", "old", "dead", "q001")
@@ -79,7 +79,7 @@ def test_an_error_has_no_trajectory_but_is_shown(wink: Run) -> None:
     assert "\x1b" not in text
 
 
-def test_compare_says_where_each_flip_and_most_of_them_diverge(wink: Run) -> None:
+def test_compare_prints_where_each_flip_and_most_flips_diverge(wink: Run) -> None:
     code, text, _ = wink("compare", "old", "new", "--samples", "--flips", "2")
 
     assert code == 0

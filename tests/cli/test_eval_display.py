@@ -1,4 +1,4 @@
-"""What one sees of a run while it goes on: terminals, pipes, lines and blocks."""
+"""The progress display of a run: on terminals and in pipes."""
 
 from __future__ import annotations
 
@@ -23,72 +23,72 @@ WINK = Path(sys.executable).with_name("wink")
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-def test_a_call_that_never_ends_does_not_keep_the_command(folder: Path) -> None:
+def test_a_call_that_never_ends_does_not_block_the_exit(folder: Path) -> None:
     (folder / "hung.py").write_text(
         "import threading\nfrom weakincentives.evals import *\n"
         "def agent(x):\n    threading.Event().wait()\n"
         "suite = EvalSuite(agent, [Sample('1', 'a', 'a')], exact_match)\n"
     )
-    words = [WINK, "eval", "run", "hung.py", "--timeout", "0.1"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
+    args = [WINK, "eval", "run", "hung.py", "--timeout", "0.1"]
+    done = subprocess.run(args, capture_output=True, text=True, timeout=PATIENCE)
 
     assert done.returncode == 3
     assert "0/1 passed, 1 error" in done.stderr
 
 
-def test_a_reader_that_leaves_ends_the_run_without_a_traceback() -> None:
+def test_a_closed_pipe_ends_the_run_without_a_traceback() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    words = [WINK, "eval", "run", "sums.py", "--format", "jsonl", "--quiet"]
-    with os.fdopen(writer, "w") as gone:
+    args = [WINK, "eval", "run", "sums.py", "--format", "jsonl", "--quiet"]
+    with os.fdopen(writer, "w") as closed_pipe:
         done = subprocess.run(
-            words, stdout=gone, stderr=subprocess.PIPE, text=True, timeout=PATIENCE
+            args, stdout=closed_pipe, stderr=subprocess.PIPE, text=True, timeout=PATIENCE
         )
 
     assert done.returncode == 141
     assert "Traceback" not in done.stderr
 
 
-def on_a_terminal(*words: str, **variables: str) -> str:
-    """All that the command writes to a terminal of 80 columns."""
-    ours, theirs = pty.openpty()
+def run_on_terminal(*args: str, **variables: str) -> str:
+    """Return everything that a command writes to a terminal of 80 columns."""
+    controller, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", **variables}
     with subprocess.Popen(
-        [WINK, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+        [WINK, *args], stdin=terminal, stdout=terminal, stderr=terminal, env=environment
     ):
-        os.close(theirs)
+        os.close(terminal)
         written = b""
         try:
-            while more := os.read(ours, 65536):
+            while more := os.read(controller, 65536):
                 written += more
         except OSError:  # on Linux: the other end is closed
             pass
-    os.close(ours)
+    os.close(controller)
     return written.decode()
 
 
-def test_a_terminal_sees_a_bar_and_then_the_verdict() -> None:
-    seen = on_a_terminal("eval", "run", "sums.py")
+def test_a_terminal_gets_a_progress_bar_and_then_the_verdict() -> None:
+    output = run_on_terminal("eval", "run", "sums.py")
 
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
     assert "slowest" in plain
     assert plain.index("0/4") < plain.index("3/4 passed, 0 errors")
-    assert "\x1b[?25h" in seen  # the cursor is back
+    assert "\x1b[?25h" in output  # the cursor is visible again
 
 
 @pytest.mark.parametrize("variables", [{"CI": "true"}, {"TERM": "dumb"}])
-def test_nothing_moves_in_ci(variables: dict[str, str]) -> None:
-    seen = on_a_terminal("eval", "run", "sums.py", **variables)
+def test_there_is_no_progress_bar_in_ci(variables: dict[str, str]) -> None:
+    output = run_on_terminal("eval", "run", "sums.py", **variables)
 
-    assert "slowest" not in seen
-    assert "3/4 passed, 0 errors" in seen
+    assert "slowest" not in output
+    assert "3/4 passed, 0 errors" in output
 
 
 def test_the_verdict_breaks_between_words() -> None:
     rule = ("--fail-under", "70%", "--stop-when", "decided", "--decide-for", "population")
-    seen = on_a_terminal("eval", "run", "sums.py", *rule, CI="true", COLUMNS="40")
+    output = run_on_terminal("eval", "run", "sums.py", *rule, CI="true", COLUMNS="40")
 
-    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen).splitlines()]
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output).splitlines()]
     start = next(n for n, line in enumerate(lines) if "passed, 0 errors" in line)
     verdict = lines[start : lines.index("", start)]
     assert len(verdict) > 1
@@ -96,7 +96,7 @@ def test_the_verdict_breaks_between_words() -> None:
     assert "95% anytime-valid interval" in " ".join(verdict)
 
 
-MOMENTS = [
+SNAPSHOTS = [
     ProgressSnapshot(total=9),
     ProgressSnapshot(total=1200, done=500, seen=400, passed=380, elapsed=12.0, speed=41.7),
     ProgressSnapshot(
@@ -116,11 +116,11 @@ MOMENTS = [
 
 
 @pytest.mark.parametrize("width", [80, 140])
-def test_the_block_stays_in_its_place(width: int) -> None:
-    for moment in MOMENTS:
+def test_the_progress_block_has_a_constant_height(width: int) -> None:
+    for snapshot in SNAPSHOTS:
         console = Console(width=width, highlight=False)
         with console.capture() as captured:
-            console.print(frame(moment))
+            console.print(frame(snapshot))
         lines = captured.get().splitlines()
         assert len(lines) == 6
         assert max(map(len, lines)) <= width
@@ -137,7 +137,7 @@ def test_a_sample_that_runs_unusually_long_is_marked() -> None:
     assert "slowest  unusually long, no timeout: q7 5:20 min, q8 3.0 s" in captured.get()
 
 
-def test_without_a_terminal_a_line_now_and_then(
+def test_without_a_terminal_progress_is_a_line_from_time_to_time(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "slow.py").write_text(
@@ -150,20 +150,18 @@ def test_without_a_terminal_a_line_now_and_then(
         "def suite(seconds):\n"
         "    samples = [Sample('1', 0, 'a'), Sample('2', seconds, 'a')]\n"
         "    return EvalSuite(agent, samples, exact_match)\n"
-        "seen, unseen = suite(25), suite(0.8)\n"
+        "with_line, without_line = suite(25), suite(0.8)\n"
     )
-    monkeypatch.setattr(
-        _display, "MIN_LINE_SECONDS", 0.0
-    )  # the clock of a test is short of ten seconds
+    monkeypatch.setattr(_display, "MIN_LINE_SECONDS", 0.0)  # a test does not last ten seconds
 
-    assert main(["eval", "run", "slow.py:seen"]) == 0
+    assert main(["eval", "run", "slow.py:with_line"]) == 0
     (output,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("1/2"))
     assert re.fullmatch(r"1/2   50%  1 passed, 0 errors  .+ so far.*", output)
-    assert main(["eval", "run", "slow.py:unseen", "--no-progress"]) == 0
+    assert main(["eval", "run", "slow.py:without_line", "--no-progress"]) == 0
     assert "50%" not in capsys.readouterr().err
 
 
-def test_an_output_without_a_json_form_is_left_out_of_the_line(
+def test_an_output_that_cannot_be_json_is_omitted(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "odd.py").write_text(
@@ -174,8 +172,8 @@ def test_an_output_without_a_json_form_is_left_out_of_the_line(
     assert json.loads(capsys.readouterr().out)["trajectory"] is None
 
 
-def test_a_moment_in_a_line() -> None:
-    assert [str(line(moment)) for moment in MOMENTS[1:3]] == [
+def test_a_progress_snapshot_as_one_line() -> None:
+    assert [str(line(snapshot)) for snapshot in SNAPSHOTS[1:3]] == [
         " 500/1200   42%  380 passed, 0 errors  12 s so far, 17 s left",
         " 99999/100000  100%  90000 passed, 15 errors  1:06:40 h so far, 1 s left",
     ]

@@ -53,51 +53,51 @@ def test_a_rule_decides_and_is_printed(
     assert text.count("exit ") == 1
 
 
-def parts(name: str, brief: int, correct: int) -> None:
-    """Store a run with two criteria, of which so many pass."""
+def store_two_criteria(name: str, brief: int, correct: int) -> None:
+    """Store a run with two criteria; `brief` and `correct` are how many samples pass each."""
     scores = [
-        all_of_two(Score(float(k < brief), criterion="brief"), Score(float(k < correct)))
+        combine(Score(float(k < brief), criterion="brief"), Score(float(k < correct)))
         for k in range(40)
     ]
     stored(name, *(EvalResult(f"s{k:02}", score) for k, score in enumerate(scores)))
 
 
-def all_of_two(*scores: Score) -> Score:
+def combine(*scores: Score) -> Score:
     return combine_scores(
         [replace(score, criterion=score.criterion or "correct") for score in scores], "all"
     )
 
 
 def test_a_criterion_is_compared_with_the_baseline(wink: Run) -> None:
-    parts("old", brief=30, correct=20)
-    parts("new", brief=10, correct=20)
+    store_two_criteria("old", brief=30, correct=20)
+    store_two_criteria("new", brief=10, correct=20)
     wink("baseline", "old", "-o", "old.json")
 
     for baseline in ("old", "old.json"):
-        words = ["gate", "new", "--baseline", baseline, "--metric"]
-        code, text, _ = wink(*words, "brief")
+        args = ["gate", "new", "--baseline", baseline, "--metric"]
+        code, text, _ = wink(*args, "brief")
         assert code == 1
         assert "B is worse in brief: -0.500, 90% interval -0.6" in " ".join(text.split())
         assert "FAIL: with 95% confidence worse in brief (-0.500, n = 40)" in " ".join(text.split())
-        assert wink(*words, "correct")[0] == 0
-        code, _, err = wink(*words, "nothing")
+        assert wink(*args, "correct")[0] == 0
+        code, _, err = wink(*args, "nothing")
         assert code == 2
         assert "expected one of passed, score, brief, correct" in err
 
 
 def test_a_margin_of_time_is_in_its_own_unit(wink: Run) -> None:
     stored("slow", *(replace(result, latency_ms=70 + k) for k, result in enumerate(results(20))))
-    words = ["gate", "slow", "--baseline", "mid", "--metric", "latency_ms"]
+    args = ["gate", "slow", "--baseline", "mid", "--metric", "latency_ms"]
 
-    assert wink(*words)[0] == 1
-    assert wink(*words, "--rule", "no-regression", "--margin", "100")[0] == 0
-    code, text, _ = wink(*words, "--margin", "20")
+    assert wink(*args)[0] == 1
+    assert wink(*args, "--rule", "no-regression", "--margin", "100")[0] == 0
+    code, text, _ = wink(*args, "--margin", "20")
     assert code == 1
-    said = " ".join(text.split())
-    assert "worse in latency_ms, by at least 66.39 ms; the margin is 20 ms" in said
+    output = " ".join(text.split())
+    assert "worse in latency_ms, by at least 66.39 ms; the margin is 20 ms" in output
 
 
-def test_with_epochs_the_bound_of_the_verdict_is_an_end_of_the_printed_interval(wink: Run) -> None:
+def test_with_epochs_the_verdict_and_the_interval_have_the_same_bound(wink: Run) -> None:
     for name, failing in (("before", 0), ("after", 12)):
         rows = (
             answer(f"s{k:02}", "London" if k < failing + epoch % 2 else "Paris", epoch=epoch)
@@ -109,20 +109,20 @@ def test_with_epochs_the_bound_of_the_verdict_is_an_end_of_the_printed_interval(
     code, text, _ = wink("gate", "after", "--baseline", "before", "--margin", "35")
 
     assert code == 1
-    said = " ".join(text.split())
-    found = re.search(r"interval -(\S+) to .* by up to (\S+) points;", said)
-    assert found is not None, said
-    assert found[1] == found[2]
+    output = " ".join(text.split())
+    match = re.search(r"interval -(\S+) to .* by up to (\S+) points;", output)
+    assert match is not None, output
+    assert match[1] == match[2]
 
 
-def test_an_inconclusive_gate_says_how_many_samples_would_decide(wink: Run) -> None:
+def test_an_inconclusive_gate_prints_how_many_samples_would_decide(wink: Run) -> None:
     code, text, _ = wink("gate", "near", "--baseline", "mid", "--margin", "2")
 
     assert code == 5
     assert "about 810 samples would decide, if nothing has changed" in " ".join(text.split())
 
 
-def test_a_baseline_file_is_as_good_as_its_run(wink: Run) -> None:
+def test_a_baseline_file_gives_the_same_verdict_as_its_run(wink: Run) -> None:
     code, text, err = wink("baseline", "mid", "-o", "evals/qa.json")
     assert (code, text) == (0, "")
     facts = "20/40 passed, 0 errors, less than a day old"
@@ -134,7 +134,7 @@ def test_a_baseline_file_is_as_good_as_its_run(wink: Run) -> None:
         assert by_file[1] == wink("gate", run, "--baseline", "mid")[1]
 
 
-def test_a_gate_never_moves_its_baseline(wink: Run) -> None:
+def test_a_gate_never_changes_its_baseline(wink: Run) -> None:
     wink("baseline", "mid", "-o", "base.json")
     before = Path("base.json").read_text()
 
@@ -146,7 +146,7 @@ def test_a_gate_never_moves_its_baseline(wink: Run) -> None:
     assert Path("base.json").read_text() == before
 
 
-def test_a_baseline_is_replaced_only_on_request_and_says_what_it_replaces(wink: Run) -> None:
+def test_a_baseline_is_replaced_only_on_request_and_the_old_one_is_named(wink: Run) -> None:
     stored("old", *results(20), minutes=3 * 24 * 60 + 5)
     wink("baseline", "old", "-o", "base.json")
 
@@ -162,16 +162,16 @@ def test_a_baseline_is_replaced_only_on_request_and_says_what_it_replaces(wink: 
     assert Path("notes.json").read_text() == "{}"
 
 
-def test_a_baseline_can_pool_runs_and_says_which_and_how_old_they_are(wink: Run) -> None:
+def test_a_baseline_of_several_runs_prints_their_names_and_ages(wink: Run) -> None:
     stored("first", *results(20), minutes=10 * 24 * 60 + 5)
     wink("baseline", "first", "mid", "near", "-o", "base.json")
 
     code, text, _ = wink("gate", "bad", "--baseline", "base.json")
 
     assert code == 1
-    shown = " ".join(text.split())
-    assert "first + mid + near 61/120 passed, 0 errors, 3 runs, 10 days old" in shown
-    assert "FAIL: with 95% confidence worse (-25.8 points, n = 120)" in shown
+    output = " ".join(text.split())
+    assert "first + mid + near 61/120 passed, 0 errors, 3 runs, 10 days old" in output
+    assert "FAIL: with 95% confidence worse (-25.8 points, n = 120)" in output
 
 
 @pytest.mark.parametrize(
@@ -182,9 +182,7 @@ def test_a_baseline_can_pool_runs_and_says_which_and_how_old_they_are(wink: Run)
         (("strict", "judged"), "evaluators differ in version: polite is 1 and 2"),
     ],
 )
-def test_only_runs_that_were_measured_alike_are_pooled(
-    wink: Run, pooled: tuple[str, ...], why: str
-) -> None:
+def test_only_comparable_runs_are_pooled(wink: Run, pooled: tuple[str, ...], why: str) -> None:
     stored("short", *results(10, 20))
     for name, version in (("strict", "1"), ("judged", "2")):
         stored(name, *results(20), criteria=(CriterionInfo(name="polite", version=version),))
@@ -200,21 +198,21 @@ def unavailable(number: int) -> EvalResult[Any]:
     return replace(broken(f"s{number:02}", "503"), error_source="infrastructure")
 
 
-def test_errors_of_infrastructure_are_left_out_and_both_numbers_are_said(wink: Run) -> None:
+def test_infrastructure_errors_are_left_out_and_both_counts_are_printed(wink: Run) -> None:
     stored("outage", *(unavailable(n) for n in range(4)), *results(20)[4:])
 
     code, text, _ = wink("gate", "outage", "--baseline", "mid")
 
     assert code == 0
-    shown = " ".join(text.split())
-    assert "36 of 40 compared; 4 left out: 4 infrastructure errors in outage" in shown
-    assert "not shown to be worse (0.0 points, n = 36)" in shown
+    output = " ".join(text.split())
+    assert "36 of 40 compared; 4 left out: 4 infrastructure errors in outage" in output
+    assert "not shown to be worse (0.0 points, n = 36)" in output
     _, _, err = wink("compare", "mid", "outage")
     assert "note: 36 of 40 compared; 4 left out: 4 infrastructure errors in outage" in err
 
 
 @pytest.mark.parametrize("down", [5, 40])
-def test_a_provider_that_is_down_is_neither_worse_nor_a_pass(wink: Run, down: int) -> None:
+def test_a_provider_that_is_down_is_neither_a_failure_nor_a_pass(wink: Run, down: int) -> None:
     stored("outage", *(unavailable(n) for n in range(down)), *results(20)[down:])
 
     code, text, _ = wink("gate", "outage", "--baseline", "mid")
@@ -237,7 +235,7 @@ def test_errors_of_the_agent_are_failures(wink: Run) -> None:
     assert "errors of the agent count as not passed: 0 in mid, 10 in errors" in err
 
 
-def test_errors_on_hard_samples_are_pointed_out(wink: Run) -> None:
+def test_errors_on_hard_samples_give_a_caution(wink: Run) -> None:
     stored("hard", *results(20)[:36], *(unavailable(n) for n in range(36, 40)))
     stored("base", *results(36))
 
@@ -246,7 +244,7 @@ def test_errors_on_hard_samples_are_pointed_out(wink: Run) -> None:
     assert "caution: the samples with errors in hard are harder than the others (0.0% and" in err
 
 
-def test_another_dataset_is_refused_with_what_differs(wink: Run) -> None:
+def test_a_run_of_another_dataset_is_refused(wink: Run) -> None:
     stored("more", *results(30, 50))
     wink("baseline", "mid", "-o", "base.json")
 
@@ -259,7 +257,7 @@ def test_another_dataset_is_refused_with_what_differs(wink: Run) -> None:
     assert wink("gate", "more", "--baseline", "base.json", "--force")[0] == 0
 
 
-def test_what_cannot_be_judged_is_not_judged(wink: Run) -> None:
+def test_runs_that_cannot_be_compared_get_no_verdict(wink: Run) -> None:
     stored("half", *results(10), status="interrupted", planned=80)
     for name in ("one", "two"):
         stored(name, *results(20), criteria=(CriterionInfo(name=name),))
@@ -276,7 +274,7 @@ def test_what_cannot_be_judged_is_not_judged(wink: Run) -> None:
     assert wink("gate", "one", "--baseline", "two", "--force")[0] == 0
 
 
-def test_data_has_the_code_and_the_rule(wink: Run) -> None:
+def test_json_has_the_exit_code_and_the_rule(wink: Run) -> None:
     code, text, _ = wink("gate", "bad", "--baseline", "mid", "--format", "json")
 
     data = json.loads(text)
@@ -286,14 +284,14 @@ def test_data_has_the_code_and_the_rule(wink: Run) -> None:
 
 def test_wrong_usage_is_one_line(wink: Run) -> None:
     Path("torn.json").write_text('{"format": "wink-base')
-    for words, why in (
+    for args, why in (
         (("mid",), "expected --baseline RUN or FILE"),
         (("mid", "--baseline", "good", "--confidence", "0.5"), "expected a `confidence` above"),
         (("mid", "--baseline", "good", "--rule", "non-inferior"), "expected --margin POINTS"),
         (("mid", "--baseline", "torn.json"), "expected a baseline, as `wink eval baseline RUN"),
         (("mid", "--baseline", "nowhere"), "expected the id of a run"),
     ):
-        code, text, err = wink("gate", *words)
+        code, text, err = wink("gate", *args)
         assert (code, text) == (2, "")
         assert err.startswith(f"wink: {why}")
         assert err.count("\n") == 1
@@ -312,7 +310,7 @@ def test_wrong_usage_is_one_line(wink: Run) -> None:
         ),
     ],
 )
-def test_what_no_run_could_be_held_to_is_no_baseline(
+def test_an_incomplete_empty_or_faulty_run_cannot_be_a_baseline(
     wink: Run, folder: Path, run: str, options: tuple[str, ...], output: str
 ) -> None:
     stored("half", *results(20), status="interrupted", planned=80)

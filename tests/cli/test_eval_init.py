@@ -22,11 +22,11 @@ COLUMNS: dict[str, Any] = {"rag": {"input": "question", "expected": "answer"}, "
 
 
 def wink(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The installed command in that folder, without any key."""
+    """Run the installed command in a folder, without API keys."""
     return run_wink("eval", *arguments, cwd=folder, env=plain_environment())
 
 
-def test_what_init_writes_runs(tmp_path: Path) -> None:
+def test_the_files_that_init_writes_can_be_run(tmp_path: Path) -> None:
     made = wink(tmp_path, "init")
 
     assert (made.returncode, made.stdout) == (0, "")
@@ -38,15 +38,15 @@ def test_what_init_writes_runs(tmp_path: Path) -> None:
     assert set(run["criteria"]) == {"contains", "brief"}
 
 
-def test_the_name_in_pyproject_runs_too(tmp_path: Path) -> None:
+def test_the_prompt_named_in_pyproject_can_be_run(tmp_path: Path) -> None:
     wink(tmp_path, "init")
 
-    words = "run --prompt capitals --dataset evals/capitals.jsonl --model demo/large"
-    assert wink(tmp_path, *words.split()).returncode == 0
-    assert wink(tmp_path, *words.split(), "--filter", "continent=Asia").returncode == 0
+    args = "run --prompt capitals --dataset evals/capitals.jsonl --model demo/large"
+    assert wink(tmp_path, *args.split()).returncode == 0
+    assert wink(tmp_path, *args.split(), "--filter", "continent=Asia").returncode == 0
 
 
-def test_another_folder_is_made_and_named(
+def test_init_creates_another_folder_and_prints_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -58,23 +58,23 @@ def test_another_folder_is_made_and_named(
 
 
 @pytest.mark.parametrize("template", [name for name in TEMPLATES if name != "agents"])
-def test_what_a_template_writes_runs(template: str, tmp_path: Path) -> None:
+def test_the_files_of_each_template_can_be_run(template: str, tmp_path: Path) -> None:
     made = wink(tmp_path, "init", "--template", template)
     *_, command = made.stderr.splitlines()
 
     assert made.returncode == 0, made.stderr
-    program, *words = command.removeprefix("Next: ").split()
+    program, *args = command.removeprefix("Next: ").split()
     if program == "wink":
-        done = wink(tmp_path, *words[1:])
+        done = wink(tmp_path, *args[1:])
     else:
-        words = [sys.executable, "-m", program, *words, "-p", "no:cacheprovider"]
-        env = plain_environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")  # those of our own tests
-        done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
+        args = [sys.executable, "-m", program, *args, "-p", "no:cacheprovider"]
+        env = plain_environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")  # plugins of our own tests
+        done = subprocess.run(args, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed, " in done.stdout + done.stderr
 
 
-def test_templates_are_listed_and_do_not_get_in_each_others_way(
+def test_templates_are_listed_and_can_share_a_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -89,7 +89,7 @@ def test_templates_are_listed_and_do_not_get_in_each_others_way(
     assert written == {*TEMPLATES} - {"capitals"}
 
 
-def test_every_sample_of_a_template_has_a_canary_and_is_that_of_the_example(tmp_path: Path) -> None:
+def test_the_samples_of_a_template_have_a_canary_and_match_the_example(tmp_path: Path) -> None:
     for template, file in (("rag", "questions.csv"), ("tools", "orders.jsonl")):
         assert main(["eval", "init", "--template", template, str(tmp_path)]) == 0
         written = Dataset.load(tmp_path / "evals" / template / file, **COLUMNS[template])
@@ -115,7 +115,7 @@ def test_nothing_is_overwritten(
     assert (tmp_path / "evals" / name).read_text() == "mine"
 
 
-def test_what_is_in_pyproject_and_gitignore_stays(tmp_path: Path) -> None:
+def test_existing_content_of_pyproject_and_gitignore_is_kept(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "mine"')
     (tmp_path / ".gitignore").write_text("*.pyc")
 
@@ -147,7 +147,7 @@ def test_a_broken_pyproject_stops_before_anything_is_written(
     assert not (tmp_path / "evals").exists()
 
 
-def test_a_file_in_the_place_of_the_folder_is_one_clear_error(
+def test_a_file_with_the_name_of_the_folder_is_one_clear_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")

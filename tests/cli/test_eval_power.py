@@ -1,4 +1,4 @@
-"""`wink eval power`: what a comparison would see."""
+"""`wink eval power`: the differences that a comparison could detect."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["folder", "wink"]  # fixtures
 
 
 def guesses(text: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(text)["guesses"]
-    return found
+    parsed: list[dict[str, Any]] = json.loads(text)["guesses"]
+    return parsed
 
 
-def half(name: str, n: int = 100, epochs: int = 1, seed: int = 0) -> None:
-    """A run in which samples are easy or hard, with a little luck."""
+def store_noisy_run(name: str, n: int = 100, epochs: int = 1, seed: int = 0) -> None:
+    """Store a run in which even samples fail and odd ones pass, except for 10% noise."""
     rng = random.Random(seed)
     stored(
         name,
@@ -44,8 +44,8 @@ def test_it_prints_what_is_detectable_and_the_samples_needed(wink: Run) -> None:
     assert "wink eval power RUN_A RUN_B" in err
 
 
-def test_more_samples_see_less(wink: Run) -> None:
-    half("run")
+def test_more_samples_detect_smaller_differences(wink: Run) -> None:
+    store_noisy_run("run")
     few, many = (
         guesses(wink("power", "run", "--samples", n, "--format", "json")[1])[0]["detectable"]
         for n in ("100", "10000")
@@ -55,7 +55,7 @@ def test_more_samples_see_less(wink: Run) -> None:
 
 
 def test_epochs_separate_noise_from_hard_samples(wink: Run) -> None:
-    half("run", epochs=4)
+    store_noisy_run("run", epochs=4)
 
     cautious, hopeful = guesses(wink("power", "run", "--format", "json")[1])
 
@@ -66,9 +66,9 @@ def test_epochs_separate_noise_from_hard_samples(wink: Run) -> None:
     assert more[1]["sd"] == pytest.approx(hopeful["sd"] / 2)
 
 
-def test_two_runs_are_measured(wink: Run) -> None:
-    half("a")
-    half("b", seed=1)
+def test_two_runs_give_the_measured_variance(wink: Run) -> None:
+    store_noisy_run("a")
+    store_noisy_run("b", seed=1)
 
     (measured,) = guesses(wink("power", "a", "b", "--format", "json")[1])
 
@@ -76,7 +76,7 @@ def test_two_runs_are_measured(wink: Run) -> None:
     assert wink("power", "a", "b", "--epochs", "2")[0] == 2
 
 
-def test_a_run_in_which_all_passed_is_no_proof(wink: Run) -> None:
+def test_a_run_in_which_all_passed_still_has_uncertainty(wink: Run) -> None:
     stored("run", *(answer(f"s{k}") for k in range(20)))
 
     (guess,) = guesses(wink("power", "run", "--format", "json")[1])
@@ -85,8 +85,8 @@ def test_a_run_in_which_all_passed_is_no_proof(wink: Run) -> None:
 
 
 @pytest.mark.parametrize("effect", ["0", "101"])
-def test_an_effect_that_cannot_be_is_no_question(wink: Run, effect: str) -> None:
-    half("run")
+def test_an_impossible_effect_is_refused(wink: Run, effect: str) -> None:
+    store_noisy_run("run")
 
     code, _, err = wink("power", "run", "--effect", effect)
 
@@ -94,7 +94,7 @@ def test_an_effect_that_cannot_be_is_no_question(wink: Run, effect: str) -> None
     assert f"expected --effect above 0, up to 100 points, got {effect}" in err
 
 
-def test_runs_that_do_not_differ_are_no_measure(wink: Run) -> None:
+def test_runs_that_do_not_differ_do_not_imply_a_variance_of_zero(wink: Run) -> None:
     for name in ("one", "two"):
         stored(name, *(answer(f"s{k}", epoch=epoch) for k in range(20) for epoch in (1, 2)))
     mixed = [answer("s", "Paris" if epoch % 2 else "", epoch=epoch) for epoch in range(1, 5)]
@@ -102,7 +102,7 @@ def test_runs_that_do_not_differ_are_no_measure(wink: Run) -> None:
     stored("one of two", *mixed[:2])
 
     (guess,) = guesses(wink("power", "one", "two", "--format", "json")[1])
-    assert guess["detectable"] > 10  # one sample more could differ than did
+    assert guess["detectable"] > 10  # assumes that one more sample could differ
     for other in ("one", "one of two"):
         code, _, err = wink("power", "two of four", other)
         assert code == 2
@@ -110,22 +110,22 @@ def test_runs_that_do_not_differ_are_no_measure(wink: Run) -> None:
     assert "expected two different runs, got one twice" in wink("power", "one", "one")[2]
 
 
-def test_epochs_of_a_run_with_one_are_a_range(wink: Run) -> None:
-    """The run does not show whether the epochs of a sample agree."""
-    half("run")
+def test_with_one_epoch_the_effect_of_more_epochs_is_a_range(wink: Run) -> None:
+    """One epoch does not tell whether the epochs of a sample agree."""
+    store_noisy_run("run")
 
     (once,) = guesses(wink("power", "run", "--format", "json")[1])
-    alike, apart = guesses(wink("power", "run", "--epochs", "5", "--format", "json")[1])
+    agreeing, differing = guesses(wink("power", "run", "--epochs", "5", "--format", "json")[1])
 
-    assert alike["detectable"] == once["detectable"]
-    assert apart["detectable"] < once["detectable"] / 2
+    assert agreeing["detectable"] == once["detectable"]
+    assert differing["detectable"] < once["detectable"] / 2
     _, text, err = wink("power", "run", "--epochs", "5")
     assert "all epochs of a sample end alike" in text.replace("\n", " ")
     assert "A run with one epoch does not show how much the epochs of a sample differ" in err
 
 
 def test_a_budget_is_spent_on_samples_first(wink: Run) -> None:
-    half("run", epochs=2)
+    store_noisy_run("run", epochs=2)
 
     _, text, _ = wink("power", "run", "--budget", "600")
     assert "two runs of 100 samples x 6 epochs, 600 of 600 attempts" in text
@@ -136,5 +136,5 @@ def test_a_budget_is_spent_on_samples_first(wink: Run) -> None:
     )
     assert (more["samples"], more["epochs"]) == (600, 1)
     for options in (["run", "--epochs", "2"], ["run", "other"]):
-        half("other", epochs=2)
+        store_noisy_run("other", epochs=2)
         assert wink("power", *options, "--budget", "60")[0] == 2

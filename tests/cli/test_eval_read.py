@@ -1,4 +1,4 @@
-"""`wink eval list`, `show` and `export`: stored runs as a user meets them."""
+"""`wink eval list`, `show` and `export`: how stored runs are printed."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ HOSTILE = "../../etc/x\x1b[2J\x1b]0;owned\x07\u202e\ud800"
 
 def test_list_shows_the_newest_first_with_their_uncertainty(wink: Run) -> None:
     stored("20260102-030405-aaaaaa", answer("1"), broken("2"), minutes=90, dataset_name="old")
-    about = {"dataset_name": "new", "model": "demo/x", "minutes": 5}
-    stored("20260102-040405-bbbbbb", answer("1"), answer("2"), **about)
+    manifest_fields = {"dataset_name": "new", "model": "demo/x", "minutes": 5}
+    stored("20260102-040405-bbbbbb", answer("1"), answer("2"), **manifest_fields)
 
     code, text, err = wink("list")
 
@@ -46,7 +46,7 @@ def test_list_shows_the_newest_first_with_their_uncertainty(wink: Run) -> None:
     assert "wink eval show 20260102-040405" in err
 
 
-def test_both_pass_rates_are_in_the_data_by_name(wink: Run) -> None:
+def test_both_pass_rates_are_in_the_json(wink: Run) -> None:
     stored("run", answer("right"), answer("wrong", "Lyon"), broken("none"))
 
     (run,) = json.loads(wink("list", "--format", "json")[1])
@@ -93,7 +93,7 @@ def test_short_ids_stay_unambiguous(wink: Run) -> None:
     assert wink("show", "20260102-030405-abc")[0] == 0
 
 
-def test_list_marks_what_is_not_complete(wink: Run) -> None:
+def test_list_marks_incomplete_runs(wink: Run) -> None:
     stored("one", answer("1"), status="interrupted")
     stored("two", status="running")
 
@@ -104,7 +104,7 @@ def test_list_marks_what_is_not_complete(wink: Run) -> None:
     assert "> running   ! interrupted" in err
 
 
-def test_list_as_data_has_all_and_text_the_first(wink: Run) -> None:
+def test_the_list_as_json_has_all_runs_and_as_text_the_newest(wink: Run) -> None:
     for number in range(25):
         stored(f"run{number:02}", answer("1"), minutes=number, tags={"odd": str(number % 2)})
 
@@ -117,7 +117,7 @@ def test_list_as_data_has_all_and_text_the_first(wink: Run) -> None:
     assert [json.loads(line)["run_id"] for line in lines] == ["run01", "run03", "run05"]
 
 
-def test_an_empty_list_prints_how_to_begin_and_makes_no_file(wink: Run, folder: Path) -> None:
+def test_an_empty_list_prints_how_to_start_and_creates_no_file(wink: Run, folder: Path) -> None:
     code, text, err = wink("list")
 
     assert (code, text) == (0, "")
@@ -126,7 +126,7 @@ def test_an_empty_list_prints_how_to_begin_and_makes_no_file(wink: Run, folder: 
     assert [*folder.iterdir()] == []
 
 
-def test_the_store_is_the_option_or_the_variable(
+def test_the_store_can_be_an_option_or_a_variable(
     wink: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored("here", answer("1"))
@@ -160,11 +160,11 @@ def test_ages_have_one_unit() -> None:
 
 
 def test_show_begins_with_the_verdict_and_ends_with_the_next_command(wink: Run) -> None:
-    about = {"dataset_name": "qa", "model": "demo/large", "git_commit": "abc123+changes"}
+    manifest_fields = {"dataset_name": "qa", "model": "demo/large", "git_commit": "abc123+changes"}
     criteria = (CriterionInfo(name="contains", version="0a1b"),)
     command = ("wink", "eval", "run", "my evals.py")
     results = [answer("right"), answer("bad one", "Lyon"), broken("none")]
-    stored("run", *results, criteria=criteria, command=command, minutes=5, **about)
+    stored("run", *results, criteria=criteria, command=command, minutes=5, **manifest_fields)
 
     code, text, err = wink("show")
 
@@ -181,7 +181,7 @@ def test_show_begins_with_the_verdict_and_ends_with_the_next_command(wink: Run) 
     assert err.splitlines()[-1] == "One sample in full: wink eval show run none"
 
 
-def test_show_lists_every_sample_of_a_kind(wink: Run) -> None:
+def test_show_lists_all_samples_with_a_verdict(wink: Run) -> None:
     results = [answer(f"q{n}", "Paris" if n % 2 else "Lyon") for n in range(300)]
     stored("run", *results, broken("none"))
 
@@ -195,14 +195,14 @@ def test_show_lists_every_sample_of_a_kind(wink: Run) -> None:
     assert len(listed("--all")) == 301
 
 
-def test_show_as_data(wink: Run) -> None:
+def test_show_as_json(wink: Run) -> None:
     stored("run", answer("right"), answer("wrong", "Lyon"), broken("none"))
 
-    found = json.loads(wink("show", "run", "--format", "json")[1])
-    assert (found["run_id"], found["passed"], found["total"]) == ("run", 1, 3)
-    assert [each["sample_id"] for each in found["samples"]] == ["none", "wrong"]
-    found = json.loads(wink("show", "run", "--all", "--format", "json")[1])
-    assert [each["verdict"] for each in found["samples"]] == ["pass", "fail", "error"]
+    data = json.loads(wink("show", "run", "--format", "json")[1])
+    assert (data["run_id"], data["passed"], data["total"]) == ("run", 1, 3)
+    assert [each["sample_id"] for each in data["samples"]] == ["none", "wrong"]
+    data = json.loads(wink("show", "run", "--all", "--format", "json")[1])
+    assert [each["verdict"] for each in data["samples"]] == ["pass", "fail", "error"]
 
 
 def test_a_sample_is_printed_in_full(wink: Run) -> None:
@@ -227,7 +227,7 @@ def test_a_sample_is_printed_in_full(wink: Run) -> None:
     assert "PromptExecuted  model=demo/large" in events
 
 
-def test_a_sample_as_data_has_its_session(wink: Run) -> None:
+def test_a_sample_as_json_has_its_session(wink: Run) -> None:
     result, session = conversation()
     stored("run", result, session=session)
 
@@ -251,9 +251,9 @@ def test_epochs_give_pass_at_k_pass_hat_k_and_the_flaky_samples(wink: Run) -> No
     stored("repeated", *results)
     stored("once", EvalResult("always", Score(1.0)), minutes=1)
 
-    _, shown, _ = wink("show", "repeated")
+    _, text, _ = wink("show", "repeated")
     assert "pass@3 75.0%, pass^3 25.0%, 2 of 4 samples flaky: mostly 2/3, seldom 1/3" in " ".join(
-        shown.split()
+        text.split()
     )
     assert "pass@" not in wink("show", "once")[1]
 
@@ -294,14 +294,14 @@ def test_epochs_of_a_sample_are_distinguished(wink: Run) -> None:
 def test_a_long_answer_is_printed_in_full(
     wink: Run, monkeypatch: pytest.MonkeyPatch, columns: str | None
 ) -> None:
-    """To a pipe, too, which has no width."""
-    words = [f"word{n}" for n in range(40)]
-    stored("run", answer("fr", " ".join(words)))
+    """Also to a pipe, which has no width."""
+    answer_words = [f"word{n}" for n in range(40)]
+    stored("run", answer("fr", " ".join(answer_words)))
     monkeypatch.delenv("COLUMNS")
     if columns:
         monkeypatch.setenv("COLUMNS", columns)
 
-    assert " ".join(words) in " ".join(wink("show", "run", "fr")[1].split())
+    assert " ".join(answer_words) in " ".join(wink("show", "run", "fr")[1].split())
 
 
 def test_unknown_names_are_errors_with_suggestions(wink: Run) -> None:
@@ -313,9 +313,9 @@ def test_unknown_names_are_errors_with_suggestions(wink: Run) -> None:
     assert "wink: expected the id of a run, got 'ruin' - near it: run" in wink("show", "ruin")[2]
 
 
-@pytest.mark.parametrize("words", [("list",), ("show",), ("show", "--all"), ("show", "it", "odd")])
-def test_nothing_that_was_stored_reaches_the_terminal_as_a_command(
-    wink: Run, words: tuple[str, ...]
+@pytest.mark.parametrize("args", [("list",), ("show",), ("show", "--all"), ("show", "it", "odd")])
+def test_stored_control_characters_never_reach_the_terminal(
+    wink: Run, args: tuple[str, ...]
 ) -> None:
     message = ChatMessage("assistant", HOSTILE, (ToolCall(HOSTILE, HOSTILE, {"a": HOSTILE}),))
     trajectory = Trajectory((message,), HOSTILE)
@@ -324,11 +324,11 @@ def test_nothing_that_was_stored_reaches_the_terminal_as_a_command(
     session.dispatch(ToolInvoked(name=HOSTILE, result=HOSTILE))
     result = replace(answer("odd"), trajectory=trajectory, score=score, metadata={"a": HOSTILE})
     names = dict.fromkeys(("dataset_name", "agent", "git_commit"), HOSTILE)
-    about = {**names, "command": (HOSTILE,), "tags": {"a": HOSTILE}, "note": HOSTILE}
+    manifest_fields = {**names, "command": (HOSTILE,), "tags": {"a": HOSTILE}, "note": HOSTILE}
     results = [result, broken(HOSTILE, HOSTILE)]
-    stored("it", *results, session=session.snapshot(), **about)
+    stored("it", *results, session=session.snapshot(), **manifest_fields)
 
-    code, text, err = wink(*words)
+    code, text, err = wink(*args)
 
     assert code == 0, err
     assert not {*text, *err} & {*"\x1b\x07\u202e\ud800"}
@@ -338,18 +338,18 @@ def test_nothing_that_was_stored_reaches_the_terminal_as_a_command(
 def test_control_characters_in_a_run_id_are_escaped(wink: Run) -> None:
     stored(HOSTILE, answer("1", "Lyon"), status="interrupted", command=("wink",))
 
-    for words in (("list",), ("show",), ("show", "latest", "1")):
-        code, text, err = wink(*words)
+    for args in (("list",), ("show",), ("show", "latest", "1")):
+        code, text, err = wink(*args)
         assert code == 0
         assert not {*text, *err} & {*"\x1b\x07\u202e\ud800"}
 
 
-def test_a_terminal_without_unicode_sees_escapes(folder: Path) -> None:
+def test_a_terminal_without_unicode_gets_escapes(folder: Path) -> None:
     stored("run", answer("Brasília", "東京"))
 
     variables = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    words = [WINK, "eval", "show", "run", "Brasília"]
-    done = subprocess.run(words, capture_output=True, env=variables, timeout=PATIENCE)
+    args = [WINK, "eval", "show", "run", "Brasília"]
+    done = subprocess.run(args, capture_output=True, env=variables, timeout=PATIENCE)
 
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"\\u6771\\u4eac" in done.stdout
@@ -358,7 +358,7 @@ def test_a_terminal_without_unicode_sees_escapes(folder: Path) -> None:
 # ── export ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_export_as_the_specification_has_it(folder: Path) -> None:
+def test_export_as_in_the_specification(folder: Path) -> None:
     stored("abc123", answer("1", "=cmd()"), answer(HOSTILE))
 
     done = subprocess.run(
@@ -383,7 +383,7 @@ def test_export_to_a_file_by_its_suffix(wink: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "err"),
+    ("args", "err"),
     [
         (("run", "--run-id", "other"), "expected one run, got 'run' and 'other'"),
         (("run", "-o", "."), "expected a file for --output, got a folder (.)"),
@@ -391,24 +391,22 @@ def test_export_to_a_file_by_its_suffix(wink: Run) -> None:
         (("ruin",), "expected the id of a run, got 'ruin'"),
     ],
 )
-def test_export_of_something_else_is_one_clear_line(
-    wink: Run, words: tuple[str, ...], err: str
-) -> None:
+def test_an_invalid_export_is_one_clear_line(wink: Run, args: tuple[str, ...], err: str) -> None:
     stored("run", answer("1"))
 
-    code, text, line = wink("export", *words)
+    code, text, line = wink("export", *args)
 
     assert (code, text) == (2, "")
     assert line.startswith(f"wink: {err}")
 
 
-def test_a_reader_that_leaves_early_gets_no_traceback() -> None:
+def test_a_closed_pipe_gives_no_traceback() -> None:
     stored("run", *(answer(f"q{number}", "Paris" * 1_000) for number in range(100)))
     reader, writer = os.pipe()
     os.close(reader)
-    with os.fdopen(writer, "w") as gone:
+    with os.fdopen(writer, "w") as closed_pipe:
         done = subprocess.run(
-            [WINK, "eval", "export"], stdout=gone, stderr=subprocess.PIPE, timeout=PATIENCE
+            [WINK, "eval", "export"], stdout=closed_pipe, stderr=subprocess.PIPE, timeout=PATIENCE
         )
 
     assert (done.returncode, done.stderr) == (141, b"")

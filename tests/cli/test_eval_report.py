@@ -11,7 +11,7 @@ from tests.cli.stored_runs import Run, answer, folder, stored, wink
 __all__ = ["folder", "wink"]
 
 
-def test_the_newest_run_becomes_a_file_with_its_name(wink: Run, folder: Path) -> None:
+def test_the_newest_run_is_written_to_a_file_with_its_name(wink: Run, folder: Path) -> None:
     stored("r1", answer("fr"), minutes=5)
     stored("r2", answer("fr"), answer("it", "Rome"))
     code, out, err = wink("report")
@@ -20,7 +20,7 @@ def test_the_newest_run_becomes_a_file_with_its_name(wink: Run, folder: Path) ->
     assert "1 of 2 passed" in (folder / "r2.html").read_text("utf-8")
 
 
-def test_all_samples_of_any_run_go_into_a_folder(wink: Run, folder: Path) -> None:
+def test_all_samples_of_a_run_are_written_into_a_folder(wink: Run, folder: Path) -> None:
     stored("r1", answer("fr"))
     code, _, err = wink("report", "--full")
     assert code == 0
@@ -30,7 +30,7 @@ def test_all_samples_of_any_run_go_into_a_folder(wink: Run, folder: Path) -> Non
     assert (folder / "other" / "index.html").exists()
 
 
-def test_a_file_of_too_many_samples_names_the_option_that_has_all(
+def test_a_file_without_all_samples_names_the_option_for_all(
     wink: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, limit in (("MAX_SAMPLES", 2), ("_SAMPLE_BYTES", 0)):
@@ -41,7 +41,7 @@ def test_a_file_of_too_many_samples_names_the_option_that_has_all(
     assert "A page with everything: wink eval report r1 --full" in err
 
 
-def test_two_runs_go_into_the_file_that_is_named(wink: Run, folder: Path) -> None:
+def test_two_runs_are_written_into_the_given_file(wink: Run, folder: Path) -> None:
     stored("r1", answer("fr", "Rome"))
     stored("r2", answer("fr"))
     assert wink("report", "r2", "--compare", "r1", "-o", "both.html")[0] == 0
@@ -64,7 +64,7 @@ def test_a_folder_and_a_missing_one_are_refused(wink: Run, folder: Path) -> None
 
 def test_an_unwritable_folder_is_an_error(wink: Run, folder: Path) -> None:
     stored("r1", answer("fr"))
-    name = "x" * 250  # with what it is called until it is whole, too long for any file system
+    name = "x" * 250  # with the suffix of the temporary file, too long for any file system
     code, _, err = wink("report", "-o", name)
     assert code == 2
     assert err.startswith("wink: expected a file to write to, got: ")

@@ -1,4 +1,4 @@
-"""`wink eval run` and `wink eval resume`, as a user meets them."""
+"""`wink eval run` and `wink eval resume`, as a user calls them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def broken(output, expected):
     raise LookupError(f"not known: {output}")
 """
 
-# ── what is run ─────────────────────────────────────────────────────────────────────────────────
+# ── targets ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_file_runs_and_its_verdict_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,18 +42,20 @@ def test_a_file_runs_and_its_verdict_comes_first(capsys: pytest.CaptureFixture[s
 
     out, err = capsys.readouterr()
     assert out == ""
-    what, *output = err.split("\n\n")
-    assert what.startswith("good: adder, 4 samples, by exact_match, contains\nrun ")
-    assert output[0] == "3/4 passed, 0 errors (75.0%, 95% interval 30.1% to 95.4%, n = 4)"
-    assert output[0] == str(latest())
-    assert output[1] == "  exact_match  0.750\n  contains     0.750"
-    assert "got '5', expected '4'" in output[2]
+    header, *sections = err.split("\n\n")
+    assert header.startswith("good: adder, 4 samples, by exact_match, contains\nrun ")
+    assert sections[0] == "3/4 passed, 0 errors (75.0%, 95% interval 30.1% to 95.4%, n = 4)"
+    assert sections[0] == str(latest())
+    assert sections[1] == "  exact_match  0.750\n  contains     0.750"
+    assert "got '5', expected '4'" in sections[2]
     run_id = latest().run_id
     assert f"run {run_id}\n" in err
-    assert output[-1] == f"exit 0: no gate failed\ndetails: wink eval show {run_id}\n"
+    assert sections[-1] == f"exit 0: no gate failed\ndetails: wink eval show {run_id}\n"
 
 
-def test_what_an_agent_prints_is_no_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_that_an_agent_prints_is_not_mixed_with_data(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["eval", "run", "sums.py", "--format", "json", "--tag", "who=me"]) == 0
 
     out, err = capsys.readouterr()
@@ -65,7 +67,7 @@ def test_what_an_agent_prints_is_no_data(capsys: pytest.CaptureFixture[str]) -> 
     assert (run["exit_code"], run["rule"]) == (0, "no gate failed")
 
 
-def test_results_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:
+def test_jsonl_prints_results_as_they_complete(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", "run", "sums.py", "--format", "jsonl", "--quiet"]) == 0
 
     out, err = capsys.readouterr()
@@ -73,7 +75,7 @@ def test_results_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:
     assert err.splitlines()[-1] == str(latest())
 
 
-def test_every_suite_of_a_file_runs_and_the_highest_code_counts(
+def test_every_suite_of_a_file_runs_and_the_highest_exit_code_is_returned(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     failing(boom=1)
@@ -90,7 +92,7 @@ def test_every_suite_of_a_file_runs_and_the_highest_code_counts(
 
 
 @pytest.mark.parametrize(
-    ("words", "chosen"),
+    ("args", "chosen"),
     [
         (["--limit", "2"], "ab"),
         (["--filter", "kind=hard"], "cd"),
@@ -102,27 +104,27 @@ def test_every_suite_of_a_file_runs_and_the_highest_code_counts(
         (["--sample", "9"], "abcd"),
     ],
 )
-def test_a_part_of_the_samples(words: list[str], chosen: str) -> None:
-    assert main(["eval", "run", "sums.py", *words]) == 0
+def test_options_select_some_of_the_samples(args: list[str], chosen: str) -> None:
+    assert main(["eval", "run", "sums.py", *args]) == 0
     assert "".join(ids()) == chosen
 
 
-def test_the_same_seed_makes_the_same_choice() -> None:
-    def choice(number: int, seed: int) -> list[str]:
-        words = ["--sample", str(number), "--seed", str(seed)]
-        assert main(["eval", "run", "sums.py", "--quiet", *words]) == 0
+def test_the_same_seed_selects_the_same_samples() -> None:
+    def selected(number: int, seed: int) -> list[str]:
+        args = ["--sample", str(number), "--seed", str(seed)]
+        assert main(["eval", "run", "sums.py", "--quiet", *args]) == 0
         return ids()
 
-    assert choice(2, 5) == choice(2, 5)
-    assert set(choice(2, 5)) < set(choice(3, 5))
-    assert len({tuple(choice(2, seed)) for seed in range(6)}) > 1
+    assert selected(2, 5) == selected(2, 5)
+    assert set(selected(2, 5)) < set(selected(3, 5))
+    assert len({tuple(selected(2, seed)) for seed in range(6)}) > 1
 
 
-@pytest.mark.parametrize("words", [["--filter", "kind=blue"], ["--limit", "0"]])
+@pytest.mark.parametrize("args", [["--filter", "kind=blue"], ["--limit", "0"]])
 def test_nothing_selected_is_exit_code_4(
-    words: list[str], capsys: pytest.CaptureFixture[str]
+    args: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["eval", "run", "sums.py", *words]) == 4
+    assert main(["eval", "run", "sums.py", *args]) == 4
     assert capsys.readouterr().err.startswith("wink: nothing selected: none of 4 samples matches")
     assert not Path(".wink").exists()
 
@@ -138,18 +140,20 @@ def test_an_empty_dataset_is_named(folder: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "rule"),
+    ("args", "code", "rule"),
     [
         (["--fail-under", "75%"], 0, "PASS: 75.0% passed, --fail-under asks for 75.0%"),
         (["--fail-under", "0.76"], 1, "FAIL: 75.0% passed, --fail-under asks for 76.0%"),
     ],
 )
-def test_a_gate(words: list[str], code: int, rule: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "run", "sums.py", *words]) == code
+def test_a_gate_decides_the_exit_code(
+    args: list[str], code: int, rule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", "run", "sums.py", *args]) == code
     assert f"exit {code}: {rule}\n" in capsys.readouterr().err
 
 
-def test_errors_are_a_gate_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_have_their_own_gate(capsys: pytest.CaptureFixture[str]) -> None:
     failing(boom=1)
 
     assert main(["eval", "run", "sums.py:bad"]) == 3
@@ -163,19 +167,19 @@ def test_errors_are_a_gate_of_their_own(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "note"),
+    ("args", "note"),
     [
         (["-x", "--max-error-rate", "1"], "stopped by the error of sample 'a'"),
         (["--max-time", "0.000001"], "stopped by the budget of 1e-06 s"),
     ],
 )
 def test_a_run_that_is_stopped_is_not_complete(
-    folder: Path, words: list[str], note: str, capsys: pytest.CaptureFixture[str]
+    folder: Path, args: list[str], note: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (folder / "sums.py").read_text().replace('{"kind": "easy"}', "{'boom': 1}", 1)
-    (folder / "sums.py").write_text(text.replace("boom", "boom" if "-x" in words else "kind"))
+    (folder / "sums.py").write_text(text.replace("boom", "boom" if "-x" in args else "kind"))
 
-    assert main(["eval", "run", "sums.py", "-j", "1", *words]) == 3
+    assert main(["eval", "run", "sums.py", "-j", "1", *args]) == 3
     err = capsys.readouterr().err
     assert f"exit 3: {note}, before the last sample\n" in err
     assert f"continue: wink eval resume {latest().run_id}\n" in err
@@ -184,7 +188,7 @@ def test_a_run_that_is_stopped_is_not_complete(
 # ── resume ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def stored() -> RunRecord:
+def latest_run() -> RunRecord:
     with RunStore() as store:
         return store.run("latest")
 
@@ -197,25 +201,27 @@ known = EvalSuite(coins.prompt, dataset, exact_match, config=EvalConfig(stop_at_
 """
 
 
-@pytest.mark.parametrize(("least", "code", "side"), [("60%", 0, "at least"), ("99%", 1, "below")])
+@pytest.mark.parametrize(
+    ("min_rate", "code", "side"), [("60%", 0, "at least"), ("99%", 1, "below")]
+)
 def test_a_run_stops_once_its_gate_is_decided(
-    folder: Path, capsys: pytest.CaptureFixture[str], least: str, code: int, side: str
+    folder: Path, capsys: pytest.CaptureFixture[str], min_rate: str, code: int, side: str
 ) -> None:
     (folder / "coins.py").write_text(COINS)
-    words = ["eval", "run", "coins.py:coins", "--fail-under", least, "--stop-when", "decided"]
+    args = ["eval", "run", "coins.py:coins", "--fail-under", min_rate, "--stop-when", "decided"]
 
-    assert main(words) == code
-    record = stored()
+    assert main(args) == code
+    record = latest_run()
     assert record.status == "stopped"
-    said = f"the pass rate of all 200 samples is shown to be {side} {float(least[:-1])}%"
-    assert record.note == f"stopped early: {said}"
+    reason = f"the pass rate of all 200 samples is shown to be {side} {float(min_rate[:-1])}%"
+    assert record.note == f"stopped early: {reason}"
     assert 0 < record.total < 200
     text = capsys.readouterr().err
     assert "% anytime-valid interval " in text
     assert f"exit {code}: " in text
 
-    main(["eval", "resume"])  # which runs the remaining samples
-    assert (stored().status, stored().total) == ("complete", 200)
+    main(["eval", "resume"])  # runs the remaining samples
+    assert (latest_run().status, latest_run().total) == ("complete", 200)
     assert "(87.5%, 95% interval 82.2% to 91.4%, n = 200)" in capsys.readouterr().err
 
 
@@ -223,34 +229,34 @@ def test_the_command_line_overrides_the_rule_of_a_suite(folder: Path) -> None:
     (folder / "coins.py").write_text(COINS)
 
     assert main(["eval", "run", "coins.py:known"]) == 0
-    by_suite = stored()
+    by_suite = latest_run()
     assert by_suite.note.endswith("at most 30 points wide")
     assert main(["eval", "run", "coins.py:known", "--stop-when", "20%"]) == 0
-    assert stored().total > by_suite.total
+    assert latest_run().total > by_suite.total
     assert main(["eval", "run", "coins.py:known", "--stop-when", "never"]) == 0
-    assert stored().status == "complete"
+    assert latest_run().status == "complete"
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("args", "problem"),
     [
         (["--stop-when", "decided"], "expected --fail-under above 0, or --against RUN, with"),
         (["--stop-when", "soon"], "expected decided, never, or a width such as 10%, got 'soon'"),
         (["--stop-when", "0"], "expected decided, never, or a width such as 10%, got '0'"),
     ],
 )
-def test_a_rule_that_means_nothing_is_refused(
-    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+def test_an_invalid_stopping_rule_is_refused(
+    args: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
-        code: object = main(["eval", "run", "sums.py", *words])
-    except SystemExit as exit:  # argparse's own
+        code: object = main(["eval", "run", "sums.py", *args])
+    except SystemExit as exit:  # raised by argparse
         code = exit.code
     assert code == 2
     assert problem in capsys.readouterr().err
 
 
-def test_what_is_stored_is_not_run_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stored_samples_are_not_run_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", "run", "sums.py", "--limit", "2", "-j", "1"]) == 0
     assert main(["eval", "run", "sums.py", "--resume", "-j", "1"]) == 0
 
@@ -260,16 +266,16 @@ def test_what_is_stored_is_not_run_again(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("words", "place"),
+    ("args", "location"),
     [
         (["--agent", "mine:agent"], "in agent"),
         (["--agent", "mine:slow", "--timeout", "0.001"], None),
         (["--agent", "mine:echo", "--evaluator", "mine:broken"], "in broken"),
     ],
 )
-def test_debugging_shows_once_where_an_error_arose(
-    words: list[str],
-    place: str | None,
+def test_debug_mode_prints_the_location_of_an_error_once(
+    args: list[str],
+    location: str | None,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -277,34 +283,34 @@ def test_debugging_shows_once_where_an_error_arose(
     (folder / "mine.py").write_text(MINE)
     monkeypatch.setenv("WINK_DEBUG", "1")
 
-    assert main(["eval", "run", *words, "--dataset", "qa.jsonl"]) == 3
+    assert main(["eval", "run", *args, "--dataset", "qa.jsonl"]) == 3
     err = capsys.readouterr().err
-    assert err.count("Traceback") == (place is not None)
+    assert err.count("Traceback") == (location is not None)
     assert "weakincentives/evals" not in err
-    if place is not None:
+    if location is not None:
         (frame,) = (line for line in err.splitlines() if line.startswith("  File "))
-        assert frame.endswith(place)
+        assert frame.endswith(location)
     assert not is_tracing()
 
 
-def test_resume_can_run_more_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_can_raise_the_concurrency(capsys: pytest.CaptureFixture[str]) -> None:
     main(["eval", "run", "sums.py", "--limit", "2", "-j", "1"])
     assert main(["eval", "resume", "-j", "4"]) == 0
     assert ids() == [*"ab"]
 
 
-def test_resume_takes_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_accepts_no_file(capsys: pytest.CaptureFixture[str]) -> None:
     main(["eval", "run", "sums.py", "--limit", "2"])
     assert main(["eval", "run", "--resume", "sums.py"]) == 0
     assert ids() == [*"abcd"]
 
 
-def test_resume_types_the_command_again(
+def test_resume_repeats_the_stored_command(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failing(boom=1)
-    words = ["--store", "runs.db", "--max-error-rate", "0.5", "--filter", "id=[ae]", "-j", "1"]
-    assert main(["eval", "run", "sums.py:bad", *words]) == 0
+    args = ["--store", "runs.db", "--max-error-rate", "0.5", "--filter", "id=[ae]", "-j", "1"]
+    assert main(["eval", "run", "sums.py:bad", *args]) == 0
     capsys.readouterr()
     assert main(["eval", "resume", "--store", "runs.db", "--retry-errors"]) == 0
 
@@ -317,7 +323,9 @@ def test_resume_types_the_command_again(
     assert main(["eval", "resume"]) == 0
 
 
-def test_a_run_of_a_script_is_not_resumed_here(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_a_script_cannot_be_resumed_by_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with RunStore() as store:
         EvalSuite(lambda x: x, [Sample("1", "a", "a")], exact_match).run(store=store)
 
@@ -325,24 +333,24 @@ def test_a_run_of_a_script_is_not_resumed_here(capsys: pytest.CaptureFixture[str
     assert "expected a run of `wink eval run`" in capsys.readouterr().err
 
 
-def test_the_command_that_is_stored_means_the_same() -> None:
+def test_the_stored_command_parses_to_the_same_options() -> None:
     parser = ArgumentParser()
     eval_run.configure(parser)
-    words = (
+    options = (
         "a.py:b -j 3 --epochs 2 --filter id=x --filter k=-1 --tag=-a=b --cache -x --timeout 0.5 "
         "-o a.csv -o b.md --fail-under 85% --sample 4 --seed 0 --max-cost 1.5 --name new"
     )
-    args = parser.parse_args(words.split())
+    args = parser.parse_args(options.split())
 
     command = command_of(args, "a.py:b")
     assert command[:4] == ("wink", "eval", "run", "a.py:b")
     assert parser.parse_args(command[3:]) == args
 
 
-# ── what becomes of it ──────────────────────────────────────────────────────────────────────────
+# ── results ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_results_in_files_of_any_kind() -> None:
+def test_results_are_written_to_files_of_any_format() -> None:
     kinds = ["csv", "json", "jsonl", "md", "parquet"]
     files = [word for kind in kinds for word in ("-o", f"out.{kind}")]
     assert main(["eval", "run", "sums.py", *files, "-o", "report"]) == 0
@@ -352,10 +360,10 @@ def test_results_in_files_of_any_kind() -> None:
 
 
 def test_the_cache_is_used_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--model", "demo/large", "--cache"]
-    assert main(["eval", "run", *words]) == 0
+    args = ["--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--model", "demo/large", "--cache"]
+    assert main(["eval", "run", *args]) == 0
     assert "cache: 0 hits, 2 misses" in capsys.readouterr().err
-    assert main(["eval", "run", *words, "--format", "json"]) == 0
+    assert main(["eval", "run", *args, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["cache"] == {"hits": 2, "misses": 0}
 
 
@@ -379,18 +387,18 @@ def test_a_judge_without_a_model_is_refused_before_the_first_sample(
         "suite = EvalSuite(answer, [Sample('1', 'a', 'a')], llm_judge('Polite'))\n"
     )
     assert main(["eval", "run", "judged.py"]) == 2
-    said = capsys.readouterr().err
-    assert "the judge `Polite` has no adapter to judge the agent `answer` with" in said
-    assert "--judge-model" in said
+    stderr = capsys.readouterr().err
+    assert "the judge `Polite` has no adapter to judge the agent `answer` with" in stderr
+    assert "--judge-model" in stderr
 
 
 def test_a_dry_run_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--dry-run"]
-    assert main(["eval", "run", *words, "--model", "openai/gpt-4o", "--epochs", "3"]) == 0
+    args = ["--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--dry-run"]
+    assert main(["eval", "run", *args, "--model", "openai/gpt-4o", "--epochs", "3"]) == 0
     err = capsys.readouterr().err
     assert "  samples      2 samples x 3 epochs\n" in err
     assert "tokens in, 1,200 out, about $0.01" in err
-    assert main(["eval", "run", *words, "--model", "demo/large", "--format", "json"]) == 0
+    assert main(["eval", "run", *args, "--model", "demo/large", "--format", "json"]) == 0
     (plan,) = json.loads(capsys.readouterr().out)["plans"]
     assert (plan["total"], plan["estimated_cost"]) == (2, None)
     assert not Path(".wink").exists()
@@ -401,16 +409,14 @@ def test_a_missing_key_is_one_error_before_anything_runs(
 ) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    words = ["--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--model", "openai/gpt-4o"]
+    args = ["--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--model", "openai/gpt-4o"]
 
-    assert main(["eval", "run", *words]) == 2
+    assert main(["eval", "run", *args]) == 2
     assert capsys.readouterr().err.endswith("got none - set the variable OPENAI_API_KEY\n")
     assert not Path(".wink").exists()
 
 
-def test_a_run_with_the_usual_settings_shows_none(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_default_settings_are_not_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["eval", "run", "--agent", "sums:adder", "--dataset", "qa.jsonl", "--max-error-rate", "1"])
     capsys.readouterr()
 

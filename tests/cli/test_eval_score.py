@@ -1,4 +1,4 @@
-"""`wink eval score`: a stored run by other evaluators, without its agent."""
+"""`wink eval score`: score a stored run with other evaluators, without running its agent."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def searched(output, expected, session) -> bool:
 
 @pytest.fixture
 def cities(folder: Path) -> str:
-    """A run of an agent that answers with a dataclass, and is never called again."""
+    """Store a run of an agent that returns a dataclass; scoring never calls it again."""
     (folder / "mine.py").write_text(EVALUATORS)
     samples = [Sample(str(n), n, City("Paris" if n % 2 else "Rome")) for n in range(6)]
 
@@ -64,8 +64,8 @@ def cities(folder: Path) -> str:
 
 
 def test_a_rescored_run_is_a_new_run(wink: Run, cities: str) -> None:
-    words = ("--evaluator", "mine.py:named", "--evaluator", "mine.py:long")
-    code, text, err = wink("score", cities, *words, "--max-error-rate", "20%")
+    args = ("--evaluator", "mine.py:named", "--evaluator", "mine.py:long")
+    code, text, err = wink("score", cities, *args, "--max-error-rate", "20%")
 
     assert (code, text) == (0, "")
     lines = err.splitlines()
@@ -81,12 +81,12 @@ def test_a_rescored_run_is_a_new_run(wink: Run, cities: str) -> None:
     assert (old.passed, new.passed, new.status) == (5, 2, "complete")
     assert new.manifest.parent == cities
     assert [each.name for each in new.manifest.criteria] == ["named", "long"]
-    assert kept == [None] * 5 + ["no answer"]  # of an agent that failed there is nothing to score
+    assert kept == [None] * 5 + ["no answer"]  # there is no output to score if the agent failed
 
 
-def test_types_come_back_as_annotations_or_options_say(wink: Run, cities: str) -> None:
-    def errors(*words: str) -> int:
-        wink("score", cities, *words)
+def test_outputs_are_decoded_by_annotation_or_option(wink: Run, cities: str) -> None:
+    def errors(*args: str) -> int:
+        wink("score", cities, *args)
         with RunStore() as store:
             return store.run("latest").errors
 
@@ -98,19 +98,19 @@ def test_types_come_back_as_annotations_or_options_say(wink: Run, cities: str) -
 
 
 def test_score_has_the_gates_of_run(wink: Run, cities: str) -> None:
-    words = ("score", cities, "--evaluator", "mine.py:named")
+    args = ("score", cities, "--evaluator", "mine.py:named")
 
-    assert wink(*words)[0] == 3
-    assert wink(*words, "--max-error-rate", "0.5")[0] == 0
-    code, text, err = wink(*words, "--max-error-rate", "50%", "--fail-under=90%", "--format=json")
+    assert wink(*args)[0] == 3
+    assert wink(*args, "--max-error-rate", "0.5")[0] == 0
+    code, text, err = wink(*args, "--max-error-rate", "50%", "--fail-under=90%", "--format=json")
     assert code == 1
     assert "exit 1: FAIL: 33.3% passed, --fail-under asks for 90.0%" in err
-    found = json.loads(text)
-    assert (found["exit_code"], found["changed"]) == (1, {"pass to fail": 3})
-    assert (found["before"]["passed"], found["after"]["passed"]) == (5, 2)
+    data = json.loads(text)
+    assert (data["exit_code"], data["changed"]) == (1, {"pass to fail": 3})
+    assert (data["before"]["passed"], data["after"]["passed"]) == (5, 2)
 
 
-def test_an_evaluator_that_fails_is_data(wink: Run, cities: str) -> None:
+def test_a_failing_evaluator_is_an_error_row(wink: Run, cities: str) -> None:
     code, text, err = wink("score", cities, "--evaluator", "mine.py:broken")
 
     assert (code, text) == (3, "")
@@ -132,20 +132,20 @@ def test_a_judge_has_its_own_model(wink: Run, folder: Path) -> None:
     (folder / "judges.py").write_text(code)
     stored("run", answer("right"), answer("wrong", "Lyon"))
 
-    words = ("score", "run", "--evaluator", "judges.py:judge", "--judge-model", "demo/large")
-    assert wink(*words)[0] == 0
+    args = ("score", "run", "--evaluator", "judges.py:judge", "--judge-model", "demo/large")
+    assert wink(*args)[0] == 0
     with RunStore() as store:
         assert [row.result.passed for row in store.rows("latest")] == [True, False]
 
 
-def test_ctrl_c_leaves_the_run_as_it_was(folder: Path) -> None:
+def test_ctrl_c_does_not_change_the_stored_run(folder: Path) -> None:
     code = "import pathlib, time\ndef slow(output, expected):\n"
     code += "    pathlib.Path('begun').touch()\n    time.sleep(0.3)\n    return False\n"
     (folder / "mine.py").write_text(code)
     stored("run", *(answer(str(number)) for number in range(500)))
-    words = [WINK, "eval", "score", "run", "--evaluator", "mine.py:slow", "-j", "1"]
+    args = [WINK, "eval", "score", "run", "--evaluator", "mine.py:slow", "-j", "1"]
     with subprocess.Popen(
-        words,
+        args,
         stderr=subprocess.PIPE,
         text=True,
         # A shell may start background jobs with interrupts ignored.
@@ -164,21 +164,23 @@ def test_ctrl_c_leaves_the_run_as_it_was(folder: Path) -> None:
     assert (old.passed, new.status, new.passed) == (500, "interrupted", 0)
 
 
-HARM = {
+WAYS_TO_END_THE_LOOP = {
     "every task": "for task in asyncio.all_tasks(): task.cancel()",
     "the loop": "asyncio.get_running_loop().stop()",
     "a callback": "asyncio.get_running_loop().call_soon(sys.exit)",
 }
 
 
-@pytest.mark.parametrize("harm", HARM)
-def test_an_evaluator_that_ends_the_event_loop_is_an_error(folder: Path, harm: str) -> None:
-    code = f"import asyncio, sys\nasync def ends(output, expected):\n    {HARM[harm]}\n"
+@pytest.mark.parametrize("way", WAYS_TO_END_THE_LOOP)
+def test_an_evaluator_that_ends_the_event_loop_is_an_error(folder: Path, way: str) -> None:
+    code = (
+        f"import asyncio, sys\nasync def ends(output, expected):\n    {WAYS_TO_END_THE_LOOP[way]}\n"
+    )
     (folder / "mine.py").write_text(code + "    await asyncio.sleep(1)\n    return True\n")
     stored("run", *(answer(str(number)) for number in range(20)))
 
-    words = ("eval", "score", "run", "--evaluator", "mine.py:ends")
-    done = run_wink(*words, cwd=folder, env=dict(os.environ))
+    args = ("eval", "score", "run", "--evaluator", "mine.py:ends")
+    done = run_wink(*args, cwd=folder, env=dict(os.environ))
 
     assert done.returncode == 3, done.stderr
     assert "wink: an evaluator or a callback ended the event loop" in done.stderr
@@ -197,8 +199,8 @@ def test_evaluators_that_disagree_on_a_type_are_refused(wink: Run, folder: Path)
     (folder / "mine.py").write_text(EVALUATORS + other)
     stored("run", answer("1"))
 
-    words = ("--evaluator", "mine.py:named", "--evaluator", "mine.py:called")
-    code, _, err = wink("score", "run", *words)
+    args = ("--evaluator", "mine.py:named", "--evaluator", "mine.py:called")
+    code, _, err = wink("score", "run", *args)
     assert code == 2
     assert "expected evaluators that agree on the output type" in err
     with RunStore() as store:

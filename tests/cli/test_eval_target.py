@@ -17,26 +17,26 @@ from weakincentives.evals import EvalSuite, exact_match
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-def test_a_prompt_by_the_name_that_the_project_gives_it(folder: Path) -> None:
+def test_a_prompt_by_its_name_in_pyproject(folder: Path) -> None:
     (folder / "pyproject.toml").write_text('[tool.wink.prompts]\nqa = "prompts:qa"\n')
 
-    words = ["eval", "run", "--prompt", "qa", "--dataset", "qa.jsonl", "--model", "demo/large"]
-    assert main(words) == 0
+    args = ["eval", "run", "--prompt", "qa", "--dataset", "qa.jsonl", "--model", "demo/large"]
+    assert main(args) == 0
     assert latest().dataset_name == "qa"
     assert [result.output for result in latest().results] == ["Paris", "Tokyo"]
 
 
-def test_what_is_expected_of_a_typed_prompt_has_its_type(folder: Path) -> None:
+def test_expected_values_of_a_typed_prompt_have_its_type(folder: Path) -> None:
     rows = [{"id": "fr", "input": "Capital of France?", "expected": {"answer": "Paris"}}]
     (folder / "typed.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
-    words = ["eval", "run", "--prompt", "prompts.py:typed", "--model", "demo/large"]
-    assert main([*words, "--dataset", "typed.jsonl", "--fail-under", "100%"]) == 0
+    args = ["eval", "run", "--prompt", "prompts.py:typed", "--model", "demo/large"]
+    assert main([*args, "--dataset", "typed.jsonl", "--fail-under", "100%"]) == 0
 
 
-def test_any_function_with_evaluators_of_any_origin() -> None:
-    words = ["eval", "run", "--agent", "sums:adder", "--dataset", "qa.jsonl"]
-    assert main([*words, "--evaluator", "contains", "--evaluator", "sums.py:shouts"]) == 0
+def test_any_function_can_be_run_with_built_in_and_own_evaluators() -> None:
+    args = ["eval", "run", "--agent", "sums:adder", "--dataset", "qa.jsonl"]
+    assert main([*args, "--evaluator", "contains", "--evaluator", "sums.py:shouts"]) == 0
 
     assert latest().scores_by_criterion == {"contains": 1.0, "shouts": 0.0}
 
@@ -52,7 +52,7 @@ def test_references(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "err"),
+    ("args", "problem"),
     [
         (
             ["nope.py"],
@@ -99,8 +99,8 @@ def test_references(folder: Path) -> None:
         (["torn.py"], "expected to import torn.py, got SyntaxError: '(' was never closed"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_exit_code_2(
-    folder: Path, words: list[str], err: str, capsys: pytest.CaptureFixture[str]
+def test_an_invalid_target_is_one_line_and_exit_code_2(
+    folder: Path, args: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "broken.py").write_text("x = 1\ny = x / 0\n")
     (folder / "torn.py").write_text("print(\n")
@@ -108,15 +108,15 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(
     (folder / "sub").mkdir()
     (folder / "sub" / "deep.py").touch()
 
-    assert main(["eval", "run", *words]) == 2
+    assert main(["eval", "run", *args]) == 2
     (output,) = capsys.readouterr().err.splitlines()
     assert output.startswith("wink: ")
-    assert err in output
-    if words == ["broken.py"]:
+    assert problem in output
+    if args == ["broken.py"]:
         assert output.endswith(f"({folder / 'broken.py'}:2)")
 
 
-def test_a_project_file_that_is_wrong_is_named(folder: Path) -> None:
+def test_an_invalid_project_file_is_named(folder: Path) -> None:
     (folder / "pyproject.toml").write_text("[tool.wink]\nprompts = 3\n")
     with pytest.raises(UsageError, match=r"expected lines such as .* got 3 \("):
         load_reference("qa", "prompt")

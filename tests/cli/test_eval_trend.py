@@ -19,14 +19,14 @@ def results(passing: int) -> list[EvalResult[Any]]:
     return [answer(f"s{k:02}", "Paris" if k < passing else "London") for k in range(40)]
 
 
-def history(*passing: int, **about: Any) -> None:
+def store_runs(*passing: int, **manifest_fields: Any) -> None:
     for number, each in enumerate(passing):
         run_id, minutes = f"2026010{number}-030405-aaaaaa", 60 - number
-        stored(run_id, *results(each), dataset_name="qa", minutes=minutes, **about)
+        stored(run_id, *results(each), dataset_name="qa", minutes=minutes, **manifest_fields)
 
 
-def test_each_step_is_judged(wink: Run) -> None:
-    history(20, 21, 35)
+def test_each_run_is_compared_with_the_one_before(wink: Run) -> None:
+    store_runs(20, 21, 35)
 
     code, text, err = wink("trend")
 
@@ -50,7 +50,7 @@ def test_each_step_is_judged(wink: Run) -> None:
 @pytest.mark.parametrize("columns", [60, 80, 140])
 def test_it_fits_the_terminal(wink: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    history(20, 30, 10, model="anthropic/claude-opus-5-20260101")
+    store_runs(20, 30, 10, model="anthropic/claude-opus-5-20260101")
 
     _, text, _ = wink("trend")
 
@@ -59,8 +59,8 @@ def test_it_fits_the_terminal(wink: Run, monkeypatch: pytest.MonkeyPatch, column
     assert "worse" in text
 
 
-def test_it_is_about_the_dataset_of_the_latest_run_or_the_one_named(wink: Run) -> None:
-    history(20, 21)
+def test_the_dataset_is_that_of_the_latest_run_or_the_given_one(wink: Run) -> None:
+    store_runs(20, 21)
     stored("other", *results(5), dataset_name="sums")
 
     assert wink("trend")[1].startswith("sums")
@@ -70,7 +70,7 @@ def test_it_is_about_the_dataset_of_the_latest_run_or_the_one_named(wink: Run) -
     assert "datasets with runs: sums, qa" in err
 
 
-def test_runs_by_other_evaluators_are_no_step(wink: Run) -> None:
+def test_runs_with_other_evaluators_are_not_compared(wink: Run) -> None:
     for number, version in enumerate("112"):
         criteria = (CriterionInfo(name="exact", version=version),)
         stored(f"r{number}", *results(10 * number), minutes=9 - number, criteria=criteria)
@@ -82,15 +82,15 @@ def test_runs_by_other_evaluators_are_no_step(wink: Run) -> None:
 
 
 def test_p_values_of_several_steps_are_adjusted_with_a_note(wink: Run) -> None:
-    history(20, 35)
+    store_runs(20, 35)
     assert "Holm" not in wink("trend")[2]
 
-    history(20, 35, 20)
+    store_runs(20, 35, 20)
     assert "note: p-values are adjusted for multiple comparisons (Holm)\n" in wink("trend")[2]
 
 
-def test_data_has_the_steps(wink: Run) -> None:
-    history(20, 35)
+def test_json_has_the_steps(wink: Run) -> None:
+    store_runs(20, 35)
 
     first, second = json.loads(wink("trend", "--format", "json")[1])
 
@@ -99,8 +99,8 @@ def test_data_has_the_steps(wink: Run) -> None:
     assert second["passed"] == 35
 
 
-def test_a_terminal_without_bars_gets_others() -> None:
-    history(20, 35)
+def test_a_terminal_without_unicode_gets_ascii_bars() -> None:
+    store_runs(20, 35)
 
     env = {**os.environ, "PYTHONIOENCODING": "ascii", "NO_COLOR": "1"}
     done = subprocess.run([WINK, "eval", "trend"], env=env, capture_output=True, check=True)
@@ -108,12 +108,12 @@ def test_a_terminal_without_bars_gets_others() -> None:
     assert done.stdout.decode("ascii").startswith("qa  _@  50.0% to 87.5%")
 
 
-def declining(runs: int = 6, **about: Any) -> None:
-    history(*(38 - 4 * run for run in range(runs)), **about)
+def store_declining_runs(runs: int = 6, **manifest_fields: Any) -> None:
+    store_runs(*(38 - 4 * run for run in range(runs)), **manifest_fields)
 
 
-def test_a_slow_decline_is_seen_though_no_step_is(wink: Run) -> None:
-    declining()
+def test_a_slow_decline_is_detected_though_no_single_step_is(wink: Run) -> None:
+    store_declining_runs()
 
     _, text, err = wink("trend", "--looks", "1")
 
@@ -125,7 +125,7 @@ def test_a_slow_decline_is_seen_though_no_step_is(wink: Run) -> None:
 
 
 def test_equal_runs_have_no_trend(wink: Run) -> None:
-    history(20, 20, 20, 20)
+    store_runs(20, 20, 20, 20)
 
     _, text, _ = wink("trend")
 
@@ -133,8 +133,8 @@ def test_equal_runs_have_no_trend(wink: Run) -> None:
     assert "changed between" not in text
 
 
-def test_data_has_the_trend_with_the_latest_run(wink: Run) -> None:
-    declining()
+def test_json_has_the_trend_with_the_latest_run(wink: Run) -> None:
+    store_declining_runs()
 
     *earlier, latest = json.loads(wink("trend", "--format", "json")[1])
 
@@ -146,8 +146,8 @@ def test_data_has_the_trend_with_the_latest_run(wink: Run) -> None:
     assert trend["step"]["before"] in trend["runs"]
 
 
-def test_errors_of_infrastructure_are_left_out_of_the_trend(wink: Run) -> None:
-    declining(5)
+def test_infrastructure_errors_are_left_out_of_the_trend(wink: Run) -> None:
+    store_declining_runs(5)
     down = [
         EvalResult(f"s{k:02}", Score(0.0), error="503", error_source="infrastructure")
         for k in range(10)
@@ -161,7 +161,7 @@ def test_errors_of_infrastructure_are_left_out_of_the_trend(wink: Run) -> None:
     assert "only 30 of 40 samples count for the trend" in err
 
 
-def test_after_other_evaluators_a_new_trend_begins(wink: Run) -> None:
+def test_a_change_of_evaluators_starts_a_new_trend(wink: Run) -> None:
     for number, version in enumerate("11222"):
         criteria = (CriterionInfo(name="exact", version=version),)
         stored(f"r{number}", *results(20 + number), minutes=9 - number, criteria=criteria)
@@ -172,7 +172,7 @@ def test_after_other_evaluators_a_new_trend_begins(wink: Run) -> None:
     assert "2 earlier runs left out of the trend: evaluators differ in version" in err
 
 
-def test_runs_by_different_judge_models_are_different_lines(wink: Run) -> None:
+def test_each_judge_model_has_its_own_trend(wink: Run) -> None:
     for number in range(4):
         judge = CriterionInfo(name="tone", judge={"model": f"demo/{number % 2}"})
         stored(f"r{number}", *results(20), minutes=9 - number, dataset_name="qa", criteria=(judge,))
@@ -193,11 +193,11 @@ def test_samples_of_one_document_are_a_cluster(wink: Run) -> None:
         ]
         stored(f"r{number}", *attempts, minutes=9 - number, dataset_name="qa")
 
-    alone, clustered = (
-        json.loads(wink("trend", "--format", "json", *words)[1])[-1]["trend"]["line"]
-        for words in ((), ("--cluster-by", "doc"))
+    unclustered, clustered = (
+        json.loads(wink("trend", "--format", "json", *args)[1])[-1]["trend"]["line"]
+        for args in ((), ("--cluster-by", "doc"))
     )
 
-    assert (alone["clusters"], clustered["clusters"]) == (None, 4)
-    assert alone["change"] == clustered["change"] == pytest.approx(-0.125)
-    assert clustered["p"] > alone["p"]
+    assert (unclustered["clusters"], clustered["clusters"]) == (None, 4)
+    assert unclustered["change"] == clustered["change"] == pytest.approx(-0.125)
+    assert clustered["p"] > unclustered["p"]

@@ -50,12 +50,12 @@ def evals(folder: Path) -> Path:
 
 
 def test_a_gate_for_each_criterion(wink: Run) -> None:
-    words = ["run", "evals/both_eval.py", "--fail-under", "0.5", "--fail-under"]
+    args = ["run", "evals/both_eval.py", "--fail-under", "0.5", "--fail-under"]
 
-    code, _, err = wink(*words, "contains=80%")
+    code, _, err = wink(*args, "contains=80%")
     assert code == 0
     assert "80.0% passed contains, --fail-under asks for 80.0%" in err
-    code, _, err = wink(*words, "exact_match=0.7")
+    code, _, err = wink(*args, "exact_match=0.7")
     assert code == 1
     assert "exit 1: FAIL: 60.0% passed exact_match, --fail-under asks for 70.0%" in err
 
@@ -77,9 +77,9 @@ suite = EvalSuite(answer, dataset, [contains, strict])
 
 
 def test_an_error_passes_no_criterion(wink: Run) -> None:
-    words = ["--max-error-rate", "1", "--fail-under", "contains=0.1"]
+    args = ["--max-error-rate", "1", "--fail-under", "contains=0.1"]
 
-    code, _, err = wink("run", "broken.py", *words)
+    code, _, err = wink("run", "broken.py", *args)
 
     assert code == 1
     assert "0.0% passed contains" in err
@@ -114,7 +114,7 @@ def test_the_same_criterion_twice_is_refused(wink: Run) -> None:
 # ── several suites ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_files_and_folders_run_one_after_the_other_and_the_worst_code_counts(wink: Run) -> None:
+def test_files_and_folders_run_in_order_and_the_highest_exit_code_is_returned(wink: Run) -> None:
     code, out, _ = wink("run", "evals", "broken.py", "own.py:suite", "--format", "json")
 
     document = json.loads(out)
@@ -123,21 +123,21 @@ def test_files_and_folders_run_one_after_the_other_and_the_worst_code_counts(win
     assert code == document["exit_code"] == 3
 
 
-def test_options_may_stand_between_files(wink: Run) -> None:
+def test_options_and_files_may_be_in_any_order(wink: Run) -> None:
     code, _, err = wink("run", "evals/both_eval.py", "--limit", "2", "own.py", "--dry-run")
 
     assert code == 0
     assert err.count("2 samples") == 2
 
 
-def test_a_gate_counts_where_its_criterion_is(wink: Run) -> None:
+def test_a_gate_applies_only_to_suites_with_its_criterion(wink: Run) -> None:
     code, out, _ = wink("run", "evals", "--fail-under", "exact_match=0.7", "--format", "json")
 
     assert code == 1
     assert [run["exit_code"] for run in json.loads(out)["runs"]] == [1, 0]
 
 
-def test_a_folder_without_evals_says_what_it_looks_for(wink: Run, folder: Path) -> None:
+def test_a_folder_without_evals_is_an_error_that_names_the_pattern(wink: Run, folder: Path) -> None:
     (folder / "empty").mkdir()
 
     code, _, err = wink("run", "empty")
@@ -147,9 +147,9 @@ def test_a_folder_without_evals_says_what_it_looks_for(wink: Run, folder: Path) 
 
 
 def test_each_suite_has_its_own_files_and_junit_has_all(wink: Run, folder: Path) -> None:
-    words = ["-o", "out/table.csv", "-o", "out/all.xml", "-o", "out/reports"]
+    args = ["-o", "out/table.csv", "-o", "out/all.xml", "-o", "out/reports"]
 
-    code, _, _ = wink("run", "evals", *words)
+    code, _, _ = wink("run", "evals", *args)
 
     assert code == 0
     files = {str(file.relative_to(folder / "out")) for file in (folder / "out").rglob("*.*")}
@@ -174,21 +174,21 @@ def test_a_suite_of_several_is_resumed_into_its_own_file(wink: Run, folder: Path
 # ── JUnit ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def suite_of(path: Path) -> Any:
+def parse_suite(path: Path) -> Any:
     (suite,) = ElementTree.parse(path).getroot()
     return suite
 
 
 def test_junit_can_follow_the_gate(wink: Run, folder: Path) -> None:
-    words = ["run", "evals/both_eval.py", "-o", "out.xml", "--junit-failures", "gate"]
+    args = ["run", "evals/both_eval.py", "-o", "out.xml", "--junit-failures", "gate"]
 
-    assert wink(*words, "--fail-under", "60%")[0] == 0
-    suite = suite_of(folder / "out.xml")
+    assert wink(*args, "--fail-under", "60%")[0] == 0
+    suite = parse_suite(folder / "out.xml")
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("11", "0", "0")
     assert not suite.findall(".//failure")
     assert len(suite.findall("testcase/system-out")) == 5
-    assert wink(*words, "--fail-under", "70%")[0] == 1
-    suite = suite_of(folder / "out.xml")
+    assert wink(*args, "--fail-under", "70%")[0] == 1
+    suite = parse_suite(folder / "out.xml")
     assert suite.get("failures") == "5"
     failed = [case.get("name") for case in suite if case.find("failure") is not None]
     assert failed == ["6", "7", "8", "9", "(gate)"]
@@ -196,19 +196,19 @@ def test_junit_can_follow_the_gate(wink: Run, folder: Path) -> None:
 
 
 def test_junit_of_a_run_without_a_verdict_has_an_error(wink: Run, folder: Path) -> None:
-    words = ["-o", "out.xml", "--junit-failures", "gate", "--fail-under", "0"]
+    args = ["-o", "out.xml", "--junit-failures", "gate", "--fail-under", "0"]
 
-    assert wink("run", "broken.py", *words)[0] == 3
+    assert wink("run", "broken.py", *args)[0] == 3
 
-    suite = suite_of(folder / "out.xml")
+    suite = parse_suite(folder / "out.xml")
     assert suite.get("errors") == "11"
     assert suite.find("testcase[@name='(gate)']/error").get("type") == "gate"
 
 
-def test_junit_has_the_samples_unless_it_is_told(wink: Run, folder: Path) -> None:
+def test_junit_has_a_test_case_per_sample_by_default(wink: Run, folder: Path) -> None:
     assert wink("run", "evals/both_eval.py", "-o", "out.xml", "--fail-under", "0.5")[0] == 0
 
-    suite = suite_of(folder / "out.xml")
+    suite = parse_suite(folder / "out.xml")
     assert (suite.get("tests"), len(suite.findall("testcase/failure"))) == ("10", 4)
 
 

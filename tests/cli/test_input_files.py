@@ -1,4 +1,4 @@
-"""What can be given as a file: pipes and standard input work, what has no end is refused."""
+"""Input files: pipes and standard input work, endless files are refused."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def wink(*words: str, stdin: str = "") -> Completed:
-    return run_wink(*words, cwd=Path.cwd(), env=plain_environment(), stdin=stdin)
+def wink(*args: str, stdin: str = "") -> Completed:
+    return run_wink(*args, cwd=Path.cwd(), env=plain_environment(), stdin=stdin)
 
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:
-    """Run a line of a shell, in which RUN is `wink eval run` with an agent."""
+    """Run a shell command in which RUN stands for `wink eval run` with an agent."""
     call = " ".join(f"'{word}'" for word in PROCESS)
     return subprocess.run(
         ["bash", "-c", command.replace("RUN", call)],
@@ -44,14 +44,14 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def refused(dataset: str, most: int = 200_000) -> str:
-    """Return the output of `wink eval run`; `most` is the memory that it may use, in kB."""
-    answer = wink(*RUN, "--dataset", dataset)
-    assert answer.returncode == 2
-    assert 20_000 < answer.peak_kb < most
-    assert answer.stderr.startswith("wink: ")
-    assert "Traceback" not in answer.stderr
-    return answer.stderr
+def error_for(dataset: str, max_kb: int = 200_000) -> str:
+    """Return the error that `wink eval run` prints, using less than `max_kb` of memory."""
+    done = wink(*RUN, "--dataset", dataset)
+    assert done.returncode == 2
+    assert 20_000 < done.peak_kb < max_kb
+    assert done.stderr.startswith("wink: ")
+    assert "Traceback" not in done.stderr
+    return done.stderr
 
 
 # --- pipes and standard input --------------------------------------------------------------------
@@ -68,7 +68,7 @@ def refused(dataset: str, most: int = 200_000) -> str:
 def test_a_pipe_of_a_shell_is_a_dataset(command: str, name: str, folder: Path) -> None:
     (folder / "rows").write_text(ROWS)
 
-    all_pass(shell(command), name)
+    check_all_passed(shell(command), name)
 
 
 @pytest.mark.parametrize(
@@ -85,18 +85,18 @@ def test_a_named_pipe_is_a_dataset(command: str, name: str, folder: Path) -> Non
     os.mkfifo(folder / name)
 
     with subprocess.Popen(["bash", "-c", command]) as writer:
-        all_pass(wink(*RUN, "--dataset", name), "qa")
+        check_all_passed(wink(*RUN, "--dataset", name), "qa")
     assert writer.returncode == 0
 
 
 def test_a_file_on_standard_input_is_a_dataset() -> None:
-    all_pass(wink(*RUN, "--dataset", "-", stdin=ROWS), "stdin")
+    check_all_passed(wink(*RUN, "--dataset", "-", stdin=ROWS), "stdin")
 
 
-def all_pass(answer: subprocess.CompletedProcess[str], name: str) -> None:
-    assert answer.returncode == 0, answer.stderr
-    (found,) = json.loads(answer.stdout)["runs"]
-    assert (found["dataset"], found["passed"], found["total"]) == (name, 3, 3)
+def check_all_passed(done: subprocess.CompletedProcess[str], name: str) -> None:
+    assert done.returncode == 0, done.stderr
+    (run,) = json.loads(done.stdout)["runs"]
+    assert (run["dataset"], run["passed"], run["total"]) == (name, 3, 3)
 
 
 def test_an_idle_pipe_prints_what_it_waits_for_and_reacts_to_ctrl_c(
@@ -114,7 +114,7 @@ def test_an_idle_pipe_prints_what_it_waits_for_and_reacts_to_ctrl_c(
         assert waiting.stderr.read() == b""
 
 
-def test_a_run_whose_pipe_is_gone_prints_how_to_resume_it(folder: Path) -> None:
+def test_a_run_of_a_closed_pipe_prints_how_to_resume_it(folder: Path) -> None:
     (folder / "rows").write_text(ROWS)
     run_id = json.loads(shell("RUN --dataset <(cat rows)").stdout)["runs"][0]["run_id"]
     assert "or pass them on standard input with `-`" in wink("eval", "resume", run_id).stderr
@@ -125,12 +125,12 @@ def test_a_run_whose_pipe_is_gone_prints_how_to_resume_it(folder: Path) -> None:
 
 
 def test_a_comparison_of_models_needs_a_file() -> None:
-    words = ("--prompt", "x:y", "--dataset", "-", "--models", "a", "b")
+    args = ("--prompt", "x:y", "--dataset", "-", "--models", "a", "b")
 
-    assert "since each of --models reads it, got a pipe" in wink("eval", "compare", *words).stderr
+    assert "since each of --models reads it, got a pipe" in wink("eval", "compare", *args).stderr
 
 
-# --- what has no end -----------------------------------------------------------------------------
+# --- endless files -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -143,42 +143,42 @@ def test_a_comparison_of_models_needs_a_file() -> None:
 def test_a_device_is_refused(suffix: str, device: str, folder: Path) -> None:
     (folder / f"qa.{suffix}").symlink_to(device)
 
-    assert "readable file, got: a device, which may have no end" in refused(f"qa.{suffix}")
+    assert "readable file, got: a device, which may have no end" in error_for(f"qa.{suffix}")
 
 
-def test_what_is_neither_file_nor_pipe_is_refused(folder: Path) -> None:
+def test_only_regular_files_and_pipes_are_accepted(folder: Path) -> None:
     for name in ("qa.parquet", "qa.jsonl"):
         os.mkfifo(folder / name)
     (folder / "folder.jsonl").mkdir()
     (folder / "proc.jsonl").symlink_to("/proc/self/status")
-    with socket.socket(socket.AF_UNIX) as here:
-        here.bind("socket.jsonl")
-        assert "got: a socket (socket.jsonl)" in refused("socket.jsonl")
+    with socket.socket(socket.AF_UNIX) as bound_socket:
+        bound_socket.bind("socket.jsonl")
+        assert "got: a socket (socket.jsonl)" in error_for("socket.jsonl")
 
-    assert "got: a pipe, but this format needs a file (qa.parquet)" in refused("qa.parquet")
-    assert "got: Is a directory (folder.jsonl)" in refused("folder.jsonl")
-    assert "expected a JSON value" in refused("proc.jsonl")
-    assert "a file that ends in .csv, .json" in refused("/dev/zero")
+    assert "got: a pipe, but this format needs a file (qa.parquet)" in error_for("qa.parquet")
+    assert "got: Is a directory (folder.jsonl)" in error_for("folder.jsonl")
+    assert "expected a JSON value" in error_for("proc.jsonl")
+    assert "a file that ends in .csv, .json" in error_for("/dev/zero")
 
 
 @pytest.mark.parametrize("name", ["qa.jsonl", "qa.csv", "qa.json", "qa"])
-def test_a_pipe_without_an_end_is_read_up_to_a_limit(name: str, folder: Path) -> None:
+def test_an_endless_pipe_is_read_up_to_a_limit(name: str, folder: Path) -> None:
     os.mkfifo(folder / name)
     fill = "while True: out.write(b' ' * (1 << 20))"
     endless = f"import sys\nwith open({name!r}, 'wb', 0) as out:\n {fill}"
     with subprocess.Popen([sys.executable, "-c", endless], stderr=subprocess.DEVNULL) as writer:
         if name == "qa.json":
-            assert "expected at most 268,435,456 bytes of JSON" in refused(name, most=400_000)
+            assert "expected at most 268,435,456 bytes of JSON" in error_for(name, max_kb=400_000)
         else:
-            assert "a line of at most 16,777,216 bytes, got more - raise" in refused(name)
-        assert writer.wait(PATIENCE) == 1  # its reader is gone
+            assert "a line of at most 16,777,216 bytes, got more - raise" in error_for(name)
+        assert writer.wait(PATIENCE) == 1  # its reader has closed the pipe
 
 
 def test_a_small_json_file_cannot_fill_the_memory(folder: Path) -> None:
-    member = gzip.compress(bytes(10 << 20))  # of which a file can have any number
+    member = gzip.compress(bytes(10 << 20))  # a gzip file can have any number of members
     (folder / "qa.json.gz").write_bytes(member * 30)
 
-    assert "expected at most 268,435,456 bytes of JSON" in refused("qa.json.gz", most=400_000)
+    assert "expected at most 268,435,456 bytes of JSON" in error_for("qa.json.gz", max_kb=400_000)
 
 
 def test_a_file_that_grows_is_read_as_it_was_when_it_was_opened(folder: Path) -> None:
@@ -193,31 +193,31 @@ with open("qa.jsonl", "ab", 0) as more:
 print(count)
 """
 
-    answer = run_python(code, cwd=folder, env=plain_environment())
+    done = run_python(code, cwd=folder, env=plain_environment())
 
-    assert answer.stdout == "20000\n", answer.stderr
+    assert done.stdout == "20000\n", done.stderr
 
 
-@pytest.mark.parametrize("place", ["/dev/zero", "pipe.json", "zero.json"])
-def test_no_other_reader_waits_for_the_end_of_such_a_file(place: str, folder: Path) -> None:
+@pytest.mark.parametrize("path", ["/dev/zero", "pipe.json", "zero.json"])
+def test_no_command_reads_an_endless_file_to_its_end(path: str, folder: Path) -> None:
     os.mkfifo(folder / "pipe.json")
     (folder / "zero.json").symlink_to("/dev/zero")
     (folder / "report").mkdir()
     for name in ("config.json", "results.jsonl"):
-        (folder / "report" / name).symlink_to(folder / place)
+        (folder / "report" / name).symlink_to(folder / path)
 
     for call in (
-        ["eval", "compare", place, place],
+        ["eval", "compare", path, path],
         ["eval", "compare", "report", "report"],
-        ["eval", "gate", place, "--baseline", place],
-        ["eval", "list", "--store", place],
-        ["eval", "show", place],
-        ["eval", "run", place],
+        ["eval", "gate", path, "--baseline", path],
+        ["eval", "list", "--store", path],
+        ["eval", "show", path],
+        ["eval", "run", path],
     ):
-        answer = wink(*call)
-        assert (answer.returncode, answer.stderr[:6]) == (2, "wink: "), call
-    if place != "pipe.json":
-        labels = wink("judge", "calibrate", place, "--model", "demo/small", "--criterion", "x")
+        done = wink(*call)
+        assert (done.returncode, done.stderr[:6]) == (2, "wink: "), call
+    if path != "pipe.json":
+        labels = wink("judge", "calibrate", path, "--model", "demo/small", "--criterion", "x")
         assert (labels.returncode, labels.stderr[:6]) == (2, "wink: ")
 
 
@@ -225,7 +225,7 @@ def test_no_other_reader_waits_for_the_end_of_such_a_file(place: str, folder: Pa
 
 
 def test_a_table_may_have_a_hundred_thousand_columns(folder: Path) -> None:
-    """Seconds; it would be an hour if each column were compared with all others."""
+    """It takes seconds; comparing each column with all others would take an hour."""
     names = ",".join(f"metadata.c{number}" for number in range(100_000))
     cells = ",".join("x" * 100_000)
     (folder / "wide.csv").write_text(f"id,input,expected,{names}\na,b,b,{cells}\n")

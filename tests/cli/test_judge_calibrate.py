@@ -1,4 +1,4 @@
-"""`wink judge calibrate`: a judge beside the labels of a file."""
+"""`wink judge calibrate`: compare a judge with the labels in a file."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ Calibrate = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def calibrate(folder: Path, capsys: pytest.CaptureFixture[str]) -> Calibrate:
-    """`wink judge calibrate` on these rows: exit code, stdout, stderr."""
+    """Return a function that calls `wink judge calibrate` on rows: exit code, stdout, stderr."""
     (folder / "judges.py").write_text(JUDGES)
 
-    def call(*words: str, rows: object = ROWS) -> tuple[int, str, str]:
+    def call(*args: str, rows: object = ROWS) -> tuple[int, str, str]:
         assert isinstance(rows, list)
         Path("labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        code = main(["judge", "calibrate", "labels.jsonl", *words])
+        code = main(["judge", "calibrate", "labels.jsonl", *args])
         return code, *capsys.readouterr()
 
     return call
 
 
-def test_agreement_comes_with_interval_kappa_base_rate_and_disagreements(
+def test_agreement_is_printed_with_interval_kappa_base_rate_and_disagreements(
     calibrate: Calibrate,
 ) -> None:
     code, out, err = calibrate("--judge", "judges.py:short")
@@ -72,16 +72,16 @@ def test_agreement_comes_with_interval_kappa_base_rate_and_disagreements(
     ]
 
 
-def test_the_same_as_data(calibrate: Calibrate) -> None:
+def test_the_same_facts_as_json(calibrate: Calibrate) -> None:
     code, out, _ = calibrate("--judge", "judges.py:short", "--format", "json")
 
-    found = json.loads(out)
-    assert (code, found["judge"], found["n"], found["agreed"]) == (0, "short", 4, 2)
-    assert (found["agreement"], found["kappa"], found["base_rate"]) == (0.5, 0.0, 0.5)
-    assert found["interval"] == pytest.approx([0.150, 0.850], abs=0.001)
-    assert {"human": "fail", "judge": "pass", "count": 1} in found["confusion"]
+    data = json.loads(out)
+    assert (code, data["judge"], data["n"], data["agreed"]) == (0, "short", 4, 2)
+    assert (data["agreement"], data["kappa"], data["base_rate"]) == (0.5, 0.0, 0.5)
+    assert data["interval"] == pytest.approx([0.150, 0.850], abs=0.001)
+    assert {"human": "fail", "judge": "pass", "count": 1} in data["confusion"]
     last = {"id": "4", "human": "pass", "judge": "fail", "reason": "11 letters"}
-    assert found["disagreements"][-1] == last
+    assert data["disagreements"][-1] == last
 
 
 def test_labels_of_a_scale_are_compared_one_by_one(calibrate: Calibrate) -> None:
@@ -106,18 +106,18 @@ def test_an_output_without_a_verdict_is_listed_and_not_counted(calibrate: Calibr
 
 
 @pytest.mark.parametrize(
-    "words", [["--judge", "judges.py:asking"], ["--criterion", "Correct"]], ids=["judge", "text"]
+    "args", [["--judge", "judges.py:asking"], ["--criterion", "Correct"]], ids=["judge", "text"]
 )
-def test_a_model_answers_the_judge(calibrate: Calibrate, words: list[str]) -> None:
-    code, out, _ = calibrate(*words, "--model", "demo/large")
+def test_the_judge_calls_the_given_model(calibrate: Calibrate, args: list[str]) -> None:
+    code, out, _ = calibrate(*args, "--model", "demo/large")
 
     assert code == 0
     assert out.startswith("Correct: agrees with people on ")
-    assert "simulated" in out  # by the model's own word: it was asked
+    assert "simulated" in out  # the simulated model says so: it was called
 
 
 @pytest.mark.parametrize(
-    ("words", "rows", "output"),
+    ("args", "rows", "output"),
     [
         ([], ROWS, "expected one of --judge and --criterion, got neither"),
         (["--judge", "a:b", "--criterion", "c"], ROWS, "got both - the judge has a criterion"),
@@ -130,9 +130,9 @@ def test_a_model_answers_the_judge(calibrate: Calibrate, words: list[str]) -> No
     ],
 )
 def test_wrong_usage_is_one_line(
-    calibrate: Calibrate, words: list[str], rows: list[object], output: str
+    calibrate: Calibrate, args: list[str], rows: list[object], output: str
 ) -> None:
-    code, out, err = calibrate(*words, rows=rows)
+    code, out, err = calibrate(*args, rows=rows)
 
     assert (code, out) == (2, "")
     assert output in err

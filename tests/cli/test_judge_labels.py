@@ -34,10 +34,10 @@ Wink = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def wink(folder: Path, capsys: pytest.CaptureFixture[str]) -> Wink:
-    """Run a command after one run of the suite: exit code, stdout, stderr."""
+    """Run the suite; return a function that runs a command: exit code, stdout, stderr."""
 
-    def call(*words: str) -> tuple[int, str, str]:
-        code = main([*words])
+    def call(*args: str) -> tuple[int, str, str]:
+        code = main([*args])
         return code, *capsys.readouterr()
 
     (folder / "qa.py").write_text(SUITE)
@@ -45,7 +45,7 @@ def wink(folder: Path, capsys: pytest.CaptureFixture[str]) -> Wink:
     return call
 
 
-def fill(path: str = "labels.csv") -> None:
+def fill_in_labels(path: str = "labels.csv") -> None:
     with Path(path).open(newline="") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
@@ -61,9 +61,9 @@ def test_labels_of_a_spreadsheet_calibrate_the_run(wink: Wink) -> None:
     assert (code, out) == (0, "")
     assert "Wrote 20 outputs to label to labels.csv" in err
     assert "\nThen: wink judge calibrate --run " in err
-    assert ",'=s" in Path("labels.csv").read_text()  # which a spreadsheet does not run
+    assert ",'=s" in Path("labels.csv").read_text()  # the quote keeps a spreadsheet from running it
 
-    fill()
+    fill_in_labels()
     code, out, err = wink("judge", "calibrate", "--run", "latest", "labels.csv")
     assert code == 0
     assert "20 labels in labels.csv, 20 of them are new" in err
@@ -80,7 +80,7 @@ def test_labels_of_a_spreadsheet_calibrate_the_run(wink: Wink) -> None:
     assert "Wrote 10 outputs to label to more.csv, 20 more are labelled already" in err
 
 
-def test_a_wrong_label_is_told_with_its_line_and_field(wink: Wink) -> None:
+def test_an_invalid_label_is_an_error_with_its_line_and_field(wink: Wink) -> None:
     wink("judge", "sample", "-n", "5")
     lines = Path("labels.csv").read_text().splitlines()
     lines[3] = lines[3].removesuffix(",,") + ",perhaps,"
@@ -95,7 +95,7 @@ def test_a_wrong_label_is_told_with_its_line_and_field(wink: Wink) -> None:
 def test_the_list_has_a_column_for_the_corrected_rate(wink: Wink) -> None:
     assert "corrected" not in wink("eval", "list")[1]
     wink("judge", "sample", "-n", "20")
-    fill()
+    fill_in_labels()
     wink("judge", "calibrate", "--run", "latest", "labels.csv")
 
     assert "corrected" in wink("eval", "list")[1].splitlines()[0]
@@ -103,7 +103,7 @@ def test_the_list_has_a_column_for_the_corrected_rate(wink: Wink) -> None:
 
 def test_a_better_judge_is_found_on_the_development_half(wink: Wink) -> None:
     wink("judge", "sample", "-n", "40")
-    fill()
+    fill_in_labels()
     wink("judge", "calibrate", "--run", "latest", "labels.csv")
 
     _, out, err = wink("judge", "improve", "--limit", "1")
@@ -118,14 +118,14 @@ def test_a_better_judge_is_found_on_the_development_half(wink: Wink) -> None:
     assert "thinking" in err
 
     code, out, _ = wink("judge", "improve", "--test", "--format", "json")
-    found = json.loads(out)
-    assert (code, found["half"], found["test_looks"]) == (0, "test", 1)
-    assert found["disagreements"] == []
-    assert found["agreed"] < found["n"]
+    data = json.loads(out)
+    assert (code, data["half"], data["test_looks"]) == (0, "test", 1)
+    assert data["disagreements"] == []
+    assert data["agreed"] < data["n"]
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("args", "problem"),
     [
         (["calibrate"], "expected a FILE of labels, or --run RUN with stored ones, got neither"),
         (["calibrate", "--run", "latest", "--model", "demo/large"], "expected --run without --mod"),
@@ -138,8 +138,8 @@ def test_a_better_judge_is_found_on_the_development_half(wink: Wink) -> None:
         (["improve"], "expected labels of outputs of run"),
     ],
 )
-def test_wrong_usage_is_one_line(wink: Wink, words: list[str], problem: str) -> None:
-    code, out, err = wink("judge", *words)
+def test_wrong_usage_is_one_line(wink: Wink, args: list[str], problem: str) -> None:
+    code, out, err = wink("judge", *args)
 
     assert (code, out) == (2, "")
     assert problem in err

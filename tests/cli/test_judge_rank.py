@@ -1,4 +1,4 @@
-"""`wink judge rank`: stored runs compared by a model that is really asked."""
+"""`wink judge rank`: stored runs compared by a model on a local server."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ single = llm_judge(model, "Clear")
 
 @pytest.fixture
 def rank(capsys: pytest.CaptureFixture[str]) -> Rank:
-    """`wink judge rank` with these words: exit code, stdout, stderr."""
+    """Return a function that calls `wink judge rank` with arguments: exit code, stdout, stderr."""
 
-    def call(*words: str) -> tuple[int, str, str]:
-        code = main(["judge", "rank", *words])
+    def call(*args: str) -> tuple[int, str, str]:
+        code = main(["judge", "rank", *args])
         return code, *capsys.readouterr()
 
     return call
@@ -39,7 +39,7 @@ def rank(capsys: pytest.CaptureFixture[str]) -> Rank:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    """A model that prefers Paris, in whichever place; if both name it, the first."""
+    """Serve a model that prefers the answer with Paris; if both have it, the first one."""
 
     def reply(request: ServedRequest) -> str:
         lines = str(request.body["messages"][-1]["content"]).splitlines()
@@ -81,9 +81,7 @@ def test_runs_are_ranked_with_intervals_and_biases(rank: Rank, server: ModelServ
     assert len(server.requests) == 180
 
 
-def test_a_run_that_is_added_later_is_compared_without_asking_again(
-    rank: Rank, server: ModelServer
-) -> None:
+def test_adding_a_run_later_reuses_the_earlier_comparisons(rank: Rank, server: ModelServer) -> None:
     three_runs()
     rank("weak", "strong", *MODEL)
     assert len(server.requests) == 60
@@ -98,7 +96,9 @@ def test_a_run_that_is_added_later_is_compared_without_asking_again(
     assert "strong beats weak" in again
 
 
-def test_a_subset_is_cheaper_and_data_has_everything(rank: Rank, server: ModelServer) -> None:
+def test_a_subset_needs_fewer_calls_and_json_has_everything(
+    rank: Rank, server: ModelServer
+) -> None:
     three_runs()
 
     _, out, _ = rank("weak", "strong", "--sample", "10", "--format", "json", *MODEL)
@@ -111,7 +111,7 @@ def test_a_subset_is_cheaper_and_data_has_everything(rank: Rank, server: ModelSe
     assert data["tokens"] > 0
 
 
-def test_the_errors_of_agents_lose(rank: Rank, server: ModelServer) -> None:
+def test_agent_errors_lose_every_comparison(rank: Rank, server: ModelServer) -> None:
     stored("ok", *(answer(f"s{n}") for n in range(5)))
     stored("failing", *(broken(f"s{n}") if n else answer("s0", "Paris!") for n in range(5)))
 
@@ -123,7 +123,7 @@ def test_the_errors_of_agents_lose(rank: Rank, server: ModelServer) -> None:
     assert len(server.requests) == 2
 
 
-def test_a_judge_of_a_file_can_rank_if_it_compares_pairs(rank: Rank, folder: Path) -> None:
+def test_a_judge_from_a_file_can_rank_if_it_compares_pairs(rank: Rank, folder: Path) -> None:
     three_runs()
     (folder / "judges.py").write_text(JUDGES)
 
@@ -134,7 +134,7 @@ def test_a_judge_of_a_file_can_rank_if_it_compares_pairs(rank: Rank, folder: Pat
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("args", "problem"),
     [
         (("weak", "weak", *MODEL), "expected two or more different runs"),
         (("weak", *MODEL), "expected two or more different runs"),
@@ -143,12 +143,12 @@ def test_a_judge_of_a_file_can_rank_if_it_compares_pairs(rank: Rank, folder: Pat
         (("weak", "none", *MODEL), "none"),
     ],
 )
-def test_what_cannot_be_ranked_is_refused_before_it_costs_anything(
-    rank: Rank, server: ModelServer, words: tuple[str, ...], problem: str
+def test_invalid_rankings_are_refused_before_any_model_call(
+    rank: Rank, server: ModelServer, args: tuple[str, ...], problem: str
 ) -> None:
     three_runs()
 
-    code, _, err = rank(*words)
+    code, _, err = rank(*args)
 
     assert code == 2
     assert problem in err

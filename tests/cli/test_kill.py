@@ -1,4 +1,4 @@
-"""A run that is killed at any moment goes on where it ended: nothing twice, nothing lost."""
+"""A run killed at any moment can be resumed: no sample runs twice, no row is lost."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ suite = EvalSuite(agent, dataset, exact_match, config=EvalConfig(max_concurrent=
 """
 
 
-class Place:
-    """A folder with an eval that writes down every call of its agent."""
+class Project:
+    """A folder with an eval whose agent records every call in a file."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -55,36 +55,36 @@ class Place:
         self.folder = folder
         self.store = folder / ".wink" / "runs.db"
 
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
-        """The command under way, in a process group of its own, once its run has an id."""
-        with (self.folder / "said.txt").open("w") as said:
+    def start(self, *args: str) -> subprocess.Popen[bytes]:
+        """Start a command in its own process group; return once it has printed a run id."""
+        with (self.folder / "stderr.txt").open("w") as stderr:
             process = subprocess.Popen(
-                [WINK, "eval", *words],
+                [WINK, "eval", *args],
                 cwd=self.folder,
                 env=plain_environment(),
                 stdout=subprocess.DEVNULL,
-                stderr=said,
+                stderr=stderr,
                 start_new_session=True,
-                # A shell may have told its background jobs to ignore interrupts.
+                # A shell may start background jobs with SIGINT ignored.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
-        until(lambda: "\nrun " in self.said() or process.poll() is not None)
+        until(lambda: "\nrun " in self.stderr() or process.poll() is not None)
         return process
 
-    def said(self) -> str:
-        """What the last command has said by now."""
-        return (self.folder / "said.txt").read_text()
+    def stderr(self) -> str:
+        """Return what the last command has printed to stderr so far."""
+        return (self.folder / "stderr.txt").read_text()
 
-    def finish(self, *words: str) -> int:
-        """The command to its end: its exit code."""
-        return self.start(*words).wait(PATIENCE)
+    def finish(self, *args: str) -> int:
+        """Run a command to its end; return its exit code."""
+        return self.start(*args).wait(PATIENCE)
 
-    def next_words(self) -> tuple[str, ...]:
-        """What a user types after a kill: resume, unless it came before the run was stored."""
+    def next_command(self) -> tuple[str, ...]:
+        """Return what a user types after a kill: `resume` if the run was stored, else `run`."""
         return ("resume",) if self.stored() is not None else ("run", "killed.py")
 
     def stored(self) -> set[str] | None:
-        """The samples that have a row; None where there is no run yet."""
+        """Return the ids of the samples that have a row; None if there is no run yet."""
         if not self.store.exists():
             return None
         with RunStore(self.store) as store:
@@ -93,12 +93,12 @@ class Place:
                 return None
             return {sample for _, sample, _ in store.keys(runs[0].manifest.run_id)}
 
-    def has_gone_on(self, process: subprocess.Popen[bytes], stored: set[str]) -> bool:
-        """The process has stored more than that, or has ended."""
+    def has_progressed(self, process: subprocess.Popen[bytes], stored: set[str]) -> bool:
+        """Return whether the process has stored more than these rows, or has exited."""
         return process.poll() is not None or (self.stored() or set()) != stored
 
     def calls(self) -> Counter[str]:
-        """How often the agent was called with each sample."""
+        """Return how often the agent was called with each sample."""
         file = self.folder / "calls.txt"
         return Counter(file.read_text().split() if file.exists() else ())
 
@@ -108,84 +108,84 @@ class Place:
             return store.report("latest")
 
 
-def kill_again_and_again(place: Place, kills: int, chance: Random) -> int:
-    """Begin, kill, go on; what is stored is never asked of the agent again.
+def kill_and_resume(project: Project, kills: int, random: Random) -> int:
+    """Start or resume a run and kill it, `kills` times; no stored sample may run again.
 
-    Every other kill waits until this process has stored a row; the rest come at a random moment.
-    How many kills found a run with a part of its rows stored.
+    Every other kill waits until this process has stored a row; the others come at a random moment.
+    Return how many kills left a run with some of its rows stored.
     """
-    in_part = 0
+    partial_runs = 0
     while kills:
-        before, stored = place.calls(), place.stored() or set()
-        if len(stored) > SAMPLES * 0.8:  # too near to its end to be killed: begin anew
-            assert place.finish(*place.next_words()) == 3, place.said()
-            check_whole(place)
-            for file in (*place.store.parent.iterdir(), place.folder / "calls.txt"):
+        before, stored = project.calls(), project.stored() or set()
+        if len(stored) > SAMPLES * 0.8:  # too close to the end to be killed: start over
+            assert project.finish(*project.next_command()) == 3, project.stderr()
+            check_complete(project)
+            for file in (*project.store.parent.iterdir(), project.folder / "calls.txt"):
                 file.unlink()
             continue
-        process = place.start(*place.next_words())
+        process = project.start(*project.next_command())
         if kills % 2:
-            until(partial(place.has_gone_on, process, stored))
-        time.sleep(chance.uniform(0, 0.05 if kills % 2 else 0.3))
+            until(partial(project.has_progressed, process, stored))
+        time.sleep(random.uniform(0, 0.05 if kills % 2 else 0.3))
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        assert not stored & set(place.calls() - before), "a stored sample was run again"
+        assert not stored & set(project.calls() - before), "a stored sample was run again"
         if process.returncode == -signal.SIGKILL:
             kills -= 1
-            in_part += bool(place.stored())
-    return in_part
+            partial_runs += bool(project.stored())
+    return partial_runs
 
 
-def check_whole(place: Place) -> None:
-    report = place.report()
+def check_complete(project: Project) -> None:
+    report = project.report()
     assert [result.sample_id for result in report.results] == [str(i) for i in range(SAMPLES)]
     assert str(report).startswith("31/40 passed, 1 error (77.5%")
 
 
 def outcomes(report: EvalReport[Any]) -> list[tuple[Any, ...]]:
-    """All that does not depend on the clock."""
+    """Return the parts of a report that do not depend on the clock."""
     return [(r.sample_id, r.epoch, r.output, r.score, r.error, r.sample) for r in report.results]
 
 
 @pytest.mark.soak
 def test_a_run_survives_kills_at_any_moment(tmp_path: Path) -> None:
-    calm = Place(tmp_path / "calm")
-    assert calm.finish("run", "killed.py") == 3
-    assert calm.calls() == Counter({str(i): 1 for i in range(SAMPLES)})
+    uninterrupted = Project(tmp_path / "uninterrupted")
+    assert uninterrupted.finish("run", "killed.py") == 3
+    assert uninterrupted.calls() == Counter({str(i): 1 for i in range(SAMPLES)})
 
-    places = [Place(tmp_path / f"series{number}") for number in range(SERIES)]
+    projects = [Project(tmp_path / f"series{number}") for number in range(SERIES)]
     with ThreadPoolExecutor(SERIES) as pool:
-        chances = [Random(number) for number in range(SERIES)]
-        in_part = pool.map(kill_again_and_again, places, [KILLS // SERIES] * SERIES, chances)
-        assert sum(in_part) >= KILLS / 2
+        generators = [Random(number) for number in range(SERIES)]
+        partial_runs = pool.map(kill_and_resume, projects, [KILLS // SERIES] * SERIES, generators)
+        assert sum(partial_runs) >= KILLS / 2
 
-    for place in places:
-        assert place.finish(*place.next_words()) == 3, place.said()
-        check_whole(place)
-        assert outcomes(place.report()) == outcomes(calm.report())
+    for project in projects:
+        assert project.finish(*project.next_command()) == 3, project.stderr()
+        check_complete(project)
+        assert outcomes(project.report()) == outcomes(uninterrupted.report())
 
 
-def test_an_interrupt_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
-    place = Place(tmp_path / "interrupted")
-    (place.folder / "halt").touch()  # so that it cannot end before it is interrupted
-    process = place.start("run", "killed.py")
-    until(place.stored)
+def test_an_interrupt_stops_cleanly_and_prints_how_to_resume(tmp_path: Path) -> None:
+    project = Project(tmp_path / "interrupted")
+    (project.folder / "halt").touch()  # so that it cannot end before it is interrupted
+    process = project.start("run", "killed.py")
+    until(project.stored)
     os.killpg(process.pid, signal.SIGINT)
 
     assert process.wait(PATIENCE) == 130
-    said = place.said()
-    with RunStore(place.store) as store:
+    stderr = project.stderr()
+    with RunStore(project.store) as store:
         record = store.run("latest")
     assert record.status == "interrupted"
-    assert f"exit 130: interrupted, {record.total} of {SAMPLES} are stored" in said
-    assert f"continue: wink eval resume {record.manifest.run_id}" in said
-    assert "Traceback" not in said
+    assert f"exit 130: interrupted, {record.total} of {SAMPLES} are stored" in stderr
+    assert f"continue: wink eval resume {record.manifest.run_id}" in stderr
+    assert "Traceback" not in stderr
 
-    before, stored = place.calls(), place.stored() or set()
+    before, stored = project.calls(), project.stored() or set()
     assert 0 < len(stored) < SAMPLES
-    (place.folder / "halt").unlink()
-    assert place.finish("resume", record.manifest.run_id) == 3
-    assert f"reuses {len(stored)} results" in place.said()
-    assert not stored & set(place.calls() - before)
-    check_whole(place)
+    (project.folder / "halt").unlink()
+    assert project.finish("resume", record.manifest.run_id) == 3
+    assert f"reuses {len(stored)} results" in project.stderr()
+    assert not stored & set(project.calls() - before)
+    check_complete(project)

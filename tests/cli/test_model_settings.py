@@ -1,4 +1,4 @@
-"""--temperature, --max-tokens and --seed reach the model, and those of judges reach theirs."""
+"""--temperature, --max-tokens and --seed reach the model; those for judges reach the judge."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ def server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServe
         yield server
 
 
-def sent(server: ModelServer, model: str) -> dict[str, Any]:
+def request_body(server: ModelServer, model: str) -> dict[str, Any]:
     body = next(each.body for each in server.requests if each.body["model"] == model)
     names = ("temperature", "max_tokens", "seed")
     return {name: body[name] for name in names if name in body}
 
 
 def test_a_run_sends_the_settings_to_its_model(server: ModelServer) -> None:
-    words = ["--model", "openai/m", "--temperature", "0.5", "--max-tokens", "9", "--seed", "3"]
-    main([*RUN, *words, "--evaluator", "contains"])
+    args = ["--model", "openai/m", "--temperature", "0.5", "--max-tokens", "9", "--seed", "3"]
+    main([*RUN, *args, "--evaluator", "contains"])
 
-    assert sent(server, "m") == {"temperature": 0.5, "max_tokens": 9, "seed": 3}
+    assert request_body(server, "m") == {"temperature": 0.5, "max_tokens": 9, "seed": 3}
 
 
-def test_without_options_nothing_is_sent(server: ModelServer) -> None:
+def test_without_options_no_settings_are_sent(server: ModelServer) -> None:
     main([*RUN, "--model", "openai/m"])
 
-    assert sent(server, "m") == {}
+    assert request_body(server, "m") == {}
 
 
-def test_a_judge_has_settings_of_its_own(server: ModelServer) -> None:
-    words = ["--model", "openai/m", "--temperature", "1", "--judge-model", "openai/j"]
+def test_a_judge_has_its_own_settings(server: ModelServer) -> None:
+    args = ["--model", "openai/m", "--temperature", "1", "--judge-model", "openai/j"]
     judge = ["--judge-temperature", "0", "--judge-max-tokens", "99"]
-    main([*RUN, *words, *judge, "--evaluator", "judges.py:correct"])
+    main([*RUN, *args, *judge, "--evaluator", "judges.py:correct"])
 
-    assert sent(server, "m") == {"temperature": 1}
-    assert sent(server, "j") == {"temperature": 0, "max_tokens": 99}
+    assert request_body(server, "m") == {"temperature": 1}
+    assert request_body(server, "j") == {"temperature": 0, "max_tokens": 99}
 
 
 def test_a_model_without_seeds_is_not_sent_the_seed_that_selects_samples(
@@ -63,10 +63,10 @@ def test_a_model_without_seeds_is_not_sent_the_seed_that_selects_samples(
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key-of-the-test")
     main([*RUN, "--model", "anthropic/m", "--sample", "1", "--seed", "3"])
 
-    assert sent(server, "m") == {"max_tokens": 4096}
+    assert request_body(server, "m") == {"max_tokens": 4096}
 
 
-def test_scoring_and_calibrating_send_them_too(server: ModelServer, folder: Path) -> None:
+def test_scoring_and_calibrating_send_the_settings_too(server: ModelServer, folder: Path) -> None:
     main([*RUN, "--model", "openai/m"])
     score = ["eval", "score", "latest", "--evaluator", "judges.py:correct"]
     main([*score, "--judge-model", "openai/j", "--judge-temperature", "0"])
@@ -75,15 +75,15 @@ def test_scoring_and_calibrating_send_them_too(server: ModelServer, folder: Path
     calibrate = ["judge", "calibrate", "labels.jsonl", "--criterion", "Correct"]
     main([*calibrate, "--model", "openai/c", "--temperature", "0", "--max-tokens", "50"])
 
-    assert sent(server, "j") == {"temperature": 0}
-    assert sent(server, "c") == {"temperature": 0, "max_tokens": 50}
+    assert request_body(server, "j") == {"temperature": 0}
+    assert request_body(server, "c") == {"temperature": 0, "max_tokens": 50}
 
 
-def test_compared_models_get_them(server: ModelServer) -> None:
-    words = ["--prompt", "prompts.py:qa", "--dataset", "qa.jsonl", "--models", "gpt-1", "gpt-2"]
-    assert main(["eval", "compare", *words, "--temperature", "0"]) == 0
+def test_compared_models_get_the_settings(server: ModelServer) -> None:
+    args = ["--prompt", "prompts.py:qa", "--dataset", "qa.jsonl", "--models", "gpt-1", "gpt-2"]
+    assert main(["eval", "compare", *args, "--temperature", "0"]) == 0
 
-    assert sent(server, "gpt-1") == sent(server, "gpt-2") == {"temperature": 0}
+    assert request_body(server, "gpt-1") == request_body(server, "gpt-2") == {"temperature": 0}
 
 
 def test_settings_without_their_model_are_refused(
@@ -95,7 +95,7 @@ def test_settings_without_their_model_are_refused(
     assert "expected --judge-model with --judge-max-tokens" in capsys.readouterr().err
 
 
-def test_help_tells_the_two_limits_of_tokens_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_distinguishes_the_two_token_limits(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["eval", "run", "--help"])
 

@@ -1,4 +1,4 @@
-"""Suites, experiments, tags and versions name runs: where they are listed, compared and found."""
+"""Suites, experiments, tags and versions identify runs when they are listed and compared."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def results(passing: int) -> list[EvalResult[Any]]:
     return [answer(f"s{k:02}", "Paris" if k < passing else "London") for k in range(40)]
 
 
-def test_suites_of_a_file_are_told_apart(wink: Run, folder: Path) -> None:
+def test_suites_of_a_file_have_different_names(wink: Run, folder: Path) -> None:
     (folder / "both.py").write_text(SUITES)
     wink("run", "both.py")
 
@@ -46,7 +46,7 @@ def test_suites_of_a_file_are_told_apart(wink: Run, folder: Path) -> None:
     assert "| quote |" in text
 
 
-def test_the_only_suite_of_a_file_is_called_after_the_file(wink: Run, folder: Path) -> None:
+def test_the_only_suite_of_a_file_has_the_name_of_the_file(wink: Run, folder: Path) -> None:
     (folder / "billing_eval.py").write_text(SUITES.partition("terse")[0])
     with (folder / "billing_eval.py").open("a") as file:
         file.write("suite = EvalSuite(answer, dataset, contains)")
@@ -78,7 +78,7 @@ def test_a_suite_in_python_has_the_same_name(folder: Path) -> None:
         assert store.run("suite:echo").manifest.suite == "echo"
 
 
-def test_two_versions_of_a_prompt_on_one_model_are_told_apart(wink: Run) -> None:
+def test_two_versions_of_a_prompt_on_one_model_are_distinguished(wink: Run) -> None:
     for number, version in enumerate(("aaaaaaaaaaaa", "bbbbbbbbbbbb")):
         about = {"agent": "qa/answer", "agent_version": version, "model": "demo/large"}
         stored(f"r{number}", *results(20), dataset_name="qa", minutes=9 - number, **about)
@@ -89,7 +89,7 @@ def test_two_versions_of_a_prompt_on_one_model_are_told_apart(wink: Run) -> None
         assert "bbbbbbb" in text, command
 
 
-def test_two_prompts_on_one_model_are_told_apart(wink: Run) -> None:
+def test_two_prompts_on_one_model_are_distinguished(wink: Run) -> None:
     for number, name in enumerate(("qa/terse", "qa/quote")):
         about = {"agent": name, "model": "demo/large"}
         stored(f"r{number}", *results(20), dataset_name="qa", minutes=9 - number, **about)
@@ -131,7 +131,7 @@ def test_a_trend_never_joins_agents_suites_or_experiments(wink: Run) -> None:
     assert [run["run_id"] for run in json.loads(text)] == ["r30", "r31"]
 
 
-def test_a_trend_can_be_of_the_runs_with_a_tag(wink: Run) -> None:
+def test_a_trend_can_be_limited_to_a_tag(wink: Run) -> None:
     for number in range(4):
         tags = {"branch": "main" if number % 2 else "mine"}
         stored(f"r{number}", *results(20), dataset_name="qa", minutes=9 - number, tags=tags)
@@ -141,25 +141,25 @@ def test_a_trend_can_be_of_the_runs_with_a_tag(wink: Run) -> None:
     assert [run["run_id"] for run in json.loads(text)] == ["r1", "r3"]
 
 
-def test_a_run_is_found_by_suite_or_tag_and_how_many_before(wink: Run) -> None:
+def test_a_run_can_be_chosen_by_suite_or_tag_and_position(wink: Run) -> None:
     for number in range(3):
         about = {"suite": "nightly", "tags": {"ci": str(number)}}
         stored(f"r{number}", *results(20), minutes=9 - number, **about)
     stored("other", *results(20))
 
     with RunStore() as store:
-        found = {
+        run_ids = {
             reference: store.run(reference).manifest.run_id
             for reference in ("suite:nightly", "suite:nightly~2", "tag:ci=1", "latest")
         }
-    assert [*found.values()] == ["r2", "r0", "r1", "other"]
+    assert [*run_ids.values()] == ["r2", "r0", "r1", "other"]
     code, _, err = wink("show", "suite:nothing")
     assert code == 2
     assert "expected a run with 'suite:nothing', found none - there are: suite:nightly" in err
     assert "found none - there are: tag:ci=2, tag:ci=1" in wink("show", "tag:ci=9")[2]
 
 
-def test_names_are_in_the_summary_of_github_and_in_exports(
+def test_names_are_in_the_github_summary_and_in_exports(
     wink: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
@@ -190,7 +190,7 @@ def test_a_submitted_run_has_the_same_names(folder: Path) -> None:
     assert (manifest.config["experiment_name"], manifest.tags) == ("short", {"ci": "7"})
 
 
-def test_a_command_of_an_earlier_version_named_its_experiment(folder: Path) -> None:
+def test_a_command_stored_by_an_earlier_version_keeps_its_experiment(folder: Path) -> None:
     (folder / "both.py").write_text(SUITES)
     assert main(["eval", "run", "both.py:terse", "--experiment", "new"]) == 0
     with RunStore() as store:

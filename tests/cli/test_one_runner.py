@@ -47,9 +47,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+def start(folder: Path, *args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [WINK, "eval", *words],
+        [WINK, "eval", *args],
         cwd=folder,
         env=plain_environment(),
         stdout=subprocess.PIPE,
@@ -59,8 +59,8 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def wink(folder: Path, *words: str) -> tuple[int, str, str]:
-    done = run_wink("eval", *words, cwd=folder, env=plain_environment())
+def wink(folder: Path, *args: str) -> tuple[int, str, str]:
+    done = run_wink("eval", *args, cwd=folder, env=plain_environment())
     return done.returncode, done.stdout, done.stderr
 
 
@@ -87,15 +87,15 @@ def listed(folder: Path) -> dict[str, Any]:
     return record
 
 
-def half_way(folder: Path) -> subprocess.Popen[str]:
-    """A run that has stored half of its samples, and waits within the next ones."""
+def start_run_that_waits_halfway(folder: Path) -> subprocess.Popen[str]:
+    """Start a run; return once it has stored half of its samples and waits in the next ones."""
     process = start(folder, "run", "numbers_eval.py")
     until(lambda: stored(folder) == SAMPLES / 2 and len(calls(folder)) == SAMPLES / 2 + 4)
     return process
 
 
-def test_resume_of_a_running_run_is_refused_and_calls_nothing(folder: Path) -> None:
-    process = half_way(folder)
+def test_resuming_a_running_run_is_refused_and_calls_no_agent(folder: Path) -> None:
+    process = start_run_that_waits_halfway(folder)
     before = calls(folder)
 
     code, _, err = wink(folder, "resume")
@@ -111,25 +111,25 @@ def test_resume_of_a_running_run_is_refused_and_calls_nothing(folder: Path) -> N
     assert listed(folder)["status"] == "complete"
 
 
-def test_a_killed_run_is_shown_as_interrupted_and_taken_over_at_once(folder: Path) -> None:
-    process = half_way(folder)
+def test_a_killed_run_is_listed_as_interrupted_and_can_be_resumed_at_once(folder: Path) -> None:
+    process = start_run_that_waits_halfway(folder)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=PATIENCE)
 
     assert listed(folder)["status"] == "interrupted"
     assert "! interrupted" in wink(folder, "list")[2]
-    shown = wink(folder, "show")
-    assert ", interrupted" in shown[1].splitlines()[0]
-    assert f"process {process.pid} on " in shown[1]
-    assert "To continue: wink eval resume" in shown[2]
+    result = wink(folder, "show")
+    assert ", interrupted" in result[1].splitlines()[0]
+    assert f"process {process.pid} on " in result[1]
+    assert "To continue: wink eval resume" in result[2]
     (folder / "go").touch()
     assert wink(folder, "resume")[0] == 0
-    assert len(calls(folder)) == SAMPLES + 4  # those that were in flight ran twice
+    assert len(calls(folder)) == SAMPLES + 4  # the samples in flight ran twice
     assert listed(folder)["status"] == "complete"
 
 
-def test_the_time_between_two_resumes_is_no_running_time(folder: Path) -> None:
-    process = half_way(folder)
+def test_the_time_between_two_resumes_does_not_count_as_running_time(folder: Path) -> None:
+    process = start_run_that_waits_halfway(folder)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE)
     ended = time.monotonic()
@@ -146,5 +146,5 @@ def test_the_time_between_two_resumes_is_no_running_time(folder: Path) -> None:
     )
     assert before["active_seconds"] < after["active_seconds"]
     assert after["active_seconds"] <= elapsed.total_seconds() - idle
-    took = duration(after["active_seconds"])
-    assert f", took {took}\n" in wink(folder, "show")[1]
+    running_time = duration(after["active_seconds"])
+    assert f", took {running_time}\n" in wink(folder, "show")[1]

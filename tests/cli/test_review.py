@@ -1,4 +1,4 @@
-"""`wink review` in a real terminal, and what it prints and writes."""
+"""`wink review` in a real terminal, and its output and files."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ Wink = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def wink(folder: Path, capsys: pytest.CaptureFixture[str]) -> Wink:
-    """Run a command after one run of the suite: exit code, stdout, stderr."""
+    """Run the suite; return a function that runs a command: exit code, stdout, stderr."""
 
-    def call(*words: str) -> tuple[int, str, str]:
-        code = main([*words])
+    def call(*args: str) -> tuple[int, str, str]:
+        code = main([*args])
         return code, *capsys.readouterr()
 
     (folder / "qa.py").write_text(SUITE)
@@ -57,20 +57,20 @@ def wink(folder: Path, capsys: pytest.CaptureFixture[str]) -> Wink:
 class Terminal:
     """A terminal of 80 columns and 30 lines with a review in it."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *args: str) -> None:
         self.screen = pyte.Screen(80, 30)
         self._stream = pyte.ByteStream(self.screen)
-        self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 80, 0, 0))
+        self._controller, terminal_end = pty.openpty()
+        fcntl.ioctl(terminal_end, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 80, 0, 0))
         self.process = subprocess.Popen(
-            [WINK, "review", *words],
+            [WINK, "review", *args],
             env=plain_environment(TERM="xterm"),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=terminal_end,
+            stdout=terminal_end,
+            stderr=terminal_end,
             start_new_session=True,
         )
-        os.close(theirs)
+        os.close(terminal_end)
 
     @property
     def text(self) -> str:
@@ -79,19 +79,19 @@ class Terminal:
     def wait_for(self, text: str) -> Terminal:
         """Read what the command writes until the screen has this text."""
         while text not in self.text:
-            ready, _, _ = select.select([self._ours], [], [], PATIENCE)
+            ready, _, _ = select.select([self._controller], [], [], PATIENCE)
             assert ready, f"expected {text!r}, got:\n{self.text}"
-            self._stream.feed(os.read(self._ours, 65_536))
+            self._stream.feed(os.read(self._controller, 65_536))
         return self
 
     def press(self, keys: str) -> Terminal:
-        os.write(self._ours, keys.encode())
+        os.write(self._controller, keys.encode())
         return self
 
     def end(self) -> int:
         """Read to the end and return the exit code."""
         try:
-            while more := os.read(self._ours, 65_536):
+            while more := os.read(self._controller, 65_536):
                 self._stream.feed(more)
         except OSError:  # on Linux: the other end is closed
             pass
@@ -100,15 +100,15 @@ class Terminal:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
-        os.close(self._ours)
+        os.close(self._controller)
 
 
 @pytest.fixture
 def terminal(wink: Wink) -> Iterator[Callable[..., Terminal]]:
     opened: list[Terminal] = []
 
-    def start(*words: str) -> Terminal:
-        opened.append(Terminal(*words))
+    def start(*args: str) -> Terminal:
+        opened.append(Terminal(*args))
         return opened[-1]
 
     yield start
@@ -140,7 +140,7 @@ def test_a_review_by_keyboard_ends_in_a_calibrated_judge(
     assert "probability of 100%" in err
 
 
-def test_blind_shows_no_verdict_and_no_escape_sequence_reaches_the_terminal(
+def test_blind_mode_hides_the_verdict_and_control_characters_are_escaped(
     terminal: Callable[..., Terminal],
 ) -> None:
     review = terminal("--reviewer", "ann", "--blind", "--order", "dataset", "-n", "20")
@@ -152,7 +152,7 @@ def test_blind_shows_no_verdict_and_no_escape_sequence_reaches_the_terminal(
     assert review.end() == 0
 
 
-def test_ctrl_c_ends_a_review_and_labels_stay(terminal: Callable[..., Terminal]) -> None:
+def test_ctrl_c_ends_a_review_and_keeps_the_labels(terminal: Callable[..., Terminal]) -> None:
     review = terminal("--reviewer", "ann")
     review.wait_for("1 of 20").press("p").wait_for("1 labelled")
     review.process.send_signal(signal.SIGINT)
@@ -177,8 +177,8 @@ def test_agreement_categories_and_exports_are_printed(wink: Wink) -> None:
     assert "agreement  90.0% (59.6% to 98.2%), 10 shared outputs" in out
     assert "  s5: ann fail, bob pass" in out
     assert "1 to settle" in err
-    found = json.loads(wink("review", "--agreement", "--format", "json")[1])
-    assert (found["labels"], found["agreement"]["estimate"]) == ({"ann": 10, "bob": 10}, 0.9)
+    data = json.loads(wink("review", "--agreement", "--format", "json")[1])
+    assert (data["labels"], data["agreement"]["estimate"]) == ({"ann": 10, "bob": 10}, 0.9)
     assert wink("review", "--export", "labels.csv")[2] == "Wrote 20 labels to labels.csv\n"
     assert len(Path("labels.csv").read_text().splitlines()) == 21
     assert wink("review", "--export-pairs", "pairs.jsonl")[0] == 4

@@ -31,13 +31,13 @@ suite = EvalSuite(answer, Dataset([Sample("a", "1", "1")], name="slow"), contain
 
 
 class Terminal(io.StringIO):
-    """Answers that are typed."""
+    """Standard input of a terminal at which the answers are typed."""
 
     def isatty(self) -> bool:
         return True
 
 
-def ids() -> list[str]:
+def run_ids() -> list[str]:
     with RunStore() as store:
         return [record.manifest.run_id for record in store.runs()]
 
@@ -50,7 +50,7 @@ def three_runs() -> None:
 # ── rm ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_runs_are_removed_by_any_reference(wink: Run) -> None:
+def test_runs_can_be_removed_by_any_reference(wink: Run) -> None:
     three_runs()
 
     code, _, err = wink("rm", "latest", "latest~1", "--yes")
@@ -58,39 +58,41 @@ def test_runs_are_removed_by_any_reference(wink: Run) -> None:
     assert code == 0
     assert "removed r2" in err
     assert "1 result" in err
-    assert ids() == ["r0"]
+    assert run_ids() == ["r0"]
 
 
-@pytest.mark.parametrize(("typed", "left"), [("y\n", 2), ("yes\n", 2), ("n\n", 3), ("", 3)])
-def test_it_asks_first(wink: Run, monkeypatch: pytest.MonkeyPatch, typed: str, left: int) -> None:
+@pytest.mark.parametrize(("typed", "remaining"), [("y\n", 2), ("yes\n", 2), ("n\n", 3), ("", 3)])
+def test_rm_asks_for_confirmation(
+    wink: Run, monkeypatch: pytest.MonkeyPatch, typed: str, remaining: int
+) -> None:
     three_runs()
     monkeypatch.setattr(sys, "stdin", Terminal(typed))
 
     code, _, err = wink("rm", "r1")
 
     assert "Remove 1 run? [y/N]" in err
-    assert (code, len(ids())) == (0 if left == 2 else 1, left)
+    assert (code, len(run_ids())) == (0 if remaining == 2 else 1, remaining)
 
 
-def test_where_nobody_can_be_asked_it_wants_yes(wink: Run) -> None:
+def test_without_a_terminal_rm_requires_yes(wink: Run) -> None:
     three_runs()
 
     code, _, err = wink("rm", "r1")
 
     assert code == 2
     assert "expected --yes" in err
-    assert len(ids()) == 3
+    assert len(run_ids()) == 3
 
 
-def test_one_unknown_run_keeps_all(wink: Run) -> None:
+def test_nothing_is_removed_if_one_run_is_unknown(wink: Run) -> None:
     three_runs()
 
     assert wink("rm", "r1", "unknown", "--yes")[0] == 2
 
-    assert len(ids()) == 3
+    assert len(run_ids()) == 3
 
 
-def test_a_run_that_is_being_run_is_not_removed(wink: Run, folder: Path) -> None:
+def test_a_running_run_is_not_removed(wink: Run, folder: Path) -> None:
     (folder / "slow.py").write_text(SLOW)
     process = subprocess.Popen(
         [WINK, "eval", "run", "slow.py"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -104,11 +106,11 @@ def test_a_run_that_is_being_run_is_not_removed(wink: Run, folder: Path) -> None
     assert code == 2
     assert "expected a run that no process is running" in err
     with RunStore() as store, pytest.raises(UsageError, match="no process is running"):
-        store.delete(ids()[0])
+        store.delete(run_ids()[0])
     process.communicate("", timeout=PATIENCE)
     assert process.returncode == 0
     assert wink("rm", "latest", "--yes")[0] == 0
-    assert ids() == []
+    assert run_ids() == []
 
 
 # ── tag ─────────────────────────────────────────────────────────────────────────────────────────
@@ -122,22 +124,22 @@ def test_tags_are_set_changed_removed_and_printed(wink: Run) -> None:
     assert wink("tag", "tag:branch=main")[1] == "r1  branch=main\n"
     assert wink("tag", "r1", "--remove", "branch", "ci=7")[1] == "r1  ci=7\n"
     assert wink("list", "--tag", "ci=7", "--format", "jsonl")[1].count("\n") == 1
-    with RunStore() as store:  # its checksum still holds
+    with RunStore() as store:  # its checksum is still valid
         assert store.run("r1").status == "complete"
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("args", "problem"),
     [
         (["branch"], "expected key=value for a tag, got 'branch'"),
         (["--remove", "no"], "expected a tag of run r1 to remove, got 'no' - it has: n"),
         (["n=2", "--remove", "n"], "expected to set or to remove the tag 'n', got both"),
     ],
 )
-def test_tags_that_cannot_be_set_or_removed(wink: Run, words: list[str], problem: str) -> None:
+def test_invalid_tags_are_refused(wink: Run, args: list[str], problem: str) -> None:
     three_runs()
 
-    code, _, err = wink("tag", "r1", *words)
+    code, _, err = wink("tag", "r1", *args)
 
     assert code == 2
     assert problem in err
@@ -170,7 +172,7 @@ def test_the_page_is_opened_in_the_browser(folder: Path) -> None:
     assert (folder / "opened").read_text() == (folder / "r1.html").as_uri()
 
 
-def test_without_a_browser_the_page_is_there_all_the_same(folder: Path) -> None:
+def test_without_a_browser_the_page_is_still_written(folder: Path) -> None:
     three_runs()
     env = {name: value for name, value in os.environ.items() if "DISPLAY" not in name}
     env = {**env, "BROWSER": "no-such-browser", "PATH": str(WINK.parent)}

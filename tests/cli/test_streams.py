@@ -1,4 +1,4 @@
-"""What `wink` and the code that it runs print: no secret, no command for a CI, and all the rest."""
+"""The output of `wink` and of the code that it runs: no secrets, no CI commands, nothing lost."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ suite = EvalSuite(agent, Dataset([Sample("a", "?", "")], name="loud"), evaluator
 """
 
 
-def written(folder: Path, code: str) -> None:
-    """Write an eval whose agent does this."""
+def write_eval(folder: Path, code: str) -> None:
+    """Write an eval whose agent executes this code."""
     (folder / "loud.py").write_text(EVAL.format(code=code.replace("\n", "\n    ")))
 
 
-def wink(folder: Path, code: str, *words: str, **variables: str) -> Completed:
-    """Run an eval whose agent does this."""
-    written(folder, code)
+def wink(folder: Path, code: str, *args: str, **variables: str) -> Completed:
+    """Run an eval whose agent executes this code."""
+    write_eval(folder, code)
     env = plain_environment(MY_API_KEY=KEY, **variables)
-    return run_wink("eval", "run", "loud.py", *words, cwd=folder, env=env)
+    return run_wink("eval", "run", "loud.py", *args, cwd=folder, env=env)
 
 
 def in_shell(
-    folder: Path, code: str, *words: str, shell: str = ""
+    folder: Path, code: str, *args: str, shell: str = ""
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run it through pipes; `shell` is what follows the command in a shell."""
-    written(folder, code)
-    command = f"{WINK} eval run loud.py {' '.join(words)} {shell}"
+    """Run an eval in a shell; `shell` is appended to the command."""
+    write_eval(folder, code)
+    command = f"{WINK} eval run loud.py {' '.join(args)} {shell}"
     return subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command}"],
         cwd=folder,
@@ -97,8 +97,8 @@ def test_no_key_is_printed_however_it_is_written(way: str, tmp_path: Path) -> No
         assert not any(value[at : at + 8] in err for at in range(len(value) - 7))
 
 
-def test_what_is_no_text_passes_byte_for_byte_and_in_order(tmp_path: Path) -> None:
-    every = bytes(range(256)) * 500
+def test_binary_output_passes_unchanged_and_in_order(tmp_path: Path) -> None:
+    binary = bytes(range(256)) * 500
     done = in_shell(
         tmp_path,
         "data = bytes(range(256)) * 500\n"
@@ -108,16 +108,16 @@ def test_what_is_no_text_passes_byte_for_byte_and_in_order(tmp_path: Path) -> No
         shell="2>&1",
     )
 
-    assert done.stdout.startswith(every + b"one two three ")
+    assert done.stdout.startswith(binary + b"one two three ")
 
 
-def test_data_on_stdout_stays_data(tmp_path: Path) -> None:
+def test_printed_text_does_not_mix_with_json_on_stdout(tmp_path: Path) -> None:
     done = wink(tmp_path, "print(KEY)", "--format", "json")
 
     assert json.loads(done.stdout)["runs"][0]["passed"] == 1
 
 
-def test_a_reader_that_left_ends_the_command(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_the_command(tmp_path: Path) -> None:
     code = "for _ in range(100): os.write(1, b'x' * 65536)"  # more than the pipe holds
     done = in_shell(tmp_path, code, shell="| head -c 1 | cat")
 
@@ -135,7 +135,7 @@ def test_a_full_disk_for_stdout_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-def test_a_closed_stream_changes_no_verdict(closed: str, tmp_path: Path) -> None:
+def test_a_closed_stream_does_not_change_the_verdict(closed: str, tmp_path: Path) -> None:
     code = "os.write(1, b'x'); subprocess.run(['sh', '-c', 'echo y'])"
 
     assert in_shell(tmp_path, code, shell=closed).returncode == 0
@@ -143,27 +143,27 @@ def test_a_closed_stream_changes_no_verdict(closed: str, tmp_path: Path) -> None
         assert store.run("latest").status == "complete"
 
 
-def test_a_process_that_goes_on_in_the_background_holds_nothing_up(tmp_path: Path) -> None:
+def test_a_background_process_does_not_block_the_exit(tmp_path: Path) -> None:
     (tmp_path / "loud.py").write_text(
         EVAL.format(code="subprocess.Popen(['sh', '-c', 'read line < go']); print('begun')")
     )
     os.mkfifo(tmp_path / "go")
-    with (tmp_path / "said").open("wb") as err:
+    with (tmp_path / "output").open("wb") as output:
         command = subprocess.Popen(
             [WINK, "eval", "run", "loud.py"],
             cwd=tmp_path,
             env=plain_environment(),
-            stdout=err,
-            stderr=err,
+            stdout=output,
+            stderr=output,
         )
         code = command.wait(PATIENCE)
     (tmp_path / "go").write_text("end\n")  # waits until the background process reads it
 
     assert code == 0
-    assert "1/1 passed" in (tmp_path / "said").read_text()
+    assert "1/1 passed" in (tmp_path / "output").read_text()
 
 
-def test_a_lot_that_is_printed_arrives(tmp_path: Path) -> None:
+def test_large_output_is_printed_completely(tmp_path: Path) -> None:
     code = "for n in range(20000): print('line', n)\nos.system('seq 100000 >&2')"
     done = in_shell(tmp_path, code, "--quiet")
 
@@ -174,7 +174,7 @@ def test_a_lot_that_is_printed_arrives(tmp_path: Path) -> None:
     assert [line for line in lines if line.isdigit()] == [str(n) for n in range(1, 100001)]
 
 
-def test_what_is_still_in_a_buffer_when_all_fails_is_redacted(tmp_path: Path) -> None:
+def test_buffered_output_is_redacted_even_if_the_command_fails(tmp_path: Path) -> None:
     code = "sys.__stdout__.write(KEY + ' left')"
     done = wink(tmp_path, code, "--quiet", "--fail-under", "2%", "-o", "/dev/full/x.csv")
 
@@ -188,8 +188,8 @@ def test_a_worker_prints_no_key(tmp_path: Path) -> None:
     queue = ["--queue", f"sqlite:///{tmp_path / 'queue.db'}#loud"]
     env = plain_environment(MY_API_KEY=KEY)
     err = ""
-    for words in ("eval submit --dataset data.jsonl", "worker eval loud.py --drain"):
-        done = run_wink(*words.split(), *queue, cwd=tmp_path, env=env)
+    for args in ("eval submit --dataset data.jsonl", "worker eval loud.py --drain"):
+        done = run_wink(*args.split(), *queue, cwd=tmp_path, env=env)
         assert done.returncode == 0
         err += done.stdout + done.stderr
 
@@ -202,30 +202,30 @@ def test_a_worker_prints_no_key(tmp_path: Path) -> None:
 
 
 class Terminal:
-    """`wink` on a terminal of its own."""
+    """`wink eval run` on its own terminal."""
 
     def __init__(self, folder: Path, code: str) -> None:
         (folder / "loud.py").write_text(EVAL.format(code=code))
-        self.end, there = pty.openpty()
+        self.controller, terminal = pty.openpty()
         self.output = b""
         self.process = subprocess.Popen(
             [WINK, "eval", "run", "loud.py"],
             cwd=folder,
             env=plain_environment(MY_API_KEY=KEY, TERM="xterm"),
-            stdin=there,
-            stdout=there,
-            stderr=there,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
             start_new_session=True,
         )
-        os.close(there)
+        os.close(terminal)
 
     def read(self, wanted: bytes = b"") -> None:
-        """Read until this was printed, or to the end."""
-        end = time.monotonic() + PATIENCE
+        """Read until this text was printed, or to the end."""
+        deadline = time.monotonic() + PATIENCE
         while not wanted or wanted not in self.output:
-            assert time.monotonic() < end, self.output  # the progress is redrawn all the while
+            assert time.monotonic() < deadline, self.output  # the progress display keeps writing
             try:
-                self.output += os.read(self.end, 65536)
+                self.output += os.read(self.controller, 65536)
             except OSError:  # the terminal is closed
                 break
         assert wanted in self.output
@@ -234,7 +234,7 @@ class Terminal:
 def test_a_terminal_has_colours_progress_and_prompts_at_once(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, "sys.stdout.write('Go on? '); sys.stdout.flush(); input()")
     terminal.read(b"Go on? ")  # before anything is typed
-    os.write(terminal.end, b"yes\n")
+    os.write(terminal.controller, b"yes\n")
     terminal.read()
 
     assert terminal.process.wait(PATIENCE) == 0
@@ -242,7 +242,7 @@ def test_a_terminal_has_colours_progress_and_prompts_at_once(tmp_path: Path) -> 
     assert "━".encode() in terminal.output  # the bar
 
 
-def test_control_c_still_interrupts(tmp_path: Path) -> None:
+def test_ctrl_c_interrupts_the_run(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, "print('begun', flush=True); time.sleep(1000)")
     terminal.read(b"begun")
     os.kill(terminal.process.pid, signal.SIGINT)
@@ -264,21 +264,21 @@ COMMANDS = (
 )
 
 
-def obeyed(text: str) -> list[str]:
-    """The lines that some CI server would take for a command."""
+def ci_commands(text: str) -> list[str]:
+    """Return the lines that some CI server would take for a command."""
     lines = re.split("[\r\n]", text)
     on_github = re.compile(r"\s*::.*::|.*##\[")
     others = re.compile(r".*(##(vso|teamcity)\[|section_(start|end):\d+:)")
     return [line for line in lines if on_github.match(line) or others.match(line)]
 
 
-def test_commands_for_a_ci_are_distinguished_from_other_lines() -> None:
-    assert len(obeyed("\n".join(COMMANDS))) == len(COMMANDS)
-    assert obeyed("a :: b :: c\n## [x]\nsection: 1") == []
+def test_ci_commands_are_distinguished_from_other_lines() -> None:
+    assert len(ci_commands("\n".join(COMMANDS))) == len(COMMANDS)
+    assert ci_commands("a :: b :: c\n## [x]\nsection: 1") == []
 
 
 @pytest.mark.parametrize("name", ["GITHUB_ACTIONS", "GITLAB_CI", "TEAMCITY_VERSION", "TF_BUILD"])
-def test_no_text_that_an_agent_prints_is_a_command_in_a_ci(name: str, tmp_path: Path) -> None:
+def test_text_that_an_agent_prints_is_never_a_ci_command(name: str, tmp_path: Path) -> None:
     code = (
         f"for text in {COMMANDS!r}:\n"
         "    print(text)\n"
@@ -291,11 +291,11 @@ def test_no_text_that_an_agent_prints_is_a_command_in_a_ci(name: str, tmp_path: 
 
     err = done.stdout + done.stderr
     assert err.count("pwn") == 5
-    assert obeyed(err) == []
+    assert ci_commands(err) == []
 
 
 @pytest.mark.parametrize("blanks", ["' ' * 300", "'\\u2003' * 300", "'\\ufeff'", "'\\t' * 100_000"])
-def test_no_number_of_blanks_before_a_command_makes_it_one(blanks: str, tmp_path: Path) -> None:
+def test_indented_ci_commands_are_escaped_too(blanks: str, tmp_path: Path) -> None:
     code = (
         f"for text in ({blanks}, '::stop-commands::pwn'):\n"
         "    os.write(1, text.encode()); time.sleep(0.2)  # so that it arrives in two pieces"
@@ -304,12 +304,12 @@ def test_no_number_of_blanks_before_a_command_makes_it_one(blanks: str, tmp_path
 
     err = done.stdout
     assert "pwn" in err
-    assert obeyed(err.lstrip("\ufeff")) == []
+    assert ci_commands(err.lstrip("\ufeff")) == []
 
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a stored run whose every text would be a command."""
+    """Return a folder with a stored run in which every text is a CI command."""
 
     def judge(output: Any, expected: Any) -> Score:
         return Score(0.0, False, "\n".join(COMMANDS))
@@ -320,7 +320,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return "\n".join(COMMANDS)
 
     folder = tmp_path_factory.mktemp("hostile")
-    long = "a b " * 30 + "::error::x " * 30  # wrapped wherever it is
+    long = "a b " * 30 + "::error::x " * 30  # long enough to be wrapped everywhere
     samples = [Sample(f"{n}{each}", each) for n, each in enumerate((*COMMANDS, "raise", long))]
     suite = EvalSuite(agent, Dataset(samples, name="##[error]x"), judge)
     with RunStore(folder / ".wink" / "runs.db") as store:
@@ -329,25 +329,25 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         *("list", "show", "show --all", "show run 7raise", "show run 0::error::x", "report"),
         *("show --format json", "list --format json", "compare run run", "trend", "gate run run"),
     ],
 )
 @pytest.mark.parametrize("width", ["", "40"])
-def test_no_text_of_a_model_is_a_command(words: str, width: str, hostile: Path) -> None:
+def test_text_of_a_model_is_never_a_ci_command(args: str, width: str, hostile: Path) -> None:
     env = plain_environment(**({"COLUMNS": width} if width else {}))
-    done = run_wink("eval", *words.split(), cwd=hostile, env=env)
+    done = run_wink("eval", *args.split(), cwd=hostile, env=env)
 
     err = done.stdout + done.stderr
     assert len(err) > 10
-    assert obeyed(err) == []
+    assert ci_commands(err) == []
 
 
-def test_json_on_stdout_means_the_same(hostile: Path) -> None:
-    words = ("eval", "show", "run", "0::error::x", "--format", "json")
-    done = run_wink(*words, cwd=hostile, env=plain_environment())
+def test_json_on_stdout_keeps_its_values(hostile: Path) -> None:
+    args = ("eval", "show", "run", "0::error::x", "--format", "json")
+    done = run_wink(*args, cwd=hostile, env=plain_environment())
 
     [row] = json.loads(done.stdout)["rows"]
     assert row["result"]["trajectory"]["output"] == "\n".join(COMMANDS)
@@ -363,8 +363,8 @@ def test_our_own_annotations_are_commands(tmp_path: Path) -> None:
         GITHUB_STEP_SUMMARY=str(summary),
     )
 
-    [ours] = obeyed(done.stdout + done.stderr)
-    assert ours.startswith("::error title=loud%3A exit 3::1 of 1 are errors")
+    [annotation] = ci_commands(done.stdout + done.stderr)
+    assert annotation.startswith("::error title=loud%3A exit 3::1 of 1 are errors")
     assert "error" in summary.read_text()
 
 
@@ -372,7 +372,7 @@ def test_our_own_annotations_are_commands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("debug", ["", "1"])
-def test_an_error_line_holds_nothing_that_a_terminal_obeys(debug: str, tmp_path: Path) -> None:
+def test_an_error_line_has_no_control_characters(debug: str, tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(
         "raise ValueError('\\x1b]0;pwn\\x07\\x1b[2J \\u202e\\x9b31m ##[error]x')"
     )
@@ -381,21 +381,21 @@ def test_an_error_line_holds_nothing_that_a_terminal_obeys(debug: str, tmp_path:
 
     assert "\\x1b]0;pwn\\x07" in err
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", err)
-    assert obeyed(err) == []
+    assert ci_commands(err) == []
 
 
-@pytest.mark.parametrize("where", ["nowhere/x/y.csv", "there/a.json", "/dev/full/x.csv"])
+@pytest.mark.parametrize("path", ["nowhere/x/y.csv", "there/a.json", "/dev/full/x.csv"])
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_file_that_cannot_be_written_costs_no_verdict(
-    where: str, form: str, tmp_path: Path
+def test_the_verdict_is_printed_though_a_file_cannot_be_written(
+    path: str, form: str, tmp_path: Path
 ) -> None:
     (tmp_path / "there").write_text("a file, no folder")
     (tmp_path / "nowhere").write_text("")
-    done = wink(tmp_path, "pass", "-o", where, "-o", "good.csv", "--format", form)
+    done = wink(tmp_path, "pass", "-o", path, "-o", "good.csv", "--format", form)
 
     err = done.stderr
     assert done.returncode == 2
-    assert err.index("1/1 passed") < err.index(f"could not be written to {where}")
+    assert err.index("1/1 passed") < err.index(f"could not be written to {path}")
     [run_id] = re.findall(r"wink eval export (\S+) -o", err)
     with RunStore(tmp_path / ".wink" / "runs.db") as store:
         assert store.run(run_id).status == "complete"
@@ -407,7 +407,7 @@ def test_a_file_that_cannot_be_written_costs_no_verdict(
 # ── long texts ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_very_long_text_is_folded_unless_all_of_it_is_asked_for(
+def test_a_very_long_text_is_shortened_unless_all_is_requested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -14,7 +14,7 @@ def wink(folder: Path, *args: str, **variables: str) -> Completed:
     return run_wink(*args, cwd=folder, env=plain_environment(**variables))
 
 
-def test_a_run_goes_to_both(tmp_path: Path) -> None:
+def test_a_run_is_sent_to_both_tracers(tmp_path: Path) -> None:
     wink(tmp_path, "eval", "init")
     with OtlpReceiver() as receiver, LangSmithServer() as langsmith:
         done = wink(

@@ -1,4 +1,4 @@
-"""From a number to its cause: why samples failed, in every output of the command line."""
+"""Why samples failed: reasons, errors and tracebacks in every output of the command line."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ DOWN = "ConnectionError at rag.py:8 in retrieve"
 
 @pytest.fixture
 def rag(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """What `wink eval run` prints, in a folder in which it has run."""
+    """Run the eval in this folder; return what `wink eval run` printed to stderr."""
     (folder / "rag.py").write_text(RAG)
     monkeypatch.setenv("INDEX_API_KEY", "zk-4711-do-not-print")
     monkeypatch.setenv("COLUMNS", "160")
@@ -72,12 +72,12 @@ def rag(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     return capsys.readouterr().err
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main([*words]) == 0
+def printed(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    assert main([*args]) == 0
     return capsys.readouterr().out
 
 
-def test_the_end_of_a_run_says_why(rag: str) -> None:
+def test_a_run_ends_with_the_reasons_of_failures(rag: str) -> None:
     assert f"  2 x {DOWN}: refused by ***" in rag
     assert "  1 x ZeroDivisionError at rag.py:13 in answer: division by zero" in rag
     assert "  1 x evaluator: LookupError at rag.py:19 in polite" in rag
@@ -86,14 +86,16 @@ def test_the_end_of_a_run_says_why(rag: str) -> None:
     assert "zk-4711" not in rag
 
 
-def test_show_says_the_same(rag: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_the_same_reasons(rag: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = printed(capsys, "eval", "show")
 
     assert f"  2 x {DOWN}: refused by ***" in out
     assert WHY in out
 
 
-def test_a_sample_is_shown_with_its_traceback(rag: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sample_is_printed_with_its_traceback(
+    rag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = printed(capsys, "eval", "show", "latest", "down-1")
 
     assert "Error (agent)\n  ConnectionError: refused by ***\n" in out
@@ -103,7 +105,7 @@ def test_a_sample_is_shown_with_its_traceback(rag: str, capsys: pytest.CaptureFi
     assert "zk-4711" not in out
 
 
-def test_a_failed_sample_is_shown_with_what_failed(
+def test_a_failed_sample_is_printed_with_its_failed_criteria(
     rag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = printed(capsys, "eval", "show", "latest", "bad")
@@ -121,19 +123,19 @@ def test_an_evaluators_error_has_a_traceback_too(
     assert 'File "rag.py", line 19, in polite' in out
 
 
-def test_csv_has_the_reason_the_type_and_the_place(
+def test_csv_has_the_reason_the_error_type_and_the_location(
     rag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = csv.DictReader(io.StringIO(printed(capsys, "eval", "export", "--format", "csv")))
-    found = {row["sample_id"]: row for row in rows}
+    row_by_id = {row["sample_id"]: row for row in rows}
 
-    assert found["bad"]["reason"] == WHY
-    assert found["zero"]["error"] == "division by zero"
-    assert (found["zero"]["error_type"], found["zero"]["error_where"]) == (
+    assert row_by_id["bad"]["reason"] == WHY
+    assert row_by_id["zero"]["error"] == "division by zero"
+    assert (row_by_id["zero"]["error_type"], row_by_id["zero"]["error_where"]) == (
         "ZeroDivisionError",
         "rag.py:13 in answer",
     )
-    assert found["good"]["error_type"] == found["good"]["reason"] == ""
+    assert row_by_id["good"]["error_type"] == row_by_id["good"]["reason"] == ""
 
 
 def test_markdown_has_the_reason_and_the_groups(
@@ -148,12 +150,12 @@ def test_markdown_has_the_reason_and_the_groups(
 
 def test_json_has_tracebacks_and_groups(rag: str, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(printed(capsys, "eval", "export", "--format", "json"))
-    found = {result["sample_id"]: result for result in document["results"]}
+    result_by_id = {result["sample_id"]: result for result in document["results"]}
 
-    assert found["zero"]["error_details"]["traceback"].endswith(
+    assert result_by_id["zero"]["error_details"]["traceback"].endswith(
         "ZeroDivisionError: division by zero"
     )
-    assert found["good"]["error_details"] is None
+    assert result_by_id["good"]["error_details"] is None
     assert document["run"]["error_groups"][0] == {
         "source": "agent",
         "type": "ConnectionError",
@@ -162,9 +164,9 @@ def test_json_has_tracebacks_and_groups(rag: str, capsys: pytest.CaptureFixture[
         "count": 2,
         "samples": ["down-1", "down-2"],
     }
-    shown = json.loads(printed(capsys, "eval", "show", "--failed", "--format", "json"))
-    assert shown["samples"][0]["reason"] == WHY
-    assert shown["samples"][0]["failed_criteria"][1] == {
+    listing = json.loads(printed(capsys, "eval", "show", "--failed", "--format", "json"))
+    assert listing["samples"][0]["reason"] == WHY
+    assert listing["samples"][0]["failed_criteria"][1] == {
         "criterion": "exact_match",
         "reason": "got 'ROME', expected 'PARIS'",
     }
@@ -182,7 +184,7 @@ def test_junit_has_type_and_traceback(rag: str, folder: Path) -> None:
     assert cases["bad"][0].get("message") == f"score 0.333333 does not pass: {WHY}"
 
 
-def test_a_report_and_the_library_say_the_same(rag: str) -> None:
+def test_a_saved_report_and_the_store_have_the_same_reasons(rag: str) -> None:
     with RunStore(".wink/runs.db") as store:
         reports = [EvalReport.load("results"), store.report("latest")]
 
@@ -239,7 +241,7 @@ suite = EvalSuite(lambda question: QAOutput("4"), data, exact_match)
 """
 
 
-def test_outputs_that_can_never_be_right_are_warned_about_once(
+def test_outputs_of_a_type_that_can_never_match_give_one_warning(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "typed.py").write_text(QA)

@@ -1,7 +1,7 @@
 """Write the files under `data/`: `python -m tests.compat.make_data FOLDER`.
 
-The files in `data/` were written before the packages were divided into sub-packages, when types
-were named on disk and on the wire by the modules that they were defined in. The tests read them.
+The files in `data/` were written before the packages were split into sub-packages, when the names
+of types in files and messages contained their modules. The tests check that they can be read.
 """
 
 from __future__ import annotations

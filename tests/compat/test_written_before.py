@@ -1,4 +1,4 @@
-"""What an earlier version stored and sent is still read, wherever its classes are now."""
+"""Files and messages of an earlier version are still read, though classes have moved since."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_session_is_restored_with_its_slices() -> None:
     assert [each.result for each in restored[PromptExecuted].all()] == ["2"]
 
 
-def test_why_a_run_stopped_is_known_of_earlier_runs(folder: Path) -> None:
+def test_the_stop_reason_of_an_earlier_run_is_read(folder: Path) -> None:
     with sqlite3.connect(folder / "runs.db") as database:
         database.execute("UPDATE runs SET status = 'stopped', note = ?, checksum = NULL", (NOTE,))
     database.close()
@@ -102,7 +102,7 @@ def test_why_a_run_stopped_is_known_of_earlier_runs(folder: Path) -> None:
         assert store.run(RUN_ID).stop_reason == "rule"
 
 
-def test_the_queue_of_an_earlier_submission_is_known(folder: Path) -> None:
+def test_the_queue_of_an_earlier_submission_is_read(folder: Path) -> None:
     command = ("wink", "eval", "submit", "--queue", "sqlite:///mail.db#qa", "--dataset", "d.jsonl")
     with RunStore(folder / "runs.db") as store:
         manifest = serde.plain(replace(store.run(RUN_ID).manifest, command=command))
@@ -112,5 +112,5 @@ def test_the_queue_of_an_earlier_submission_is_known(folder: Path) -> None:
     database.close()
 
     with RunStore(folder / "runs.db") as store:
-        found = store.run(RUN_ID).manifest
-    assert (found.kind, found.queue) == ("submission", "sqlite:///mail.db#qa")
+        restored = store.run(RUN_ID).manifest
+    assert (restored.kind, restored.queue) == ("submission", "sqlite:///mail.db#qa")

@@ -1,4 +1,4 @@
-"""A LangSmith on loopback, and nothing of this machine's settings for tracing."""
+"""A local LangSmith server, and no tracing settings from the environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.contrib.langsmith_sent import clean_langsmith
+from tests.contrib.langsmith_fixtures import clean_langsmith
 from tests.processes import PATIENCE, machine_variables
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.testing import LangSmithServer
@@ -18,15 +18,15 @@ __all__ = ["clean_langsmith"]
 
 @pytest.fixture(autouse=True)
 def clean_otel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable that tracing reads; an exporter waits ten minutes for an answer."""
-    for name in set(machine_variables()) - {"WINK_STORE"}:  # which every test has its own of
+    """Unset the variables that tracing reads; let an exporter wait ten minutes for a response."""
+    for name in set(machine_variables()) - {"WINK_STORE"}:  # each test has its own
         monkeypatch.delenv(name)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "600")
 
 
 @pytest.fixture
 def langsmith(clean_langsmith: None) -> Iterator[Callable[..., LangSmithServer]]:
-    """Starts servers and has evals traced to the last one: `langsmith(zstd=True)`."""
+    """Return a function that starts a server and traces evals to it: `langsmith(zstd=True)`."""
     with ExitStack() as servers:
 
         def start(*, flush_timeout: float = PATIENCE, **modes: Any) -> LangSmithServer:

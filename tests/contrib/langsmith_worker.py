@@ -1,6 +1,6 @@
 """A worker that traces: `python -m tests.contrib.langsmith_worker ROLE MAILBOXES LANGSMITH`.
 
-eval   an EvalLoop that asks main loops through a mailbox
+eval   an EvalLoop that sends requests to main loops through a mailbox
 main   a main loop that works off a mailbox
 """
 
@@ -28,13 +28,13 @@ class Shouting(MainLoop[str, str]):
 def loop(role: str, url: str) -> MainLoop[Any, Any] | EvalLoop[Any, Any, Any]:
     requests, main = (open_mailbox(url, name=name) for name in ("evals", "questions"))
     if role == "main":
-        adapter = ScriptedAdapter(lambda asked: asked.messages[-1].content.split()[-1].upper())
+        adapter = ScriptedAdapter(lambda request: request.messages[-1].content.split()[-1].upper())
         return Shouting(adapter=adapter, requests=main)
     config = EvalLoopConfig(mainloop_timeout=120.0)
     return EvalLoop(evaluator=exact_match, requests=requests, mainloop_requests=main, config=config)
 
 
 if __name__ == "__main__":
-    signal.alarm(300)  # whatever happens to the test that started it
+    signal.alarm(300)  # ends even if the test that started it was killed
     configure_wink("far", api_url=sys.argv[3], flush_timeout=60)
     LoopGroup([loop(*sys.argv[1:3])]).run(visibility_timeout=30, wait_time_seconds=1)

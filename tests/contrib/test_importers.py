@@ -1,4 +1,4 @@
-"""Results of other tools as runs; each file was written by the real package that its name says."""
+"""Results of other tools imported as runs; each file was written by the tool in its name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FILES = {
 
 
 def verdicts(report: EvalReport[Any]) -> dict[str, Any]:
-    """The verdict of the first epoch of each sample: passed, or where the error arose."""
+    """Return the verdict of each sample's first epoch: passed or not, or the error source."""
     return {
         each.sample_id: each.error_source or each.passed
         for each in report.results
@@ -54,7 +54,7 @@ def criteria(report: EvalReport[Any], sample_id: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_is_recognised_and_becomes_runs_that_compare_and_show(
+def test_the_format_of_a_file_is_detected_and_its_runs_can_be_compared(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = str(tmp_path / "runs.db")
@@ -114,7 +114,7 @@ def test_a_value_of_inspect_has_its_verdict(value: Any, verdict: Any, tmp_path: 
     assert verdicts(report) == {"1": verdict}
 
 
-def test_long_texts_of_inspect_are_put_in_their_places(tmp_path: Path) -> None:
+def test_attachments_of_inspect_are_inserted(tmp_path: Path) -> None:
     turn = {"role": "assistant", "content": [{"type": "text", "text": "attachment://abc"}]}
     report = write_log(
         tmp_path,
@@ -240,7 +240,9 @@ def test_feedback_of_past_experiments_is_read_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("system", sorted({*FILES.values()} - {"verifiers"}))
 @pytest.mark.parametrize("text", ["", "{", "[1]", "{}", '{"results": {"results": [{}]}}', '"odd"'])
-def test_another_file_is_one_clear_error(system: str, text: str, tmp_path: Path) -> None:
+def test_a_file_of_another_format_is_one_clear_error(
+    system: str, text: str, tmp_path: Path
+) -> None:
     (tmp_path / "file.json").write_text(text)
 
     with pytest.raises(ReportError, match=r"^expected .*file\.json"):
@@ -250,9 +252,9 @@ def test_another_file_is_one_clear_error(system: str, text: str, tmp_path: Path)
 @pytest.mark.parametrize("name", ["cut.eval", "empty.eval"])
 def test_a_damaged_log_of_inspect_is_one_clear_error(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
-    whole = (DATA / "inspect_0_3_285.eval").read_bytes()
+    content = (DATA / "inspect_0_3_285.eval").read_bytes()
     if name == "cut.eval":
-        path.write_bytes(whole[: len(whole) // 2])
+        path.write_bytes(content[: len(content) // 2])
     else:
         zipfile.ZipFile(path, "w").close()
 
@@ -260,7 +262,7 @@ def test_a_damaged_log_of_inspect_is_one_clear_error(name: str, tmp_path: Path) 
         read_inspect(path)
 
 
-def test_a_log_that_is_compressed_otherwise_is_read_too(tmp_path: Path) -> None:
+def test_a_log_with_another_compression_is_read(tmp_path: Path) -> None:
     log = json.loads((DATA / "inspect_0_3_285.json").read_text())
     with zipfile.ZipFile(tmp_path / "older.eval", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("_journal/start.json", json.dumps({"eval": log["eval"]}))
@@ -270,7 +272,7 @@ def test_a_log_that_is_compressed_otherwise_is_read_too(tmp_path: Path) -> None:
     assert verdicts(read_inspect(tmp_path / "older.eval"))["down"] == "agent"
 
 
-def test_what_is_not_recognised_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_format_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.json").write_text('{"mine": 1}')
 
     assert main(["eval", "import", str(tmp_path / "mine.json")]) == 2
@@ -282,7 +284,7 @@ def test_what_is_not_recognised_says_so(tmp_path: Path, capsys: pytest.CaptureFi
         read_simple_evals(tmp_path / "mine.json")
 
 
-def test_the_command_knows_every_format() -> None:
+def test_the_command_accepts_every_format() -> None:
     assert tuple(FORMATS) == SYSTEMS
 
 

@@ -1,4 +1,4 @@
-"""One trace across processes: who submits, an eval worker, a main-loop worker."""
+"""One trace across processes: the submitter, an eval worker, a main-loop worker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.contrib.langsmith_sent import sends_at_the_end
+from tests.contrib.langsmith_fixtures import needs_threads_at_exit
 from tests.processes import PATIENCE, worker_processes
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.contrib.langsmith.tracer import Node, SpanTracer
@@ -33,7 +33,7 @@ def workers(url: str, langsmith: str, *roles: str) -> AbstractContextManager[Non
     return worker_processes("tests.contrib.langsmith_worker", roles, url, langsmith)
 
 
-@sends_at_the_end
+@needs_threads_at_exit
 def test_workers_of_one_run_share_an_experiment_and_a_sample_is_one_trace(
     clean_langsmith: None, tmp_path: Path
 ) -> None:
@@ -57,9 +57,9 @@ def test_workers_of_one_run_share_an_experiment_and_a_sample_is_one_trace(
     for trace in traces:
         assert server.tree_of(trace)[1:] == [["chain shout", ["llm scripted"]]]
         assert server.feedback_of(trace)["pass"]["score"] == 1.0
-        [talk] = server.children_of(trace)
-        assert talk["dotted_order"].startswith(f"{trace['dotted_order']}.")
-        assert talk["outputs"] == {"output": trace["inputs"]["input"].upper()}
+        [conversation] = server.children_of(trace)
+        assert conversation["dotted_order"].startswith(f"{trace['dotted_order']}.")
+        assert conversation["outputs"] == {"output": trace["inputs"]["input"].upper()}
 
 
 @pytest.mark.anyio
@@ -84,7 +84,7 @@ async def test_each_variant_is_an_experiment(clean_langsmith: None, anyio_backen
 
 
 @pytest.mark.parametrize("header", ["", "{", "[]", "3", '["a", "b"]', "null"])
-def test_headers_that_nobody_wrote_are_no_trace(header: str) -> None:
+def test_invalid_trace_headers_are_ignored(header: str) -> None:
     ended: list[Node] = []
     tracer = SpanTracer("p", ended.append, bool, lambda moment: pytest.fail("no id is needed"))
 

@@ -1,4 +1,4 @@
-"""What tracing costs: next to nothing, whatever LangSmith is doing."""
+"""The overhead of tracing is small, whatever the state of the LangSmith server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.contrib.langsmith_sent import nobody
+from tests.contrib.langsmith_fixtures import closed_port
 from tests.processes import PATIENCE
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample, exact_match
@@ -30,47 +30,47 @@ with LangSmithServer(faults=lambda method, path: hang) as server:
 
 
 @contextmanager
-def server(mood: str) -> Iterator[str]:
-    """In a process of its own: what it takes to be a server is not what it takes to trace."""
-    if mood == "away":
-        with nobody() as url:
+def server(state: str) -> Iterator[str]:
+    """Start a server in its own process, so that its work does not count as overhead of tracing."""
+    if state == "unreachable":
+        with closed_port() as url:
             yield url
         return
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", SERVER, mood], **pipes) as process:
+    with subprocess.Popen([sys.executable, "-c", SERVER, state], **pipes) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         yield process.stdout.readline().strip()
         process.stdin.close()
 
 
-def milliseconds() -> float:
-    """What this thread, which runs the samples, works for each of them; however busy others are."""
+def milliseconds_per_sample() -> float:
+    """Return the CPU time of this thread, which runs the samples, per sample."""
 
     async def agent(sample: Sample[str, str]) -> str:
         await anyio.sleep(0.005)
         return sample.expected
 
     suite = EvalSuite(agent, DATASET, exact_match, config=EvalConfig(max_concurrent=10))
-    begun = time.thread_time()
+    start = time.thread_time()
     report = suite.run()
     assert (report.passed, report.errors) == (200, 0)
-    return (time.thread_time() - begun) / 200 * 1000
+    return (time.thread_time() - start) / 200 * 1000
 
 
-@pytest.mark.parametrize("mood", ["healthy", "hanging", "away"])
-def test_no_sample_waits_and_each_costs_next_to_nothing(clean_langsmith: None, mood: str) -> None:
-    bare, traced = [], []
-    with server(mood) as url:
-        begun = time.monotonic()
+@pytest.mark.parametrize("state", ["healthy", "hanging", "unreachable"])
+def test_tracing_adds_little_time_to_a_sample(clean_langsmith: None, state: str) -> None:
+    untraced, traced = [], []
+    with server(state) as url:
+        start = time.monotonic()
         for _ in range(3):
-            bare.append(milliseconds())
+            untraced.append(milliseconds_per_sample())
             configure_wink("cost", api_url=url, flush_timeout=0.1)
-            traced.append(milliseconds())
+            traced.append(milliseconds_per_sample())
             configure_wink(tracing_enabled=False)
-        took = time.monotonic() - begun
+        elapsed = time.monotonic() - start
 
-    figure = f"{mood}: {min(bare):.3f} ms of work for a sample, traced {min(traced):.3f} ms"
+    figure = f"{state}: {min(untraced):.3f} ms of work for a sample, traced {min(traced):.3f} ms"
     print(figure)  # noqa: T201
-    assert min(traced) - min(bare) < 0.5, figure  # ten times what it is
-    assert took < PATIENCE  # where one answer that hangs is waited for ten minutes
+    assert min(traced) - min(untraced) < 0.5, figure  # ten times the usual difference
+    assert elapsed < PATIENCE  # waiting for one response would take ten minutes

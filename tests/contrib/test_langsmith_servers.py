@@ -1,4 +1,4 @@
-"""LangSmith of every age and in every mood: what gets there, and that evals never notice."""
+"""LangSmith servers of all versions, healthy and failing: what they receive; evals never fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.contrib.langsmith_sent import nobody, sends_at_the_end, sent
+from tests.contrib.langsmith_fixtures import closed_port, flush_langsmith, needs_threads_at_exit
 from tests.processes import PATIENCE
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.contrib.langsmith.runs import example_of
@@ -30,7 +30,7 @@ QUALITY = {"exact_match", "pass", "latency_s"}
 def run() -> EvalReport[Any]:
     config = EvalConfig(max_concurrent=4)
     report = EvalSuite(lambda sample: sample.input, DATASET, exact_match, config=config).run()
-    sent()
+    flush_langsmith()
     return report
 
 
@@ -46,7 +46,9 @@ def run() -> EvalReport[Any]:
     ],
     ids=lambda mode: "-".join(mode) or "plain",
 )
-def test_servers_of_every_age_get_all(langsmith: Start, mode: dict[str, bool]) -> None:
+def test_servers_of_all_versions_receive_everything(
+    langsmith: Start, mode: dict[str, bool]
+) -> None:
     server = langsmith(**mode)
 
     report = run()
@@ -58,11 +60,11 @@ def test_servers_of_every_age_get_all(langsmith: Start, mode: dict[str, bool]) -
         assert set(server.feedback_of(trace)) == QUALITY
         assert trace["reference_example_id"] in server.examples
     assert experiment["end_time"]
-    sent = {path for method, path in server.requests if method == "POST"}
-    assert ("/runs/batch" in sent) == ("multipart" in mode)
+    posted = {path for method, path in server.requests if method == "POST"}
+    assert ("/runs/batch" in posted) == ("multipart" in mode)
 
 
-def test_feedback_that_goes_one_by_one_finds_its_run(langsmith: Start) -> None:
+def test_feedback_sent_one_by_one_arrives_after_its_run(langsmith: Start) -> None:
     server = langsmith(multipart=False)
 
     run()
@@ -72,7 +74,7 @@ def test_feedback_that_goes_one_by_one_finds_its_run(langsmith: Start) -> None:
 
 
 @pytest.mark.parametrize("refusal", ["forbidden", "missing", "invalid", "html", "other"])
-def test_without_experiments_the_traces_are_in_the_project_that_was_named(
+def test_without_experiments_traces_go_to_the_configured_project(
     langsmith: Start, refusal: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = langsmith(refusal=refusal)
@@ -83,12 +85,12 @@ def test_without_experiments_the_traces_are_in_the_project_that_was_named(
     assert [report.total for report in reports] == [12, 12]
     assert sorted(trace["name"] for trace in traces) == sorted([*map(str, range(12))] * 2)
     assert all(trace["outputs"]["passed"] in (True, False) for trace in traces)
-    [said] = [record.getMessage() for record in caplog.records]
-    assert "makes no experiment" in said
-    assert "its traces are in the project 'my-evals'" in said
+    [message] = [record.getMessage() for record in caplog.records]
+    assert "makes no experiment" in message
+    assert "its traces are in the project 'my-evals'" in message
 
 
-def test_without_the_right_to_make_examples_the_experiment_has_its_traces(
+def test_without_permission_to_create_examples_the_experiment_has_its_traces(
     langsmith: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     forbidden = Fault("status", status=403, message="Forbidden")
@@ -107,7 +109,9 @@ def test_without_the_right_to_make_examples_the_experiment_has_its_traces(
     ]
 
 
-def test_a_server_that_is_down_for_a_moment_has_refused_nothing(langsmith: Start) -> None:
+def test_a_server_that_is_briefly_down_does_not_count_as_refusing_experiments(
+    langsmith: Start,
+) -> None:
     unavailable = Fault("status", status=503, message="unavailable")
     server = langsmith(
         faults=lambda method, path: unavailable if path.endswith("/datasets") else None
@@ -118,10 +122,10 @@ def test_a_server_that_is_down_for_a_moment_has_refused_nothing(langsmith: Start
     assert server.traces_of("my-evals") == []
 
 
-def test_another_process_that_is_a_moment_faster_is_joined(langsmith: Start) -> None:
-    """The dataset, an example and the experiment appear between the question and the wish."""
+def test_objects_that_another_process_creates_first_are_reused(langsmith: Start) -> None:
+    """The dataset, an example and the experiment appear between the lookup and the creation."""
 
-    def rival(method: str, path: str) -> None:
+    def create_first(method: str, path: str) -> None:
         if (method, path) == ("POST", "/datasets"):
             server.datasets[str(ID)] = {"id": str(ID), "name": "twelve", "created_at": NOW}
         elif (method, path) == ("POST", "/examples/bulk") and not server.examples:
@@ -129,14 +133,14 @@ def test_another_process_that_is_a_moment_faster_is_joined(langsmith: Start) -> 
             server.examples[example["id"]] = example
         elif (method, path) == ("POST", "/sessions"):
             name = f"my-evals-twelve-{RUN}"
-            same = {"tenant_id": str(ID), "reference_dataset_id": str(ID), "start_time": NOW}
-            server.projects[name] = {"id": str(ID), "name": name, **same}
+            fields = {"tenant_id": str(ID), "reference_dataset_id": str(ID), "start_time": NOW}
+            server.projects[name] = {"id": str(ID), "name": name, **fields}
 
-    server = langsmith(faults=rival)
+    server = langsmith(faults=create_first)
 
     suite = EvalSuite(lambda sample: sample.input, DATASET, exact_match)
     suite.run(run_id=RUN)
-    sent()
+    flush_langsmith()
 
     [experiment], [dataset] = server.experiments, server.datasets.values()
     assert experiment["id"] == dataset["id"] == str(ID)
@@ -147,22 +151,22 @@ def test_another_process_that_is_a_moment_faster_is_joined(langsmith: Start) -> 
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_server_that_recovers_gets_all(langsmith: Start, status: int) -> None:
-    left = {"/datasets": 1, "/runs/multipart": 1, "/sessions": 1}
+def test_a_server_that_recovers_receives_everything(langsmith: Start, status: int) -> None:
+    remaining_faults = {"/datasets": 1, "/runs/multipart": 1, "/sessions": 1}
 
-    def at_first(method: str, path: str) -> Fault | None:
-        if method == "GET" or not left.get(path):
+    def fail_first(method: str, path: str) -> Fault | None:
+        if method == "GET" or not remaining_faults.get(path):
             return None
-        left[path] -= 1
+        remaining_faults[path] -= 1
         return Fault("status", status, retry_after=0)
 
-    server = langsmith(faults=at_first)
+    server = langsmith(faults=fail_first)
 
     report = run()
 
     assert report.total == 12
     assert len(server.traces_of(server.experiments[0]["name"])) == 12
-    assert not any(left.values())
+    assert not any(remaining_faults.values())
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,7 @@ def test_a_server_that_recovers_gets_all(langsmith: Start, status: int) -> None:
     ],
     ids=lambda fault: f"{fault.kind}-{fault.status}" if fault.kind == "status" else fault.kind,
 )
-def test_a_server_that_is_wrong_changes_no_result_and_is_told_of_once(
+def test_a_failing_server_changes_no_result_and_is_logged_once(
     langsmith: Start, caplog: pytest.LogCaptureFixture, fault: Fault
 ) -> None:
     langsmith(faults=lambda method, path: fault, flush_timeout=0.3)
@@ -189,14 +193,18 @@ def test_a_server_that_is_wrong_changes_no_result_and_is_told_of_once(
     tracing = configure_wink(tracing_enabled=False)
 
     assert (report.total, report.errors) == (12, 0)
-    assert time.monotonic() - start < PATIENCE  # where one that hangs is waited for ten minutes
+    assert (
+        time.monotonic() - start < PATIENCE
+    )  # waiting for a hanging server would take ten minutes
     assert tracing.sent == 0
     assert [record.name for record in caplog.records] == ["weakincentives.contrib.langsmith"]
     assert "LangSmith did not get 12 of 12 traces" in caplog.text
 
 
-def test_nobody_at_the_other_end(clean_langsmith: None, caplog: pytest.LogCaptureFixture) -> None:
-    with nobody() as url:
+def test_an_unreachable_server_is_logged_once(
+    clean_langsmith: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closed_port() as url:
         tracing = configure_wink("my-evals", api_url=url, flush_timeout=0.3)
         assert run().errors == 0
         tracing.close()
@@ -205,23 +213,25 @@ def test_nobody_at_the_other_end(clean_langsmith: None, caplog: pytest.LogCaptur
     assert len(caplog.records) == 1
 
 
-def test_only_runs_are_refused(langsmith: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """Datasets and experiments are made, and then nothing comes."""
+def test_traces_that_the_server_refuses_are_counted(
+    langsmith: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server accepts datasets and experiments, and refuses all runs."""
     server = langsmith(faults=lambda method, path: Fault("status", 413) if "runs" in path else None)
 
     assert run().errors == 0
 
     assert server.runs == []
-    [said] = caplog.records
-    assert "12 of 12 traces (12 could not be sent" in said.getMessage()
-    assert "413" in said.getMessage()
+    [record] = caplog.records
+    assert "12 of 12 traces (12 could not be sent" in record.getMessage()
+    assert "413" in record.getMessage()
 
 
-def test_the_logging_of_others_is_left_alone(
+def test_log_messages_of_other_clients_are_kept(
     langsmith: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = logging.getLogger("langsmith.client")
-    before = [*log.filters]  # of servers that hang in other tests
+    before = [*log.filters]  # left by tests with hanging servers
     langsmith(faults=lambda method, path: Fault("status", 400))
     run()
     caplog.clear()
@@ -233,23 +243,23 @@ def test_the_logging_of_others_is_left_alone(
     assert [each for each in log.filters if each not in before] == []
 
 
-def test_a_full_queue_drops_and_counts(
+def test_a_full_queue_drops_traces_and_counts_them(
     clean_langsmith: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stands, goes_on = Event(), Event()
+    blocked, resume = Event(), Event()
 
     def slow(method: str, path: str) -> None:
         if path == "/datasets":
-            stands.set()
-            goes_on.wait(PATIENCE)
+            blocked.set()
+            resume.wait(PATIENCE)
 
     with LangSmithServer(faults=slow) as server:
         tracing = configure_wink("p", api_url=server.url, queue_size=5, flush_timeout=0.05)
         EvalSuite(lambda sample: sample.input, DATASET[:1], exact_match).run()
-        sent()
-        assert stands.wait(PATIENCE)  # with a batch of one in its hands
+        flush_langsmith()
+        assert blocked.wait(PATIENCE)  # while it sends a batch of one
         run()
-        goes_on.set()
+        resume.set()
         tracing.close(PATIENCE)
 
     assert tracing.dropped >= 7
@@ -257,18 +267,18 @@ def test_a_full_queue_drops_and_counts(
     assert f"{tracing.dropped} found no place in the queue" in caplog.text
 
 
-def test_flush_says_whether_it_was_in_time(clean_langsmith: None) -> None:
-    goes_on = Event()
+def test_flush_returns_whether_it_finished_in_time(clean_langsmith: None) -> None:
+    resume = Event()
 
     def slow(method: str, path: str) -> None:
         if path == "/datasets":
-            goes_on.wait(PATIENCE)
+            resume.wait(PATIENCE)
 
     with LangSmithServer(faults=slow) as server:
         tracing = configure_wink("p", api_url=server.url, flush_timeout=0.05)
         run()
         assert tracing.flush(0.05) is False
-        goes_on.set()
+        resume.set()
         assert tracing.flush(PATIENCE) is True
         assert repr(tracing) == "<LangSmithTracing p: 12 sent, 0 failed, 0 dropped>"
         tracing.close()
@@ -276,7 +286,7 @@ def test_flush_says_whether_it_was_in_time(clean_langsmith: None) -> None:
         assert tracing.flush() is True
 
 
-PROCESS = """
+SCRIPT = """
 import sys
 from weakincentives.contrib.langsmith import client, sender
 from weakincentives.contrib.langsmith import configure_wink
@@ -290,24 +300,24 @@ print(report.passed)
 """
 
 
-def process(url: str, flush_timeout: float) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", PROCESS, url, str(flush_timeout)]
+def run_script(url: str, flush_timeout: float) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", SCRIPT, url, str(flush_timeout)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
 
 
-@sends_at_the_end
-def test_a_process_that_ends_sends_what_it_has(clean_langsmith: None) -> None:
+@needs_threads_at_exit
+def test_a_process_sends_remaining_traces_at_exit(clean_langsmith: None) -> None:
     with LangSmithServer() as server:
-        done = process(server.url, PATIENCE)  # no flush, no close
+        done = run_script(server.url, PATIENCE)  # no flush, no close
 
     assert done.stdout == "1\n"
     assert len(server.runs) == 1
     assert server.experiments[0]["end_time"]
 
 
-def test_a_server_that_hangs_does_not_hold_up_the_end_of_a_process(clean_langsmith: None) -> None:
+def test_a_hanging_server_does_not_block_the_exit_of_a_process(clean_langsmith: None) -> None:
     with LangSmithServer(faults=lambda method, path: Fault("hang")) as server:
-        done = process(server.url, 0.2)  # would wait for ten minutes, and is given five
+        done = run_script(server.url, 0.2)  # without the timeout it would wait for ten minutes
 
     assert done.stdout == "1\n"
     assert "LangSmith did not get 1 of 1 traces" in done.stderr

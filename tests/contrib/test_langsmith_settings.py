@@ -1,4 +1,4 @@
-"""What leaves for LangSmith, and where to: secrets, hidden content, settings, laws."""
+"""Settings for LangSmith: endpoint, redaction, hidden content; properties of what is sent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 
 from tests import strategies
-from tests.contrib.langsmith_sent import sent
+from tests.contrib.langsmith_fixtures import flush_langsmith
 from tests.processes import PATIENCE
 from weakincentives import serde
 from weakincentives.contrib.langsmith import configure_wink
@@ -32,16 +32,16 @@ def echo(sample: Sample[str, str]) -> str:
 
 def run() -> EvalReport[Any]:
     report = EvalSuite(echo, SUMS, exact_match).run()
-    sent()
+    flush_langsmith()
     return report
 
 
-def only(server: LangSmithServer) -> dict[str, Any]:
+def only_experiment(server: LangSmithServer) -> dict[str, Any]:
     [experiment] = server.experiments
     return experiment
 
 
-def test_no_secret_leaves(langsmith: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_redacted(langsmith: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     key = "kQ7-0b5e9d31c2"
     monkeypatch.setenv("SERVICE_API_KEY", key)
     server = langsmith()
@@ -51,9 +51,9 @@ def test_no_secret_leaves(langsmith: Start, monkeypatch: pytest.MonkeyPatch) -> 
         raise RuntimeError(f"401 for {sample.expected}")
 
     EvalSuite(echo, dataset, lambda output, expected: Score(1.0, reason=output)).run()
-    sent()
+    flush_langsmith()
     EvalSuite(leaks, dataset, exact_match).run()
-    sent()
+    flush_langsmith()
 
     everything = repr((server.runs, server.examples, server.feedback, server.projects))
     assert key not in everything
@@ -61,7 +61,7 @@ def test_no_secret_leaves(langsmith: Start, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("hidden", ["INPUTS", "OUTPUTS"])
-def test_what_langsmith_is_told_to_hide_is_hidden_everywhere(
+def test_hidden_inputs_and_outputs_are_hidden_everywhere(
     langsmith: Start, monkeypatch: pytest.MonkeyPatch, hidden: str
 ) -> None:
     monkeypatch.setenv(f"LANGSMITH_HIDE_{hidden}", "true")
@@ -72,16 +72,16 @@ def test_what_langsmith_is_told_to_hide_is_hidden_everywhere(
         return Score(1.0, reason=f"said {output}")
 
     EvalSuite(lambda sample: sample.expected, dataset, quotes).run()
-    sent()
+    flush_langsmith()
 
     everything = repr((server.runs, server.examples, server.feedback))
     assert ("the-input" in everything) == (hidden != "INPUTS")
     assert ("the-output" in everything) == (hidden != "OUTPUTS")
-    [trace] = server.traces_of(only(server)["name"])
+    [trace] = server.traces_of(only_experiment(server)["name"])
     assert server.feedback_of(trace)["pass"]["score"] == 1.0
 
 
-def test_turned_off_nothing_is_sent(langsmith: Start) -> None:
+def test_nothing_is_sent_if_tracing_is_disabled(langsmith: Start) -> None:
     server = langsmith()
     configure_wink(tracing_enabled=False)
 
@@ -90,7 +90,7 @@ def test_turned_off_nothing_is_sent(langsmith: Start) -> None:
     assert server.runs == []
 
 
-def test_a_client_of_ones_own_is_used_and_left_open(clean_langsmith: None) -> None:
+def test_a_given_client_is_used_and_not_closed(clean_langsmith: None) -> None:
     from langsmith import Client
 
     with LangSmithServer() as server:
@@ -98,22 +98,24 @@ def test_a_client_of_ones_own_is_used_and_left_open(clean_langsmith: None) -> No
         with configure_wink("mine", client=client, flush_timeout=PATIENCE) as tracing:
             run()
         assert tracing.sent == 2
-        assert len(server.traces_of(only(server)["name"])) == 2
+        assert len(server.traces_of(only_experiment(server)["name"])) == 2
         assert client.read_dataset(dataset_name="sums").name == "sums"
         client.close(timeout=1)
 
 
-def test_the_environment_says_where(clean_langsmith: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_endpoint_is_read_from_the_environment(
+    clean_langsmith: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with LangSmithServer() as server:
         monkeypatch.setenv("LANGSMITH_ENDPOINT", f"{server.url}/api/v1")
         monkeypatch.setenv("LANGSMITH_PROJECT", "of-the-environment")
         with configure_wink(flush_timeout=PATIENCE):
             run()
 
-        assert only(server)["name"].startswith("of-the-environment-sums-")
+        assert only_experiment(server)["name"].startswith("of-the-environment-sums-")
 
 
-def test_a_server_far_away_needs_a_key(clean_langsmith: None) -> None:
+def test_a_remote_server_needs_a_key(clean_langsmith: None) -> None:
     before = set(os.environ)
 
     with pytest.raises(UsageError, match=r"an API key for https.*set LANGSMITH_API_KEY"):
@@ -123,7 +125,7 @@ def test_a_server_far_away_needs_a_key(clean_langsmith: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "problem"),
     [
         ({"project": 3}, "name of a `project`"),
         ({"queue_size": 0}, "`queue_size` of at least 1"),
@@ -135,21 +137,21 @@ def test_a_server_far_away_needs_a_key(clean_langsmith: None) -> None:
         ({"api_url": "https:///api", "api_key": "k"}, "an address with http:// or https://"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
-    clean_langsmith: None, wrong: dict[str, Any], words: str
+def test_invalid_settings_are_refused(
+    clean_langsmith: None, wrong: dict[str, Any], problem: str
 ) -> None:
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=problem):
         configure_wink(**wrong)
 
 
 @given(strategies.results)
-def test_whatever_the_result_langsmith_can_take_what_is_said_of_it(result: Any) -> None:
+def test_feedback_on_any_result_is_valid_for_langsmith(result: Any) -> None:
     from langsmith.schemas import APIFeedbackSource, FeedbackCreate
 
-    said = list(feedback_on(result))
+    feedback = list(feedback_on(result))
 
-    assert len({each.key for each in said}) == len(said)
-    for each in said:
+    assert len({each.key for each in feedback}) == len(feedback)
+    for each in feedback:
         checked = FeedbackCreate(
             id=uuid4(),
             run_id=uuid4(),
@@ -162,19 +164,19 @@ def test_whatever_the_result_langsmith_can_take_what_is_said_of_it(result: Any) 
         )
         assert checked.score is None or abs(checked.score) < 100_000
     if not result.success:
-        assert {each.key for each in said if each.quality} <= {"evaluator_error"}
+        assert {each.key for each in feedback if each.quality} <= {"evaluator_error"}
 
 
 @given(strategies.samples)
-def test_a_sample_that_travelled_is_the_same_example(sample: Sample[Any, Any]) -> None:
+def test_a_serialized_sample_is_the_same_example(sample: Sample[Any, Any]) -> None:
     dataset_id = uuid4()
-    travelled = serde.decode(serde.encode(sample), Sample[Any, Any])
+    decoded = serde.decode(serde.encode(sample), Sample[Any, Any])
 
-    assert example_of(dataset_id, sample) == example_of(dataset_id, travelled)
+    assert example_of(dataset_id, sample) == example_of(dataset_id, decoded)
     assert serde.plain(example_of(dataset_id, sample)["inputs"]) is not None
 
 
-def test_without_the_package_the_error_says_how_to_get_it(
+def test_without_the_package_the_error_has_the_install_command(
     clean_langsmith: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "langsmith", None)

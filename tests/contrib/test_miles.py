@@ -1,4 +1,4 @@
-"""The half of miles that needs no package: evaluators as reward models."""
+"""Evaluators as reward models of miles, tested without the miles package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Status(Enum):
 
 
 @dataclass
-class Given:
+class MilesSample:
     """The fields of a sample of miles that a reward model reads and sets."""
 
     response: str
@@ -45,27 +45,27 @@ def test_the_reward_has_the_score_and_each_metric() -> None:
     reward = miles_reward(judge)
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?"}]
 
-    assert anyio.run(reward, None, Given("4")) == {
+    assert anyio.run(reward, None, MilesSample("4")) == {
         "score": 1.0,
         "metric/right": 1.0,
         "metric/turns": 2.0,
     }
-    many: Any = anyio.run(reward, None, [Given("5"), Given("4", prompt=chat)])
+    many: Any = anyio.run(reward, None, [MilesSample("5"), MilesSample("4", prompt=chat)])
     assert [(each["score"], each["metric/turns"]) for each in many] == [(0.0, 2.0), (1.0, 3.0)]
     assert reward.__name__ == "judge"
 
 
-def test_a_failure_is_marked_and_told() -> None:
-    told: list[str] = []
-    reward = miles_reward(judge, failed=-1.0, on_failure=lambda id, error: told.append(id))
-    given = Given("?", metadata={"sample_id": "s7", "tensor": object()})
+def test_a_failure_is_marked_and_reported() -> None:
+    failed_ids: list[str] = []
+    reward = miles_reward(judge, failed=-1.0, on_failure=lambda id, error: failed_ids.append(id))
+    sample = MilesSample("?", metadata={"sample_id": "s7", "tensor": object()})
 
-    assert anyio.run(reward, None, given) == {"score": -1.0}
-    assert (given.status, given.remove_sample, told) == (Status.FAILED, True, ["s7"])
-    assert "unreadable" in given.metadata["reward_error"]
+    assert anyio.run(reward, None, sample) == {"score": -1.0}
+    assert (sample.status, sample.remove_sample, failed_ids) == (Status.FAILED, True, ["s7"])
+    assert "unreadable" in sample.metadata["reward_error"]
 
 
-def test_without_the_package_it_says_how_to_install_it() -> None:
+def test_without_the_package_the_error_has_the_install_command() -> None:
     result: EvalResult[str] = EvalResult("s", Score(1.0), 0, sample=Sample("s", "?"))
     for call in (lambda: miles_data_source(lambda args: None), lambda: miles_sample(result)):
         with pytest.raises(UsageError, match="--no-deps miles-rl"):

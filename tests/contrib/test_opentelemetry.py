@@ -28,7 +28,7 @@ from weakincentives.runtime import tracing
 from weakincentives.secrets import keep_secret
 from weakincentives.testing import OtlpReceiver, ReceivedSpan
 
-NAMES = {
+SPAN_COUNTS = {
     "evaluate_sample": 2,
     "experiment capitals": 1,
     "invoke_agent capital": 2,
@@ -37,11 +37,11 @@ NAMES = {
     "evaluate both": 2,
     "invoke_agent llm_judge": 2,
 }
-SAID = (
+CONTENT = (
     *("France", "Italy", "Paris", "Rome", "capital of", "Answer in words", "The capital of"),
     *("it reads well", "Well written", "Reference answer"),
 )
-"""What samples, prompts, tools, models and judges say in an eval of `traced.py`."""
+"""Texts of samples, prompts, tools, models and judges in an eval of `traced.py`."""
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def receiver() -> Iterator[OtlpReceiver]:
         yield receiver
 
 
-class Tree:
-    """The spans that came, by id and by name."""
+class SpanTree:
+    """The received spans, by id and by name."""
 
     def __init__(self, receiver: OtlpReceiver) -> None:
         self.spans = receiver.spans
@@ -60,12 +60,12 @@ class Tree:
     def named(self, name: str) -> list[ReceivedSpan]:
         return [span for span in self.spans if span.name == name]
 
-    def way(self, span: ReceivedSpan) -> str:
-        above = self.by_id.get(span.parent_id)
-        return span.name if above is None else f"{self.way(above)} > {span.name}"
+    def path(self, span: ReceivedSpan) -> str:
+        parent = self.by_id.get(span.parent_id)
+        return span.name if parent is None else f"{self.path(parent)} > {span.name}"
 
 
-# ── the shape ───────────────────────────────────────────────────────────────────────────────────
+# ── spans and their structure ───────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.anyio
@@ -73,13 +73,13 @@ async def test_a_sample_is_a_trace_with_a_link_to_its_run(receiver: OtlpReceiver
     with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
         report = await suite(max_concurrent=2).run_async()
 
-    tree = Tree(receiver)
+    tree = SpanTree(receiver)
     assert report.passed == 2
-    assert Counter(span.name for span in tree.spans) == NAMES
+    assert Counter(span.name for span in tree.spans) == SPAN_COUNTS
     (run,), samples = tree.named("experiment capitals"), tree.named("evaluate_sample")
     assert len({span.trace_id for span in (run, *samples)}) == 3
     assert {(span.parent_id, span.links) for span in samples} == {("", (run.span_id,))}
-    below = Counter(tree.way(span) for span in tree.spans if span is not run)
+    below = Counter(tree.path(span) for span in tree.spans if span is not run)
     assert below == {
         "evaluate_sample": 2,
         "evaluate_sample > invoke_agent capital": 2,
@@ -94,9 +94,9 @@ async def test_a_sample_is_a_trace_with_a_link_to_its_run(receiver: OtlpReceiver
         assert span.error is None
 
 
-def test_a_run_inside_of_a_sample_says_nothing_of_the_outer_dataset(receiver: OtlpReceiver) -> None:
+def test_a_nested_run_does_not_inherit_the_outer_dataset(receiver: OtlpReceiver) -> None:
     def agent(question: str) -> str:
-        EvalSuite(lambda given: given, [Sample("inner", "a", "a")], exact_match).run()
+        EvalSuite(lambda text: text, [Sample("inner", "a", "a")], exact_match).run()
         return question
 
     outer = Dataset([Sample("outer", "b", "b")], name="outermost")
@@ -105,32 +105,32 @@ def test_a_run_inside_of_a_sample_says_nothing_of_the_outer_dataset(receiver: Ot
 
     names = {
         span.attributes["wink.eval.sample_id"]: span.attributes.get("wink.eval.dataset.name")
-        for span in Tree(receiver).named("evaluate_sample")
+        for span in SpanTree(receiver).named("evaluate_sample")
     }
     assert names == {"inner": None, "outer": "outermost"}
 
 
-def test_spans_say_what_the_conventions_ask_for(
+def test_spans_have_the_attributes_of_the_semantic_conventions(
     receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
     with configure_otel(endpoint=receiver.url, timeout=PATIENCE, service_name="nightly"):
         suite().run(run_id="mine")
 
-    tree = Tree(receiver)
+    tree = SpanTree(receiver)
     assert {span.service for span in tree.spans} == {"nightly"}
-    which = {
+    run_attributes = {
         "wink.eval.run_id": "mine",
         "wink.eval.experiment": "baseline",
         "wink.eval.dataset.name": "capitals",
         "wink.eval.dataset.digest": CAPITALS.digest,
     }
     (run,) = tree.named("experiment capitals")
-    assert run.attributes.items() >= which.items()
+    assert run.attributes.items() >= run_attributes.items()
     assert run.attributes.items() >= {"gen_ai.operation.name": "experiment"}.items()
     assert run.attributes["wink.eval.run.passed"] == 2
     sample = next(s for s in tree.spans if s.attributes.get("wink.eval.sample_id") == "fr")
-    assert sample.attributes.items() >= {**which, "wink.eval.epoch": 1}.items()
+    assert sample.attributes.items() >= {**run_attributes, "wink.eval.epoch": 1}.items()
     assert sample.attributes["wink.eval.passed"] is True
     chat = tree.named("chat librarian-1")[0]
     assert chat.kind == "client"
@@ -160,14 +160,14 @@ def test_every_score_is_an_event_of_its_sample(receiver: OtlpReceiver) -> None:
     with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
         suite().run(run_id="mine")
 
-    tree = Tree(receiver)
+    tree = SpanTree(receiver)
     assert {log.event_name for log in receiver.logs} == {"gen_ai.evaluation.result"}
     assert {log.severity for log in receiver.logs} == {"INFO"}
     for log in receiver.logs:
-        above = tree.by_id[log.span_id]
-        assert (above.name, above.trace_id) == ("evaluate_sample", log.trace_id)
+        parent = tree.by_id[log.span_id]
+        assert (parent.name, parent.trace_id) == ("evaluate_sample", log.trace_id)
         same = "wink.eval.sample_id"
-        assert log.attributes[same] == above.attributes[same]
+        assert log.attributes[same] == parent.attributes[same]
     scores = {
         tuple(log.attributes[f"gen_ai.evaluation.{key}"] for key in ("name", *SCORE))
         for log in receiver.logs
@@ -179,7 +179,7 @@ def test_every_score_is_an_event_of_its_sample(receiver: OtlpReceiver) -> None:
 SCORE = ("score.value", "score.label")
 
 
-def test_what_fails_has_a_type_and_no_words(receiver: OtlpReceiver) -> None:
+def test_errors_have_a_type_but_no_message(receiver: OtlpReceiver) -> None:
     def broken(output: str, expected: str) -> float:
         raise ZeroDivisionError("the words of an evaluator")
 
@@ -192,7 +192,7 @@ def test_what_fails_has_a_type_and_no_words(receiver: OtlpReceiver) -> None:
         samples = [Sample("a", "a"), Sample("b", "b")]
         EvalSuite(agent, samples, broken, config=EvalConfig(1)).run()
 
-    tree = Tree(receiver)
+    tree = SpanTree(receiver)
     first, second = tree.named("evaluate_sample")
     assert (second.error, second.attributes["error.type"]) == ("", "LookupError")
     assert second.attributes["wink.eval.error_source"] == "agent"
@@ -205,47 +205,47 @@ def test_what_fails_has_a_type_and_no_words(receiver: OtlpReceiver) -> None:
     assert not any(b"the words" in body for body in receiver.bodies)
 
 
-def test_a_tool_that_fails_has_a_type(receiver: OtlpReceiver) -> None:
+def test_a_failed_tool_has_an_error_type(receiver: OtlpReceiver) -> None:
     with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
         dataset = Dataset([Sample("xx", "Atlantis", "?")])
         EvalSuite(suite().prompt, dataset, exact_match, suite().adapter).run()
 
-    (tool,) = Tree(receiver).named("execute_tool look_up")[:1]
+    (tool,) = SpanTree(receiver).named("execute_tool look_up")[:1]
     assert (tool.error, tool.attributes["error.type"]) == ("", "tool_error")
 
 
 # ── content and secrets ─────────────────────────────────────────────────────────────────────────
 
 
-def test_without_content_nothing_that_was_said_leaves_the_process(receiver: OtlpReceiver) -> None:
+def test_without_content_no_text_leaves_the_process(receiver: OtlpReceiver) -> None:
     with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
         suite().run()
 
     everything = b"".join(receiver.bodies)
     assert b"librarian-1" in everything
-    assert [text for text in SAID if text.encode() in everything] == []
+    assert [text for text in CONTENT if text.encode() in everything] == []
 
 
-def test_with_content_messages_have_the_shape_of_the_conventions(receiver: OtlpReceiver) -> None:
+def test_with_content_messages_follow_the_semantic_conventions(receiver: OtlpReceiver) -> None:
     with configure_otel(endpoint=receiver.url, timeout=PATIENCE, content=True):
         suite().run()
 
-    tree = Tree(receiver)
+    tree = SpanTree(receiver)
     second = tree.named("chat librarian-1")[1].attributes
-    read = {key: json.loads(second[f"gen_ai.{key}"]) for key in ASKED}
-    assert read["system_instructions"][0]["type"] == "text"
-    user, called, told = read["input.messages"]
+    attributes = {key: json.loads(second[f"gen_ai.{key}"]) for key in CONTENT_ATTRIBUTES}
+    assert attributes["system_instructions"][0]["type"] == "text"
+    user, assistant, tool_message = attributes["input.messages"]
     assert user["role"] == "user"
     call = {"type": "tool_call", "id": "call-1", "name": "look_up"}
-    assert called == {
+    assert assistant == {
         "role": "assistant",
         "parts": [{**call, "arguments": {"country": "France"}}],
     }
     answer = {"type": "tool_call_response", "id": "call-1", "response": "Paris"}
-    assert told == {"role": "tool", "parts": [answer]}
-    (said,) = read["output.messages"]
-    assert said["parts"] == [{"type": "text", "content": "It is Paris."}]
-    assert read["tool.definitions"][0]["name"] == "look_up"
+    assert tool_message == {"role": "tool", "parts": [answer]}
+    (output,) = attributes["output.messages"]
+    assert output["parts"] == [{"type": "text", "content": "It is Paris."}]
+    assert attributes["tool.definitions"][0]["name"] == "look_up"
     tool = tree.named("execute_tool look_up")[0].attributes
     assert json.loads(tool["gen_ai.tool.call.arguments"]) == {"country": "France"}
     assert tool["gen_ai.tool.call.result"] == "Paris"
@@ -255,10 +255,15 @@ def test_with_content_messages_have_the_shape_of_the_conventions(receiver: OtlpR
     assert "it reads well" in reasons
 
 
-ASKED = ("system_instructions", "input.messages", "output.messages", "tool.definitions")
+CONTENT_ATTRIBUTES = (
+    "system_instructions",
+    "input.messages",
+    "output.messages",
+    "tool.definitions",
+)
 
 
-def test_no_secret_leaves_the_process_whatever_is_asked_for(receiver: OtlpReceiver) -> None:
+def test_secrets_are_redacted_even_with_content(receiver: OtlpReceiver) -> None:
     keep_secret("hunter2-for-tracing")
 
     def agent(text: str) -> str:
@@ -275,7 +280,7 @@ def test_no_secret_leaves_the_process_whatever_is_asked_for(receiver: OtlpReceiv
     assert b"hunter2" not in everything
 
 
-def test_what_no_collector_could_read_takes_nothing_else_with_it(receiver: OtlpReceiver) -> None:
+def test_values_that_cannot_be_encoded_do_not_block_other_spans(receiver: OtlpReceiver) -> None:
     template = PromptTemplate[str](
         ns="t", key="k", sections=[MarkdownSection(title="", template="$text", key="q")]
     )
@@ -286,15 +291,15 @@ def test_what_no_collector_could_read_takes_nothing_else_with_it(receiver: OtlpR
         EvalSuite(template, samples, exact_match, adapter).run()
 
     assert Counter(span.name for span in receiver.spans)["evaluate_sample"] == 2
-    (chat,) = Tree(receiver).named("chat m")
+    (chat,) = SpanTree(receiver).named("chat m")
     assert chat.attributes["gen_ai.request.seed"] == str(2**70)
     assert "half a character" in chat.attributes["gen_ai.output.messages"]
 
 
-# ── where it goes ───────────────────────────────────────────────────────────────────────────────
+# ── providers and endpoints ─────────────────────────────────────────────────────────────────────
 
 
-def test_providers_of_ones_own_stay_open() -> None:
+def test_given_providers_are_not_shut_down() -> None:
     spans, records = InMemorySpanExporter(), InMemoryLogRecordExporter()
     provider, logs = TracerProvider(shutdown_on_exit=False), LoggerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(spans))
@@ -306,7 +311,7 @@ def test_providers_of_ones_own_stay_open() -> None:
     with provider.get_tracer("mine").start_as_current_span("after"):
         pass
 
-    assert len(spans.get_finished_spans()) == sum(NAMES.values()) + 1
+    assert len(spans.get_finished_spans()) == sum(SPAN_COUNTS.values()) + 1
     assert len(records.get_finished_logs()) == 4
 
 
@@ -323,7 +328,7 @@ def test_without_a_logger_provider_scores_are_events_of_the_span() -> None:
     assert names == ["contains", "style"]
 
 
-def test_a_run_belongs_to_the_span_that_it_is_in() -> None:
+def test_a_run_is_a_child_of_the_current_span() -> None:
     spans = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(spans))
@@ -338,7 +343,7 @@ def test_a_run_belongs_to_the_span_that_it_is_in() -> None:
     assert run.parent == release.get_span_context()
 
 
-IN_A_PROCESS = """
+SCRIPT = """
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -356,17 +361,17 @@ print(len(spans.get_finished_spans()))
 """
 
 
-def test_a_process_with_a_provider_of_its_own_keeps_to_it(tmp_path: Path) -> None:
+def test_the_global_provider_of_a_process_is_used(tmp_path: Path) -> None:
     path = {"PYTHONPATH": ":".join(sys.path)}
-    command = [sys.executable, "-c", IN_A_PROCESS]
+    command = [sys.executable, "-c", SCRIPT]
     done = subprocess.run(
         command, cwd=tmp_path, env=path, capture_output=True, text=True, check=True
     )
 
-    assert (done.stdout, done.stderr) == (f"{sum(NAMES.values())}\n", "")
+    assert (done.stdout, done.stderr) == (f"{sum(SPAN_COUNTS.values())}\n", "")
 
 
-def test_an_unsampled_trace_costs_nothing_but_its_ids(
+def test_an_unsampled_trace_sends_no_spans(
     receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
@@ -380,7 +385,7 @@ def test_an_unsampled_trace_costs_nothing_but_its_ids(
     assert {log.service for log in receiver.logs} == {"from-the-environment"}
 
 
-def test_a_second_call_ends_the_first(receiver: OtlpReceiver) -> None:
+def test_a_second_call_replaces_the_first(receiver: OtlpReceiver) -> None:
     first = configure_otel(endpoint="http://127.0.0.1:9")
     with configure_otel(endpoint=receiver.url, timeout=PATIENCE) as second:
         suite().run()
@@ -388,12 +393,12 @@ def test_a_second_call_ends_the_first(receiver: OtlpReceiver) -> None:
         assert tracing.is_tracing()
     second.shutdown()
 
-    assert len(receiver.spans) == sum(NAMES.values())
+    assert len(receiver.spans) == sum(SPAN_COUNTS.values())
     assert not tracing.is_tracing()
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("options", "problem"),
     [
         ({"tracer_provider": 1, "endpoint": "http://127.0.0.1:9"}, "got both"),
         ({"tracer_provider": 1}, "a provider with `get_tracer`, got 1"),
@@ -404,22 +409,24 @@ def test_a_second_call_ends_the_first(receiver: OtlpReceiver) -> None:
         ({"timeout": "soon"}, "`timeout`"),
     ],
 )
-def test_what_is_wrong_is_said_at_once(wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        configure_otel(**wrong)
+def test_invalid_options_are_refused_at_once(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        configure_otel(**options)
 
     assert not tracing.is_tracing()
 
 
-def test_without_the_packages_the_install_command_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_packages_the_error_has_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace.export", None)
 
     with pytest.raises(MissingExtraError, match=r"weakincentives-evals\[otel\]"):
         configure_otel(endpoint="http://127.0.0.1:9")
 
 
-def test_a_burst_arrives_whole(receiver: OtlpReceiver) -> None:
-    """More than the SDK's own queue would hold."""
+def test_a_burst_of_spans_arrives_completely(receiver: OtlpReceiver) -> None:
+    """Send more spans than the queue of the SDK can hold."""
     samples = [Sample(str(number), "a", "a") for number in range(1200)]
 
     async def agent(text: str) -> str:
@@ -436,7 +443,7 @@ def test_a_burst_arrives_whole(receiver: OtlpReceiver) -> None:
     assert len(receiver.logs) == 1200
 
 
-def test_a_receiver_says_how_it_is_used() -> None:
+def test_misuse_of_the_receiver_is_an_error() -> None:
     with pytest.raises(UsageError, match="an HTTP status for `status`, got 1"):
         OtlpReceiver(status=1)
     with pytest.raises(UsageError, match="not started yet"):

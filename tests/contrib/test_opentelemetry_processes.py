@@ -21,7 +21,7 @@ from weakincentives.testing import OtlpReceiver
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_a_sample_is_one_trace_from_who_submits_to_who_answers(
+def test_a_sample_is_one_trace_from_the_submitter_to_the_main_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path}/mail.db"
@@ -30,7 +30,7 @@ def test_a_sample_is_one_trace_from_who_submits_to_who_answers(
     with OtlpReceiver() as receiver:
         monkeypatch.setenv("WINK_TRACING", "otel")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
-        for kind in ("BSP", "BLRP"):  # at once: what is left at the end has only 3 seconds
+        for kind in ("BSP", "BLRP"):  # send at once: at exit there are only 3 seconds
             monkeypatch.setenv(f"OTEL_{kind}_SCHEDULE_DELAY", "50")
 
         def start(role: str) -> subprocess.Popen[bytes]:
@@ -68,17 +68,19 @@ def test_a_sample_is_one_trace_from_who_submits_to_who_answers(
         )
     }
     by_id = {span.span_id: span for span in spans}
-    above = {(span.name, by_id[span.parent_id].name) for span in spans if span.parent_id}
+    names_with_parent = {
+        (span.name, by_id[span.parent_id].name) for span in spans if span.parent_id
+    }
     assert {
         ("evaluate_sample", "submit_sample"),
         ("invoke_agent capital", "evaluate_sample"),
-    } <= above
+    } <= names_with_parent
     assert len({span.trace_id for span in spans}) == 2
     assert {by_id[log.span_id].name for log in logs} == {"evaluate_sample"}
 
 
 @pytest.mark.parametrize("hang", [False, True], ids=["answers", "hangs"])
-def test_what_is_left_when_a_process_ends_is_sent_or_given_up(hang: bool) -> None:
+def test_remaining_spans_are_sent_at_exit_or_dropped_if_the_server_hangs(hang: bool) -> None:
     with OtlpReceiver(hang=hang) as receiver:
         code = (
             "from tests.traced import suite\n"
@@ -95,7 +97,7 @@ def test_what_is_left_when_a_process_ends_is_sent_or_given_up(hang: bool) -> Non
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_child_that_was_forked_sends_its_own() -> None:
+def test_a_forked_child_sends_its_own_spans() -> None:
     with OtlpReceiver() as receiver:
         code = (
             "import os, sys\n"
@@ -113,14 +115,14 @@ def test_a_child_that_was_forked_sends_its_own() -> None:
     assert len(receiver.spans) == 17
 
 
-def test_the_environment_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_variable_nothing_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WINK_TRACING", raising=False)
 
     with configure_from_environment():
         assert not tracing.is_tracing()
 
 
-def test_the_environment_asks_for_what_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_tracer_in_the_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WINK_TRACING", "otel, jaeger")
 
     with pytest.raises(

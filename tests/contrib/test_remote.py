@@ -1,4 +1,4 @@
-"""`run_remote` against a real sshd, which ssh itself starts for each connection."""
+"""`run_remote` with a real sshd, which ssh itself starts for each connection."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from weakincentives.errors import RemoteError, UsageError
 
 @pytest.fixture(scope="module")
 def ssh(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    """An `ssh` that reaches an sshd of this test's own."""
+    """Return an `ssh` command that connects to an sshd of this module."""
     return ssh_to_own_sshd(tmp_path_factory.mktemp("sshd"))
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project whose name is a trial for every shell, and where one is."""
+    """Work in a project whose path has quotes, blanks and a dollar sign, to test quoting."""
     folder = tmp_path / 'it\'s a "project" $HOME'
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -45,8 +45,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Path:
-    """Where the other machine keeps its copies; a test leaves it as it was."""
+def remote_folder(tmp_path: Path) -> Path:
+    """Return the folder for copies on the remote machine; it must be empty after a test."""
     folder = tmp_path / "over there"
     folder.mkdir()
     return folder
@@ -56,21 +56,29 @@ Run = Callable[..., Path]
 
 
 @pytest.fixture
-def run(ssh: tuple[str, ...], project: Path, there: Path) -> Iterator[Run]:
-    """Writes a script into the project, and runs it on the other machine."""
+def run(ssh: tuple[str, ...], project: Path, remote_folder: Path) -> Iterator[Run]:
+    """Return a function that writes a script into the project and runs it remotely."""
 
-    def go(text: str, *, name: str = "script.py", **more: Any) -> Path:
+    def write_and_run(text: str, *, name: str = "script.py", **options: Any) -> Path:
         script = project / name
         script.parent.mkdir(parents=True, exist_ok=True)
         script.write_text(textwrap.dedent(text))
-        given = {"python": sys.executable, "workdir": str(there), "ssh": ssh, "args": [], **more}
-        return run_remote(script, "machine", **given)
+        settings = {
+            "python": sys.executable,
+            "workdir": str(remote_folder),
+            "ssh": ssh,
+            "args": [],
+            **options,
+        }
+        return run_remote(script, "machine", **settings)
 
-    yield go
-    assert list(there.iterdir()) == []
+    yield write_and_run
+    assert list(remote_folder.iterdir()) == []
 
 
-def test_it_runs_in_a_copy_and_its_results_come_back(run: Run, project: Path, there: Path) -> None:
+def test_a_script_runs_in_a_copy_of_the_project_and_its_results_are_fetched(
+    run: Run, project: Path, remote_folder: Path
+) -> None:
     (project / "data").mkdir()
     (project / "data" / "a b'c.txt").write_text("seven")
     (project / "configs").mkdir()
@@ -92,37 +100,37 @@ def test_it_runs_in_a_copy_and_its_results_come_back(run: Run, project: Path, th
     )
 
     assert results == project / "outputs"
-    said = (results / "evals" / "x y" / "it's.txt").read_text()
-    assert said.startswith(f"""seven 7 3 ['--model', "a 'b' $c"] {there}/wink-""")
+    text = (results / "evals" / "x y" / "it's.txt").read_text()
+    assert text.startswith(f"""seven 7 3 ['--model', "a 'b' $c"] {remote_folder}/wink-""")
 
 
-def test_what_it_writes_is_shown_as_it_comes(
+def test_output_is_printed_while_the_script_runs(
     run: Run, project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = project.parent / "gate"
     os.mkfifo(gate)
 
-    class Watched(io.StringIO):
+    class WatchedStdout(io.StringIO):
         def flush(self) -> None:
-            if self.getvalue() == "first é\n":  # the script goes on only now
+            if self.getvalue() == "first é\n":  # only now the script may continue
                 gate.write_text("go")
 
-    monkeypatch.setattr(sys, "stdout", seen := Watched())
+    monkeypatch.setattr(sys, "stdout", stdout := WatchedStdout())
     run(
         f"""
         import sys
         print("first é")
         open({str(gate)!r}).read()
         print("second")
-        print("aside", file=sys.stderr)
+        print("a warning", file=sys.stderr)
         """
     )
 
-    assert seen.getvalue() == "first é\nsecond\n"
-    assert capfd.readouterr().err == "aside\n"
+    assert stdout.getvalue() == "first é\nsecond\n"
+    assert capfd.readouterr().err == "a warning\n"
 
 
-def test_a_failure_says_what_the_script_said_last(run: Run, project: Path) -> None:
+def test_a_failed_script_is_an_error_with_its_last_output(run: Run, project: Path) -> None:
     with pytest.raises(RemoteError) as raised:
         run(
             """
@@ -146,83 +154,87 @@ if "WINK_REMOTE" not in os.environ:
 pathlib.Path({pid!r}).write_text(str(os.getpid()))
 pathlib.Path("outputs").mkdir()
 pathlib.Path("outputs/half").write_text("so far")
-for number in {deaf}:
+for number in {ignored}:
     signal.signal(number, signal.SIG_IGN)
 print("begun", flush=True)
 time.sleep(600)
 """
 
 
-def _begun(ssh: tuple[str, ...], project: Path, there: Path, *deaf: int) -> Any:
-    """A process that runs a script elsewhere, and the id of the one there."""
-    settings = {"python": sys.executable, "workdir": str(there), "ssh": ssh}
+def _start_remote_script(
+    ssh: tuple[str, ...], project: Path, remote_folder: Path, *ignored_signals: int
+) -> Any:
+    """Start a process that runs a script remotely; return it and the pid of the remote script."""
+    settings = {"python": sys.executable, "workdir": str(remote_folder), "ssh": ssh}
     pid = project.parent / "pid"
     script = project / "script.py"
-    script.write_text(INTERRUPTED.format(settings=settings, pid=str(pid), deaf=[*map(int, deaf)]))
-    # A group of its own, to which Ctrl-C goes as from a terminal: ssh gets it as well.
-    here = subprocess.Popen(
+    script.write_text(
+        INTERRUPTED.format(settings=settings, pid=str(pid), ignored=[*map(int, ignored_signals)])
+    )
+    # In its own process group, which gets Ctrl-C as from a terminal: ssh gets it as well.
+    local = subprocess.Popen(
         [sys.executable, str(script)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         process_group=0,
     )
-    assert here.stdout is not None
-    assert here.stdout.readline() == "begun\n"
-    return here, int(pid.read_text())
+    assert local.stdout is not None
+    assert local.stdout.readline() == "begun\n"
+    return local, int(pid.read_text())
 
 
 def _wait_until(done: Callable[[], bool]) -> None:
-    patience = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while not done():
-        assert time.monotonic() < patience
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def _is_gone(pid: int) -> bool:
+def _has_exited(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
 
 
-def test_ctrl_c_ends_it_there_and_its_results_still_come(
-    ssh: tuple[str, ...], project: Path, there: Path
+def test_ctrl_c_ends_the_remote_script_and_fetches_its_results(
+    ssh: tuple[str, ...], project: Path, remote_folder: Path
 ) -> None:
-    here, pid = _begun(ssh, project, there)
-    os.killpg(here.pid, signal.SIGINT)
-    _, said = here.communicate(timeout=PATIENCE)
+    local, pid = _start_remote_script(ssh, project, remote_folder)
+    os.killpg(local.pid, signal.SIGINT)
+    _, stderr = local.communicate(timeout=PATIENCE)
 
-    assert said.count("\nKeyboardInterrupt\n") == 2  # there, and here
-    assert here.returncode == -signal.SIGINT
+    assert stderr.count("\nKeyboardInterrupt\n") == 2  # of the remote and the local process
+    assert local.returncode == -signal.SIGINT
     assert (project / "outputs" / "half").read_text() == "so far"
-    assert _is_gone(pid)
-    assert list(there.iterdir()) == []
+    assert _has_exited(pid)
+    assert list(remote_folder.iterdir()) == []
 
 
-def test_nothing_is_left_there_when_nobody_is_here_any_more(
-    ssh: tuple[str, ...], project: Path, there: Path
+def test_the_remote_side_cleans_up_after_the_local_process_was_killed(
+    ssh: tuple[str, ...], project: Path, remote_folder: Path
 ) -> None:
-    here, pid = _begun(ssh, project, there)
-    here.kill()
-    here.communicate(timeout=PATIENCE)
+    local, pid = _start_remote_script(ssh, project, remote_folder)
+    local.kill()
+    local.communicate(timeout=PATIENCE)
 
-    _wait_until(lambda: _is_gone(pid) and not list(there.iterdir()))
+    _wait_until(lambda: _has_exited(pid) and not list(remote_folder.iterdir()))
 
 
-def test_ctrl_c_again_ends_one_that_does_not_listen(
-    ssh: tuple[str, ...], project: Path, there: Path
+def test_a_second_ctrl_c_kills_a_script_that_ignores_signals(
+    ssh: tuple[str, ...], project: Path, remote_folder: Path
 ) -> None:
-    here, pid = _begun(ssh, project, there, signal.SIGINT, signal.SIGTERM)
-    while here.poll() is None:
-        os.killpg(here.pid, signal.SIGINT)
-        time.sleep(0.1)  # two at once would be one
-    here.communicate(timeout=PATIENCE)
+    local, pid = _start_remote_script(ssh, project, remote_folder, signal.SIGINT, signal.SIGTERM)
+    while local.poll() is None:
+        os.killpg(local.pid, signal.SIGINT)
+        time.sleep(0.1)  # two signals at the same time count as one
+    local.communicate(timeout=PATIENCE)
 
-    _wait_until(lambda: _is_gone(pid) and not list(there.iterdir()))
+    _wait_until(lambda: _has_exited(pid) and not list(remote_folder.iterdir()))
 
 
-def test_what_it_started_ends_with_it(run: Run, project: Path) -> None:
+def test_child_processes_of_the_script_end_with_it(run: Run, project: Path) -> None:
     pid = project.parent / "pid"
 
     run(
@@ -233,37 +245,37 @@ def test_what_it_started_ends_with_it(run: Run, project: Path) -> None:
         """
     )
 
-    _wait_until(lambda: _is_gone(int(pid.read_text())))
+    _wait_until(lambda: _has_exited(int(pid.read_text())))
 
 
-def test_what_is_sent_is_chosen(run: Run, project: Path) -> None:
+def test_only_selected_files_are_sent(run: Run, project: Path) -> None:
     listing = """
     import pathlib, sys
-    out = pathlib.Path("seen")
+    out = pathlib.Path("listing")
     out.mkdir()
     names = sorted(str(p) for p in pathlib.Path().rglob("*") if p.is_file())
     (out / "names").write_text(" ".join(names))
     """
     for name in (
         *(".env", ".git/config", "a.txt", "data/.key", "data/b.txt", "venv/pyvenv.cfg"),
-        *("venv/lib/c.py", "seen/old.txt", "pkg/__pycache__/d.pyc", "pkg/e.py"),
+        *("venv/lib/c.py", "listing/old.txt", "pkg/__pycache__/d.pyc", "pkg/e.py"),
     ):
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text("text")
 
-    def sent(**more: Any) -> str:
-        return (run(listing, results="seen", **more) / "names").read_text()
+    def sent_files(**options: Any) -> str:
+        return (run(listing, results="listing", **options) / "names").read_text()
 
-    assert sent() == "a.txt data/b.txt pkg/e.py script.py"
+    assert sent_files() == "a.txt data/b.txt pkg/e.py script.py"
     (project.parent / "elsewhere").mkdir()
     (project.parent / "elsewhere" / "f.txt").write_text("text")
     (project / "linked").symlink_to(project.parent / "elsewhere")
-    assert sent(files=["linked"]) == "linked/f.txt script.py"
-    assert sent(files=["data", ".env"]) == ".env data/b.txt script.py"
-    assert (project / "seen" / "old.txt").exists()
+    assert sent_files(files=["linked"]) == "linked/f.txt script.py"
+    assert sent_files(files=["data", ".env"]) == ".env data/b.txt script.py"
+    assert (project / "listing" / "old.txt").exists()
 
 
-def test_no_more_is_sent_than_a_project_has(
+def test_a_project_that_is_too_large_is_refused(
     run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (project / "model.bin").open("wb") as big:
@@ -274,7 +286,7 @@ def test_no_more_is_sent_than_a_project_has(
     run("", files=[])
 
 
-def test_only_named_variables_go_along_and_on_no_command_line(
+def test_only_named_variables_are_sent_and_never_on_a_command_line(
     run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FIRST_KEY", "sk-first-of-two")
@@ -283,26 +295,26 @@ def test_only_named_variables_go_along_and_on_no_command_line(
     import contextlib, os, pathlib
     lines = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # it has ended since
+        with contextlib.suppress(OSError):  # the process has ended
             lines.append(path.read_bytes())
-    seen = [os.environ.get("FIRST_KEY"), os.environ.get("SECOND_KEY")]
-    seen.append(any(b"sk-first-of-two" in line for line in lines))
+    facts = [os.environ.get("FIRST_KEY"), os.environ.get("SECOND_KEY")]
+    facts.append(any(b"sk-first-of-two" in line for line in lines))
     pathlib.Path("outputs").mkdir()
-    pathlib.Path("outputs/seen").write_text(str(seen))
+    pathlib.Path("outputs/facts").write_text(str(facts))
     """
 
-    said = (run(script, env=["FIRST_KEY"]) / "seen").read_text()
+    facts = (run(script, env=["FIRST_KEY"]) / "facts").read_text()
 
-    assert said == "['sk-first-of-two', None, False]"
+    assert facts == "['sk-first-of-two', None, False]"
     for wrong in (["THIRD_KEY"], "FIRST_KEY", ["FIRST_KEY=1"]):
         with pytest.raises(UsageError, match="expected names of variables that are set here"):
             run("", env=wrong)
 
 
-def test_the_script_that_calls_it_is_not_sent_away_again(
+def test_a_script_that_calls_run_remote_is_not_sent_twice(
     ssh: tuple[str, ...], project: Path, tmp_path: Path
 ) -> None:
-    """As specification 004 calls it: by flags that must not go along."""
+    """As in specification 004: the flags that start the remote run are not passed on."""
     (project / "baseline.py").write_text(
         textwrap.dedent("""
         import argparse, os, sys
@@ -325,13 +337,15 @@ def test_the_script_that_calls_it_is_not_sent_away_again(
         "WINK_REMOTE_PYTHON": sys.executable,
     }
 
-    def said(*flags: str) -> subprocess.CompletedProcess[str]:
+    def run_script(*flags: str) -> subprocess.CompletedProcess[str]:
         call = [sys.executable, "baseline.py", *flags]
         return subprocess.run(call, env=settings, capture_output=True, text=True)
 
-    assert said("--remote", "--gpu-id", "0,1", "--model", "m").stdout == "['--model', 'm'] 0,1\n"
-    assert said("--gpu-id=2").stdout == "[] 2\n"
-    again = said("--gpu", "2")  # which argparse takes for --gpu-id, and nobody takes away
+    assert (
+        run_script("--remote", "--gpu-id", "0,1", "--model", "m").stdout == "['--model', 'm'] 0,1\n"
+    )
+    assert run_script("--gpu-id=2").stdout == "[] 2\n"
+    again = run_script("--gpu", "2")  # an abbreviation of --gpu-id, which is not removed
     assert "UsageError: expected a run on this machine, the remote one" in again.stderr
 
 
@@ -348,23 +362,23 @@ END = _frame(b"x", b"0")
 
 @pytest.fixture
 def hostile(run: Run, project: Path) -> Callable[..., Path]:
-    """Runs a script on a machine that sends what it likes after the mark."""
+    """Return a function that runs a script on a machine that sends these bytes after the marker."""
 
-    def go(frames: bytes, then: str = "", **more: Any) -> Path:
+    def run_with_frames(frames: bytes, code_after: str = "", **options: Any) -> Path:
         data = project.parent / "frames"
         data.write_bytes(MARK + frames)
         python = project.parent / "a python of their own"
         python.write_text(
             f"#!{sys.executable}\nimport os, shutil, sys\nout = sys.stdout.buffer\n"
-            f"shutil.copyfileobj(open({str(data)!r}, 'rb'), out)\n{then}\n"
+            f"shutil.copyfileobj(open({str(data)!r}, 'rb'), out)\n{code_after}\n"
         )
         python.chmod(0o755)
-        return run("", python=str(python), **more)
+        return run("", python=str(python), **options)
 
-    return go
+    return run_with_frames
 
 
-def _everything(folder: Path) -> dict[str, bytes]:
+def _file_contents(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -373,7 +387,7 @@ def _everything(folder: Path) -> dict[str, bytes]:
 
 
 def _cve_2025_4517() -> bytes:
-    """A tar that leads Python's `data_filter` out of its folder, to `victim/authorized_keys`.
+    """Return a tar that escapes Python's `data_filter` and writes to `victim/authorized_keys`.
 
     Links through folders with long names make a path that is too long for `realpath` to resolve,
     so that the filter takes it for one inside. A hard link through it is then written to.
@@ -400,7 +414,7 @@ def _cve_2025_4517() -> bytes:
     return packed.getvalue()
 
 
-def test_a_tar_made_for_a_hole_in_the_filter_of_python_writes_nothing(
+def test_a_tar_that_exploits_pythons_filter_writes_nothing(
     hostile: Callable[..., Path], project: Path
 ) -> None:
     victim = project.parent / "victim"
@@ -413,8 +427,8 @@ def test_a_tar_made_for_a_hole_in_the_filter_of_python_writes_nothing(
         hostile(pieces + END)
     hostile(_frame(b"d", b".") + _file(b"results.tar", packed[:65536]) + END)
 
-    assert _everything(victim) == {"authorized_keys": b"mine"}
-    assert _everything(project / "outputs") == {"results.tar": packed[:65536]}
+    assert _file_contents(victim) == {"authorized_keys": b"mine"}
+    assert _file_contents(project / "outputs") == {"results.tar": packed[:65536]}
 
 
 @pytest.mark.parametrize(
@@ -426,19 +440,19 @@ def test_a_tar_made_for_a_hole_in_the_filter_of_python_writes_nothing(
         *(b"good", b"GOOD", b"Folder/x", "gr\u00fcn/x".encode(), b"folder"),
     ],
 )
-def test_a_path_that_is_not_plain_is_refused_and_the_rest_is_kept(
+def test_an_unsafe_path_is_refused_and_the_other_files_are_kept(
     path: bytes, hostile: Callable[..., Path], project: Path
 ) -> None:
     good = _frame(b"d", b".") + _frame(b"d", b"folder") + _frame(b"d", "Gru\u0308n".encode())
-    before = _everything(project.parent)
+    before = _file_contents(project.parent)
 
     with pytest.raises(RemoteError, match=r"expected results for .*, got: refused .*") as raised:
         hostile(good + _file(b"good", b"fine") + _file(path) + _file(b"folder/more", b"too") + END)
 
     kept = Path(str(raised.value).rpartition("what came is in ")[2])
     assert kept.parent == project / "outputs"
-    assert _everything(kept) == {"good": b"fine", "folder/more": b"too"}
-    after = _everything(project.parent)
+    assert _file_contents(kept) == {"good": b"fine", "folder/more": b"too"}
+    after = _file_contents(project.parent)
     assert {name for name in after if ".incoming-" not in name} - set(before) == {
         "frames",
         "a python of their own",
@@ -447,7 +461,7 @@ def test_a_path_that_is_not_plain_is_refused_and_the_rest_is_kept(
 
 
 @pytest.mark.parametrize("incoming", [_file(b"link"), _frame(b"d", b"link") + _file(b"link/x")])
-def test_no_link_in_the_folder_of_results_is_followed(
+def test_links_in_the_results_folder_are_not_followed(
     incoming: bytes, hostile: Callable[..., Path], project: Path
 ) -> None:
     victim = project.parent / "victim"
@@ -461,12 +475,12 @@ def test_no_link_in_the_folder_of_results_is_followed(
         with pytest.raises(RemoteError, match=r"expected link to be a \w+ here, got a link"):
             hostile(incoming + END)
 
-        assert _everything(victim) == {"x": b"mine"}
+        assert _file_contents(victim) == {"x": b"mine"}
         assert link.readlink() == target
         link.unlink()
 
 
-def test_a_file_in_the_place_of_a_folder_changes_nothing(
+def test_a_file_does_not_replace_a_folder_nor_a_folder_a_file(
     hostile: Callable[..., Path], project: Path
 ) -> None:
     outputs = project / "outputs"
@@ -480,24 +494,22 @@ def test_a_file_in_the_place_of_a_folder_changes_nothing(
     assert sorted(path.name for path in outputs.glob("[!.]*")) == ["a", "b"]
 
 
-def test_results_replace_and_join_those_that_are_there(
-    hostile: Callable[..., Path], project: Path
-) -> None:
-    elsewhere = project.parent / "big disk"
-    (elsewhere / "a").mkdir(parents=True)
-    (elsewhere / "a" / "old").write_text("old")
-    (elsewhere / "a" / "both").write_text("old")
-    (project / "outputs").symlink_to(elsewhere)  # by the user: where they are is theirs to say
+def test_results_are_merged_into_existing_ones(hostile: Callable[..., Path], project: Path) -> None:
+    other_disk = project.parent / "big disk"
+    (other_disk / "a").mkdir(parents=True)
+    (other_disk / "a" / "old").write_text("old")
+    (other_disk / "a" / "both").write_text("old")
+    (project / "outputs").symlink_to(other_disk)  # a link of the user is followed
 
     results = hostile(_frame(b"d", b"a") + _file(b"a/both", b"new") + _file(b"a/new", b"new") + END)
 
-    assert _everything(results) == {"a/old": b"old", "a/both": b"new", "a/new": b"new"}
-    assert sorted(each.name for each in elsewhere.iterdir()) == ["a"]
+    assert _file_contents(results) == {"a/old": b"old", "a/both": b"new", "a/new": b"new"}
+    assert sorted(each.name for each in other_disk.iterdir()) == ["a"]
     assert (results / "a" / "new").stat().st_mtime == 1_700_000_000
 
 
 @pytest.mark.parametrize(
-    ("frames", "said"),
+    ("frames", "problem"),
     [
         (FRAME.pack(b"t", 1 << 32 - 1), "expected frames of at most 1 MB, got 2,147,483,648 bytes"),
         (FRAME.pack(b"x", (1 << 20) + 1), "expected frames of at most 1 MB, got 1,048,577 bytes"),
@@ -512,38 +524,38 @@ def test_results_replace_and_join_those_that_are_there(
         (_frame(b"d", b"a") + _frame(b"t", b"x"), "expected a file before its content"),
         (_frame(b"d", b"a") * 100_001, "expected at most 100,000 files and folders, got more"),
     ],
-    ids=lambda given: given if isinstance(given, str) else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_an_answer_that_is_none_is_one_clear_error(
-    frames: bytes, said: str, hostile: Callable[..., Path]
+def test_an_invalid_response_is_one_clear_error(
+    frames: bytes, problem: str, hostile: Callable[..., Path]
 ) -> None:
-    # It outlives the test: the alarm ends it.
+    # The remote process outlives the test; the alarm ends it.
     forever = "out.flush()\nimport signal, time\nsignal.alarm(30)\ntime.sleep(600)"
 
-    with pytest.raises(RemoteError, match=f"expected results for .* from machine, got: {said}"):
-        hostile(frames, then=forever)
+    with pytest.raises(RemoteError, match=f"expected results for .* from machine, got: {problem}"):
+        hostile(frames, code_after=forever)
 
 
-def test_results_have_a_limit_that_can_be_raised(
+def test_results_have_a_configurable_size_limit(
     hostile: Callable[..., Path], project: Path
 ) -> None:
     frames = _file(b"a", b"x" * 1000) + _file(b"b", b"x") + END
 
     with pytest.raises(RemoteError, match=r"at most 1,000 bytes .* raise `max_results_bytes`"):
         hostile(frames, max_results_bytes=1000)
-    assert _everything(hostile(frames, max_results_bytes=1001)).keys() >= {"a", "b"}
+    assert _file_contents(hostile(frames, max_results_bytes=1001)).keys() >= {"a", "b"}
     with pytest.raises(UsageError, match="expected a whole number >= 1 for `max_results_bytes`"):
         hostile(frames, max_results_bytes=0)
 
 
-def test_a_connection_that_ends_in_mid_results_keeps_what_came(
+def test_results_received_before_the_connection_ended_are_kept(
     hostile: Callable[..., Path], project: Path
 ) -> None:
     with pytest.raises(RemoteError, match="the connection ended - what came is in") as raised:
         hostile(_file(b"whole", b"fine") + FRAME.pack(b"t", 10) + b"half")
 
     kept = Path(str(raised.value).rpartition("what came is in ")[2].splitlines()[0])
-    assert _everything(kept) == {"whole": b"fine"}
+    assert _file_contents(kept) == {"whole": b"fine"}
     assert sorted((project / "outputs").iterdir()) == [kept]
 
 
@@ -555,10 +567,10 @@ def test_a_connection_that_ends_in_mid_results_keeps_what_came(
         "piece = b'e' * (1 << 20)\nos.dup2(2, 1)",
     ],
 )
-def test_memory_does_not_follow_what_the_other_side_sends(
+def test_memory_use_is_independent_of_the_size_of_the_response(
     flood: str, ssh: tuple[str, ...], project: Path, tmp_path: Path
 ) -> None:
-    """300 MB: in one file, in one frame, and in one line on the standard error."""
+    """Send 300 MB: in one file, in one frame, and in one line on stderr."""
     python = tmp_path / "flood"
     head = _frame(b"f", FILE_HEADER.pack(0, False) + b"big")
     python.write_text(
@@ -584,10 +596,10 @@ def test_memory_does_not_follow_what_the_other_side_sends(
     assert int(done.stdout.split()[1]) < 150_000  # kB; 40,000 of them are Python and WINK
 
 
-def test_a_disk_that_takes_no_more_is_one_clear_error(
+def test_a_full_disk_is_one_clear_error(
     ssh: tuple[str, ...], project: Path, tmp_path: Path
 ) -> None:
-    """A limit for the size of a file fails as a full disk does, in the middle of a write."""
+    """Use a file size limit, which fails in the middle of a write like a full disk."""
     python = tmp_path / "large"
     frames = MARK + _file(b"small") + _file(b"large", b"x" * 1_000_000) + END
     python.write_text(f"#!{sys.executable}\nimport sys\nsys.stdout.buffer.write({frames!r})\n")
@@ -607,7 +619,7 @@ def test_a_disk_that_takes_no_more_is_one_clear_error(
     assert "File too large - what came is in " in last
 
 
-def test_links_of_the_project_lead_nothing_out_of_it(
+def test_links_that_lead_out_of_the_project_are_not_sent(
     run: Run, project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     secret = project.parent / "secret"
@@ -632,26 +644,26 @@ def test_links_of_the_project_lead_nothing_out_of_it(
     }.items():
         (project / link).symlink_to(target)
     os.mkfifo(project / "pipe")
-    with socket.socket(socket.AF_UNIX) as here:
-        here.bind(os.path.relpath(project / "socket"))
+    with socket.socket(socket.AF_UNIX) as unix_socket:
+        unix_socket.bind(os.path.relpath(project / "socket"))
         results = run(
             """
             import json, os, pathlib
-            seen = {}
+            sent = {}
             for folder, folders, names in os.walk("."):
                 for name in (pathlib.Path(folder, name) for name in folders + names):
                     if name.is_symlink():
-                        seen[str(name)] = "-> " + os.readlink(name)
+                        sent[str(name)] = "-> " + os.readlink(name)
                     elif name.is_file():
-                        seen[str(name)] = name.read_text()[:20]
+                        sent[str(name)] = name.read_text()[:20]
             pathlib.Path("outputs").mkdir()
-            pathlib.Path("outputs/seen").write_text(json.dumps(seen))
+            pathlib.Path("outputs/sent").write_text(json.dumps(sent))
             """
         )
 
-    seen = json.loads((results / "seen").read_text())
-    del seen["script.py"]
-    assert seen == {
+    sent = json.loads((results / "sent").read_text())
+    del sent["script.py"]
+    assert sent == {
         "sub/deep/data.txt": "sub/deep/data.txt",
         "sub/inside": "-> deep/data.txt",
         "sub/absolute": "-> deep/data.txt",
@@ -659,13 +671,15 @@ def test_links_of_the_project_lead_nothing_out_of_it(
         "sub/loop": "-> ..",
         "folder": "-> sub/deep",
     }
-    said = capfd.readouterr().err
-    assert said.startswith("wink: not sent: 'pipe' (not a plain file), 'socket' (not a plain file)")
-    assert ", 'outside' (a link to '../secret/folder'), " in said
-    assert " and 4 more - a link is sent if it leads to something that is sent" in said
+    stderr = capfd.readouterr().err
+    assert stderr.startswith(
+        "wink: not sent: 'pipe' (not a plain file), 'socket' (not a plain file)"
+    )
+    assert ", 'outside' (a link to '../secret/folder'), " in stderr
+    assert " and 4 more - a link is sent if it leads to something that is sent" in stderr
 
 
-def test_a_link_that_is_named_is_followed_and_none_within_it(
+def test_a_selected_link_is_followed_but_not_the_links_in_it(
     run: Run, project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shared = project.parent / "shared"
@@ -679,26 +693,26 @@ def test_a_link_that_is_named_is_followed_and_none_within_it(
         """
         import os
         os.mkdir("outputs")
-        open("outputs/seen", "w").write(f"{sorted(os.listdir('linked'))} {open('linked/b').read()}")
+        open("outputs/sent", "w").write(f"{sorted(os.listdir('linked'))} {open('linked/b').read()}")
         """,
         files=["linked"],
     )
 
-    assert (results / "seen").read_text() == "['a', 'b'] a"
+    assert (results / "sent").read_text() == "['a', 'b'] a"
     assert "wink: not sent: 'linked/out' (a link to '/etc/passwd') - " in capfd.readouterr().err
 
 
-def test_a_file_that_cannot_be_read_is_named(run: Run, project: Path) -> None:
-    shorter_than_it_says = Path("/sys/kernel/uevent_seqnum")
-    if not shorter_than_it_says.exists():
+def test_an_unreadable_file_is_named_in_the_error(run: Run, project: Path) -> None:
+    file_with_wrong_size = Path("/sys/kernel/uevent_seqnum")
+    if not file_with_wrong_size.exists():
         pytest.skip("needs Linux's /sys")
-    (project / "data").symlink_to(shorter_than_it_says)
+    (project / "data").symlink_to(file_with_wrong_size)
 
     with pytest.raises(UsageError, match=r"expected to read .*data to send it, got: .* files="):
         run("", files=["data"])
 
 
-def test_what_a_script_leaves_besides_files_is_told_and_the_files_come(
+def test_results_that_are_not_files_are_reported_and_files_are_fetched(
     run: Run, project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     results = run(
@@ -719,7 +733,7 @@ def test_what_a_script_leaves_besides_files_is_told_and_the_files_come(
         """
     )
 
-    assert _everything(results) == {
+    assert _file_contents(results) == {
         "run-1/file": b"seven",
         "hard": b"seven",
         "soft": b"seven",
@@ -727,23 +741,23 @@ def test_what_a_script_leaves_besides_files_is_told_and_the_files_come(
     }
     assert (results / "run-1" / "empty").is_dir()
     assert not any(path.is_symlink() for path in results.rglob("*"))
-    about = (results / "run-1" / "file").stat()
-    assert (about.st_mtime, about.st_mode & 0o700) == (1_700_000_000, 0o700)
-    said = capfd.readouterr().err
+    status = (results / "run-1" / "file").stat()
+    assert (status.st_mtime, status.st_mode & 0o700) == (1_700_000_000, 0o700)
+    stderr = capfd.readouterr().err
     for name, reason in {
         "latest": "a link to a folder",
         "out": "a link to something outside of the results",
         "pipe": "neither a file nor a folder",
         "self": "",
     }.items():
-        assert f"wink: {name} is not sent back: {reason}" in said
+        assert f"wink: {name} is not sent back: {reason}" in stderr
 
 
-def test_ssh_that_fails_says_why(project: Path) -> None:
+def test_an_error_of_ssh_is_included_in_the_message(project: Path) -> None:
     (project / "script.py").touch()
-    with socket.socket() as nobody:  # bound, and not listening
-        nobody.bind(("127.0.0.1", 0))
-        port = nobody.getsockname()[1]
+    with socket.socket() as closed:  # bound, but not listening
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
         ssh = ("ssh", "-F", "none", "-o", "BatchMode=yes", "-p", str(port))
         with pytest.raises(RemoteError, match=r"(?s)the connection ended\n.*Connection refused"):
             run_remote("script.py", "127.0.0.1", ssh=ssh)
@@ -752,7 +766,7 @@ def test_ssh_that_fails_says_why(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("options", "problem"),
     [
         ({}, "expected a host for `run_remote`, got None - pass `host`, or set WINK_REMOTE_HOST"),
         ({"host": "-oProxyCommand=touch x"}, "expected a host"),
@@ -764,13 +778,15 @@ def test_ssh_that_fails_says_why(project: Path) -> None:
         ({"host": "m", "files": ["gone"]}, "expected files in .* for `files`"),
     ],
 )
-def test_misuse_is_refused(wrong: dict[str, Any], said: str, project: Path) -> None:
+def test_invalid_arguments_are_refused(
+    options: dict[str, Any], problem: str, project: Path
+) -> None:
     (project / "script.py").touch()
-    with pytest.raises(UsageError, match=said):
-        run_remote(**{"script": "script.py", **wrong})
+    with pytest.raises(UsageError, match=problem):
+        run_remote(**{"script": "script.py", **options})
 
 
-def test_a_script_elsewhere_brings_its_own_folder(
+def test_a_script_in_another_folder_is_sent_with_that_folder(
     run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = project / "other"
@@ -782,10 +798,10 @@ def test_a_script_elsewhere_brings_its_own_folder(
     assert results == project / "outputs"
 
 
-def test_a_greeting_of_the_machine_is_no_part_of_the_answer(
+def test_the_login_message_of_a_machine_is_not_part_of_the_response(
     run: Run, project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """As from a login script that prints."""
+    """A login script may print before Python starts."""
     python = project.parent / "greeting"
     python.write_text(f'#!/bin/sh\necho welcome\nprintf "to machine: "\nexec {sys.executable} "$@"')
     python.chmod(0o755)
@@ -795,51 +811,51 @@ def test_a_greeting_of_the_machine_is_no_part_of_the_answer(
     assert capfd.readouterr() == ("hello\n", "welcome\nto machine: ")
 
 
-def test_a_project_that_comes_in_pieces_is_no_ctrl_c() -> None:
+def test_a_project_that_arrives_in_pieces_is_not_taken_for_ctrl_c() -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        tar.addfile(tarfile.TarInfo("-c.py"))  # and its name is no option
+        tar.addfile(tarfile.TarInfo("-c.py"))  # a file name that looks like an option
     job = {"script": "-c.py", "args": [], "results": "outputs", "workdir": "", "env": {}}
     line = json.dumps({**job, "size": len(packed.getvalue())}).encode() + b"\n"
     with subprocess.Popen(
         [sys.executable, _remote_side.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as far:
-        assert far.stdin is not None
-        assert far.stdout is not None
-        far.stdin.write(line + packed.getvalue()[:2000])
-        far.stdin.flush()
-        assert far.stdout.read(len(MARK)) == MARK
-        time.sleep(0.2)  # in which it has read all that came
-        far.stdin.write(packed.getvalue()[2000:])
-        far.stdin.flush()
+    ) as remote:
+        assert remote.stdin is not None
+        assert remote.stdout is not None
+        remote.stdin.write(line + packed.getvalue()[:2000])
+        remote.stdin.flush()
+        assert remote.stdout.read(len(MARK)) == MARK
+        time.sleep(0.2)  # time to read everything sent so far
+        remote.stdin.write(packed.getvalue()[2000:])
+        remote.stdin.flush()
 
-        assert far.stdout.read() == _frame(b"x", b"0")
+        assert remote.stdout.read() == _frame(b"x", b"0")
 
 
-def test_who_leaves_the_scripts_group_does_not_hold_it_up(
+def test_a_child_that_left_the_process_group_does_not_block_the_end(
     run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pid, far_side = project.parent / "pid", _source()
-    assert "TERMINATION_SECONDS = 5.0" in far_side
-    hasty = far_side.replace("TERMINATION_SECONDS = 5.0", "TERMINATION_SECONDS = 0.5")
-    monkeypatch.setattr("weakincentives.contrib.remote.runner._source", lambda: hasty)
+    pid, remote_source = project.parent / "pid", _source()
+    assert "TERMINATION_SECONDS = 5.0" in remote_source
+    faster_source = remote_source.replace("TERMINATION_SECONDS = 5.0", "TERMINATION_SECONDS = 0.5")
+    monkeypatch.setattr("weakincentives.contrib.remote.runner._source", lambda: faster_source)
 
     run(
         f"""
         import pathlib, subprocess, sys
         waits = "import time; time.sleep(600)"
-        left = subprocess.Popen(
+        detached = subprocess.Popen(
             [sys.executable, "-c", waits], start_new_session=True, stderr=subprocess.DEVNULL
         )
-        pathlib.Path({str(pid)!r}).write_text(str(left.pid))
+        pathlib.Path({str(pid)!r}).write_text(str(detached.pid))
         """
     )
 
-    assert not _is_gone(int(pid.read_text()))
+    assert not _has_exited(int(pid.read_text()))
     os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
-def test_the_far_side_stands_alone_on_an_older_python() -> None:
+def test_the_remote_side_needs_only_the_standard_library_of_python_3_8() -> None:
     tree = ast.parse(Path(_remote_side.__file__).read_text(), feature_version=(3, 8))
     imported = [
         name.name if isinstance(node, ast.Import) else str(node.module)

@@ -1,4 +1,4 @@
-"""A sampler for simple-evals: what its evals call, and what they get."""
+"""A sampler for simple-evals, called as the evals of simple-evals call it."""
 
 from __future__ import annotations
 

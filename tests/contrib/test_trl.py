@@ -17,18 +17,18 @@ PROMPTS = ["2 + 2?", "3 + 3?", "9 - 1?"]
 
 
 def rewards(reward: Any, completions: list[Any], **columns: Any) -> list[float | None]:
-    """Call it as `GRPOTrainer` does: by keyword, with token ids and the state of the trainer."""
+    """Call a reward function as `GRPOTrainer` does: by keyword, with token ids and its state."""
 
     async def main() -> list[float | None]:
         ids = [[1, 2]] * len(completions)
-        found: list[float | None] = await reward(
+        result: list[float | None] = await reward(
             prompts=PROMPTS,
             completions=completions,
             completion_ids=ids,
             trainer_state=None,
             **columns,
         )
-        return found
+        return result
 
     return anyio.run(main)
 
@@ -47,7 +47,7 @@ def test_conversations_are_scored_by_their_last_message() -> None:
     assert rewards(trl_reward(exact_match), texts, expected=["4", "6", "8"]) == [1.0, 0.0, 1.0]
 
 
-def test_what_cannot_be_scored_has_no_reward() -> None:
+def test_a_completion_that_cannot_be_scored_has_no_reward() -> None:
     def picky(output: str, expected: str) -> bool:
         if output == "?":
             raise LookupError("unreadable")
@@ -62,14 +62,14 @@ def test_what_cannot_be_scored_has_no_reward() -> None:
     assert (id, "unreadable" in problem) == ("b", True)
 
 
-def test_the_reward_is_that_of_an_eval() -> None:
+def test_the_reward_equals_the_score_of_an_eval() -> None:
     def both(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> Score:
         return Score(-len(trajectory.messages) if sample.input == "2 + 2?" else 2.5)
 
     assert rewards(trl_reward(both), ["4", "6", "8"]) == [-2.0, 2.5, 2.5]
 
 
-def test_a_judge_asks_the_given_adapter() -> None:
+def test_a_judge_uses_the_given_adapter() -> None:
     judge = ScriptedAdapter([{"reason": "Fine.", "rating": "good"}] * 3)
 
     assert rewards(trl_reward(llm_judge("Correct"), adapter=judge), ["4", "6", "8"]) == [0.75] * 3

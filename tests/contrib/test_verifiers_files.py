@@ -1,4 +1,4 @@
-"""Files of verifiers as reports, read without its package."""
+"""Result files of verifiers read as reports, without the verifiers package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CALL = {"id": "c", "type": "function", "name": "add", "arguments": '{"a": 2, "b"
 
 
 def episode(**changes: Any) -> dict[str, Any]:
-    """An episode of verifiers 0.4: a question, a tool call, its result, an answer."""
+    """Return an episode of verifiers 0.4: a question, a tool call, its result, an answer."""
     nodes = [
         {"parent": None, "message": USER, "token_ids": [1, 2], "mask": [False, False]},
         {
@@ -71,7 +71,7 @@ def test_an_episode_becomes_a_result_with_its_rewards(tmp_path: Path) -> None:
     values = {metric.name: metric.value for metric in first.score.metrics}
 
     assert (first.sample_id, first.epoch, second.epoch) == ("sum-3", 1, 2)
-    assert first.score.value == pytest.approx(1.0)  # their reward: 1.0 * 0.5 + 0.5 * 1
+    assert first.score.value == pytest.approx(1.0)  # as verifiers computes it: 1.0 * 0.5 + 0.5 * 1
     assert values == {"correct": 1.0, "brief": 0.5, "turns": 2.0}
     assert (first.output, first.latency_ms, first.tokens_used) == ("It is 4.", 500, 10)
     assert first.metadata["group"] == "g1"
@@ -80,15 +80,20 @@ def test_an_episode_becomes_a_result_with_its_rewards(tmp_path: Path) -> None:
 
 
 def test_tokens_log_probabilities_and_masks_are_kept(tmp_path: Path) -> None:
-    left = read(tmp_path, episode()).results[0].trajectory
+    trajectory = read(tmp_path, episode()).results[0].trajectory
 
-    assert left is not None
-    assert [message.role for message in left.messages] == ["user", "assistant", "tool", "assistant"]
-    assert left.messages[1].tool_calls[0].arguments == {"a": 2, "b": 2}
-    call, answer = left.tokens
+    assert trajectory is not None
+    assert [message.role for message in trajectory.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert trajectory.messages[1].tool_calls[0].arguments == {"a": 2, "b": 2}
+    call, answer = trajectory.tokens
     assert (call.prompt_ids, call.ids, call.logprobs) == ((1, 2, 3), (4, 5), (-0.5, -0.25))
     assert (answer.prompt_ids, answer.ids, answer.mask) == ((1, 2, 3, 4, 5), (6,), (1,))
-    assert left.metadata["branches"] == 2
+    assert trajectory.metadata["branches"] == 2
 
 
 @pytest.mark.parametrize(
@@ -110,7 +115,7 @@ def test_tokens_log_probabilities_and_masks_are_kept(tmp_path: Path) -> None:
         ({"ok": False, "errors": [{"type": "HarnessError", "message": "gone"}]}, "agent"),
     ],
 )
-def test_a_trace_that_is_not_ok_is_an_error_and_never_a_zero(
+def test_a_failed_trace_is_an_error_and_not_a_score_of_zero(
     changes: dict[str, Any], source: str, tmp_path: Path
 ) -> None:
     (result,) = read(tmp_path, episode(**changes)).results
@@ -120,7 +125,7 @@ def test_a_trace_that_is_not_ok_is_an_error_and_never_a_zero(
 
 
 def test_a_file_that_verifiers_wrote_is_read() -> None:
-    """Three episodes of a task of ours, scored and written by verifiers 0.4.0."""
+    """Read three episodes of our example task, written by verifiers 0.4.0."""
     right, wrong, broken = read_verifiers(
         Path(__file__).parent / "data" / "verifiers_0_4_0_traces.jsonl"
     ).results
@@ -140,7 +145,7 @@ def test_an_episode_without_a_trace_is_an_error(tmp_path: Path) -> None:
 
 
 def rollout(**changes: Any) -> dict[str, Any]:
-    """A line of results.jsonl, as the older stack writes it."""
+    """Return a line of results.jsonl, as the older stack writes it."""
     return {
         "example_id": 7,
         "prompt": [USER],

@@ -1,4 +1,4 @@
-"""The half of verifiers' environments that needs no package: rewards kept with a trajectory."""
+"""Rewards of verifiers' environments stored with a trajectory, without the verifiers package."""
 
 from __future__ import annotations
 
@@ -22,43 +22,47 @@ NODES = [
 ]
 
 
-def trace(**given: Any) -> dict[str, Any]:
+def trace(**changes: Any) -> dict[str, Any]:
     rewards = {"right": {"score": 1.0, "weight": 2.0}, "short": {"score": 0.5, "weight": 1.0}}
-    return {"ok": True, "nodes": NODES, "rewards": rewards, "metrics": {"turns": 1.0}, **given}
+    return {"ok": True, "nodes": NODES, "rewards": rewards, "metrics": {"turns": 1.0}, **changes}
 
 
 def test_the_score_is_the_weighted_sum_and_survives_storage() -> None:
-    left = left_by_trace(trace(), [], {"group": "g"})
-    score = verifiers_score(left, SAMPLE)
+    trajectory = left_by_trace(trace(), [], {"group": "g"})
+    score = verifiers_score(trajectory, SAMPLE)
 
-    assert (score.value, left.output, left.metadata["verifiers"]["group"]) == (2.5, "4", "g")
+    assert (score.value, trajectory.output, trajectory.metadata["verifiers"]["group"]) == (
+        2.5,
+        "4",
+        "g",
+    )
     assert {each.name: each.value for each in score.metrics} == {
         "right": 1.0,
         "short": 0.5,
         "turns": 1.0,
     }
-    assert environment_score(left, SAMPLE).value == 2.5  # type: ignore[attr-defined]
+    assert environment_score(trajectory, SAMPLE).value == 2.5  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
-    ("given", "errors"),
+    ("changes", "errors"),
     [
         ({"rewards": {"right": None}}, []),
         ({"rewards": {"right": {"score": float("nan"), "weight": 1.0}}}, []),
         ({"ok": False, "rewards": {"right": None}}, [{"type": "TaskError", "message": "broke"}]),
     ],
 )
-def test_a_reward_that_is_missing_is_an_error_and_keeps_the_output(
-    given: dict[str, Any], errors: list[Any]
+def test_a_missing_reward_is_an_error_and_keeps_the_output(
+    changes: dict[str, Any], errors: list[Any]
 ) -> None:
-    left = left_by_trace(trace(**given), errors, {})
+    trajectory = left_by_trace(trace(**changes), errors, {})
 
-    assert left.output == "4"
+    assert trajectory.output == "4"
     with pytest.raises(EvaluatorError):
-        verifiers_score(left, SAMPLE)
+        verifiers_score(trajectory, SAMPLE)
 
 
-def test_a_rollout_that_failed_raises_by_its_source() -> None:
+def test_a_failed_rollout_raises_an_error_by_its_source() -> None:
     for kind, error in (("ProviderError", ProviderError), ("HarnessError", VerifiersError)):
         with pytest.raises(error):
             left_by_trace(trace(ok=False), [{"type": kind, "message": "no"}], {})
@@ -75,11 +79,11 @@ def test_a_rollout_of_the_older_stack_has_its_weights_and_tokens() -> None:
         "metrics": {"right": 1.0, "words": 3.0},
         "trajectory": [{"tokens": {**tokens, "completion_mask": [1]}}, {"tokens": None}],
     }
-    left = left_by_rollout(row, {"right": 0.5}, {}, {})
-    raised = left_by_rollout(row, {"right": 0.5}, {"right": "ValueError: broke"}, {})
+    trajectory = left_by_rollout(row, {"right": 0.5}, {}, {})
+    with_error = left_by_rollout(row, {"right": 0.5}, {"right": "ValueError: broke"}, {})
 
-    assert verifiers_score(left, SAMPLE).value == 0.5
-    (trace,) = left.tokens
+    assert verifiers_score(trajectory, SAMPLE).value == 0.5
+    (trace,) = trajectory.tokens
     assert (trace.prompt_ids, trace.ids, trace.logprobs, trace.mask) == (
         (1, 2),
         (3,),
@@ -87,23 +91,23 @@ def test_a_rollout_of_the_older_stack_has_its_weights_and_tokens() -> None:
         (1,),
     )
     with pytest.raises(EvaluatorError, match="broke"):
-        verifiers_score(raised, SAMPLE)
+        verifiers_score(with_error, SAMPLE)
 
 
-def test_another_trajectory_has_no_rewards() -> None:
+def test_a_trajectory_of_another_agent_has_no_rewards() -> None:
     with pytest.raises(EvaluatorError, match="verifiers_agent"):
         verifiers_score(Trajectory(), SAMPLE)
 
 
-def test_without_the_package_it_says_how_to_install_it() -> None:
+def test_without_the_package_the_error_has_the_install_command() -> None:
     with pytest.raises(MissingExtraError, match=r"weakincentives-evals\[verifiers\]"):
         verifiers_agent("my-env", "openai/gpt-4o")
     with pytest.raises(MissingExtraError):
         verifiers_dataset("my-env")
 
 
-class Served:
-    """Something that is served, and what happened to it."""
+class RecordingResource:
+    """A context manager that records when it was opened and closed."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -117,23 +121,23 @@ class Served:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_service_is_open_while_attempts_run_and_waits_for_those_that_are_cancelled(
+def test_a_service_is_open_while_attempts_run_and_waits_for_cancelled_ones(
     backend: str,
 ) -> None:
-    served = Served()
-    service = Service(lambda: served)
+    resource = RecordingResource()
+    service = Service(lambda: resource)
 
-    async def quick(given: str) -> str:
-        return given
+    async def quick(value: str) -> str:
+        return value
 
     started = threading.Event()  # set on the loop of the service
 
-    async def hang(given: str) -> None:
+    async def hang(value: str) -> None:
         started.set()
         try:
             await anyio.sleep_forever()
         finally:
-            served.events.append("cancelled")
+            resource.events.append("cancelled")
 
     async def main() -> None:
         assert await service.run(quick) == "served"
@@ -143,15 +147,15 @@ def test_a_service_is_open_while_attempts_run_and_waits_for_those_that_are_cance
             group.cancel_scope.cancel()
 
     anyio.run(main, backend=backend)
-    assert served.events == ["open", "close", "open", "cancelled", "close"]
+    assert resource.events == ["open", "close", "open", "cancelled", "close"]
 
 
-def test_an_error_of_an_attempt_is_raised_and_the_service_closed() -> None:
-    served = Served()
+def test_an_error_of_an_attempt_is_raised_and_closes_the_service() -> None:
+    resource = RecordingResource()
 
-    async def broken(given: str) -> None:
+    async def broken(value: str) -> None:
         raise LookupError("broke")
 
     with pytest.raises(LookupError, match="broke"):
-        anyio.run(Service(lambda: served).run, broken)
-    assert served.events == ["open", "close"]
+        anyio.run(Service(lambda: resource).run, broken)
+    assert resource.events == ["open", "close"]

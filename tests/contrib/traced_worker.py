@@ -1,6 +1,6 @@
 """A worker process that traces: `python -m tests.contrib.traced_worker ROLE URL`.
 
-eval   an EvalLoop that asks main loops through a mailbox, and replies
+eval   an EvalLoop that sends requests to main loops through a mailbox, and replies
 main   a main loop that works off a mailbox
 """
 
@@ -28,6 +28,6 @@ def loop(role: str, url: str) -> Any:
 
 
 if __name__ == "__main__":
-    signal.alarm(300)  # whatever happens to the test that started it
+    signal.alarm(300)  # ends even if the test that started it was killed
     with configure_from_environment():
         LoopGroup([loop(*sys.argv[1:])]).run(visibility_timeout=30, wait_time_seconds=2)

@@ -1,4 +1,4 @@
-"""The one formula for the delay before a retry."""
+"""The delay before a retry."""
 
 import pytest
 
@@ -15,9 +15,10 @@ def test_it_doubles_up_to_the_limit(attempt: int, delay: float) -> None:
 @pytest.mark.parametrize(
     ("jitter", "delays"), [(1.0, [0, 2, 4]), (0.5, [2, 3, 4]), (0.0, [4, 4, 4])]
 )
-def test_jitter_is_the_random_share(jitter: float, delays: list[float]) -> None:
-    chances = (0.0, 0.5, 1.0)
+def test_jitter_is_the_random_share_of_the_delay(jitter: float, delays: list[float]) -> None:
+    random_values = (0.0, 0.5, 1.0)
 
     assert [
-        backoff_delay(3, chance, base=1, max_delay=9, jitter=jitter) for chance in chances
+        backoff_delay(3, random_value, base=1, max_delay=9, jitter=jitter)
+        for random_value in random_values
     ] == delays

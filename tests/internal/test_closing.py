@@ -5,8 +5,8 @@ import pytest
 from weakincentives.internal.closing import Closing
 
 
-class Door(Closing):
-    """Counts how often it was closed."""
+class Resource(Closing):
+    """A resource that counts how often it was closed."""
 
     closed = 0
 
@@ -14,25 +14,25 @@ class Door(Closing):
         self.closed += 1
 
 
-def test_a_block_gives_the_object_and_closes_it_at_the_end() -> None:
-    door = Door()
+def test_a_with_block_yields_the_object_and_closes_it() -> None:
+    resource = Resource()
 
-    with door as inside:
-        assert inside is door
-        assert door.closed == 0
+    with resource as inside:
+        assert inside is resource
+        assert resource.closed == 0
 
-    assert door.closed == 1
+    assert resource.closed == 1
 
 
-def test_an_error_closes_it_too_and_passes_through() -> None:
-    door = Door()
+def test_an_error_closes_the_object_and_is_raised() -> None:
+    resource = Resource()
 
-    with pytest.raises(ZeroDivisionError), door:
+    with pytest.raises(ZeroDivisionError), resource:
         raise ZeroDivisionError
 
-    assert door.closed == 1
+    assert resource.closed == 1
 
 
-def test_a_class_without_a_close_of_its_own_says_so() -> None:
+def test_a_class_without_a_close_method_cannot_be_created() -> None:
     with pytest.raises(TypeError, match="close"):
         Closing()  # type: ignore[abstract]

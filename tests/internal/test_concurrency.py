@@ -28,13 +28,13 @@ async def test_results_are_gathered_in_order() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_first_error_cancels_the_others_and_is_raised_as_it_is() -> None:
+async def test_the_first_error_cancels_the_others_and_is_raised_unwrapped() -> None:
     with anyio.fail_after(10), pytest.raises(ValueError, match="first"):
         await gather([anyio.sleep_forever, partial(failing, "first")])
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_code_that_cancels_itself_has_not_returned(anyio_backend: str) -> None:
+async def test_code_that_cancels_itself_is_an_error(anyio_backend: str) -> None:
     async def cancels_itself() -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -49,7 +49,7 @@ def group(*errors: BaseException) -> BaseExceptionGroup[BaseException]:
     return BaseExceptionGroup("several", errors)
 
 
-def test_an_exception_group_is_one_error() -> None:
+def test_an_exception_group_is_unwrapped_to_one_error() -> None:
     error, other, cancelled = ValueError("a"), KeyError("b"), asyncio.CancelledError()
 
     assert unwrap_exception_group(error) is error
@@ -58,7 +58,7 @@ def test_an_exception_group_is_one_error() -> None:
     assert unwrap_exception_group(group(cancelled)) is cancelled
 
 
-def test_a_cancellation_of_trio_is_not_the_error_either() -> None:
+def test_a_cancellation_of_trio_is_not_taken_for_the_error() -> None:
     errors: list[BaseException] = []
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Where two values differ, in a few words; also if they are very long."""
+"""Short descriptions of the difference between two values, which may be very long."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from weakincentives.secrets import keep_secret
 LONG = "The quick brown fox jumps over the lazy dog. " * 50
 
 
-def test_short_values_are_shown_whole() -> None:
+def test_short_values_are_printed_completely() -> None:
     assert got_and_expected("Paris", {"a": 1}) == "got 'Paris', expected {'a': 1}"
 
 
-def test_of_long_texts_the_first_difference_is_shown() -> None:
-    shown = got_and_expected(LONG[:1000] + "CAT" + LONG[1003:], LONG)
+def test_long_texts_are_printed_around_the_first_difference() -> None:
+    text = got_and_expected(LONG[:1000] + "CAT" + LONG[1003:], LONG)
 
-    assert "CAT" in shown
-    assert "(different from character 1,001 on; 2,250 and 2,250 characters)" in shown
-    assert len(shown) < 350
+    assert "CAT" in text
+    assert "(different from character 1,001 on; 2,250 and 2,250 characters)" in text
+    assert len(text) < 350
 
 
-def test_the_beginning_is_shown_if_it_differs() -> None:
+def test_the_beginning_is_printed_if_it_differs() -> None:
     assert got_and_expected("No. " + LONG, LONG).startswith("got 'No. The quick")
 
 
-def test_one_text_may_be_the_beginning_of_the_other() -> None:
-    shown = got_and_expected(LONG[:200], LONG)
+def test_one_text_may_be_a_prefix_of_the_other() -> None:
+    text = got_and_expected(LONG[:200], LONG)
 
-    assert "(different from character 201 on; 200 and 2,250 characters)" in shown
+    assert "(different from character 201 on; 200 and 2,250 characters)" in text
 
 
 @pytest.mark.parametrize("other", ["", "x", "é\n\x1b[31m'\"" * 10])
-def test_ten_million_characters_are_looked_at_in_little_time(other: str) -> None:
+def test_ten_million_characters_are_compared_quickly(other: str) -> None:
     large = "x" * 10_000_000
 
     assert len(got_and_expected(large, large[:-1] + other)) < 600
@@ -50,9 +50,9 @@ def test_a_secret_is_redacted_before_the_text_is_cut() -> None:
     keep_secret("hunter2-hunter2-hunter2")
     text = "x" * 1_000 + "hunter2-hunter2-hunter2" + "y" * 1_000
 
-    shown = [excerpt(text, start) for start in range(900, 1_060)]
+    excerpts = [excerpt(text, start) for start in range(900, 1_060)]
 
-    assert not [each for each in shown if "hunt" in each or "unter2" in each]
+    assert not [each for each in excerpts if "hunt" in each or "unter2" in each]
 
 
 @given(st.text("ab", max_size=30), st.text("ab", max_size=30))
@@ -69,7 +69,7 @@ def test_the_first_difference_is_found_at_the_end_of_a_block() -> None:
 
 
 @given(st.text("ab .", max_size=40), st.text("ab .", max_size=40))
-def test_a_diff_has_both_texts(a: str, b: str) -> None:
+def test_a_diff_contains_both_texts(a: str, b: str) -> None:
     parts = word_diff(a, b)
 
     if a != b:
@@ -79,15 +79,15 @@ def test_a_diff_has_both_texts(a: str, b: str) -> None:
         assert parts == ()
 
 
-def test_a_diff_of_long_texts_shows_the_first_difference() -> None:
+def test_a_diff_of_long_texts_contains_the_first_difference() -> None:
     parts = word_diff(LONG + "cat" + LONG, LONG + "horse" + LONG)
 
     assert [part.text for part in parts if part.kind != "same"] == ["cat", "horse"]
     assert sum(len(part.text) for part in parts) < 250
 
 
-@pytest.mark.parametrize("between", [" ", ","])
-def test_a_diff_of_texts_that_share_nothing_is_bounded(between: str) -> None:
-    parts = word_diff(f"a{between}b{between}" * 100_000, f"c{between}d{between}" * 100_000)
+@pytest.mark.parametrize("separator", [" ", ","])
+def test_a_diff_of_texts_without_common_words_is_bounded(separator: str) -> None:
+    parts = word_diff(f"a{separator}b{separator}" * 100_000, f"c{separator}d{separator}" * 100_000)
 
     assert sum(len(part.text) for part in parts) < 3_500

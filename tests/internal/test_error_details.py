@@ -1,4 +1,4 @@
-"""What is kept of an error: type, place and traceback; bounded, redacted, and without frames."""
+"""The stored details of an error: type, location and traceback; bounded, redacted, no frames."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_an_error_has_its_type_its_place_and_its_traceback(tmp_path: Path) -> None:
+def test_an_error_has_a_type_a_location_and_a_traceback(tmp_path: Path) -> None:
     details = details_of(tmp_path, "def divide():\n    return 1 / 0\n\ndef answer():\n    divide()")
 
     assert (details.type, details.where) == ("ZeroDivisionError", "rag.py:2 in divide")
@@ -55,7 +55,7 @@ def test_an_error_has_its_type_its_place_and_its_traceback(tmp_path: Path) -> No
     assert details.traceback.endswith("return 1 / 0\nZeroDivisionError: division by zero")
 
 
-def test_the_place_is_in_the_users_code_and_not_in_a_library(tmp_path: Path) -> None:
+def test_the_location_is_in_the_users_code_and_not_in_a_library(tmp_path: Path) -> None:
     details = details_of(tmp_path, "import json\ndef answer():\n    json.loads('{')")
 
     assert details.type == "json.decoder.JSONDecodeError"
@@ -89,7 +89,7 @@ def test_causes_are_part_of_the_traceback(tmp_path: Path) -> None:
     assert second.endswith("ValueError: no a")
 
 
-def test_an_evaluators_error_has_the_details_of_what_it_raised(tmp_path: Path) -> None:
+def test_an_evaluator_error_has_the_details_of_its_cause(tmp_path: Path) -> None:
     module = module_from(tmp_path, "def answer(output, expected):\n    return expected['score']")
 
     failure = raised_by(criterion(module.answer), "x", {})
@@ -100,7 +100,7 @@ def test_an_evaluators_error_has_the_details_of_what_it_raised(tmp_path: Path) -
     assert "weakincentives" not in details.traceback
 
 
-def test_the_first_error_of_a_group_counts(tmp_path: Path) -> None:
+def test_the_details_of_a_group_are_those_of_its_first_error(tmp_path: Path) -> None:
     module = module_from(tmp_path, "def answer():\n    raise OSError('gone')")
     group = ExceptionGroup("several", [raised_by(module.answer), ValueError()])
 
@@ -150,7 +150,7 @@ def test_the_head_and_the_tail_of_a_long_traceback_are_kept(tmp_path: Path) -> N
     assert details.traceback.endswith("ZeroDivisionError: division by zero")
 
 
-def test_an_error_that_cannot_be_read_has_details(tmp_path: Path) -> None:
+def test_an_error_whose_text_cannot_be_computed_has_details(tmp_path: Path) -> None:
     details = details_of(
         tmp_path,
         "class Mute(Exception):\n    def __str__(self):\n        raise OSError\n"
@@ -177,28 +177,28 @@ def test_a_method_is_named_with_its_class_and_odd_exceptions_have_a_type(tmp_pat
     assert odd.type.endswith("Odd")
 
 
-def test_no_frame_and_no_exception_is_kept(tmp_path: Path) -> None:
+def test_no_frame_and_no_exception_is_kept_alive(tmp_path: Path) -> None:
     class Large:
         pass
 
     def answer() -> None:
         large = Large()
-        seen.append(weakref.ref(large))
+        references.append(weakref.ref(large))
         raise ValueError("no")
 
-    seen: list[Any] = []
+    references: list[Any] = []
     gc.collect()
     gc.disable()
     try:
         details = error_details(raised_by(answer))
-        assert seen[0]() is None
+        assert references[0]() is None
     finally:
         gc.enable()
     assert details.where.endswith("in answer")
 
 
 @pytest.mark.parametrize(
-    ("message", "type", "shown"),
+    ("message", "type", "text"),
     [
         ("division by zero", "ZeroDivisionError", "ZeroDivisionError: division by zero"),
         ("no index", "rag.errors.IndexMissing", "IndexMissing: no index"),
@@ -208,12 +208,12 @@ def test_no_frame_and_no_exception_is_kept(tmp_path: Path) -> None:
         ("429: slow down", "weakincentives.errors.ProviderError", "429: slow down"),
     ],
 )
-def test_a_message_is_shown_with_its_type(message: str, type: str, shown: str) -> None:
-    assert with_type(message, ErrorDetails(type)) == shown
+def test_a_message_is_printed_with_its_type(message: str, type: str, text: str) -> None:
+    assert with_type(message, ErrorDetails(type)) == text
     assert with_type(message, None) == message
 
 
-def test_details_are_data() -> None:
+def test_details_can_be_serialized() -> None:
     details = ErrorDetails("OSError", "rag.py:1 in f", "Traceback")
 
     from weakincentives import serde

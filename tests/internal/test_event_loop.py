@@ -1,4 +1,4 @@
-"""One event loop behind every synchronous function, wherever it is called."""
+"""One event loop runs all synchronous functions, in whichever thread they are called."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ async def failing(message: str) -> int:
 
 
 async def cell() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
-    """Call a synchronous function where an event loop is running, as in a notebook."""
+    """Call a synchronous function while an event loop is running, as in a notebook."""
     return run_sync(loop_and_thread)
 
 
-def in_a_thread() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+def call_in_thread() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(run_sync, loop_and_thread).result()
 
 
-def test_every_caller_has_the_same_loop_and_the_main_thread_runs_it_itself() -> None:
+def test_all_callers_share_one_loop_which_runs_in_the_main_thread_if_called_there() -> None:
     loop, thread = run_sync(loop_and_thread)
-    elsewhere = [asyncio.run(cell()), trio.run(cell), in_a_thread()]
+    from_other_places = [asyncio.run(cell()), trio.run(cell), call_in_thread()]
 
     assert thread is threading.main_thread()
-    assert {each for each, _ in elsewhere} == {loop}
-    assert threading.main_thread() not in {thread for _, thread in elsewhere}
+    assert {each for each, _ in from_other_places} == {loop}
+    assert threading.main_thread() not in {thread for _, thread in from_other_places}
     assert run_sync(loop_and_thread) == (loop, thread)
 
 
 @pytest.mark.parametrize(
     "call", [run_sync, lambda fn: asyncio.run(anyio.to_thread.run_sync(partial(run_sync, fn)))]
 )
-def test_the_error_of_a_call_is_raised_as_it_is(call: Callable[..., Any]) -> None:
+def test_the_error_of_a_call_is_raised_unchanged(call: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match="wrong"):
         call(partial(failing, "wrong"))
 
@@ -70,7 +70,7 @@ async def test_in_a_worker_thread_a_call_runs_on_the_loop_of_that_thread(
     assert await in_thread(run_sync, token) == await token()
 
 
-def test_a_call_from_a_coroutine_of_the_loop_does_not_wait_for_itself() -> None:
+def test_a_nested_call_from_the_loop_does_not_deadlock() -> None:
     async def nested() -> list[asyncio.AbstractEventLoop]:
         inner = [run_sync(loop_and_thread)[0] for _ in range(2)]
         return [asyncio.get_running_loop(), *inner, await asyncio.to_thread(run_loop)]
@@ -78,19 +78,19 @@ def test_a_call_from_a_coroutine_of_the_loop_does_not_wait_for_itself() -> None:
     def run_loop() -> asyncio.AbstractEventLoop:
         return run_sync(loop_and_thread)[0]
 
-    own, inner, again, in_thread_of_its_own = run_sync(nested)
+    outer, inner, second_inner, from_thread = run_sync(nested)
 
-    assert inner is again is not own
-    assert in_thread_of_its_own is own  # nothing blocks it there
+    assert inner is second_inner is not outer
+    assert from_thread is outer  # a thread can wait for the outer loop
 
 
-def test_a_call_that_a_blocked_loop_waits_for_runs_elsewhere(
+def test_a_call_runs_on_another_loop_if_the_shared_one_is_blocked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(event_loop, "BLOCKED_SECONDS", 0.01)
 
     async def blocking() -> bool:
-        return in_a_thread()[0] is not asyncio.get_running_loop()
+        return call_in_thread()[0] is not asyncio.get_running_loop()
 
     assert run_sync(blocking)
     assert asyncio.run(notebook(blocking))
@@ -100,7 +100,7 @@ async def notebook(call: Callable[[], Any]) -> Any:
     return run_sync(call)
 
 
-def test_calls_at_once_share_the_loop_and_outlive_the_one_that_runs_it() -> None:
+def test_concurrent_calls_share_the_loop_and_continue_when_its_first_caller_returns() -> None:
     started, first_ended = threading.Event(), threading.Event()
 
     async def second() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
@@ -149,7 +149,7 @@ def cancel_all(loop: asyncio.AbstractEventLoop) -> None:
         task.cancel()
 
 
-HARM: dict[str, tuple[Callable[[asyncio.AbstractEventLoop], object], type[BaseException]]] = {
+ATTACKS: dict[str, tuple[Callable[[asyncio.AbstractEventLoop], object], type[BaseException]]] = {
     "stop": (lambda loop: loop.stop(), RuntimeError),
     "exit": (exit_later, SystemExit),
     "cancel": (cancel_all, asyncio.CancelledError),
@@ -157,34 +157,34 @@ HARM: dict[str, tuple[Callable[[asyncio.AbstractEventLoop], object], type[BaseEx
 }
 
 
-@pytest.mark.parametrize("harm", HARM)
-@pytest.mark.parametrize("where", ["main thread", "other thread"])
-def test_the_loop_survives_what_a_call_does_to_it(harm: str, where: str) -> None:
-    does, error = HARM[harm]
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("caller", ["main thread", "other thread"])
+def test_the_loop_survives_calls_that_stop_cancel_or_close_it(attack: str, caller: str) -> None:
+    action, error = ATTACKS[attack]
     cleaned_up = []
 
-    async def harmful() -> None:
-        does(asyncio.get_running_loop())
+    async def attack_loop() -> None:
+        action(asyncio.get_running_loop())
         try:
             await asyncio.sleep(PATIENCE)
         finally:
             await asyncio.sleep(0)
-            cleaned_up.append(harm)
+            cleaned_up.append(attack)
 
     with ThreadPoolExecutor(1) as thread:
         run = (
-            run_sync if where == "main thread" else lambda fn: thread.submit(run_sync, fn).result()
+            run_sync if caller == "main thread" else lambda fn: thread.submit(run_sync, fn).result()
         )
         before = run(loop_and_thread)[0]
         with pytest.raises(error):
-            run(harmful)
+            run(attack_loop)
 
-        assert cleaned_up == ([] if harm == "close" else [harm])
+        assert cleaned_up == ([] if attack == "close" else [attack])
         assert run(loop_and_thread)[0] is before
 
 
-def test_a_loop_that_was_closed_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A loop of its own: that of the process has open connections of other tests.
+def test_a_closed_loop_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A separate loop: that of the process has open connections of other tests.
     own = event_loop._SharedLoop()
     monkeypatch.setattr(event_loop, "_loops", [own])
     before, _ = run_sync(loop_and_thread)
@@ -194,21 +194,21 @@ def test_a_loop_that_was_closed_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
     own.close()
 
 
-def test_what_a_signal_handler_raises_cancels_the_call_in_another_thread() -> None:
+def test_an_error_of_a_signal_handler_cancels_the_call_in_another_thread() -> None:
     async def interrupted() -> None:
         try:
-            signal.raise_signal(signal.SIGUSR1) if thread() else os.kill(
+            signal.raise_signal(signal.SIGUSR1) if in_main_thread() else os.kill(
                 os.getpid(), signal.SIGUSR1
             )
             await asyncio.sleep(PATIENCE)
         finally:
             ended.append("cleaned up")
 
-    def thread() -> bool:
+    def in_main_thread() -> bool:
         return threading.current_thread() is threading.main_thread()
 
     def handler(*_: object) -> None:
-        raise TimeoutError("as of pytest-timeout")
+        raise TimeoutError("as pytest-timeout raises it")
 
     async def notebook() -> None:
         run_sync(interrupted)
@@ -223,8 +223,8 @@ def test_what_a_signal_handler_raises_cancels_the_call_in_another_thread() -> No
     assert ended == ["cleaned up"]
 
 
-def test_a_connection_that_was_closed_between_two_calls_is_known_to_be_closed() -> None:
-    """Such as by a server whose time for an idle connection is over."""
+def test_a_connection_closed_between_two_calls_is_noticed() -> None:
+    """A server may close a connection that was idle for too long."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -250,7 +250,7 @@ def test_a_connection_that_was_closed_between_two_calls_is_known_to_be_closed() 
         run_sync(close)
 
 
-# ── the end of the process ──────────────────────────────────────────────────────────────────────
+# ── exit of the process ─────────────────────────────────────────────────────────────────────────
 
 HEAD = """
 import asyncio, os, signal, sys, threading, time
@@ -260,26 +260,26 @@ from weakincentives.internal.event_loop import run_sync
 
 
 def python(code: str, *, strict: bool = True) -> subprocess.CompletedProcess[str]:
-    words = ["-W", "error"] if strict else []
+    options = ["-W", "error"] if strict else []
     return subprocess.run(
-        [sys.executable, *words, "-c", HEAD + code],
+        [sys.executable, *options, "-c", HEAD + code],
         capture_output=True,
         text=True,
         timeout=PATIENCE,
     )
 
 
-LEFT = {
-    "a task": "async def left():\n    await asyncio.sleep(3600)",
+UNFINISHED = {
+    "a task": "async def unfinished():\n    await asyncio.sleep(3600)",
     "a task that fails when cancelled": """
-async def left():
+async def unfinished():
     try:
         await asyncio.sleep(3600)
     finally:
         raise ValueError("at the end")
 """,
     "a task that ignores cancellations": """
-async def left():
+async def unfinished():
     while True:
         try:
             await asyncio.sleep(3600)
@@ -287,28 +287,28 @@ async def left():
             pass
 """,
     "a task that stops the loop when cancelled": """
-async def left():
+async def unfinished():
     try:
         await asyncio.sleep(3600)
     finally:
         asyncio.get_running_loop().stop()
         await asyncio.sleep(0)
 """,
-    "a thread that hangs": "async def left():\n    await asyncio.to_thread(time.sleep, 3600)",
+    "a thread that hangs": "async def unfinished():\n    await asyncio.to_thread(time.sleep, 3600)",
     "an open generator": """
 async def numbers():
     try:
         yield 1
     finally:
         print("closed")
-async def left():
+async def unfinished():
     async for _ in numbers():
         await asyncio.sleep(3600)
 """,
     "an open connection": """
 import socket
 server = socket.create_server(("127.0.0.1", 0))
-async def left():
+async def unfinished():
     address = server.getsockname()
     await asyncio.get_running_loop().create_connection(asyncio.Protocol, *address)
     await asyncio.sleep(3600)
@@ -318,30 +318,28 @@ atexit.register(server.close)
 }
 
 
-@pytest.mark.parametrize("where", ["run_sync(main)", "asyncio.run(cell())"])
-@pytest.mark.parametrize("left", LEFT)
-def test_what_a_call_left_behind_ends_with_the_process_and_without_a_word(
-    left: str, where: str
-) -> None:
+@pytest.mark.parametrize("call", ["run_sync(main)", "asyncio.run(cell())"])
+@pytest.mark.parametrize("kind", UNFINISHED)
+def test_unfinished_work_ends_silently_with_the_process(kind: str, call: str) -> None:
     code = f"""
-{LEFT[left]}
+{UNFINISHED[kind]}
 tasks = []
 async def main():
-    tasks.append(asyncio.create_task(left()))
+    tasks.append(asyncio.create_task(unfinished()))
     await asyncio.sleep(0.01)
 async def cell():
     run_sync(main)
-{where}
+{call}
 print("end of script", flush=True)
 """
     done = python(code)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("end of script\n")
-    assert ("closed" in done.stdout) == ("generator" in left)
+    assert ("closed" in done.stdout) == ("generator" in kind)
 
 
-def test_a_process_ends_while_a_daemon_thread_waits_for_a_call() -> None:
+def test_a_process_exits_while_a_daemon_thread_waits_for_a_call() -> None:
     code = """
 begun = threading.Event()
 async def forever():
@@ -373,7 +371,7 @@ assert run_sync(answer) == asyncio.run(cell()) == 42  # the child has not touche
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
-def test_a_forked_process_has_a_loop_of_its_own() -> None:
+def test_a_forked_process_has_its_own_loop() -> None:
     done = python(FORK, strict=False)
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -394,7 +392,7 @@ async def stubborn():
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
-            # Not in this task, where the next interrupt would be an error of its own.
+            # Not in this task, in which the next interrupt would be another error.
             asyncio.get_running_loop().call_later(0.01, partial(print, "ignored", flush=True))
 async def cell(call):
     try:
@@ -418,7 +416,7 @@ print(run_sync(later))
 
 @pytest.mark.parametrize("call", ["run_sync(main)", "notebook(main)"])
 def test_ctrl_c_cancels_the_call_and_waits_for_it(call: str) -> None:
-    with _started(INTERRUPTED.replace("CALL", call)) as process:
+    with _start(INTERRUPTED.replace("CALL", call)) as process:
         _interrupt_after(process, "begun")
         out, err = process.communicate(timeout=PATIENCE)
 
@@ -427,8 +425,8 @@ def test_ctrl_c_cancels_the_call_and_waits_for_it(call: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["run_sync(stubborn)", "notebook(stubborn)"])
-def test_the_third_ctrl_c_leaves_a_call_that_ignores_the_others(call: str) -> None:
-    with _started(INTERRUPTED.replace("CALL", call)) as process:
+def test_the_third_ctrl_c_abandons_a_call_that_ignores_cancellation(call: str) -> None:
+    with _start(INTERRUPTED.replace("CALL", call)) as process:
         for line in ("begun", "ignored", "ignored"):
             _interrupt_after(process, line)
         out, err = process.communicate(timeout=PATIENCE)
@@ -437,7 +435,7 @@ def test_the_third_ctrl_c_leaves_a_call_that_ignores_the_others(call: str) -> No
     assert "interrupted\nusable\n" in out.replace("ignored\n", "")
 
 
-def _started(code: str) -> subprocess.Popen[str]:
+def _start(code: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", HEAD + code],
         stdout=subprocess.PIPE,

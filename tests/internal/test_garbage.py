@@ -1,4 +1,4 @@
-"""The garbage collector and a run: neither waits for the other."""
+"""Settings of the garbage collector during a run, and memory of errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weakincentives.evals import EvalConfig, Sample, evaluate, exact_match
 from weakincentives.internal.garbage import THRESHOLD
 
 
-def test_a_run_leaves_the_collector_as_the_user_has_set_it() -> None:
+def test_a_run_does_not_change_the_users_collector_settings() -> None:
     async def agent(question: str) -> str:
         return str((gc.isenabled(), *gc.get_threshold()))
 
@@ -32,14 +32,14 @@ def test_the_command_collects_less_often(tmp_path: Path) -> None:
         f"samples = [Sample('1', '?', '{THRESHOLD}')]\n"
         "suite = EvalSuite(dataset=samples, evaluator=exact_match, agent=agent)\n"
     )
-    words = ("eval", "run", "own_eval.py", "--fail-under", "1")
-    ran = run_wink(*words, cwd=tmp_path, env={**os.environ})
+    args = ("eval", "run", "own_eval.py", "--fail-under", "1")
+    done = run_wink(*args, cwd=tmp_path, env={**os.environ})
 
-    assert ran.returncode == 0, ran.stderr
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
-def test_errors_do_not_wait_for_the_collector(kind: str) -> None:
+def test_errors_are_freed_without_the_collector(kind: str) -> None:
     class LargeError(Exception):
         pass
 
@@ -56,9 +56,9 @@ def test_errors_do_not_wait_for_the_collector(kind: str) -> None:
     try:
         chosen = async_agent if kind == "async" else agent
         report = asyncio.run(evaluate(samples, config, exact_match, agent=chosen))
-        left = sum(type(each) is LargeError for each in gc.get_objects())
+        alive = sum(type(each) is LargeError for each in gc.get_objects())
     finally:
         gc.enable()
 
     assert all(result.error for result in report.results)
-    assert left <= 2  # each thread may still have its last
+    assert alive <= 2  # each thread may still hold its last one

@@ -16,7 +16,7 @@ TIMEOUT = 60.0
 
 
 class Echo(HttpServer):
-    """Answers with the request's body, raises on `/error`, sends raw bytes on `/raw`."""
+    """A server that echoes the body, raises on `/error`, and sends raw bytes on `/raw`."""
 
     def _respond(self, request: HttpRequest) -> HttpResponse | bytes | None:
         if request.path == "/error":
@@ -32,7 +32,7 @@ class Echo(HttpServer):
 def server() -> Iterator[Echo]:
     with Echo() as server:
         server.start()
-        server.start()  # twice is harmless
+        server.start()  # a second call does nothing
         yield server
 
 
@@ -71,7 +71,7 @@ def test_an_unknown_method_is_refused(server: Echo) -> None:
 @pytest.mark.parametrize(
     ("path", "response"), [("/error", b""), ("/raw", b"not HTTP"), ("/nothing", b"")]
 )
-def test_what_is_no_response_closes_the_connection(
+def test_an_invalid_response_closes_the_connection(
     server: Echo, path: str, response: bytes
 ) -> None:
     assert exchange(server, f"GET {path} HTTP/1.1\r\n\r\n".encode()) == response

@@ -1,4 +1,4 @@
-"""User code in a task of its own: whatever it does there ends that piece of work and no other."""
+"""User code runs in an isolated task: its errors and cancellations affect no other task."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def raising(error: BaseException) -> Callable[[], Awaitable[None]]:
 
 
 class Panic(BaseException):
-    """As pyo3 raises for a Rust panic."""
+    """Like the exception that pyo3 raises for a Rust panic."""
 
 
 async def test_code_that_returns_has_no_failure() -> None:
@@ -41,20 +41,20 @@ async def test_code_that_returns_has_no_failure() -> None:
 @pytest.mark.parametrize(
     "error", [ValueError("bad"), SystemExit(3), GeneratorExit(), Panic("unwrap on None")]
 )
-async def test_whatever_it_raises_is_returned(error: BaseException) -> None:
+async def test_any_exception_is_returned(error: BaseException) -> None:
     assert await run_isolated(raising(error)) is error
 
 
-async def test_the_users_interrupt_passes_through() -> None:
-    # asyncio ends the whole loop with it, so it needs a loop of its own
-    def in_a_loop() -> None:
+async def test_a_keyboard_interrupt_is_raised() -> None:
+    # asyncio ends the whole event loop with it, so it gets a separate one
+    def run_in_new_loop() -> None:
         async def main() -> None:
             await run_isolated(raising(KeyboardInterrupt()))
 
         anyio.run(main)
 
     with pytest.raises(KeyboardInterrupt):
-        await anyio.to_thread.run_sync(in_a_loop)
+        await anyio.to_thread.run_sync(run_in_new_loop)
 
 
 @asyncio_only
@@ -70,7 +70,7 @@ async def test_a_task_that_cancels_itself_is_an_error() -> None:
 
 
 @asyncio_only
-async def test_a_cancellation_that_was_caught_but_not_taken_back_reaches_nobody_else() -> None:
+async def test_a_swallowed_cancellation_does_not_reach_other_tasks() -> None:
     async def fn() -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -91,7 +91,7 @@ async def test_a_cancellation_that_was_caught_but_not_taken_back_reaches_nobody_
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
-async def test_so_is_one_that_cancels_its_nursery() -> None:
+async def test_a_task_that_cancels_its_nursery_is_an_error() -> None:
     import trio
 
     async def fn() -> None:
@@ -103,7 +103,7 @@ async def test_so_is_one_that_cancels_its_nursery() -> None:
     assert isinstance(await run_isolated(fn), CancelledFromInside)
 
 
-async def test_a_cancel_scope_that_is_left_open_reaches_nobody_else() -> None:
+async def test_a_cancel_scope_left_open_does_not_affect_other_tasks() -> None:
     kept: list[Any] = []
 
     async def fn() -> None:
@@ -118,15 +118,15 @@ async def test_a_cancel_scope_that_is_left_open_reaches_nobody_else() -> None:
 
 
 @in_jumping_time
-async def test_what_takes_too_long_is_a_timeout() -> None:
+async def test_code_that_takes_too_long_is_a_timeout() -> None:
     failure = await run_isolated(anyio.sleep_forever, 30.0)
 
     assert isinstance(failure, TimeoutError)
     assert str(failure).startswith("timed out after 30 s")
 
 
-@asyncio_in_jumping_time  # trio insists on its cancellations
-async def test_what_returns_when_its_time_is_up_has_returned() -> None:
+@asyncio_in_jumping_time  # trio repeats a cancellation that was swallowed
+async def test_code_that_returns_when_it_is_cancelled_has_returned() -> None:
     async def fn() -> None:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(3600)
@@ -135,7 +135,7 @@ async def test_what_returns_when_its_time_is_up_has_returned() -> None:
 
 
 @asyncio_in_jumping_time
-async def test_what_swallows_its_cancellation_is_left_behind(
+async def test_code_that_ignores_its_cancellation_is_abandoned(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     swallowed = 0
@@ -153,11 +153,11 @@ async def test_what_swallows_its_cancellation_is_left_behind(
     assert "ignored its cancellation and was left running" in str(failure)
     assert swallowed == 5
     assert "left running" in caplog.text
-    assert len(asyncio.all_tasks()) <= 2  # nobody waits for it when the loop ends
+    assert len(asyncio.all_tasks()) <= 2  # the loop does not wait for it at its end
 
 
 @asyncio_in_jumping_time
-async def test_what_swallows_one_cancellation_ends_with_the_next() -> None:
+async def test_code_that_ignores_one_cancellation_ends_with_the_next() -> None:
     async def once_stubborn() -> None:
         try:
             await asyncio.sleep(3600)
@@ -183,21 +183,21 @@ async def test_cancelling_the_caller_cancels_the_code_and_waits_for_its_cleanup(
 
     with anyio.move_on_after(1) as scope:
         await run_isolated(fn)
-        events.append("went on")
+        events.append("continued")
 
     assert scope.cancelled_caught
     assert events == ["cleaned up"]
 
 
-async def test_context_variables_reach_the_code_and_do_not_come_back() -> None:
+async def test_context_variables_are_copied_into_the_task_and_not_back() -> None:
     variable = contextvars.ContextVar("variable", default="unset")
     variable.set("outside")
-    seen = []
+    values = []
 
     async def fn() -> None:
-        seen.append(variable.get())
+        values.append(variable.get())
         variable.set("inside")
 
     await run_isolated(fn)
 
-    assert (seen, variable.get()) == (["outside"], "outside")
+    assert (values, variable.get()) == (["outside"], "outside")

@@ -1,4 +1,4 @@
-"""Python code in a process with limits: what it cannot do, and what is left of it afterwards."""
+"""Python code in a limited process: what it cannot do, and that nothing of it survives."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_a_file_is_limited_in_size() -> None:
     assert result.exit_code != 0
 
 
-def test_output_is_cut_off() -> None:
+def test_long_output_is_truncated() -> None:
     result = run("print('x' * 5000)", output_bytes=100)
 
     assert result.stdout == "x" * 100 + "\n... (100 bytes shown)"
 
 
-def test_no_variable_of_ours_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_environment_variables_are_not_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-model-code")
     result = run("import os; print(sorted(os.environ))")
 
@@ -71,7 +71,7 @@ def test_code_cannot_reach_the_network() -> None:
     assert "OSError" in result.stderr or "PermissionError" in result.stderr
 
 
-def test_code_reads_no_file_outside_of_its_folder_and_writes_none(tmp_path: Path) -> None:
+def test_code_cannot_read_or_write_files_outside_its_folder(tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("do not read")
 
@@ -84,7 +84,7 @@ def test_code_reads_no_file_outside_of_its_folder_and_writes_none(tmp_path: Path
     assert not (tmp_path / "new").exists()
 
 
-def test_files_in_its_folder_stay(tmp_path: Path) -> None:
+def test_files_written_to_its_folder_are_kept(tmp_path: Path) -> None:
     async def main() -> ProcessResult:
         await run_python("open('note', 'w').write('kept')", folder=tmp_path)
         return await run_python("print(open('note').read())", folder=tmp_path)
@@ -94,17 +94,17 @@ def test_files_in_its_folder_stay(tmp_path: Path) -> None:
 
 def processes_in(folder: Path) -> list[str]:
     """Return the processes whose current folder this is."""
-    found = []
+    names = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if (process / "cwd").readlink() == folder:
-                found.append(process.name)
+                names.append(process.name)
         except OSError:  # it has ended
             continue
-    return found
+    return names
 
 
-def test_nothing_that_it_started_survives(tmp_path: Path) -> None:
+def test_child_processes_do_not_survive(tmp_path: Path) -> None:
     code = """
 import os, time
 if os.fork() == 0:
@@ -135,6 +135,6 @@ def test_a_cancelled_call_ends_its_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limits", [{"timeout": 0}, {"memory_bytes": 1}, {"output_bytes": 0}])
-def test_a_limit_that_cannot_work_is_refused(limits: dict[str, float]) -> None:
+def test_an_invalid_limit_is_refused(limits: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         ProcessLimits(**limits)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Synchronous code runs in threads, and in a process where its user asks for one."""
+"""Synchronous code runs in threads, or in a process with `in_process`."""
 
 from __future__ import annotations
 
@@ -33,52 +33,52 @@ from weakincentives.internal.threads import in_thread
 pytestmark = pytest.mark.anyio
 
 
-def whereabouts(_: Any) -> int:
+def process_id(_: Any) -> int:
     return os.getpid()
 
 
-def says_who_and_hangs(path: str) -> None:
+def write_pid_and_hang(path: str) -> None:
     Path(path).write_text(str(os.getpid()))
     time.sleep(600)
 
 
-def breaks(_: Any) -> None:
+def fail(_: Any) -> None:
     raise ValueError("in another process")
 
 
-def alike(output: int, expected: int, *, tolerance: int = 0) -> bool:
+def is_close(output: int, expected: int, *, tolerance: int = 0) -> bool:
     return abs(output - expected) <= tolerance
 
 
-async def test_a_thread_gives_its_value_and_its_error() -> None:
-    here = threading.get_ident()
+async def test_a_thread_returns_its_value_and_raises_its_error() -> None:
+    caller = threading.get_ident()
 
-    assert await in_thread(threading.get_ident) != here
+    assert await in_thread(threading.get_ident) != caller
     assert await in_thread(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         await in_thread(divmod, 1, 0)
 
 
-async def test_a_thread_may_return_something_to_wait_for() -> None:
+async def test_a_thread_may_return_an_awaitable() -> None:
     async def later() -> str:
         return "waited"
 
     assert await (await in_thread(lambda: later())) == "waited"
 
 
-async def test_many_threads_run_at_once_and_one_that_hangs_takes_no_place() -> None:
-    meeting, hung = threading.Barrier(100, timeout=PATIENCE), threading.Event()
+async def test_a_hundred_threads_run_concurrently_besides_a_hanging_one() -> None:
+    barrier, unblock = threading.Barrier(100, timeout=PATIENCE), threading.Event()
     try:
         with anyio.move_on_after(0.01):
-            await in_thread(hung.wait, PATIENCE)
+            await in_thread(unblock.wait, PATIENCE)
         async with anyio.create_task_group() as group:
             for _ in range(100):
-                group.start_soon(in_thread, meeting.wait)
+                group.start_soon(in_thread, barrier.wait)
     finally:
-        hung.set()
+        unblock.set()
 
 
-async def test_a_thread_that_nobody_waits_for_any_more_learns_it() -> None:
+async def test_an_abandoned_thread_is_notified_of_the_cancellation() -> None:
     begun, ended = anyio.Event(), threading.Event()
 
     def work() -> None:
@@ -110,7 +110,7 @@ async def test_a_thread_has_the_context_of_its_caller_and_no_event_loop() -> Non
     assert await in_thread(work) == ("caller", "a loop of its own")
 
 
-async def test_what_stops_an_iteration_is_an_error_like_any_other() -> None:
+async def test_a_stop_iteration_becomes_a_runtime_error() -> None:
     with pytest.raises(RuntimeError):
         await in_thread(next, iter(()))
 
@@ -131,57 +131,59 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
-async def test_a_forked_process_has_threads_of_its_own() -> None:
+async def test_a_forked_process_has_its_own_threads() -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKS]
     await in_thread(partial(subprocess.run, command, check=True, timeout=PATIENCE))
 
 
-async def test_an_agent_in_a_process_of_its_own() -> None:
+async def test_an_agent_can_run_in_another_process() -> None:
     samples = [Sample("1", 20, factorial(20)), Sample("2", 0, 1)]
 
     report = await evaluate(samples, EvalConfig(), exact_match, agent=in_process(factorial))
 
     assert report.pass_rate == 1.0
-    (elsewhere,) = (
-        await evaluate([Sample("1", 0)], EvalConfig(), exact_match, agent=in_process(whereabouts))
+    (result,) = (
+        await evaluate([Sample("1", 0)], EvalConfig(), exact_match, agent=in_process(process_id))
     ).results
-    assert elsewhere.output != os.getpid()
+    assert result.output != os.getpid()
 
 
-async def test_an_evaluator_in_a_process_of_its_own() -> None:
+async def test_an_evaluator_can_run_in_another_process() -> None:
     agent = lambda number: number + 1  # noqa: E731
     samples = [Sample("1", 1, 2), Sample("2", 1, 3)]
 
-    report = await evaluate(samples, EvalConfig(), in_process(alike), agent=agent)
+    report = await evaluate(samples, EvalConfig(), in_process(is_close), agent=agent)
 
     assert [result.passed for result in report.results] == [True, False]
-    assert await in_process(alike)(1, 3, tolerance=2)
+    assert await in_process(is_close)(1, 3, tolerance=2)
 
 
-async def test_its_error_is_the_samples_own() -> None:
-    report = await evaluate([Sample("1", 1)], EvalConfig(), exact_match, agent=in_process(breaks))
+async def test_an_error_in_another_process_is_the_error_of_the_sample() -> None:
+    report = await evaluate([Sample("1", 1)], EvalConfig(), exact_match, agent=in_process(fail))
 
     assert report.results[0].error == "in another process"
 
 
-async def test_a_deadline_ends_the_process_and_the_work_with_it(tmp_path: Path) -> None:
-    note, hangs = tmp_path / "pid", in_process(says_who_and_hangs)
-    note.touch()
-    await in_process(whereabouts)(None)  # now a process is there, and idle
+async def test_a_timeout_kills_the_process(tmp_path: Path) -> None:
+    pid_file, hanging_agent = tmp_path / "pid", in_process(write_pid_and_hang)
+    pid_file.touch()
+    await in_process(process_id)(None)  # now there is an idle process
 
     for limit in LIMITS:
         config = EvalConfig(timeout_per_sample_ms=limit)
-        report = await evaluate([Sample("1", str(note))], config, exact_match, agent=hangs)
+        report = await evaluate(
+            [Sample("1", str(pid_file))], config, exact_match, agent=hanging_agent
+        )
         assert report.results[0].error_source == "agent"
-        if note.read_text():
+        if pid_file.read_text():
             break
 
-    assert await in_thread(_is_gone, int(note.read_text()))
+    assert await in_thread(_wait_for_exit, int(pid_file.read_text()))
 
 
-def _is_gone(pid: int) -> bool:
-    patience = time.monotonic() + PATIENCE
-    while time.monotonic() < patience:
+def _wait_for_exit(pid: int) -> bool:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
@@ -190,10 +192,10 @@ def _is_gone(pid: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("wrong", [3, None, lambda number: number])
-async def test_what_another_process_could_not_find_is_refused(wrong: Any) -> None:
+@pytest.mark.parametrize("function", [3, None, lambda number: number])
+async def test_functions_that_another_process_cannot_import_are_refused(function: Any) -> None:
     with pytest.raises(UsageError, match="expected a function of a module for `in_process`"):
-        in_process(wrong)
+        in_process(function)
     with pytest.raises(UsageError, match="expected a function of a module"):
         in_process(_nested())
 
@@ -205,7 +207,7 @@ def _nested() -> Any:
     return inner
 
 
-def test_worker_processes_are_there_for_the_next_run_too() -> None:
+def test_worker_processes_are_reused_by_the_next_run() -> None:
     suite = EvalSuite(in_process(factorial), [Sample("1", 5, 120), Sample("2", 0, 1)], exact_match)
 
     with ThreadPoolExecutor(1) as thread:

@@ -1,4 +1,4 @@
-"""What the tests of several neighbours need."""
+"""Fixtures for the tests with packages of other projects."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-# OpenAI's client asks for its platform, and verifiers for the commit of an environment.
-HARMLESS = {"uname", "git"}
+# OpenAI's client runs `uname` for its platform, verifiers runs `git` for an environment's commit.
+ALLOWED_PROGRAMS = {"uname", "git"}
 
 
 @pytest.fixture
 def connections() -> Iterator[set[str]]:
     """Yield the hosts to which this process connects, and the processes that it starts."""
-    found: set[str] = set()
+    contacts: set[str] = set()
     listening = [True]
 
     def hook(event: str, arguments: Any) -> None:
         if listening and event == "socket.connect" and isinstance(arguments[1], tuple):
-            found.add(arguments[1][0])
-        if listening and event == "subprocess.Popen" and arguments[0] not in HARMLESS:
-            found.add(f"process {arguments[0]}")
+            contacts.add(arguments[1][0])
+        if listening and event == "subprocess.Popen" and arguments[0] not in ALLOWED_PROGRAMS:
+            contacts.add(f"process {arguments[0]}")
 
     sys.addaudithook(hook)
-    yield found
+    yield contacts
     listening.clear()

@@ -38,7 +38,7 @@ reward = miles_reward(numeric())
 picky_reward = miles_reward(picky)
 
 
-def options(**given: Any) -> Any:
+def options(**changes: Any) -> Any:
     return SimpleNamespace(
         **{
             "custom_rm_path": f"{__name__}.reward",
@@ -47,28 +47,28 @@ def options(**given: Any) -> Any:
             "n_samples_per_prompt": 2,
             "save": None,
             "load": None,
-            **given,
+            **changes,
         }
     )
 
 
-def of(response: str, label: str = "4") -> MilesSample:
+def miles_response(response: str, label: str = "4") -> MilesSample:
     return MilesSample(index=1, prompt="2 + 2?", response=response, label=label)
 
 
 def test_an_evaluator_is_a_reward_model_for_one_sample_and_a_group() -> None:
     args = options()
-    one = anyio.run(async_rm, args, of("It is 4."))
-    group = anyio.run(batched_async_rm, args, [of("It is 4."), of("5")])
+    one = anyio.run(async_rm, args, miles_response("It is 4."))
+    group = anyio.run(batched_async_rm, args, [miles_response("It is 4."), miles_response("5")])
 
     assert (one["score"], [each["score"] for each in group]) == (1.0, [1.0, 0.0])
-    sample = of("4")
+    sample = miles_response("4")
     sample.reward = one
     assert sample.get_reward_value(args) == 1.0
 
 
-def test_what_cannot_be_scored_is_failed_and_left_out_of_the_loss() -> None:
-    samples = [of("4"), of("?"), of("5")]
+def test_a_sample_that_cannot_be_scored_is_failed_and_left_out_of_the_loss() -> None:
+    samples = [miles_response("4"), miles_response("?"), miles_response("5")]
     args = options(custom_rm_path=f"{__name__}.picky_reward")
     anyio.run(lambda: batched_async_rm(args, samples, inplace_set_reward_field=True))
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_scored_is_failed_and_left_out_of_the_loss() -> None:
     assert check_reward_nonzero_std(args, samples).keep
 
 
-def test_our_buffer_is_a_data_source_whose_checkpoint_has_the_groups_that_came_back(
+def test_our_buffer_is_a_data_source_whose_checkpoint_has_the_returned_groups(
     tmp_path: Path,
 ) -> None:
     samples = [Sample(f"s{n}", f"{n} + {n}?", str(2 * n), {"level": n}) for n in range(5)]
@@ -113,15 +113,15 @@ def test_groups_of_another_size_are_refused() -> None:
         data.add_samples([[MilesSample()]])
 
 
-def result(*tokens: TokenTrace, **given: Any) -> EvalResult[str]:
+def result(*tokens: TokenTrace, **changes: Any) -> EvalResult[str]:
     messages = (ChatMessage("user", "2 + 2?"), ChatMessage("assistant", "4"))
-    trajectory = Trajectory(messages, "4", tokens=tokens, stop_reason=given.pop("stop", "stop"))
+    trajectory = Trajectory(messages, "4", tokens=tokens, stop_reason=changes.pop("stop", "stop"))
     sample = Sample("s", "2 + 2?", "4")
-    return EvalResult("s", Score(1.0), 0, sample=sample, trajectory=trajectory, **given)
+    return EvalResult("s", Score(1.0), 0, sample=sample, trajectory=trajectory, **changes)
 
 
 def test_a_trajectory_is_a_sample_that_miles_accepts() -> None:
-    made = miles_sample(
+    converted = miles_sample(
         result(
             TokenTrace([1, 2], [3, 4], [-0.1, -0.2], policy_version="7"),
             TokenTrace([1, 2, 3, 4, 9, 9], [5], [-0.3]),  # 9 9 is the output of a tool
@@ -130,32 +130,32 @@ def test_a_trajectory_is_a_sample_that_miles_accepts() -> None:
         index=5,
     )
 
-    assert (made.tokens, made.response_length) == ([1, 2, 3, 4, 9, 9, 5], 5)
-    assert made.loss_mask == [1, 1, 0, 0, 1]
-    assert made.rollout_log_probs == [-0.1, -0.2, 0.0, 0.0, -0.3]
-    assert (made.status, made.reward["score"]) == (MilesSample.Status.COMPLETED, 1.0)
-    assert (made.group_index, made.index, made.oldest_weight_version) == (2, 5, 7)
-    assert MilesSample.from_dict(made.to_dict()).validate() is None
+    assert (converted.tokens, converted.response_length) == ([1, 2, 3, 4, 9, 9, 5], 5)
+    assert converted.loss_mask == [1, 1, 0, 0, 1]
+    assert converted.rollout_log_probs == [-0.1, -0.2, 0.0, 0.0, -0.3]
+    assert (converted.status, converted.reward["score"]) == (MilesSample.Status.COMPLETED, 1.0)
+    assert (converted.group_index, converted.index, converted.oldest_weight_version) == (2, 5, 7)
+    assert MilesSample.from_dict(converted.to_dict()).validate() is None
 
 
-def test_failures_and_cut_off_replies_have_their_status() -> None:
+def test_failures_and_truncated_replies_have_their_status() -> None:
     status = MilesSample.Status
     failed = miles_sample(result(error="boom", error_source="agent"))
     busy = miles_sample(result(error="429", error_source="infrastructure"))
-    cut = miles_sample(result(TokenTrace([1], [2]), stop="length"))
+    truncated = miles_sample(result(TokenTrace([1], [2]), stop="length"))
 
-    assert [each.status for each in (failed, busy, cut)] == [
+    assert [each.status for each in (failed, busy, truncated)] == [
         status.FAILED,
         status.ABORTED,
         status.TRUNCATED,
     ]
-    assert [each.reward and each.reward["score"] for each in (failed, busy, cut)] == [
+    assert [each.reward and each.reward["score"] for each in (failed, busy, truncated)] == [
         None,
         None,
         1.0,
     ]
     assert failed.remove_sample
-    assert cut.rollout_log_probs is None
+    assert truncated.rollout_log_probs is None
 
 
 def test_turns_that_do_not_continue_each_other_are_refused() -> None:

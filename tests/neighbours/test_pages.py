@@ -1,4 +1,4 @@
-"""Examples of the pages that need a package of a neighbour, in its environment.
+"""Examples of the documentation that need the package of another project, in its environment.
 
 A comment before the example names the environment: `<!-- make neighbours: verifiers -->`.
 """
@@ -21,14 +21,14 @@ EXAMPLE = re.compile(
     re.DOTALL,
 )
 EXAMPLES = [
-    pytest.param(found["name"], found["code"], found["output"], id=f"{page.name}-{number}")
+    pytest.param(match["name"], match["code"], match["output"], id=f"{page.name}-{number}")
     for page in sorted((ROOT / "docs").rglob("*.md"))
-    for number, found in enumerate(EXAMPLE.finditer(page.read_text("utf-8")))
+    for number, match in enumerate(EXAMPLE.finditer(page.read_text("utf-8")))
 ]
 
 
 @pytest.mark.parametrize(("name", "code", "output"), EXAMPLES)
-def test_an_example_prints_what_the_page_says(
+def test_an_example_prints_the_output_on_the_page(
     name: str, code: str, output: str, tmp_path: Path
 ) -> None:
     if Path(sys.prefix).name != f".venv-{name}":
@@ -40,7 +40,7 @@ def test_an_example_prints_what_the_page_says(
     assert done.stdout == output, done.stderr[-3000:]
 
 
-def test_every_example_with_a_mark_is_run() -> None:
+def test_every_marked_example_is_run() -> None:
     text = "".join(page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md"))
 
     assert text.count("<!-- make neighbours: ") == len(EXAMPLES) >= 4

@@ -16,7 +16,7 @@ import torch
 from examples.trl_sums import evaluate_model, make_model, train
 from weakincentives.evals import exact_match
 
-# Those of transformers and of torch, about each other.
+# Warnings of transformers and torch.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -29,7 +29,7 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def test_a_training_on_our_evaluator_raises_its_reward_and_the_score_of_an_eval(
+def test_training_with_our_evaluator_raises_its_reward_and_the_score_of_an_eval(
     tmp_path: Path,
 ) -> None:
     model = make_model(0)
@@ -41,7 +41,7 @@ def test_a_training_on_our_evaluator_raises_its_reward_and_the_score_of_an_eval(
     assert evaluate_model(model).pass_rate > before + 0.2
 
 
-def test_what_cannot_be_scored_is_left_out_of_the_mean(tmp_path: Path) -> None:
+def test_completions_that_cannot_be_scored_are_left_out_of_the_mean(tmp_path: Path) -> None:
     failures: list[str] = []
 
     def only_numbers(output: str, expected: str) -> float:
@@ -62,12 +62,12 @@ def test_what_cannot_be_scored_is_left_out_of_the_mean(tmp_path: Path) -> None:
 
 
 def test_columns_of_the_dataset_reach_the_evaluator(tmp_path: Path) -> None:
-    seen: set[Any] = set()
+    samples: set[Any] = set()
 
     def record(trajectory: Any, sample: Any) -> float:
-        seen.add((sample.id, sample.input, sample.expected))
+        samples.add((sample.id, sample.input, sample.expected))
         return 0.5
 
     train(record, steps=1, folder=str(tmp_path))
-    assert seen
-    assert all(input == id.replace("+", " plus ") + " is" for id, input, _ in seen)
+    assert samples
+    assert all(input == id.replace("+", " plus ") + " is" for id, input, _ in samples)

@@ -1,4 +1,4 @@
-"""verifiers, with the real package: run by `make neighbours`, in a venv of its own."""
+"""verifiers, with the real package: run by `make neighbours`, in its own venv."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_task_scores_our_trajectory(backend: str) -> None:
     }
 
 
-def test_a_reward_function_that_raises_is_an_error_and_never_a_zero() -> None:
+def test_a_reward_function_that_raises_is_an_error_and_not_a_score_of_zero() -> None:
     with pytest.raises(EvaluatorError, match="scorer broke"):
         anyio.run(verifiers_evaluator(lambda sample: TASK).score, context("boom"))
 

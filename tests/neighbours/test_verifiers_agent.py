@@ -44,7 +44,7 @@ TOKENS = {"return_token_ids": True, "logprobs": True}
 @pytest.fixture(autouse=True)
 def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ENVIRONMENTS))
-    monkeypatch.setenv("PYTHONPATH", str(ENVIRONMENTS))  # for servers of tools
+    monkeypatch.setenv("PYTHONPATH", str(ENVIRONMENTS))  # for the tool servers
 
 
 def answers(*texts: Any) -> Any:
@@ -87,14 +87,14 @@ def test_an_environment_is_an_agent_and_its_rewards_are_the_score(backend: str) 
 
 def test_epochs_are_a_group_and_tokens_are_kept() -> None:
     report = run("wink-sums", answers("0", "2", "4", "6 it is"), epochs=2)
-    left = [result.trajectory for result in report.results if result.sample_id == "sum-3"]
-    groups = {each.metadata["verifiers"]["group"] for each in left}
-    (tokens,) = left[0].tokens
+    trajectories = [result.trajectory for result in report.results if result.sample_id == "sum-3"]
+    groups = {each.metadata["verifiers"]["group"] for each in trajectories}
+    (tokens,) = trajectories[0].tokens
 
-    assert (len(left), len(groups)) == (2, 1)
+    assert (len(trajectories), len(groups)) == (2, 1)
     assert len(tokens.ids) == len(tokens.logprobs) == 3
     assert len(tokens.prompt_ids) == 3  # "3 + 3?"
-    assert left[0].usage is not None
+    assert trajectories[0].usage is not None
 
 
 def test_a_reward_function_that_raised_is_an_error_and_keeps_the_output(tmp_path: Path) -> None:
@@ -104,13 +104,15 @@ def test_a_reward_function_that_raised_is_an_error_and_keeps_the_output(tmp_path
 
     assert (report.passed, failed.error_source, failed.output) == (3, "evaluator", "boom")
     assert "scorer broke" in str(failed.error)
-    score = criterion(environment_score).score  # again, from what was stored: still no 0
+    score = criterion(
+        environment_score
+    ).score  # rescored from the stored trajectory: still an error
     stored = store.report(report.run_id).results[1]
     with pytest.raises(EvaluatorError, match="scorer broke"):
         anyio.run(score, EvalContext(sample=stored.sample, trajectory=stored.trajectory))
 
 
-def test_a_failed_model_is_infrastructure_and_a_short_failure_is_retried() -> None:
+def test_a_failed_model_is_an_infrastructure_error_and_a_short_failure_is_retried() -> None:
     broken = Fault("status", 401, message="no such key")
     report = run("wink-sums", answers("0", "2", broken, "6"))
 
@@ -120,16 +122,18 @@ def test_a_failed_model_is_infrastructure_and_a_short_failure_is_retried() -> No
         "infrastructure",
         None,
     ]
-    seen: list[int] = []
+    request_numbers: list[int] = []
 
     def busy_once(request: ServedRequest) -> Any:
-        seen.append(request.number)
-        return Fault("status", 503, retry_after=0.01) if len(seen) == 1 else "0 2 4 6"
+        request_numbers.append(request.number)
+        return Fault("status", 503, retry_after=0.01) if len(request_numbers) == 1 else "0 2 4 6"
 
     assert run("wink-sums", busy_once).passed == 4
 
 
-@pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning")  # its own
+@pytest.mark.filterwarnings(
+    "ignore:The 'initial' parameter:DeprecationWarning"
+)  # raised by verifiers
 def test_tools_of_the_task_are_called() -> None:
     def script(request: ServedRequest) -> Any:
         last = request.body["messages"][-1]
@@ -150,10 +154,10 @@ def test_tools_of_the_task_are_called() -> None:
 
 def test_a_cancelled_attempt_leaves_nothing_open() -> None:
     sample = verifiers_dataset("wink-sums", limit=1).samples[0]
-    asked = threading.Event()
+    request_received = threading.Event()
 
     def hang(request: ServedRequest) -> Fault:
-        asked.set()
+        request_received.set()
         return Fault("hang")
 
     with ModelServer(hang) as server:
@@ -162,7 +166,7 @@ def test_a_cancelled_attempt_leaves_nothing_open() -> None:
         async def main() -> None:
             async with anyio.create_task_group() as group:
                 group.start_soon(agent, sample)
-                await anyio.to_thread.run_sync(asked.wait)
+                await anyio.to_thread.run_sync(request_received.wait)
                 group.cancel_scope.cancel()
 
         anyio.run(main)
@@ -172,7 +176,7 @@ def test_a_cancelled_attempt_leaves_nothing_open() -> None:
 def test_nothing_is_uploaded_and_no_program_is_run(
     connections: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PRIME_API_KEY", "present")  # with which verifiers' own runner uploads
+    monkeypatch.setenv("PRIME_API_KEY", "present")  # verifiers' own runner would upload with it
     report = run("wink-sums", answers("0", "2", "4", "6"))
 
     assert report.passed == 4
@@ -186,7 +190,9 @@ def test_code_of_a_model_needs_a_runtime() -> None:
         verifiers_agent("wink-sums", endpoint, config={"agent": {"harness": {"id": "bash"}}})
 
 
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_settings_environments_and_tasks_are_errors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(UsageError, match="base_url"):
         verifiers_agent("wink-sums", "m")

@@ -66,7 +66,7 @@ def test_an_environment_is_an_agent(backend: str) -> None:
     assert {metric.name: metric.value for metric in first.score.metrics} == {
         "correct": 1.0,
         "words": 1.0,
-        "num_turns": 1.0,  # which verifiers itself adds
+        "num_turns": 1.0,  # added by verifiers
     }
     (tokens,) = first.trajectory.tokens
     assert (len(tokens.prompt_ids), len(tokens.ids), len(tokens.logprobs), tokens.mask) == (
@@ -78,7 +78,7 @@ def test_an_environment_is_an_agent(backend: str) -> None:
     assert first.trajectory.metadata["verifiers"]["group"].endswith("/0")
 
 
-def test_a_reward_function_that_raised_is_an_error_and_a_failed_model_infrastructure() -> None:
+def test_errors_of_reward_functions_and_of_the_model_have_different_sources() -> None:
     report = run(answers("0", "boom", Fault("status", 500), "6"))
 
     assert [result.error_source for result in report.results] == [
@@ -104,14 +104,16 @@ def test_an_environment_of_the_newer_stack_needs_a_newer_release() -> None:
         verifiers_dataset("wink-sums")
 
 
-def test_our_evaluators_are_its_rubric() -> None:
+def test_our_evaluators_can_be_the_rubric() -> None:
     report = run(answers("It is 0.", "2", "It is 5.", "6"), rubric=verifiers_rubric(numeric()))
 
     assert [result.score.value for result in report.results] == [1.0, 1.0, 0.0, 1.0]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # open connections
-def test_an_evaluator_that_raises_in_its_own_run_is_an_error_of_its_file(tmp_path: Path) -> None:
+def test_an_evaluator_that_raises_in_a_run_of_verifiers_is_an_error_in_its_file(
+    tmp_path: Path,
+) -> None:
     def picky(output: str, expected: str) -> bool:
         if output == "?":
             raise LookupError("unreadable")
@@ -133,14 +135,14 @@ def test_an_evaluator_that_raises_in_its_own_run_is_an_error_of_its_file(tmp_pat
         anyio.run(evaluate_with_verifiers, server.openai_base_url)
     report = read_verifiers(tmp_path / "results.jsonl")
 
-    found = {
+    results = {
         result.sample_id: (result.score.value, result.error_source) for result in report.results
     }
-    assert found == {"0": (1.0, None), "1": (0.0, "evaluator"), "2": (0.0, None)}
+    assert results == {"0": (1.0, None), "1": (0.0, "evaluator"), "2": (0.0, None)}
 
 
 @pytest.mark.parametrize(("attempts", "passed"), [(5, 2), (8, 6), (4, 0), (4, 4)])
-def test_pass_at_k_and_pass_hat_k_are_those_of_verifiers(attempts: int, passed: int) -> None:
+def test_pass_at_k_and_pass_hat_k_equal_those_of_verifiers(attempts: int, passed: int) -> None:
     metric = PassAtKMetric(attempts)
     metric.add_outputs(
         [{"example_id": 0, "reward": float(place < passed)} for place in range(attempts)]
@@ -148,6 +150,6 @@ def test_pass_at_k_and_pass_hat_k_are_those_of_verifiers(attempts: int, passed: 
     at_least_one, all_of_them = metric.compute()
     sizes = [k for k in (1, 2, 4, 8) if k <= attempts]
 
-    ours = {str(k): pass_at_k(attempts, passed, k) for k in sizes}
-    assert at_least_one == pytest.approx(ours)
+    expected = {str(k): pass_at_k(attempts, passed, k) for k in sizes}
+    assert at_least_one == pytest.approx(expected)
     assert all_of_them == pytest.approx({str(k): pass_hat_k(attempts, passed, k) for k in sizes})

@@ -1,7 +1,7 @@
 """A worker process of the specifications' diagrams, for `tests.processes.forked_workers`.
 
 own    an EvalLoop with a main loop in the same process, which sends to `results`
-eval   an EvalLoop that asks main loops through a mailbox, and replies
+eval   an EvalLoop that sends requests to main loops through a mailbox, and replies
 main   a main loop that takes its requests from a mailbox
 """
 
@@ -29,7 +29,7 @@ from weakincentives.runtime.process.lifecycle import LoopGroup
 
 @dataclass(frozen=True)
 class Question:
-    """A user's input type, which has to come out of the mailbox unchanged."""
+    """An input type of the user, which must arrive through the mailbox unchanged."""
 
     text: str
     words: int = 1
@@ -49,15 +49,15 @@ class QuestionLoop(MainLoop[Question, str]):
         return Prompt(template).bind(request), Session()
 
 
-def named(output: str, expected: str) -> Score:
-    """Name the process, so that the test sees whether several workers took part."""
+def score_with_process_name(output: str, expected: str) -> Score:
+    """Return a score with the name of this process, so that a test can count the workers."""
     return Score(1.0, reason=str(os.getpid()))
 
 
 def loop(role: str, url: str, model: str) -> MainLoop[Any, Any] | EvalLoop[Any, Any, Any]:
     requests = open_mailbox(url, name="eval-requests")
     main = open_mailbox(url, name="mainloop-requests")
-    evaluator = all_of(exact_match, token_usage_under(1000), named)
+    evaluator = all_of(exact_match, token_usage_under(1000), score_with_process_name)
     if role == "eval":
         config = EvalLoopConfig(mainloop_timeout=120.0)
         return EvalLoop(

@@ -1,4 +1,4 @@
-"""Every example that asks a model runs on a script, and through OpenAI's SDK on a local server."""
+"""Every example that calls a model runs with a script, and with OpenAI's SDK on a local server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.authorities import one_authority
-from tests.contrib.langsmith_sent import clean_langsmith
+from tests.contrib.langsmith_fixtures import clean_langsmith
 from tests.processes import PATIENCE
 from weakincentives import ToolCall, serde
 from weakincentives.adapters import ModelAdapter, ModelRequest, ScriptedAdapter
@@ -20,27 +20,27 @@ __all__ = ["clean_langsmith", "one_authority"]
 
 
 @pytest.fixture(params=["scripted", "openai"])
-def saying(
+def adapter_replying(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., ModelAdapter[Any]]]:
-    """Makes an adapter whose model gives these replies in order, or those of a function.
+    """Return a function that makes an adapter with these replies, or the replies of a function.
 
-    The function gets the text of the question. Judges ask at the same time, so with several of
-    them only a function can know which reply is for whom.
+    The function gets the text of the question. Judges run concurrently, so with several of them
+    only a function can choose the reply for each.
     """
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)  # a server of one's own does without
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)  # the local server needs no key
     with ExitStack() as servers:
 
         def make(*replies: Any) -> ModelAdapter[Any]:
-            left = iter(replies)
-            reply = replies[0] if callable(replies[0]) else lambda question: next(left)
+            remaining = iter(replies)
+            reply = replies[0] if callable(replies[0]) else lambda question: next(remaining)
 
-            def scripted(asked: ModelRequest) -> Any:
-                return reply("\n".join(message.content for message in asked.messages))
+            def scripted(model_request: ModelRequest) -> Any:
+                return reply("\n".join(message.content for message in model_request.messages))
 
-            def served(asked: ServedRequest) -> str | Reply:
-                contents = (message["content"] or "" for message in asked.body["messages"])
-                return _on_the_wire(reply("\n".join(contents)))
+            def served(http_request: ServedRequest) -> str | Reply:
+                contents = (message["content"] or "" for message in http_request.body["messages"])
+                return _as_reply(reply("\n".join(contents)))
 
             if request.param == "scripted":
                 return ScriptedAdapter(scripted)
@@ -50,7 +50,7 @@ def saying(
         yield make
 
 
-def _on_the_wire(said: Any) -> str | Reply:
-    if isinstance(said, ToolCall):
-        return Reply(tool_calls=(said,))
-    return said if isinstance(said, str) else serde.encode(said).decode()
+def _as_reply(answer: Any) -> str | Reply:
+    if isinstance(answer, ToolCall):
+        return Reply(tool_calls=(answer,))
+    return answer if isinstance(answer, str) else serde.encode(answer).decode()

@@ -24,19 +24,19 @@ FOLDER = Path(__file__).parent / "documents"
 
 def _blocks() -> dict[Key, tuple[str, str]]:
     """Return language and text of every block."""
-    found: dict[Key, tuple[str, str]] = {}
+    blocks: dict[Key, tuple[str, str]] = {}
     for path in sorted(FOLDER.glob("*.md")):
         parts = re.findall(
             r"^## (\d+)\n\n```(\w+)\n(.*?)^```$", path.read_text("utf-8"), re.M | re.S
         )
-        found |= {(path.stem, int(number)): (kind, text) for number, kind, text in parts}
-    return found
+        blocks |= {(path.stem, int(number)): (kind, text) for number, kind, text in parts}
+    return blocks
 
 
 BLOCKS = _blocks()
 
-_NAMES = "dataclasses typing collections.abc datetime pathlib uuid"
-_OURS = (
+_STANDARD_MODULES = "dataclasses typing collections.abc datetime pathlib uuid"
+_OUR_MODULES = (
     "weakincentives weakincentives.adapters weakincentives.adapters.openai weakincentives.evals "
     "weakincentives.evals.loaders weakincentives.runtime weakincentives.runtime.events "
     "weakincentives.rollouts weakincentives.rl"
@@ -53,10 +53,12 @@ def _all_names() -> dict[str, Any]:
     from weakincentives import serde
 
     names: dict[str, Any] = {}
-    for module in (_NAMES + " " + _OURS).split():
-        here = import_module(module)
-        public = getattr(here, "__all__", None) or [n for n in dir(here) if not n.startswith("_")]
-        names |= {name: getattr(here, name) for name in public}
+    for module in (_STANDARD_MODULES + " " + _OUR_MODULES).split():
+        imported = import_module(module)
+        public = getattr(imported, "__all__", None) or [
+            n for n in dir(imported) if not n.startswith("_")
+        ]
+        names |= {name: getattr(imported, name) for name in public}
     from typing import TypeVar
 
     names |= {name: TypeVar(name) for name in ("InputT", "OutputT", "ExpectedT", *"TIOE")}  # type: ignore[misc]
@@ -68,12 +70,12 @@ def _all_names() -> dict[str, Any]:
 _numbers = count(1)
 
 
-def namespace(**given: Any) -> dict[str, Any]:
-    """Return the names of a new module: those that a block may use, and the given ones."""
+def namespace(**extra: Any) -> dict[str, Any]:
+    """Return the names of a new module: those that a block may use, and the extra ones."""
     module = ModuleType(f"seed_{next(_numbers)}")
     sys.modules[module.__name__] = module  # where types look up their annotations
     names = vars(module)
-    names |= {**_all_names(), **given}
+    names |= {**_all_names(), **extra}
     return names
 
 
@@ -94,12 +96,12 @@ def source(key: Key) -> str:
 
 
 def run(
-    key: Key, names: dict[str, Any] | None = None, *replaced: tuple[str, str]
+    key: Key, names: dict[str, Any] | None = None, *replacements: tuple[str, str]
 ) -> dict[str, Any]:
-    """Run a block; return its names. `replaced` is what a test's machine has in place of theirs."""
+    """Run a block; return its names. `replacements` adapt e.g. addresses to those of a test."""
     names = namespace() if names is None else names
     text = source(key)
-    for old, new in replaced:
+    for old, new in replacements:
         assert old in text
         text = text.replace(old, new)
     # Annotations are not evaluated, as on Python 3.14: a method may mention its own class.

@@ -36,22 +36,22 @@ class Cluster:
         self.main: InMemoryMailbox[Any] = InMemoryMailbox("mainloop-requests")
         self.results: InMemoryMailbox[Any] = InMemoryMailbox("eval-results")
 
-    def main_loop(self, answer: Any = adds, **more: Any) -> QALoop:
+    def main_loop(self, answer: Any = adds, **options: Any) -> QALoop:
         return QALoop(
             adapter=ScriptedAdapter(answer),
             bus=ControlDispatcher(),
             requests=self.main,
-            **more,
+            **options,
         )
 
-    def eval_loop(self, evaluator: Any = exact_match, **more: Any) -> EvalLoop[Any, Any, Any]:
-        timeout = more.pop("mainloop_timeout", PATIENCE)
+    def eval_loop(self, evaluator: Any = exact_match, **options: Any) -> EvalLoop[Any, Any, Any]:
+        timeout = options.pop("mainloop_timeout", PATIENCE)
         return EvalLoop(
             evaluator=evaluator,
             requests=self.requests,
             mainloop_requests=self.main,
             config=EvalLoopConfig(mainloop_timeout=timeout),
-            **more,
+            **options,
         )
 
     def submit(self, dataset: Dataset[Any, Any] = DATASET) -> Any:

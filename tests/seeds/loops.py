@@ -30,8 +30,8 @@ class QAParams:
 class QALoop(MainLoop[str, str]):
     """Answer questions; as the specification writes it."""
 
-    def __init__(self, *, adapter: Any, bus: ControlDispatcher, **more: Any) -> None:
-        super().__init__(adapter=adapter, bus=bus, **more)
+    def __init__(self, *, adapter: Any, bus: ControlDispatcher, **options: Any) -> None:
+        super().__init__(adapter=adapter, bus=bus, **options)
         self._template = PromptTemplate[str](
             ns="qa",
             key="answer",
@@ -76,7 +76,7 @@ def add(params: Sum, *, context: ToolContext) -> int:
 
 
 class MathLoop(QALoop):
-    """Solve with a calculator, and with a web search that no problem needs."""
+    """Solve problems with a calculator; there is also a web search, which no problem needs."""
 
     def __init__(self, *, adapter: Any, bus: ControlDispatcher) -> None:
         super().__init__(adapter=adapter, bus=bus)

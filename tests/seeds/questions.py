@@ -37,7 +37,7 @@ qa_prompt = PromptTemplate[QAOutput](
 
 
 def answers(question: str) -> dict[str, str]:
-    """Answer as one model that serves the question and both judges."""
+    """Answer as one model that is both the agent's and that of both judges."""
     if "correctly and completely" in question:
         return {"reason": "right", "rating": "excellent"}
     if "concise and well-formatted" in question:

@@ -18,7 +18,7 @@ from weakincentives.testing import ModelServer, ServedRequest
 DATASET = Dataset([Sample(str(n), Question(f"{n}"), f"{n}!") for n in range(20)])
 
 
-def exclaims(request: ServedRequest) -> str:
+def add_exclamation_mark(request: ServedRequest) -> str:
     return request.body["messages"][-1]["content"].split()[-1] + "!"
 
 
@@ -41,28 +41,28 @@ def url(
         yield f"sqs://any?region=eu-west-1&endpoint={sqs.endpoint}"
 
 
-def processes(url: str, model: str, *roles: str) -> AbstractContextManager[None]:
+def worker_processes(url: str, model: str, *roles: str) -> AbstractContextManager[None]:
     return forked_workers(work, *((role, url, model) for role in roles))
 
 
-def test_workers_with_a_loop_of_their_own_share_the_work(url: str) -> None:
+def test_workers_with_their_own_main_loop_share_the_work(url: str) -> None:
     """Worker processes and a client process."""
     requests, results = (open_mailbox(url, name=n) for n in ("eval-requests", "eval-results"))
-    with ModelServer(exclaims) as server:
+    with ModelServer(add_exclamation_mark) as server:
         submission = submit_dataset(DATASET, requests)
-        with processes(url, server.openai_base_url, "own", "own"):
+        with worker_processes(url, server.openai_base_url, "own", "own"):
             report = collect_results(results, submission, timeout_seconds=PATIENCE)
 
     assert (report.passed, report.errors) == (20, 0), report.results[0]
     assert [result.sample_id for result in report.results] == [s.id for s in DATASET]
 
 
-def test_eval_loops_and_main_loops_in_processes_apart(url: str) -> None:
+def test_eval_loops_and_main_loops_in_separate_processes(url: str) -> None:
     """A client, an eval loop and two main loops."""
     requests, results = (open_mailbox(url, name=n) for n in ("eval-requests", "answers-here"))
-    with ModelServer(exclaims) as server:
+    with ModelServer(add_exclamation_mark) as server:
         submission = submit_dataset(DATASET, requests, reply_to=results)
-        with processes(url, server.openai_base_url, "eval", "main", "main"):
+        with worker_processes(url, server.openai_base_url, "eval", "main", "main"):
             report = collect_results(results, submission, timeout_seconds=PATIENCE)
 
     assert (report.passed, report.errors) == (20, 0), report.results[0]

@@ -56,13 +56,13 @@ async def test_a_mailbox_agent_answers_evaluate_too() -> None:
 
 @pytest.mark.parametrize("strategy", ["snapshot in the result", "shared session store"])
 def test_session_aware_evaluators_in_a_cluster(
-    saying: Callable[..., Any], tmp_path: Path, strategy: str
+    adapter_replying: Callable[..., Any], tmp_path: Path, strategy: str
 ) -> None:
     cluster = Cluster()
     call = ToolCall("call_1", "calculator", {"left": 0, "right": 1})
     with RunStore(tmp_path / "sessions.db") as store:
         shared = {"session_store": store} if "store" in strategy else {}
-        main_loop = MathLoop(adapter=saying(call, "1"), bus=ControlDispatcher())
+        main_loop = MathLoop(adapter=adapter_replying(call, "1"), bus=ControlDispatcher())
         main_loop._requests, main_loop._session_store = cluster.main, shared.get("session_store")
         eval_loop = cluster.eval_loop(all_of(exact_match, tool_called("calculator")), **shared)
         submission = cluster.submit(DATASET[:1])
@@ -75,7 +75,7 @@ def test_session_aware_evaluators_in_a_cluster(
 # ── error attribution: the four rows of the table ───────────────────────────────────────────────
 
 
-def test_no_main_loop_in_time_is_an_error_of_the_infrastructure() -> None:
+def test_a_missing_main_loop_is_an_infrastructure_error() -> None:
     cluster = Cluster()
     submission = cluster.submit(DATASET[:1])
     cluster.eval_loop(mainloop_timeout=0.1).run(max_iterations=1)
@@ -85,47 +85,47 @@ def test_no_main_loop_in_time_is_an_error_of_the_infrastructure() -> None:
     assert "got none in 0.1 s - is one running?" in (result.error or "")
 
 
-def test_no_main_loop_in_time_is_tried_again_where_a_policy_says_so() -> None:
+def test_a_request_without_a_main_loop_is_retried_by_the_dead_letter_policy() -> None:
     cluster = Cluster()
-    dead: InMemoryMailbox[Any] = InMemoryMailbox("dead")
-    policy = DLQPolicy(dead, max_delivery_count=2, backoff=Backoff(0.0, longest=0.0))
+    dead_letters: InMemoryMailbox[Any] = InMemoryMailbox("dead")
+    policy = DLQPolicy(dead_letters, max_delivery_count=2, backoff=Backoff(0.0, longest=0.0))
     submission = cluster.submit(DATASET[:1])
     cluster.eval_loop(mainloop_timeout=0.1, dlq=policy).run(max_iterations=1)
     (result,) = collect_results(cluster.results, submission, timeout_seconds=PATIENCE).results
 
     assert (result.error or "").startswith("gave up after 2 deliveries")
-    assert dead.approximate_count() == 1
+    assert dead_letters.approximate_count() == 1
 
 
-def test_a_failure_of_the_main_loop_is_scored_as_one() -> None:
+def test_a_failure_of_the_main_loop_is_an_error_of_the_agent() -> None:
     def fails(request: Any) -> str:
         raise ValueError("the model said no")
 
     cluster = Cluster()
-    dead: InMemoryMailbox[Any] = InMemoryMailbox("dead")
+    dead_letters: InMemoryMailbox[Any] = InMemoryMailbox("dead")
     submission = cluster.submit(DATASET[:1])
-    with running_loops(cluster.main_loop(fails), cluster.eval_loop(dlq=DLQPolicy(dead))):
+    with running_loops(cluster.main_loop(fails), cluster.eval_loop(dlq=DLQPolicy(dead_letters))):
         (result,) = collect_results(cluster.results, submission, timeout_seconds=PATIENCE).results
 
     assert result.error_source == "agent"
     assert "the model said no" in (result.error or "")
     assert (result.score.value, result.score.passed) == (0.0, False)
-    assert dead.approximate_count() == 0
+    assert dead_letters.approximate_count() == 0
 
 
-def test_a_partition_hands_the_sample_back() -> None:
+def test_after_a_network_partition_the_sample_is_redelivered() -> None:
     cluster = Cluster()
-    cut = threading.Event()
-    cut.set()
+    partitioned = threading.Event()
+    partitioned.set()
     put = cluster.main.queue.put
 
-    def unreachable(letters: Any, max_size: Any) -> None:
-        if cut.is_set():
-            cut.clear()
+    def fail_once(messages: Any, max_size: Any) -> None:
+        if partitioned.is_set():
+            partitioned.clear()
             raise MailboxConnectionError("no route")
-        put(letters, max_size)
+        put(messages, max_size)
 
-    cluster.main.queue.put = unreachable  # type: ignore[method-assign]
+    cluster.main.queue.put = fail_once  # type: ignore[method-assign]
     submission = cluster.submit(DATASET[:1])
     eval_loop = cluster.eval_loop()
     with running_loops(cluster.main_loop(), eval_loop):
@@ -137,10 +137,10 @@ def test_a_partition_hands_the_sample_back() -> None:
 
 
 def test_late_and_second_replies_are_dropped() -> None:
-    """One desk asks, times out, and asks again; the first answer arrives with the second."""
+    """An eval loop times out and sends its request again; then both replies arrive."""
     cluster = Cluster()
     submission = cluster.submit(DATASET[:1])
-    cluster.eval_loop(mainloop_timeout=0.1).run(max_iterations=1)  # nobody is there yet
+    cluster.eval_loop(mainloop_timeout=0.1).run(max_iterations=1)  # no main loop is running yet
     submit_dataset(DATASET[:1], cluster.requests, reply_to=cluster.results, run_id="again")
     eval_loop = cluster.eval_loop()
     main_loop = cluster.main_loop()
@@ -150,5 +150,5 @@ def test_late_and_second_replies_are_dropped() -> None:
         until(lambda: cluster.results.approximate_count() == 1)
     messages = cluster.results.receive(max_messages=5, wait_time_seconds=PATIENCE)
 
-    assert first.results[0].error_source == "infrastructure"  # the first row of a key stands
+    assert first.results[0].error_source == "infrastructure"  # the first result of a sample is kept
     assert [message.body.passed for message in messages] == [True]

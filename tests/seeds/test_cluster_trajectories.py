@@ -1,4 +1,4 @@
-"""A cluster gives what one process gives: the trajectory travels with the result of a main loop."""
+"""A cluster gives the same results as one process: a main loop sends its trajectory too."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TRACE = TokenTrace(prompt_ids=(1, 2), ids=(3,), logprobs=(-0.5,))
 
 
 class Adapter:
-    """Answers as a provider does that reports everything."""
+    """An adapter that returns everything a provider can report."""
 
     def evaluate(self, prompt: Any, *, session: Any = None) -> PromptResponse[str]:
         return PromptResponse(
@@ -55,13 +55,13 @@ class Adapter:
         )
 
 
-def reads_the_last_message(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> Score:
+def score_last_message(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> Score:
     return Score(1.0 if "boxed" in trajectory.messages[-1].content else 0.0)
 
 
-def in_cluster(cluster: Cluster, evaluator: Any, **how: Any) -> EvalResult[Any]:
+def run_in_cluster(cluster: Cluster, evaluator: Any, **options: Any) -> EvalResult[Any]:
     main_loop = QALoop(
-        adapter=how.pop("adapter", Adapter()), bus=ControlDispatcher(), requests=cluster.main
+        adapter=options.pop("adapter", Adapter()), bus=ControlDispatcher(), requests=cluster.main
     )
     submission = cluster.submit(DATASET[:1])
     with running_loops(main_loop, cluster.eval_loop(evaluator)):
@@ -69,26 +69,26 @@ def in_cluster(cluster: Cluster, evaluator: Any, **how: Any) -> EvalResult[Any]:
     return report.results[0]
 
 
-def test_a_score_function_sees_the_same_messages_as_in_one_process() -> None:
-    result = in_cluster(Cluster(), reads_the_last_message)
+def test_a_score_function_gets_the_same_messages_as_in_one_process() -> None:
+    result = run_in_cluster(Cluster(), score_last_message)
 
     assert result.passed
     assert result.trajectory is not None
     assert result.trajectory.messages == MESSAGES
 
 
-def test_cost_stop_reason_tokens_and_latency_travel_too() -> None:
-    trajectory = in_cluster(Cluster(), exact_match).trajectory
+def test_cost_stop_reason_tokens_and_latency_are_sent_too() -> None:
+    trajectory = run_in_cluster(Cluster(), exact_match).trajectory
 
     assert trajectory is not None
     assert (trajectory.cost, trajectory.stop_reason) == (0.25, "length")
     assert (trajectory.latency_ms, trajectory.tokens) == (12, (TRACE,))
 
 
-def test_they_travel_through_a_queue_of_bytes(tmp_path: Any) -> None:
+def test_trajectories_are_sent_through_a_queue_of_bytes(tmp_path: Any) -> None:
     cluster = Cluster()
     cluster.main = SqliteMailbox("main", tmp_path / "queue.db")  # type: ignore[assignment]
-    result = in_cluster(cluster, reads_the_last_message)
+    result = run_in_cluster(cluster, score_last_message)
 
     assert result.passed
     assert result.trajectory is not None
@@ -96,17 +96,17 @@ def test_they_travel_through_a_queue_of_bytes(tmp_path: Any) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_same_result_comes_from_one_process() -> None:
+async def test_one_process_gives_the_same_result() -> None:
     main_loop = QALoop(adapter=Adapter(), bus=ControlDispatcher())
     report = await evaluate(
-        DATASET[:1], EvalConfig(timeout=PATIENCE), reads_the_last_message, agent=main_loop
+        DATASET[:1], EvalConfig(timeout=PATIENCE), score_last_message, agent=main_loop
     )
 
-    assert report.results[0].trajectory == in_cluster(Cluster(), exact_match).trajectory
+    assert report.results[0].trajectory == run_in_cluster(Cluster(), exact_match).trajectory
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_latency_is_the_main_loops_time_and_not_that_of_its_queue(fails: bool) -> None:
+def test_the_latency_does_not_include_the_time_in_the_queue(fails: bool) -> None:
     def answer(request: Any) -> str:
         if fails:
             raise ValueError("no")
@@ -150,7 +150,7 @@ def test_a_request_names_its_reply_mailbox() -> None:
 
         assert message.body.reply_to == message.reply_address
         assert message.body.reply_to.startswith("mainloop-requests-replies-")
-        message.nack(visibility_timeout=0)  # answered, since the loop waits for what it asked
+        message.nack(visibility_timeout=0)  # so that it is answered: the eval loop waits for it
         cluster.main_loop().run(max_iterations=1)
 
 
@@ -165,10 +165,10 @@ def test_a_reply_goes_to_the_address_in_the_request_if_the_message_has_none(tmp_
     assert [message.body.output for message in replies.receive()] == ["1"]
 
 
-def test_an_answer_without_messages_gives_none() -> None:
-    """A user's adapter needs `output`, `text` and `usage` alone."""
+def test_an_answer_without_messages_has_none_in_the_result() -> None:
+    """A response of a user's adapter needs only `output`, `text` and `usage`."""
 
-    class Bare:
+    class MinimalAdapter:
         def evaluate(self, prompt: Any, *, session: Any = None) -> Any:
             class Response:
                 output = text = "1"
@@ -176,15 +176,15 @@ def test_an_answer_without_messages_gives_none() -> None:
 
             return Response()
 
-    result = in_cluster(Cluster(), exact_match, adapter=Bare())
+    result = run_in_cluster(Cluster(), exact_match, adapter=MinimalAdapter())
 
     assert result.passed
     assert result.trajectory is not None
     assert result.trajectory.messages == ()
 
 
-def test_a_scripted_adapter_gives_the_conversation() -> None:
-    result = in_cluster(Cluster(), exact_match, adapter=ScriptedAdapter(adds))
+def test_a_scripted_adapter_returns_the_conversation() -> None:
+    result = run_in_cluster(Cluster(), exact_match, adapter=ScriptedAdapter(adds))
 
     assert result.trajectory is not None
     assert [message.role for message in result.trajectory.messages][-1] == "assistant"

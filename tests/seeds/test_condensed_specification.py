@@ -38,7 +38,7 @@ def test_constructors_as_written() -> None:
     assert (report.mean_latency_ms, report.failed_samples()) == (5.0, ())
 
 
-def test_every_evaluator_of_the_table_is_there() -> None:
+def test_every_evaluator_of_the_table_exists() -> None:
     output = all_of(exact_match, any_of(contains, exact_match))
     behaviour = all_of(
         tool_not_called("rm"),
@@ -53,8 +53,8 @@ def test_every_evaluator_of_the_table_is_there() -> None:
     assert not slice_contains(str, lambda item: True)(None, None, session).passed
 
 
-def test_a_judge_and_its_scale(saying: Callable[..., Any]) -> None:
-    judge = llm_judge(saying({"reason": "half of it", "rating": "fair"}), "Complete")
+def test_a_judge_and_its_scale(adapter_replying: Callable[..., Any]) -> None:
+    judge = llm_judge(adapter_replying({"reason": "half of it", "rating": "fair"}), "Complete")
 
     assert judge("a", "a and b").value == RATING_VALUES["fair"] == 0.5
     assert list(RATING_VALUES.items()) == [

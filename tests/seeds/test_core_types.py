@@ -116,8 +116,10 @@ def test_session_evaluators(evaluator: SessionEvaluator[str, str], passed: bool)
         ("wrong", 0.0, False),
     ],
 )
-def test_a_judge_rates(saying: Callable[..., Any], rating: str, value: float, passes: bool) -> None:
-    adapter = saying({"reason": "so", "rating": rating})
+def test_a_judge_rates(
+    adapter_replying: Callable[..., Any], rating: str, value: float, passes: bool
+) -> None:
+    adapter = adapter_replying({"reason": "so", "rating": rating})
     evaluator: Evaluator[str, str] = llm_judge(adapter, "Clarity")
 
     score = evaluator("output", "expected")
@@ -140,12 +142,12 @@ def test_result_and_report() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_snapshot_travels_in_a_result_and_scores_the_same(
-    saying: Callable[..., Any],
+async def test_a_snapshot_in_a_result_gives_the_same_score(
+    adapter_replying: Callable[..., Any],
 ) -> None:
-    """Strategy 1: the session's bytes go with the result, the evaluator reads them back."""
+    """Strategy 1: the result contains the serialized session, which the evaluator restores."""
     call = ToolCall("call_1", "calculator", {"left": 2, "right": 3})
-    mainloop = MathLoop(adapter=saying(call, "5", call, "5"), bus=ControlDispatcher())
+    mainloop = MathLoop(adapter=adapter_replying(call, "5", call, "5"), bus=ControlDispatcher())
     evaluator = all_of(exact_match, tool_called("calculator"), token_usage_under(200))
 
     result: MainLoopResult[str] = await mainloop.respond(MainLoopRequest("What is 2 + 3?"))

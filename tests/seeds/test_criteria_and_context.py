@@ -114,12 +114,12 @@ def test_a_custom_evaluator_and_a_composite(context: EvalContext) -> None:
     assert criterion(polite).name == "polite"
 
 
-def test_a_prompt_is_bound_by_keyword_and_answered(saying: Callable[..., Any]) -> None:
+def test_a_prompt_is_bound_by_keyword_and_answered(adapter_replying: Callable[..., Any]) -> None:
     sample = Sample("1", QAInput(question="Capital of France?"), "Paris")
     session = Session(tags={"eval_run_id": "abc123", "sample_id": sample.id})
 
     prompt = qa_prompt.bind(**asdict(sample.input))
-    response = saying({"answer": "Paris"}).evaluate(prompt, session=session)
+    response = adapter_replying({"answer": "Paris"}).evaluate(prompt, session=session)
 
     assert response.output == QAOutput(answer="Paris")
     assert response.usage.total_tokens > 0
@@ -128,7 +128,7 @@ def test_a_prompt_is_bound_by_keyword_and_answered(saying: Callable[..., Any]) -
 
 
 def test_a_sample_is_answered_and_judged_by_the_adapter_of_the_context(
-    saying: Callable[..., Any], tmp_path: Path
+    adapter_replying: Callable[..., Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "qa_samples.jsonl"
     row = '{"id": "1", "input": {"question": "Capital?"}, "expected": {"answer": "Paris"}}'
@@ -139,7 +139,7 @@ def test_a_sample_is_answered_and_judged_by_the_adapter_of_the_context(
         llm_judge("Answers the question correctly and completely"),
         llm_judge("Response is concise and well-formatted"),
     )
-    context = EvalContext(adapter=saying(answers), session=Session(), run_id="test")
+    context = EvalContext(adapter=adapter_replying(answers), session=Session(), run_id="test")
 
     (sample,) = dataset
     prompt = qa_prompt.bind(**asdict(sample.input))
@@ -153,23 +153,25 @@ def test_a_sample_is_answered_and_judged_by_the_adapter_of_the_context(
     ]
 
 
-@pytest.mark.parametrize(("expected", "shown"), [("Paris", "Paris"), (None, "Not provided")])
-def test_a_judge_of_ones_own_asks_the_adapter_of_the_context(
-    saying: Callable[..., Any], expected: str | None, shown: str
+@pytest.mark.parametrize(
+    ("expected", "expected_text"), [("Paris", "Paris"), (None, "Not provided")]
+)
+def test_a_user_defined_judge_calls_the_adapter_of_the_context(
+    adapter_replying: Callable[..., Any], expected: str | None, expected_text: str
 ) -> None:
     verdict = {"score": 0.9, "passed": True, "rationale": "close"}
-    context = EvalContext(adapter=saying(verdict), session=Session(), run_id="test")
+    context = EvalContext(adapter=adapter_replying(verdict), session=Session(), run_id="test")
     judge = criterion(numeric_judge("Accuracy"))
 
     (score,) = judge(Sample("1", "Capital?", expected), "It is Paris.", context=context)
 
     assert (score.criterion, score.value, score.rationale) == ("Accuracy", 0.9, "close")
     (rendered,) = context.session[PromptRendered].all()
-    assert f"## Expected (if provided)\n{shown}\n" in rendered.rendered_prompt
+    assert f"## Expected (if provided)\n{expected_text}\n" in rendered.rendered_prompt
     assert "## Output to Evaluate\nIt is Paris.\n" in rendered.rendered_prompt
 
 
-def test_a_report_computes_everything() -> None:
+def test_a_report_computes_its_statistics() -> None:
     scores = composite(exact_match, contains)
     report = EvalReport(
         run_id="abc123",

@@ -210,7 +210,7 @@ def test_all_tools_succeeded_with_failure() -> None:
     assert "search" in score.reason
 
 
-def test_events_may_be_mocks_with_what_the_specification_reads() -> None:
+def test_events_may_be_mocks_with_the_attributes_of_the_specification() -> None:
     failed = make_mock_session([Mock(result={"success": False})])
     assert all_tools_succeeded()(None, None, failed).passed is False
     assert all_tools_succeeded()(None, None, make_mock_session([Mock(result={})])).passed is True

@@ -1,8 +1,8 @@
-"""Every code block of the five specifications, run as it stands.
+"""Every code block of the five specifications, run as it is written.
 
-`DEFINED` are blocks that define what the library has: they run, and what they define is compared
-with ours. `RUN` are blocks that use it, each with the test that runs it. Where our design decides
-otherwise (DESIGN.md, section 3), `RULED` has the ruling.
+`DEFINED` are blocks with definitions: they run, and their definitions are compared with those of
+the library. `RUN` are blocks that use the library, each with the test that runs it. `RULED` lists
+the definitions from which our design differs (DESIGN.md, section 3), with the reason.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from weakincentives.evals import (
 from weakincentives.runtime import ControlDispatcher, InMemoryMailbox, PromptExecuted, ToolInvoked
 from weakincentives.testing import ModelServer, Reply, ServedRequest, session_with
 
-# Fields and parameters of a definition that are computed in ours, or are called otherwise.
+# Fields and parameters of a definition that the library computes, or that have another name.
 RULED: dict[Key, tuple[str, set[str]]] = {
     ("002", 5): (
         "one EvalResult: success, output, tokens_used and scores are computed",
@@ -101,15 +101,15 @@ RUN: dict[Key, str] = {
 def test_every_block_is_run() -> None:
     assert {*DEFINED, *NOTATION, *RUN} == BLOCKS.keys()
     assert len(DEFINED) + len(NOTATION) + len(RUN) == len(BLOCKS)
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
     for test in RUN.values():
-        assert (here / test).exists() if test.endswith(".py") else test in globals()
+        assert (folder / test).exists() if test.endswith(".py") else test in globals()
 
 
 # ── definitions ─────────────────────────────────────────────────────────────────────────────────
 
 
-def ours(name: str) -> Any:
+def library_object(name: str) -> Any:
     for module in (evals, runtime, rollouts):
         if hasattr(module, name):
             return getattr(module, name)
@@ -123,7 +123,7 @@ def parameters(thing: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("key", DEFINED, ids=lambda key: f"{key[0]}#{key[1]}")
-def test_what_a_block_defines_is_in_the_library(key: Key) -> None:
+def test_the_definitions_of_a_block_are_in_the_library(key: Key) -> None:
     defined = run(key)
     _, ruled = RULED.get(key, ("", set()))
     kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -132,19 +132,19 @@ def test_what_a_block_defines_is_in_the_library(key: Key) -> None:
 
     assert public
     for name in public:
-        theirs, mine = defined[name], ours(name)
-        assert mine is not None, f"there is no {name}"
-        if inspect.isclass(theirs) and inspect.isclass(mine):
-            public_names = {n for n in vars(theirs) if not n.startswith("_")}
-            assert public_names - ruled - set(dir(mine)) - set(parameters(mine)) == set(), name
-        if is_dataclass(theirs) or inspect.isfunction(theirs):
-            takes = signature_of(mine)
-            assert set(parameters(theirs)) - ruled - takes == set(), name
+        specified, actual = defined[name], library_object(name)
+        assert actual is not None, f"there is no {name}"
+        if inspect.isclass(specified) and inspect.isclass(actual):
+            public_names = {n for n in vars(specified) if not n.startswith("_")}
+            assert public_names - ruled - set(dir(actual)) - set(parameters(actual)) == set(), name
+        if is_dataclass(specified) or inspect.isfunction(specified):
+            accepted = signature_of(actual)
+            assert set(parameters(specified)) - ruled - accepted == set(), name
 
 
 def signature_of(thing: Any) -> set[str]:
-    """Return the names by which a class or a function can be called."""
-    if isinstance(thing, Criterion):  # which takes all shapes; see the tests that call it
+    """Return the names of the parameters of a class or a function."""
+    if isinstance(thing, Criterion):  # accepts all signatures; other tests call it
         return {"output", "expected", "sample", "context"}
     try:
         return {*inspect.signature(thing).parameters}
@@ -153,16 +153,16 @@ def signature_of(thing: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("key", NOTATION, ids=lambda key: f"{key[0]}#{key[1]}")
-def test_the_constructors_of_001_take_their_parameters_in_that_order(key: Key) -> None:
+def test_the_constructors_of_001_have_their_parameters_in_that_order(key: Key) -> None:
     text = BLOCKS[key][1]
     for notation in [text] if text.count("\n") > 2 else text.strip().splitlines():
         names = namespace()
         exec(as_function(notation), names)
         name = notation.split("[")[0].split("(")[0].strip()
         wanted = list(inspect.signature(names[name]).parameters)
-        takes = [n for n in inspect.signature(ours(name)).parameters if n != "self"]
+        accepted = [n for n in inspect.signature(library_object(name)).parameters if n != "self"]
 
-        assert takes[: len(wanted)] == wanted
+        assert accepted[: len(wanted)] == wanted
 
 
 def test_types_of_evaluators() -> None:
@@ -170,7 +170,7 @@ def test_types_of_evaluators() -> None:
         defined = run(key)
         for name in ("Evaluator", "SessionEvaluator"):
             assert defined[name][str, str]
-            assert ours(name)[str, str]
+            assert library_object(name)[str, str]
 
 
 def test_the_rating_scale() -> None:
@@ -180,7 +180,7 @@ def test_the_rating_scale() -> None:
     assert defined["PASSING_RATINGS"] == evals.PASSING_RATINGS
 
 
-# ── their definitions and ours give the same ────────────────────────────────────────────────────
+# ── the specified definitions and ours agree ────────────────────────────────────────────────────
 
 PAIRS = [("hello", "hello"), ("hello world", "hello"), ("", "a"), ("42", "The 42")]
 EVENTS = [
@@ -199,18 +199,20 @@ def verdict(score: Any) -> tuple[float, bool]:
 
 @pytest.mark.parametrize(("output", "expected"), PAIRS)
 def test_evaluators_of_the_output_agree(output: str, expected: str) -> None:
-    theirs = run(("003", 8), run(("003", 7)))
-    theirs = run(("003", 9), theirs)
-    own = [theirs[name] for name in ("exact_match", "contains")]
-    for name, mine in (("exact_match", exact_match), ("contains", evals.contains)):
-        assert verdict(theirs[name](output, expected)) == verdict(mine(output, expected))
+    specified = run(("003", 8), run(("003", 7)))
+    specified = run(("003", 9), specified)
+    evaluators = [specified[name] for name in ("exact_match", "contains")]
+    for name, actual in (("exact_match", exact_match), ("contains", evals.contains)):
+        assert verdict(specified[name](output, expected)) == verdict(actual(output, expected))
     for name in ("all_of", "any_of"):
         combined = getattr(evals, name)(exact_match, evals.contains)
-        assert verdict(theirs[name](*own)(output, expected)) == verdict(combined(output, expected))
+        assert verdict(specified[name](*evaluators)(output, expected)) == verdict(
+            combined(output, expected)
+        )
     custom = run(("003", 10))
     for value, wanted in ((1.0, 1.05), (1.0, 1.5), (2.0, 2.0)):
-        mine = evals.within_tolerance(0.1)(value, wanted)
-        assert verdict(custom["within_tolerance"](0.1)(value, wanted))[1] == verdict(mine)[1]
+        actual = evals.within_tolerance(0.1)(value, wanted)
+        assert verdict(custom["within_tolerance"](0.1)(value, wanted))[1] == verdict(actual)[1]
     assert custom["json_subset"]({"a": 1}, {"a": 1}).passed
 
 
@@ -218,10 +220,10 @@ def test_evaluators_of_the_output_agree(output: str, expected: str) -> None:
 def test_evaluators_with_a_context_agree(output: str, expected: str) -> None:
     sample = Sample("1", "x", expected)
     context = evals.EvalContext(adapter=None, session=SESSIONS[0], run_id="test")
-    for key, mine in ((("002", 8), exact_match), (("002", 9), evals.contains)):
-        theirs = run(key)[mine.name]
-        given = mine(sample, output, context=context)
-        assert verdict(theirs(sample, output, context=context)) == verdict(given)
+    for key, actual in ((("002", 8), exact_match), (("002", 9), evals.contains)):
+        specified = run(key)[actual.name]
+        score = actual(sample, output, context=context)
+        assert verdict(specified(sample, output, context=context)) == verdict(score)
     combined = run(("002", 11))["composite"](exact_match, evals.contains)
     assert len(combined(sample, output, context=context)) == 2
 
@@ -234,17 +236,17 @@ def test_evaluators_of_the_session_agree(session: Any) -> None:
         16: ("all_tools_succeeded", ()),
         17: ("token_usage_under", (100,)),
     }
-    for number, (name, given) in calls.items():
-        theirs = run(("003", number))[name](*given)
-        mine = getattr(evals, name)(*given)
-        assert verdict(theirs(None, None, session)) == verdict(mine(None, None, session)), name
-    theirs = run(("003", 15))["tool_call_count"]("search", min_count=1, max_count=1)
-    mine = evals.tool_call_count("search", min_count=1, max_count=1)
-    assert verdict(theirs(None, None, session)) == verdict(mine(None, None, session))
-    found = (ToolInvoked, lambda event: event.name == "search")
-    theirs = run(("003", 18))["slice_contains"](*found, min_count=2)
-    mine = evals.slice_contains(*found, min_count=2)
-    assert verdict(theirs(None, None, session)) == verdict(mine(None, None, session))
+    for number, (name, args) in calls.items():
+        specified = run(("003", number))[name](*args)
+        actual = getattr(evals, name)(*args)
+        assert verdict(specified(None, None, session)) == verdict(actual(None, None, session)), name
+    specified = run(("003", 15))["tool_call_count"]("search", min_count=1, max_count=1)
+    actual = evals.tool_call_count("search", min_count=1, max_count=1)
+    assert verdict(specified(None, None, session)) == verdict(actual(None, None, session))
+    slice_args = (ToolInvoked, lambda event: event.name == "search")
+    specified = run(("003", 18))["slice_contains"](*slice_args, min_count=2)
+    actual = evals.slice_contains(*slice_args, min_count=2)
+    assert verdict(specified(None, None, session)) == verdict(actual(None, None, session))
 
 
 def test_combinations_with_a_session_agree() -> None:
@@ -255,9 +257,11 @@ def test_combinations_with_a_session_agree() -> None:
     )
     for name in ("all_of", "any_of"):
         for session in SESSIONS:
-            theirs = names[name](*parts)("a", "a", session)
-            mine = getattr(evals, name)(exact_match, evals.tool_called("search"))("a", "a", session)
-            assert verdict(theirs) == verdict(mine)
+            specified = names[name](*parts)("a", "a", session)
+            actual = getattr(evals, name)(exact_match, evals.tool_called("search"))(
+                "a", "a", session
+            )
+            assert verdict(specified) == verdict(actual)
 
 
 def test_reports_agree() -> None:
@@ -267,26 +271,26 @@ def test_reports_agree() -> None:
         EvalResult("2", Score(0.25, False), 20),
         EvalResult("3", Score(0.0, False), 30, "boom", error_source="agent"),
     ]
-    theirs = names["EvalReport"](
+    specified = names["EvalReport"](
         tuple(names["EvalResult"](r.sample_id, r.score, r.latency_ms, r.error) for r in results)
     )
-    mine = evals.EvalReport(results)
+    actual = evals.EvalReport(results)
     for name in ("total", "successful", "pass_rate", "mean_score", "mean_latency_ms"):
-        assert getattr(theirs, name) == getattr(mine, name), name
-    assert [r.sample_id for r in theirs.failed_samples()] == ["2"]
-    assert [r.sample_id for r in mine.failed_samples()] == ["2"]
+        assert getattr(specified, name) == getattr(actual, name), name
+    assert [r.sample_id for r in specified.failed_samples()] == ["2"]
+    assert [r.sample_id for r in actual.failed_samples()] == ["2"]
 
 
 def test_rewards_agree() -> None:
     names = run(("004", 4))
     for weights in ((1.0, 0.0), (1.0, 3.0), (0.0, 0.0)):
-        theirs = names["Score"](tuple(names["Metric"](str(w), 0.5 + w, w) for w in weights))
-        mine = Score(metrics=tuple(evals.Metric(str(w), 0.5 + w, w) for w in weights))
-        assert theirs.reward == mine.reward
+        specified = names["Score"](tuple(names["Metric"](str(w), 0.5 + w, w) for w in weights))
+        actual = Score(metrics=tuple(evals.Metric(str(w), 0.5 + w, w) for w in weights))
+        assert specified.reward == actual.reward
 
 
-def test_their_loop_runs_on_our_mailboxes_and_main_loop() -> None:
-    """The whole path by their code: submit, `EvalLoop.run`, collect."""
+def test_the_specified_loop_runs_on_our_mailboxes_and_main_loop() -> None:
+    """Run the specified code for submission, `EvalLoop.run` and collection."""
     names = run(("003", 31), run(("003", 30), run(("003", 29), run(("003", 20)))))
     requests: Any = InMemoryMailbox("requests")
     results: Any = InMemoryMailbox("results")
@@ -302,18 +306,18 @@ def test_their_loop_runs_on_our_mailboxes_and_main_loop() -> None:
     assert (report.total, report.pass_rate) == (2, 0.5)
 
 
-def test_their_dataset_reads_what_ours_reads(tmp_path: Path) -> None:
+def test_the_specified_dataset_reads_the_same_samples_as_ours(tmp_path: Path) -> None:
     path = tmp_path / "qa.jsonl"
     path.write_text(BLOCKS["003", 4][1], "utf-8")
-    theirs = run(("003", 3), run(("003", 2)))["Dataset"].load(path, str, str)
+    specified = run(("003", 3), run(("003", 2)))["Dataset"].load(path, str, str)
 
-    assert [(s.id, s.input, s.expected) for s in theirs] == [
+    assert [(s.id, s.input, s.expected) for s in specified] == [
         (s.id, s.input, s.expected) for s in Dataset.load(path, str, str)
     ]
 
 
 @pytest.mark.anyio
-async def test_their_environment_is_one_of_ours() -> None:
+async def test_the_specified_environment_follows_our_protocol() -> None:
     names = run(("004", 7))
     environment = names["CalculatorEnvironment"]()
     environment._history = ["1+1"]
@@ -329,7 +333,7 @@ async def test_their_environment_is_one_of_ours() -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with the files that the specifications read."""
+    """Work in a folder with the files that the specifications read."""
     monkeypatch.chdir(tmp_path)
     fixtures = tmp_path / "tests" / "fixtures"
     fixtures.mkdir(parents=True)
@@ -356,7 +360,7 @@ def answer(request: ServedRequest) -> str | Reply:
 
 @pytest.fixture
 def openai(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    """OpenAI, at the address that its SDK looks up."""
+    """Serve a model at the address that OpenAI's SDK reads from the environment."""
     with ModelServer(answer) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.openai_base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
@@ -400,7 +404,7 @@ def test_the_usage_example_of_002(
 ) -> None:
     names = run(("002", 17))
 
-    # Its own evaluators compare `QAOutput` with `str`: exact_match can never pass there.
+    # The example compares `QAOutput` with `str`: exact_match can never pass.
     assert "Pass rate: 0.0%" in capsys.readouterr().out
     criteria = names["report"].scores_by_criterion
     assert criteria["Answers the question correctly and completely"] == 1.0
@@ -464,14 +468,14 @@ def test_evaluators_and_loops_are_composed(openai: ModelServer) -> None:
 
 
 def test_session_aware_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
-    def calculates_once(request: Any) -> Any:
+    def calculate_once(request: Any) -> Any:
         if "1+2?" in request.messages[-1].content:
-            return "3"  # right, but not calculated
+            return "3"  # correct, but without the calculator
         call = ToolCall("call_1", "calculator", {"left": 1, "right": 1})
         return "2" if request.messages[-1].role == "tool" else call
 
     names = namespace(
-        math_loop=MathLoop(adapter=ScriptedAdapter(calculates_once), bus=ControlDispatcher()),
+        math_loop=MathLoop(adapter=ScriptedAdapter(calculate_once), bus=ControlDispatcher()),
         math_dataset=Dataset([Sample("1", "1+1?", "2"), Sample("2", "1+2?", "3")]),
         requests=InMemoryMailbox("requests"),
         results=InMemoryMailbox("results"),
@@ -511,7 +515,7 @@ def test_the_cluster_of_000() -> None:
     """Both blocks together, on a real server: an EvalLoop, a MainLoop, and a client."""
     cluster, prefix = Cluster(), uuid4().hex
     with running().client() as redis:
-        names = namespace(redis=redis, adapter=ScriptedAdapter(adds_of_000), MyMainLoop=OwnLoop)
+        names = namespace(redis=redis, adapter=ScriptedAdapter(answer_000), MyMainLoop=OwnLoop)
         run(("000", 4), names, ('name="mainloop-requests"', f'name="{prefix}-main"'))
         names |= {
             "eval_requests_mailbox": cluster.requests,
@@ -526,11 +530,11 @@ def test_the_cluster_of_000() -> None:
 
 
 class OwnLoop(QALoop):
-    def __init__(self, **given: Any) -> None:
-        super().__init__(bus=ControlDispatcher(), **given)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(bus=ControlDispatcher(), **options)
 
 
-def adds_of_000(request: Any) -> str:
+def answer_000(request: Any) -> str:
     return str(int(request.messages[-1].content.split()[-1].removesuffix("+1?")) + 1)
 
 
@@ -538,17 +542,17 @@ def test_a_worker_and_a_client_on_redis(
     project: Path, openai: ModelServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server, prefix = running(), uuid4().hex
-    here = (
+    replacements = (
         ("port=6379", f"port={server.port}"),
         ('name="eval-requests"', f'name="{prefix}-requests"'),
         ('name="eval-results"', f'name="{prefix}-results"'),
     )
-    worker = run(("003", 32))  # which defines `QALoop`
-    thread = threading.Thread(target=run, args=(("003", 37), worker, *here))
+    worker = run(("003", 32))  # defines `QALoop`
+    thread = threading.Thread(target=run, args=(("003", 37), worker, *replacements))
     before = worker["eval_loop"]
     thread.start()
     try:
-        client = run(("003", 38), namespace(), *here)
+        client = run(("003", 38), namespace(), *replacements)
     finally:
         until(lambda: worker["eval_loop"] is not before)
         worker["eval_loop"].shutdown()
@@ -583,17 +587,17 @@ def test_the_commands_of_002(
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.anthropic_base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
-        codes = [_code(main, command[1:]) for command in commands[:2]]
+        codes = [_exit_code(main, command[1:]) for command in commands[:2]]
         run_id = _latest(project)
         exported = [run_id if part == "abc123" else part for part in commands[2][1:]]
         capsys.readouterr()
-        codes.append(_code(main, exported[: exported.index(">")]))
+        codes.append(_exit_code(main, exported[: exported.index(">")]))
 
     assert codes == [0, 0, 0]
     assert "sample_id" in capsys.readouterr().out.splitlines()[0]
 
 
-def _code(main: Callable[[list[str]], Any], arguments: list[str]) -> int:
+def _exit_code(main: Callable[[list[str]], Any], arguments: list[str]) -> int:
     try:
         return int(main(arguments) or 0)
     except SystemExit as ended:

@@ -1,4 +1,4 @@
-"""EvalLoop with a main loop in the same process, as the usage examples have it."""
+"""EvalLoop with a main loop in the same process, as in the usage examples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def answers(question: str) -> str:
     return "Paris" if "France" in question else "4"
 
 
-def test_basic_evaluation(saying: Callable[..., Any], tmp_path: Path) -> None:
+def test_basic_evaluation(adapter_replying: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "qa.jsonl"
     path.write_text(
         '{"id": "1", "input": "What is 2+2?", "expected": "4"}\n'
@@ -43,7 +43,7 @@ def test_basic_evaluation(saying: Callable[..., Any], tmp_path: Path) -> None:
     requests: Mailbox[EvalRequest[str, str]] = InMemoryMailbox(name="eval-requests")
     results: Mailbox[EvalResult] = InMemoryMailbox(name="eval-results")
     bus = ControlDispatcher()
-    main_loop = QALoop(adapter=saying(answers), bus=bus)
+    main_loop = QALoop(adapter=adapter_replying(answers), bus=bus)
     eval_loop = EvalLoop(
         loop=main_loop,
         evaluator=exact_match,
@@ -62,12 +62,12 @@ def test_basic_evaluation(saying: Callable[..., Any], tmp_path: Path) -> None:
     assert [failure.partition(" ")[0] for failure in failures] == ["3"]
 
 
-def test_multi_criteria_evaluation(saying: Callable[..., Any]) -> None:
+def test_multi_criteria_evaluation(adapter_replying: Callable[..., Any]) -> None:
     def judges(question: str) -> Any:
         structured = "Well-structured response" in question
         return {"reason": "so", "rating": "fair" if structured else "excellent"}
 
-    judge_adapter = saying(judges)
+    judge_adapter = adapter_replying(judges)
     evaluator = all_of(
         contains,
         llm_judge(judge_adapter, "Factually accurate"),
@@ -77,7 +77,7 @@ def test_multi_criteria_evaluation(saying: Callable[..., Any]) -> None:
     results: InMemoryMailbox[Any] = InMemoryMailbox(name="eval-results")
     dataset = Dataset(samples=(Sample(id="1", input="Capital of France?", expected="Paris"),))
     eval_loop = EvalLoop(
-        loop=QALoop(adapter=saying(answers), bus=ControlDispatcher()),
+        loop=QALoop(adapter=adapter_replying(answers), bus=ControlDispatcher()),
         evaluator=evaluator,
         requests=requests,
         results=results,
@@ -92,7 +92,7 @@ def test_multi_criteria_evaluation(saying: Callable[..., Any]) -> None:
     assert not result.passed
 
 
-def test_session_aware_evaluation(saying: Callable[..., Any]) -> None:
+def test_session_aware_evaluation(adapter_replying: Callable[..., Any]) -> None:
     evaluator = all_of(
         exact_match,
         tool_called("calculator"),
@@ -110,7 +110,7 @@ def test_session_aware_evaluation(saying: Callable[..., Any]) -> None:
     requests: InMemoryMailbox[Any] = InMemoryMailbox(name="eval-requests")
     results: InMemoryMailbox[Any] = InMemoryMailbox(name="eval-results")
     eval_loop = EvalLoop(
-        loop=MathLoop(adapter=saying(call, "2"), bus=ControlDispatcher()),
+        loop=MathLoop(adapter=adapter_replying(call, "2"), bus=ControlDispatcher()),
         evaluator=evaluator,
         requests=requests,
         results=results,

@@ -1,4 +1,4 @@
-"""EvalSuite as a whole, with a judge written by hand, its events and its slice."""
+"""A complete EvalSuite with a user-defined judge, its events and a slice of results."""
 
 from __future__ import annotations
 
@@ -53,8 +53,10 @@ evaluator = composite(
 )
 
 
-def test_the_usage_example(saying: Callable[..., Any], dataset: Dataset[QAInput, QAOutput]) -> None:
-    adapter = saying(answers)
+def test_the_usage_example(
+    adapter_replying: Callable[..., Any], dataset: Dataset[QAInput, QAOutput]
+) -> None:
+    adapter = adapter_replying(answers)
     suite = EvalSuite(
         prompt=qa_prompt,
         dataset=dataset,
@@ -80,8 +82,8 @@ def test_the_usage_example(saying: Callable[..., Any], dataset: Dataset[QAInput,
     assert [len(result.scores) for result in report.results] == [3, 3, 3]
 
 
-def test_its_own_judge_asks_the_adapter_of_the_run_within_one_limit(
-    saying: Callable[..., Any], dataset: Dataset[QAInput, QAOutput]
+def test_a_user_defined_judge_calls_the_adapter_of_the_run_within_its_concurrency(
+    adapter_replying: Callable[..., Any], dataset: Dataset[QAInput, QAOutput]
 ) -> None:
     def model(question: str) -> dict[str, Any]:
         if "evaluation judge" in question:
@@ -93,7 +95,7 @@ def test_its_own_judge_asks_the_adapter_of_the_run_within_one_limit(
         qa_prompt,
         dataset,
         composite(numeric_judge("Accuracy"), numeric_judge("Style")),
-        saying(model).around(limiter),
+        adapter_replying(model).around(limiter),
         EvalConfig(max_concurrent=3),
     )
 
@@ -104,20 +106,22 @@ def test_its_own_judge_asks_the_adapter_of_the_run_within_one_limit(
     assert (limiter.state.requests, limiter.state.in_flight) == (9, 0)
 
 
-def test_every_sample_has_a_session_of_its_own_with_the_tags_of_the_run(
-    saying: Callable[..., Any], dataset: Dataset[QAInput, QAOutput]
+def test_every_sample_has_its_own_session_with_the_tags_of_the_run(
+    adapter_replying: Callable[..., Any], dataset: Dataset[QAInput, QAOutput]
 ) -> None:
-    seen: dict[str, Any] = {}
+    tags_and_run_ids: dict[str, Any] = {}
 
-    def look(sample: Sample[Any, Any], output: Any, *, context: EvalContext) -> tuple[Score, ...]:
+    def record_session(
+        sample: Sample[Any, Any], output: Any, *, context: EvalContext
+    ) -> tuple[Score, ...]:
         assert context.session is not None
-        seen[sample.id] = dict(context.session.tags), context.run_id
+        tags_and_run_ids[sample.id] = dict(context.session.tags), context.run_id
         return (Score(criterion="look", value=1.0, passed=True),)
 
-    suite = EvalSuite(qa_prompt, dataset, look, saying(answers))
+    suite = EvalSuite(qa_prompt, dataset, record_session, adapter_replying(answers))
     report = suite.run(tags={"experiment": "baseline"})
 
-    assert seen == {
+    assert tags_and_run_ids == {
         id: (
             {"eval_run_id": report.run_id, "sample_id": id, "experiment": "baseline"},
             report.run_id,
@@ -127,12 +131,12 @@ def test_every_sample_has_a_session_of_its_own_with_the_tags_of_the_run(
 
 
 def test_events_are_published_and_results_accumulate_in_a_session(
-    saying: Callable[..., Any], dataset: Dataset[QAInput, QAOutput]
+    adapter_replying: Callable[..., Any], dataset: Dataset[QAInput, QAOutput]
 ) -> None:
     bus = InProcessEventBus()
-    told: list[Any] = []
-    bus.subscribe(EvalRunStarted, told.append)
-    bus.subscribe(EvalRunCompleted, told.append)
+    events: list[Any] = []
+    bus.subscribe(EvalRunStarted, events.append)
+    bus.subscribe(EvalRunCompleted, events.append)
     session = Session(bus=bus)
     session.mutate(EvalResult).seed(())
     session.mutate(EvalResult).register(
@@ -142,13 +146,13 @@ def test_events_are_published_and_results_accumulate_in_a_session(
     so_far: list[int] = []
     bus.subscribe(SampleEvaluated, lambda _: so_far.append(len(session.query(EvalResult).all())))
 
-    report = EvalSuite(qa_prompt, dataset, exact_match, saying(answers)).run(bus=bus)
+    report = EvalSuite(qa_prompt, dataset, exact_match, adapter_replying(answers)).run(bus=bus)
     current_results = session.query(EvalResult).all()
 
-    by_id = {result.sample_id: result for result in current_results}  # as they finished
+    by_id = {result.sample_id: result for result in current_results}  # in the order of completion
     assert tuple(by_id[result.sample_id] for result in report.results) == report.results
     assert so_far == [1, 2, 3]
-    started, completed = told
+    started, completed = events
     assert started == EvalRunStarted(report.run_id, "qa_eval", 3)
     assert completed == EvalRunCompleted(
         report.run_id, report.pass_rate, report.mean_score, report.total_tokens
@@ -162,22 +166,25 @@ class Unreliable:
     adapter: Any
     calls: int = 0
 
-    def evaluate(self, prompt: Any, **more: Any) -> Any:
+    def evaluate(self, prompt: Any, **options: Any) -> Any:
         self.calls += 1
         if self.calls == 2:
             raise ProviderError("no capacity", retryable=False)
-        return self.adapter.evaluate(prompt, **more)
+        return self.adapter.evaluate(prompt, **options)
 
 
 @pytest.mark.parametrize(("stop", "total"), [(False, 3), (True, 2)])
-def test_an_error_is_a_result_and_may_stop_the_run(
-    saying: Callable[..., Any], dataset: Dataset[QAInput, QAOutput], stop: bool, total: int
+def test_an_error_is_a_result_and_can_stop_the_run(
+    adapter_replying: Callable[..., Any],
+    dataset: Dataset[QAInput, QAOutput],
+    stop: bool,
+    total: int,
 ) -> None:
     suite = EvalSuite(
         qa_prompt,
         dataset,
         exact_match,
-        Unreliable(saying(answers)),
+        Unreliable(adapter_replying(answers)),
         EvalConfig(1, stop_on_error=stop),
     )
 

@@ -92,8 +92,10 @@ Select one rating and explain your reasoning briefly.""",
     [(JUDGE_TEMPLATE, JudgeParams), (SEEDS_TEMPLATE, SeedsParams)],
     ids=["ours", "specification's"],
 )
-def test_a_judge_written_by_hand(saying: Callable[..., Any], template: Any, params: Any) -> None:
-    adapter = saying({"rating": "good", "reason": "minor issues"})
+def test_a_judge_written_by_hand(
+    adapter_replying: Callable[..., Any], template: Any, params: Any
+) -> None:
+    adapter = adapter_replying({"rating": "good", "reason": "minor issues"})
 
     def evaluate(output: str, expected: str) -> Score:
         prompt = Prompt(template).bind(
@@ -116,13 +118,13 @@ def test_a_judge_written_by_hand(saying: Callable[..., Any], template: Any, para
     assert (score.value, score.passed, score.reason) == (0.75, True, "minor issues")
 
 
-def test_judges_beside_plain_evaluators(saying: Callable[..., Any]) -> None:
+def test_judges_can_be_combined_with_plain_evaluators(adapter_replying: Callable[..., Any]) -> None:
     def judge(question: str) -> JudgeOutput:
         if "hallucinated" in question:
             return JudgeOutput(rating="poor", reason="made up")
         return JudgeOutput(rating="good", reason="clear")
 
-    judge_adapter = saying(judge)
+    judge_adapter = adapter_replying(judge)
     evaluator = all_of(
         contains,  # Must contain expected answer
         llm_judge(judge_adapter, "Response is helpful and well-formatted"),
@@ -135,9 +137,9 @@ def test_judges_beside_plain_evaluators(saying: Callable[..., Any]) -> None:
     assert score.value == pytest.approx((1.0 + 0.75 + 0.25) / 3)
 
 
-def test_the_loop_answers_and_records(saying: Callable[..., Any]) -> None:
+def test_the_loop_answers_and_records_its_events(adapter_replying: Callable[..., Any]) -> None:
     bus = ControlDispatcher()
-    main_loop = QALoop(adapter=saying("4"), bus=bus)
+    main_loop = QALoop(adapter=adapter_replying("4"), bus=bus)
 
     response, session = main_loop.execute("What is 2+2?")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.contrib.langsmith_sent import sent
+from tests.contrib.langsmith_fixtures import flush_langsmith
 from tests.processes import PATIENCE
 from tests.seeds.questions import QAInput, QAOutput, answers, qa_prompt
 from weakincentives.contrib.langsmith import configure_wink
@@ -31,7 +31,9 @@ def langsmith(clean_langsmith: None, monkeypatch: pytest.MonkeyPatch) -> Iterato
         configure_wink(tracing_enabled=False)
 
 
-def test_evaluation_runs_are_traced(saying: Callable[..., Any], langsmith: LangSmithServer) -> None:
+def test_evaluation_runs_are_traced(
+    adapter_replying: Callable[..., Any], langsmith: LangSmithServer
+) -> None:
     configure_wink(
         project="my-evals",
         tracing_enabled=True,
@@ -40,10 +42,10 @@ def test_evaluation_runs_are_traced(saying: Callable[..., Any], langsmith: LangS
 
     evaluator = composite(exact_match, llm_judge("Answers the question correctly and completely"))
     suite = EvalSuite(
-        prompt=qa_prompt, dataset=DATASET, evaluator=evaluator, adapter=saying(answers)
+        prompt=qa_prompt, dataset=DATASET, evaluator=evaluator, adapter=adapter_replying(answers)
     )
     report = suite.run()
-    sent()
+    flush_langsmith()
 
     # Run-level metadata (run_id, dataset_name)
     [experiment] = langsmith.experiments

@@ -1,6 +1,6 @@
-"""The specification's script with our names, and examples/math, as real processes.
+"""The script of the specification with our names, and examples/math, as real processes.
 
-Both run here, and on another machine: a real sshd, reached by the `ssh` on PATH.
+Both run locally, and remotely: on a real sshd, to which the `ssh` on PATH connects.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A PATH whose `ssh` knows the host `machine`."""
+    """Return a PATH with an `ssh` that can connect to the host `machine`."""
     home = tmp_path_factory.mktemp("ssh")
     return f"{as_program(ssh_to_own_sshd(home), home).parent}:{os.environ['PATH']}"
 
 
 @pytest.fixture
 def run(tmp_path: Path, path: str) -> Run:
-    """Runs a file of a project in a folder of the test's own; with flags, on another machine."""
+    """Return a function that runs a Python file in a new folder."""
     settings = {
         "OPENAI_API_KEY": "none",
         "PATH": path,
@@ -48,16 +48,20 @@ def run(tmp_path: Path, path: str) -> Run:
         "WINK_REMOTE_HOST": "machine",
         "WINK_REMOTE_PYTHON": sys.executable,
     }
-    return lambda *call, **more: subprocess.run(
-        [sys.executable, *call], cwd=tmp_path, env=settings | more, capture_output=True, text=True
+    return lambda *call, **variables: subprocess.run(
+        [sys.executable, *call],
+        cwd=tmp_path,
+        env=settings | variables,
+        capture_output=True,
+        text=True,
     )
 
 
-def served(answer: Callable[[str], str]) -> ModelServer:
-    """A model that answers the last message with a box."""
+def boxed_answers(answer: Callable[[str], str]) -> ModelServer:
+    """Return a server whose model answers the last message with a boxed result."""
 
-    def reply(asked: ServedRequest) -> Reply:
-        return Reply(rf"So it is \boxed{{{answer(asked.body['messages'][-1]['content'])}}}.")
+    def reply(request: ServedRequest) -> Reply:
+        return Reply(rf"So it is \boxed{{{answer(request.body['messages'][-1]['content'])}}}.")
 
     return ModelServer(reply)
 
@@ -65,15 +69,15 @@ def served(answer: Callable[[str], str]) -> ModelServer:
 # ── the script of the specification ─────────────────────────────────────────────────────────────
 
 
-def doubled(problem: str) -> str:
-    """Every tenth sum is wrong; the others are right, and none looks like the expected text."""
+def sum_with_errors(problem: str) -> str:
+    """Return the sum, wrong for every tenth problem, in another format than the expected text."""
     left, right = map(int, re.findall(r"\d+", problem))
     return f"{left + right + (left % 10 == 4):,}.0"
 
 
 @pytest.mark.parametrize("flags", [[], ["--remote"], ["--gpu-id", "0"]])
 def test_the_script_of_the_specification(flags: list[str], run: Run, tmp_path: Path) -> None:
-    with served(doubled) as server:
+    with boxed_answers(sum_with_errors) as server:
         files = {
             "configs/evals/math_base.py": f"""
 from weakincentives.evals import EvalConfig
@@ -108,7 +112,7 @@ config = EvalConfig(endpoint=Endpoint("llama-3", base_url={server.openai_base_ur
 # ── examples/math ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_example_runs_with_nothing_but_its_own_rules(run: Run, tmp_path: Path) -> None:
+def test_the_example_runs_without_a_model(run: Run, tmp_path: Path) -> None:
     done = run(str(EXAMPLE / "baseline.py"))
 
     assert (done.stdout, done.stderr, done.returncode) == ("Score: 60.00%\n", "", 0)
@@ -131,10 +135,10 @@ def test_the_example_runs_with_nothing_but_its_own_rules(run: Run, tmp_path: Pat
     ]
 
 
-def test_the_example_asks_a_model(run: Run) -> None:
+def test_the_example_can_call_a_model(run: Run) -> None:
     answers = {row["problem"]: row["answer"] for row in ROWS}
 
-    with served(lambda asked: answers[asked.partition("\n")[0]]) as server:
+    with boxed_answers(lambda problem: answers[problem.partition("\n")[0]]) as server:
         flags = ("--model", "openai/gpt-4o", "--base-url", server.openai_base_url)
         done = run(str(EXAMPLE / "baseline.py"), *flags)
 
@@ -151,23 +155,23 @@ def test_the_example_runs_on_another_machine(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "error"),
     [
         (("--remote",), "expected a host for `run_remote`, got "),
         (("--model", "nothing"), "expected a model that is known, got 'nothing' - "),
     ],
 )
-def test_what_the_example_lacks_is_told_in_a_line(
-    run: Run, flags: tuple[str, ...], told: str
+def test_a_missing_setting_of_the_example_is_an_error_in_one_line(
+    run: Run, flags: tuple[str, ...], error: str
 ) -> None:
     done = run(str(EXAMPLE / "baseline.py"), *flags, WINK_REMOTE_HOST="")
 
     assert done.returncode == 1
-    assert done.stderr.startswith(told)
+    assert done.stderr.startswith(error)
     assert done.stderr.count("\n") == 1
 
 
-def test_analyzing_nothing_says_what_to_run(run: Run) -> None:
+def test_analyzing_without_results_prints_the_command_to_run(run: Run) -> None:
     done = run(str(EXAMPLE / "analyze.py"))
 
     assert done.stderr == "no results in outputs/evals - run: python examples/math/baseline.py\n"
@@ -205,7 +209,7 @@ TRUTH: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(("row", "truth"), [*zip(ROWS, TRUTH, strict=True)])
-def test_every_answer_of_the_example_is_true(row: dict[str, Any], truth: Any) -> None:
+@pytest.mark.parametrize(("row", "correct"), [*zip(ROWS, TRUTH, strict=True)])
+def test_every_answer_of_the_example_is_correct(row: dict[str, Any], correct: Any) -> None:
     assert row["level"] in range(1, 6)
-    assert normalized_equal(sympy.latex(truth), row["answer"]), truth
+    assert normalized_equal(sympy.latex(correct), row["answer"]), correct

@@ -84,7 +84,7 @@ def test_rows_become_samples(samples: list[Sample[dict[str, Any], str]]) -> None
     assert samples[1].metadata == {"difficulty": 3}
 
 
-def test_the_reward_is_the_weighted_mean_of_what_counts() -> None:
+def test_the_reward_is_the_weighted_mean_of_the_metrics() -> None:
     score = Score(
         metrics=(
             Metric("correct", 1.0, weight=3.0),
@@ -140,15 +140,15 @@ def test_results_are_saved_loaded_and_sliced(
     assert {r.metadata["difficulty"]: r.score.reward for r in run.results} == {1: 1.0, 3: 0.0}
     failures = [r for r in run.results if r.score.reward < 0.5]
     assert [r.sample_id for r in failures] == ["1"]
-    shown = [
+    lines = [
         f"{m.name}: {m.value}" + (f" (w={m.weight})" if m.weight > 0 else "")
         for m in failures[0].score.metrics
     ]
-    assert shown == ["correct: 0.0 (w=1.0)", "num_turns: 2.0"]
+    assert lines == ["correct: 0.0 (w=1.0)", "num_turns: 2.0"]
 
 
 class CounterEnvironment:
-    """Follow the specification's own pattern, assertions included."""
+    """Follow the pattern of the specification, including its assertions."""
 
     ENV_KIND = "counter"
     VERSION = "1.0.0"
@@ -177,8 +177,8 @@ class CounterEnvironment:
         return env
 
 
-def noting(messages: list[ChatMessage]) -> ChatMessage:
-    """A model that notes what it is asked, and then says how that went."""
+def note_and_report(messages: list[ChatMessage]) -> ChatMessage:
+    """Answer as a model that calls `note` with the question, and then reports the result."""
     if messages[-1].role == "tool":
         return ChatMessage("assistant", messages[-1].content)
     call = ToolCall("c", "note", {"expression": messages[-1].content})
@@ -196,13 +196,13 @@ def test_the_flow_from_a_sample_to_a_report(samples: list[Sample[dict[str, Any],
         return made[-1]
 
     async def verify(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> Score:
-        await trio.lowlevel.checkpoint()  # as one that asks an external verifier
+        await trio.lowlevel.checkpoint()  # like a function that calls an external verifier
         return Score(metrics=(Metric("noted", 7.5, weight=1.0), Metric("turns", 1)))
 
     report = trio.run(
         evaluate,
         samples,
-        replace(config, endpoint=noting),
+        replace(config, endpoint=note_and_report),
         verify,
         prepare_messages,
         environment_factory,
@@ -217,7 +217,7 @@ def test_the_flow_from_a_sample_to_a_report(samples: list[Sample[dict[str, Any],
 
 
 @pytest.mark.parametrize("kind", [CounterEnvironment, CalculatorEnvironment])
-def test_an_environment_is_restored_only_where_it_fits(kind: Any) -> None:
+def test_an_environment_is_restored_only_from_matching_data(kind: Any) -> None:
     environment = kind()
     assert isinstance(environment, Environment)
     state = json.loads(json.dumps(trio.run(environment.serialize)))

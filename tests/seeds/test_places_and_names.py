@@ -1,4 +1,4 @@
-"""Arguments by place, imports by the names, and classes by the subscripts of the specifications."""
+"""Positional arguments, imports and subscripted classes as the specifications write them."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ from weakincentives.runtime import (
 )
 from weakincentives.testing import session_with
 
-THRICE = session_with(*(ToolInvoked(name="search") for _ in range(3)))
+THREE_SEARCHES = session_with(*(ToolInvoked(name="search") for _ in range(3)))
 
 
 @pytest.mark.parametrize(("bounds", "passed"), [((1, 3), True), ((4,), False), ((0, 2), False)])
-def test_the_bounds_of_a_tools_calls_may_be_given_by_place(bounds: Any, passed: bool) -> None:
-    assert tool_call_count("search", *bounds)(None, None, THRICE).passed is passed
+def test_the_bounds_of_tool_calls_may_be_positional(bounds: Any, passed: bool) -> None:
+    assert tool_call_count("search", *bounds)(None, None, THREE_SEARCHES).passed is passed
 
 
-def test_the_number_of_items_in_a_slice_may_be_given_by_place() -> None:
-    assert slice_contains(ToolInvoked, lambda event: True, 3)(None, None, THRICE).passed
-    assert not slice_contains(ToolInvoked, lambda event: True, 4)(None, None, THRICE).passed
+def test_the_number_of_items_in_a_slice_may_be_positional() -> None:
+    assert slice_contains(ToolInvoked, lambda event: True, 3)(None, None, THREE_SEARCHES).passed
+    assert not slice_contains(ToolInvoked, lambda event: True, 4)(None, None, THREE_SEARCHES).passed
 
 
-def test_a_context_is_built_by_place_in_the_order_of_the_specification() -> None:
+def test_the_arguments_of_a_context_may_be_positional() -> None:
     adapter = object()
-    context = EvalContext(adapter, THRICE, "run")
+    context = EvalContext(adapter, THREE_SEARCHES, "run")
 
-    assert (context.adapter, context.session, context.run_id) == (adapter, THRICE, "run")
+    assert (context.adapter, context.session, context.run_id) == (adapter, THREE_SEARCHES, "run")
 
 
-def test_an_experiment_takes_flags_in_the_second_place() -> None:
+def test_the_flags_of_an_experiment_may_be_positional() -> None:
     experiment = Experiment("v2", {"max_words": 20})
 
     assert (experiment.overrides_tag, experiment.get_flag("max_words")) == ("latest", 20)
@@ -69,7 +69,7 @@ def test_an_experiment_takes_flags_in_the_second_place() -> None:
         Experiment("v2", {"a": 1}, {"b": 2})
 
 
-def test_the_names_of_the_runtime_can_be_imported_from_both_places() -> None:
+def test_the_names_of_the_runtime_can_be_imported_from_both_modules() -> None:
     from weakincentives import errors, runtime
     from weakincentives.runtime import events
 
@@ -102,14 +102,14 @@ def test_a_subscripted_resolver_can_be_built() -> None:
 
 
 class Labelled(Dataset[str, str]):
-    """A dataset with a label of its own."""
+    """A dataset with a label."""
 
     def __init__(self, samples: Any, label: str) -> None:
         super().__init__(samples, name="labelled")
         object.__setattr__(self, "label", label)
 
 
-def test_a_part_of_a_dataset_has_the_class_and_the_attributes_of_the_whole() -> None:
+def test_a_slice_of_a_dataset_keeps_its_class_and_attributes() -> None:
     part = Labelled([Sample("1", "a", "a"), Sample("2", "b", "b")], "gold")[1:]
 
     assert type(part) is Labelled
@@ -121,7 +121,7 @@ class Question:
     question: str
 
 
-async def echoes(messages: Any) -> str:
+async def echo(messages: Any) -> str:
     return "|".join(f"{message.role}:{message.content}" for message in messages)
 
 
@@ -143,25 +143,25 @@ async def echoes(messages: Any) -> str:
         ),
     ],
 )
-async def test_messages_may_come_in_every_form_of_an_input(
+async def test_messages_may_be_in_any_form_of_an_input(
     input: Any, prepare: Any, output: str
 ) -> None:
-    config = EvalConfig(endpoint=echoes, timeout=PATIENCE)
+    config = EvalConfig(endpoint=echo, timeout=PATIENCE)
     report = await evaluate([Sample("1", input, output)], config, exact_match, prepare)
 
     assert report.results[0].output == output
 
 
 @pytest.mark.anyio
-async def test_what_is_no_message_is_the_agents_error() -> None:
-    config = EvalConfig(endpoint=echoes, timeout=PATIENCE)
+async def test_an_invalid_message_is_an_error_of_the_agent() -> None:
+    config = EvalConfig(endpoint=echo, timeout=PATIENCE)
     report = await evaluate([Sample("1", "a")], config, exact_match, lambda sample: 3)
 
     assert "expected a text or messages from `prepare_messages`" in (report.results[0].error or "")
 
 
 @pytest.mark.parametrize("tags", [{"n": 1}, {1: "n"}, ["a"]])
-def test_tags_that_are_no_texts_are_refused_at_the_call(tags: Any) -> None:
+def test_tags_that_are_not_strings_are_refused_at_once(tags: Any) -> None:
     suite = EvalSuite(
         agent=lambda text: text, dataset=[Sample("1", "a", "a")], evaluator=exact_match
     )
@@ -172,10 +172,10 @@ def test_tags_that_are_no_texts_are_refused_at_the_call(tags: Any) -> None:
 # ── EvalLoop.execute ────────────────────────────────────────────────────────────────────────────
 
 
-def eval_loop(**more: Any) -> EvalLoop[Any, Any, Any]:
+def eval_loop(**options: Any) -> EvalLoop[Any, Any, Any]:
     main_loop = QALoop(adapter=ScriptedAdapter(adds), bus=ControlDispatcher())
     requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
-    return EvalLoop(loop=main_loop, evaluator=exact_match, requests=requests, **more)
+    return EvalLoop(loop=main_loop, evaluator=exact_match, requests=requests, **options)
 
 
 def test_an_eval_loop_executes_a_dataset_and_reports() -> None:
@@ -185,12 +185,12 @@ def test_an_eval_loop_executes_a_dataset_and_reports() -> None:
     assert [result.sample_id for result in report.results] == [sample.id for sample in DATASET]
 
 
-def test_it_executes_one_sample_or_a_list_too() -> None:
+def test_an_eval_loop_executes_one_sample_or_a_list() -> None:
     assert eval_loop().execute(DATASET[0]).passed == 1
     assert eval_loop().execute(list(DATASET)[:3]).passed == 3
 
 
-def test_it_executes_through_main_loops_elsewhere() -> None:
+def test_an_eval_loop_executes_with_main_loops_behind_a_mailbox() -> None:
     cluster = Cluster()
     loop = cluster.eval_loop()
     with running_loops(cluster.main_loop()):

@@ -60,7 +60,7 @@ def test_the_qa_prompt_is_bound_by_keyword() -> None:
     assert rendered.descriptor == qa_prompt.descriptor
 
 
-def test_the_math_loop_asks_for_plain_text() -> None:
+def test_the_prompt_of_the_math_loop_is_plain_text() -> None:
     template = PromptTemplate[str](
         ns="qa",
         key="answer",

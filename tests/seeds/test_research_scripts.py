@@ -135,7 +135,7 @@ for r in failures[:5]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """120 problems in a folder as the specification has it."""
+    """Write 120 problems into a project folder with the layout of the specification."""
     files = {
         "configs/evals/math_base.py": BASE_CONFIG,
         "answers.py": ANSWERS,
@@ -155,14 +155,14 @@ def project(tmp_path: Path) -> Path:
 Run = Callable[[str], "subprocess.CompletedProcess[str]"]
 
 
-@pytest.fixture(params=["openai/gpt-4o", "llama-3"])  # by the SDK, and without one
+@pytest.fixture(params=["openai/gpt-4o", "llama-3"])  # with the SDK, and without
 def run(request: pytest.FixtureRequest, project: Path) -> Iterator[Run]:
-    """Runs a file of the project; the model gets every tenth problem wrong."""
+    """Return a function that runs a file of the project; the model fails every tenth problem."""
 
-    def solve(asked: ServedRequest) -> Reply:
-        left, right = map(int, re.findall(r"\d+", asked.body["messages"][-1]["content"]))
-        slip = 1 if left % 10 == 4 else 0
-        return Reply(rf"So it is \boxed{{{left + right + slip}}}.")
+    def solve(http_request: ServedRequest) -> Reply:
+        left, right = map(int, re.findall(r"\d+", http_request.body["messages"][-1]["content"]))
+        mistake = 1 if left % 10 == 4 else 0
+        return Reply(rf"So it is \boxed{{{left + right + mistake}}}.")
 
     with ModelServer(solve) as server:
         settings = {

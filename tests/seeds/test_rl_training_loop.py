@@ -1,4 +1,4 @@
-"""The training loop of the specification as it is written there, and ours in its place."""
+"""The training loop as the specification writes it, and ours in its place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weakincentives.rollouts import CalculatorEnvironment
 
 pytestmark = pytest.mark.anyio
 
-# The specification's file; only its imports are ours, and `log_metric` appends to a list.
+# The file of the specification; we changed only imports, and `log_metric` appends to a list.
 RL_LOOP = '''
 """RL training loop using eval types for scoring.
 
@@ -100,21 +100,21 @@ def score_fn(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> Score:
     )
 
 
-def config(backend: TablePolicy, **more: Any) -> RLTrainingConfig:
+def config(backend: TablePolicy, **options: Any) -> RLTrainingConfig:
     return RLTrainingConfig(
         **{
             "num_steps": 40,
             "batch_size": 5,
             "endpoint": backend.endpoint,
             "environment_factory": lambda sample: CalculatorEnvironment(),
-            **more,
+            **options,
         }
     )
 
 
 @pytest.fixture
 def rl_loop(tmp_path: Path) -> ModuleType:
-    """Import the specification's file."""
+    """Import the file of the specification."""
     path = tmp_path / "rl_loop.py"
     path.write_text(RL_LOOP, "utf-8")
     spec = spec_from_file_location("rl_loop", path)
@@ -125,7 +125,7 @@ def rl_loop(tmp_path: Path) -> ModuleType:
     return module
 
 
-async def test_the_loop_of_the_seed_runs_as_it_is_written(rl_loop: ModuleType) -> None:
+async def test_the_loop_of_the_specification_runs_as_it_is_written(rl_loop: ModuleType) -> None:
     backend = TablePolicy(rate=0.3)
 
     history = await rl_loop.run_rl_training(backend, DataBuffer(PROMPTS), score_fn, config(backend))
@@ -138,7 +138,9 @@ async def test_the_loop_of_the_seed_runs_as_it_is_written(rl_loop: ModuleType) -
     ]
 
 
-async def test_ours_is_called_in_the_same_way_and_learns(rl_loop: ModuleType) -> None:
+async def test_our_loop_is_called_in_the_same_way_and_improves_the_policy(
+    rl_loop: ModuleType,
+) -> None:
     backend = TablePolicy()
     logged: list[tuple[str, float, int]] = []
 
@@ -157,16 +159,16 @@ async def test_ours_is_called_in_the_same_way_and_learns(rl_loop: ModuleType) ->
     assert list(inspect.signature(run_rl_training).parameters)[: len(seeds)] == seeds
 
 
-async def test_the_loop_of_the_seed_survives_a_rollout_that_failed(rl_loop: ModuleType) -> None:
+async def test_the_loop_of_the_specification_survives_a_failed_rollout(rl_loop: ModuleType) -> None:
     backend = TablePolicy(rate=0.3)
     calls = iter(range(1000))
 
-    async def sometimes(messages: Any) -> Any:
+    async def fail_sometimes(messages: Any) -> Any:
         if next(calls) % 3 == 0:
             raise OSError("the server is gone")
         return await backend.endpoint(messages)
 
-    settings = config(backend, num_steps=4, endpoint=sometimes, environment_factory=None)
+    settings = config(backend, num_steps=4, endpoint=fail_sometimes, environment_factory=None)
     history = await rl_loop.run_rl_training(backend, DataBuffer(PROMPTS), score_fn, settings)
 
     assert [entry["step"] for entry in history] == [0, 1, 2, 3]

@@ -1,4 +1,4 @@
-"""What the stories share: a user's folder, the commands typed in it, and what they print."""
+"""Helpers of the stories: a user's folder, the commands run in it, and their output."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from typing import Any
 from tests.forked_wink import Completed, run_python, run_wink
 from tests.processes import PATIENCE, plain_environment
 
-__all__ = ["Printed", "Shell"]
+__all__ = ["Output", "Shell"]
 
 MODULE = "import runpy; runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
 _WINK = str(Path(sys.executable).with_name("wink"))
 
 
 @dataclass(frozen=True)
-class Printed:
-    """What a command printed. It was not a terminal, so data is on stdout, the rest on stderr."""
+class Output:
+    """The output of a command, without a terminal: data on stdout, the rest on stderr."""
 
     out: str
     err: str
 
     @property
     def text(self) -> str:
-        """Both streams without line breaks, so that no assertion depends on the width."""
+        """Return both streams without line breaks, so that no assertion depends on the width."""
         return " ".join((self.out + " " + self.err).split())
 
     @property
@@ -40,19 +40,19 @@ class Printed:
 
     @property
     def rows(self) -> list[dict[str, str]]:
-        """The rows of a CSV."""
+        """Return the rows of a CSV."""
         return list(csv.DictReader(io.StringIO(self.out)))
 
 
 @dataclass(frozen=True)
 class Shell:
-    """A folder, and the variables that its commands have beside the ordinary ones."""
+    """A folder to run commands in, and extra environment variables for them."""
 
     folder: Path
     variables: dict[str, str] = field(default_factory=dict)
 
     def write(self, **files: str) -> None:
-        """Write files; `faq_csv="…"` is faq.csv."""
+        """Write files; `faq_csv="…"` writes faq.csv."""
         for name, text in files.items():
             stem, _, suffix = name.rpartition("_")
             (self.folder / f"{stem}.{suffix}").write_text(text)
@@ -63,11 +63,14 @@ class Shell:
         return path.read_text().splitlines() if path.exists() else []
 
     def environment(self) -> dict[str, str]:
-        usual = {"COLUMNS": "120", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # no plugin of our tests
-        return plain_environment(**{**usual, **self.variables})
+        defaults = {
+            "COLUMNS": "120",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }  # no pytest plugins of our own tests
+        return plain_environment(**{**defaults, **self.variables})
 
     def start(self, *command: str) -> subprocess.Popen[str]:
-        """Start a command in a process group of its own, so that all of it can be killed."""
+        """Start a command in its own process group, so that its children can be killed too."""
         return subprocess.Popen(
             command,
             cwd=self.folder,
@@ -78,34 +81,34 @@ class Shell:
             start_new_session=True,
         )
 
-    def end(self, process: subprocess.Popen[str], code: int = 0) -> Printed:
-        """Wait for a command, which must end with this code."""
+    def end(self, process: subprocess.Popen[str], code: int = 0) -> Output:
+        """Wait for a command; it must exit with this code."""
         out, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == code, f"exit code {process.returncode}\n{out}\n{err}"
-        return Printed(out, err)
+        return Output(out, err)
 
     def kill(self, process: subprocess.Popen[str]) -> None:
-        """`kill -9`: it gets no chance to say or store anything."""
+        """Kill a command with SIGKILL, so that it cannot print or store anything more."""
         os.killpg(process.pid, signal.SIGKILL)
         self.end(process, -signal.SIGKILL)
 
-    def start_wink(self, *words: str) -> subprocess.Popen[str]:
-        return self.start(_WINK, *words)
+    def start_wink(self, *args: str) -> subprocess.Popen[str]:
+        return self.start(_WINK, *args)
 
-    def wink(self, *words: str, code: int = 0) -> Printed:
-        return self._printed(run_wink(*words, cwd=self.folder, env=self.environment()), code)
+    def wink(self, *args: str, code: int = 0) -> Output:
+        return self._check(run_wink(*args, cwd=self.folder, env=self.environment()), code)
 
-    def start_python(self, *words: str) -> subprocess.Popen[str]:
-        return self.start(sys.executable, *words)
+    def start_python(self, *args: str) -> subprocess.Popen[str]:
+        return self.start(sys.executable, *args)
 
-    def python(self, *words: str, code: int = 0) -> Printed:
-        """Run Python, in a fork if it needs no script."""
-        if words[0] not in ("-c", "-m"):
-            return self.end(self.start_python(*words), code)
-        text = words[1] if words[0] == "-c" else MODULE.format(words[1])
-        done = run_python(text, *words[2:], cwd=self.folder, env=self.environment())
-        return self._printed(done, code)
+    def python(self, *args: str, code: int = 0) -> Output:
+        """Run Python: in a forked process for `-c` and `-m`, else in a new one."""
+        if args[0] not in ("-c", "-m"):
+            return self.end(self.start_python(*args), code)
+        text = args[1] if args[0] == "-c" else MODULE.format(args[1])
+        done = run_python(text, *args[2:], cwd=self.folder, env=self.environment())
+        return self._check(done, code)
 
-    def _printed(self, done: Completed, code: int) -> Printed:
+    def _check(self, done: Completed, code: int) -> Output:
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return Printed(done.stdout, done.stderr)
+        return Output(done.stdout, done.stderr)

@@ -1,4 +1,4 @@
-"""An eval is audited, its samples are followed over runs, and one is put into quarantine."""
+"""An eval is audited, its samples are followed over runs, and one is quarantined."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAQ = """\
 {"id": "gr", "input": "What is the capital of Greece?", "expected": "Athens"}
 """
 LEAK = '{"id": "no", "input": "Norway: is Oslo the capital?", "expected": "Oslo"}\n'
-TWICE = '{"id": "fr2", "input": "What is the capital of  France?", "expected": "Paris"}\n'
+DUPLICATE = '{"id": "fr2", "input": "What is the capital of  France?", "expected": "Paris"}\n'
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def shell(tmp_path: Path) -> Shell:
 
 def test_an_audit_in_ci_fails_on_a_problem_and_names_the_samples(shell: Shell) -> None:
     fine = shell.wink("eval", "audit", "faq.py")
-    shell.write(faq_jsonl=FAQ + LEAK + TWICE)
-    found = shell.wink("eval", "audit", "faq.py", code=1)
+    shell.write(faq_jsonl=FAQ + LEAK + DUPLICATE)
+    output = shell.wink("eval", "audit", "faq.py", code=1)
     data = shell.wink("eval", "audit", "faq.py", "--json", code=1).json
 
     assert "of 3 samples none looks invalid" in fine.out
-    assert "x echo: a copy of the input passes for 1 of 5 samples no echo output" in found.text
-    assert "1 of 5 samples repeats another one; a repeated sample counts twice fr2" in found.text
-    assert "of 5 samples 1 looks invalid" in found.text
+    assert "x echo: a copy of the input passes for 1 of 5 samples no echo output" in output.text
+    assert "1 of 5 samples repeats another one; a repeated sample counts twice fr2" in output.text
+    assert "of 5 samples 1 looks invalid" in output.text
     (audit,) = data["audits"]
     assert (data["exit_code"], audit["problems"], audit["invalid"]) == (1, 2, {"no": ["pass"]})
     assert {probe["agent"]: probe["passed"] for probe in audit["probes"]}["oracle"] == 5
@@ -53,16 +53,16 @@ def test_a_dataset_is_audited_without_a_suite(shell: Shell) -> None:
     shell.write(table_csv="question,answer\nWhat is 2+2?,4\nWhat is 3+3?,6\n")
     options = ("--dataset", "table.csv", "--input", "question", "--expected", "answer")
 
-    found = shell.wink("eval", "audit", *options, "--evaluator", "exact_match")
+    output = shell.wink("eval", "audit", *options, "--evaluator", "exact_match")
     none = shell.wink("eval", "audit", *options, "--filter", "id=nothing", code=4)
     wrong = shell.wink("eval", "audit", code=2)
 
-    assert "oracle 2/2 100.0%" in found.text
+    assert "oracle 2/2 100.0%" in output.text
     assert "nothing selected" in none.err
     assert "expected FILE.py or --dataset FILE to audit, got neither" in wrong.err
 
 
-def test_a_sample_that_broke_is_found_and_put_into_quarantine(shell: Shell) -> None:
+def test_a_broken_sample_is_found_and_quarantined(shell: Shell) -> None:
     for _ in range(2):
         shell.wink("eval", "run", "faq.py", "--quiet")
     changed = EVAL.replace('"Paris" if', '"Lyon" if')
@@ -97,7 +97,7 @@ def test_a_sample_that_broke_is_found_and_put_into_quarantine(shell: Shell) -> N
     assert "1/3 passed" in shell.wink("eval", "run", "faq.py").err
 
 
-def test_an_expired_quarantine_is_told_by_every_headline(shell: Shell) -> None:
+def test_every_headline_reports_an_expired_quarantine(shell: Shell) -> None:
     line = '{"suite": "faq", "sample": "fr", "reason": "bug 7", "until": "2020-01-01"}\n'
     shell.write(quarantine_jsonl=line)
 
@@ -109,20 +109,20 @@ def test_an_expired_quarantine_is_told_by_every_headline(shell: Shell) -> None:
     assert "expired" in shell.wink("eval", "quarantine", "list").out
 
 
-def test_another_dataset_is_told_by_list_and_trend(shell: Shell) -> None:
+def test_list_and_trend_report_a_changed_dataset(shell: Shell) -> None:
     shell.wink("eval", "run", "faq.py", "--quiet")
     shell.write(faq_jsonl=FAQ + LEAK)
     shell.wink("eval", "run", "faq.py", "--quiet")
 
-    words = "not directly comparable: they differ in datasets (2 versions of faq: "
-    assert words in shell.wink("eval", "list").text
-    assert words in shell.wink("eval", "trend").text
+    note = "not directly comparable: they differ in datasets (2 versions of faq: "
+    assert note in shell.wink("eval", "list").text
+    assert note in shell.wink("eval", "trend").text
     compared = shell.wink("eval", "compare", "latest~1", "latest").text
     assert "datasets differ: only their common samples are compared" in compared
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (("add", "faq"), "expected SUITE SAMPLE to add, got only faq"),
         (("add", "faq", "fr"), "expected --reason TEXT and --until DATE"),
@@ -130,10 +130,10 @@ def test_another_dataset_is_told_by_list_and_trend(shell: Shell) -> None:
         (("remove", "faq", "fr"), "expected a quarantined sample, got faq fr"),
     ],
 )
-def test_a_quarantine_that_cannot_be_is_refused(
-    shell: Shell, words: tuple[str, ...], message: str
+def test_an_invalid_quarantine_is_refused(
+    shell: Shell, args: tuple[str, ...], message: str
 ) -> None:
-    assert message in shell.wink("eval", "quarantine", *words, code=2).err
+    assert message in shell.wink("eval", "quarantine", *args, code=2).err
 
 
 def test_pytest_expects_a_quarantined_sample_to_fail(shell: Shell) -> None:
@@ -151,8 +151,8 @@ def test_faq():
     )
 
     plugin = ("-p", "weakincentives.pytest_plugin", "-p", "no:cacheprovider")
-    found = shell.python("-m", "pytest", "-q", *plugin, "test_faq.py")
+    output = shell.python("-m", "pytest", "-q", *plugin, "test_faq.py")
 
-    assert "2 passed, 1 xfailed" in found.out
-    assert "2/2 passed" in found.out
-    assert "1 quarantined" in found.out
+    assert "2 passed, 1 xfailed" in output.out
+    assert "2/2 passed" in output.out
+    assert "1 quarantined" in output.out

@@ -28,18 +28,18 @@ suite = EvalSuite(agent, dataset, all_of(contains, polite))
 """
 
 
-def evaluation(name: str, unknown: list[str], rude: list[str]) -> str:
+def eval_source(name: str, unknown: list[str], rude: list[str]) -> str:
     text = EVAL.replace("UNKNOWN", str(unknown)).replace("RUDE", str(rude))
     return text.replace("NAME", name)
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    """Two evals in a folder: `billing` misses q1, `shipping` is rude on q2, q3 and q4."""
+    """Write two evals into a folder: `billing` misses q1, `shipping` is rude on q2, q3 and q4."""
     (tmp_path / "evals").mkdir()
     Shell(tmp_path / "evals").write(
-        billing_eval_py=evaluation("billing", ["q1"], []),
-        shipping_eval_py=evaluation("shipping", [], ["q2", "q3", "q4"]),
+        billing_eval_py=eval_source("billing", ["q1"], []),
+        shipping_eval_py=eval_source("shipping", [], ["q2", "q3", "q4"]),
         helpers_py="raise RuntimeError('a file that is no eval is not run')",
     )
     return Shell(tmp_path, {"CI": "true"})
@@ -59,27 +59,29 @@ def cases(shell: Shell, name: str = "results.xml") -> dict[str, list[str]]:
 
 
 def test_a_gate_for_a_criterion_decides_the_exit_code(shell: Shell) -> None:
-    held = shell.wink("eval", "run", "evals/billing_eval.py", "--fail-under", "contains=0.9")
+    passing = shell.wink("eval", "run", "evals/billing_eval.py", "--fail-under", "contains=0.9")
     failed = shell.wink(
         *("eval", "run", "evals/billing_eval.py"),
         *("--fail-under", "contains=0.95", "--fail-under", "polite=1"),
         code=1,
     )
 
-    assert "exit 0: PASS: 90.0% passed contains, --fail-under asks for 90.0%" in held.text
+    assert "exit 0: PASS: 90.0% passed contains, --fail-under asks for 90.0%" in passing.text
     assert "exit 1: FAIL: 90.0% passed contains, --fail-under asks for 95.0%" in failed.text
 
 
 def test_a_criterion_that_no_suite_has_is_refused_before_anything_runs(shell: Shell) -> None:
-    shell.write(own_py=EVAL_OF_BUILT_INS)
-    said = shell.wink("eval", "run", "own.py", "--fail-under", "contain=0.9", code=2)
+    shell.write(own_py=BUILT_IN_EVAL)
+    output = shell.wink("eval", "run", "own.py", "--fail-under", "contain=0.9", code=2)
 
-    assert "expected a criterion for --fail-under, got 'contain' - there are: contains" in said.err
+    assert (
+        "expected a criterion for --fail-under, got 'contain' - there are: contains" in output.err
+    )
     assert not (shell.folder / "called").exists()
     assert shell.wink("eval", "list", "--format", "json").json == []
 
 
-EVAL_OF_BUILT_INS = """
+BUILT_IN_EVAL = """
 from pathlib import Path
 from weakincentives.evals import EvalSuite, Sample, contains
 
@@ -89,9 +91,9 @@ suite = EvalSuite(lambda question: Path("called").touch(), [Sample("1", "q", "a"
 
 def test_a_folder_is_one_junit_file_and_the_highest_exit_code(shell: Shell) -> None:
     gates = ("--fail-under", "contains=0.9", "--fail-under", "polite=0.8")
-    said = shell.wink("eval", "run", "evals", *gates, "-o", "results.xml", code=1)
+    output = shell.wink("eval", "run", "evals", *gates, "-o", "results.xml", code=1)
 
-    assert said.text.endswith(  # so that nobody must scroll to find the one that failed
+    assert output.text.endswith(  # the failed suite is repeated at the end
         "Suites billing_eval 9/10 passed, 0 errors, exit 0 shipping_eval 7/10 passed, 0 errors, "
         "exit 1: FAIL: 70.0% passed polite, --fail-under asks for 80.0%"
     )
@@ -108,7 +110,9 @@ def test_junit_that_follows_the_gate_is_green_if_the_gate_is(shell: Shell) -> No
         "billing_eval": [],
         "shipping_eval": ["q2", "q3", "q4", "(gate)"],
     }
-    assert "contains: got " in (shell.folder / "results.xml").read_text()  # still said
+    assert (
+        "contains: got " in (shell.folder / "results.xml").read_text()
+    )  # the reasons are still there
 
 
 def test_a_file_for_each_suite(shell: Shell) -> None:
@@ -125,19 +129,19 @@ def test_a_file_for_each_suite(shell: Shell) -> None:
 def test_github_gets_a_summary_and_annotations(shell: Shell) -> None:
     summary = shell.folder / "summary.md"
     shell.variables.update(GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(summary))
-    said = shell.wink("eval", "run", "evals", "--fail-under", "polite=0.8", code=1)
+    output = shell.wink("eval", "run", "evals", "--fail-under", "polite=0.8", code=1)
 
     text = summary.read_text()
     assert "billing_eval" in text
     assert "shipping_eval" in text
     assert "7/10 passed" in text
     assert "polite" in text
-    (annotation,) = (line for line in said.text.splitlines() if "::error" in line)
+    (annotation,) = (line for line in output.text.splitlines() if "::error" in line)
     assert "polite" in annotation
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "reason"),
+    ("args", "code", "reason"),
     [
         (["evals/none.py"], 2, "evals/none.py"),
         (
@@ -149,5 +153,7 @@ def test_github_gets_a_summary_and_annotations(shell: Shell) -> None:
         (["evals/billing_eval.py", "--fail-undr", "0.9"], 2, "did you mean --fail-under?"),
     ],
 )
-def test_what_cannot_run_says_why(shell: Shell, words: list[str], code: int, reason: str) -> None:
-    assert reason in shell.wink("eval", "run", *words, code=code).text
+def test_a_run_that_cannot_start_prints_the_reason(
+    shell: Shell, args: list[str], code: int, reason: str
+) -> None:
+    assert reason in shell.wink("eval", "run", *args, code=code).text

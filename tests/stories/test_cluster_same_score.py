@@ -1,7 +1,7 @@
-"""The same eval in one process, on workers, and with the agent in processes of its own.
+"""The same eval in one process, on workers, and with the agent in separate processes.
 
-The evaluators look at tools, arguments, messages, tokens and the trajectory: what a worker does not
-send back would change a score.
+The evaluators use tools, arguments, messages, tokens and the trajectory: if a worker did not send
+one of them, a score would change.
 """
 
 from __future__ import annotations
@@ -80,21 +80,21 @@ suite = EvalSuite(
 
 
 def reply(request: ServedRequest) -> Reply:
-    """Look the order up, and answer; long-winded on order 4."""
+    """Look the order up and answer; with a very long answer on order 4."""
     text = json.dumps(request.body["messages"])
     order = int(re.findall(r"order (\d+) \?", text)[0])
     if '"tool"' not in text:
         return Reply(
             "", (ToolCall("c1", "get_order", {"order_id": order}),), usage=TokenUsage(9, 3)
         )
-    found = "on its way" in text
-    words = "It is on its way." if found else "I cannot find it."
-    return Reply(words, usage=TokenUsage(15, 60 if order == 4 else 6))
+    known = "on its way" in text
+    answer = "It is on its way." if known else "I cannot find it."
+    return Reply(answer, usage=TokenUsage(15, 60 if order == 4 else 6))
 
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """A folder with the run of one process."""
+    """Return a shell in a folder with a run of one process."""
     with ModelServer(reply) as server:
         variables = {
             "OPENAI_BASE_URL": server.openai_base_url,
@@ -108,7 +108,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 
 def scores(shell: Shell, run: str) -> dict[str, dict[str, str]]:
-    """Return all that does not depend on the clock, by sample."""
+    """Return the columns that do not depend on the clock, by sample."""
     rows = shell.wink("eval", "export", run, "--format", "csv").rows
     kept = ("verdict", "value", "reason", "output", "tokens", "cost")
     return {
@@ -119,15 +119,15 @@ def scores(shell: Shell, run: str) -> dict[str, dict[str, str]]:
     }
 
 
-def test_one_process_sees_two_failures(shell: Shell) -> None:
-    found = scores(shell, "tag:where=here")
+def test_one_process_reports_two_failures(shell: Shell) -> None:
+    rows = scores(shell, "tag:where=here")
 
-    assert [name for name, row in found.items() if row["verdict"] == "fail"] == [
+    assert [name for name, row in rows.items() if row["verdict"] == "fail"] == [
         "order-2",
         "order-4",
     ]
-    assert "all_tools_succeeded: failed tools: ['get_order']" in found["order-2"]["reason"]
-    assert found["order-4"]["reason"] == "token_usage_under: used 87 tokens (limit: 50)"
+    assert "all_tools_succeeded: failed tools: ['get_order']" in rows["order-2"]["reason"]
+    assert rows["order-4"]["reason"] == "token_usage_under: used 87 tokens (limit: 50)"
 
 
 def test_workers_give_the_same_scores(shell: Shell) -> None:
@@ -147,7 +147,7 @@ def test_the_list_shortens_ids_before_names(shell: Shell) -> None:
     assert {"support", "orders"} <= set(listed.out.split())
 
 
-def test_agents_in_processes_of_their_own_give_the_same_scores(shell: Shell) -> None:
+def test_agents_in_separate_processes_give_the_same_scores(shell: Shell) -> None:
     loop = ("--loop", "support_eval.py:Support", "--model", "openai/gpt-4o-mini")
     agents = shell.start_wink("worker", "main", *loop)
     shell.wink("eval", "submit", "--dataset", "orders.jsonl", "--tag", "where=apart")

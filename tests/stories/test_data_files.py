@@ -1,6 +1,6 @@
-"""Data as teams have it: other column names, numbers as ids, no ids, YAML; and what to do if wrong.
+"""Datasets as teams have them: other column names, numeric ids, no ids, YAML; and their errors.
 
-The agent is a function, so that nothing is asked of a model.
+The agent is a function, so that no model is called.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stories.shell import Printed, Shell
+from tests.stories.shell import Output, Shell
 
 AGENT = """
 CAPITALS = {"France": "Paris", "Japan": "Tokyo"}
@@ -50,9 +50,9 @@ def shell(tmp_path: Path) -> Shell:
     return shell
 
 
-def run(shell: Shell, *words: str, agent: str = "answer", code: int = 0) -> Printed:
+def run(shell: Shell, *args: str, agent: str = "answer", code: int = 0) -> Output:
     agent = f"my_agent:{agent}"
-    return shell.wink("eval", "run", "--agent", agent, *words, "--no-progress", code=code)
+    return shell.wink("eval", "run", "--agent", agent, *args, "--no-progress", code=code)
 
 
 def samples(shell: Shell) -> list[dict[str, str]]:
@@ -60,10 +60,10 @@ def samples(shell: Shell) -> list[dict[str, str]]:
 
 
 def test_jsonl_with_other_names_and_numbers_as_ids(shell: Shell) -> None:
-    said = run(shell, "--dataset", "faq.jsonl", *COLUMNS, "--id", "nr").text
+    output = run(shell, "--dataset", "faq.jsonl", *COLUMNS, "--id", "nr").text
     rows = samples(shell)
 
-    assert "2/2 passed, 0 errors" in said
+    assert "2/2 passed, 0 errors" in output
     assert [row["sample_id"] for row in rows] == ["7", "12"]
     assert [json.loads(row["metadata"]) for row in rows] == [{"level": 1}, {"level": 2}]
     assert "7 pass" in shell.wink("eval", "show", "latest", "7").text
@@ -82,22 +82,22 @@ def test_yaml_without_ids_has_the_same_ids_every_time(shell: Shell) -> None:
 
 
 def test_several_columns_are_one_input(shell: Shell) -> None:
-    words = ("--input", "country,kind", "--expected", "answer", "--id", "nr")
-    said = run(shell, "--dataset", "faq.csv", *words, agent="look_up").text
+    args = ("--input", "country,kind", "--expected", "answer", "--id", "nr")
+    output = run(shell, "--dataset", "faq.csv", *args, agent="look_up").text
 
-    assert "2/2 passed, 0 errors" in said
+    assert "2/2 passed, 0 errors" in output
     assert json.loads(samples(shell)[0]["input"]) == {"country": "France", "kind": "capital"}
 
 
-def test_a_forgotten_column_is_said_before_the_first_sample(shell: Shell) -> None:
-    said = run(shell, "--dataset", "faq.jsonl", "--input", "question").text
+def test_a_forgotten_column_is_reported_before_the_first_sample(shell: Shell) -> None:
+    output = run(shell, "--dataset", "faq.jsonl", "--input", "question").text
 
     warning = "no sample has an expected output, and exact_match compares with it"
-    assert said.index(warning) < said.index("0/2 passed")
-    assert "--expected COLUMN" in said
+    assert output.index(warning) < output.index("0/2 passed")
+    assert "--expected COLUMN" in output
 
 
-def test_python_reads_the_same(shell: Shell) -> None:
+def test_python_reads_the_same_samples(shell: Shell) -> None:
     shell.write(load_py=LOAD)
 
     assert shell.python("load.py").out.splitlines() == [
@@ -129,7 +129,7 @@ print(table["12"].input)
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("args", "reason"),
     [
         (["--dataset", "faq.csv"], "--input"),
         (["--dataset", "faq.jsonl"], "--input"),
@@ -142,8 +142,8 @@ print(table["12"].input)
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )
-def test_an_error_names_the_place_and_the_option_that_helps(
-    shell: Shell, words: list[str], reason: str
+def test_an_error_names_the_location_and_the_option_to_use(
+    shell: Shell, args: list[str], reason: str
 ) -> None:
     good = {"id": "fr", "input": "Capital of France?", "expected": "Paris"}
     shell.write(
@@ -151,9 +151,9 @@ def test_an_error_names_the_place_and_the_option_that_helps(
         same_jsonl=jsonl(good, good),
         faq_xlsx="",
     )
-    said = run(shell, *words, code=2)
+    output = run(shell, *args, code=2)
 
-    (line,) = said.err.splitlines()
+    (line,) = output.err.splitlines()
     assert line.startswith("wink: ")
     assert reason in line
     assert not (shell.folder / ".wink").exists()

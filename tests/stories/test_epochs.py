@@ -1,4 +1,4 @@
-"""Three tries at each question: which samples are flaky, and how good is the agent with retries?
+"""Three attempts at each question: which samples are flaky, and how good is the agent on retry?
 
 The agent knows four of the six answers for sure, never the fifth, and the sixth every other time.
 """
@@ -46,19 +46,21 @@ if __name__ == "__main__":
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     shell = Shell(tmp_path_factory.mktemp("epochs"))
     shell.write(questions_py=EVAL)
-    shell.write(said_txt=shell.wink("eval", "run", "questions.py", "--epochs", "3", "-j", "1").text)
+    shell.write(
+        output_txt=shell.wink("eval", "run", "questions.py", "--epochs", "3", "-j", "1").text
+    )
     return shell
 
 
-def test_the_run_and_show_say_what_three_tries_are_worth(shell: Shell) -> None:
+def test_run_and_show_print_the_metrics_of_three_epochs(shell: Shell) -> None:
     line = "pass@3 83.3%, pass^3 66.7%, 1 of 6 samples flaky: sometimes 2/3"
-    for text in (*shell.lines("said.txt"), shell.wink("eval", "show").text):
+    for text in (*shell.lines("output.txt"), shell.wink("eval", "show").text):
         assert "14/18 passed, 0 errors (77.8%" in text
-        assert "n = 18 in 6 samples" in text  # three tries at one sample are not three samples
+        assert "n = 18 in 6 samples" in text  # three attempts at one sample are not three samples
         assert line in text
 
 
-def test_a_flaky_sample_shows_its_other_epochs(shell: Shell) -> None:
+def test_a_flaky_sample_is_printed_with_its_other_epochs(shell: Shell) -> None:
     first = shell.wink("eval", "show", "latest", "sometimes")
     second = shell.wink("eval", "show", "latest", "sometimes", "--epoch", "2").text
 
@@ -67,7 +69,7 @@ def test_a_flaky_sample_shows_its_other_epochs(shell: Shell) -> None:
     assert "sometimes fail 0.000 epoch 2" in second
 
 
-def test_the_list_has_columns_for_it(shell: Shell) -> None:
+def test_the_list_has_columns_for_epoch_metrics(shell: Shell) -> None:
     (head, line), (record,) = (
         shell.wink("eval", "list").out.splitlines()[:2],
         shell.wink("eval", "list", "--format", "json").json,
@@ -86,11 +88,11 @@ def test_python_has_the_same_numbers(shell: Shell) -> None:
     ]
 
 
-def test_more_epochs_of_a_run_run_only_the_rest(tmp_path: Path) -> None:
+def test_adding_epochs_runs_only_the_new_ones(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     shell.write(questions_py=EVAL)
     shell.wink("eval", "run", "questions.py", "--epochs", "1")
-    said = shell.wink("eval", "run", "questions.py", "--resume", "--epochs", "2").text
+    output = shell.wink("eval", "run", "questions.py", "--resume", "--epochs", "2").text
 
-    assert "6 of 12 are stored" in said
-    assert "n = 12 in 6 samples" in said
+    assert "6 of 12 are stored" in output
+    assert "n = 12 in 6 samples" in output

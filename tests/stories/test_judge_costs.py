@@ -1,4 +1,4 @@
-"""A RAG eval with a judge: what the judge uses is counted, shown apart, and stops the run."""
+"""A RAG eval with a judge: its tokens are counted and reported separately, and limit the run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelSer
         yield server
 
 
-def test_the_summary_the_list_and_the_sample_show_both(
+def test_the_summary_the_list_and_the_sample_have_both_costs(
     server: ModelServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["eval", "run", "faq.py", "--no-progress", "--format", "json"]) == 0
@@ -62,7 +62,7 @@ def test_the_summary_the_list_and_the_sample_show_both(
 
 
 @pytest.mark.parametrize("budget", [["--max-tokens-total", "2500"], ["--max-cost", "0.00145"]])
-def test_a_budget_stops_the_run_at_the_sum_of_both(
+def test_a_budget_limits_the_sum_of_both(
     server: ModelServer, budget: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["eval", "run", "faq.py", "-j", "1", "--no-progress", *budget]) == 3

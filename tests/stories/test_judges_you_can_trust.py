@@ -1,4 +1,4 @@
-"""A judge is too kind. People label fifty outputs, and every number says what they would say."""
+"""A judge is too lenient. People label fifty outputs, and the reported rates are corrected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stories.shell import Printed, Shell
+from tests.stories.shell import Output, Shell
 from weakincentives.testing import ModelServer, Reply, ServedRequest
 
 SUITE = """
@@ -35,7 +35,7 @@ TRUTH, JUDGED = 0.6, 0.8
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ModelServer]:
-    """A judge that passes what is said with confidence, and one that is strict."""
+    """Serve a lenient judge, which passes every confident answer, and a strict one."""
 
     def reply(request: ServedRequest) -> Reply:
         text = json.dumps(request.body["messages"][-1]["content"])
@@ -55,18 +55,18 @@ def shell_in(folder: Path, server: ModelServer) -> Shell:
 
 @dataclass(frozen=True)
 class Story:
-    """A run with fifty labels and its calibration, and what the commands printed."""
+    """A run with fifty labels and its calibration, and the output of the commands."""
 
     folder: Path
     run_id: str
-    drawn: Printed
+    drawn: Output
     labels: list[dict[str, str]]
-    calibration: Printed
+    calibration: Output
 
 
 @pytest.fixture(scope="module")
 def story(server: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """Run, draw, label and calibrate, once: each test has a copy of the folder."""
+    """Run, draw, label and calibrate once; each test gets a copy of the folder."""
     folder = tmp_path_factory.mktemp("judges")
     shell = shell_in(folder, server)
     write_suite(shell)
@@ -74,8 +74,8 @@ def story(server: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Stor
     run_id = run(shell)
     drawn = shell.wink("judge", "sample", run_id, "-n", "50", "--blind")
     labels = label(shell)
-    words = ("judge", "calibrate", "--run", run_id, "labels.csv", "--format", "json")
-    return Story(folder, run_id, drawn, labels, shell.wink(*words))
+    args = ("judge", "calibrate", "--run", run_id, "labels.csv", "--format", "json")
+    return Story(folder, run_id, drawn, labels, shell.wink(*args))
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def run_id(story: Story) -> str:
 
 @pytest.fixture
 def shell(story: Story, server: ModelServer, tmp_path: Path) -> Shell:
-    """A folder with the calibrated run."""
+    """Return a shell in a folder with the calibrated run."""
     shutil.copytree(story.folder, tmp_path, dirs_exist_ok=True)
     return shell_in(tmp_path, server)
 
@@ -101,7 +101,7 @@ def run(shell: Shell) -> str:
 
 
 def label(shell: Shell, name: str = "labels.csv") -> list[dict[str, str]]:
-    """Fill a file of labels as an honest person does."""
+    """Fill in a file of labels with the true verdicts."""
     path = shell.folder / name
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -114,51 +114,55 @@ def label(shell: Shell, name: str = "labels.csv") -> list[dict[str, str]]:
     return rows
 
 
-def test_a_kind_judge_is_corrected_by_fifty_labels(story: Story) -> None:
+def test_a_lenient_judge_is_corrected_by_fifty_labels(story: Story) -> None:
     assert "Wrote 50 outputs to label to labels.csv" in story.drawn.text
     assert len(story.labels) == 50
     assert [*story.labels[0]] == ["key", "id", "input", "expected", "output", "label", "note"]
 
-    found = story.calibration.json
-    assert found["judged"]["pass_rate"] == JUDGED
-    low, high = found["corrected"]["interval"]
+    data = story.calibration.json
+    assert data["judged"]["pass_rate"] == JUDGED
+    low, high = data["corrected"]["interval"]
     assert low < TRUTH < high < JUDGED
-    assert abs(found["corrected"]["pass_rate"] - TRUTH) < 0.1
-    assert found["labels"] == 50
-    assert found["judge_parts"]["model"] == "http/kind"
-    assert found["notes"] == []
+    assert abs(data["corrected"]["pass_rate"] - TRUTH) < 0.1
+    assert data["labels"] == 50
+    assert data["judge_parts"]["model"] == "http/kind"
+    assert data["notes"] == []
 
 
-def test_both_numbers_are_shown_everywhere(shell: Shell, run_id: str) -> None:
+def test_both_rates_are_in_every_output(shell: Shell, run_id: str) -> None:
     rate = shell.wink("judge", "calibrate", "--run", run_id, "--format", "json").json["corrected"]
-    says = f"corrected by 50 labels: {rate['pass_rate']:.1%} (95% interval"
+    corrected_rate = f"corrected by 50 labels: {rate['pass_rate']:.1%} (95% interval"
 
-    shown = shell.wink("eval", "show", run_id)
-    assert "240/300 passed, 0 errors (80.0%" in shown.text
-    assert says in shown.text
+    output = shell.wink("eval", "show", run_id)
+    assert "240/300 passed, 0 errors (80.0%" in output.text
+    assert corrected_rate in output.text
     listed = shell.wink("eval", "list")
     assert "corrected" in listed.out
     assert f"{rate['pass_rate'] * 100:.1f}" in listed.out
     (document,) = shell.wink("eval", "list", "--format", "json").json
     assert document["corrections"][0]["corrected"] == rate
-    assert says in shell.wink("eval", "export", run_id, "--format", "md").text.replace("\\", "")
+    assert corrected_rate in shell.wink("eval", "export", run_id, "--format", "md").text.replace(
+        "\\", ""
+    )
     exported = shell.wink("eval", "export", run_id, "--format", "json").json
     assert exported["run"]["corrections"][0]["corrected"]["estimate"] == rate["pass_rate"]
     shell.wink("eval", "report", run_id, "-o", "page.html")
-    assert says[1:] in (shell.folder / "page.html").read_text()  # it begins a sentence
+    assert (
+        corrected_rate[1:] in (shell.folder / "page.html").read_text()
+    )  # the first letter is a capital there
     script = "from weakincentives.evals import *; print(RunStore().report('latest'))"
-    assert says in shell.python("-c", script).text
+    assert corrected_rate in shell.python("-c", script).text
 
 
-def test_the_end_of_a_run_and_the_summary_on_github_show_both(shell: Shell, run_id: str) -> None:
+def test_the_end_of_a_run_and_the_github_summary_have_both_rates(shell: Shell, run_id: str) -> None:
     shell.variables.update(GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY="summary.md")
 
     printed = shell.wink("eval", "run", "faq.py", "--no-progress")
 
-    says = f"corrected by 50 labels of run {run_id}: "
-    assert says in printed.text
+    corrected_rate = f"corrected by 50 labels of run {run_id}: "
+    assert corrected_rate in printed.text
     assert "if the judge is right as often here" in printed.text
-    assert says in (shell.folder / "summary.md").read_text().replace("\\", "")
+    assert corrected_rate in (shell.folder / "summary.md").read_text().replace("\\", "")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +173,7 @@ def test_the_end_of_a_run_and_the_summary_on_github_show_both(shell: Shell, run_
     ],
     ids=["model", "prompt"],
 )
-def test_a_changed_judge_has_no_calibration_and_says_so(
+def test_a_changed_judge_is_reported_as_uncalibrated(
     shell: Shell, run_id: str, change: dict[str, str], why: str
 ) -> None:
     write_suite(shell, **change)
@@ -180,20 +184,20 @@ def test_a_changed_judge_has_no_calibration_and_says_so(
     assert "judge changed" in shell.wink("eval", "list").out
 
 
-def test_labels_count_for_another_judge_of_the_same_outputs(shell: Shell, run_id: str) -> None:
+def test_labels_are_reused_for_another_judge_of_the_same_outputs(shell: Shell, run_id: str) -> None:
     scored = shell.wink(
         "eval", "score", run_id, "--evaluator", "strict.py:judge", "--format", "json"
     ).json["after"]["run_id"]
-    found = shell.wink("judge", "calibrate", "--run", scored, "--format", "json").json
+    data = shell.wink("judge", "calibrate", "--run", scored, "--format", "json").json
 
-    assert found["judged"]["pass_rate"] == TRUTH
-    assert found["corrected"]["pass_rate"] == pytest.approx(TRUTH)
-    assert (found["labels"], found["agreement"]["pass_rate"]) == (50, 1.0)
+    assert data["judged"]["pass_rate"] == TRUTH
+    assert data["corrected"]["pass_rate"] == pytest.approx(TRUTH)
+    assert (data["labels"], data["agreement"]["pass_rate"]) == (50, 1.0)
 
 
 def test_a_comparison_is_corrected_too(shell: Shell, run_id: str) -> None:
     text = (shell.folder / "faq.py").read_text()
-    # The second agent says nothing new, but all of it with confidence.
+    # The second agent gives the same answers, but all of them with confidence.
     shell.write(faq_py=text.replace('"wrong"]', '"wrong, but with confidence"]'))
     second = run(shell)
     shell.wink("judge", "sample", second, "-n", "50", "-o", "second.csv")
@@ -220,7 +224,7 @@ def test_a_judge_is_improved_on_one_half_and_tested_on_the_other(shell: Shell, r
 
     test = shell.wink("judge", "improve", run_id, "--judge", "strict.py:judge", "--test")
     assert "in the test half" in test.text
-    assert "question" not in test.out  # no sample of it
+    assert "question" not in test.out  # none of the samples of the test half is printed
     assert "This is the first look" in test.text
     again = shell.wink("judge", "improve", run_id, "--test")
     assert "The test half was looked at 2 times" in again.text

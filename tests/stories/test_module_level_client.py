@@ -1,7 +1,7 @@
 """A client made at module level works in every suite, run, pytest item and notebook cell.
 
-The clients are the providers' own, and the server keeps connections open between calls: a client
-that is used on a second event loop fails on the connections of the first.
+The clients are the official ones of the providers, and the server keeps connections open between
+calls: a client that is used on a second event loop fails on the connections of the first.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def ask(question):
     return reply.content[0].text
 """,
 }
-# A judge whose model is asked through the same client as the agent's.
+# The judge calls its model through the same client as the agent.
 SUITES = """
 from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample, exact_match
 dataset = Dataset([Sample(str(n), f"question {n}", "Paris") for n in range(20)], name="capitals")
@@ -81,13 +81,13 @@ def variables(folder: Path, server: ModelServer) -> dict[str, str]:
 
 
 def options(folder: Path, server: ModelServer) -> dict[str, Any]:
-    """The options of a process that has already imported the clients."""
+    """Return the options of a process that has already imported the clients."""
     env = variables(folder, server)
     return {"cwd": folder, "env": env, "preload": tuple(CLIENTS)}
 
 
 def output_of(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the output of a process, which must succeed without a word on stderr but its own."""
+    """Return stdout of a process, which must succeed without warnings on stderr."""
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout
@@ -95,12 +95,12 @@ def output_of(done: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.mark.usefixtures("client")
 def test_two_suites_of_one_file_on_the_command_line(tmp_path: Path, server: ModelServer) -> None:
-    words = ("eval", "run", "suites.py", "--format", "json")
-    said = output_of(run_wink(*words, **options(tmp_path, server)))
+    args = ("eval", "run", "suites.py", "--format", "json")
+    output = output_of(run_wink(*args, **options(tmp_path, server)))
 
-    runs = json.loads(said)["runs"]
+    runs = json.loads(output)["runs"]
     assert [(each["passed"], each["errors"]) for each in runs] == [(20, 0), (20, 0)]
-    assert server.connections <= 8  # of the first suite's four, the second uses what it can
+    assert server.connections <= 8  # the second suite reuses what it can of the first one's four
 
 
 SCRIPT = """
@@ -109,32 +109,34 @@ warnings.simplefilter("error")
 from suites import *
 from weakincentives.evals import criterion
 
-def passed(suite, found):
+def run_suite(suite, outcomes):
     report = suite.run()
-    found.append((report.passed, report.errors))
+    outcomes.append((report.passed, report.errors))
 
-found = []
-passed(first, found)
-passed(first, found)
-thread = threading.Thread(target=passed, args=(second, found))
+outcomes = []
+run_suite(first, outcomes)
+run_suite(first, outcomes)
+thread = threading.Thread(target=run_suite, args=(second, outcomes))
 thread.start()
 thread.join()
-async def where_a_loop_is_running():
-    passed(second, found)
-asyncio.run(where_a_loop_is_running())
-passed(first, found)
-found.append(criterion(judged)("Paris", "Paris").passed)
-print(found)
+async def in_a_running_loop():
+    run_suite(second, outcomes)
+asyncio.run(in_a_running_loop())
+run_suite(first, outcomes)
+outcomes.append(criterion(judged)("Paris", "Paris").passed)
+print(outcomes)
 """
 
 
 @pytest.mark.usefixtures("client")
-def test_a_script_that_runs_from_everywhere(tmp_path: Path, server: ModelServer) -> None:
-    more = options(tmp_path, server)
-    more["env"]["PYTHONASYNCIODEBUG"] = "1"
-    said = output_of(run_python(SCRIPT, **more))
+def test_a_script_that_runs_suites_in_threads_and_event_loops(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    process_options = options(tmp_path, server)
+    process_options["env"]["PYTHONASYNCIODEBUG"] = "1"
+    output = output_of(run_python(SCRIPT, **process_options))
 
-    assert said == "[(20, 0), (20, 0), (20, 0), (20, 0), (20, 0), True]\n"
+    assert output == "[(20, 0), (20, 0), (20, 0), (20, 0), (20, 0), True]\n"
 
 
 TEST = """
@@ -162,10 +164,12 @@ sys.exit(pytest.main(["-q", "-p", "weakincentives.pytest_plugin", "-p", "no:cach
 @pytest.mark.usefixtures("client")
 def test_pytest_with_twenty_items(tmp_path: Path, server: ModelServer) -> None:
     (tmp_path / "test_capitals.py").write_text(TEST)
-    more = options(tmp_path, server)
-    more["env"]["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # of which there are many here
+    process_options = options(tmp_path, server)
+    process_options["env"]["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = (
+        "1"  # the environment of our tests has many
+    )
 
-    assert "41 passed" in output_of(run_python(PYTEST, **more))
+    assert "41 passed" in output_of(run_python(PYTEST, **process_options))
 
 
 CELLS = {
@@ -219,7 +223,7 @@ def test_a_notebook(tmp_path: Path, server: ModelServer) -> None:
     assert values == [*CELLS.values()] * len(CLIENTS)
 
 
-# In a process of its own, whose environment the kernel inherits.
+# In a separate process, whose environment the kernel inherits.
 EXECUTE = """
 import nbformat
 from nbclient import NotebookClient
@@ -235,7 +239,7 @@ QUESTION = PromptTemplate[str](
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "http"])
-def test_two_runs_and_a_call_by_hand_share_the_connection_of_an_adapter(
+def test_two_runs_and_a_direct_call_share_the_connection_of_an_adapter(
     provider: str, server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = server.anthropic_base_url if provider == "anthropic" else server.openai_base_url

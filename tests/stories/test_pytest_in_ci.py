@@ -1,4 +1,4 @@
-"""An eval as a pytest test: twenty slow samples at once, a gate, and one that only records."""
+"""An eval as a pytest test: twenty concurrent slow samples, a gate, and a run without one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stories.shell import Printed, Shell
+from tests.stories.shell import Output, Shell
 
 EVAL = """
 import asyncio
@@ -24,7 +24,7 @@ async def ask(question):
     counts.append(running)
     with open("counts.txt", "a") as file:
         print(running, file=file)
-    while max(counts) < config.max_concurrent:  # the model thinks until as many calls wait for it
+    while max(counts) < config.max_concurrent:  # the model answers once that many calls are waiting
         await asyncio.sleep(0.01)
     running -= 1
     if question == "question 7":
@@ -52,22 +52,20 @@ def shell(tmp_path: Path) -> Shell:
     return shell
 
 
-def run_pytest(
-    shell: Shell, test: str, *words: str, code: int = 0, concurrent: int = 10
-) -> Printed:
+def run_pytest(shell: Shell, test: str, *args: str, code: int = 0, concurrent: int = 10) -> Output:
     shell.write(test_answers_py=EVAL.replace("CONCURRENT", str(concurrent)) + test)
-    return shell.python("-m", "pytest", "-p", "no:cacheprovider", *words, code=code)
+    return shell.python("-m", "pytest", "-p", "no:cacheprovider", *args, code=code)
 
 
 @pytest.mark.parametrize("concurrent", [1, 10])
-def test_as_many_samples_run_at_once_as_the_config_says(shell: Shell, concurrent: int) -> None:
+def test_the_config_sets_how_many_samples_run_concurrently(shell: Shell, concurrent: int) -> None:
     run_pytest(shell, GATED, concurrent=concurrent)
 
     counts = [*map(int, shell.lines("counts.txt"))]
     assert (len(counts), max(counts)) == (19, concurrent)
 
 
-def test_the_gate_is_an_item_of_its_own(shell: Shell) -> None:
+def test_the_gate_is_a_separate_item(shell: Shell) -> None:
     passed = run_pytest(shell, GATED, "-v").text
     failed = run_pytest(shell, GATED.replace("0.8", "0.95"), code=1).text
 
@@ -79,7 +77,7 @@ def test_the_gate_is_an_item_of_its_own(shell: Shell) -> None:
     assert "contains: got 'no', expected it to contain 'yes'" in failed
 
 
-def test_a_stricter_gate_on_other_samples_is_no_other_agent(shell: Shell) -> None:
+def test_a_stricter_gate_on_other_samples_is_still_the_same_agent(shell: Shell) -> None:
     for gate, end in (("0.8", "[:]"), ("0.7", "[:19]")):
         run_pytest(
             shell, GATED.replace("0.8", gate).replace("dataset=samples", f"dataset=samples{end}")
@@ -90,11 +88,11 @@ def test_a_stricter_gate_on_other_samples_is_no_other_agent(shell: Shell) -> Non
     assert later["agent_version"] == earlier["agent_version"]
 
 
-def test_a_run_that_only_records_fails_nothing(shell: Shell) -> None:
+def test_a_run_without_a_gate_fails_no_test(shell: Shell) -> None:
     printed = run_pytest(shell, RECORDED).text
-    shown = shell.wink("eval", "show").text
+    output = shell.wink("eval", "show").text
 
     assert "17 passed, 3 missed" in printed
     assert "q7: error: ConnectionError: the model is down" in printed
-    assert "17/20 passed, 1 error" in shown
-    assert "ConnectionError" in shown
+    assert "17/20 passed, 1 error" in output
+    assert "ConnectionError" in output

@@ -1,4 +1,4 @@
-"""The same in a script: a run is stored, Ctrl-C says how to continue, and it continues."""
+"""An eval in a Python script: its run is stored, can be interrupted with Ctrl-C, and resumed."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ def shell(tmp_path: Path) -> Shell:
     return shell
 
 
-def test_a_run_is_stored_where_the_command_line_looks(shell: Shell) -> None:
+def test_a_run_is_stored_in_the_store_of_the_command_line(shell: Shell) -> None:
     (shell.folder / "go").touch()
     printed = shell.python("run.py")
     (record,) = shell.wink("eval", "list", "--format", "json").json
 
     assert printed.out.startswith("10/10 passed, 0 errors (100.0%, 95% interval")
-    assert printed.err == ""  # a log is no terminal: no progress
+    assert printed.err == ""  # no progress, because stderr is not a terminal
     assert (shell.folder / ".wink" / "runs.db").exists()
     assert (record["suite"], record["dataset"], record["passed"]) == ("script", "numbers", 10)
 
 
-def test_ctrl_c_says_how_to_continue_and_that_works(shell: Shell) -> None:
+def test_ctrl_c_prints_how_to_resume_and_resuming_works(shell: Shell) -> None:
     process = shell.start_python("run.py")
     until(lambda: len(shell.lines("calls")) == 5 and (shell.folder / ".wink").exists())
     os.killpg(process.pid, signal.SIGINT)
@@ -80,7 +80,7 @@ def test_ctrl_c_says_how_to_continue_and_that_works(shell: Shell) -> None:
     (shell.folder / "go").touch()
     run_id = line.split('resume="')[1].split('"')[0]
     assert shell.python("run.py", run_id).out.startswith("10/10 passed")
-    assert sorted(map(int, shell.lines("calls"))) == [*range(10)]  # none of them twice
+    assert sorted(map(int, shell.lines("calls"))) == [*range(10)]  # each of them once
 
 
 def test_evaluate_stores_nothing_and_prints_nothing(shell: Shell) -> None:

@@ -1,7 +1,7 @@
 """A RAG eval on a CSV of 300 rows: one client, two prompts, a judge, and which prompt is better.
 
 `terse` does not know every tenth answer; `quote` knows them all, but sometimes adds a promise that
-is in no document, which only the judge sees.
+is in no document, which only the judge notices.
 """
 
 from __future__ import annotations
@@ -85,37 +85,37 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         variables = {"OPENAI_BASE_URL": server.openai_base_url, "OPENAI_API_KEY": "none"}
         shell = Shell(tmp_path_factory.mktemp("rag"), variables)
         shell.write(faq_csv=CSV, rag_eval_py=EVAL)
-        said = shell.wink("eval", "run", "rag_eval.py", "--no-progress", "--max-concurrent", "16")
-        (shell.folder / "said.txt").write_text(said.out + said.err)
+        output = shell.wink("eval", "run", "rag_eval.py", "--no-progress", "--max-concurrent", "16")
+        (shell.folder / "output.txt").write_text(output.out + output.err)
         yield shell
 
 
 def test_the_run_names_only_the_criterion_that_failed(shell: Shell) -> None:
-    said = " ".join((shell.folder / "said.txt").read_text().split())
+    output = " ".join((shell.folder / "output.txt").read_text().split())
 
-    assert "270/300 passed, 0 errors (90.0%" in said
-    assert "297/300 passed, 0 errors (99.0%" in said
-    assert """contains: got "I don't know.", expected it to contain '0 months'""" in said
-    assert "groundedness: Nobody promises a repair." in said
-    assert "It is in the context." not in said  # the reason of a criterion that passed
+    assert "270/300 passed, 0 errors (90.0%" in output
+    assert "297/300 passed, 0 errors (99.0%" in output
+    assert """contains: got "I don't know.", expected it to contain '0 months'""" in output
+    assert "groundedness: Nobody promises a repair." in output
+    assert "It is in the context." not in output  # the reason of a criterion that passed
 
 
-def test_tokens_of_agent_and_judges_are_shown_apart(shell: Shell) -> None:
-    for text in ((shell.folder / "said.txt").read_text(), shell.wink("eval", "show").out):
+def test_tokens_of_agent_and_judges_are_printed_separately(shell: Shell) -> None:
+    for text in ((shell.folder / "output.txt").read_text(), shell.wink("eval", "show").out):
         assert "78,000 tokens (agent 12,000, judges 66,000)" in text
-        # What the agent's tokens cost is not known, and so it is not $0.
+        # The price of the agent's tokens is unknown, so no $0 is printed.
         assert "$0.0126 (judges only)" in text
 
 
 def test_the_list_names_both_suites_and_the_csv(shell: Shell) -> None:
-    shown = shell.wink("eval", "list").out + shell.wink("eval", "list").err
+    output = shell.wink("eval", "list").out + shell.wink("eval", "list").err
     records = shell.wink("eval", "list", "--format", "json").json
 
-    assert {"quote", "terse", "faq", "297/300", "270/300"} <= set(shown.split())
+    assert {"quote", "terse", "faq", "297/300", "270/300"} <= set(output.split())
     assert [record["suite"] for record in records] == ["quote", "terse"]
 
 
-def test_compare_shows_each_flip_with_both_outputs_and_the_criterion(shell: Shell) -> None:
+def test_compare_prints_each_flip_with_both_outputs_and_the_criterion(shell: Shell) -> None:
     compared = shell.wink("eval", "compare", "suite:terse", "suite:quote", "--flips", "30")
 
     assert "B is better: +9.0 points, 95% interval 6.3 to 12.8, n = 300" in compared.text
@@ -128,15 +128,15 @@ def test_compare_shows_each_flip_with_both_outputs_and_the_criterion(shell: Shel
     assert "note: the agent changed: rag.answer: system" in compared.text
 
 
-def test_a_failed_sample_shows_what_the_judge_saw(shell: Shell) -> None:
+def test_a_failed_sample_is_printed_with_the_context_of_the_judge(shell: Shell) -> None:
     (failed,) = (row for row in rows(shell) if row["input"].endswith("product 250?"))
-    shown = shell.wink("eval", "show", "suite:quote", failed["sample_id"])
+    output = shell.wink("eval", "show", "suite:quote", failed["sample_id"])
 
     assert failed["reason"] == "groundedness: Nobody promises a repair."
     assert json.loads(failed["metadata"])["topic"] == "phones"  # a column of the CSV
-    assert "Product 250 has a warranty of 250 months." in shown.text  # what was retrieved
-    assert "260 tokens (agent 40, judges 220)" in shown.text
-    assert "judge_tokens" not in shown.text  # said once, above
+    assert "Product 250 has a warranty of 250 months." in output.text  # the retrieved document
+    assert "260 tokens (agent 40, judges 220)" in output.text
+    assert "judge_tokens" not in output.text  # printed only once, above
 
 
 def test_slices_by_a_column_of_the_csv(shell: Shell) -> None:

@@ -1,4 +1,4 @@
-"""A provider that answers every third call with 429: however an eval is run, it passes."""
+"""A provider that answers every third call with 429: every way to run an eval still passes."""
 
 from __future__ import annotations
 
@@ -66,21 +66,21 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
         yield server
 
 
-def suite(adapter: Any) -> EvalReport[Any]:
+def run_suite(adapter: Any) -> EvalReport[Any]:
     return EvalSuite(QA, SAMPLES, exact_match, adapter, CONFIG).run()
 
 
-def at_endpoint(endpoint: Any) -> EvalReport[Any]:
+def run_with_endpoint(endpoint: Any) -> EvalReport[Any]:
     config = EvalConfig(max_concurrent=COUNT, timeout=60, endpoint=endpoint)
     return anyio.run(evaluate, SAMPLES, config, exact_match)
 
 
-def judged(judge: Any) -> EvalReport[Any]:
+def run_with_judge(judge: Any) -> EvalReport[Any]:
     return EvalSuite(lambda question: "4", SAMPLES, is_four(judge), config=CONFIG).run()
 
 
 def is_four(judge: Any) -> Callable[..., Any]:
-    """An evaluator of one's own that asks a model."""
+    """Return a user-defined evaluator that calls a model."""
     prompt = PromptTemplate[str](
         ns="t", key="judge", sections=[MarkdownSection(title="Q", template="$output", key="q")]
     )
@@ -92,35 +92,37 @@ def is_four(judge: Any) -> Callable[..., Any]:
     return four
 
 
-ENTRANCES: dict[str, Callable[[], EvalReport[Any]]] = {
-    "EvalSuite(adapter_for(name))": lambda: suite(adapter_for("openai/x")),
-    "EvalSuite(name)": lambda: suite("openai/x"),
-    "EvalSuite(Endpoint)": lambda: suite(Endpoint("openai/x", temperature=0)),
-    "OpenAIAdapter": lambda: suite(OpenAIAdapter("x")),
-    "AnthropicAdapter": lambda: suite(AnthropicAdapter("x")),
-    "HTTPAdapter": lambda: suite(HTTPAdapter("x")),
-    "http/x": lambda: suite(adapter_for("http/x")),
-    "EvalConfig(endpoint=name)": lambda: at_endpoint("openai/x"),
-    "EvalConfig(endpoint=Endpoint)": lambda: at_endpoint(Endpoint("anthropic/x", max_tokens=9)),
-    "EvalConfig(endpoint=adapter)": lambda: at_endpoint(adapter_for("openai/x")),
-    "an evaluator's model": lambda: judged(adapter_for("openai/x")),
+WAYS_TO_RUN: dict[str, Callable[[], EvalReport[Any]]] = {
+    "EvalSuite(adapter_for(name))": lambda: run_suite(adapter_for("openai/x")),
+    "EvalSuite(name)": lambda: run_suite("openai/x"),
+    "EvalSuite(Endpoint)": lambda: run_suite(Endpoint("openai/x", temperature=0)),
+    "OpenAIAdapter": lambda: run_suite(OpenAIAdapter("x")),
+    "AnthropicAdapter": lambda: run_suite(AnthropicAdapter("x")),
+    "HTTPAdapter": lambda: run_suite(HTTPAdapter("x")),
+    "http/x": lambda: run_suite(adapter_for("http/x")),
+    "EvalConfig(endpoint=name)": lambda: run_with_endpoint("openai/x"),
+    "EvalConfig(endpoint=Endpoint)": lambda: run_with_endpoint(
+        Endpoint("anthropic/x", max_tokens=9)
+    ),
+    "EvalConfig(endpoint=adapter)": lambda: run_with_endpoint(adapter_for("openai/x")),
+    "an evaluator's model": lambda: run_with_judge(adapter_for("openai/x")),
 }
 
 
-@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize("way", WAYS_TO_RUN)
 def test_in_python_every_sample_passes(
-    server: ModelServer, entrance: str, monkeypatch: pytest.MonkeyPatch
+    server: ModelServer, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key-of-the-test")
 
-    report = ENTRANCES[entrance]()
+    report = WAYS_TO_RUN[way]()
 
     assert (report.passed, report.errors) == (COUNT, 0), report.errored_samples()[:1]
     assert len(server.requests) > COUNT
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ["--prompt", "suite.py:qa", "--dataset", "sums.jsonl", "--model", "openai/x"],
         ["named.py"],
@@ -131,7 +133,7 @@ def test_in_python_every_sample_passes(
     ids=" ".join,
 )
 def test_on_the_command_line_every_sample_passes(
-    server: ModelServer, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ModelServer, args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "suite.py").write_text(SUITE.replace("ADAPTER", 'adapter_for("openai/x")'))
@@ -139,14 +141,14 @@ def test_on_the_command_line_every_sample_passes(
     rows = [{"id": s.id, "input": s.input, "expected": s.expected} for s in SAMPLES]
     (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
-    assert main(["eval", "run", *words, "-j", "20", "--no-progress"]) == 0
+    assert main(["eval", "run", *args, "-j", "20", "--no-progress"]) == 0
 
     with RunStore() as store:
         record = store.run("latest")
     assert (record.passed, record.errors) == (COUNT, 0)
 
 
-def test_a_judges_verdicts_are_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_verdict_of_a_judge_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     def reply(request: ServedRequest) -> str | Fault:
         busy = request.number % 3 == 0
         verdict = json.dumps({"reason": "it is", "rating": "good"})
@@ -184,7 +186,7 @@ def test_retries_never_multiply(make: Callable[[], Any], monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["openai/x", "http/x"])
-def test_without_retries_a_busy_or_broken_server_is_an_error_of_the_infrastructure(
+def test_without_retries_a_busy_or_broken_server_is_an_infrastructure_error(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for status in (429, 500, 503):

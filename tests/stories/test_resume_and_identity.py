@@ -1,4 +1,4 @@
-"""A run that is killed: what the list says, what resume runs, and what happens if code changed."""
+"""A killed run: its status in the list, what resume runs, and what happens if the code changed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shell(tmp_path: Path) -> Shell:
     return shell
 
 
-def start_half(shell: Shell) -> subprocess.Popen[str]:
+def start_and_wait_for_half(shell: Shell) -> subprocess.Popen[str]:
     """Start the run, and wait until half of it is stored."""
     process = shell.start_wink("eval", "run", "numbers_eval.py")
     until(lambda: len(shell.lines("calls")) == HALF and listed(shell).get("total") == HALF)
@@ -59,27 +59,27 @@ def listed(shell: Shell) -> dict[str, object]:
     return records[0] if records else {}
 
 
-def go_on(shell: Shell) -> None:
+def let_it_finish(shell: Shell) -> None:
     (shell.folder / "go").touch()
 
 
-def test_a_killed_run_is_interrupted_and_resume_runs_only_the_rest(shell: Shell) -> None:
-    shell.kill(start_half(shell))
+def test_a_killed_run_is_interrupted_and_resume_runs_only_missing_samples(shell: Shell) -> None:
+    shell.kill(start_and_wait_for_half(shell))
     before = shell.wink("eval", "list").text
-    go_on(shell)
+    let_it_finish(shell)
     resumed = shell.wink("eval", "resume").text
 
     assert "! interrupted" in before
     assert f"{HALF} of {SAMPLES} are stored" in resumed
     assert f"{SAMPLES}/{SAMPLES} passed, 0 errors" in resumed
-    assert sorted(map(int, shell.lines("calls"))) == [*range(SAMPLES)]  # none of them twice
+    assert sorted(map(int, shell.lines("calls"))) == [*range(SAMPLES)]  # each of them once
     assert listed(shell)["status"] == "complete"
 
 
-def test_a_changed_helper_is_named_and_refused(shell: Shell) -> None:
-    shell.kill(start_half(shell))
+def test_resume_refuses_a_changed_helper(shell: Shell) -> None:
+    shell.kill(start_and_wait_for_half(shell))
     shell.write(helper_py=HELPER.replace("briefly", "at length"))
-    go_on(shell)
+    let_it_finish(shell)
     refused = shell.wink("eval", "resume", code=2).err
 
     assert "helper.py changed" in refused
@@ -87,10 +87,10 @@ def test_a_changed_helper_is_named_and_refused(shell: Shell) -> None:
     assert len(shell.lines("calls")) == HALF
 
 
-def test_with_force_it_goes_on_and_the_rows_are_marked(shell: Shell) -> None:
-    shell.kill(start_half(shell))
+def test_force_resumes_with_a_changed_helper_and_marks_the_rows(shell: Shell) -> None:
+    shell.kill(start_and_wait_for_half(shell))
     shell.write(helper_py=HELPER.replace("briefly", "at length"))
-    go_on(shell)
+    let_it_finish(shell)
     resumed = shell.wink("eval", "resume", "--force").text
     exported = shell.wink("eval", "export", "--format", "jsonl").out.splitlines()
 
@@ -104,23 +104,23 @@ def test_with_force_it_goes_on_and_the_rows_are_marked(shell: Shell) -> None:
     assert set(agents) == versions
 
 
-def agent_of(shown: str) -> str:
+def agent_of(text: str) -> str:
     """Return the version of the agent in the first line of a sample."""
-    return shown.partition(", agent ")[2][:12]
+    return text.partition(", agent ")[2][:12]
 
 
-def test_a_comment_is_no_change(shell: Shell) -> None:
-    shell.kill(start_half(shell))
+def test_a_changed_comment_does_not_change_the_agent(shell: Shell) -> None:
+    shell.kill(start_and_wait_for_half(shell))
     shell.write(helper_py=f"# As the style guide wants it.\n{HELPER}")
-    go_on(shell)
+    let_it_finish(shell)
 
     assert f"{SAMPLES}/{SAMPLES} passed" in shell.wink("eval", "resume").text
 
 
-def test_a_second_resume_of_a_run_that_is_running_is_refused(shell: Shell) -> None:
-    process = start_half(shell)
+def test_resuming_a_running_run_is_refused(shell: Shell) -> None:
+    process = start_and_wait_for_half(shell)
     refused = shell.wink("eval", "resume", code=2).err
-    go_on(shell)
+    let_it_finish(shell)
     shell.end(process)
 
     assert f"process {process.pid}" in refused

@@ -1,6 +1,6 @@
-"""A support agent of pydantic-ai, as its team wrote it: which tools it called, and what they cost.
+"""A support agent written with pydantic-ai: which tools it called, and how many tokens it used.
 
-The eval adds two lines, of which one is the framework's own. Nothing in the agent knows of WINK.
+The eval adds two lines, one of them for the framework. The agent does not know about WINK.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ suite = EvalSuite(agent, orders, evaluator, name="support")
 
 
 def reply(request: ServedRequest) -> Reply:
-    """Look the order up, and answer. Pays order 3 back as well; is long-winded on order 4."""
+    """Look the order up and answer; also refund order 3, and give a very long answer on order 4."""
     text = json.dumps(request.body["messages"])
     order = int(re.findall(r"order (\d+) \?", text)[0])
     if "on its way" in text:
@@ -72,42 +72,44 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         variables = {"OPENAI_BASE_URL": server.openai_base_url, "OPENAI_API_KEY": "none"}
         shell = Shell(tmp_path_factory.mktemp("tools"), variables)
         shell.write(support_py=AGENT, support_eval_py=EVAL)
-        said = shell.wink("eval", "run", "support_eval.py", "--no-progress")
-        shell.write(said_txt=said.text)
+        output = shell.wink("eval", "run", "support_eval.py", "--no-progress")
+        shell.write(output_txt=output.text)
         yield shell
 
 
 def first_run(shell: Shell) -> str:
-    """Return the id of the run that all tests look at, whatever else has run since."""
-    (said,) = shell.lines("said.txt")
-    return said.split(" run ")[1].split()[0]
+    """Return the id of the run of the fixture; other tests add runs."""
+    (output,) = shell.lines("output.txt")
+    return output.split(" run ")[1].split()[0]
 
 
 def test_each_failure_names_the_tool_or_the_tokens(shell: Shell) -> None:
-    (said,) = shell.lines("said.txt")
+    (output,) = shell.lines("output.txt")
 
-    assert "3/5 passed, 0 errors" in said
-    assert "order-3 tool_not_called(refund): tool 'refund' called 1 time" in said
-    assert "order-4 token_usage_under: used 75 tokens (limit: 50)" in said
-    assert "235 tokens" in said  # four samples of 40, and one of 75
-
-
-def test_a_sample_shows_the_whole_conversation(shell: Shell) -> None:
-    shown = shell.wink("eval", "show", first_run(shell), "order-3").text
-
-    assert "system Look up orders; never refund." in shown
-    assert "user Where is order 3 ?" in shown
-    assert 'assistant calls get_order({"order_id":3}) call_get_order' in shown
-    assert 'calls refund({"order_id":3}) call_refund' in shown
-    assert "order 3 is on its way" in shown
-    assert "assistant It is on its way." in shown
+    assert "3/5 passed, 0 errors" in output
+    assert "order-3 tool_not_called(refund): tool 'refund' called 1 time" in output
+    assert "order-4 token_usage_under: used 75 tokens (limit: 50)" in output
+    assert "235 tokens" in output  # four samples of 40, and one of 75
 
 
-def test_other_tools_are_evaluated_later_without_a_call_of_the_agent(shell: Shell) -> None:
+def test_a_sample_is_printed_with_its_whole_conversation(shell: Shell) -> None:
+    output = shell.wink("eval", "show", first_run(shell), "order-3").text
+
+    assert "system Look up orders; never refund." in output
+    assert "user Where is order 3 ?" in output
+    assert 'assistant calls get_order({"order_id":3}) call_get_order' in output
+    assert 'calls refund({"order_id":3}) call_refund' in output
+    assert "order 3 is on its way" in output
+    assert "assistant It is on its way." in output
+
+
+def test_a_stored_run_is_scored_by_new_evaluators_without_calling_the_agent(shell: Shell) -> None:
     shell.write(late_py=LATE)
-    said = shell.wink("eval", "score", first_run(shell), "--evaluator", "late.py:orders_looked_up")
+    output = shell.wink(
+        "eval", "score", first_run(shell), "--evaluator", "late.py:orders_looked_up"
+    )
 
-    assert "5/5 passed, 0 errors" in said.text
+    assert "5/5 passed, 0 errors" in output.text
 
 
 LATE = """
@@ -117,10 +119,12 @@ orders_looked_up = tool_call_count("get_order", 1, 1)
 """
 
 
-def test_an_agent_that_leaves_nothing_to_see_is_an_error_and_never_a_pass(shell: Shell) -> None:
-    bare = EVAL.replace("record.spans()\nAgent.instrument_all()\n", "")
-    shell.write(bare_eval_py=bare)
-    said = shell.wink("eval", "run", "bare_eval.py", "--limit", "1", "--no-progress", code=3).text
+def test_an_agent_without_a_recorded_conversation_is_an_error_and_not_a_pass(shell: Shell) -> None:
+    without_recording = EVAL.replace("record.spans()\nAgent.instrument_all()\n", "")
+    shell.write(plain_eval_py=without_recording)
+    output = shell.wink(
+        "eval", "run", "plain_eval.py", "--limit", "1", "--no-progress", code=3
+    ).text
 
-    assert "0/1 passed, 1 error" in said
-    assert "record" in said  # what to do
+    assert "0/1 passed, 1 error" in output
+    assert "record" in output  # the advice

@@ -1,4 +1,4 @@
-"""An agent that raises: type, place and traceback, in every output, and grouped by cause."""
+"""An agent that raises: error type, location and traceback in every output, grouped by cause."""
 
 from __future__ import annotations
 
@@ -35,30 +35,32 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     shell = Shell(tmp_path_factory.mktemp("why"))
     shell.write(rag_py=AGENT, rag_eval_py=EVAL)
     printed = shell.wink("eval", "run", "rag_eval.py", "-o", "results.xml", code=3)
-    shell.write(said_txt=printed.text)
+    shell.write(output_txt=printed.text)
     return shell
 
 
-def test_the_run_groups_errors_by_type_and_place(shell: Shell) -> None:
-    (said,) = shell.lines("said.txt")
-    for text in (said, shell.wink("eval", "show").text):
+def test_the_run_groups_errors_by_type_and_location(shell: Shell) -> None:
+    (output,) = shell.lines("output.txt")
+    for text in (output, shell.wink("eval", "show").text):
         assert "3/9 passed, 6 errors" in text
         assert "3 x ConnectionError at rag.py:4 in retrieve: the index refused question" in text
         assert f"3 x ZeroDivisionError at rag.py:10 in answer: {DIVISION[19:]}" in text
-    assert f"q5 agent: {DIVISION} error - q7 agent: ConnectionError" in said  # each has its own
+    assert (
+        f"q5 agent: {DIVISION} error - q7 agent: ConnectionError" in output
+    )  # each sample has its own line
 
 
-def test_a_sample_shows_the_traceback_without_running_it_again(shell: Shell) -> None:
-    shown = shell.wink("eval", "show", "latest", "q2").out
+def test_a_stored_sample_is_printed_with_its_traceback(shell: Shell) -> None:
+    output = shell.wink("eval", "show", "latest", "q2").out
 
-    assert f"Error (agent)\n  {DIVISION}\n" in shown
-    assert "Traceback (most recent call last):" in shown
-    assert 'rag.py", line 10, in answer' in shown
-    assert "return str(10 // (found % 3 - 2)" in shown
-    assert "site-packages" not in shown  # only what the user wrote
+    assert f"Error (agent)\n  {DIVISION}\n" in output
+    assert "Traceback (most recent call last):" in output
+    assert 'rag.py", line 10, in answer' in output
+    assert "return str(10 // (found % 3 - 2)" in output
+    assert "site-packages" not in output  # only what the user wrote
 
 
-def test_json_and_csv_have_type_and_place(shell: Shell) -> None:
+def test_json_and_csv_have_error_type_and_location(shell: Shell) -> None:
     data = shell.wink("eval", "show", "latest", "q1", "--format", "json").json
     details = data["rows"][0]["result"]["error_details"]
     rows = {row["sample_id"]: row for row in shell.wink("eval", "export", "--format", "csv").rows}
@@ -82,7 +84,7 @@ def test_junit_has_the_type_and_the_traceback(shell: Shell) -> None:
     assert errors["q0"] is None
 
 
-def test_in_python_too(shell: Shell) -> None:
+def test_python_has_the_same_error_groups(shell: Shell) -> None:
     shell.write(groups_py=GROUPS)
 
     assert [json.loads(line) for line in shell.python("groups.py").out.splitlines()] == [

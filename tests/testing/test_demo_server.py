@@ -1,4 +1,4 @@
-"""`use_demo_model`: clients of OpenAI ask the demo model, unless there is a key."""
+"""`use_demo_model`: OpenAI clients call the demo model, unless there is a key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARAMETERS = {"type": "object", "properties": {"order_id": {"type": "string"}}}
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAI]:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setenv("OPENAI_BASE_URL", "")  # is put back after the test
+    monkeypatch.setenv("OPENAI_BASE_URL", "")  # restored after the test
     monkeypatch.setenv("OPENAI_API_KEY", "")
     del os.environ["OPENAI_API_KEY"]
     use_demo_model()
@@ -31,7 +31,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAI]:
         yield made
 
 
-def test_chat_completions_answer_and_fill_a_schema(client: OpenAI) -> None:
+def test_chat_completions_answer_and_follow_a_schema(client: OpenAI) -> None:
     messages: Any = [{"role": "user", "content": [{"type": "text", "text": "What is 6 * 7?"}]}]
     schema: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}
     plain = client.chat.completions.create(model="gpt-4o", messages=messages)
@@ -48,31 +48,31 @@ def test_chat_completions_call_tools(client: OpenAI) -> None:
     function = {"name": "get_order", "description": "Return it.", "parameters": PARAMETERS}
     tools: Any = [{"type": "function", "function": function}]
     messages: Any = [{"role": "user", "content": "Where is order A-17?"}]
-    asked = client.chat.completions.create(model="gpt-4o", messages=messages, tools=tools)
-    message = asked.choices[0].message
+    first = client.chat.completions.create(model="gpt-4o", messages=messages, tools=tools)
+    message = first.choices[0].message
     (call,) = message.tool_calls or ()
     result = {"role": "tool", "tool_call_id": call.id, "content": '{"status": "sent"}'}
     messages += [message.model_dump(exclude_none=True), result]
-    said = client.chat.completions.create(model="gpt-4o", messages=messages, tools=tools)
+    second = client.chat.completions.create(model="gpt-4o", messages=messages, tools=tools)
 
     assert call.function.arguments == '{"order_id":"A-17"}'  # type: ignore[union-attr]
-    assert said.choices[0].message.content == "status: sent."
+    assert second.choices[0].message.content == "status: sent."
 
 
 def test_responses_call_tools(client: OpenAI) -> None:
     tool = {"type": "function", "name": "get_order", "parameters": PARAMETERS, "strict": False}
     items: Any = [{"role": "user", "content": "Where is order A-17?"}]
     tools: Any = [tool]
-    asked = client.responses.create(model="gpt-4o", input=items, tools=tools, instructions="Help.")
-    (call,) = asked.output
+    first = client.responses.create(model="gpt-4o", input=items, tools=tools, instructions="Help.")
+    (call,) = first.output
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "sent"}  # type: ignore[union-attr]
     items += [call.model_dump(exclude_none=True), result]
-    said = client.responses.create(model="gpt-4o", input=items, tools=tools)
+    second = client.responses.create(model="gpt-4o", input=items, tools=tools)
 
-    assert said.output_text == "sent"
+    assert second.output_text == "sent"
 
 
-def test_a_key_of_ones_own_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configured_key_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "mine")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")
     use_demo_model()

@@ -1,4 +1,4 @@
-"""The official SDKs, synchronous and not, cannot tell the local server from their provider."""
+"""The official SDKs, sync and async, work with the local server as with their provider."""
 
 from __future__ import annotations
 
@@ -25,48 +25,50 @@ HELLO: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
 WEATHER = ToolCall("call_1", "weather", {"city": "Zürich", "days": [1, 2]})
 CLOCK = ToolCall("call_2", "clock", {})
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}}
-TIMEOUT = 60.0  # seconds, after which something hangs
+TIMEOUT = 60.0  # seconds; only a hanging test takes that long
 
 
-def open_ai(server: ModelServer, **options: Any) -> openai.OpenAI:
+def openai_client(server: ModelServer, **options: Any) -> openai.OpenAI:
     options = {"api_key": "k", "max_retries": 0, "timeout": TIMEOUT} | options
     return openai.OpenAI(base_url=server.openai_base_url, **options)
 
 
-def claude(server: ModelServer, **options: Any) -> anthropic.Anthropic:
+def anthropic_client(server: ModelServer, **options: Any) -> anthropic.Anthropic:
     options = {"api_key": "k", "max_retries": 0, "timeout": TIMEOUT} | options
     return anthropic.Anthropic(base_url=server.anthropic_base_url, **options)
 
 
-def ask_open_ai(server: ModelServer, **options: Any) -> Any:
-    with open_ai(server) as client:
+def call_openai(server: ModelServer, **options: Any) -> Any:
+    with openai_client(server) as client:
         return client.chat.completions.create(model="m", messages=HELLO, **options)
 
 
-def ask_claude(server: ModelServer, **options: Any) -> Any:
-    with claude(server) as client:
+def call_anthropic(server: ModelServer, **options: Any) -> Any:
+    with anthropic_client(server) as client:
         return client.messages.create(model="m", max_tokens=9, messages=HELLO, **options)
 
 
-def drain_open_ai(server: ModelServer) -> Any:
-    with open_ai(server) as client:
+def drain_openai(server: ModelServer) -> Any:
+    with openai_client(server) as client:
         return list(client.chat.completions.create(model="m", messages=HELLO, stream=True))
 
 
-def drain_claude(server: ModelServer) -> Any:
-    with claude(server) as client:
+def drain_anthropic(server: ModelServer) -> Any:
+    with anthropic_client(server) as client:
         return list(client.messages.create(model="m", max_tokens=9, messages=HELLO, stream=True))
 
 
-ASKS = pytest.mark.parametrize(
-    ("ask", "sdk"), [(ask_open_ai, openai), (ask_claude, anthropic)], ids=["openai", "anthropic"]
-)
-DRAINS = pytest.mark.parametrize(
-    ("drain", "sdk"),
-    [(drain_open_ai, openai), (drain_claude, anthropic)],
+BOTH_SDKS = pytest.mark.parametrize(
+    ("call", "sdk"),
+    [(call_openai, openai), (call_anthropic, anthropic)],
     ids=["openai", "anthropic"],
 )
-Ask = Callable[..., Any]
+BOTH_STREAMS = pytest.mark.parametrize(
+    ("drain", "sdk"),
+    [(drain_openai, openai), (drain_anthropic, anthropic)],
+    ids=["openai", "anthropic"],
+)
+Call = Callable[..., Any]
 
 
 def connect(server: ModelServer) -> socket.socket:
@@ -81,7 +83,7 @@ def post(body: object, path: str = "/v1/chat/completions", *headers: str) -> byt
 
 
 def exchange(server: ModelServer, data: bytes) -> bytes:
-    """What comes back until the server closes."""
+    """Send bytes; return what the server sends until it closes the connection."""
     with connect(server) as peer:
         peer.sendall(data)
         return b"".join(iter(lambda: peer.recv(65536), b""))
@@ -97,7 +99,7 @@ def status_and_error(server: ModelServer, data: bytes) -> tuple[int, Any]:
 
 def test_openai_gets_a_plain_answer() -> None:
     with ModelServer(["It is sunny."]) as server:
-        completion = ask_open_ai(server)
+        completion = call_openai(server)
 
     (choice,) = completion.choices
     assert (choice.message.content, choice.finish_reason) == ("It is sunny.", "stop")
@@ -109,7 +111,7 @@ def test_openai_gets_a_plain_answer() -> None:
 
 def test_anthropic_gets_a_plain_answer() -> None:
     with ModelServer(["It is sunny."]) as server:
-        message = ask_claude(server, system=[{"type": "text", "text": "Be brief."}])
+        message = call_anthropic(server, system=[{"type": "text", "text": "Be brief."}])
 
     (block,) = message.content
     assert (block.text, message.stop_reason, message.model) == ("It is sunny.", "end_turn", "m")
@@ -119,11 +121,11 @@ def test_anthropic_gets_a_plain_answer() -> None:
 
 def test_an_empty_reply_is_still_an_answer() -> None:
     with ModelServer([Reply(), Reply()]) as server:
-        assert ask_open_ai(server).choices[0].message.content == ""
-        assert ask_claude(server).content == []
+        assert call_openai(server).choices[0].message.content == ""
+        assert call_anthropic(server).content == []
 
 
-def test_openai_tool_calls_go_there_and_back() -> None:
+def test_openai_tool_calls_and_their_results_are_exchanged() -> None:
     def script(request: ServedRequest) -> Reply:
         last = request.body["messages"][-1]
         if last["role"] == "tool":
@@ -131,16 +133,16 @@ def test_openai_tool_calls_go_there_and_back() -> None:
         return Reply(tool_calls=(WEATHER, CLOCK))
 
     tool: Any = {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}
-    with ModelServer(script) as server, open_ai(server) as client:
+    with ModelServer(script) as server, openai_client(server) as client:
         create = client.chat.completions.create
-        asked = create(model="m", messages=HELLO, tools=[tool]).choices[0]
-        calls: Any = asked.message.tool_calls
+        choice = create(model="m", messages=HELLO, tools=[tool]).choices[0]
+        calls: Any = choice.message.tool_calls
         answers: Any = [
             {"role": "tool", "tool_call_id": call.id, "content": "22"} for call in calls
         ]
-        final = create(model="m", messages=[*HELLO, asked.message, *answers], tools=[tool])
+        final = create(model="m", messages=[*HELLO, choice.message, *answers], tools=[tool])
 
-    assert (asked.finish_reason, asked.message.content) == ("tool_calls", None)
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
     assert [(call.id, call.function.name) for call in calls] == [
         ("call_1", "weather"),
         ("call_2", "clock"),
@@ -150,33 +152,33 @@ def test_openai_tool_calls_go_there_and_back() -> None:
     assert server.requests[0].body["tools"] == [tool]
 
 
-def test_anthropic_tool_calls_go_there_and_back() -> None:
+def test_anthropic_tool_calls_and_their_results_are_exchanged() -> None:
     script: list[str | Reply | Fault] = [Reply("Let me look.", tool_calls=(WEATHER,)), "22 degrees"]
     tool: Any = {"name": "weather", "input_schema": SCHEMA}
-    with ModelServer(script) as server, claude(server) as client:
+    with ModelServer(script) as server, anthropic_client(server) as client:
         options: Any = {"model": "m", "max_tokens": 9, "tools": [tool]}
-        asked = client.messages.create(messages=HELLO, **options)
-        said, call = asked.content
-        assert (said.type, call.type) == ("text", "tool_use")
+        response = client.messages.create(messages=HELLO, **options)
+        text, call = response.content
+        assert (text.type, call.type) == ("text", "tool_use")
         result: Any = {"type": "tool_result", "tool_use_id": call.id, "content": "22"}
         turns: Any = [
             *HELLO,
-            {"role": "assistant", "content": asked.content},
+            {"role": "assistant", "content": response.content},
             {"role": "user", "content": [result]},
         ]
         final = client.messages.create(messages=turns, **options)
 
-    assert (asked.stop_reason, call.name) == ("tool_use", "weather")
+    assert (response.stop_reason, call.name) == ("tool_use", "weather")
     assert call.input == WEATHER.arguments
     assert final.content[0].type == "text"
     assert server.requests[1].body["messages"][-1]["content"] == [result]
     assert final.usage.input_tokens == 6 + 3 + 1  # the question, the text beside the call, the 22
 
 
-def test_usage_model_and_finish_reason_are_what_the_script_says() -> None:
+def test_usage_model_and_finish_reason_can_be_scripted() -> None:
     reply = Reply("cut", usage=TokenUsage(100, 7, 40), finish_reason="length", model="m-0513")
     with ModelServer([reply], repeat=True) as server:
-        completion, message = ask_open_ai(server), ask_claude(server)
+        completion, message = call_openai(server), call_anthropic(server)
 
     assert (completion.model, message.model) == ("m-0513", "m-0513")
     assert (completion.choices[0].finish_reason, message.stop_reason) == ("length", "max_tokens")
@@ -186,7 +188,7 @@ def test_usage_model_and_finish_reason_are_what_the_script_says() -> None:
     assert message.usage.output_tokens == 7
 
 
-def test_a_delayed_reply_comes_late_and_pipelined_requests_in_order() -> None:
+def test_a_reply_can_be_delayed_and_pipelined_requests_are_answered_in_order() -> None:
     with ModelServer([Reply("slow", delay=0.02), "quick"]) as server:
         request = post({"model": "m", "messages": HELLO})
         last = post({"model": "m", "messages": HELLO}, "/v1/chat/completions", "Connection: close")
@@ -201,7 +203,7 @@ def test_a_delayed_reply_comes_late_and_pipelined_requests_in_order() -> None:
 
 def test_openai_streams_text_and_usage() -> None:
     text = "It is  sunny,\nand extraordinarily so. "
-    with ModelServer([text]) as server, open_ai(server) as client:
+    with ModelServer([text]) as server, openai_client(server) as client:
         stream = client.chat.completions.create(
             model="m", messages=HELLO, stream=True, stream_options={"include_usage": True}
         )
@@ -219,10 +221,10 @@ def test_openai_streams_text_and_usage() -> None:
 def test_openai_streams_tool_calls() -> None:
     with (
         ModelServer([Reply("Wait.", tool_calls=(WEATHER, CLOCK))]) as server,
-        open_ai(server) as client,
+        openai_client(server) as client,
         client.chat.completions.stream(model="m", messages=HELLO) as stream,
     ):
-        seen = [event.type for event in stream]
+        event_types = [event.type for event in stream]
         choice = stream.get_final_completion().choices[0]
 
     calls = choice.message.tool_calls
@@ -233,16 +235,16 @@ def test_openai_streams_tool_calls() -> None:
     ]
     assert [(call.id, call.function.name) for call in calls][1] == ("call_2", "clock")
     assert (choice.message.content, choice.finish_reason) == ("Wait.", "tool_calls")
-    assert seen.count("tool_calls.function.arguments.delta") > 3
+    assert event_types.count("tool_calls.function.arguments.delta") > 3
 
 
 def test_anthropic_streams_text_and_tool_calls() -> None:
     with (
         ModelServer([Reply("One moment, please.", tool_calls=(WEATHER, CLOCK))]) as server,
-        claude(server) as client,
+        anthropic_client(server) as client,
         client.messages.stream(model="m", max_tokens=9, messages=HELLO) as stream,
     ):
-        seen = [event.type for event in stream]
+        event_types = [event.type for event in stream]
         message = stream.get_final_message()
 
     text, first, second = message.content
@@ -252,15 +254,15 @@ def test_anthropic_streams_text_and_tool_calls() -> None:
     assert (first.input, second.input) == (WEATHER.arguments, {})
     assert message.stop_reason == "tool_use"
     assert (message.usage.input_tokens, message.usage.output_tokens) == (6, 7)
-    assert seen.count("input_json") > 3
-    assert (seen[0], seen[-1]) == ("message_start", "message_stop")
+    assert event_types.count("input_json") > 3
+    assert (event_types[0], event_types[-1]) == ("message_start", "message_stop")
 
 
-def test_streams_of_nothing_end_as_they_should() -> None:
+def test_empty_streams_end_properly() -> None:
     with ModelServer([Reply(), Reply(tool_calls=(CLOCK,)), Reply()]) as server:
-        assert [chunk.choices[0].delta.content for chunk in drain_open_ai(server)] == ["", None]
-        assert drain_open_ai(server)[0].choices[0].delta.content is None
-        assert [event.type for event in drain_claude(server)] == [
+        assert [chunk.choices[0].delta.content for chunk in drain_openai(server)] == ["", None]
+        assert drain_openai(server)[0].choices[0].delta.content is None
+        assert [event.type for event in drain_anthropic(server)] == [
             "message_start",
             "message_delta",
             "message_stop",
@@ -270,7 +272,7 @@ def test_streams_of_nothing_end_as_they_should() -> None:
 # --- async, under asyncio and trio -----------------------------------------------------------
 
 
-# The SDK stops at `[DONE]` and leaves its generators to the collector; trio remarks on that.
+# The SDK stops at `[DONE]` and leaves its generators to the collector; trio warns about that.
 @pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 @pytest.mark.anyio
 async def test_async_openai_answers_streams_and_keeps_its_connection() -> None:
@@ -302,11 +304,11 @@ async def test_async_anthropic_answers_streams_and_keeps_its_connection() -> Non
 
 
 @pytest.mark.anyio
-async def test_many_connections_at_once_are_all_answered() -> None:
+async def test_many_concurrent_connections_are_all_answered() -> None:
     request = post({"model": "m", "messages": HELLO})
     answered: list[bytes] = []
 
-    async def ask(port: int) -> None:
+    async def send_request(port: int) -> None:
         async with await anyio.connect_tcp("127.0.0.1", port) as stream:
             await stream.send(request)
             answered.append(await stream.receive())
@@ -316,8 +318,8 @@ async def test_many_connections_at_once_are_all_answered() -> None:
         all_answered = anyio.Event()
         async with anyio.create_task_group() as group:
             for _ in range(200):
-                group.start_soon(ask, int(server.url.rsplit(":", 1)[1]))
-            while len(answered) < 200:  # noqa: ASYNC110 - as simple as it gets
+                group.start_soon(send_request, int(server.url.rsplit(":", 1)[1]))
+            while len(answered) < 200:  # noqa: ASYNC110 - polling is the simplest way
                 await anyio.sleep(0.001)
             all_answered.set()
 
@@ -329,34 +331,34 @@ async def test_many_connections_at_once_are_all_answered() -> None:
 # --- faults ----------------------------------------------------------------------------------
 
 
-@ASKS
-def test_a_429_has_retry_after(ask: Ask, sdk: Any) -> None:
+@BOTH_SDKS
+def test_a_429_has_retry_after(call: Call, sdk: Any) -> None:
     fault = Fault("status", 429, retry_after=1.5, message="slow down")
     with (
         ModelServer([fault]) as server,
         pytest.raises(sdk.RateLimitError, match="slow down") as caught,
     ):
-        ask(server)
+        call(server)
 
     assert caught.value.response.headers["retry-after"] == "1.5"
     assert caught.value.request_id == "req_1"
 
 
 @pytest.mark.parametrize("status", [500, 503, 529])
-@ASKS
-def test_a_server_error_is_one(ask: Ask, sdk: Any, status: int) -> None:
+@BOTH_SDKS
+def test_a_server_error_has_its_status(call: Call, sdk: Any, status: int) -> None:
     with (
         ModelServer([Fault("status", status)]) as server,
         pytest.raises(sdk.InternalServerError, match="a scripted fault") as caught,
     ):
-        ask(server)
+        call(server)
 
     assert caught.value.status_code == status
 
 
 def test_the_sdk_retries_past_a_fault() -> None:
     script: list[str | Reply | Fault] = [Fault("status", 429, retry_after=0.001), "at last"]
-    with ModelServer(script) as server, open_ai(server, max_retries=2) as client:
+    with ModelServer(script) as server, openai_client(server, max_retries=2) as client:
         completion = client.chat.completions.create(model="m", messages=HELLO)
 
     assert completion.choices[0].message.content == "at last"
@@ -365,25 +367,28 @@ def test_the_sdk_retries_past_a_fault() -> None:
 
 def test_a_hang_ends_in_the_sdks_timeout() -> None:
     with ModelServer([Fault("hang")], repeat=True) as server:
-        with open_ai(server, timeout=0.05) as client, pytest.raises(openai.APITimeoutError):
+        with openai_client(server, timeout=0.05) as client, pytest.raises(openai.APITimeoutError):
             client.chat.completions.create(model="m", messages=HELLO)
-        with claude(server, timeout=0.05) as other, pytest.raises(anthropic.APITimeoutError):
+        with (
+            anthropic_client(server, timeout=0.05) as other,
+            pytest.raises(anthropic.APITimeoutError),
+        ):
             other.messages.create(model="m", max_tokens=9, messages=HELLO)
         late = time.monotonic() + TIMEOUT
         while len(server.requests) < 2 and time.monotonic() < late:
-            time.sleep(0.001)  # the server may be slower than its clients' patience
+            time.sleep(0.001)  # the client's timeout may end before the server reads
 
     assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("kind", ["reset", "close", "garbage"])
-@ASKS
-def test_a_lost_connection_is_a_connection_error(ask: Ask, sdk: Any, kind: Any) -> None:
+@BOTH_SDKS
+def test_a_lost_connection_is_a_connection_error(call: Call, sdk: Any, kind: Any) -> None:
     with ModelServer([Fault(kind)]) as server, pytest.raises(sdk.APIConnectionError):
-        ask(server)
+        call(server)
 
 
-def test_a_reset_is_a_true_one_and_a_close_is_not() -> None:
+def test_a_reset_sends_rst_and_a_close_does_not() -> None:
     request = post({"model": "m", "messages": HELLO})
     with ModelServer([Fault("reset"), Fault("close")]) as server:
         with pytest.raises(ConnectionResetError):
@@ -391,26 +396,26 @@ def test_a_reset_is_a_true_one_and_a_close_is_not() -> None:
         assert exchange(server, request) == b""
 
 
-@ASKS
-def test_malformed_json_does_not_pass_for_an_answer(ask: Ask, sdk: Any) -> None:
+@BOTH_SDKS
+def test_malformed_json_is_an_error_of_the_sdk(call: Call, sdk: Any) -> None:
     with (
         ModelServer([Fault("malformed")]) as server,
         pytest.raises(json.JSONDecodeError),
     ):
-        ask(server)
+        call(server)
 
 
-@ASKS
-def test_a_truncated_answer_does_not_pass_for_a_whole_one(ask: Ask, sdk: Any) -> None:
+@BOTH_SDKS
+def test_a_truncated_answer_is_an_error_of_the_sdk(call: Call, sdk: Any) -> None:
     with (
         ModelServer([Fault("truncated")]) as server,
         pytest.raises(sdk.APIConnectionError),
     ):
-        ask(server)
+        call(server)
 
 
-@DRAINS
-def test_a_stream_that_breaks_off_does_not_end_quietly(drain: Ask, sdk: Any) -> None:
+@BOTH_STREAMS
+def test_an_interrupted_stream_is_an_error_of_the_sdk(drain: Call, sdk: Any) -> None:
     with (
         ModelServer([Fault("truncated")]) as server,
         pytest.raises((sdk.APIConnectionError, httpx2.RemoteProtocolError)),
@@ -418,8 +423,8 @@ def test_a_stream_that_breaks_off_does_not_end_quietly(drain: Ask, sdk: Any) -> 
         drain(server)
 
 
-@DRAINS
-def test_a_malformed_stream_does_not_end_quietly(drain: Ask, sdk: Any) -> None:
+@BOTH_STREAMS
+def test_a_malformed_stream_is_an_error_of_the_sdk(drain: Call, sdk: Any) -> None:
     with (
         ModelServer([Fault("malformed")]) as server,
         pytest.raises(json.JSONDecodeError),
@@ -427,21 +432,21 @@ def test_a_malformed_stream_does_not_end_quietly(drain: Ask, sdk: Any) -> None:
         drain(server)
 
 
-def test_a_truncated_answer_keeps_half_of_what_it_promised() -> None:
+def test_a_truncated_answer_has_half_of_its_announced_length() -> None:
     with ModelServer([Fault("truncated", message="long " * 100)]) as server:
         head, _, body = exchange(server, post({"model": "m", "messages": HELLO})).partition(
             b"\r\n\r\n"
         )
 
-    promised = int(head.partition(b"content-length: ")[2].split()[0])
-    assert 0 < len(body) < promised
+    announced = int(head.partition(b"content-length: ")[2].split()[0])
+    assert 0 < len(body) < announced
 
 
-# --- what is refused -------------------------------------------------------------------------
+# --- invalid requests ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "problem"),
     [
         ({"messages": HELLO}, "provide a model"),
         ({"model": "m"}, "Missing required parameter: 'messages'"),
@@ -453,17 +458,17 @@ def test_a_truncated_answer_keeps_half_of_what_it_promised() -> None:
         (b'"\xff"', "not a JSON object"),
     ],
 )
-def test_openai_refuses_what_the_service_would(body: object, says: str) -> None:
+def test_requests_that_openai_refuses_are_refused(body: object, problem: str) -> None:
     with ModelServer(["unused"]) as server:
         data = post(body, "/v1/chat/completions", "connection: close")
         status, error = status_and_error(server, data)
 
     assert (status, error["type"]) == (400, "invalid_request_error")
-    assert says in error["message"]
+    assert problem in error["message"]
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "problem"),
     [
         ({"messages": HELLO, "max_tokens": 1}, "model: Field required"),
         ({"model": "m", "max_tokens": 1}, "messages: Field required"),
@@ -472,17 +477,17 @@ def test_openai_refuses_what_the_service_would(body: object, says: str) -> None:
         ({"model": "m", "messages": "hi", "max_tokens": 1}, "at least one message"),
     ],
 )
-def test_anthropic_refuses_what_the_service_would(body: object, says: str) -> None:
+def test_requests_that_anthropic_refuses_are_refused(body: object, problem: str) -> None:
     with ModelServer(["unused"]) as server:
         headers = ("anthropic-version: 2023-06-01", "connection: close")
         status, error = status_and_error(server, post(body, "/v1/messages", *headers))
 
     assert (status, error["type"]) == (400, "invalid_request_error")
-    assert says in error["message"]
+    assert problem in error["message"]
 
 
 @pytest.mark.parametrize(("version", "status"), [("2023-06-01", 200), ("2026-10-21", 400)])
-def test_anthropic_takes_a_temperature_only_in_its_old_version(version: str, status: int) -> None:
+def test_anthropic_accepts_a_temperature_only_for_older_models(version: str, status: int) -> None:
     body = {"model": "m", "messages": HELLO, "max_tokens": 1, "temperature": 1.0}
     headers = (f"anthropic-version: {version}", "connection: close")
     with ModelServer(["hi"]) as server:
@@ -491,7 +496,7 @@ def test_anthropic_takes_a_temperature_only_in_its_old_version(version: str, sta
     assert int(received.split()[1]) == status
 
 
-def test_anthropic_asks_for_its_version_header() -> None:
+def test_anthropic_requires_its_version_header() -> None:
     with ModelServer(["unused"]) as server:
         data = post({"model": "m"}, "/v1/messages", "connection: close")
         assert "anthropic-version" in status_and_error(server, data)[1]["message"]
@@ -499,9 +504,12 @@ def test_anthropic_asks_for_its_version_header() -> None:
 
 def test_unknown_paths_and_methods_are_answered_in_the_callers_format() -> None:
     with ModelServer(["unused"]) as server:
-        with open_ai(server) as client, pytest.raises(openai.NotFoundError, match="/v1/models"):
+        with (
+            openai_client(server) as client,
+            pytest.raises(openai.NotFoundError, match="/v1/models"),
+        ):
             client.models.list()
-        with claude(server) as other, pytest.raises(anthropic.NotFoundError) as caught:
+        with anthropic_client(server) as other, pytest.raises(anthropic.NotFoundError) as caught:
             other.models.list()
         get = b"GET /v1/messages?x=1 HTTP/1.1\r\nconnection: close\r\n\r\n"
         assert status_and_error(server, get)[0] == 405
@@ -510,22 +518,22 @@ def test_unknown_paths_and_methods_are_answered_in_the_callers_format() -> None:
     assert [request.path for request in server.requests][2] == "/v1/messages"
 
 
-@ASKS
-def test_a_wrong_key_is_refused_where_one_is_required(ask: Ask, sdk: Any) -> None:
+@BOTH_SDKS
+def test_a_wrong_key_is_refused_if_one_is_required(call: Call, sdk: Any) -> None:
     with (
         ModelServer(["unused"], require_key="secret") as server,
         pytest.raises(sdk.AuthenticationError),
     ):
-        ask(server)
+        call(server)
 
 
-def test_the_right_key_is_let_in_and_never_kept() -> None:
+def test_the_right_key_is_accepted_and_not_stored() -> None:
     body = {"model": "m", "messages": HELLO, "max_tokens": 1}
     headers = ("X-Api-Key: secret", "anthropic-version: 2023-06-01", "connection: close")
     with ModelServer(["hi"], repeat=True, require_key="secret") as server:
-        with open_ai(server, api_key="secret") as client:
+        with openai_client(server, api_key="secret") as client:
             client.chat.completions.create(model="m", messages=HELLO)
-        with claude(server, api_key="secret") as other:
+        with anthropic_client(server, api_key="secret") as other:
             other.messages.create(model="m", max_tokens=9, messages=HELLO)
         assert exchange(server, post(body, "/v1/messages", *headers)).startswith(b"HTTP/1.1 200")
 
@@ -548,7 +556,7 @@ def test_the_right_key_is_let_in_and_never_kept() -> None:
         (b"GET / HTTP/1.1\r\nx: " + b"x" * 65536, 431),
     ],
 )
-def test_bytes_that_are_no_request_are_refused(data: bytes, status: int) -> None:
+def test_invalid_http_requests_are_refused(data: bytes, status: int) -> None:
     with (
         ModelServer([]) as server,
         connect(server) as peer,
@@ -559,7 +567,7 @@ def test_bytes_that_are_no_request_are_refused(data: bytes, status: int) -> None
     assert server.requests == ()
 
 
-def test_a_request_may_come_byte_by_byte_and_repeat_a_header() -> None:
+def test_a_request_may_arrive_byte_by_byte_and_repeat_a_header() -> None:
     data = post({"model": "m", "messages": HELLO}, "/v1/chat/completions", "x-a: 1", "X-A: 2")
     with ModelServer(["yes"]) as server, connect(server) as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -573,8 +581,8 @@ def test_a_request_may_come_byte_by_byte_and_repeat_a_header() -> None:
 # --- the script ------------------------------------------------------------------------------
 
 
-def test_a_used_up_script_says_so_and_is_not_retried() -> None:
-    with ModelServer(["only one"]) as server, open_ai(server, max_retries=2) as client:
+def test_an_exhausted_script_is_an_error_that_is_not_retried() -> None:
+    with ModelServer(["only one"]) as server, openai_client(server, max_retries=2) as client:
         client.chat.completions.create(model="m", messages=HELLO)
         with pytest.raises(openai.InternalServerError, match="used up at request 2"):
             client.chat.completions.create(model="m", messages=HELLO)
@@ -583,18 +591,18 @@ def test_a_used_up_script_says_so_and_is_not_retried() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "says"),
+    ("script", "problem"),
     [
         (lambda request: request.body["absent"], "KeyError: 'absent'"),
         (lambda request: 42, "expected `str`, `Reply` or `Fault` as what the script returned"),
         ([Reply(tool_calls=(ToolCall("1", "f", {"x": object()}),))], "TypeError"),
     ],
 )
-def test_a_script_that_fails_tells_the_client_why(script: Any, says: str) -> None:
+def test_an_error_of_the_script_is_sent_to_the_client(script: Any, problem: str) -> None:
     with (
         ModelServer(script) as server,
-        open_ai(server, max_retries=2) as client,
-        pytest.raises(openai.InternalServerError, match=says),
+        openai_client(server, max_retries=2) as client,
+        pytest.raises(openai.InternalServerError, match=problem),
     ):
         client.chat.completions.create(model="m", messages=HELLO)
 
@@ -606,7 +614,7 @@ async def an_async_script(request: ServedRequest) -> str:
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "problem"),
     [
         (lambda: ModelServer("Paris"), "pass one reply as"),
         (lambda: ModelServer(7), "expected a sequence"),  # type: ignore[arg-type]
@@ -625,40 +633,40 @@ async def an_async_script(request: ServedRequest) -> str:
         (lambda: Reply(text=None), "Reply.text"),  # type: ignore[arg-type]
     ],
 )
-def test_misuse_is_refused_at_construction(make: Callable[[], object], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_misuse_is_refused_at_construction(make: Callable[[], object], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
         make()
 
 
-# --- the server's own life -------------------------------------------------------------------
+# --- start and shutdown ----------------------------------------------------------------------
 
 
 def test_closing_ends_every_connection_and_the_thread() -> None:
-    asked = threading.Event()
+    received = threading.Event()
 
     def hang(request: ServedRequest) -> Fault:
-        asked.set()
+        received.set()
         return Fault("hang")
 
-    others = set(threading.enumerate())  # such as the demo model's, which stays
+    others = set(threading.enumerate())  # e.g. that of the demo model, which keeps running
     with ModelServer(hang) as server, connect(server) as busy, connect(server) as idle:
         busy.sendall(post({"model": "m", "messages": HELLO}))
-        assert asked.wait(TIMEOUT)
+        assert received.wait(TIMEOUT)
         server.close()
         assert (busy.recv(1), idle.recv(1)) == (b"", b"")
         with pytest.raises(ConnectionRefusedError):
             connect(server)
 
-    left = {thread.name for thread in threading.enumerate() if thread not in others}
-    assert "wink-model-server" not in left
-    assert len(server.requests) == 1  # still there to look at
+    remaining = {thread.name for thread in threading.enumerate() if thread not in others}
+    assert "wink-model-server" not in remaining
+    assert len(server.requests) == 1  # still available
 
 
-def test_a_client_may_leave_before_a_delayed_reply() -> None:
-    asked = threading.Event()
+def test_a_client_may_disconnect_before_a_delayed_reply() -> None:
+    received = threading.Event()
 
     def slow(request: ServedRequest) -> Reply:
-        asked.set()
+        received.set()
         return Reply("never heard", delay=3600)
 
     with (
@@ -666,7 +674,7 @@ def test_a_client_may_leave_before_a_delayed_reply() -> None:
         connect(server) as peer,
     ):
         peer.sendall(post({"model": "m", "messages": HELLO}))
-        assert asked.wait(TIMEOUT)
+        assert received.wait(TIMEOUT)
 
 
 def test_a_server_starts_once() -> None:
@@ -676,24 +684,30 @@ def test_a_server_starts_once() -> None:
         pass
 
 
-def test_tls_answers_resets_and_is_verified(tls: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
+def test_tls_certificates_are_verified_and_connections_can_be_reset(
+    tls: ssl.SSLContext, trusting: ssl.SSLContext
+) -> None:
     with ModelServer(["sealed", Fault("reset"), "sealed"], tls=tls) as server:
         assert server.url.startswith("https://")
-        with open_ai(server, http_client=openai.DefaultHttpxClient(verify=trusting)) as client:
+        with openai_client(
+            server, http_client=openai.DefaultHttpxClient(verify=trusting)
+        ) as client:
             answer = client.chat.completions.create(model="m", messages=HELLO)
             with pytest.raises(openai.APIConnectionError):
                 client.chat.completions.create(model="m", messages=HELLO)
-        with claude(server, http_client=anthropic.DefaultHttpxClient(verify=trusting)) as other:
+        with anthropic_client(
+            server, http_client=anthropic.DefaultHttpxClient(verify=trusting)
+        ) as other:
             message = other.messages.create(model="m", max_tokens=9, messages=HELLO)
-        with pytest.raises(openai.APIConnectionError):  # an authority that nobody trusts
-            ask_open_ai(server)
+        with pytest.raises(openai.APIConnectionError):  # the client does not trust this authority
+            call_openai(server)
 
     assert answer.choices[0].message.content == "sealed"
     assert message.content[0].type == "text"
 
 
-def test_tls_closes_beside_a_client_that_never_shakes_hands(tls: ssl.SSLContext) -> None:
+def test_tls_closes_despite_a_client_that_never_finishes_its_handshake(tls: ssl.SSLContext) -> None:
     with ModelServer([], tls=tls) as server, connect(server) as silent:
         server.close()
-        with suppress(ConnectionResetError):  # where it was not even accepted
+        with suppress(ConnectionResetError):  # if it was not even accepted
             assert silent.recv(1) == b""

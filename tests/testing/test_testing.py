@@ -1,4 +1,4 @@
-"""The shipped fakes are real: a true session, and a clock that keeps the clock's promises."""
+"""The test helpers of the package: a real session with given events, and a fake clock."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def test_each_item_is_in_its_own_slice() -> None:
     assert session.tags == {"k": "v"}
 
 
-def test_telemetry_without_a_session_becomes_the_sessions_own() -> None:
-    other, lost = uuid4(), ToolInvoked(name="a", success=False)
-    session = session_with(lost, PromptExecuted(session_id=other))
+def test_telemetry_without_a_session_id_gets_that_of_the_session() -> None:
+    other, without_session = uuid4(), ToolInvoked(name="a", success=False)
+    session = session_with(without_session, PromptExecuted(session_id=other))
     event = session[ToolInvoked].latest()
     assert event is not None
     assert (event.session_id, event.success) == (session.session_id, False)
-    assert event.event_id == lost.event_id
+    assert event.event_id == without_session.event_id
     assert [executed.session_id for executed in session[PromptExecuted]] == [other]
 
 
-def test_both_faces_of_the_clock_move_together() -> None:
+def test_wall_clock_and_monotonic_time_advance_together() -> None:
     clock: Clock = FakeClock()
     start = clock.now()
     clock.advance(90)
@@ -46,7 +46,7 @@ def test_the_clock_starts_at_the_given_time() -> None:
     assert FakeClock(noon).now() == datetime(2030, 6, 1, 10, tzinfo=UTC)
 
 
-def test_the_clock_refuses_what_no_clock_does() -> None:
+def test_the_clock_refuses_negative_steps_and_naive_times() -> None:
     with pytest.raises(UsageError, match="time never goes back"):
         FakeClock().advance(-1)
     with pytest.raises(UsageError, match="expected an aware `start`"):

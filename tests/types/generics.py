@@ -1,4 +1,4 @@
-"""What a type checker must see in our generics; `tests/test_typing.py` runs mypy over this file."""
+"""Types that a checker must infer for our generics; `tests/test_typing.py` runs mypy on it."""
 
 from __future__ import annotations
 
@@ -85,11 +85,13 @@ assert_type(session.query(Question).latest(), Question | None)
 assert_type(session.view()[ToolInvoked].where(lambda call: call.success), tuple[ToolInvoked, ...])
 
 
-def bare_names_are_legal(one: Sample, many: Dataset, left: Trajectory, came: EvalResult) -> None:
+def bare_names_are_legal(
+    one: Sample, many: Dataset, trajectory_of_any: Trajectory, result_of_any: EvalResult
+) -> None:
     assert_type(one.input, Any)
     assert_type(many[0], Sample[Any, Any])
-    assert_type(left.output, Any)
-    assert_type(came.output, Any | None)
+    assert_type(trajectory_of_any.output, Any)
+    assert_type(result_of_any.output, Any | None)
 
 
 def a_session_is_a_view(view: SessionView) -> None:

@@ -1,4 +1,4 @@
-"""The code of the specifications, as far as it is about types, checked as it stands."""
+"""Code of the specifications that declares types, checked as it is written there."""
 
 from __future__ import annotations
 

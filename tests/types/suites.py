@@ -1,4 +1,4 @@
-"""What type checkers must see in `EvalSuite` and `evaluate`."""
+"""Types that a checker must infer for `EvalSuite` and `evaluate`."""
 
 from __future__ import annotations
 

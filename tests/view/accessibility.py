@@ -1,4 +1,4 @@
-"""What a screen must be for everybody: accessible in light and dark, and no wider than a phone."""
+"""Checks for every screen: accessible in light and dark mode, and no wider than a phone."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def accessibility_problems(page: Page, ready: str = READY) -> list[Any]:
     """Return the serious problems that axe finds in the page, in light and in dark."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found = []
+    problems = []
     for scheme in SCHEMES:
         page.emulate_media(color_scheme=scheme)
         page.wait_for_selector(ready)
-        page.wait_for_timeout(200)  # for anything that moves or fades
+        page.wait_for_timeout(200)  # until transitions have ended
         assert page.evaluate(f"matchMedia('(prefers-color-scheme: {scheme})').matches")
         checked = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "best-practice"]})
-        found += [
+        problems += [
             (scheme, each["id"], [node["target"] for node in each["nodes"]][:3])
             for each in checked.response["violations"]
             if each["impact"] in ("serious", "critical")
         ]
-    return found
+    return problems
 
 
 def width_on_a_phone(page: Page, ready: str = READY) -> int:

@@ -1,4 +1,4 @@
-"""A server of `wink view` on loopback over a store of its own."""
+"""Fixtures: a local `wink view` server with its own run store, and pages in a browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with a few runs, shared by the tests of a file, which only read it."""
+    """Return a run store with a few runs, shared by the tests of a module, which only read it."""
     path = tmp_path_factory.mktemp("view") / "runs.db"
     store_runs(path)
     return path
@@ -30,7 +30,7 @@ Serve = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Serve]:
-    """Start servers; return the address of each."""
+    """Return a function that starts a server on a run store and returns its address."""
     running: list[tuple[Server, threading.Thread, RunStore]] = []
 
     def start(path: Path, **options: Any) -> str:
@@ -51,7 +51,7 @@ def serve() -> Iterator[Serve]:
 
 @pytest.fixture(scope="module")
 def address(serve: Serve, store_path: Path) -> str:
-    """The address of a server over the store."""
+    """Start a server on the shared store; return its address."""
     return serve(store_path)
 
 
@@ -60,15 +60,15 @@ Open = Callable[..., "Page"]
 
 @pytest.fixture
 def opened(browser: Browser) -> Iterator[Open]:
-    """Open a page; in the end it has loaded nothing from elsewhere, and nothing complained."""
+    """Return a function that opens a page; fail on console messages and requests to other hosts."""
     problems: list[str] = []
     contexts = []
 
-    def go(url: str, **options: Any) -> Page:
+    def open_page(url: str, **options: Any) -> Page:
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
-        own = url.split("/#")[0].split("?")[0]
+        own_address = url.split("/#")[0].split("?")[0]
         page.on("console", lambda message: problems.append(message.text))
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("dialog", lambda dialog: (problems.append(dialog.message), dialog.dismiss()))
@@ -76,7 +76,7 @@ def opened(browser: Browser) -> Iterator[Open]:
             "request",
             lambda request: (
                 None
-                if request.url.startswith((own, "blob:", "data:", "file:"))
+                if request.url.startswith((own_address, "blob:", "data:", "file:"))
                 else problems.append(request.url)
             ),
         )
@@ -84,7 +84,7 @@ def opened(browser: Browser) -> Iterator[Open]:
         page.wait_for_selector("main:not([aria-busy]) h1, main:not([aria-busy]) .problem")
         return page
 
-    yield go
+    yield open_page
     for context in contexts:
         context.close()
     assert problems == []

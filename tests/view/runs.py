@@ -1,4 +1,4 @@
-"""Runs to look at: two agents of which one skips a step, epochs, errors, and hostile texts."""
+"""Runs for the tests: two agents of which one skips a step, epochs, errors, hostile texts."""
 
 from __future__ import annotations
 
@@ -68,12 +68,14 @@ def failure(number: int) -> EvalResult[Any]:
     )
 
 
-def put(store: RunStore, run_id: str, results: list[EvalResult[Any]], **about: Any) -> None:
-    minutes = about.pop("minutes", 0)
-    status = about.pop("status", "complete")
+def put(
+    store: RunStore, run_id: str, results: list[EvalResult[Any]], **manifest_fields: Any
+) -> None:
+    minutes = manifest_fields.pop("minutes", 0)
+    status = manifest_fields.pop("status", "complete")
     created_at = datetime.now(UTC) - timedelta(minutes=minutes)
-    about.setdefault("dataset_name", "capitals")
-    store.begin(RunManifest(run_id=run_id, created_at=created_at, **about))
+    manifest_fields.setdefault("dataset_name", "capitals")
+    store.begin(RunManifest(run_id=run_id, created_at=created_at, **manifest_fields))
     for position, result in enumerate(results):
         store.put(StoredRow(result=replace(result, run_id=run_id), position=position))
     if status == "running":
@@ -110,13 +112,13 @@ Return **unused** items within 30 days.
 
 @dataclass(frozen=True)
 class Plan:
-    """What an agent keeps in its session."""
+    """State that an agent keeps in its session."""
 
     step: str
 
 
 def detailed() -> StoredRow:
-    """Return a row with all that a sample can have: calls with times, state, judges, a worker."""
+    """Return a row with everything a sample can have: timed calls, state, judges, a worker."""
     moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     with Session() as session:
         session.dispatch(Plan("look it up"))
@@ -133,10 +135,10 @@ def detailed() -> StoredRow:
         for event in (first, again, model):
             session.dispatch(event)
         snapshot = session.snapshot()
-    asked = (ChatMessage("system", "You are a judge."), ChatMessage("user", "Output: MARK"))
+    messages = (ChatMessage("system", "You are a judge."), ChatMessage("user", "Output: MARK"))
     calls = (
-        JudgeCall("tone", asked, "no JSON", "expected a verdict, got no verdict"),
-        JudgeCall("tone", asked, '{"rating": "good"}', "", "demo/judge", TokenUsage(9, 1)),
+        JudgeCall("tone", messages, "no JSON", "expected a verdict, got no verdict"),
+        JudgeCall("tone", messages, '{"rating": "good"}', "", "demo/judge", TokenUsage(9, 1)),
     )
     base = attempt(1, True, judge_calls=calls, worker="worker-host:42")
     assert base.trajectory is not None
@@ -156,7 +158,7 @@ def many_criteria(number: int) -> EvalResult[Any]:
 
 
 def store_runs(path: Path) -> None:
-    """Write the runs that the tests look at."""
+    """Write the runs that the tests use."""
     numbers = range(40)
     with RunStore(path) as store:
         good = [attempt(n, n % 10 != 3) for n in numbers]

@@ -15,12 +15,12 @@ MAX_BYTES = {".js": 150_000, ".css": 50_000}  # in all files
 
 
 def test_the_page_is_small() -> None:
-    for suffix, most in MAX_BYTES.items():
-        assert sum(file.stat().st_size for file in (ROOT / STATIC).glob(f"*{suffix}")) < most
+    for suffix, limit in MAX_BYTES.items():
+        assert sum(file.stat().st_size for file in (ROOT / STATIC).glob(f"*{suffix}")) < limit
 
 
 @pytest.mark.skipif("WINK_NO_TYPESCRIPT" in os.environ, reason="WINK_NO_TYPESCRIPT is set")
-def test_a_wrong_type_is_found(tmp_path: Path) -> None:
+def test_a_type_error_is_reported(tmp_path: Path) -> None:
     (tmp_path / STATIC).mkdir(parents=True)
     (tmp_path / "jsconfig.json").write_bytes((ROOT / "jsconfig.json").read_bytes())
     code = "/** @param {number} n */\nconst f = (n) => n.toUpperCase();\nf('x');\n"

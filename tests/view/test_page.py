@@ -1,4 +1,4 @@
-"""`wink view` in a real browser: every screen, live, by keyboard, with hostile and huge data."""
+"""`wink view` in a real browser: every screen, live updates, keyboard, hostile and huge data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def samples(page: Page) -> list[str]:
     return page.locator("wink-table .rows [role=rowheader]").all_inner_texts()
 
 
-def test_runs_are_listed_filtered_and_chosen_to_compare(opened: Open, address: str) -> None:
+def test_runs_are_listed_filtered_and_selected_for_comparison(opened: Open, address: str) -> None:
     page = opened(address)
     assert page.locator(".run .what > a").all_inner_texts()[-2:] == ["details", "wide"]
     first = page.locator(".run", has_text="first")
@@ -47,7 +47,7 @@ def test_runs_are_listed_filtered_and_chosen_to_compare(opened: Open, address: s
     assert page.locator(".run").count() == 1
 
 
-def test_a_run_is_filtered_sorted_and_searched_and_every_view_is_a_link(
+def test_a_run_is_filtered_sorted_and_searched_and_every_view_has_a_url(
     opened: Open, address: str
 ) -> None:
     page = opened(f"{address}#/run/second")
@@ -71,7 +71,9 @@ def test_a_run_is_filtered_sorted_and_searched_and_every_view_is_a_link(
     assert samples(again) == ["q013"]
 
 
-def test_a_sample_says_why_it_failed_and_shows_the_conversation(opened: Open, address: str) -> None:
+def test_a_sample_has_the_reason_of_its_failure_and_the_conversation(
+    opened: Open, address: str
+) -> None:
     page = opened(f"{address}#/run/second?verdict=fail")
     page.locator("wink-table .scroller").focus()
     page.keyboard.press("ArrowDown")
@@ -113,7 +115,7 @@ def test_two_trajectories_are_aligned_at_their_first_divergence(opened: Open, ad
     assert page.locator(".diff ins").inner_text() == "Nowhere"
 
 
-def test_three_runs_and_runs_with_nothing_in_them(opened: Open, address: str) -> None:
+def test_three_runs_and_empty_runs_can_be_compared(opened: Open, address: str) -> None:
     page = opened(f"{address}#/compare?run=first&run=second&run=epochs")
     assert page.locator(".conclusion").count() == 2
     assert page.locator(".compared").first.locator("thead th").count() == 3
@@ -130,7 +132,7 @@ def test_three_runs_and_runs_with_nothing_in_them(opened: Open, address: str) ->
         other.close()
 
 
-def test_rows_appear_while_a_run_goes_on(opened: Open, serve: Serve, tmp_path: Path) -> None:
+def test_rows_appear_while_a_run_is_in_progress(opened: Open, serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     with RunStore(path) as store:
         put(store, "live", [attempt(0, True)], status="running", planned=3)
@@ -150,7 +152,7 @@ def test_rows_appear_while_a_run_goes_on(opened: Open, serve: Serve, tmp_path: P
         page.wait_for_selector("text=next")
 
 
-def test_hostile_data_is_only_text(opened: Open, address: str) -> None:
+def test_hostile_data_is_rendered_as_text(opened: Open, address: str) -> None:
     page = opened(address)
     page.wait_for_selector("text=onerror")
     page.goto(f"{address}#/run/hostile")
@@ -158,7 +160,7 @@ def test_hostile_data_is_only_text(opened: Open, address: str) -> None:
     page.locator(".more > summary").click()
     page.locator("wink-table a").first.click()
     page.wait_for_selector(".timeline")
-    page.wait_for_timeout(300)  # for anything that would load or run
+    page.wait_for_timeout(300)  # time for a script or a request to start
     assert page.locator("img, iframe, object, embed").count() == 0
     assert page.locator("a[href^='javascript']").count() == 0
     assert ATTACK.split("[", maxsplit=1)[0] in page.locator(".part").first.inner_text()
@@ -205,7 +207,7 @@ def test_every_screen_is_accessible_in_light_and_dark_and_fits_a_phone(
 
 
 @pytest.mark.soak
-def test_many_rows_scroll(opened: Open, serve: Serve, tmp_path: Path) -> None:
+def test_a_list_of_many_rows_can_be_scrolled(opened: Open, serve: Serve, tmp_path: Path) -> None:
     path, passed = tmp_path / "runs.db", Score(1.0)
     count = soak_size(20_000, 100_000)
     with RunStore(path) as store:

@@ -1,4 +1,4 @@
-"""The page follows a run that workers on a queue work on, while one of them dies."""
+"""The page follows a run on queue workers, even if a worker is killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.deployments import Place
+from tests.cli.deployments import Deployment
 from tests.view.conftest import Open, Serve
 from weakincentives.evals import RunManifest, RunRecord, RunStore
 from weakincentives.evals.store.queue_state import (
@@ -22,79 +22,83 @@ from weakincentives.evals.store.queue_state import (
 )
 from weakincentives.view.queues import queue_data
 
-MINUTES = 120_000  # milliseconds, only a page that hangs needs as long
+TIMEOUT = 120_000  # milliseconds; only a page that hangs takes that long
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    found = Place(tmp_path, "sqlite:///mail.db#qa")
-    yield found
-    found.close()
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    deployment = Deployment(tmp_path, "sqlite:///mail.db#qa")
+    yield deployment
+    deployment.close()
 
 
-def test_the_page_follows_workers_and_one_that_is_killed(
-    opened: Open, serve: Serve, place: Place
+def test_the_page_follows_workers_of_which_one_is_killed(
+    opened: Open, serve: Serve, deployment: Deployment
 ) -> None:
-    place.write(*({"waits_for": "go"} if number % 2 else {} for number in range(8)))
-    run_id = place.submit()
-    address = serve(place.folder / ".wink" / "runs.db")
+    deployment.write(*({"waits_for": "go"} if number % 2 else {} for number in range(8)))
+    run_id = deployment.submit()
+    address = serve(deployment.folder / ".wink" / "runs.db")
     page = opened(address)
     page.wait_for_selector("text=submitted; no collector has run yet")
-    doomed = place.start(*place.worker("-j", "2", "--lease", "2"))
-    place.start("eval", "collect", run_id, "--quiet")
+    killed_worker = deployment.start(*deployment.worker("-j", "2", "--lease", "2"))
+    deployment.start("eval", "collect", run_id, "--quiet")
     run = opened(f"{address}#/run/{run_id}")
-    run.wait_for_selector(".workers li", timeout=MINUTES)
-    page.wait_for_selector("text=queued or in flight", timeout=MINUTES)
-    os.killpg(doomed.pid, signal.SIGKILL)
-    (place.folder / "go").touch()
-    place.start(*place.worker("-j", "2", "--lease", "2"))
-    page.wait_for_selector(".chip.complete", timeout=MINUTES)
-    run.wait_for_selector("text=8 rows", timeout=MINUTES)
-    run.wait_for_selector(".workers li >> nth=1", timeout=MINUTES)
-    assert len({result.worker for result in place.report(run_id).results}) == 2
+    run.wait_for_selector(".workers li", timeout=TIMEOUT)
+    page.wait_for_selector("text=queued or in flight", timeout=TIMEOUT)
+    os.killpg(killed_worker.pid, signal.SIGKILL)
+    (deployment.folder / "go").touch()
+    deployment.start(*deployment.worker("-j", "2", "--lease", "2"))
+    page.wait_for_selector(".chip.complete", timeout=TIMEOUT)
+    run.wait_for_selector("text=8 rows", timeout=TIMEOUT)
+    run.wait_for_selector(".workers li >> nth=1", timeout=TIMEOUT)
+    assert len({result.worker for result in deployment.report(run_id).results}) == 2
 
 
-def state(*, updated: float = 0, last: float = 0, **more: Any) -> QueueState:
-    """Return a state that was seen that many seconds ago, with a worker that has been silent."""
+def state(
+    *, seconds_since_update: float = 0, seconds_since_result: float = 0, **fields: Any
+) -> QueueState:
+    """Return a queue state of that age, with a worker silent for five minutes."""
     now = datetime.now(UTC)
     worker = WorkerState("host:1", 3, 1, now - timedelta(minutes=5))
     return QueueState(
-        updated_at=now - timedelta(seconds=updated),
-        last_result_at=now - timedelta(seconds=last),
+        updated_at=now - timedelta(seconds=seconds_since_update),
+        last_result_at=now - timedelta(seconds=seconds_since_result),
         workers=(worker,),
-        **{"missing": 4, **more},
+        **{"missing": 4, **fields},
     )
 
 
 @pytest.mark.parametrize(
-    ("seen", "text", "is_stale"),
+    ("fields", "text", "is_stale"),
     [
         (None, "submitted; no collector has run yet", True),
         ({"queued": 2}, "4 to come, 2 queued or in flight", False),
         ({"ended": True}, "no collector is running; 4 results are missing", True),
-        ({"updated": 180}, "no collector is running; 4 results are missing", True),
+        ({"seconds_since_update": 180}, "no collector is running; 4 results are missing", True),
         (
-            {"last": 1000, "resubmitted": 2, "dead_lettered": 1},
+            {"seconds_since_result": 1000, "resubmitted": 2, "dead_lettered": 1},
             "4 to come, missing samples sent again 2 times, 1 dead letter, no result for 10",
             False,
         ),
     ],
 )
-def test_what_is_known_of_a_queue_is_said(
-    seen: dict[str, Any] | None, text: str, is_stale: bool
+def test_the_state_of_a_queue_is_summarized(
+    fields: dict[str, Any] | None, text: str, is_stale: bool
 ) -> None:
     now = datetime.now(UTC)
     manifest = RunManifest(run_id="r", created_at=now, kind="submission", queue="redis://h/0#qa")
-    found = None if seen is None else state(**seen)
-    data = queue_data(RunRecord(manifest=manifest, status="running"), found)
+    queue_state = None if fields is None else state(**fields)
+    data = queue_data(RunRecord(manifest=manifest, status="running"), queue_state)
     assert data is not None
     assert data["text"].startswith(text)
     assert data["stale"] is is_stale
     assert data["collect"] == ("wink eval collect r" if is_stale else "")
-    assert [worker["silent"] for worker in data["workers"]] == ([not is_stale] if found else [])
+    assert [worker["silent"] for worker in data["workers"]] == (
+        [not is_stale] if queue_state else []
+    )
 
 
-def test_the_state_of_a_queue_is_stored_and_damage_is_ignored(tmp_path: Path) -> None:
+def test_the_state_of_a_queue_is_stored_and_invalid_data_is_ignored(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         for missing in (9, 4):
             save_queue_state(store, "r", state(missing=missing))

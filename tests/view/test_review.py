@@ -1,4 +1,4 @@
-"""The Review screen in a real browser: by keyboard, blind, two people at once, hostile data."""
+"""The Review screen in a real browser: keyboard, blind mode, two reviewers, hostile data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JUDGE = CriterionInfo(name="exact", version="v1", judge={"model": "demo/judge"})
 
 
 def store_reviews(path: Path) -> None:
-    """Write a run of 60 outputs of which every tenth is wrong, and an ugly one."""
+    """Store a run of 60 outputs of which every tenth fails, a hostile one, and an empty one."""
     with RunStore(path) as store:
         put(store, "capitals", [attempt(n, n % 10 != 3) for n in range(60)], criteria=(JUDGE,))
         put(store, "ugly", [hostile()], dataset_name=ATTACK, criteria=(JUDGE,), minutes=5)
@@ -43,19 +43,19 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "runs.db"
 
 
-def signed_in(address: str, name: str) -> Any:
-    """Return the state of a browser in which this person has given their name."""
+def browser_state(address: str, name: str) -> Any:
+    """Return the state of a browser in which the reviewer has entered this name."""
     stored = [{"name": "wink-reviewer", "value": name}]
     return {"origins": [{"origin": address.rstrip("/"), "localStorage": stored}]}
 
 
 def review(opened: Open, address: str, view: str, name: str = "ann", **options: Any) -> Page:
-    """Open a review as this person."""
-    state = signed_in(address, name)
+    """Open a review as the reviewer with this name."""
+    state = browser_state(address, name)
     return opened(f"{address}#/review/{view}", storage_state=state, **options)
 
 
-def saved(page: Page, done: int) -> None:
+def wait_until_saved(page: Page, done: int) -> None:
     page.wait_for_selector(f".review-progress .count:text-is('{done} labelled')")
 
 
@@ -68,22 +68,22 @@ def test_a_review_of_thirty_outputs_by_keyboard_ends_in_a_calibrated_judge(
     page.wait_for_selector("text=1 of 30")
     for number in range(30):
         page.wait_for_selector(f".review-progress strong:text-is('{number + 1} of 30')")
-        shown = page.locator(".review-title").inner_text()
+        sample_id = page.locator(".review-title").inner_text()
         page.wait_for_function(
             "name => document.querySelector('.part pre')?.innerText.includes(name)",
-            arg=f"country {int(shown[1:])}",
+            arg=f"country {int(sample_id[1:])}",
         )
-        page.keyboard.press("f" if int(shown[1:]) % 5 == 3 else "p")
-        saved(page, number + 1)
+        page.keyboard.press("f" if int(sample_id[1:]) % 5 == 3 else "p")
+        wait_until_saved(page, number + 1)
         if number < 29:
             page.wait_for_function(
-                "old => document.querySelector('.review-title').innerText !== old", arg=shown
+                "old => document.querySelector('.review-title').innerText !== old", arg=sample_id
             )
     page.wait_for_selector("text=wink judge calibrate --run capitals")
 
     assert main(["judge", "calibrate", "--run", "capitals", "--store", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "15 labels" in out  # the random half; the others were chosen
+    assert "15 labels" in out  # only the randomly drawn half counts
     corrected = re.search(r"corrected  ([0-9.]+)%", out)
     assert corrected
     assert 60 < float(corrected[1]) < 90  # people pass 80 %, the judge 90 %
@@ -96,15 +96,15 @@ def test_keys_label_note_skip_undo_move_and_help(opened: Open, serve: Serve, pat
     page.keyboard.type("guesses without opening the page")
     page.keyboard.press("Enter")
     page.keyboard.press("f")
-    saved(page, 1)
+    wait_until_saved(page, 1)
     page.keyboard.press("s")
     page.wait_for_selector("text=3 of 10")
     page.keyboard.press("p")
-    saved(page, 2)
+    wait_until_saved(page, 2)
     page.keyboard.press("k")
     page.wait_for_selector(".verdict-button.pass[aria-pressed=true]")
     page.keyboard.press("u")
-    saved(page, 1)
+    wait_until_saved(page, 1)
     page.wait_for_selector("text=q002: undone")
     page.keyboard.press("?")
     assert "fail, in that category" in page.locator("dialog").inner_text()
@@ -121,24 +121,26 @@ def test_keys_label_note_skip_undo_move_and_help(opened: Open, serve: Serve, pat
     assert "q002" not in labels
 
 
-def test_a_blind_review_gets_nothing_of_the_judge(opened: Open, serve: Serve, path: Path) -> None:
+def test_a_blind_review_does_not_receive_the_judges_verdict(
+    opened: Open, serve: Serve, path: Path
+) -> None:
     address = serve(path)
     page = review(opened, address, "capitals?n=10")
     page.wait_for_selector(".review-judge .mark")
     with page.expect_response(re.compile("review_item.*blind=1")) as item:
         page.keyboard.press("b")
-    found = item.value.json()
-    assert {"judge", "verdict", "scores", "reason"}.isdisjoint(found)
+    data = item.value.json()
+    assert {"judge", "verdict", "scores", "reason"}.isdisjoint(data)
     page.wait_for_selector("text=Blind: judge hidden")
     assert page.locator(".review-judge").count() == 0
     assert page.get_by_text("In the queue").count() == 0
     page.keyboard.press("p")
-    saved(page, 1)
+    wait_until_saved(page, 1)
     with RunStore(path) as store:
         assert [label.blind for label in labels_of(store, "capitals", "exact")] == [True]
 
 
-def test_two_people_review_at_once_and_settle_what_they_differ_on(
+def test_two_reviewers_work_at_the_same_time_and_settle_differences(
     opened: Open, serve: Serve, path: Path
 ) -> None:
     address = serve(path)
@@ -147,12 +149,12 @@ def test_two_people_review_at_once_and_settle_what_they_differ_on(
     for number, (hers, his) in enumerate(["pp", "pf", "fp", "ff", "pp", "fp"]):
         ann.keyboard.press(hers)
         bob.keyboard.press(his)
-        saved(ann, number + 1)
-        saved(bob, number + 1)
+        wait_until_saved(ann, number + 1)
+        wait_until_saved(bob, number + 1)
     ann.wait_for_selector("text=bob: 6")  # within the next poll
     with RunStore(path) as store:
-        found = review_agreement(store, "capitals")
-    assert (found.labels, found.shared, found.open) == ({"ann": 6, "bob": 6}, 6, 3)
+        agreement = review_agreement(store, "capitals")
+    assert (agreement.labels, agreement.shared, agreement.open) == ({"ann": 6, "bob": 6}, 6, 3)
     ann.get_by_role("link", name="Reviewers").click()
     ann.wait_for_selector("text=Disagreements, 3 to settle")
     assert "50.0%" in ann.locator("[aria-label=Agreement]").inner_text()
@@ -182,9 +184,9 @@ def test_notes_are_sorted_into_categories_that_are_renamed_and_merged(
         page.keyboard.press("Enter")
         page.wait_for_selector(f"[aria-label='Name of {name}']")
         page.keyboard.press("Escape")
-    for left in (5, 4, 3):
+    for remaining in (5, 4, 3):
         page.keyboard.press("1")
-        page.wait_for_selector(f"text=Notes to sort, {left}")
+        page.wait_for_selector(f"text=Notes to sort, {remaining}")
     page.keyboard.press("u")
     page.wait_for_selector("text=Notes to sort, 4")
     page.keyboard.press("j")
@@ -202,7 +204,7 @@ def test_notes_are_sorted_into_categories_that_are_renamed_and_merged(
     assert page.locator(".category-head .number").all_inner_texts() == ["3"]
 
 
-def test_labels_are_a_column_a_filter_and_on_the_sample(
+def test_labels_are_in_a_column_in_a_filter_and_on_the_sample(
     opened: Open, serve: Serve, path: Path
 ) -> None:
     with RunStore(path) as store:
@@ -224,12 +226,12 @@ def test_labels_are_a_column_a_filter_and_on_the_sample(
     page.wait_for_selector("text=Enter your name to start")
     page.keyboard.type("bob")
     page.keyboard.press("Enter")
-    page.wait_for_selector(".review-title:text-is('q003')")  # the sample that one came from
+    page.wait_for_selector(".review-title:text-is('q003')")  # the sample on the previous page
     again = opened(f"{page.url.split('#')[0]}#/run/capitals?label=none")
     again.wait_for_selector("text=57 rows")
 
 
-def test_hostile_labels_are_only_text_and_exports_are_files(
+def test_hostile_labels_are_rendered_as_text_and_exports_are_files(
     opened: Open, serve: Serve, path: Path, tmp_path: Path
 ) -> None:
     with RunStore(path) as store:
@@ -242,7 +244,7 @@ def test_hostile_labels_are_only_text_and_exports_are_files(
     for view in ("ugly", "ugly/categories", "ugly/reviewers"):
         page = review(opened, address, view, ATTACK[:60])
         page.wait_for_selector("text=onerror", state="attached")
-        page.wait_for_timeout(200)  # for anything that would load or run
+        page.wait_for_timeout(200)  # time for a script or a request to start
         assert page.locator("img, iframe, object, embed").count() == 0
     page.get_by_role("link", name="Queue").click()
     with page.expect_download() as download:
@@ -257,7 +259,9 @@ def test_a_label_that_cannot_be_stored_is_reported(
     browser: Browser, serve: Serve, path: Path
 ) -> None:
     address = serve(path)
-    context = browser.new_context(storage_state=signed_in(address, "x" * 61))  # too long a name
+    context = browser.new_context(
+        storage_state=browser_state(address, "x" * 61)
+    )  # a name that is too long
     page = context.new_page()
     page.goto(f"{address}#/review/capitals?n=5")
     page.wait_for_selector("text=1 of 5")

@@ -1,4 +1,4 @@
-"""What each screen of `wink view` shows, and what can be changed there, in a real browser."""
+"""The content of each screen of `wink view`, and its forms, in a real browser."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def texts(page: Page, selector: str) -> list[str]:
     return page.locator(selector).all_inner_texts()
 
 
-def test_a_sample_shows_times_retries_state_and_judges(opened: Open, address: str) -> None:
+def test_a_sample_has_times_retries_state_and_judges(opened: Open, address: str) -> None:
     page = opened(f"{address}#/sample/detailed/q001")
     assert "worker worker-host:42" in page.locator(".facts").inner_text()
     timeline = page.get_by_role("region", name="Timeline")
-    said = "1 prompt, 1.5 s in the model · 2 tool calls, 500 ms · 1 failed"
-    assert said in timeline.inner_text()
+    summary = "1 prompt, 1.5 s in the model · 2 tool calls, 500 ms · 1 failed"
+    assert summary in timeline.inner_text()
     assert timeline.locator("rect.model").count() == 1
     assert timeline.locator("rect.failed").count() == 1
     assert "500 ms · 2 tries" in page.locator(".call", has_text="search").first.inner_text()
@@ -73,7 +73,7 @@ def test_cost_and_latency_limits_are_filters(opened: Open, address: str) -> None
     page.wait_for_selector("text=Nothing matches these filters.")
 
 
-def test_slices_show_a_rate_with_its_interval(opened: Open, address: str) -> None:
+def test_slices_have_a_rate_with_its_interval(opened: Open, address: str) -> None:
     page = opened(f"{address}#/run/second")
     page.wait_for_selector(".sliced tbody tr")
     rows = dict(text.split("\t", 1) for text in texts(page, ".sliced tbody tr"))
@@ -81,7 +81,7 @@ def test_slices_show_a_rate_with_its_interval(opened: Open, address: str) -> Non
     assert page.locator(".sliced .interval").count() == 2
 
 
-def test_tags_are_changed_on_the_page_and_other_pages_hear_of_it(
+def test_tags_changed_on_one_page_are_updated_on_others(
     opened: Open, serve: Serve, tmp_path: Path
 ) -> None:
     path = tmp_path / "runs.db"
@@ -117,7 +117,7 @@ def test_a_comparison_has_a_column_for_each_run(opened: Open, address: str) -> N
     ]
 
 
-def test_a_run_leads_to_a_comparison_with_the_one_before(opened: Open, address: str) -> None:
+def test_a_run_links_to_a_comparison_with_the_previous_run(opened: Open, address: str) -> None:
     page = opened(f"{address}#/run/second")
     page.get_by_role("link", name="Compare with the run before").click()
     page.wait_for_selector("text=B is worse")
@@ -125,7 +125,7 @@ def test_a_run_leads_to_a_comparison_with_the_one_before(opened: Open, address: 
 
 
 @pytest.mark.soak
-def test_a_long_transcript_is_shown_in_parts(opened: Open, serve: Serve, tmp_path: Path) -> None:
+def test_a_long_transcript_is_loaded_in_parts(opened: Open, serve: Serve, tmp_path: Path) -> None:
     def messages(count: int) -> list[ChatMessage]:
         turn = [
             ChatMessage("assistant", "", [ToolCall("1", "search", {"q": "x" * 200})]),
@@ -141,12 +141,12 @@ def test_a_long_transcript_is_shown_in_parts(opened: Open, serve: Serve, tmp_pat
     page = opened(f"{serve(tmp_path / 'runs.db')}#/sample/long/q001")
     more = page.get_by_role("button", name="Show 200 more messages")
     while more.count():
-        shown = page.locator(".message").count()
+        loaded = page.locator(".message").count()
         more.click()
-        page.locator(".message").nth(shown).wait_for(state="attached")
+        page.locator(".message").nth(loaded).wait_for(state="attached")
     page.get_by_role("button", name="more message").click()
     page.get_by_text("Stop.").scroll_into_view_if_needed()
-    # What is out of sight is neither laid out nor painted.
+    # The browser neither lays out nor paints messages outside the viewport.
     style = "getComputedStyle(document.querySelector('.message')).contentVisibility"
     assert page.evaluate(style) == "auto"
 
@@ -155,16 +155,16 @@ def test_a_saved_list_and_comparison_open_without_a_server(
     opened: Open, address: str, tmp_path: Path
 ) -> None:
     views: dict[str, Any] = {"": ".run", "#/compare?run=first&run=second": ".matrix tbody tr"}
-    for number, (view, shows) in enumerate(views.items()):
+    for number, (view, selector) in enumerate(views.items()):
         page = opened(address + view)
-        page.wait_for_selector(shows)
+        page.wait_for_selector(selector)
         page.wait_for_load_state("domcontentloaded")
         with page.expect_download() as download:
             page.get_by_role("button", name="Save view").click()
         file = tmp_path / f"{number}.html"
         download.value.save_as(file)
         saved = opened(file.as_uri())
-        assert saved.locator(shows).count() == page.locator(shows).count()
+        assert saved.locator(selector).count() == page.locator(selector).count()
     saved.locator(".matrix tbody th a").first.click()
     saved.wait_for_selector("text=First divergence at step 2: open not called.")
 

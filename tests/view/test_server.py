@@ -1,4 +1,4 @@
-"""What the server answers, and to whom."""
+"""Responses of the server, and which requests it refuses."""
 
 from __future__ import annotations
 
@@ -25,58 +25,62 @@ from weakincentives.view.sharing import static_files
 def request(
     address: str, path: str, method: str = "GET", body: str | None = None, **headers: str
 ) -> tuple[int, dict[str, str], str]:
-    """Return status, headers and body of an answer."""
+    """Return status, headers and body of a response."""
     parts = urlsplit(address)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=60)
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request(method, path, body, given)
+    http_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, body, http_headers)
     answer = connection.getresponse()
     text = answer.read().decode()
     connection.close()
     return answer.status, {k.lower(): v for k, v in answer.getheaders()}, text
 
 
-def ask(address: str, name: str, **params: Any) -> Any:
+def get_json(address: str, name: str, **params: Any) -> Any:
     status, _, body = request(address, f"/api/{name}?{urlencode(params, doseq=True)}")
     assert status == 200, body
     return json.loads(body)
 
 
 def test_runs_have_their_headline_and_the_earlier_runs_of_their_suite(address: str) -> None:
-    answer = ask(address, "runs")
-    assert answer["total"] == 8
-    second = next(run for run in answer["runs"] if run["run_id"] == "second")
+    listing = get_json(address, "runs")
+    assert listing["total"] == 8
+    second = next(run for run in listing["runs"] if run["run_id"] == "second")
     assert (second["passed"], second["total"], second["errors"]) == (27, 40, 1)
     assert second["label"] == "agent on demo/b"
-    assert answer["sparks"]["second"] == [36 / 40, 27 / 40]
-    assert [run["run_id"] for run in ask(address, "runs", q="demo/b")["runs"]] == ["second"]
-    assert [run["run_id"] for run in ask(address, "runs", q="branch=main")["runs"]] == ["first"]
+    assert listing["sparks"]["second"] == [36 / 40, 27 / 40]
+    assert [run["run_id"] for run in get_json(address, "runs", q="demo/b")["runs"]] == ["second"]
+    assert [run["run_id"] for run in get_json(address, "runs", q="branch=main")["runs"]] == [
+        "first"
+    ]
 
 
-def test_a_run_says_what_the_command_says(address: str) -> None:
-    run = ask(address, "run", run="first")
+def test_a_run_has_the_same_facts_as_on_the_command_line(address: str) -> None:
+    run = get_json(address, "run", run="first")
     assert run["headline"].startswith("36/40 passed, 0 errors (90.0%, 95% interval")
     assert run["criteria"] == {"brief": 1.0, "exact": 0.9}
     assert sum(run["histogram"]) == 40
-    broken = ask(address, "run", run="errors")
+    broken = get_json(address, "run", run="errors")
     assert broken["error_groups"][0]["where"] == "agent.py:12 in ask"
 
 
-def test_rows_are_filtered_by_what_stands_in_the_address(address: str) -> None:
-    ask(address, "facets", run="second")
-    page = ask(
+def test_rows_are_filtered_by_query_parameters(address: str) -> None:
+    get_json(address, "facets", run="second")
+    page = get_json(
         address, "rows", run="second", verdict="fail", meta="level=hard", order="latency", desc=1
     )
     assert [row["sample"] for row in page["rows"]][:3] == ["q033", "q031", "q023"]
-    assert ask(address, "rows", run="second", q="refused")["total"] == 1
-    assert [s["value"] for s in ask(address, "slices", run="second", by="level")["slices"]] == [
+    assert get_json(address, "rows", run="second", q="refused")["total"] == 1
+    assert [
+        s["value"] for s in get_json(address, "slices", run="second", by="level")["slices"]
+    ] == [
         "easy",
         "hard",
     ]
 
 
-def test_a_sample_is_there_whole(address: str) -> None:
-    item = ask(address, "sample", run="second", sample="q001")
+def test_a_sample_has_all_its_data(address: str) -> None:
+    item = get_json(address, "sample", run="second", sample="q001")
     assert item["verdict"] == "fail"
     assert [score["name"] for score in item["scores"]] == ["exact", "brief"]
     assert [part[0] for part in item["diff"]] == ["removed", "added"]
@@ -84,11 +88,11 @@ def test_a_sample_is_there_whole(address: str) -> None:
     assert item["trajectory_metadata"] == {"context": "a map"}
     status, _, text = request(address, "/api/text?run=second&sample=q001&part=message:1")
     assert (status, text) == (200, "What is the capital of country 1?")
-    epochs = ask(address, "sample", run="epochs", sample="q001")
+    epochs = get_json(address, "sample", run="epochs", sample="q001")
     assert [each["verdict"] for each in epochs["siblings"]] == ["pass", "fail", "pass"]
 
 
-def test_long_conversations_come_in_parts(serve: Serve, tmp_path: Path) -> None:
+def test_long_conversations_are_sent_in_parts(serve: Serve, tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         long = attempt(1, True)
         assert long.trajectory is not None
@@ -97,39 +101,45 @@ def test_long_conversations_come_in_parts(serve: Serve, tmp_path: Path) -> None:
 
         put(store, "r", [replace(long, trajectory=replace(long.trajectory, messages=messages))])
     address = serve(tmp_path / "runs.db")
-    first = ask(address, "sample", run="r", sample="q001")
+    first = get_json(address, "sample", run="r", sample="q001")
     assert (len(first["messages"]), first["message_count"]) == (200, 3_500)
-    rest = ask(address, "sample", run="r", sample="q001", message=3_400)
+    rest = get_json(address, "sample", run="r", sample="q001", message=3_400)
     assert [message["number"] for message in rest["messages"]] == [*range(3_400, 3_500)]
 
 
 def test_the_neighbours_of_a_sample_follow_the_filters(address: str) -> None:
-    place = ask(address, "place", run="second", at="q011", epoch=1, verdict="fail")
-    assert (place["at"], place["before"]["sample"], place["after"]["sample"]) == (3, "q003", "q012")
+    neighbours = get_json(address, "place", run="second", at="q011", epoch=1, verdict="fail")
+    assert (neighbours["at"], neighbours["before"]["sample"], neighbours["after"]["sample"]) == (
+        3,
+        "q003",
+        "q012",
+    )
 
 
-def test_a_comparison_has_the_verdict_flips_and_where_they_diverge(address: str) -> None:
-    answer = ask(address, "compare", run=["first", "second"])
-    assert answer["comparisons"][0]["outcome"] == "worse"
-    assert (answer["comparisons"][0]["broken"], answer["total"]) == (9, 9)
-    assert [cell["output"] for cell in answer["rows"][0]["cells"]] == ["City 1", "Nowhere"]
-    assert answer["kinds"] == {"different": 9, "broken": 9, "fixed": 0, "failing": 4, "all": 40}
-    failing = ask(address, "compare", run=["first", "second"], kind="failing")
+def test_a_comparison_has_the_verdict_the_flips_and_their_divergences(address: str) -> None:
+    comparison = get_json(address, "compare", run=["first", "second"])
+    assert comparison["comparisons"][0]["outcome"] == "worse"
+    assert (comparison["comparisons"][0]["broken"], comparison["total"]) == (9, 9)
+    assert [cell["output"] for cell in comparison["rows"][0]["cells"]] == ["City 1", "Nowhere"]
+    assert comparison["kinds"] == {"different": 9, "broken": 9, "fixed": 0, "failing": 4, "all": 40}
+    failing = get_json(address, "compare", run=["first", "second"], kind="failing")
     assert [row["sample"] for row in failing["rows"]] == ["q003", "q013", "q023", "q033"]
-    where = ask(address, "divergences", run=["first", "second"])
-    assert where["divergences"][0] == {
+    divergences = get_json(address, "divergences", run=["first", "second"])
+    assert divergences["divergences"][0] == {
         "divergence": "step 2: `open` not called",
         "count": 8,
         "samples": ["q001", "q002", "q011", "q012", "q021"],
     }
-    aligned = ask(address, "aligned", run=["first", "second"], sample="q001")
+    aligned = get_json(address, "aligned", run=["first", "second"], sample="q001")
     assert aligned["divergence"]["text"] == "step 2: `open` not called"
     assert [step["relation"] for step in aligned["steps"]] == ["same"] * 3 + ["before", "changed"]
-    assert ask(address, "flip", run=["first", "second"], sample="q001")["criteria"][0]["before"]
+    assert get_json(address, "flip", run=["first", "second"], sample="q001")["criteria"][0][
+        "before"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "problem"),
     [
         ("/api/run?run=nothing", "expected the id of a run, got 'nothing'"),
         ("/api/run", "expected a `run`, got none"),
@@ -148,13 +158,13 @@ def test_a_comparison_has_the_verdict_flips_and_where_they_diverge(address: str)
         ("/api/text?run=first&sample=q001&part=x", "expected input, expected, output or message:N"),
     ],
 )
-def test_bad_questions_get_a_sentence(address: str, path: str, said: str) -> None:
+def test_invalid_requests_get_an_error_message(address: str, path: str, problem: str) -> None:
     status, headers, body = request(address, path)
     assert (status, headers["content-type"]) == (404, "application/json")
-    assert said in json.loads(body)["error"]
+    assert problem in json.loads(body)["error"]
 
 
-def test_every_answer_forbids_scripts_of_others(address: str) -> None:
+def test_every_response_forbids_foreign_scripts(address: str) -> None:
     for path in ("/", "/static/app.js", "/api/runs", "/nothing"):
         _, headers, _ = request(address, path)
         assert "default-src 'none'; script-src 'self'" in headers["content-security-policy"]
@@ -171,9 +181,9 @@ def test_another_host_is_refused(address: str, host: str) -> None:
 
 
 def csrf_token(address: str) -> str:
-    found = re.search(r'name="csrf-token" content="([^"]+)"', request(address, "/")[2])
-    assert found
-    return found[1]
+    match = re.search(r'name="csrf-token" content="([^"]+)"', request(address, "/")[2])
+    assert match
+    return match[1]
 
 
 JSON = {"Content_Type": "application/json"}
@@ -198,19 +208,19 @@ JSON = {"Content_Type": "application/json"}
 def test_a_write_must_come_from_our_own_page(
     address: str, path: str, headers: dict[str, str], status: int
 ) -> None:
-    known = {"OWN": address.rstrip("/"), "TOKEN": csrf_token(address)}
-    given = {name: known.get(value, value) for name, value in headers.items()}
+    placeholders = {"OWN": address.rstrip("/"), "TOKEN": csrf_token(address)}
+    sent_headers = {name: placeholders.get(value, value) for name, value in headers.items()}
     body = json.dumps({"view": "#/", "addresses": [], "run": "first"})
-    assert request(address, path, "POST", body, **given)[0] == status
+    assert request(address, path, "POST", body, **sent_headers)[0] == status
 
 
-def test_a_page_of_another_site_cannot_ask(address: str) -> None:
+def test_a_page_of_another_site_cannot_call_the_api(address: str) -> None:
     assert request(address, "/api/runs", Sec_Fetch_Site="cross-site")[0] == 403
     assert request(address, "/api/runs", Sec_Fetch_Site="same-origin")[0] == 200
     assert request(address, "/", Sec_Fetch_Site="cross-site")[0] == 200  # a link to the page
 
 
-def test_only_writes_change_anything_and_long_ones_are_refused(address: str) -> None:
+def test_only_posts_write_and_long_bodies_are_refused(address: str) -> None:
     for path in ("/api/tags", "/api/share"):
         assert request(address, path)[0] == 405
     own = {"X_Wink": csrf_token(address), "Content_Type": "application/json"}
@@ -218,7 +228,7 @@ def test_only_writes_change_anything_and_long_ones_are_refused(address: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "problem"),
     [
         ({}, "expected a run, and tags to set or to remove"),
         ({"run": "none", "tags": {"a": "b"}}, "expected the id of a run, got 'none'"),
@@ -229,20 +239,22 @@ def test_only_writes_change_anything_and_long_ones_are_refused(address: str) -> 
         ({"run": "first", "tags": {str(n): "x" for n in range(60)}}, "expected at most 50 tags"),
     ],
 )
-def test_bad_tags_get_a_sentence(address: str, body: Any, said: str) -> None:
+def test_invalid_tags_get_an_error_message(address: str, body: Any, problem: str) -> None:
     own = {"X_Wink": csrf_token(address), "Content_Type": "application/json"}
-    status, _, answer = request(address, "/api/tags", "POST", json.dumps(body), **own)
+    status, _, response = request(address, "/api/tags", "POST", json.dumps(body), **own)
     assert status == 404
-    assert said in json.loads(answer)["error"]
+    assert problem in json.loads(response)["error"]
 
 
-def test_a_token_is_asked_for_and_kept_in_a_cookie(serve: Serve, store_path: Path) -> None:
+def test_a_token_is_required_and_kept_in_a_cookie(serve: Serve, store_path: Path) -> None:
     address = serve(store_path, token="s3cret-token")
     base, _, query = address.partition("?")
     assert query == "token=s3cret-token"
     assert request(base, "/api/runs")[0] == 401
     assert request(base, "/api/runs", Cookie="wink-token=wrong")[0] == 401
-    assert request(base, "/api/runs?token=s3cret-token")[0] == 401  # only the page itself takes it
+    assert (
+        request(base, "/api/runs?token=s3cret-token")[0] == 401
+    )  # only the page itself accepts it
     status, headers, _ = request(base, "/?token=s3cret-token")
     assert (status, headers["location"]) == (303, "/")
     assert "httponly" in headers["set-cookie"].lower()
@@ -251,7 +263,7 @@ def test_a_token_is_asked_for_and_kept_in_a_cookie(serve: Serve, store_path: Pat
     assert request(base, "/api/runs", Authorization="Bearer s3cret-token")[0] == 200
 
 
-def test_another_address_needs_a_token(tmp_path: Path) -> None:
+def test_serving_on_another_address_needs_a_token(tmp_path: Path) -> None:
     with (
         RunStore(tmp_path / "runs.db") as store,
         pytest.raises(UsageError, match=r"expected --auth-token with the address 0\.0\.0\.0"),
@@ -265,7 +277,7 @@ def test_only_files_of_the_page_are_served(address: str) -> None:
         assert request(address, path)[0] == 404
 
 
-def test_the_page_imports_only_itself() -> None:
+def test_the_page_imports_only_its_own_modules() -> None:
     files = static_files()
     for name, text in files.items():
         assert "innerHTML" not in text, name
@@ -289,9 +301,9 @@ def test_the_command_serves_until_ctrl_c(store_path: Path) -> None:
         try:
             assert process.stderr is not None
             line = process.stderr.readline()
-            found = re.search(r"http://127\.0\.0\.1:\d+/", line)
-            assert found, line
-            assert ask(found[0], "runs")["total"] == 8
+            match = re.search(r"http://127\.0\.0\.1:\d+/", line)
+            assert match, line
+            assert get_json(match[0], "runs")["total"] == 8
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 0
             assert process.stderr.read() == ""
@@ -299,7 +311,7 @@ def test_the_command_serves_until_ctrl_c(store_path: Path) -> None:
             process.kill()
 
 
-def test_a_port_that_is_taken_is_said(address: str, store_path: Path) -> None:
+def test_a_port_in_use_is_an_error(address: str, store_path: Path) -> None:
     port = urlsplit(address).port
     command = [sys.executable, "-m", "weakincentives", "view", "--port", str(port)]
     done = subprocess.run(

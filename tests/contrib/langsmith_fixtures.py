@@ -1,4 +1,4 @@
-"""Tests look at a server when it has got everything; runs do not wait for that."""
+"""Helpers for tests with a LangSmith server: flush the traces, clean settings, a closed port."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ import pytest
 
 from weakincentives.contrib.langsmith import configure as langsmith
 
-__all__ = ["clean_langsmith", "nobody", "sends_at_the_end", "sent"]
+__all__ = ["clean_langsmith", "closed_port", "flush_langsmith", "needs_threads_at_exit"]
 
-sends_at_the_end = pytest.mark.skipif(
+needs_threads_at_exit = pytest.mark.skipif(
     (3, 12) <= sys.version_info < (3, 12, 3),
-    reason="this Python begins no thread when a process ends, and LangSmith's client needs one",
+    reason="this Python starts no threads at exit, and LangSmith's client needs one",
 )
 
 
-def sent() -> None:
-    """Wait until LangSmith has what was traced by now, as long as the tracing has patience."""
+def flush_langsmith() -> None:
+    """Wait until LangSmith has received all traces so far, or the flush timeout ends."""
     if langsmith._current is not None:
         langsmith._current.flush()
 
 
 @contextmanager
-def nobody() -> Iterator[str]:
-    """An address where nobody listens, and nobody else can meanwhile."""
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{closed.getsockname()[1]}"
+def closed_port() -> Iterator[str]:
+    """Reserve a port on which no server listens; yield its URL."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{reserved.getsockname()[1]}"
 
 
 @pytest.fixture
 def clean_langsmith(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No variable that a LangSmith client reads, and no tracing left behind.
+    """Unset the variables that a LangSmith client reads; turn tracing off after the test.
 
-    The client waits ten minutes for an answer: a slow machine is no reason to give up, and whoever
-    waits for a server that hangs is found out.
+    Timeouts are ten minutes: a slow machine does not fail a test, and a test that waits for a
+    hanging server is noticed.
     """
     from langsmith.utils import get_env_var
 
