@@ -360,9 +360,10 @@ async def run_to_report(run: Run) -> EvalReport[Any]:
 
 def _corrections(store: RunStore, run_id: str) -> tuple[Correction, ...]:
     """Return what people's labels say of the judges of a stored run."""
-    from ..store.corrections import corrections_of
+    from ..store.corrections import corrections_of, has_calibrations
 
-    return corrections_of(store, store.run(run_id).manifest)
+    # Without any, the manifest need not be read back.
+    return corrections_of(store, store.run(run_id).manifest) if has_calibrations(store) else ()
 
 
 class Stream:
