@@ -18,18 +18,13 @@ def make_private(path: Path) -> None:
 
     SQLite gives its log files the mode of the database.
     """
-    make_private_folders(path)
+    for folder in reversed([path.parent, *path.parent.parents]):
+        if not folder.exists():
+            folder.mkdir(mode=0o700, exist_ok=True)
     if not path.exists():
         with suppress(FileExistsError):  # another process was first
             # Only for a new file: closing one that is in use would release SQLite's locks on it.
             os.close(open_private(path, os.O_EXCL))
-
-
-def make_private_folders(path: Path) -> None:
-    """Create the folders of a file, if they are missing."""
-    for folder in reversed([path.parent, *path.parent.parents]):
-        if not folder.exists():
-            folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def open_private(path: Path, flags: int = 0) -> int:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
 import sys
 import tempfile
 import time
 import tracemalloc
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,7 +20,6 @@ from weakincentives.evals.store.checksums import run_checksum
 from weakincentives.evals.store.overview import overview
 from weakincentives.evals.store.run_store import RunManifest, RunStore, StoredRow
 from weakincentives.evals.store.schema import APPLICATION, MIGRATIONS
-from weakincentives.internal.sqlite import marks_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MANIFEST = RunManifest(run_id="run", created_at=NOW)
@@ -144,38 +141,6 @@ def test_a_new_store_has_no_runs(tmp_path: Path) -> None:
         assert store.runs() == []
         with pytest.raises(UsageError, match="there are no runs"):
             store.run("latest")
-
-
-def test_a_store_created_in_one_step_is_the_one_that_sqlite_creates(tmp_path: Path) -> None:
-    at_once, by_sqlite = tmp_path / "new.db", tmp_path / "empty.db"
-    by_sqlite.touch()  # SQLite fills a file that is there
-    tables = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
-    found = []
-    for path in (at_once, by_sqlite):
-        RunStore(path).close()
-        with closing(sqlite3.connect(path)) as connection:
-            (mode,), (state,) = (
-                connection.execute(f"PRAGMA {name}").fetchone()
-                for name in ("journal_mode", "integrity_check")
-            )
-            marks = marks_of(connection)
-            found.append((mode, state, marks, connection.execute(tables).fetchall()))
-
-    assert found[0] == found[1]
-    assert found[0][:2] == ("wal", "ok")
-    assert {each.name for each in tmp_path.iterdir()} == {"new.db", "empty.db"}
-
-
-def test_a_store_is_created_where_files_cannot_be_linked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EPERM, "no hard links here")
-
-    monkeypatch.setattr(os, "link", refuse)
-    with RunStore(tmp_path / "runs.db") as store:
-        assert store.runs() == []
-    assert [each.name for each in tmp_path.iterdir()] == ["runs.db"]
 
 
 def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:

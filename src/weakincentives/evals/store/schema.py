@@ -14,22 +14,13 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from functools import lru_cache
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
-from uuid import uuid4
 from weakref import WeakSet
 
 from ...errors import StoreError, UsageError
-from ...internal.sqlite import (
-    kind_of,
-    make_private,
-    make_private_folders,
-    marks_of,
-    open_private,
-    write_ahead,
-)
+from ...internal.sqlite import kind_of, make_private, marks_of, write_ahead
 from .checksums import has_body, intact, run_checksum
 
 APPLICATION = 0x57494E52  # "WINR", in the header of the SQLite file
@@ -368,9 +359,6 @@ if hasattr(os, "register_at_fork"):
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    make_private_folders(path)
-    if not path.exists():
-        _create(path)
     make_private(path)
     connection = sqlite3.connect(
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -389,37 +377,6 @@ def _opened(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _create(path: Path) -> None:
-    """Create a run store in one step. If that is not possible, SQLite does it in several.
-
-    SQLite would wait for the disk seven times, here it is once. The file gets its name when it is
-    complete, and only if no other process has created one meanwhile.
-    """
-    draft = path.with_name(f"{path.name}-{uuid4().hex}.new")
-    # A full disk is reported when SQLite tries. Some file systems have no links, and some builds
-    # of SQLite no `serialize`, which is an AttributeError.
-    with suppress(OSError, AttributeError):
-        try:
-            with os.fdopen(open_private(draft, os.O_EXCL), "wb") as file:
-                file.write(_new_file())
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
-
-
-@lru_cache(maxsize=1)
-def _new_file() -> bytes:
-    """Return the content of a run store without runs."""
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        register_functions(connection)
-        _migrate(connection, Path(":memory:"))
-        content = bytearray(connection.serialize())
-    content[18:20] = b"\2\2"  # these two bytes of SQLite's header say: with a write-ahead log
-    return bytes(content)
 
 
 # What SQLite makes of Ctrl-C in one of these functions. They raise nothing else.
