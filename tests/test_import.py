@@ -31,6 +31,27 @@ print(*seen, "thread" * (threading.active_count() - 1))
 """
 
 
+# What the first run with a store does not need, with what importing it would cost.
+NOT_FOR_A_FUNCTION = {
+    "weakincentives.prompt",  # 7 ms
+    "weakincentives.runtime.agent.main_loop",  # 23 ms
+    "weakincentives.adapters",  # 8 ms
+    "importlib.metadata",  # 10 ms
+    "weakincentives.evals.engine.resume",  # 4 ms
+    "weakincentives.evals.store.calibrations",  # 7 ms
+    "statistics",  # 2.5 ms
+}
+FIRST_RUN = """
+import sys, tempfile
+from weakincentives.evals import Dataset, EvalSuite, RunStore, Sample, exact_match
+dataset = Dataset([Sample("fr", "Capital of France?", "Paris")])
+with tempfile.TemporaryDirectory() as folder, RunStore(f"{folder}/runs.db") as store:
+    report = EvalSuite(lambda question: "Paris", dataset, exact_match).run(store=store)
+    assert str(report) == str(store.report("latest")), report
+print(*sys.modules)
+"""
+
+
 def python(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -42,6 +63,13 @@ def test_evals_loads_no_optional_package() -> None:
 
     assert "weakincentives.evals" in loaded
     assert OPTIONAL & set(loaded) == set()
+
+
+def test_the_first_run_of_a_function_loads_only_what_it_needs() -> None:
+    loaded = set(python(FIRST_RUN).split())
+
+    assert "weakincentives.evals.engine.run" in loaded
+    assert NOT_FOR_A_FUNCTION & loaded == set()
 
 
 def test_importing_opens_no_socket_and_starts_no_thread_or_process() -> None:

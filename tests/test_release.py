@@ -18,6 +18,7 @@ import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
+import weakincentives
 from scripts.licences import closure, listed, requirements
 
 ROOT = Path(__file__).parent.parent
@@ -94,7 +95,7 @@ def test_one_version_everywhere() -> None:
     headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
 
     assert headings[0] == "Unreleased"
-    assert headings[1] == VERSION == citation["version"]
+    assert headings[1] == VERSION == citation["version"] == weakincentives.__version__
     assert re.fullmatch(r"\d+\.\d+\.\d+", VERSION)
     numbers = [tuple(map(int, each.split("."))) for each in headings[1:]]
     assert numbers == sorted(numbers, reverse=True)

@@ -3,14 +3,11 @@
 The names below are loaded when they are first used, so that the command line starts at once.
 """
 
-from importlib import import_module
-
 from .internal.lazy import lazy_exports as _lazy_exports
+from .internal.version import __version__ as __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from .chat import ChatMessage, TokenTrace, TokenUsage, ToolCall
     from .errors import WinkError
     from .experiment import BASELINE, CONTROL, Experiment
@@ -37,7 +34,7 @@ __all__ = [
     "WinkError",
 ]
 
-_get, __dir__ = _lazy_exports(
+__getattr__, __dir__ = _lazy_exports(
     __name__,
     {
         ".chat": "ChatMessage TokenTrace TokenUsage ToolCall",
@@ -48,9 +45,3 @@ _get, __dir__ = _lazy_exports(
         ".runtime.session": "Session",
     },
 )
-
-
-def __getattr__(name: str) -> "Any":
-    if name == "__version__":
-        return import_module("importlib.metadata").version("weakincentives-evals")
-    return _get(name)

@@ -18,8 +18,8 @@ from ..evals import Dataset, EvalConfig, EvalSuite, Sample, exact_match
 from ..evals.engine.agents import Agent, agent_of
 from ..evals.engine.attempts import AttemptOutcome, RunSpec, run_attempt
 from ..evals.engine.engine import sample_digest
+from ..evals.engine.fingerprint import criteria_fingerprint
 from ..evals.engine.manifest import build_manifest
-from ..evals.engine.resume import criteria_fingerprint
 from ..evals.model.explain import failure_message
 from ..evals.model.quarantine import load_quarantine
 from ..evals.reporting.junit import case_name

@@ -15,7 +15,7 @@ from ...evals.comparison import what_differs
 from ...evals.model.corrections import Correction
 from ...evals.reporting.documents import correction_data, epoch_data, record_data
 from ...evals.statistics import EpochStats, Interval
-from ...evals.store.calibrations import corrections_of
+from ...evals.store.corrections import corrections_of
 from ...evals.store.labels import agent_labels, experiment_name, run_title, version_labels
 from ...evals.store.overview import stored_epoch_stats, stored_rate
 from ...internal.formatting import money

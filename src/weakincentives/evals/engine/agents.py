@@ -96,13 +96,14 @@ def agent_of(target: Any, *, adapter: Any = None, bus: EventBus | None = None) -
     A `MainLoop`; a `PromptTemplate`, which `adapter` answers; a function of the input; or, with a
     parameter called `sample` or annotated as one, a function of the sample.
     """
-    from ...prompt import PromptTemplate
-    from ...runtime.agent.main_loop import MainLoop
+    if not inspect.isroutine(target):  # importing these takes longer than a small run
+        from ...prompt import PromptTemplate
+        from ...runtime.agent.main_loop import MainLoop
 
-    if isinstance(target, MainLoop):
-        return loop_agent(target)
-    if isinstance(target, PromptTemplate):
-        return prompt_agent(target, adapter, bus=bus)
+        if isinstance(target, MainLoop):
+            return loop_agent(target)
+        if isinstance(target, PromptTemplate):
+            return prompt_agent(target, adapter, bus=bus)
     if isinstance(target, type) or not callable(target):
         raise UsageError(
             f"expected a function, a MainLoop or a prompt as agent, got {short_repr(target)}"
@@ -159,10 +160,13 @@ def check_models(agent: Agent, criterion: Criterion, adapter: Any) -> None:
 
     Otherwise every sample would be an error, and perhaps after its agent was paid for.
     """
-    from ...adapters import ModelAdapter
-
     judges = (adapter if judge is None else judge for judge in criterion.adapters)
-    for model in (getattr(agent, "agent_adapter", None), *judges):
+    models = [getattr(agent, "agent_adapter", None), *judges]
+    if all(model is None for model in models):
+        return
+    from ...adapters import ModelAdapter  # here: a run without models does not import them
+
+    for model in models:
         if isinstance(model, ModelAdapter):
             model.check()
 

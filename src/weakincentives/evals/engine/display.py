@@ -18,7 +18,6 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -208,6 +207,8 @@ def _notebook_output(now: Callable[[], ProgressSnapshot]) -> Iterator[Show]:
 
 
 def _as_output(this: ProgressSnapshot) -> dict[str, str]:
+    from html import escape  # here: its table of entities is only for notebooks
+
     from .progress import line
 
     text = str(line(this))

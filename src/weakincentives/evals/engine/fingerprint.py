@@ -34,6 +34,12 @@ def fingerprint(thing: Any) -> str:
     return _digest(thing, by_text=False)
 
 
+def criteria_fingerprint(criterion: Criterion) -> str:
+    """Return what identifies a set of criteria: a hash of the whole, and one of each part."""
+    parts = [fingerprint([part.name, part]) for part in criterion.parts or (criterion,)]
+    return " ".join([fingerprint(criterion), *parts])
+
+
 def fingerprint_by_text(thing: Any) -> str:
     """Return the hash of earlier releases, by source text; for runs that they stored."""
     return "" if thing is None else _digest(thing, by_text=True)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from importlib import metadata
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from ... import serde
 from ...clock import SYSTEM_CLOCK
 from ...errors import SerializationError
+from ...internal.version import __version__
 from .._types import Dataset, EvalConfig
 from ..evaluators.criteria import Criterion
 from ..model.quarantine import QuarantinedSample, split_by_date
@@ -24,7 +26,7 @@ from .agents import Agent, identity_of
 from .fingerprint import fingerprint
 from .tasks import count_of
 
-_PACKAGES = ("openai", "anthropic", "weakincentives-evals")
+_SDKS = ("openai", "anthropic")
 
 
 def new_run_id() -> str:
@@ -132,10 +134,13 @@ def _model_name(adapter: Any) -> str:
 def packages() -> dict[str, str]:
     """Return the versions of Python, of this package and of the SDKs that are in use."""
     versions = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        if name in sys.modules or name == "weakincentives-evals":
+    if used := [name for name in _SDKS if name in sys.modules]:
+        from importlib import metadata  # here: importing it takes 10 ms
+
+        for name in used:
             with suppress(metadata.PackageNotFoundError):  # such as when run from source
                 versions[name] = metadata.version(name)
+    versions["weakincentives-evals"] = __version__
     return versions
 
 
@@ -143,7 +148,16 @@ def git_commit() -> str | None:
     """Return the commit that is checked out here, with `+changes` if files differ from it."""
     command = ["git", "describe", "--always", "--dirty=+changes", "--abbrev=12", "--exclude=*"]
     try:
+        if not _in_repository(Path.cwd()):  # starting git to learn this takes longer
+            return None
         done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def _in_repository(folder: Path) -> bool:
+    """Return whether git may find a repository from this folder."""
+    return "GIT_DIR" in os.environ or any(
+        (each / ".git").exists() for each in (folder, *folder.parents)
+    )

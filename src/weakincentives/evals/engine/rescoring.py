@@ -25,9 +25,9 @@ from ..evaluators.criteria import Criterion
 from ..model.report import EvalResult
 from ..store.run_store import RunManifest, RunStore, StoredRow
 from .attempts import rescore_result
+from .fingerprint import criteria_fingerprint
 from .manifest import criterion_infos, git_commit, new_run_id, packages
 from .requirements import check_requirements
-from .resume import criteria_fingerprint
 from .row_writer import RowWriter
 
 OnResult = Callable[[EvalResult[Any], EvalResult[Any]], object]

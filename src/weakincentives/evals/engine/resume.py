@@ -13,7 +13,6 @@ from typing import Any
 
 from ...errors import UsageError
 from .._types import Dataset, EvalConfig, stops_early
-from ..evaluators.criteria import Criterion
 from ..model.redacted_ids import redact_id
 from ..store.placement import Key, Stored, drop_damaged, move_rows, read_stored
 from ..store.queries import passed_keys, unreadable_keys
@@ -21,14 +20,7 @@ from ..store.records import not_counted_line
 from ..store.rows import EarlierAgent, changed_parts
 from ..store.run_store import RunManifest, RunStore, StoredRow
 from .engine import Reused, sample_digest
-from .fingerprint import fingerprint
 from .tasks import Task, tasks_of
-
-
-def criteria_fingerprint(criterion: Criterion) -> str:
-    """Return what identifies a set of criteria: a hash of the whole, and one of each part."""
-    parts = [fingerprint([part.name, part]) for part in criterion.parts or (criterion,)]
-    return " ".join([fingerprint(criterion), *parts])
 
 
 class ResumePlan:

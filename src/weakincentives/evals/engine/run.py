@@ -38,6 +38,7 @@ from ..model.report import EvalReport, EvalResult
 from .agents import SnapshotTimes, agent_of, check_models, endpoint_agent, versions_before
 from .attempts import AttemptOutcome
 from .engine import Engine, RunSpec, Task
+from .fingerprint import criteria_fingerprint
 from .requirements import check_clusters
 from .tasks import count_of
 
@@ -208,7 +209,6 @@ class Run(RunSpec):
     def _begin(self, store: RunStore) -> RunManifest:
         """Store the manifest; to resume, read what an earlier run left."""
         from .manifest import new_run_id
-        from .resume import ResumePlan, criteria_fingerprint
 
         earlier = None if self.resume is None else store.run(self.resume).manifest
         if earlier is not None:
@@ -219,6 +219,8 @@ class Run(RunSpec):
         self._criteria_fingerprint = criteria_fingerprint(self.criterion)
         manifest = self._build_manifest()
         if earlier is not None:
+            from .resume import ResumePlan
+
             self.resume_plan = ResumePlan(
                 store,
                 earlier,
@@ -358,9 +360,10 @@ async def run_to_report(run: Run) -> EvalReport[Any]:
 
 def _corrections(store: RunStore, run_id: str) -> tuple[Correction, ...]:
     """Return what people's labels say of the judges of a stored run."""
-    from ..store.calibrations import corrections_of
+    from ..store.corrections import corrections_of, has_calibrations
 
-    return corrections_of(store, store.run(run_id).manifest)
+    # Without any, the manifest need not be read back.
+    return corrections_of(store, store.run(run_id).manifest) if has_calibrations(store) else ()
 
 
 class Stream:

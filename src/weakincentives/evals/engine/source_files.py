@@ -10,10 +10,10 @@ Rules of this file:
 from __future__ import annotations
 
 import ast
+import os
 import re
 import symtable
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -409,7 +409,7 @@ def _existing(file: Path) -> Path | None:
 
 @lru_cache(maxsize=1)
 def _standard_library() -> Path:
-    return Path(sysconfig.get_path("stdlib")).resolve()
+    return Path(os.__file__).resolve().parent
 
 
 @lru_cache(maxsize=256)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from .basic import Z_95
+
 _TINY = 1e-300
 
 
@@ -19,7 +21,9 @@ def normal_cdf(x: float) -> float:
 
 def normal_quantile(chance: float) -> float:
     """Return the quantile of the standard normal distribution."""
-    from statistics import NormalDist  # slow to import, so not at start-up
+    if chance == 0.975:  # for 95% intervals, and all that most reports need
+        return Z_95
+    from statistics import NormalDist  # here: importing it takes 2.5 ms, as long as a small report
 
     return NormalDist().inv_cdf(chance)
 

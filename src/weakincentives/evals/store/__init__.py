@@ -19,6 +19,7 @@ labels        the names of runs: suite, agent, version, experiment
 human_labels  what people say of outputs, and which outputs were drawn for that
 categories    failure categories that people sort their notes into
 calibrations  judges beside people, and the pass rates that this corrects
+corrections   the corrected pass rates of a run, if there is a calibration
 overview      the numbers of a run, and its worst rows
 """
 

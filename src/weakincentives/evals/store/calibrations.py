@@ -18,9 +18,10 @@ from ..model.corrections import Correction
 from ..stats.correction import VerdictLabels, corrected_rate_by
 from ..stats.intervals import Interval
 from ..stats.pass_rate import pass_rate
-from .human_labels import RowKey, Storage, Verdict, add_record, stored_records, verdicts_of
+from .human_labels import RowKey, Verdict, add_record, stored_records, verdicts_of
 from .labels import run_title
 from .rows import CriterionInfo, RunManifest
+from .schema import Storage
 
 _CODE = "its code or settings"
 
@@ -94,12 +95,8 @@ def calibration_for(
     )
 
 
-def corrections_of(store: Storage, manifest: RunManifest) -> tuple[Correction, ...]:
-    """Return the corrected pass rate of each criterion of a run that was ever calibrated."""
-    return tuple(_corrections(store, manifest))
-
-
-def _corrections(store: Storage, manifest: RunManifest) -> Iterator[Correction]:
+def corrections_by_labels(store: Storage, manifest: RunManifest) -> Iterator[Correction]:
+    """Yield the corrected pass rate of each criterion of a run that was ever calibrated."""
     only = len(manifest.criteria) == 1
     for info in manifest.criteria:
         calibration, problem = calibration_for(store, manifest, info)

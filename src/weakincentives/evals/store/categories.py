@@ -15,7 +15,8 @@ from uuid import uuid4
 from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError, short_repr
 from ...internal.checks import short_name
-from .human_labels import Storage, add_rows, stored_records
+from .human_labels import add_rows, stored_records
+from .schema import Storage
 
 MAX_NAME_CHARS = 80
 

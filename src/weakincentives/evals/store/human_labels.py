@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ... import serde
 from ...errors import UsageError
@@ -27,7 +27,7 @@ from ..model.result import EvalResult
 from .reading import ORDER, ROW, read_pages, read_rows, to_row
 from .records import read_records
 from .rows import RunManifest, compress, decode_id, decompress, encode_id
-from .schema import Database
+from .schema import Storage
 
 RowKey = tuple[str, str, int]
 """The key of a row in its run: experiment, sample id, epoch."""
@@ -37,13 +37,6 @@ Verdict = bool | None
 T = TypeVar("T")
 
 _PAGE_ROWS = 2_000  # columns without bodies are small
-
-
-class Storage(Protocol):
-    """A run store, as far as this file needs it: `RunStore` itself imports the corrections."""
-
-    @property
-    def _database(self) -> Database: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

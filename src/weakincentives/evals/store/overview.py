@@ -22,7 +22,7 @@ from ..model.selection import selected_rate
 from ..stats.intervals import Counts, Interval
 from ..stats.pass_rate import counted_rate, pass_rate
 from ..stats.repeats import EpochStats, epoch_stats
-from .calibrations import corrections_of
+from .corrections import corrections_of
 from .queries import clustered_attempts, stored_error_groups
 from .reading import ORDER, ROW, body_in, read_rows, to_row, unreadable
 from .records import (

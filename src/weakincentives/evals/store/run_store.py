@@ -64,8 +64,8 @@ from ...runtime.session import Session, SessionSnapshot, SessionView
 from ...secrets import logger_for, redact, redact_bytes, redact_message
 from ..model.decision import Decision
 from ..model.report import EvalReport
-from .calibrations import corrections_of
 from .checksums import INTACT
+from .corrections import corrections_of
 from .default_path import default_store_path
 from .ownership import RunClaim
 from .reading import PLAIN, read_rows

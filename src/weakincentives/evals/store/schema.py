@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from ...errors import StoreError, UsageError
@@ -322,6 +322,13 @@ class Database:
             if str(error) == _INTERRUPTED:
                 raise KeyboardInterrupt from error
             raise StoreError(_advice(error, self.path)) from error
+
+
+class Storage(Protocol):
+    """A run store, as far as the files that `RunStore` imports need it."""
+
+    @property
+    def _database(self) -> Database: ...
 
 
 # SQLite's locks belong to a process. A child that inherits a connection and opens another has no
