@@ -1,7 +1,8 @@
 """The fast path beside the SDK: requests a second through each, in one run.
 
 `python -m bench http [calls]`. The server is a process of its own, so that only clients are
-measured; each client's best of three rounds counts, after one that opens its connections.
+measured; each client's best of three rounds counts (of two, if the calls are few), after one that
+opens its connections.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FASTER = 4.0  # bar: the fast path's rate to the SDK's
 STEADY = 0.8  # bar: its rate with many calls at once to that with few; under 1 only for noise
 DEARER = 1.15  # bar: the OpenAI adapter's CPU time to that of its SDK
 ROUNDS = 3
-WHOLE = 5_000  # with fewer calls, the slow clients are not asked many at once
+WHOLE = 5_000  # with fewer calls, the slow clients are not asked many at once, and rounds are two
 TEXT = "What is the capital of France? Answer in one word."
 SERVER = """
 import asyncio, ssl, sys
@@ -129,10 +130,10 @@ async def rates(
             for at_once in (FEW, MANY)
             if name == FAST or at_once == FEW or calls >= WHOLE
         }
-        for turn in range(ROUNDS + 1):
+        for turn in range(1 + (ROUNDS if calls >= WHOLE else 2)):
             for (name, at_once), call in asked.items():
                 # A slower client needs fewer calls for as steady a figure.
-                count = max(calls, 5 * at_once) if name == FAST else max(at_once, calls // 10)
+                count = max(calls, 3 * at_once) if name == FAST else max(at_once, calls // 10)
                 figures = await shared(call, at_once, count if turn else at_once)
                 if turn:  # the first opens connections
                     done.setdefault((name, at_once), []).append(figures)

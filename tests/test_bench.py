@@ -33,7 +33,7 @@ def missed(said: str) -> set[str]:
     ("part", "figures"),
     [
         (("core", "5000"), 6),
-        (("http", "500"), 12),
+        (("http", "1000"), 12),
         (("mailbox", "1000", "2"), 2),
         (("loop", "1000", "2"), 1),
         (("resampling", "2000", "2"), 3),

@@ -58,12 +58,16 @@ def _width(runs: int) -> Table:
     """All ways that a run can go are counted, so these figures are exact."""
     return _table(
         "--stop-when 10%: Wilson's interval instead of one that is valid at all times",
-        ((f"rate {rate:.0%}", factor, _until(0.1, rate, _anytime) / _until(0.1, rate, _wilson))
+        ((f"rate {rate:.0%}", factor, _until(0.1, rate, anytime_ends) / _until(0.1, rate, _wilson))
          for rate, factor in {0.5: 3.1, 0.85: 3.0, 0.9: 2.9, 0.95: 2.4}.items()),
     )  # fmt: skip
 
 
-def _until(width: float, rate: float, ends: Callable[[int, int], tuple[float, float]]) -> float:
+Ends = Callable[[int, int], tuple[float, float]]
+"""Return the ends of an interval, from the passes and the samples."""
+
+
+def _until(width: float, rate: float, ends: Ends) -> float:
     """Return the mean number of samples until an interval is narrow."""
     going, samples, n = {0: 1.0}, 0.0, 0  # the chance of each number of passes, without a stop
     while going:
@@ -72,10 +76,9 @@ def _until(width: float, rate: float, ends: Callable[[int, int], tuple[float, fl
         for passed, chance in going.items():
             for more, share in ((0, 1 - rate), (1, rate)):
                 chances[passed + more] = chances.get(passed + more, 0.0) + chance * share
-        going = {}
+        going, most = {}, _most_narrow(width, n, ends)
         for passed, chance in chances.items():
-            low, high = ends(passed, n)
-            if n >= 20 and high - low <= width:
+            if min(passed, n - passed) <= most:
                 samples += n * chance
             elif chance > 1e-7:
                 going[passed] = chance
@@ -83,14 +86,25 @@ def _until(width: float, rate: float, ends: Callable[[int, int], tuple[float, fl
 
 
 @cache
+def _most_narrow(width: float, n: int, ends: Ends) -> int:
+    """Return the most passes, up to half, with a narrow interval; -1 if there are none.
+
+    An interval is wider the closer its rate is to a half, is as wide for as many failures, and
+    gets narrower with more failures: so the number for fewer samples is where to begin.
+    """
+    if n < 20:
+        return -1
+    most = _most_narrow(width, n - 1, ends)
+    while most < n // 2:
+        low, high = ends(most + 1, n)
+        if high - low > width:
+            break
+        most += 1
+    return most
+
+
 def _wilson(passed: int, n: int) -> tuple[float, float]:
     return wilson_interval(passed, n, z=2.1)
-
-
-@cache
-def _anytime(passed: int, n: int) -> tuple[float, float]:
-    # An end that is off by a millionth moves the stop by less than a sample.
-    return anytime_ends(passed, n) if n >= 20 else (0.0, 1.0)
 
 
 def _decided(runs: int) -> Table:
@@ -121,7 +135,7 @@ def _bets(runs: int) -> Table:
 def _until_excluded(rate: float, runs: int) -> float:
     """Return the mean number of samples until `anytime_ends` of the means exclude 85%."""
     rng, tried = np.random.default_rng(7), []
-    for _ in range(max(20, runs // 10)):
+    for _ in range(max(10, runs // 10)):
         means = rng.binomial(5, rng.beta(2 * rate, 2 * (1 - rate), SAMPLES)) / 5
         for n, total in enumerate(means.cumsum().tolist(), 1):
             low, high = anytime_ends(total, n)
@@ -133,7 +147,7 @@ def _until_excluded(rate: float, runs: int) -> float:
 
 def _paired(runs: int) -> Table:
     """A test of fixed size needs 172 samples to show 10 points in 80% of cases, if 20% flip."""
-    shown, tried = samples_until_compared(172, 0.2, 0.1, max(40, runs // 2))
+    shown, tried = samples_until_compared(172, 0.2, 0.1, max(10, runs // 2))
     rows = iter([("samples", 172 / 133, 172 / tried), ("shown, in %", 85.0, shown)])
     return _table("--against RUN --stop-when decided, 10 points, 20% flip", rows)
 
@@ -143,7 +157,7 @@ def _trend(runs: int) -> Table:
 
     def rows() -> Iterator[Row]:
         for n, share in {100: 72.0, 200: 96.0}.items():
-            yield f"{n} samples, seen in %", share, decline_seen(n, max(20, runs // 4))
+            yield f"{n} samples, seen in %", share, decline_seen(n, max(10, runs // 4))
 
     return _table("a line through 10 runs that lose a point each, 5% of false alarms", rows())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 
@@ -53,14 +54,21 @@ def _stopped_at_width(width: float, rate: float) -> tuple[float, float]:
         chances[:-1] += going * (1 - rate)
         chances[1:] += going * rate
         if n >= 20:
-            ends = np.array([wilson_interval(k, n, z=2.1) for k in range(n + 1)])
-            stops = ends[:, 1] - ends[:, 0] <= width
-            covers = (ends[:, 0] <= rate) & (rate <= ends[:, 1])
+            low, high = _wilson_ends(n)
+            stops = high - low <= width
+            covers = (low <= rate) & (rate <= high)
             samples += n * float(chances[stops].sum())
             held += float(chances[stops & covers].sum())
             chances[stops] = 0.0
         going = chances
     return samples, held
+
+
+@cache
+def _wilson_ends(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of the intervals of all numbers of passes."""
+    ends = np.array([wilson_interval(k, n, z=2.1) for k in range(n + 1)])
+    return ends[:, 0], ends[:, 1]
 
 
 # ── decided ─────────────────────────────────────────────────────────────────────────────────────
@@ -94,7 +102,7 @@ def samples_until_decided(
     rng = np.random.default_rng(7)
     config = EvalConfig(stop_against=0.85, epochs=epochs, decide_for=decide_for)  # type: ignore[arg-type]
     tried, decided, missed = [], [], []
-    for _ in range(max(20, runs // 10)):
+    for _ in range(max(10, runs // 10)):
         passes = rng.binomial(epochs, rng.beta(2 * rate, 2 * (1 - rate), SAMPLES))
         rule = RateStoppingRule(config, SAMPLES)
         tried.append(next((n for n, k in enumerate(passes, 1) if rule.add(n, int(k))), SAMPLES))
@@ -115,7 +123,7 @@ def _paired(runs: int) -> Iterator[Table]:
     for n, flips in ((100, 0.2), (172, 0.2), (172, 0.3), (400, 0.2)):
         figures = []
         for effect in (0.0, 0.1, 0.2):
-            shown, tried = samples_until_compared(n, max(flips, effect), effect, max(40, runs // 2))
+            shown, tried = samples_until_compared(n, max(flips, effect), effect, max(10, runs // 2))
             figures += [shown, tried]
         rows.append((f"{n}, {flips * 100:g}%", figures))
     yield Table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -38,6 +39,12 @@ class _Page(HTMLParser):
         self.loads += [part.split()[0] for part in found.get("srcset", "").split(",") if part]
 
 
+@cache
+def _parse(text: str) -> _Page:
+    """Parse a page once, for both checks."""
+    return _Page(text)
+
+
 def is_outside(address: str) -> bool:
     """Return whether an address leads away from the site."""
     return bool(urlsplit(address).netloc)
@@ -45,7 +52,7 @@ def is_outside(address: str) -> bool:
 
 def broken_links(site: Path) -> list[str]:
     """Return each link, picture, script and style of the pages that leads to nothing."""
-    pages = {path: _Page(path.read_text("utf-8")) for path in site.rglob("*.html")}
+    pages = {path: _parse(path.read_text("utf-8")) for path in site.rglob("*.html")}
     problems = []
     for path, page in pages.items():
         for address in {*page.links, *page.loads}:
@@ -68,6 +75,6 @@ def outside_requests(site: Path) -> list[str]:
     problems = []
     for path in [*site.rglob("*.html"), *site.rglob("*.css")]:
         text = path.read_text("utf-8")
-        loads = _Page(text).loads if path.suffix == ".html" else IN_STYLES.findall(text)
+        loads = _parse(text).loads if path.suffix == ".html" else IN_STYLES.findall(text)
         problems += [f"{path.relative_to(site)}: {url}" for url in loads if is_outside(url)]
     return sorted(problems)

@@ -7,9 +7,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import anthropic  # noqa: F401 - an adapter would import it in each fork
 import anyio
-import openai  # noqa: F401
 
 from weakincentives.adapters import ModelRequest
 from weakincentives.adapters.anthropic import AnthropicAdapter
@@ -27,7 +25,8 @@ def second_call(name: str, url: str, stream: bool) -> tuple[int, str]:
     has imported both SDKs, which takes two seconds.
     """
     forks = multiprocessing.get_context("forkserver")
-    forks.set_forkserver_preload([__name__])
+    # Adapters import their SDK when it is used, which would be in each fork.
+    forks.set_forkserver_preload([__name__, "anthropic", "openai"])
     ours, theirs = forks.Pipe(duplex=False)
     process = forks.Process(target=_call_twice, args=(name, url, stream, theirs))
     process.start()
