@@ -96,10 +96,12 @@ def best_found(rates: np.ndarray, alike: float, runs: int) -> list[float]:
         by_rounds.append(found.finalists[0] == "0")
         ties = rng.random(8) / 2
         equal.append(int(np.argmax(counts[199] + ties)) == 0)
-        left = np.arange(8)
+        survivors = np.arange(8)
         for n in accumulate(_HALVING):
-            left = left[np.argsort(counts[n - 1, left] + ties[left])][len(left) // 2 :]
-        halved.append(left.tolist() == [0])
+            survivors = survivors[np.argsort(counts[n - 1, survivors] + ties[survivors])][
+                len(survivors) // 2 :
+            ]
+        halved.append(survivors.tolist() == [0])
     return [percent(by_rounds), percent(equal), percent(halved)]
 
 

@@ -58,7 +58,7 @@ def _same_agent(runs: int) -> list[Table]:
 
 
 def _repeats(runs: int) -> Table:
-    """A deterministic agent, repeated: samples flip by chance from one run to the next."""
+    """Repeat a deterministic agent whose samples flip at random from one run to the next."""
     rng = np.random.default_rng(12)
     rows = []
     for n, flips in ((50, 0.1), (100, 0.05), (100, 0.2)):

@@ -264,8 +264,8 @@ def _kappa_ends(both: int, people_only: int, judge_only: int, neither: int) -> t
         (False, True): judge_only,
         (False, False): neither,
     }
-    seen = {pair: count for pair, count in counts.items() if count}
-    return Calibration("judge", seen, (), ()).kappa_interval
+    observed = {pair: count for pair, count in counts.items() if count}
+    return Calibration("judge", observed, (), ()).kappa_interval
 
 
 PARTS = (

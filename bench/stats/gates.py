@@ -172,7 +172,7 @@ def _equal_runs_pass(runs: int) -> Table:
 def _baselines(runs: int) -> Table:
     rng, rows, n, shape = np.random.default_rng(14), [], 200, "differ"
     for pooled in (1, 3, 5):
-        alarms, lucky, seen = [], [], []
+        alarms, lucky, detected = [], [], []
         for _ in range(runs):
             chances = chances_of(rng, RATE, shape, n)
             base = _drawn(rng, chances, pooled)
@@ -183,8 +183,8 @@ def _baselines(runs: int) -> Table:
             if luck > 1.5 * spread:
                 lucky.append(alarm)
             later = _worse(rng, chances, 5, "all are harder")
-            seen.append(outcome(base, _drawn(rng, later, 1), "no-regression") == "failed")
-        rows.append((f"{pooled}", [percent(alarms), percent(lucky or [0.0]), percent(seen)]))
+            detected.append(outcome(base, _drawn(rng, later, 1), "no-regression") == "failed")
+        rows.append((f"{pooled}", [percent(alarms), percent(lucky or [0.0]), percent(detected)]))
     columns = ["runs in the baseline", "equal", "equal, baseline was lucky", "5 points worse"]
     title = "% of runs that no-regression fails, 200 samples, baseline of several runs"
     return Table(title, columns, rows, at_most=5.5, reference=columns[2:])

@@ -20,7 +20,7 @@ from .comparison import exact_factor
 from .correction import JUDGES, coverage_of
 from .sequential import SAMPLES, samples_until_compared, samples_until_decided
 from .tables import Table
-from .trends import decline_seen
+from .trends import decline_detected
 
 __all__ = ["PARTS"]
 
@@ -133,8 +133,8 @@ def _until_excluded(rate: float, runs: int) -> float:
 
 def _paired(runs: int) -> Table:
     """A test of fixed size needs 172 samples to show 10 points in 80% of cases, if 20% flip."""
-    shown, tried = samples_until_compared(172, 0.2, 0.1, max(40, runs // 2))
-    rows = iter([("samples", 172 / 133, 172 / tried), ("shown, in %", 85.0, shown)])
+    detected, samples = samples_until_compared(172, 0.2, 0.1, max(40, runs // 2))
+    rows = iter([("samples", 172 / 133, 172 / samples), ("shown, in %", 85.0, detected)])
     return _table("--against RUN --stop-when decided, 10 points, 20% flip", rows)
 
 
@@ -143,7 +143,7 @@ def _trend(runs: int) -> Table:
 
     def rows() -> Iterator[Row]:
         for n, share in {100: 72.0, 200: 96.0}.items():
-            yield f"{n} samples, seen in %", share, decline_seen(n, max(20, runs // 4))
+            yield f"{n} samples, seen in %", share, decline_detected(n, max(20, runs // 4))
 
     return _table("a line through 10 runs that lose a point each, 5% of false alarms", rows())
 

@@ -93,16 +93,16 @@ def samples_until_decided(
     """Return the mean number of samples, how often it was decided, and how often wrongly, in %."""
     rng = np.random.default_rng(7)
     config = EvalConfig(stop_against=0.85, epochs=epochs, decide_for=decide_for)  # type: ignore[arg-type]
-    tried, decided, missed = [], [], []
+    samples, decided, missed = [], [], []
     for _ in range(max(20, runs // 10)):
         passes = rng.binomial(epochs, rng.beta(2 * rate, 2 * (1 - rate), SAMPLES))
         rule = RateStoppingRule(config, SAMPLES)
-        tried.append(next((n for n, k in enumerate(passes, 1) if rule.add(n, int(k))), SAMPLES))
+        samples.append(next((n for n, k in enumerate(passes, 1) if rule.add(n, int(k))), SAMPLES))
         found = rule.decision
         truth = passes.sum() / epochs / SAMPLES if decide_for == "dataset" else rate
         decided.append(found is not None)
         missed.append(found is not None and not found.low <= truth <= found.high)
-    return float(np.mean(tried)), percent(decided), percent(missed)
+    return float(np.mean(samples)), percent(decided), percent(missed)
 
 
 # ── compared while it runs ──────────────────────────────────────────────────────────────────────
@@ -115,8 +115,10 @@ def _paired(runs: int) -> Iterator[Table]:
     for n, flips in ((100, 0.2), (172, 0.2), (172, 0.3), (400, 0.2)):
         figures = []
         for effect in (0.0, 0.1, 0.2):
-            shown, tried = samples_until_compared(n, max(flips, effect), effect, max(40, runs // 2))
-            figures += [shown, tried]
+            detected, samples = samples_until_compared(
+                n, max(flips, effect), effect, max(40, runs // 2)
+            )
+            figures += [detected, samples]
         rows.append((f"{n}, {flips * 100:g}%", figures))
     yield Table(
         "--against RUN --stop-when decided, half of the runs: percent, and mean samples",
@@ -136,13 +138,13 @@ def _paired(runs: int) -> Iterator[Table]:
 def samples_until_compared(n: int, flips: float, effect: float, runs: int) -> tuple[float, float]:
     """Return how often a difference is shown, in %, and the mean number of samples."""
     rng = np.random.default_rng(11)
-    shown, tried = [], []
+    detected, samples = [], []
     for _ in range(runs):
         before, after = _pair(rng, n, flips, effect)
         rule = PairedRule("A", {at: (int(old), 1) for at, old in enumerate(before)})
-        tried.append(next((at + 1 for at in range(n) if rule.add(at, int(after[at]))), n))
-        shown.append(rule.decision is not None and rule.decision.outcome != "none")
-    return percent(shown), float(np.mean(tried))
+        samples.append(next((at + 1 for at in range(n) if rule.add(at, int(after[at]))), n))
+        detected.append(rule.decision is not None and rule.decision.outcome != "none")
+    return percent(detected), float(np.mean(samples))
 
 
 def _claims(n: int, flips: float, runs: int) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 __all__ = ["FULL", "Table", "percent"]
 
 FULL = 2_000
-"""Runs for each figure, unless told otherwise: the number for which the bars are strict."""
+"""Default number of runs for each figure; with it, the bars are strict."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from weakincentives.evals.stats.trends import over_looks
 from .coverage import chances_of
 from .tables import Table, percent
 
-__all__ = ["PARTS", "decline_seen"]
+__all__ = ["PARTS", "decline_detected"]
 
 RATE = 0.85
 LAST = 10  # the runs that `trend` shows
@@ -88,14 +88,14 @@ def _power(looks: int, runs: int) -> Table:
     return Table(f"changes seen in {LAST} runs, %, --looks {looks}", columns, rows)
 
 
-def decline_seen(n: int, runs: int) -> float:
+def decline_detected(n: int, runs: int) -> float:
     """Return how often one look at ten runs that lose a point each sees a line, in percent."""
-    rng, seen = np.random.default_rng(18), []
+    rng, detected = np.random.default_rng(18), []
     for _ in range(runs):
         passes = _passes(rng, n, "differ little", CHANGES["-1 point a run"])
         p_value = linear_trend(passes.tolist()).p_value
-        seen.append(p_value is not None and p_value <= 0.05)
-    return percent(seen)
+        detected.append(p_value is not None and p_value <= 0.05)
+    return percent(detected)
 
 
 def _passes(rng: np.random.Generator, n: int, shape: str, changes: Sequence[float]) -> np.ndarray:
