@@ -102,10 +102,10 @@ def check(plan: Plan, report: Any, counted: list[str], server: Any) -> Verdict:
             verdict.note(f"wrong: {row['sample_id']} {problem}")
     _check_dead(plan, verdict, server)
     for name in ("eval-requests", "main-requests"):
-        left = server.hkeys(f"{{wink:{name}}}:letters")
-        verdict.left += len(left)
-        if left:
-            verdict.note(f"left in {name}: {left[:3]}")
+        remaining = server.hkeys(f"{{wink:{name}}}:letters")
+        verdict.left += len(remaining)
+        if remaining:
+            verdict.note(f"left in {name}: {remaining[:3]}")
     return verdict
 
 

@@ -274,11 +274,11 @@ def _supervised(workers: Workers) -> Iterator[None]:
     """Restart workers that end, inside this context."""
     leave = threading.Event()
 
-    def look() -> None:
+    def supervise() -> None:
         while not leave.wait(0.02):
-            workers.look()
+            workers.supervise()
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=supervise)
     thread.start()
     try:
         yield

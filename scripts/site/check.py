@@ -39,7 +39,7 @@ class _Page(HTMLParser):
 
 
 def is_outside(address: str) -> bool:
-    """Return whether an address leads away from the site."""
+    """Return whether an address leads to another site."""
     return bool(urlsplit(address).netloc)
 
 

@@ -25,8 +25,8 @@ ROOT_PAGES = {
 }
 LINK = re.compile(r"(?P<text>\[(?:[^\[\]]|\[[^\]]*\])*\])\((?P<target>[^()\s]+)\)")
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
-SHOWN = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".sh": "sh"}
-SHOWN |= {".jsonl": "json", ".json": "json", ".csv": "text", ".txt": "text"}
+LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".sh": "sh"}
+LANGUAGES |= {".jsonl": "json", ".json": "json", ".csv": "text", ".txt": "text"}
 LISTS = {
     "cookbook": ("Cookbook", "Complete evals to copy. Each runs without a key as it is."),
     "coming-from": (
@@ -123,7 +123,7 @@ def _example_pages() -> dict[str, str]:
     pages: dict[str, list[str]] = {}
     for path in sorted((ROOT / "examples").rglob("*")):
         name = path.relative_to(ROOT).as_posix()
-        if not path.is_file() or path.suffix not in SHOWN or path.name.startswith("_"):
+        if not path.is_file() or path.suffix not in LANGUAGES or path.name.startswith("_"):
             continue
         page = f"examples/{_example(name)}.md"
         pages.setdefault(page, [f"# {_example(name)}", ""]).extend(_file_lines(path, name))
@@ -136,4 +136,4 @@ def _file_lines(path: Path, name: str) -> list[str]:
     if path.suffix in {".jsonl", ".csv"} and len(lines) > MAX_DATA_LINES:
         note = [f"The first {MAX_DATA_LINES} of {len(lines)} lines.", ""]
         lines = lines[:MAX_DATA_LINES]
-    return [f"## `{name}`", "", *note, f"````{SHOWN[path.suffix]}", *lines, "````", ""]
+    return [f"## `{name}`", "", *note, f"````{LANGUAGES[path.suffix]}", *lines, "````", ""]
