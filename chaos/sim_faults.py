@@ -169,18 +169,18 @@ class FaultyQueue:
         world, queue = self._world, self._queue
         end, lease = world.loop.now + wait, self._seconds(lease)
         while True:
-            found: list[Delivery] = self._call("take", (), lambda: queue.take(count, lease, 0))
-            for delivery in found:
+            deliveries: list[Delivery] = self._call("take", (), lambda: queue.take(count, lease, 0))
+            for delivery in deliveries:
                 world.delivered(self, delivery)
-            if found or self._woken or world.loop.now >= end:
+            if deliveries or self._woken or world.loop.now >= end:
                 self._woken = False
-                return found
+                return deliveries
             self._changed = anyio.Event()
             listener = self._changed.set
             queue.listen(listener)
             try:
-                left = min(end - world.loop.now, queue.until_next())
-                with anyio.move_on_after(max(left, 0.001)):
+                seconds_left = min(end - world.loop.now, queue.until_next())
+                with anyio.move_on_after(max(seconds_left, 0.001)):
                     await self._changed.wait()
             finally:
                 queue.unlisten(listener)

@@ -106,8 +106,8 @@ class System:
         for number in range(plan.poison):
             world.call_within(60.0, poison, world, number)
         troubles = [
-            world.loop.create_task(inject_repeatedly(world, name, apart))
-            for name, apart in plan.rates.items()
+            world.loop.create_task(inject_repeatedly(world, name, interval))
+            for name, interval in plan.rates.items()
             if name in TIMED_FAULT_ACTIONS
         ]
         await world.until(self._done, plan.trouble)

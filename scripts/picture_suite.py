@@ -101,14 +101,14 @@ prompt = PromptTemplate[str](ns="support", key="answer", sections=[rules, ticket
 
 
 def samples() -> list[Sample[Ticket, str]]:
-    found = []
+    all_samples = []
     for number in range(48):
         topic = [*POLICIES][number % len(POLICIES)]
         name = CUSTOMERS[number // len(POLICIES) % len(CUSTOMERS)]
         metadata = {"topic": topic, "tier": TIERS[number % 5 % 3]}
         text = f"{PHRASES[topic]} My order is {4000 + number}. {name}"
-        found.append(Sample(f"ticket-{number:03}", Ticket(text), POLICIES[topic], metadata))
-    return found
+        all_samples.append(Sample(f"ticket-{number:03}", Ticket(text), POLICIES[topic], metadata))
+    return all_samples
 
 
 def fraction(*parts: object) -> float:
@@ -138,9 +138,9 @@ def support_model(version: str) -> ModelAdapter[str]:
         if len(done) == 1 and not skips:
             return make_reply("", ToolCall("2", "search_policy", {"topic": topic}), size=len(text))
         knows = not skips and fraction(order, "wrong") >= wrong
-        known = POLICIES[topic] if knows else "That depends on the order."
+        answer = POLICIES[topic] if knows else "That depends on the order."
         return make_reply(
-            f"Thank you for your message about order {order}. {known}", size=len(text)
+            f"Thank you for your message about order {order}. {answer}", size=len(text)
         )
 
     return model(reply, f"support-{version}", dollars)

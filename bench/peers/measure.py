@@ -189,7 +189,7 @@ def run_all(
     announce: Callable[[Outcome], object],
 ) -> list[Outcome]:
     """Measure every tool, in turns, so that all meet the same disturbances; the best counts."""
-    found = []
+    outcomes = []
     for each in wanted:
         best: dict[str, Outcome] = {}
         for turn in range(each.rounds):
@@ -204,5 +204,5 @@ def run_all(
                 best[name] = before.best_of(outcome) if before else outcome
         for outcome in best.values():
             announce(outcome)
-        found += best.values()
-    return found
+        outcomes += best.values()
+    return outcomes

@@ -111,16 +111,16 @@ class Comparison:
     date: str
 
     def of(self, tool: str, measurement: str) -> Outcome | None:
-        """Return the outcome of a tool in a measurement; None if it was not asked."""
+        """Return the outcome of a tool in a measurement; None if it was not measured."""
         both = (tool, measurement)
         return next((each for each in self.outcomes if (each.tool, each.measurement) == both), None)
 
     def ratio(self, tool: str, measurement: str, to: str) -> float | None:
         """Return the time of a tool as a multiple of another's; None if one has no time."""
-        mine, base = self.of(tool, measurement), self.of(to, measurement)
-        if not mine or not base or not mine.seconds or not base.seconds:
+        outcome, base = self.of(tool, measurement), self.of(to, measurement)
+        if not outcome or not base or not outcome.seconds or not base.seconds:
             return None
-        return mine.seconds / base.seconds
+        return outcome.seconds / base.seconds
 
     def tools(self) -> list[Tool]:
         """Return the tools that were measured, in the order of `TOOLS`."""
@@ -191,9 +191,9 @@ def losses(comparison: Comparison) -> list[str]:
             if ratio is not None and ratio < 0.99:  # nearer than that is a tie
                 lines.append(f"- {tool.title} is {figure(1 / ratio)} times as fast: {each.title}.")
             theirs, ours = comparison.of(tool.name, each.name), comparison.of(OURS, each.name)
-            mine, yours = ours and ours.peak_mb, theirs and theirs.peak_mb
-            if mine and yours and yours < mine:
-                less = f"{yours:.0f} MB against {mine:.0f} MB"
+            our_memory, their_memory = ours and ours.peak_mb, theirs and theirs.peak_mb
+            if our_memory and their_memory and their_memory < our_memory:
+                less = f"{their_memory:.0f} MB against {our_memory:.0f} MB"
                 lines.append(f"- {tool.title} needs less memory, {less}: {each.title}.")
     return lines
 

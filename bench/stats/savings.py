@@ -29,7 +29,9 @@ Row = tuple[str, float, float]
 
 
 def _table(what: str, rows: Iterator[Row]) -> Table:
-    figures = [(name, [expected, found, found / expected]) for name, expected, found in rows]
+    figures = [
+        (name, [expected, measured, measured / expected]) for name, expected, measured in rows
+    ]
     columns = ["", "expected", "found", "found / expected"]
     title = f"{what}, expected and found"
     return Table(title, columns, figures, at_least=0.9, digits=2, reference=columns[1:3])
@@ -65,20 +67,20 @@ def _width(runs: int) -> Table:
 
 def _until(width: float, rate: float, ends: Callable[[int, int], tuple[float, float]]) -> float:
     """Return the mean number of samples until an interval is narrow."""
-    going, samples, n = {0: 1.0}, 0.0, 0  # the chance of each number of passes, without a stop
-    while going:
+    undecided, samples, n = {0: 1.0}, 0.0, 0  # the chance of each number of passes, without a stop
+    while undecided:
         n += 1
         chances: dict[int, float] = {}
-        for passed, chance in going.items():
+        for passed, chance in undecided.items():
             for more, share in ((0, 1 - rate), (1, rate)):
                 chances[passed + more] = chances.get(passed + more, 0.0) + chance * share
-        going = {}
+        undecided = {}
         for passed, chance in chances.items():
             low, high = ends(passed, n)
             if n >= 20 and high - low <= width:
                 samples += n * chance
             elif chance > 1e-7:
-                going[passed] = chance
+                undecided[passed] = chance
     return samples
 
 
@@ -154,8 +156,8 @@ def _trend(runs: int) -> Table:
 def _strata(runs: int) -> Table:
     def rows() -> Iterator[Row]:
         for (name, setting), factor in zip(SETTINGS.items(), (1.15, 1.56, 2.1), strict=True):
-            found = [worth_of_strata(*setting, rate, runs)[0] for rate in (0.5, 0.85, 0.95)]
-            yield name, factor, float(np.mean(found))
+            factors = [worth_of_strata(*setting, rate, runs)[0] for rate in (0.5, 0.85, 0.95)]
+            yield name, factor, float(np.mean(factors))
 
     return _table("--choose-by, mean of three pass rates", rows())
 

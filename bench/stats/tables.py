@@ -18,7 +18,7 @@ FULL = 2_000
 
 @dataclass(frozen=True)
 class Table:
-    """Figures in rows, and the least and the most that each of them may be.
+    """Figures in rows, and the lower and upper bar of each of them.
 
     `columns` has the title of the first column, then one for each figure. `reference` are the
     columns that are for comparison only, without a bar.

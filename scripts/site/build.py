@@ -27,8 +27,8 @@ def prepare(folder: Path) -> Path:
     settings: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
 
     def title_of(page: str) -> str:
-        found = TITLE.search((folder / "docs" / page).read_text("utf-8"))
-        return found[1] if found else page
+        match = TITLE.search((folder / "docs" / page).read_text("utf-8"))
+        return match[1] if match else page
 
     settings["nav"] = expand(settings["nav"], pages, title_of)
     settings["docs_dir"], settings["site_dir"] = "docs", "html"

@@ -102,14 +102,14 @@ def site_target(target: str, source: str, page: str) -> str | None:
         return target
     named = os.path.normpath(PurePosixPath(source).parent / path)
     if named.startswith("docs/"):
-        found = named.removeprefix("docs/")
+        site_page = named.removeprefix("docs/")
     elif named in ROOT_PAGES:
-        found = ROOT_PAGES[named]
+        site_page = ROOT_PAGES[named]
     elif named.startswith("examples/") and (ROOT / named).exists():
-        found = f"examples/{_example(named)}.md"
+        site_page = f"examples/{_example(named)}.md"
     else:
         return None
-    relative = os.path.relpath(found, PurePosixPath(page).parent)
+    relative = os.path.relpath(site_page, PurePosixPath(page).parent)
     return f"{relative}#{anchor}" if anchor else relative
 
 
