@@ -172,9 +172,11 @@ def test_no_arithmetic_can_break_it(text: str) -> None:
 
 @given(a=st.integers(0, 10**9), b=st.integers(1, 10**9), sign=st.sampled_from("+-*/"))
 def test_its_arithmetic_is_exact(a: int, b: int, sign: str) -> None:
-    found = float(right(f"What is {a} {sign} {b}?"))
+    result = float(right(f"What is {a} {sign} {b}?"))
 
-    assert found == pytest.approx({"+": a + b, "-": a - b, "*": a * b, "/": a / b}[sign], rel=1e-13)
+    assert result == pytest.approx(
+        {"+": a + b, "-": a - b, "*": a * b, "/": a / b}[sign], rel=1e-13
+    )
 
 
 # --- tools ---------------------------------------------------------------------------------------

@@ -108,10 +108,10 @@ HELLO = b'{"choices": [{"message": {"content": "hello"}}]}'
 
 
 async def test_a_reply_has_text_usage_reason_model_and_time() -> None:
-    reply = Reply(
+    scripted = Reply(
         "Paris", usage=TokenUsage(7, 2, 3), finish_reason="length", model="m-1", delay=0.02
     )
-    with ModelServer([reply]) as server:
+    with ModelServer([scripted]) as server:
         reply = await ask(adapter(server))
 
     assert reply.message == ChatMessage("assistant", "Paris")

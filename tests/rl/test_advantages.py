@@ -41,10 +41,10 @@ REWARDS = [1, 0, 0, 1, 1, 1, 0, 0.2]
 def test_golden_numbers(
     compute: Compute, options: dict[str, Any], first: float, second: float
 ) -> None:
-    found = compute(REWARDS, **options)
+    advantages = compute(REWARDS, **options)
 
-    assert [round(each, 4) for each in found[:2]] == [first, second]
-    assert len(found) == len(REWARDS)
+    assert [round(each, 4) for each in advantages[:2]] == [first, second]
+    assert len(advantages) == len(REWARDS)
 
 
 def test_without_groups_all_rewards_are_one_group() -> None:
@@ -115,10 +115,10 @@ def unzip(pairs: Pairs) -> tuple[list[float | None], list[str]]:
 
 @given(computes, attempts)
 def test_the_advantages_of_a_group_add_up_to_zero(compute: Compute, pairs: Pairs) -> None:
-    found = compute(*unzip(pairs))
+    advantages = compute(*unzip(pairs))
 
     for name in "abc":
-        assert math.fsum(a for a, (_, g) in zip(found, pairs, strict=True) if g == name) == (
+        assert math.fsum(a for a, (_, g) in zip(advantages, pairs, strict=True) if g == name) == (
             pytest.approx(0, abs=1e-9)
         )
 
@@ -183,28 +183,28 @@ def score_of_steps(*steps: float, outcome: float = 0.0) -> Score:
 def test_a_turn_gets_no_credit_for_earlier_rewards() -> None:
     scores = [score_of_steps(4, 0, outcome=4), score_of_steps(0, 4, outcome=0)]
 
-    found = compute_turn_advantages(scores, [2, 2])
+    advantages = compute_turn_advantages(scores, [2, 2])
 
     # Rewards 2 and 1; from the second turn on, 1 and 1.
-    assert found == [[0.5, 0.0], [-0.5, 0.0]]
+    assert advantages == [[0.5, 0.0], [-0.5, 0.0]]
 
 
 def test_without_turns_every_turn_has_the_advantage_of_the_whole() -> None:
     scores = [Score(1.0), Score(0.0), None, Score(0.5)]
     whole = compute_dr_grpo_advantages([1.0, 0.0, None, 0.5])
 
-    found = compute_turn_advantages(scores, [3, 1, 0, 2])
+    advantages = compute_turn_advantages(scores, [3, 1, 0, 2])
 
-    assert found == [[each] * n for each, n in zip(whole, [3, 1, 0, 2], strict=True)]
+    assert advantages == [[each] * n for each, n in zip(whole, [3, 1, 0, 2], strict=True)]
 
 
 def test_a_finished_rollout_counts_in_the_baseline_of_later_turns() -> None:
     scores = [score_of_steps(4, 4, outcome=4), score_of_steps(4, outcome=0)]
 
-    found = compute_turn_advantages(scores, [2, 1], advantages=compute_rloo_advantages)
+    advantages = compute_turn_advantages(scores, [2, 1], advantages=compute_rloo_advantages)
 
     # Returns 3 and 1; from the second turn on 2, against the other's 0.
-    assert found == [[2.0, 2.0], [-2.0]]
+    assert advantages == [[2.0, 2.0], [-2.0]]
 
 
 def test_every_score_needs_its_number_of_turns() -> None:
@@ -232,19 +232,19 @@ CONTINUE_PROBABILITY = 0.6  # probability that the policy takes another turn, up
 def episodes() -> list[tuple[float, list[int], list[float]]]:
     """Return all episodes of a policy that continues or stops: the probability of each, its
     decision in each turn, and the gradient of each decision's log-likelihood."""
-    found = []
+    episodes_found = []
     for decisions in ([0], [1, 0], [1, 1, 0], [1, 1, 1]):
         chance = math.prod(
             CONTINUE_PROBABILITY if each else 1 - CONTINUE_PROBABILITY for each in decisions
         )
-        found.append(
+        episodes_found.append(
             (
                 chance,
                 decisions,
                 [1 - CONTINUE_PROBABILITY if each else -CONTINUE_PROBABILITY for each in decisions],
             )
         )
-    return found
+    return episodes_found
 
 
 def test_the_gradient_is_the_true_one_though_the_policy_decides_when_to_stop() -> None:
@@ -257,10 +257,10 @@ def test_the_gradient_is_the_true_one_though_the_policy_decides_when_to_stop() -
     true = sum(p * score[i].reward * sum(grad) for i, (p, _, grad) in enumerate(each))
     own = naive = 0.0
     for (i, (p, d, grad)), (j, (q, e, _)) in product(enumerate(each), repeat=2):
-        (found, _) = compute_turn_advantages(
+        (advantages, _) = compute_turn_advantages(
             [score[i], score[j]], [len(d), len(e)], advantages=compute_rloo_advantages
         )
-        own += p * q * sum(a * g for a, g in zip(found, grad, strict=True))
+        own += p * q * sum(a * g for a, g in zip(advantages, grad, strict=True))
         naive += p * q * sum(a * g for a, g in zip(_turn_by_turn(d, e), grad, strict=True))
 
     assert own == pytest.approx(true, rel=1e-12)

@@ -96,11 +96,11 @@ async def test_the_report_is_that_of_an_eval() -> None:
     rollouts = await generate_rollouts(SAMPLES, failing, n=2, score_fn=exact_match)
     report = await evaluate(SAMPLES, EvalConfig(epochs=2, endpoint=failing), exact_match)
 
-    mine = rollouts.report("r")
-    assert [(r.sample_id, r.epoch, r.score, r.error) for r in mine.results] == [
+    rollout_report = rollouts.report("r")
+    assert [(r.sample_id, r.epoch, r.score, r.error) for r in rollout_report.results] == [
         (r.sample_id, r.epoch, r.score, r.error) for r in report.results
     ]
-    assert mine.summary == report.summary
+    assert rollout_report.summary == report.summary
 
 
 async def test_without_scores_there_is_no_report_and_no_reward() -> None:

@@ -129,7 +129,7 @@ def turns() -> tuple[TokenTrace, TokenTrace]:
 def test_merged_turns_have_the_gradient_of_separate_turns() -> None:
     first, second = turns()
     merged = gradient(Recurrent(), [Trajectory(tokens=(first, second))], [0.7], entropy=0.1)
-    apart = gradient(
+    separate = gradient(
         Recurrent(),
         [Trajectory(tokens=(first,)), Trajectory(tokens=(second,))],
         [0.7, 0.7],
@@ -137,7 +137,7 @@ def test_merged_turns_have_the_gradient_of_separate_turns() -> None:
     )
 
     assert merged.abs().max() > 0.01
-    assert close(merged, apart)
+    assert close(merged, separate)
 
 
 def test_an_advantage_for_each_turn_reaches_that_turn_alone() -> None:

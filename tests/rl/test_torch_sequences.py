@@ -67,8 +67,8 @@ def test_every_token_of_every_reply_is_trained_on_once(turns: list[tuple], linke
 
     sequences = trained(*traces, advantage=[1.0] * len(turns) or 0.0)
 
-    found = [each.ids[place] for each in sequences for place in each.places]
-    assert found == [token for _, ids in turns for token in ids]
+    trained_tokens = [each.ids[place] for each in sequences for place in each.places]
+    assert trained_tokens == [token for _, ids in turns for token in ids]
     assert not linked or len(sequences) <= 1
 
 

@@ -299,20 +299,20 @@ def test_branches_of_one_turn_are_epochs_and_know_their_parent(tmp_path: Path) -
                 store=store,
             )
             agent = endpoint_agent(add_up_after_two, environment_factory=make, snapshots="turn")
-            found = find_snapshot(store, first.run_id, "one", at=2)[1]
+            snapshot = find_snapshot(store, first.run_id, "one", at=2)[1]
             report = await branch_sample(
                 store, first.run_id, "one", agent, criterion(exact_match), at=2, n=4
             )
-            return found, report, store.run(report.run_id).manifest.tags
+            return snapshot, report, store.run(report.run_id).manifest.tags
 
-    found, report, tags = anyio.run(main)
+    snapshot, report, tags = anyio.run(main)
 
     assert [result.epoch for result in report.results] == [1, 2, 3, 4]
     assert report.passed == 4
     assert tags["branched_from"].endswith("/one@2")
     for result in report.results:
         assert [each.turn for each in result.trajectory.snapshots] == [2, 3]
-        assert {each.parent_id for each in result.trajectory.snapshots} == {found.id}
+        assert {each.parent_id for each in result.trajectory.snapshots} == {snapshot.id}
 
 
 def test_branches_are_groups_for_grpo() -> None:

@@ -134,8 +134,8 @@ def test_an_override_gets_the_options_that_it_accepts() -> None:
             return super().execute(request, experiment=experiment, budget=budget)
 
     budget = Budget(max_total_tokens=9)
-    request = MainLoopRequest("question", budget=budget, experiment=Experiment("v2"))
-    result = anyio.run(Experiments().respond, request)
+    wrapped_request = MainLoopRequest("question", budget=budget, experiment=Experiment("v2"))
+    result = anyio.run(Experiments().respond, wrapped_request)
 
     assert result.error is None
     assert calls == [("question", "v2", budget)]

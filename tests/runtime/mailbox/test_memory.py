@@ -58,11 +58,11 @@ async def test_a_lease_that_ends_during_a_wait_of_an_event_loop_gives_its_messag
     mailbox.receive(visibility_timeout=0.05)
 
     with anyio.fail_after(60):
-        found: list[Any] = []
-        while not found:
-            found = await mailbox.receive_async(wait_time_seconds=600)
+        messages: list[Any] = []
+        while not messages:
+            messages = await mailbox.receive_async(wait_time_seconds=600)
 
-    assert [message.delivery_count for message in found] == [2]
+    assert [message.delivery_count for message in messages] == [2]
 
 
 @pytest.mark.anyio

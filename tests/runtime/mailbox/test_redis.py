@@ -31,8 +31,10 @@ def mailbox(client: redis.Redis, name: str) -> Box:
 
 def keys(client: Any, name: str) -> list[str]:
     """Return the keys of a mailbox on the server, without those that expire within a minute."""
-    found = {key.decode().partition("}:")[2] for key in client.keys("{wink:" + name + "}:*")}
-    return sorted(key for key in found if not key.startswith("call:"))
+    keys_by_suffix = {
+        key.decode().partition("}:")[2] for key in client.keys("{wink:" + name + "}:*")
+    }
+    return sorted(key for key in keys_by_suffix if not key.startswith("call:"))
 
 
 # --- whether messages last --------------------------------------------------------------------
@@ -113,12 +115,12 @@ def test_foreign_data_is_delivered_or_skipped(client: redis.Redis, name: str, ma
     client.hset(f"{at}letters", mapping=odd)
     mailbox.send("hello")
 
-    found = mailbox.receive(max_messages=9)
+    messages = mailbox.receive(max_messages=9)
 
-    assert [message.raw for message in found[:-1]] == [*odd.values()]
-    assert all(message.problem for message in found[:-1])
-    assert found[-1].body == "hello"
-    assert mailbox.acknowledge_all(found) == [True] * 6
+    assert [message.raw for message in messages[:-1]] == [*odd.values()]
+    assert all(message.problem for message in messages[:-1])
+    assert messages[-1].body == "hello"
+    assert mailbox.acknowledge_all(messages) == [True] * 6
     assert keys(client, name) == []
 
 
@@ -177,10 +179,10 @@ def test_the_wake_up_list_stays_short(client: redis.Redis, name: str, mailbox: B
 
 
 def test_all_waiting_receivers_are_woken(server: Server, name: str, mailbox: Box) -> None:
-    found: list[Any] = []
+    bodies: list[Any] = []
 
     def work(box: Box) -> None:
-        found.extend(without_polling(box).receive(wait_time_seconds=LONG))
+        bodies.extend(without_polling(box).receive(wait_time_seconds=LONG))
 
     boxes = [RedisMailbox[Any](name, server.client(socket_timeout=None)) for _ in range(3)]
     threads = [Thread(target=work, args=(box,), daemon=True) for box in boxes]
@@ -191,7 +193,7 @@ def test_all_waiting_receivers_are_woken(server: Server, name: str, mailbox: Box
     for thread in threads:
         thread.join(TIMEOUT)
 
-    assert len(found) == 3
+    assert len(bodies) == 3
 
 
 def test_a_wait_ends_when_a_lease_does(server: Server, name: str) -> None:

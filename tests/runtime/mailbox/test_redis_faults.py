@@ -136,9 +136,9 @@ def test_nothing_is_lost_with_a_server_that_is_killed(own: Callable[..., Server]
 
     assert all(mailbox.acknowledge_all(leased[50:75]))  # even without its cached scripts
     mailbox.release_all(leased[75:])
-    found = [*mailbox.receive(max_messages=100), *mailbox.receive(max_messages=100)]
-    found += mailbox.receive(max_messages=100)
-    assert sorted(message.body for message in found) == list(range(75, 300))
+    messages = [*mailbox.receive(max_messages=100), *mailbox.receive(max_messages=100)]
+    messages += mailbox.receive(max_messages=100)
+    assert sorted(message.body for message in messages) == list(range(75, 300))
 
 
 def test_a_long_poll_fails_if_the_server_is_killed(own: Callable[..., Server]) -> None:

@@ -61,10 +61,10 @@ def test_a_mailbox_is_made_once_for_all_threads() -> None:
     resolver = CompositeResolver(factory=factory)
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(resolver.resolve, ["answers"] * 100))
+        mailboxes = list(pool.map(resolver.resolve, ["answers"] * 100))
 
     assert len(factory.created) == 1
-    assert all(each is factory.created[0] for each in found)
+    assert all(each is factory.created[0] for each in mailboxes)
 
 
 def test_a_closed_mailbox_is_created_again() -> None:

@@ -208,8 +208,8 @@ def test_an_expired_lease_ends_a_wait(path: Path) -> None:
 
 def test_one_queue_does_not_end_the_wait_of_another(path: Path) -> None:
     with SqliteMailbox("a", path) as a, SqliteMailbox("b", path) as b:
-        found: list[Any] = []
-        thread = Thread(target=lambda: found.extend(a.receive(wait_time_seconds=600)))
+        messages: list[Any] = []
+        thread = Thread(target=lambda: messages.extend(a.receive(wait_time_seconds=600)))
         thread.start()
         for index in range(50):
             b.send(index)
@@ -217,7 +217,7 @@ def test_one_queue_does_not_end_the_wait_of_another(path: Path) -> None:
         a.send("tea")
         thread.join(60)
 
-    assert [message.body for message in found] == ["tea"]
+    assert [message.body for message in messages] == ["tea"]
 
 
 # ── clocks ──────────────────────────────────────────────────────────────────────────────────────

@@ -267,11 +267,11 @@ def test_a_fault_at_any_step_neither_loses_nor_repeats_messages(tmp_path: Path, 
         assert not error_text or " - an I/O error: check" in error_text
         with SqliteMailbox("orders", path, clock=(clock := WallClock())) as mailbox:
             clock.at = datetime.now(UTC) + timedelta(days=1)  # every lease has expired
-            found = [message.body for message in mailbox.receive(max_messages=20)]
-        assert len(found) == len(set(found))
-        assert queued <= set(found)
-        assert not acknowledged & set(found)
-        assert len({"d", "e", "f"} & {*found, *finished}) in (0, 3)  # a whole batch
+            bodies = [message.body for message in mailbox.receive(max_messages=20)]
+        assert len(bodies) == len(set(bodies))
+        assert queued <= set(bodies)
+        assert not acknowledged & set(bodies)
+        assert len({"d", "e", "f"} & {*bodies, *finished}) in (0, 3)  # a whole batch
         if not fault.reached:
             break
     assert failed > 15

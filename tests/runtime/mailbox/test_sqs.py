@@ -119,11 +119,11 @@ def test_a_failed_entry_of_a_batch_is_resent(server: SqsServer, mailbox: SQSMail
     server.fail("SendMessageBatch", entry_fails(1, "InternalError"))
     server.fail("SendMessageBatch", entry_fails(0, "ServiceUnavailable"))
     mailbox.send_all("abc")
-    found = mailbox.receive(max_messages=10, wait_time_seconds=60)
+    messages = mailbox.receive(max_messages=10, wait_time_seconds=60)
     server.fail("DeleteMessageBatch", entry_fails(2, "InternalError"))
 
-    assert sorted(message.body for message in found) == ["a", "b", "c"]
-    assert mailbox.acknowledge_all(found) == [True] * 3
+    assert sorted(message.body for message in messages) == ["a", "b", "c"]
+    assert mailbox.acknowledge_all(messages) == [True] * 3
     assert mailbox.approximate_count() == 0
     assert server.calls.count("SendMessageBatch") == 3
 
