@@ -1,6 +1,6 @@
-"""Our overhead, as ratios in the same run, and simulations of our statistics.
+"""Measure our overhead, as ratios within one run, and simulate our statistics.
 
-`python -m bench` runs all parts; `python -m bench core 5000` runs one, in another size.
+`python -m bench` runs all parts; `python -m bench core 5000` runs one part with another size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ subjects of stats, after its size: {", ".join(stats.subjects())}"""
 
 
 def main(arguments: list[str]) -> int:
-    """Run all parts or one, in its usual size or another; how many bars were missed."""
+    """Run all parts, or one, with the usual or another size; return how many bars were missed."""
     if {"-h", "--help"} & {*arguments}:
         print(f"{__doc__}\n{USAGE}")
         return 0

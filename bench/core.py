@@ -1,6 +1,7 @@
-"""The typed core: loading, scoring, reports and import, each beside its floor.
+"""Benchmark the typed core: loading, scoring, reports and import, each against a bare loop.
 
-Absolute times depend on the machine; what counts is the last column against its bar.
+The time of the bare loop is the floor. Absolute times depend on the machine: compare the last two
+columns, the figure and the bar that it must not exceed.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Figure:
-    """One measurement: what, ours, the floor's, and the bar that it must stay under."""
+    """One measurement: our time, that of the floor, and the bar for their ratio."""
 
     name: str
     ours: float
@@ -60,16 +61,16 @@ class Figure:
 
     @property
     def value(self) -> float:
-        """The ratio to the floor, or the overhead a sample in microseconds."""
+        """Return the ratio to the floor, or the overhead per sample in microseconds."""
         if self.unit == "x":
             return self.ours / self.floor
         return (self.ours - self.floor) / self.samples * 1e6
 
 
-def best(
+def best_time(
     work: Callable[[], Any], rounds: int = 5, clock: Callable[[], float] = time.process_time
 ) -> float:
-    """The quickest of several rounds, in CPU seconds: what the code costs when undisturbed."""
+    """Return the time of the fastest of several rounds: what the code costs when undisturbed."""
     times = []
     for _ in range(rounds):
         gc.collect()
@@ -79,7 +80,7 @@ def best(
     return min(times)
 
 
-def rows(count: int) -> list[bytes]:
+def encoded_samples(count: int) -> list[bytes]:
     turns = tuple(Turn("user", f"turn {n} of a conversation") for n in range(3))
     return [
         serde.encode(
@@ -94,8 +95,8 @@ def rows(count: int) -> list[bytes]:
     ]
 
 
-def bare_read(path: Path, decode: Callable[[bytes], Any]) -> list[Any]:
-    """The floor of every load: decode each line and keep it, with the collector paused."""
+def read_bare(path: Path, decode: Callable[[bytes], Any]) -> list[Any]:
+    """Decode each line and keep it, with the garbage collector off: the floor of every load."""
     gc.disable()
     try:
         with path.open("rb") as file:
@@ -104,54 +105,54 @@ def bare_read(path: Path, decode: Callable[[bytes], Any]) -> list[Any]:
         gc.enable()
 
 
-def loading(lines: list[bytes], folder: Path) -> Figure:
+def measure_loading(lines: list[bytes], folder: Path) -> Figure:
     path = folder / "rows.jsonl"
     path.write_bytes(b"\n".join(lines) + b"\n")
     decode = msgspec.json.Decoder(Sample[Question, str]).decode
 
-    ours = best(lambda: Dataset.load(path, Question, str))
-    floor = best(lambda: bare_read(path, decode))
+    ours = best_time(lambda: Dataset.load(path, Question, str))
+    floor = best_time(lambda: read_bare(path, decode))
     return Figure("load typed JSONL / bare msgspec", ours, floor, "x", 3.0, len(lines))
 
 
-def same(output: str, expected: str) -> Score:
+def is_equal(output: str, expected: str) -> Score:
     return Score(float(output == expected), reason="" if output == expected else "differs")
 
 
-def inside(output: str, expected: str) -> Score:
+def is_contained(output: str, expected: str) -> Score:
     return Score(float(expected in output))
 
 
-def brief(output: str, expected: str) -> Score:
+def is_short(output: str, expected: str) -> Score:
     return Score(float(len(output) < 20))
 
 
-def scoring(count: int) -> Figure:
+def measure_scoring(count: int) -> Figure:
     contexts = [
         EvalContext(sample=Sample(str(n), "?", str(n)), trajectory=Trajectory(output=str(n)))
         for n in range(count)
     ]
-    combined = all_of(same, inside, brief)
+    combined = all_of(is_equal, is_contained, is_short)
 
     def floor() -> None:
         for context in contexts:
             output, expected = context.trajectory.output, context.sample.expected
-            same(output, expected)
-            inside(output, expected)
-            brief(output, expected)
+            is_equal(output, expected)
+            is_contained(output, expected)
+            is_short(output, expected)
 
-    async def ask() -> float:
+    async def score_all() -> float:
         start = time.process_time()
         for context in contexts:
             await combined.ask(context)
         return time.process_time() - start
 
-    ours = min(anyio.run(ask) for _ in range(5))
-    return Figure("score with all_of of three / bare calls", ours, best(floor), "x", 10.0, 1)
+    ours = min(anyio.run(score_all) for _ in range(5))
+    return Figure("score with all_of of three / bare calls", ours, best_time(floor), "x", 10.0, 1)
 
 
-def reporting(count: int, folder: Path) -> list[Figure]:
-    judge = all_of(same, inside, criterion(brief))
+def measure_reports(count: int, folder: Path) -> list[Figure]:
+    judge = all_of(is_equal, is_contained, criterion(is_short))
     results = [
         EvalResult(
             str(n),
@@ -183,22 +184,22 @@ def reporting(count: int, folder: Path) -> list[Figure]:
         with path.open("wb") as file:
             file.writelines(msgspec.json.encode(result) + b"\n" for result in results)
 
-    save = best(lambda: report.save(folder / "report"), 3)
-    load = best(lambda: EvalReport.load(folder / "report"), 3)
+    save = best_time(lambda: report.save(folder / "report"), 3)
+    load = best_time(lambda: EvalReport.load(folder / "report"), 3)
     return [
         Figure(
             "aggregate a report / bare loop",
-            best(aggregate),
-            best(bare_aggregate),
+            best_time(aggregate),
+            best_time(bare_aggregate),
             "x",
             12.0,
             count,
         ),
-        Figure("save a report / bare msgspec", save, best(bare_save, 3), "x", 4.0, count),
+        Figure("save a report / bare msgspec", save, best_time(bare_save, 3), "x", 4.0, count),
         Figure(
             "load a report / bare msgspec",
             load,
-            best(lambda: bare_read(path, decode), 3),
+            best_time(lambda: read_bare(path, decode), 3),
             "x",
             3.0,
             count,
@@ -206,32 +207,32 @@ def reporting(count: int, folder: Path) -> list[Figure]:
     ]
 
 
-def importing() -> Figure:
+def measure_import() -> Figure:
     def start(code: str) -> Callable[[], Any]:
         return lambda: subprocess.run([sys.executable, "-c", code], check=True)
 
     ours, floor = [], []
-    for _ in range(9):  # in turns, so that both meet the same disturbances
-        ours.append(best(start("import weakincentives.evals"), 1, time.perf_counter))
-        floor.append(best(start("import asyncio, anyio, msgspec"), 1, time.perf_counter))
-    # Both read files, so the ratio depends on the machine: 1.4 and 1.8 were seen for one version.
+    for _ in range(9):  # alternate, so that other load on the machine affects both
+        ours.append(best_time(start("import weakincentives.evals"), 1, time.perf_counter))
+        floor.append(best_time(start("import asyncio, anyio, msgspec"), 1, time.perf_counter))
+    # Both read files, so the ratio depends on the machine: we measured 1.4 and 1.8 for one version.
     return Figure("import / import asyncio, anyio, msgspec", min(ours), min(floor), "x", 2.0, 1)
 
 
 def measure(count: int) -> list[Figure]:
-    """All figures of the typed core."""
+    """Return all figures of the typed core."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         return [
-            loading(rows(count), folder),
-            scoring(count),
-            *reporting(count, folder),
-            importing(),
+            measure_loading(encoded_samples(count), folder),
+            measure_scoring(count),
+            *measure_reports(count, folder),
+            measure_import(),
         ]
 
 
 def run(count: int) -> int:
-    """Print the figures; the number of bars that were missed."""
+    """Print the figures; return how many bars were missed."""
     print(f"{count:,} samples, Python {sys.version.split()[0]}; best of several rounds\n")
     print(f"{'':<42}{'ours':>9}{'floor':>9}{'figure':>11}{'bar':>9}")
     missed = 0

@@ -46,7 +46,7 @@ async def slow(question: str) -> str:
 
 
 async def evaluated(agent: Any, count: int, at_once: int, folder: str, **more: Any) -> int:
-    """Run it as a user would who wants results as they come; how many passed."""
+    """Stream the results of a run, as a user would; return how many samples passed."""
     config = EvalConfig(max_concurrent=at_once, **more)
     passed = 0
     with RunStore(Path(folder) / "runs.db") as store:
@@ -69,7 +69,7 @@ def in_folder(call: Callable[..., Awaitable[Any]], *args: Any, **more: Any) -> N
 
 
 def zero_latency(count: int) -> float:
-    """µs a sample beyond a loop that asks and compares."""
+    """Return the overhead in µs per sample over a loop that only calls and compares."""
 
     async def bare() -> None:
         for sample in samples(count):
@@ -83,7 +83,7 @@ def zero_latency(count: int) -> float:
 
 
 def growth(count: int) -> float:
-    """MB that so many samples take beyond 1,000, each in a process of its own."""
+    """Return how many MB more `count` samples take than 1,000, each in a separate process."""
     code = "from bench.engine import peak; import sys; print(peak(int(sys.argv[1])))"
     few, many = (
         float(subprocess.check_output([sys.executable, "-c", code, str(each)], text=True))
@@ -98,13 +98,13 @@ def peak(count: int) -> float:
 
 
 def highest_memory() -> float:
-    """MB that this process had at most. `ru_maxrss` would remember our parent's peak."""
+    """Return the peak memory of this process in MB. `ru_maxrss` would include the parent's."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def waiting(count: int) -> float:
-    """The share of the ideal rate: 500 at once, 100 ms each."""
+    """Return the share of the ideal rate that 500 concurrent samples of 100 ms reach."""
     ideal = count / 500 * 0.1
     return ideal / min(
         timed(lambda: in_folder(evaluated, slow, count, 500), time.perf_counter) for _ in range(2)
@@ -115,20 +115,20 @@ def waiting(count: int) -> float:
 
 
 async def by_aiohttp(url: str, count: int, at_once: int, folder: str) -> None:
-    """What somebody would write who needs nothing but the answers in a file."""
+    """Write the answers to a file, with a minimal hand-written loop."""
     import aiohttp
 
-    rest = samples(count)
+    remaining = samples(count)
     connector = aiohttp.TCPConnector(limit=at_once)
     with (Path(folder) / "results.jsonl").open("w") as file:
         async with aiohttp.ClientSession(connector=connector) as session:
 
             async def worker() -> None:
-                for sample in rest:
+                for sample in remaining:
                     body = {"model": "m", "messages": [{"role": "user", "content": sample.input}]}
                     async with session.post(f"{url}/chat/completions", json=body) as response:
-                        said = (await response.json())["choices"][0]["message"]["content"]
-                    row = {"id": sample.id, "output": said, "passed": said == sample.expected}
+                        output = (await response.json())["choices"][0]["message"]["content"]
+                    row = {"id": sample.id, "output": output, "passed": output == sample.expected}
                     file.write(json.dumps(row) + "\n")
 
             async with anyio.create_task_group() as group:
@@ -140,18 +140,18 @@ async def by_sdk(url: str, count: int, at_once: int, folder: str) -> None:
     import httpx2
     import openai
 
-    rest = samples(count)
+    remaining = samples(count)
     limits = httpx2.Limits(max_connections=at_once, max_keepalive_connections=at_once)
     client = openai.DefaultAsyncHttpxClient(limits=limits)
     with (Path(folder) / "results.jsonl").open("w") as file:
         async with openai.AsyncOpenAI(base_url=url, api_key="k", http_client=client) as sdk:
 
             async def worker() -> None:
-                for sample in rest:
-                    asked: Any = [{"role": "user", "content": sample.input}]
-                    done = await sdk.chat.completions.create(model="m", messages=asked)
-                    said = done.choices[0].message.content
-                    row = {"id": sample.id, "output": said, "passed": said == sample.expected}
+                for sample in remaining:
+                    messages: Any = [{"role": "user", "content": sample.input}]
+                    done = await sdk.chat.completions.create(model="m", messages=messages)
+                    output = done.choices[0].message.content
+                    row = {"id": sample.id, "output": output, "passed": output == sample.expected}
                     file.write(json.dumps(row) + "\n")
 
             async with anyio.create_task_group() as group:
@@ -167,7 +167,7 @@ async def by_endpoint(name: str, url: str, count: int, at_once: int, folder: str
 
 
 def over_http(count: int) -> dict[str, float]:
-    """Ratios to a bare loop on the same library, and to what is ideal."""
+    """Return ratios to a bare loop on the same HTTP library, and to the ideal time."""
     os.environ["OPENAI_API_KEY"] = "k"
     clock = time.perf_counter
 
@@ -175,7 +175,7 @@ def over_http(count: int) -> dict[str, float]:
         return timed(lambda: in_folder(call, *args), clock)
 
     def ratio(name: str, bare: Any, url: str) -> float:
-        """The best of each, in turns: what else the machine does then comes to both."""
+        """Return the ratio of the best times. Both alternate, so other load affects both."""
         turns = [
             (time_of(by_endpoint, name, url, count, 50), time_of(bare, url, count, 50))
             for _ in range(TURNS if count >= WHOLE else FEW_TURNS)
@@ -196,7 +196,7 @@ def over_http(count: int) -> dict[str, float]:
 
 
 def helping() -> float:
-    """`wink --help`, to starting Python."""
+    """Return the time of `wink --help` as a multiple of starting Python."""
     wink = Path(sys.executable).with_name("wink")
 
     def start(*command: str) -> float:
@@ -210,9 +210,9 @@ def helping() -> float:
 
 
 def run(count: int, slack: int = 1) -> int:
-    """Print the figures; how many missed their bar, with `slack` by more than so many times."""
+    """Print the figures; return how many missed their bar. `slack` is a factor on each bar."""
     print(f"Engine, store on, {count:,} samples\n")
-    collect_less_often()  # as `wink` does; the bare loops have it, too
+    collect_less_often()  # as `wink` does; it applies to the bare loops, too
     http = over_http(min(count, WHOLE))
     figures = [
         ("no latency, beyond a bare loop", zero_latency(count), "µs", ZERO, False),

@@ -33,7 +33,7 @@ FASTER = 4.0  # bar: the fast path's rate to the SDK's
 STEADY = 0.8  # bar: its rate with many calls at once to that with few; under 1 only for noise
 DEARER = 1.15  # bar: the OpenAI adapter's CPU time to that of its SDK
 ROUNDS = 3
-WHOLE = 5_000  # with fewer calls, the slow clients are not asked many at once, and rounds are two
+WHOLE = 5_000  # with fewer calls, there are two rounds, and slow clients skip the high concurrency
 TEXT = "What is the capital of France? Answer in one word."
 SERVER = """
 import asyncio, ssl, sys
@@ -112,27 +112,27 @@ def serving(certificate: Path | None, delay: float = DELAY) -> Iterator[str]:
     ) as server:
         assert server.stdout is not None
         yield server.stdout.readline().strip()
-        server.communicate("")  # the end of its input is the end of it
+        server.communicate("")  # it exits at the end of its input
 
 
 async def rates(
     clients: dict[str, Client], url: str, trusting: ssl.SSLContext | None, calls: int
 ) -> dict[tuple[str, int], tuple[float, float]]:
-    """Requests a second and CPU milliseconds a request, by client and how many are asked at once.
+    """Return requests per second and CPU milliseconds per request, by client and concurrency.
 
-    They take turns, each with a client of its own, so that all meet the same disturbances.
+    The clients take turns, so that other load on the machine affects all of them.
     """
     done: dict[tuple[str, int], list[tuple[float, float]]] = {}
     async with AsyncExitStack() as stack:
-        asked = {
+        calls_by_client = {
             (name, at_once): await stack.enter_async_context(client(url, trusting))
             for name, client in clients.items()
             for at_once in (FEW, MANY)
             if name == FAST or at_once == FEW or calls >= WHOLE
         }
         for turn in range(1 + (ROUNDS if calls >= WHOLE else 2)):
-            for (name, at_once), call in asked.items():
-                # A slower client needs fewer calls for as steady a figure.
+            for (name, at_once), call in calls_by_client.items():
+                # A slower client needs fewer calls for an equally stable figure.
                 count = max(calls, 3 * at_once) if name == FAST else max(at_once, calls // 10)
                 figures = await shared(call, at_once, count if turn else at_once)
                 if turn:  # the first opens connections
@@ -144,13 +144,13 @@ async def rates(
 
 
 async def shared(call: Call, at_once: int, calls: int) -> tuple[float, float]:
-    """Workers that share a number of calls."""
-    left = calls
+    """Make the calls from concurrent workers; return the rate and the CPU time per call."""
+    remaining = calls
 
     async def worker() -> None:
-        nonlocal left
-        while left > 0:
-            left -= 1
+        nonlocal remaining
+        while remaining > 0:
+            remaining -= 1
             await call()
 
     gc.collect()
@@ -163,7 +163,7 @@ async def shared(call: Call, at_once: int, calls: int) -> tuple[float, float]:
 
 
 def certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """A server's certificate with its key, and a context that trusts who issued it."""
+    """Return the path of a new server certificate with its key, and a context that trusts it."""
     import trustme
 
     authority, path = trustme.CA(), folder / "server.pem"
@@ -174,51 +174,51 @@ def certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
 
 
 def measure(calls: int) -> dict[tuple[str, bool], dict[tuple[str, int], tuple[float, float]]]:
-    """By back-end and TLS: requests a second and CPU milliseconds of every client."""
+    """Return the figures of `rates` by backend and TLS."""
     os.environ["OPENAI_API_KEY"] = "k"
     clients: dict[str, Client] = {FAST: fast, SDK: sdk, ADAPTER: on_sdk}
-    found = {}
+    results = {}
     with tempfile.TemporaryDirectory() as folder:
-        sealed, trusting = certificate(Path(folder))
+        certificate_path, trusting = certificate(Path(folder))
         for tls in (False, True):
             if tls:
-                del clients[ADAPTER]  # it takes no authority of its own
-            with serving(sealed if tls else None) as url:
+                del clients[ADAPTER]  # it cannot be given a certificate authority
+            with serving(certificate_path if tls else None) as url:
                 for backend in ("asyncio", "trio"):
                     trust = trusting if tls else None
-                    found[backend, tls] = anyio.run(
+                    results[backend, tls] = anyio.run(
                         rates, clients, url, trust, calls, backend=backend
                     )
-    return found
+    return results
 
 
-def missed(of: dict[tuple[str, int], tuple[float, float]]) -> list[str]:
-    """The bars that these figures do not reach."""
+def missed(figures: dict[tuple[str, int], tuple[float, float]]) -> list[str]:
+    """Return the bars that these figures do not reach."""
     wrong = []
-    if of[FAST, FEW][0] < FASTER * of[SDK, FEW][0]:
+    if figures[FAST, FEW][0] < FASTER * figures[SDK, FEW][0]:
         wrong.append(f"{FAST} under {FASTER:g} x the SDK's rate at {FEW}")
-    if of[FAST, MANY][0] < STEADY * of[FAST, FEW][0]:
+    if figures[FAST, MANY][0] < STEADY * figures[FAST, FEW][0]:
         wrong.append(f"{FAST} slower at {MANY} than at {FEW}")
-    if (ADAPTER, FEW) in of and of[ADAPTER, FEW][1] > DEARER * of[SDK, FEW][1]:
+    if (ADAPTER, FEW) in figures and figures[ADAPTER, FEW][1] > DEARER * figures[SDK, FEW][1]:
         wrong.append(f"{ADAPTER} over {DEARER:g} x the SDK's own time")
     return wrong
 
 
 def run(calls: int) -> int:
-    """Print the table; the number of bars that were missed."""
+    """Print the table; return how many bars were missed."""
     print(
         f"HTTP, {calls:,} calls, {DELAY * 1000:g} ms server delay: rate, CPU a call, to the SDK\n"
     )
     print(f"{'':<31}{f'{FEW} at once':>30}{f'{MANY} at once':>30}")
     wrong: list[str] = []
-    for (backend, tls), of in measure(calls).items():
-        for name in dict.fromkeys(name for name, _ in of):
+    for (backend, tls), figures in measure(calls).items():
+        for name in dict.fromkeys(name for name, _ in figures):
             row = f"{name:<15}{backend:<9}{'TLS' if tls else 'plain':<7}"
-            for at_once in (n for n in (FEW, MANY) if (name, n) in of):
-                rate, cpu = of[name, at_once]
-                floor, _ = of.get((SDK, at_once), of[SDK, FEW])
+            for at_once in (n for n in (FEW, MANY) if (name, n) in figures):
+                rate, cpu = figures[name, at_once]
+                floor, _ = figures.get((SDK, at_once), figures[SDK, FEW])
                 row += f"{rate:>9,.0f}/s {cpu:>7.2f} ms {rate / floor:>6.2f} x"
             print(row)
-        wrong += [f"{backend}{', TLS' if tls else ''}: {each}" for each in missed(of)]
+        wrong += [f"{backend}{', TLS' if tls else ''}: {each}" for each in missed(figures)]
     print(*(f"\nmissed: {each}" for each in wrong), sep="")
     return len(wrong)

@@ -1,6 +1,6 @@
-"""Mailboxes: on Redis beside raw pipelined lists from the same client, in memory beside a deque.
+"""Benchmark mailboxes: on Redis against raw pipelined lists, in memory against a deque.
 
-Best of many short rounds, one of each in turn, so that a busy moment of the machine hits all alike.
+The best of many short rounds counts. The rounds alternate, so that other load affects all alike.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ ROUNDS = 30
 BODY = "x" * 200
 
 # The fastest Python task queue on Redis, taskiq, and raw pipelined lists on the machine where both
-# were measured: seconds for 20,000 messages, sent and received. Their ratio is what is used here.
+# were measured: seconds for 20,000 messages, sent and received. Only their ratio is used here.
 QUEUE = 20_000 / 4_000 + 20_000 / 3_100
 QUEUE_RAW = 0.13 + 0.27
 
 
 @contextmanager
-def server() -> Iterator[Any]:
-    with ValkeyServer() as started, Redis(port=started.port, socket_timeout=60) as client:
+def redis_client() -> Iterator[Any]:
+    with ValkeyServer() as server, Redis(port=server.port, socket_timeout=60) as client:
         yield client
 
 
-def raw(client: Any, count: int) -> None:
-    """What a mailbox is measured against: push, move to a list of one's own, remove from it."""
+def move_through_lists(client: Any, count: int) -> None:
+    """Push to a list, move to another and remove: the floor for a mailbox on Redis."""
     body = BODY.encode()
     for _ in range(count // BATCH):
         pipeline = client.pipeline(transaction=False)
@@ -48,25 +48,25 @@ def raw(client: Any, count: int) -> None:
         pipeline = client.pipeline(transaction=False)
         for _ in range(BATCH):
             pipeline.lmove("waiting", "busy", "RIGHT", "LEFT")
-        found = pipeline.execute()
+        bodies = pipeline.execute()
         pipeline = client.pipeline(transaction=False)
-        for each in found:
+        for each in bodies:
             pipeline.lrem("busy", 1, each)
         pipeline.execute()
 
 
-def batched(mailbox: QueueMailbox[Any], count: int) -> None:
-    """Send, receive, read and acknowledge so many messages, a hundred a call."""
+def send_in_batches(mailbox: QueueMailbox[Any], count: int) -> None:
+    """Send, receive, read and acknowledge `count` messages in batches."""
     mailbox.send_all(BODY for _ in range(count))
-    left = count
-    while found := mailbox.receive(max_messages=BATCH):
-        assert all(message.body == BODY for message in found)
-        assert all(mailbox.acknowledge_all(found))
-        left -= len(found)
-    assert left == 0
+    remaining = count
+    while messages := mailbox.receive(max_messages=BATCH):
+        assert all(message.body == BODY for message in messages)
+        assert all(mailbox.acknowledge_all(messages))
+        remaining -= len(messages)
+    assert remaining == 0
 
 
-def one_by_one(mailbox: QueueMailbox[Any], count: int) -> None:
+def send_one_by_one(mailbox: QueueMailbox[Any], count: int) -> None:
     for _ in range(count):
         mailbox.send(BODY)
     for _ in range(count):
@@ -75,7 +75,7 @@ def one_by_one(mailbox: QueueMailbox[Any], count: int) -> None:
         message.acknowledge()
 
 
-def bare_deque(count: int) -> None:
+def use_deque(count: int) -> None:
     items: deque[str] = deque()
     for _ in range(count // 2):
         items.append(BODY)
@@ -90,38 +90,35 @@ def timed(clock: Callable[[], float], work: Callable[..., None], *arguments: Any
 
 
 def run(count: int, slack: int = 1) -> int:
-    """Print the best of rounds of so many messages; how many missed their bar.
-
-    With `slack`, only what misses by more than so many times.
-    """
+    """Print the best rates; return how many missed their bar. `slack` is a factor on each bar."""
     few = max(1, count // 20)
-    wall, cpu = time.perf_counter, time.process_time  # a server's work is not this process's
-    with server() as client:
-        boxes = RedisMailbox[Any]("bench", client), InMemoryMailbox[Any]("bench")
-        works: dict[str, tuple[Any, ...]] = {
-            "raw": (wall, raw, client, count),
-            "redis": (wall, batched, boxes[0], count),
-            "single": (wall, one_by_one, boxes[0], few),
-            "memory": (cpu, batched, boxes[1], count),
-            "deque": (cpu, bare_deque, 10 * count),
+    wall, cpu = time.perf_counter, time.process_time  # CPU time would leave out the server
+    with redis_client() as client:
+        mailboxes = RedisMailbox[Any]("bench", client), InMemoryMailbox[Any]("bench")
+        workloads: dict[str, tuple[Any, ...]] = {
+            "raw": (wall, move_through_lists, client, count),
+            "redis": (wall, send_in_batches, mailboxes[0], count),
+            "single": (wall, send_one_by_one, mailboxes[0], few),
+            "memory": (cpu, send_in_batches, mailboxes[1], count),
+            "deque": (cpu, use_deque, 10 * count),
         }
-        best = dict.fromkeys(works, float("inf"))
+        best = dict.fromkeys(workloads, float("inf"))
         for _ in range(ROUNDS):
-            for name, work in works.items():
+            for name, work in workloads.items():
                 best[name] = min(best[name], timed(*work))
 
     ratio = best["raw"] / best["redis"]
     memory = count / best["memory"]
     of_million = memory * best["deque"] * 1_000_000 / (10 * count)
-    print(f"Mailboxes, {count:,} messages of {len(BODY)} bytes, {BATCH} a call\n")
-    print(f"Redis, messages a second{count / best['redis']:>30,.0f}")
-    print(f"the same, one message a call{few / best['single']:>26,.0f}")
+    print(f"Mailboxes, {count:,} messages of {len(BODY)} bytes, {BATCH} per call\n")
+    print(f"Redis, messages per second{count / best['redis']:>28,.0f}")
+    print(f"the same, one message per call{few / best['single']:>24,.0f}")
     print(f"in the time of 1,000,000 deque operations{of_million:>13,.0f} in memory\n")
     missed = 0
     for name, value, unit, bar in (
         ("Redis / raw pipelined lists", ratio, "x", 0.7),
         ("Redis / fastest Python task queue", ratio * QUEUE / QUEUE_RAW, "x", 2.0),
-        ("in memory, messages a second", memory, "", 100_000),
+        ("in memory, messages per second", memory, "", 100_000),
     ):
         wrong = value * slack < bar
         missed += wrong
@@ -133,22 +130,22 @@ def run(count: int, slack: int = 1) -> int:
 
 
 def million(count: int = 1_000_000) -> float:
-    """Put so many messages through Redis; by how many MB this process grew.
+    """Send `count` messages through Redis and receive them; return how many MB this process grew.
 
     python -c "from bench.mailbox import million; million()"
     """
-    with server() as client:
+    with redis_client() as client:
         mailbox: RedisMailbox[Any] = RedisMailbox("million", client)
-        batched(mailbox, 1000)
+        send_in_batches(mailbox, 1000)
         before = highest_memory()
         start = time.perf_counter()
         mailbox.send_all({"number": number, "text": BODY} for number in range(count))
         sent = time.perf_counter()
         held = client.info("memory")["used_memory"]
         total = 0
-        while found := mailbox.receive(max_messages=BATCH, visibility_timeout=600):
-            total += sum(message.body["number"] for message in found)
-            assert all(mailbox.acknowledge_all(found))
+        while messages := mailbox.receive(max_messages=BATCH, visibility_timeout=600):
+            total += sum(message.body["number"] for message in messages)
+            assert all(mailbox.acknowledge_all(messages))
         done = time.perf_counter()
     assert total == count * (count - 1) // 2
     grown = highest_memory() - before

@@ -1,7 +1,7 @@
-"""Comparison of two runs with a bootstrap, beside NumPy's own time to resample.
+"""Benchmark comparisons of two runs with a bootstrap, against resampling with NumPy alone.
 
-The floor draws and averages, a resample at a time, and does nothing else. Values with many and
-with few levels are apart: few levels need no draw for each sample.
+The floor draws and averages one resample at a time. Values with many and with few levels are
+measured separately: with few levels, no draw per sample is needed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from weakincentives.evals.statistics import (
     permutation_test,
 )
 
-from .core import Figure, best
+from .core import Figure, best_time
 
 __all__ = ["measure", "run"]
 
 
-def compared(before: list[float], after: list[float], resamples: int) -> None:
-    """All that a comparison with resampling computes."""
+def compare_with_bootstrap(before: list[float], after: list[float], resamples: int) -> None:
+    """Compute what a comparison with resampling computes."""
     mean_interval(before)
     mean_interval(after)
     paired_difference(before, after)
@@ -30,7 +30,7 @@ def compared(before: list[float], after: list[float], resamples: int) -> None:
 
 
 def measure(count: int) -> list[Figure]:
-    """The figures at `count` samples; fewer than 10,000 resamples where samples are few."""
+    """Return the figures for `count` samples, with at most 10,000 and at most `count` resamples."""
     resamples = min(10_000, count)
     rng = np.random.default_rng(0)
     scores = rng.random((2, count)).tolist()
@@ -48,11 +48,11 @@ def measure(count: int) -> list[Figure]:
             (changes * (2.0 * draw.integers(2, size=count) - 1)).mean()
 
     rounds = 1 if count > 20_000 else 3
-    bare = best(floor, rounds)
+    bare = best_time(floor, rounds)
     return [
         Figure(
             "compare scores / bare resampling",
-            best(lambda: compared(*scores, resamples), rounds),
+            best_time(lambda: compare_with_bootstrap(*scores, resamples), rounds),
             bare,
             "x",
             3.0,
@@ -60,7 +60,7 @@ def measure(count: int) -> list[Figure]:
         ),
         Figure(
             "compare passes / bare resampling",
-            best(lambda: compared(*passes, resamples), rounds),
+            best_time(lambda: compare_with_bootstrap(*passes, resamples), rounds),
             bare,
             "x",
             3.0,
@@ -68,8 +68,8 @@ def measure(count: int) -> list[Figure]:
         ),
         Figure(
             "permutation test / bare sign flips",
-            best(lambda: permutation_test(changes, resamples=resamples), rounds),
-            best(flips, rounds),
+            best_time(lambda: permutation_test(changes, resamples=resamples), rounds),
+            best_time(flips, rounds),
             "x",
             3.0,
             count,
@@ -78,7 +78,7 @@ def measure(count: int) -> list[Figure]:
 
 
 def run(count: int, slack: float = 1.0) -> int:
-    """Print the figures; the number of bars that were missed, each times `slack`."""
+    """Print the figures; return how many bars were missed. `slack` is a factor on each bar."""
     resamples = min(10_000, count)
     print(f"{count:,} samples, {resamples:,} resamples, NumPy {np.__version__}\n")
     print(f"{'':<42}{'ours':>9}{'floor':>9}{'figure':>11}{'bar':>9}")

@@ -1,7 +1,7 @@
-"""A run that is traced beside one that is not, in turns. `python -m bench tracing [samples]`.
+"""Benchmark traced runs against untraced ones, alternating. `python -m bench tracing [samples]`.
 
-Ten samples at once wait 20 ms each, and then 100 ms: up to 500 samples a second, and up to 100. The
-receiver is a process of its own, so that only what we do is measured.
+Ten concurrent samples take 20 ms each, then 100 ms: at most 500 and 100 samples per second. The
+receiver is a separate process, so that only our own work is measured.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample, exact_m
 
 __all__ = ["run"]
 
-SLOWER = 1.03  # bar: a run traced to LangSmith, to the same one untraced
+MAX_SLOWDOWN = 1.03  # bar: time of a run traced to LangSmith, to that of an untraced one
 TURNS = 7
-PAUSES = (0.02, 0.1)  # seconds a sample takes
+PAUSES = (0.02, 0.1)  # seconds per sample
 SERVER = """
 import sys
 from weakincentives.testing import Fault, LangSmithServer, OtlpReceiver
 
-mood = sys.argv[1]
-hang = Fault("hang") if mood == "hangs" else None
-with OtlpReceiver() if mood == "otlp" else LangSmithServer(faults=lambda *_: hang) as server:
+behaviour = sys.argv[1]
+hang = Fault("hang") if behaviour == "hangs" else None
+with OtlpReceiver() if behaviour == "otlp" else LangSmithServer(faults=lambda *_: hang) as server:
     print(server.url, flush=True)
     sys.stdin.read()
 """
 
 
 @contextmanager
-def receiving(mood: str) -> Iterator[str]:
-    if mood == "away":
-        yield "http://127.0.0.1:9"  # the port of `discard`, where nobody listens
+def receiving(behaviour: str) -> Iterator[str]:
+    if behaviour == "unavailable":
+        yield "http://127.0.0.1:9"  # the port of `discard`, which is closed
         return
     pipe = subprocess.PIPE
-    command = [sys.executable, "-c", SERVER, mood]
+    command = [sys.executable, "-c", SERVER, behaviour]
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as server:
         assert server.stdout is not None
         yield server.stdout.readline().strip()
@@ -65,24 +65,24 @@ def seconds(pause: float, count: int) -> float:
 
 
 def ratio(pause: float, count: int, tracing: Callable[[], Any]) -> float:
-    """The median of the ratios of neighbours: whatever else the machine does comes to both."""
+    """Return the median ratio of traced to untraced runs; each pair runs back to back."""
     ratios = []
     for _ in range(TURNS + 1):
         bare = seconds(pause, count)
         with tracing():
             ratios.append(seconds(pause, count) / bare)
-    return median(ratios[1:])  # the first imports
+    return median(ratios[1:])  # the first pair also imports modules
 
 
 def measure(count: int) -> dict[str, float]:
-    """By receiver and its mood: how many times as long a traced run takes."""
+    """Return the slowdown of a traced run, by receiver and how it behaves."""
     figures = {}
     for pause in PAUSES:
         size = (pause, round(count * PAUSES[0] / pause))  # runs of the same length
-        for mood in ("answers", "hangs", "away"):
-            with receiving(mood) as url:
+        for behaviour in ("answers", "hangs", "unavailable"):
+            with receiving(behaviour) as url:
                 to = partial(configure_wink, "bench", api_url=url, api_key="k", flush_timeout=0.1)
-                figures[f"LangSmith {mood}, {pause * 1000:g} ms"] = ratio(*size, to)
+                figures[f"LangSmith {behaviour}, {pause * 1000:g} ms"] = ratio(*size, to)
         with receiving("otlp") as url:
             to_otlp = partial(configure_otel, endpoint=url)
             figures[f"OpenTelemetry, {pause * 1000:g} ms"] = ratio(*size, to_otlp)
@@ -90,11 +90,11 @@ def measure(count: int) -> dict[str, float]:
 
 
 def run(count: int, slack: float = 1.0) -> int:
-    """Print the figures; how many missed their bar, whose distance to 1 is times `slack`."""
-    print("Traced runs, ten samples at once, to the same untraced\n")
+    """Print the figures; return how many missed their bar. `slack` widens its distance to 1."""
+    print("Traced runs / untraced runs, ten concurrent samples\n")
     missed = 0
     for name, value in measure(count).items():
-        bar = 1 + (SLOWER - 1) * slack if name.startswith("LangSmith") else None
+        bar = 1 + (MAX_SLOWDOWN - 1) * slack if name.startswith("LangSmith") else None
         mark = "  missed" if bar is not None and value > bar else ""
         missed += bool(mark)
         rule = "" if bar is None else f"  at most {bar:.2f} x"

@@ -1,6 +1,6 @@
-"""`wink view` in a real Chromium: how soon it is usable, and what it costs. `python -m bench view`.
+"""Benchmark `wink view` in a real Chromium: load times, memory, slowdown. `python -m bench view`.
 
-The floor is the same page over a store without runs, of the same server, in the same browser. The
+The floor is the same page for an empty store, from the same server, in the same browser. The
 list has a hundredth as many runs as the large run has samples: 1,000 and 100,000.
 """
 
@@ -39,13 +39,13 @@ from weakincentives.evals import (
 
 __all__ = ["run"]
 
-SLOWER_PAGE = 3.0  # bar: a page with runs, to the same page without
+SLOWER_PAGE = 3.0  # bar: time until a page with runs is usable, to the same page without
 USABLE_MS = 1_000.0
 ANSWER_MS = 200.0
 MEMORY_MB = 150.0
-SLOWER_RUN = 1.02  # bar: a run that is watched, to the same run that is not
+SLOWER_RUN = 1.02  # bar: time of a run that is open in two pages, to one that is not
 ROWS_OF_OTHERS = 10  # of each run in the list
-TURNS = 5  # of which the median counts; fewer for a small size
+TURNS = 5  # the median counts; fewer for a small size
 CHROMIUM = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 WORDS = ("refund", "invoice", "delivery", "password", "upgrade", "cancel", "shipping", "voucher")
 
@@ -54,7 +54,7 @@ WORDS = ("refund", "invoice", "delivery", "password", "upgrade", "cancel", "ship
 
 
 def result(number: int) -> EvalResult[str]:
-    """Return a result as agents leave them: a few messages, a tool call, three criteria."""
+    """Return a typical result: a few messages, a tool call, three criteria."""
     word, other = WORDS[number % len(WORDS)], WORDS[number // 7 % len(WORDS)]
     question = f"Customer {number} asks about {word} and {other}."
     answer = f"Case {number}: the {word} is done, the {other} follows."
@@ -113,7 +113,7 @@ class Served:
 
     @property
     def peak_mb(self) -> float:
-        """The most memory that it has had, in MB."""
+        """Return the peak memory of the server in MB."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
@@ -124,10 +124,10 @@ def serving(path: Path) -> Iterator[Served]:
     command = [sys.executable, "-m", "weakincentives", "view", "--port", "0", "--store", str(path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        said = process.stderr.readline()
+        line = process.stderr.readline()
         try:
             yield Served(
-                next(word for word in said.split() if word.startswith("http")), process.pid
+                next(word for word in line.split() if word.startswith("http")), process.pid
             )
         finally:
             process.terminate()
@@ -149,14 +149,14 @@ def chromium() -> Iterator[Any]:
 
 
 def usable_ms(browser: Any, url: str, ready: str, turns: int) -> float:
-    """Return after how many milliseconds the page shows this, in a browser without a cache."""
+    """Return the milliseconds until the page has the element `ready`, without a browser cache."""
     times = []
     for _ in range(turns):
         context = browser.new_context()
         page = context.new_page()
         page.goto(url, wait_until="commit")
-        seen = f"() => document.querySelector({ready!r}) && performance.now()"
-        times.append(page.wait_for_function(seen, timeout=120_000).json_value())
+        is_ready = f"() => document.querySelector({ready!r}) && performance.now()"
+        times.append(page.wait_for_function(is_ready, timeout=120_000).json_value())
         context.close()
     return median(times)
 
@@ -175,7 +175,7 @@ def index(page: Any) -> None:
 
 def answer_ms(page: Any, query: str, turns: int) -> float:
     """Return how long the server takes for a page of rows, as the page sees it."""
-    asked = """async (url) => {
+    timed_fetch = """async (url) => {
       const began = performance.now();
       const answer = await fetch(url);
       await answer.json();
@@ -183,7 +183,7 @@ def answer_ms(page: Any, query: str, turns: int) -> float:
       return performance.now() - began;
     }"""
     address = f"/api/rows?run=large&limit=100&{query}"
-    return median(page.evaluate(asked, address) for _ in range(turns))
+    return median(page.evaluate(timed_fetch, address) for _ in range(turns))
 
 
 QUESTIONS = {
@@ -202,7 +202,7 @@ QUESTIONS = {
 }
 
 
-# ── a run that is watched ───────────────────────────────────────────────────────────────────────
+# ── a run that is open in pages ──────────────────────────────────────────────────────────────────
 
 
 def run_seconds(path: Path, count: int) -> float:
@@ -216,14 +216,14 @@ def run_seconds(path: Path, count: int) -> float:
     with RunStore(path) as store:
         start = time.perf_counter()
         assert suite.run(store=store, run_id="watched", progress=False).passed == count
-        taken = time.perf_counter() - start
+        seconds = time.perf_counter() - start
         store.delete("watched")
-    return taken
+    return seconds
 
 
 def slowdown(browser: Any, served: Served, path: Path, count: int, turns: int) -> float:
-    """Return the median of the ratios of neighbours: watched by two pages, and not."""
-    run_seconds(path, count)  # imports
+    """Return the median ratio of a run that two pages show to one that no page shows."""
+    run_seconds(path, count)  # warm up: imports modules
     ratios = []
     for _ in range(turns):
         alone = run_seconds(path, count)
@@ -242,7 +242,7 @@ def slowdown(browser: Any, served: Served, path: Path, count: int, turns: int) -
 class Bars:
     """Prints figures beside their bars, and counts those that were missed.
 
-    `slack` is for what a busy machine changes: times, and how much slower a watched run is.
+    `slack` loosens the bars that depend on load: times, and the slowdown of a watched run.
     """
 
     slack: float
@@ -268,9 +268,15 @@ def show_pages(bars: Bars, browser: Any, empty: Served, full: Served) -> None:
         ("the large run / empty page", "#/run/large", "wink-table .rows .row a"),
     )
     for name, view, ready in pages:
-        took = usable_ms(browser, full.address + view, ready, bars.turns)
-        bars.show(name, took / floor, SLOWER_PAGE, "x", f"{took:.0f} ms, empty {floor:.0f} ms")
-        bars.show(f"{name.partition(' /')[0]}, usable after", took, USABLE_MS, "ms")
+        milliseconds = usable_ms(browser, full.address + view, ready, bars.turns)
+        bars.show(
+            name,
+            milliseconds / floor,
+            SLOWER_PAGE,
+            "x",
+            f"{milliseconds:.0f} ms, empty {floor:.0f} ms",
+        )
+        bars.show(f"{name.partition(' /')[0]}, usable after", milliseconds, USABLE_MS, "ms")
 
 
 def show_answers(bars: Bars, browser: Any, full: Served, samples: int) -> None:
@@ -280,8 +286,8 @@ def show_answers(bars: Bars, browser: Any, full: Served, samples: int) -> None:
     index(page)
     for name, query in QUESTIONS.items():
         query = query.replace("LAST", str(max(0, samples - 100)))
-        took = answer_ms(page, query, bars.turns)
-        bars.show(f"rows: {name}", took, ANSWER_MS, "ms")
+        milliseconds = answer_ms(page, query, bars.turns)
+        bars.show(f"rows: {name}", milliseconds, ANSWER_MS, "ms")
     context.close()
 
 
@@ -298,7 +304,7 @@ def run(samples: int, slack: float = 1.0) -> int:
         browser = stack.enter_context(chromium())
         show_pages(bars, browser, empty, full)
         show_answers(bars, browser, full, samples)
-        bars.show("memory of the server, most", full.peak_mb, MEMORY_MB, "MB")
+        bars.show("peak memory of the server", full.peak_mb, MEMORY_MB, "MB")
         ratio = slowdown(browser, full, full_path, watched, bars.turns)
         bars.show("a run that is watched / not watched", ratio, SLOWER_RUN, "x")
     print()

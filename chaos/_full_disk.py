@@ -42,9 +42,9 @@ def run() -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="wink-chaos-") as folder:
         command = [sys.executable, "-m", "chaos._full_disk", folder]
         mount = f"mount -t tmpfs -o size={SIZE} tmpfs '{folder}' && exec \"$@\""
-        apart = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh"]
+        isolate = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh"]
         if os.geteuid() == 0 and _works(["unshare", "--mount", "true"]):
-            done = _output([*apart, *command, "tmpfs"])
+            done = _output([*isolate, *command, "tmpfs"])
         else:
             done = _output([*command, "limit"])
     return dict(json.loads(done))
@@ -105,11 +105,11 @@ def through_mailbox(mailbox: QueueMailbox[Any], disk: Disk) -> dict[str, int]:
     many = accepted(put, MailboxConnectionError)
     disk.grow()
     _retry(lambda: put(many))  # the one that was refused
-    found: list[int] = []
+    received: list[int] = []
     while messages := mailbox.receive(max_messages=100, visibility_timeout=600):
-        found += [message.body["number"] for message in messages]
+        received += [message.body["number"] for message in messages]
         mailbox.acknowledge_all(messages)
-    return _lost(found, many + 1)
+    return _lost(received, many + 1)
 
 
 def _retry(call: Callable[[], object]) -> None:
@@ -141,9 +141,9 @@ def through_run_store(disk: Disk) -> dict[str, int]:
         store.flush()  # the one that was refused is still queued
         put(many + 1)
     with RunStore(path) as store:
-        found = [int(row.result.sample_id) for row in store.rows("run")]
+        received = [int(row.result.sample_id) for row in store.rows("run")]
     path.unlink()
-    return _lost(found, many + 2)
+    return _lost(received, many + 2)
 
 
 def through_server(disk: Disk) -> dict[str, int]:
@@ -153,11 +153,11 @@ def through_server(disk: Disk) -> dict[str, int]:
         return through_mailbox(RedisMailbox("full", client), disk)
 
 
-def _lost(found: list[int], many: int) -> dict[str, int]:
+def _lost(received: list[int], many: int) -> dict[str, int]:
     return {
         "accepted": many,
-        "lost": len(set(range(many)) - set(found)),
-        "twice": len(found) - len(set(found)),
+        "lost": len(set(range(many)) - set(received)),
+        "twice": len(received) - len(set(received)),
     }
 
 

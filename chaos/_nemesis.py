@@ -42,35 +42,35 @@ class Workers:
     def __init__(self, roles: list[str], arguments: list[str]) -> None:
         self.ended = 0
         self._arguments = arguments
-        self.places = [_WorkerSlot(role, self._start(role)) for role in roles]
+        self.slots = [_WorkerSlot(role, self._start(role)) for role in roles]
 
     def _start(self, role: str) -> BaseProcess:
         process = _FORKS.Process(target=_worker_script.work, args=(role, *self._arguments))
         process.start()
         return process
 
-    def look(self) -> None:
+    def supervise(self) -> None:
         """Resume workers whose pause is over, and restart dead ones."""
-        for place in self.places:
-            if place.stopped_until is not None and time.monotonic() >= place.stopped_until:
-                self.resume(place)
-            if place.process.exitcode is not None:
+        for slot in self.slots:
+            if slot.stopped_until is not None and time.monotonic() >= slot.stopped_until:
+                self.resume(slot)
+            if slot.process.exitcode is not None:
                 self.ended += 1
-                place.process, place.stopped_until = self._start(place.role), None
+                slot.process, slot.stopped_until = self._start(slot.role), None
 
-    def resume(self, place: _WorkerSlot) -> None:
-        place.stopped_until = None
-        _send_signal(place.process, signal.SIGCONT)
+    def resume(self, slot: _WorkerSlot) -> None:
+        slot.stopped_until = None
+        _send_signal(slot.process, signal.SIGCONT)
 
     def resume_all(self) -> None:
-        for place in self.places:
-            self.resume(place)
+        for slot in self.slots:
+            self.resume(slot)
 
     def end(self) -> None:
         """Kill all workers, including stopped ones."""
-        for place in self.places:
-            place.process.kill()
-            place.process.join()
+        for slot in self.slots:
+            slot.process.kill()
+            slot.process.join()
 
 
 def _send_signal(process: BaseProcess, number: signal.Signals) -> None:
@@ -149,7 +149,7 @@ class Nemesis:
         try:
             next_time = 0.0
             while not self._leave.wait(0.02):
-                self._workers.look()
+                self._workers.supervise()
                 now = time.monotonic()
                 if self._injecting.is_set() and now >= self._until:
                     self.calm()
@@ -184,15 +184,15 @@ class Nemesis:
         return 0.0
 
     def _kill(self) -> float:
-        self._random.choice(self._workers.places).process.kill()
+        self._random.choice(self._workers.slots).process.kill()
         return 0.0
 
     def _stop(self) -> float:
         """Pause a worker for up to three leases: it resumes with leases that have expired."""
-        place = self._random.choice(self._workers.places)
+        slot = self._random.choice(self._workers.slots)
         lasting = self._random.uniform(0.1, 3) * self._lease
-        _send_signal(place.process, signal.SIGSTOP)
-        place.stopped_until = time.monotonic() + lasting
+        _send_signal(slot.process, signal.SIGSTOP)
+        slot.stopped_until = time.monotonic() + lasting
         return lasting
 
     def _kill_server(self) -> float:

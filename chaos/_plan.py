@@ -37,12 +37,12 @@ class Plan:
 
     def questions(self) -> list[str]:
         """Return the inputs, with the harmful ones spread evenly."""
-        found = [f"plain:{number}" for number in range(self.samples)]
+        questions = [f"plain:{number}" for number in range(self.samples)]
         trouble = ["deadly"] * self.deadly + ["slow"] * self.slow + ["raises"] * self.raises
         step = max(1, self.samples // (len(trouble) + 1))
         for at, kind in enumerate(trouble, 1):
-            found[at * step - 1] = f"{kind}:{at * step - 1}"
-        return found
+            questions[at * step - 1] = f"{kind}:{at * step - 1}"
+        return questions
 
     def dataset(self) -> Dataset[str, str]:
         """Return the samples; every seventh expects a wrong answer, so that some fail."""
@@ -102,10 +102,10 @@ def check(plan: Plan, report: Any, counted: list[str], server: Any) -> Verdict:
             verdict.note(f"wrong: {row['sample_id']} {problem}")
     _check_dead(plan, verdict, server)
     for name in ("eval-requests", "main-requests"):
-        left = server.hkeys(f"{{wink:{name}}}:letters")
-        verdict.left += len(left)
-        if left:
-            verdict.note(f"left in {name}: {left[:3]}")
+        remaining = server.hkeys(f"{{wink:{name}}}:letters")
+        verdict.left += len(remaining)
+        if remaining:
+            verdict.note(f"left in {name}: {remaining[:3]}")
     return verdict
 
 
@@ -128,16 +128,16 @@ def _check_dead(plan: Plan, verdict: Verdict, server: Any) -> None:
     """Check that exactly the undecodable and the deadly messages are dead letters."""
     deadly = [n for n, q in enumerate(plan.questions()) if q.startswith("deadly")]
     for name, part in (("eval-requests", ()), ("main-requests", ("main",))):
-        found = {key.decode() for key in server.hkeys(f"{{wink:{name}-dlq}}:letters")}
-        found = {key.partition(":")[0].replace("-", "") if part else key for key in found}
+        ids = {key.decode() for key in server.hkeys(f"{{wink:{name}-dlq}}:letters")}
+        ids = {key.partition(":")[0].replace("-", "") if part else key for key in ids}
         killers = deadly if (plan.form == "own") != bool(part) else []
         wanted = {_id(RUN, "baseline", f"s{n}", 1, *part) for n in killers}
         if not part:
             wanted |= set(plan.garbage_ids())
-        verdict.dead_missing += len(wanted - found)
-        verdict.dead_extra += len(found - wanted)
-        if found != wanted:
-            verdict.note(f"dead in {name}: {len(wanted - found)} missing, {found - wanted} extra")
+        verdict.dead_missing += len(wanted - ids)
+        verdict.dead_extra += len(ids - wanted)
+        if ids != wanted:
+            verdict.note(f"dead in {name}: {len(wanted - ids)} missing, {ids - wanted} extra")
 
 
 def _id(*parts: str | int) -> str:

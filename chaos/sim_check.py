@@ -44,15 +44,17 @@ def check(outcome: Outcome) -> Verdict:
     """Check that every key has one correct row, and that nothing else is left or dead."""
     verdict = Verdict(notes=list(outcome.violations))
     plan = outcome.plan
-    given = {str(n): None for n in range(plan.samples)}
-    owed = [Key("baseline", id, epoch) for id in given for epoch in range(1, plan.epochs + 1)]
+    sample_ids = {str(n): None for n in range(plan.samples)}
+    expected_keys = [
+        Key("baseline", id, epoch) for id in sample_ids for epoch in range(1, plan.epochs + 1)
+    ]
     results = () if outcome.report is None else outcome.report.results
     counted = Counter(Key(r.experiment_name, r.sample_id, r.epoch) for r in results)
-    verdict.lost = sum(1 for key in owed if not counted[key])
+    verdict.lost = sum(1 for key in expected_keys if not counted[key])
     verdict.twice = sum(times - 1 for times in counted.values())
-    verdict.wrong = len(counted.keys() - set(owed))
+    verdict.wrong = len(counted.keys() - set(expected_keys))
     if outcome.report is None:
-        verdict.lost = sum(1 for key in owed if key not in outcome.rows)
+        verdict.lost = sum(1 for key in expected_keys if key not in outcome.rows)
         verdict.notes.append("the collection did not finish")
     for result in results:
         if (problem := _problem(result, outcome)) is not None:
@@ -76,11 +78,11 @@ def check(outcome: Outcome) -> Verdict:
 def _problem(result: EvalResult[str], outcome: Outcome) -> str | None:
     """Return what is wrong with a row, or None."""
     assert result.sample is not None
-    given = result.sample.input
-    kind, error = given.partition(" ")[0], result.error
+    question = result.sample.input
+    kind, error = question.partition(" ")[0], result.error
     main = outcome.plan.main_workers > 0
     if kind == "odd":
-        bad = bad_value(given)
+        bad = bad_value(question)
         expected = bad.error_part(by_main_loop=main)
         if error is None and not expected and not result.passed:
             noted = bad.has_json or "output: " in result.metadata["not_stored"]
@@ -89,9 +91,9 @@ def _problem(result: EvalResult[str], outcome: Outcome) -> str | None:
             return None
     if error is None:
         answers = ("plain", "slow", "stale", *(["hangs"] if main else []))
-        right = kind in answers and result.output == answer(given) and result.passed
-        return None if right else f"answered {result.output!r} to {given!r}"
-    if kind == "raises" and f"boom {given}" in error:
+        right = kind in answers and result.output == answer(question) and result.passed
+        return None if right else f"answered {result.output!r} to {question!r}"
+    if kind == "raises" and f"boom {question}" in error:
         return None
     if kind == "cancels" and CANCELLED in error:
         return None
@@ -102,7 +104,7 @@ def _problem(result: EvalResult[str], outcome: Outcome) -> str | None:
     if main:
         return None if GAVE_UP in error or NO_ANSWER in error else error
     times = outcome.deliveries[request_id(result.sample_id, result.epoch)]
-    return None if GAVE_UP in error and times >= _most(outcome) else error
+    return None if GAVE_UP in error and times >= _max_deliveries(outcome) else error
 
 
 def _compare(result: EvalResult[str], outcome: Outcome, verdict: Verdict) -> None:
@@ -112,16 +114,16 @@ def _compare(result: EvalResult[str], outcome: Outcome, verdict: Verdict) -> Non
         verdict.changed += 1
         verdict.notes.append(f"{key} is not as it was counted")
     if outcome.plan.stores and result.success:  # errors are not stored: they may be retried
-        kept = outcome.outcomes.get(f"eval:{request_id(result.sample_id, result.epoch)}")
-        if kept is None or _decode(kept) != result:
+        stored = outcome.outcomes.get(f"eval:{request_id(result.sample_id, result.epoch)}")
+        if stored is None or _decode(stored) != result:
             verdict.changed += 1
-            verdict.notes.append(f"{key} is not as the worker stored it: {kept!r}")
+            verdict.notes.append(f"{key} is not as the worker stored it: {stored!r}")
 
 
-def _decode(kept: bytes) -> EvalResult[str] | None:
+def _decode(stored: bytes) -> EvalResult[str] | None:
     """Return the result that a worker stored, or None if it is damaged."""
     try:
-        return unpack(kept, EvalResult)[0]
+        return unpack(stored, EvalResult)[0]
     except SerializationError:
         return None
 
@@ -134,9 +136,9 @@ def _check_dead_letters(outcome: Outcome, verdict: Verdict) -> None:
     for id, letter in outcome.letters.items():
         if id.startswith("poison-"):
             continue
-        if outcome.deliveries.get(id, 0) < _most(outcome):
+        if outcome.deliveries.get(id, 0) < _max_deliveries(outcome):
             verdict.notes.append(f"{id} is dead without a reason: {letter.last_error}")
 
 
-def _most(outcome: Outcome) -> int:
+def _max_deliveries(outcome: Outcome) -> int:
     return DEFAULT_MAX_DELIVERIES if outcome.plan.policy is None else outcome.plan.policy

@@ -94,13 +94,13 @@ class Plan:
         """Draw a plan; some have no faults."""
         swarm = random.choice((0.0, 0.2, 0.5, 0.5, 0.8))
         rates = {
-            name: most * random.random() ** 2
-            for name, most in (CALL_FAULTS | SAMPLE_FAULTS).items()
+            name: highest * random.random() ** 2
+            for name, highest in (CALL_FAULTS | SAMPLE_FAULTS).items()
             if random.random() < swarm
         }
-        for name, least in TIMED_FAULTS.items():
+        for name, shortest in TIMED_FAULTS.items():
             if random.random() < swarm:
-                rates[name] = least * random.uniform(1, 10)
+                rates[name] = shortest * random.uniform(1, 10)
         # From another generator, so that old seeds without these faults mean what they did.
         extra = Random(repr(rates))
         if extra.random() < swarm / 2:
@@ -133,11 +133,11 @@ class FaultyQueue:
     blocking = True
     batch = 25
 
-    def __init__(self, world: World, process: Process, real: MemoryQueue) -> None:
-        self.name = real.name
+    def __init__(self, world: World, process: Process, queue: MemoryQueue) -> None:
+        self.name = queue.name
         self._world = world
         self._process = process
-        self._real = real
+        self._queue = queue
         self.can_uncount_delivery = not world.plan.whole
         self.refused: list[str] = []
         self._woken = False
@@ -149,15 +149,15 @@ class FaultyQueue:
 
         def put() -> None:
             if not self._loses:
-                self._real.put(letters, max_size)
+                self._queue.put(letters, max_size)
                 return
-            kept = [each for each in letters if not world.strikes("message lost")]
+            surviving = [each for each in letters if not world.strikes("message lost")]
             if self.name == "results":
-                damaged = [each for each in kept if world.strikes("result damaged")]
-                kept = [each for each in kept if each not in damaged]
+                damaged = [each for each in surviving if world.strikes("result damaged")]
+                surviving = [each for each in surviving if each not in damaged]
                 for each in damaged:
                     world.inject_among_results(each.id, _damaged(each.content, world.random))
-            self._real.put(kept, max_size)
+            self._queue.put(surviving, max_size)
 
         self._call("put", [letter.id for letter in letters], put)
 
@@ -166,46 +166,46 @@ class FaultyQueue:
         return self._take(count, lease, wait)
 
     async def _take(self, count: int, lease: float, wait: float) -> list[Delivery]:
-        world, real = self._world, self._real
+        world, queue = self._world, self._queue
         end, lease = world.loop.now + wait, self._seconds(lease)
         while True:
-            found: list[Delivery] = self._call("take", (), lambda: real.take(count, lease, 0))
-            for delivery in found:
+            deliveries: list[Delivery] = self._call("take", (), lambda: queue.take(count, lease, 0))
+            for delivery in deliveries:
                 world.delivered(self, delivery)
-            if found or self._woken or world.loop.now >= end:
+            if deliveries or self._woken or world.loop.now >= end:
                 self._woken = False
-                return found
+                return deliveries
             self._changed = anyio.Event()
             listener = self._changed.set
-            real.listen(listener)
+            queue.listen(listener)
             try:
-                left = min(end - world.loop.now, real.until_next())
-                with anyio.move_on_after(max(left, 0.001)):
+                seconds_left = min(end - world.loop.now, queue.until_next())
+                with anyio.move_on_after(max(seconds_left, 0.001)):
                     await self._changed.wait()
             finally:
-                real.unlisten(listener)
+                queue.unlisten(listener)
 
     def remove(self, handles: Sequence[str]) -> list[bool]:
-        done = self._call("remove", handles, lambda: self._real.remove(handles))
+        done = self._call("remove", handles, lambda: self._queue.remove(handles))
         self._world.acknowledged(self, handles)
         return done
 
     def release(self, handles: Sequence[str], delay: float, *, untried: bool = False) -> list[bool]:
         untried = untried and self.can_uncount_delivery
-        release = partial(self._real.release, handles, self._seconds(delay), untried=untried)
+        release = partial(self._queue.release, handles, self._seconds(delay), untried=untried)
         return self._call("release", handles, release)
 
     def extend(self, handles: Sequence[str], seconds: float) -> list[bool]:
         longer = self._seconds(seconds)
-        done = self._call("extend", handles, lambda: self._real.extend(handles, longer))
+        done = self._call("extend", handles, lambda: self._queue.extend(handles, longer))
         self.refused += [handle for handle, ours in zip(handles, done, strict=True) if not ours]
         return done
 
     def count(self) -> int:
-        return self._call("count", (), self._real.count)
+        return self._call("count", (), self._queue.count)
 
     def purge(self) -> int:
-        return self._call("purge", (), self._real.purge)
+        return self._call("purge", (), self._queue.purge)
 
     def wake(self) -> None:
         self._woken = True
@@ -219,8 +219,8 @@ class FaultyQueue:
         """Return the process at this end."""
         return self._process
 
-    def _seconds(self, asked: float) -> float:
-        return math.ceil(asked) if self._world.plan.whole else asked
+    def _seconds(self, seconds: float) -> float:
+        return math.ceil(seconds) if self._world.plan.whole else seconds
 
     def _call(self, what: str, about: Sequence[str], call: Callable[[], Any]) -> Any:
         return self._world.call_server(

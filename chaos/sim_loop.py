@@ -143,8 +143,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             process.dead = True
             process.resume(self)
         self._run_everything, self._steps_without_time = True, 0
-        while left := asyncio.all_tasks(self):
-            for task in left:
+        while remaining := asyncio.all_tasks(self):
+            for task in remaining:
                 # A coroutine that never started must start first, or Python warns.
                 if inspect.getcoroutinestate(task.get_coro()) != inspect.CORO_CREATED:
                     task.add_done_callback(_retrieve_exception)

@@ -18,10 +18,10 @@ from .sim_world import RUN, World, request_id
 __all__ = ["TIMED_FAULT_ACTIONS", "inject_repeatedly", "poison"]
 
 
-async def inject_repeatedly(world: World, name: str, apart: float) -> None:
-    """Inject a fault again and again, `apart` seconds apart on average."""
+async def inject_repeatedly(world: World, name: str, interval: float) -> None:
+    """Inject a fault again and again, `interval` seconds apart on average."""
     while True:
-        await asyncio.sleep(world.random.expovariate(1 / apart))
+        await asyncio.sleep(world.random.expovariate(1 / interval))
         if TIMED_FAULT_ACTIONS[name](world):
             world.faults[name] += 1
         if name == "queue wiped":
@@ -50,9 +50,9 @@ def _forge(world: World) -> bool:
             _unchecked(good, attempt=-5 - number),
             _unchecked(good, attempt=10**30),
             replace(good, epoch=99),
-            replace(good, sample_id="nobody"),
+            replace(good, sample_id="unknown"),
             replace(good, sample_id=f"{sample} ***~0123abcd"),
-            replace(good, experiment_name="nobody's"),
+            replace(good, experiment_name="unknown"),
             replace(good, run_id="another"),
         )
     )

@@ -127,9 +127,9 @@ def run(argv: list[str]) -> int:
         return replay(options.seed)
     begin = time.perf_counter()
     totals = run_in_processes(options.first, options.seeds, options.processes)
-    taken = time.perf_counter() - begin
+    seconds = time.perf_counter() - begin
     print(totals)
-    print(f"{totals.seeds / taken:.0f} seeds/s in {options.processes} processes")
+    print(f"{totals.seeds / seconds:.0f} seeds/s in {options.processes} processes")
     for seed, verdict in totals.bad.items():
         print(f"seed={seed}: {'; '.join(verdict.notes[:5]) or verdict}")
         print(f"  python -m chaos sim --seed {seed}")

@@ -77,9 +77,9 @@ class Outcome:
     trace: list[str]
 
 
-def answer(given: str) -> str:
+def answer(question: str) -> str:
     """Return what an agent must answer, so that every row can be checked."""
-    return sha256(given.encode()).hexdigest()[:16]
+    return sha256(question.encode()).hexdigest()[:16]
 
 
 class System:
@@ -106,8 +106,8 @@ class System:
         for number in range(plan.poison):
             world.call_within(60.0, poison, world, number)
         troubles = [
-            world.loop.create_task(inject_repeatedly(world, name, apart))
-            for name, apart in plan.rates.items()
+            world.loop.create_task(inject_repeatedly(world, name, interval))
+            for name, interval in plan.rates.items()
             if name in TIMED_FAULT_ACTIONS
         ]
         await world.until(self._done, plan.trouble)
@@ -236,14 +236,14 @@ class System:
         more = bad_value(sample.input).trajectory if _is_odd(sample.input) else {}
         return Trajectory(output=output, **more), None
 
-    async def execute(self, given: str) -> Any:
+    async def execute(self, question: str) -> Any:
         """Run the agent on an input."""
         world, process = self.world, current_process()
-        world.executions[given] += 1
-        world.log(process, f"executes {given!r}")
-        if world.executions[given] > MAX_EXECUTIONS:
-            world.violations.append(f"{given!r} runs in an endless loop")
-        kind = given.partition(" ")[0]
+        world.executions[question] += 1
+        world.log(process, f"executes {question!r}")
+        if world.executions[question] > MAX_EXECUTIONS:
+            world.violations.append(f"{question!r} runs in an endless loop")
+        kind = question.partition(" ")[0]
         slow = world.random.uniform(0, 3 * world.plan.lease)
         await asyncio.sleep(slow if kind == "slow" else world.random.expovariate(0.2))
         if kind == "kills" and process is not None:
@@ -261,8 +261,8 @@ class System:
         if kind in ("cancels", "stale"):
             await _cancel_own_task(world, kind)
         if kind == "raises":
-            raise ValueError(f"boom {given}")
-        return bad_value(given).output() if kind == "odd" else answer(given)
+            raise ValueError(f"boom {question}")
+        return bad_value(question).output() if kind == "odd" else answer(question)
 
 
 async def _cancel_own_task(world: World, kind: str) -> None:
@@ -282,13 +282,13 @@ def _samples(world: World) -> list[Sample[str, str]]:
     samples = []
     for number in range(world.plan.samples):
         kinds = (k for k in SAMPLE_FAULTS if world.random.random() < world.plan.rates.get(k, 0.0))
-        given = f"{next(kinds, 'plain')} {number}"
-        samples.append(Sample(str(number), given, answer(given)))
+        question = f"{next(kinds, 'plain')} {number}"
+        samples.append(Sample(str(number), question, answer(question)))
     return samples
 
 
-def _is_odd(given: str) -> bool:
-    return given.startswith("odd ")
+def _is_odd(question: str) -> bool:
+    return question.startswith("odd ")
 
 
 async def _judge(trajectory: Trajectory[Any], sample: Sample[str, str]) -> Score:

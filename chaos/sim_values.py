@@ -69,6 +69,6 @@ _BAD = (
 )
 
 
-def bad_value(given: str) -> Bad:
+def bad_value(question: str) -> Bad:
     """Return the bad value of the sample with this input, such as `odd 7`."""
-    return _BAD[int(given.partition(" ")[2]) % len(_BAD)]
+    return _BAD[int(question.partition(" ")[2]) % len(_BAD)]

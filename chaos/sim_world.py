@@ -66,22 +66,22 @@ class World:
     def log(self, process: Process | None, what: str) -> None:
         """Add a line to the trace, if there is one."""
         if self.trace is not None:
-            who = "world" if process is None else process.name
-            self.trace.append(f"{self.loop.now:10.3f} {who:12} {what}")
+            name = "world" if process is None else process.name
+            self.trace.append(f"{self.loop.now:10.3f} {name:12} {what}")
 
     def later(self, seconds: float, call: Callable[..., object], *args: Any) -> None:
         """Call it later, even if the current process dies."""
         self.loop.call_later(seconds, call, *args, context=self._root_context)
 
-    def call_within(self, most: float, call: Callable[..., object], *args: Any) -> None:
-        """Call it at a random moment within `most` seconds, and keep the simulation running."""
+    def call_within(self, seconds: float, call: Callable[..., object], *args: Any) -> None:
+        """Call it at a random moment within `seconds`, and keep the simulation running."""
 
-        def happens() -> None:
+        def call_and_count() -> None:
             self.pending_events -= 1
             call(*args)
 
         self.pending_events += 1
-        self.later(self.random.uniform(0, most), happens)
+        self.later(self.random.uniform(0, seconds), call_and_count)
 
     async def until(self, done: Callable[[], bool], seconds: float) -> bool:
         """Wait up to `seconds`; return whether it is done."""

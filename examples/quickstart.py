@@ -86,7 +86,9 @@ def show(
     console.print(f"[bold]{model}[/bold]: {report}")
     for name, value in report.scores_by_criterion.items():
         console.print(f"  {name:<24} {value:.2f}")
-    table = Table("worst", "expected", "said", "why", box=None, header_style="dim", padding=(0, 2))
+    table = Table(
+        "worst", "expected", "output", "why", box=None, header_style="dim", padding=(0, 2)
+    )
     for result in [*report.errored_samples(), *report.failed_samples()][:4]:
         why = "; ".join(s.reason or f"not {s.criterion}" for s in result.scores if not s.passed)
         sample = dataset[result.sample_id]

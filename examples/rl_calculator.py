@@ -2,8 +2,8 @@
 
 Run it with `make rl-demo`. The policy is a small recurrent network that speaks in characters:
 `(7*8)` is a call of the tool, `56.` is an answer. It begins with the form of replies, learned from
-random ones, and no idea of what to say. Some seconds later it calls the tool with what was asked
-and repeats what the tool said, also for questions that it never saw.
+random ones, and does not know what to say. Some seconds later it calls the tool with the question
+and repeats the tool's result, also for questions that were not in its training.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def questions() -> tuple[list[Sample[str, str]], list[Sample[str, str]]]:
 
 def encode(messages: Sequence[ChatMessage]) -> list[int]:
     """Encode a conversation as symbols: after `7*8?(7*8)=56` it is the policy's turn."""
-    return [ID[symbol] for message in messages for symbol in written(message)]
+    return [ID[symbol] for message in messages for symbol in to_symbols(message)]
 
 
-def written(message: ChatMessage) -> str:
+def to_symbols(message: ChatMessage) -> str:
     if message.role == "user":
         return f"{message.content}?"
     if message.role == "tool":  # a number, or an error
@@ -118,50 +118,52 @@ def teach_form(policy: Policy, seed: int, steps: int = 60) -> None:
         texts, masks = zip(*(random_conversation(random) for _ in range(64)), strict=True)
         width = max(map(len, texts))
         ids = torch.tensor([[ID[symbol] for symbol in text.ljust(width, ".")] for text in texts])
-        said = torch.tensor([mask + [0] * (width - len(mask)) for mask in masks])[:, 1:]
+        is_reply = torch.tensor([mask + [0] * (width - len(mask)) for mask in masks])[:, 1:]
         logits = policy(ids[:, :-1]).mT
         losses = nn.functional.cross_entropy(logits, ids[:, 1:], reduction="none")
         optimizer.zero_grad()
-        (losses[said == 1]).mean().backward()
+        (losses[is_reply == 1]).mean().backward()
         optimizer.step()
 
 
 def random_conversation(random: Random) -> tuple[str, list[int]]:
     """Return a text, and a mask of the agent's symbols."""
 
-    def sum_of_any() -> str:
+    def random_sum() -> str:
         return f"{random.randrange(10)}{random.choice('+*')}{random.randrange(10)}"
 
-    parts = [(f"{sum_of_any()}?", 0)]
+    parts = [(f"{random_sum()}?", 0)]
     while random.random() < 0.5 and len(parts) < 4:
-        parts += [(f"({sum_of_any()})", 1), (f"={random.randrange(10, 100)}", 0)]
+        parts += [(f"({random_sum()})", 1), (f"={random.randrange(10, 100)}", 0)]
     parts.append((f"{random.randrange(10, 100)}.", 1))
-    return "".join(text for text, _ in parts), [mine for text, mine in parts for _ in text]
+    return "".join(text for text, _ in parts), [is_agent for text, is_agent in parts for _ in text]
 
 
-# --- what it is worth, and the training -----------------------------------------------------------
+# --- the reward, and the training -----------------------------------------------------------------
 
 
 async def score(trajectory: Trajectory[str], sample: Sample[str, str]) -> Score:
     """Score a rollout, in the eval and as the reward. Async, so that no thread is needed."""
-    asked, said = sample.input, trajectory.output
+    question, output = sample.input, trajectory.output
     calls = [call.arguments["expression"] for m in trajectory.messages for call in m.tool_calls]
-    correct = said == f"{sample.expected}."
+    correct = output == f"{sample.expected}."
     return Score(
         passed=correct,
         metrics=(
             Metric("correct", float(correct), weight=0.9),
-            Metric("valid", float(re.fullmatch(r"\d+\.", said) is not None), weight=0.1),
+            Metric("valid", float(re.fullmatch(r"\d+\.", output) is not None), weight=0.1),
             # Without partial credit, the policy guesses and never discovers the tool.
-            Metric("tool", max((alike(call, asked) for call in calls), default=0.0), weight=0.3),
+            Metric(
+                "tool", max((similarity(call, question) for call in calls), default=0.0), weight=0.3
+            ),
             Metric("calls", len(calls)),
         ),
     )
 
 
-def alike(call: str, asked: str) -> float:
+def similarity(call: str, question: str) -> float:
     """Return the share of symbols that agree."""
-    return sum(a == b for a, b in zip(call, asked, strict=False)) / max(len(call), len(asked))
+    return sum(a == b for a, b in zip(call, question, strict=False)) / max(len(call), len(question))
 
 
 async def environment(sample: Sample[str, str]) -> CalculatorEnvironment:
@@ -187,7 +189,7 @@ class Training:
             decode=decode,
             config=PyTorchTrainingConfig(
                 entropy=0.003,
-                length=8,  # equal weight for all tokens, also if few are left
+                length=8,  # equal weight for all tokens, also in short replies
                 inner_epochs=2,
                 max_new_tokens=6,
                 end_ids=(ID[")"], ID["."]),
@@ -208,7 +210,7 @@ class Training:
                 environment_factory=environment,
                 seed=self.seed,
             ),
-            on_step=self.tell,
+            on_step=self.print_progress,
         )
         return before, await self.examine(backend, held_out)
 
@@ -219,7 +221,7 @@ class Training:
         config = EvalConfig(endpoint=backend.endpoint, max_concurrent=240, epochs=8)
         return await evaluate(held_out, config, score, environment_factory=environment)
 
-    def tell(self, entry: dict[str, Any], report: EvalReport[Any]) -> None:
+    def print_progress(self, entry: dict[str, Any], report: EvalReport[Any]) -> None:
         means = report.metric_means
         self.rates.append(means["correct"])
         step = entry["step"] + 1
@@ -236,15 +238,15 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one training each")
     parser.add_argument("--steps", type=int, default=100, help="of training, for each seed")
     parser.add_argument("--output", type=Path, default=Path("rl-demo/curve.svg"), help="picture")
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)  # such a small network is slower on two
     curves, failed = [], []
-    for seed in given.seeds:
-        print(f"seed {seed}: {given.steps} steps of 16 questions, 8 rollouts each", flush=True)
-        start, training = time.monotonic(), Training(seed, given.steps)
+    for seed in options.seeds:
+        print(f"seed {seed}: {options.steps} steps of 16 questions, 8 rollouts each", flush=True)
+        start, training = time.monotonic(), Training(seed, options.steps)
         before, after = anyio.run(training.run)
         for name, report in (("before", before), ("after", after)):
-            report.save(given.output.parent / f"seed-{seed}-{name}")
+            report.save(options.output.parent / f"seed-{seed}-{name}")
         print(f"  held-out questions, before: {before}")
         print(f"  held-out questions, after:  {after}")
         print(f"  {compare_runs(before, after)}")
@@ -252,12 +254,12 @@ def main() -> int:
         curves.append(Curve(f"seed {seed}", training.rates, before.pass_rate, after.pass_rate))
         failed += [seed] if after.pass_rate <= GOAL else []
     print(in_terminal(curves, "correct", "step"))
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(
         in_svg(curves, "An agent learns to use its calculator", "share correct", "training step"),
         "utf-8",
     )
-    print(f"\nthe curve as a picture: {given.output}")
+    print(f"\nthe curve as a picture: {options.output}")
     if failed:
         print(f"FAILED: at most {GOAL:.0%} correct with seed {', '.join(map(str, failed))}")
         return 1

@@ -121,11 +121,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--folder", default="trl-demo")
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)  # small matrices gain nothing from more
     model = make_model(0)
     print(f"before: {evaluate_model(model)}")
-    rewards = train(exact_match, steps=given.steps, folder=given.folder, model=model)
+    rewards = train(exact_match, steps=options.steps, folder=options.folder, model=model)
     for step in range(0, len(rewards), 10):
         mean = sum(rewards[step : step + 10]) / len(rewards[step : step + 10])
         print(f"steps {step:>3} to {step + 9:>3}: mean reward {mean:.2f}")

@@ -1,10 +1,10 @@
-"""Install the Debian packages that the tests need, where they are missing.
+"""Install the Debian packages that the tests need, if they are missing.
 
-Chromium is for the browser tests. Where it cannot be had, say which command does it and go on: the
-browser tests then fail with the same words. `WINK_NO_BROWSER=1` leaves them out, and pytest says
-so. `ip` makes the two machines of tests/test_deploy.py, which only root can: others do without.
-That page uses `curl` and `openssl`, too. `sshd` is for tests/contrib/test_remote.py; Debian
-starts its own as soon as it is installed, so only root, as in a container, gets it unasked.
+Chromium is for the browser tests. If it cannot be installed, print the command that installs it and
+continue: the browser tests then fail with the same message. `WINK_NO_BROWSER=1` skips them, and
+pytest says so. `ip` sets up the two machines of tests/test_deploy.py, which needs root; that test
+also uses `curl` and `openssl`. `sshd` is for tests/contrib/test_remote.py. Debian starts it as soon
+as it is installed, so it is installed for root only, as in a container.
 """
 
 import os
@@ -18,12 +18,12 @@ MISSING = (
     f"run as root: apt-get update && {INSTALL} chromium (or leave them out: WINK_NO_BROWSER=1)"
 )
 
-SSHD = "/usr/sbin/sshd"  # it wants to be called by its whole name
+SSHD = "/usr/sbin/sshd"  # it must be called by its absolute path
 NO_SSHD = f"these tests need {SSHD} - run as root: apt-get update && {INSTALL} openssh-server"
 
 
 def as_root() -> list[str] | None:
-    """What to put before a command so that it runs as root; None where nothing does."""
+    """Return the prefix that runs a command as root, or None if that is not possible."""
     if os.geteuid() == 0:
         return ["env"]
     sudo = ["sudo", "--non-interactive"]
@@ -32,7 +32,7 @@ def as_root() -> list[str] | None:
 
 
 def missing() -> list[str]:
-    """The packages whose programs are not here, and of use to who asks."""
+    """Return the packages that are missing and that this user can use."""
     packages = []
     if os.environ.get("WINK_NO_BROWSER") != "1" and not shutil.which("chromium"):
         packages.append("chromium")
@@ -44,7 +44,7 @@ def missing() -> list[str]:
 
 
 def install(packages: list[str]) -> str:
-    """An empty string, or what apt-get said when it failed."""
+    """Install packages; return an empty string, or the output of apt-get if it failed."""
     prefix = as_root()
     if prefix is None or not shutil.which("apt-get"):
         return "no apt-get, or no right to use it\n"
@@ -69,5 +69,5 @@ if __name__ == "__main__":
         except KeyboardInterrupt:
             sys.exit(130)
         if problem:
-            said = MISSING if "chromium" in packages else f"not installed: {names}"
-            print(f"{problem}setup: {said}", flush=True)
+            message = MISSING if "chromium" in packages else f"not installed: {names}"
+            print(f"{problem}setup: {message}", flush=True)

@@ -43,25 +43,25 @@ def requirements() -> dict[str, list[Requirement]]:
 
 def closure(wanted: list[Requirement]) -> dict[str, Distribution | None]:
     """Return what is installed for these requirements, by canonical name; None if it is not."""
-    found: dict[str, Distribution | None] = {}
-    seen = set()
+    installed: dict[str, Distribution | None] = {}
+    visited = set()
     queue = [(each, {*each.extras, ""}) for each in wanted]
     while queue:
         required, extras = queue.pop()
         name = canonicalize_name(required.name)
-        if (name, *sorted(extras)) in seen or name == OWN:
+        if (name, *sorted(extras)) in visited or name == OWN:
             continue
-        seen.add((name, *sorted(extras)))
+        visited.add((name, *sorted(extras)))
         try:
-            found[name] = package = distribution(required.name)
+            installed[name] = package = distribution(required.name)
         except PackageNotFoundError:
-            found[name] = None
+            installed[name] = None
             continue
         for text in package.requires or ():
             each = Requirement(text)
             if not each.marker or any(each.marker.evaluate({"extra": extra}) for extra in extras):
                 queue.append((each, {*each.extras, ""}))
-    return found
+    return installed
 
 
 def licence(package: Distribution | None) -> str:

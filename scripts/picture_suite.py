@@ -37,7 +37,7 @@ POLICIES = {
     "cancellation": "An order can be cancelled for 2 hours after it was placed.",
     "invoice": "Invoices are sent by e-mail within 3 working days.",
 }
-ASKED = {
+PHRASES = {
     "refund": "I bought headphones last week and never opened them. Can I get my money back?",
     "warranty": "The screen of my tablet went dark after 20 months. Is that still covered?",
     "shipping": "My order is 38 euros. What will shipping cost me?",
@@ -101,17 +101,17 @@ prompt = PromptTemplate[str](ns="support", key="answer", sections=[rules, ticket
 
 
 def samples() -> list[Sample[Ticket, str]]:
-    found = []
+    all_samples = []
     for number in range(48):
         topic = [*POLICIES][number % len(POLICIES)]
         name = CUSTOMERS[number // len(POLICIES) % len(CUSTOMERS)]
         metadata = {"topic": topic, "tier": TIERS[number % 5 % 3]}
-        text = f"{ASKED[topic]} My order is {4000 + number}. {name}"
-        found.append(Sample(f"ticket-{number:03}", Ticket(text), POLICIES[topic], metadata))
-    return found
+        text = f"{PHRASES[topic]} My order is {4000 + number}. {name}"
+        all_samples.append(Sample(f"ticket-{number:03}", Ticket(text), POLICIES[topic], metadata))
+    return all_samples
 
 
-def share(*parts: object) -> float:
+def fraction(*parts: object) -> float:
     """Return a number from 0 to 1 that is always the same for the same parts."""
     return int.from_bytes(sha256(repr(parts).encode()).digest()[:4]) / 2**32
 
@@ -129,28 +129,30 @@ def support_model(version: str) -> ModelAdapter[str]:
 
     def reply(request: ModelRequest) -> ModelReply:
         text = next(m.content for m in request.messages if m.role == "user")
-        topic = next(name for name, asked in ASKED.items() if asked in text)
+        topic = next(name for name, phrase in PHRASES.items() if phrase in text)
         order = int(text.partition("My order is 4")[2][:3]) + 4000
         done = [message for message in request.messages if message.role == "tool"]
-        skips = share(order, "skips") < skipped
+        skips = fraction(order, "skips") < skipped
         if not done:
-            return said("", ToolCall("1", "find_order", {"order": order}), size=len(text))
+            return make_reply("", ToolCall("1", "find_order", {"order": order}), size=len(text))
         if len(done) == 1 and not skips:
-            return said("", ToolCall("2", "search_policy", {"topic": topic}), size=len(text))
-        knows = not skips and share(order, "wrong") >= wrong
-        known = POLICIES[topic] if knows else "That depends on the order."
-        return said(f"Thank you for your message about order {order}. {known}", size=len(text))
+            return make_reply("", ToolCall("2", "search_policy", {"topic": topic}), size=len(text))
+        knows = not skips and fraction(order, "wrong") >= wrong
+        answer = POLICIES[topic] if knows else "That depends on the order."
+        return make_reply(
+            f"Thank you for your message about order {order}. {answer}", size=len(text)
+        )
 
     return model(reply, f"support-{version}", dollars)
 
 
-def said(text: str, *calls: ToolCall, size: int) -> ModelReply:
+def make_reply(text: str, *calls: ToolCall, size: int) -> ModelReply:
     began = time.perf_counter()
     time.sleep(0.02 + size / 5_000)
     usage = TokenUsage(320 + size, 24 + len(text) // 4)
-    taken = (time.perf_counter() - began) * 1000
+    latency_ms = (time.perf_counter() - began) * 1000
     message = ChatMessage("assistant", text, calls)
-    return ModelReply(message=message, usage=usage, latency_ms=taken)
+    return ModelReply(message=message, usage=usage, latency_ms=latency_ms)
 
 
 def judge_reply(request: ModelRequest) -> dict[str, str]:

@@ -16,29 +16,31 @@ OLDEST = (3, 11)
 ROOT = Path(__file__).resolve().parent.parent
 BOOT = ROOT / ".venv-boot"
 TESTING = ["pytest<9.2", "hypothesis", "trio"]
-# PyTorch, in the release that everything here was measured with, is too large to be everybody's.
+# PyTorch is too large for everyone. This is the release that our measurements used.
 TORCH = "torch==2.13.0"
-# Neighbours, in the releases that tests/neighbours is run with: each in a venv of its own.
+# Other tools, in the releases that tests/neighbours uses: each in a separate venv.
 NEIGHBOURS = {
     "verifiers": ["verifiers==0.4.0"],
     "verifiers-v0": ["verifiers==0.3.1"],  # the last release with the older stack
     "trl": ["trl==1.16.0", "transformers==5.23.0", TORCH],
     "miles": [TORCH, "ray==2.60.0", "transformers==5.23.0", "httpx", "aiohttp", "pylatexenc"],
 }
-# Installed without what they ask for: miles wants CUDA packages that its CPU half never imports.
-ALONE = {"miles": ["miles-rl==0.0.2"]}
-WHAT = {"demo": [".venv", "."], "dev": [".venv", ".[dev]"]}
-WHAT["rl"] = [".venv-rl", ".[rl]", TORCH, *TESTING]
-WHAT |= {name: [f".venv-{name}", ".[http]", *pins, *TESTING] for name, pins in NEIGHBOURS.items()}
+# Installed without dependencies: miles requires CUDA packages that its CPU part never imports.
+WITHOUT_DEPENDENCIES = {"miles": ["miles-rl==0.0.2"]}
+ENVIRONMENTS = {"demo": [".venv", "."], "dev": [".venv", ".[dev]"]}
+ENVIRONMENTS["rl"] = [".venv-rl", ".[rl]", TORCH, *TESTING]
+ENVIRONMENTS |= {
+    name: [f".venv-{name}", ".[http]", *pins, *TESTING] for name, pins in NEIGHBOURS.items()
+}
 
 
-def say(line: str) -> None:
-    """One calm line per step."""
+def print_step(line: str) -> None:
+    """Print one line for a step."""
     print(f"setup: {line}", flush=True)
 
 
 def run(*command: object, **variables: str) -> None:
-    """Run quietly; on failure show all that the command said and stop."""
+    """Run a command without output; if it fails, print its output and exit."""
     quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables}
     done = subprocess.run(
         [str(part) for part in command],
@@ -53,13 +55,13 @@ def run(*command: object, **variables: str) -> None:
 
 
 def is_new_enough(python: str) -> bool:
-    """Ask the interpreter itself: a name on PATH may be a shim with nothing behind it."""
-    ask = f"import sys; sys.exit(sys.version_info < {OLDEST})"
-    return subprocess.call([python, "-c", ask], stderr=subprocess.DEVNULL) == 0
+    """Return whether an interpreter is new enough. Run it: a name on PATH may be a dead shim."""
+    code = f"import sys; sys.exit(sys.version_info < {OLDEST})"
+    return subprocess.call([python, "-c", code], stderr=subprocess.DEVNULL) == 0
 
 
 def use_new_enough_python() -> None:
-    """Go on under a newer Python where this one is too old."""
+    """Restart under a newer Python if this one is too old."""
     if sys.version_info >= OLDEST:
         return
     for name in ("python3.14", "python3.13", "python3.12", "python3.11"):
@@ -73,15 +75,15 @@ def use_new_enough_python() -> None:
 
 
 def make_venv(venv: Path) -> None:
-    """A venv from the standard library or, where Debian split that off, from virtualenv."""
+    """Make a venv with the standard library or, if Debian split that off, with virtualenv."""
     shutil.rmtree(venv, ignore_errors=True)
-    say(f"making {venv.name} with Python {sys.version.split()[0]}")
+    print_step(f"making {venv.name} with Python {sys.version.split()[0]}")
     # Debian without python3-venv has the module `venv`, but not the `ensurepip` that it needs.
     attempt = [sys.executable, "-m", "venv", str(venv)]
     if subprocess.call(attempt, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
         return
     shutil.rmtree(venv, ignore_errors=True)
-    say("this Python cannot make a venv by itself; fetching virtualenv into .venv-boot")
+    print_step("this Python cannot make a venv by itself; fetching virtualenv into .venv-boot")
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", BOOT)
     # An externally managed Python guards its own folders, which --target does not touch.
     run(*pip, "virtualenv", PIP_BREAK_SYSTEM_PACKAGES="1")
@@ -89,7 +91,7 @@ def make_venv(venv: Path) -> None:
 
 
 def main(level: str) -> None:
-    name, *packages = WHAT[level]
+    name, *packages = ENVIRONMENTS[level]
     venv = ROOT / name
     stamp = venv / ".wink-setup"
     home = f"{venv} {sys.version}"
@@ -100,17 +102,17 @@ def main(level: str) -> None:
     stamp.unlink(missing_ok=True)
     if before[0] != home:
         make_venv(venv)
-    say(f"installing WINK and what `{level}` needs into {name} (up to a minute)")
+    print_step(f"installing WINK and what `{level}` needs into {name} (up to a minute)")
     pip = (venv / "bin" / "python", "-m", "pip", "install", "--quiet")
     run(*pip, "--editable", *packages)
-    if level in ALONE:
-        run(*pip, "--no-deps", *ALONE[level])
+    if level in WITHOUT_DEPENDENCIES:
+        run(*pip, "--no-deps", *WITHOUT_DEPENDENCIES[level])
     stamp.write_text("\n".join((home, digest, level)))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or sys.argv[1] not in WHAT:
-        sys.exit(f"usage: python {sys.argv[0]} {'|'.join(WHAT)}")
+    if len(sys.argv) != 2 or sys.argv[1] not in ENVIRONMENTS:
+        sys.exit(f"usage: python {sys.argv[0]} {'|'.join(ENVIRONMENTS)}")
     try:
         use_new_enough_python()
         main(sys.argv[1])

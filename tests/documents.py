@@ -1,8 +1,8 @@
-"""Pages that can be followed: their files are written, their commands run, literally.
+"""Parse pages that tests follow: the files to write and the commands to run.
 
-`<!-- file: PATH -->` before a block names the file that it is, `<!-- run: NAME -->` a block of
-commands. There, a line `WHO$ COMMAND` is typed at that machine; any other line must be in what
-the command above it says. `# exit 3` after a command says that it ends so.
+`<!-- file: PATH -->` before a block names a file, `<!-- run: NAME -->` a block of commands. In the
+latter, `MACHINE$ COMMAND` is a command for that machine; any other line must be in the output of
+the command above it. `# exit 3` after a command is its expected exit code.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ BLOCK = re.compile(
     r"^ *<!-- (?P<kind>run|file): (?P<name>\S+) -->\n *```\w+\n(?P<text>.*?)^ *```$",
     re.DOTALL | re.MULTILINE,
 )
-COMMAND = re.compile(r"(?P<who>\w*)\$ (?P<text>.*?)(?:  # exit (?P<code>\d+))?")
+COMMAND = re.compile(r"(?P<machine>\w*)\$ (?P<text>.*?)(?:  # exit (?P<code>\d+))?")
 
 
 @dataclass
 class Command:
-    """A line to type, who types it, and what must come of it."""
+    """A command, the machine that it runs on, and its expected exit code and output."""
 
-    who: str
+    machine: str
     text: str
     code: int = 0
     output: list[str] = field(default_factory=list)
@@ -46,17 +46,17 @@ class Page:
                 self.runs[block["name"]] = list(_commands(text))
 
     def write(self, folder: Path, *names: str) -> None:
-        """Write these of its files."""
+        """Write files of the page into a folder."""
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(self.files[name], "utf-8")
 
 
 def _commands(text: str) -> list[Command]:
-    found: list[Command] = []
+    commands: list[Command] = []
     for line in re.sub(r"\\\n *", "", text).splitlines():
-        if typed := COMMAND.fullmatch(line):
-            found.append(Command(typed["who"], typed["text"], int(typed["code"] or 0)))
+        if match := COMMAND.fullmatch(line):
+            commands.append(Command(match["machine"], match["text"], int(match["code"] or 0)))
         else:
-            found[-1].output.append(line)
-    return found
+            commands[-1].output.append(line)
+    return commands

@@ -1,4 +1,4 @@
-"""An engine in small, for the tests of its laws; and time that passes when nobody works."""
+"""Run an engine in tests, and an event loop whose time jumps to the next timer."""
 
 from __future__ import annotations
 
@@ -18,39 +18,40 @@ from weakincentives.evals.engine.attempts import AttemptOutcome
 from weakincentives.evals.engine.engine import Engine, RunSpec, Task
 
 __all__ = [
-    *("LIMITS", "LOOP_TIME", "PATIENCE", "SAMPLES", "Busy", "Ran", "in_jumping_time"),
+    *("LIMITS", "LOOP_TIME", "PATIENCE", "SAMPLES", "TIMEOUT", "Busy", "Ran", "in_jumping_time"),
     *("planned", "ran", "right"),
 ]
 
 SAMPLES = [Sample(str(number), number, "ok") for number in range(10)]
-PATIENCE = 60.0  # seconds; only what hangs takes so long
-# Milliseconds. What must end in time, while something else must not, is tried with the first that
-# this machine keeps: a busy one may stand still for longer than a short one lasts.
+TIMEOUT = 60.0  # seconds; only code that hangs takes as long
+PATIENCE = TIMEOUT  # the former name, for tests that still use it
+# Milliseconds. A test in which one thing must finish in time, and another must not, tries these in
+# turn: a busy machine may pause for longer than a short limit.
 LIMITS = (60, 1_000, 20_000)
 
 
 @dataclass(slots=True)
 class Ran:
-    """An engine, and what came of its run."""
+    """An engine and the results of its run."""
 
     engine: Engine
     results: list[EvalResult[Any]]
 
     @property
     def ids(self) -> list[str]:
-        """In the order in which they finished."""
+        """Return the ids of the samples, in the order in which they finished."""
         return [result.sample_id for result in self.results]
 
     @property
     def errors(self) -> dict[str, tuple[str | None, str | None]]:
-        """Source and message of those that failed."""
+        """Return the source and message of each error, by sample id."""
         return {r.sample_id: (r.error_source, r.error) for r in self.results if not r.success}
 
 
 def planned(
     agent: Any, evaluator: Any = exact_match, clock: Clock = SYSTEM_CLOCK, **config: Any
 ) -> Ran:
-    """An engine that is not started yet, with one sample at a time unless `config` says more."""
+    """Return an engine that is not started, with a concurrency of 1 unless `config` sets it."""
     job = RunSpec(
         agent=agent_of(agent),
         criterion=criterion(evaluator),
@@ -67,20 +68,20 @@ def planned(
 
 
 async def ran(samples: Any, agent: Any, evaluator: Any = exact_match, **more: Any) -> Ran:
-    """One that ran to its end."""
+    """Run an engine to its end and return it with its results."""
     run = planned(agent, evaluator, **more)
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         await run.engine.run(samples)
     return run
 
 
 async def right(number: int) -> str:
-    """What an agent does who knows it."""
+    """Answer correctly: an agent that always passes."""
     return "ok"
 
 
 class Busy:
-    """How many are inside, and how many were at most."""
+    """Counts how many tasks are inside the context now, and the maximum so far."""
 
     def __init__(self) -> None:
         self.now = self.most = 0
@@ -99,7 +100,7 @@ class Busy:
 class JumpingLoop(asyncio.SelectorEventLoop):
     """An asyncio loop whose time stands still while there is work, and jumps to the next timer.
 
-    As trio's `MockClock`. Not for tests with threads: to wait for one is no work.
+    Like trio's `MockClock`. Not for tests with threads: the loop does not wait for them.
     """
 
     def __init__(self) -> None:
@@ -125,7 +126,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class _LoopTime:
-    """The time of whichever loop runs, as a `Clock`."""
+    """The time of the running event loop, as a `Clock`."""
 
     def monotonic(self) -> float:
         return anyio.current_time()
@@ -136,7 +137,7 @@ class _LoopTime:
 
 LOOP_TIME: Clock = _LoopTime()
 
-# Under both back-ends. An engine whose limits are to jump along gets `clock=LOOP_TIME`.
+# Under both backends. Pass `clock=LOOP_TIME` to an engine whose timeouts should jump, too.
 in_jumping_time = pytest.mark.parametrize(
     "anyio_backend",
     [

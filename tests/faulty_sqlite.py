@@ -20,7 +20,7 @@ class Fault:
 
     @property
     def reached(self) -> bool:
-        """True if there were enough statements for one of them to fail."""
+        """Return whether there were enough statements for one of them to fail."""
         return self._count >= self._at
 
     def run(self, execute: Any, *values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Judges for tests: models that answer as told, what they were asked, and what misleads them."""
+"""Judges for tests: scripted models, models that record requests, and a gullible one."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ FAILING: list[Any] = [
     {"reason": "r", "rating": 1},
     "",
 ]
-"""What a judge may say that is no verdict."""
+"""Replies of a judge that are not a verdict."""
 
 
 class Recording:
-    """A model that gives these replies, the last one for ever, and keeps what it was asked."""
+    """A model that gives these replies, repeats the last one, and records its requests."""
 
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
@@ -49,7 +49,7 @@ class Recording:
 
 
 class Plain:
-    """A user's adapter, synchronous and with nothing but `evaluate`."""
+    """A user's adapter, synchronous and with only the method `evaluate`."""
 
     def __init__(self, output: Any) -> None:
         self.output = output
@@ -59,8 +59,8 @@ class Plain:
 
 
 def gullible(request: ModelRequest) -> Any:
-    """Obeys any line, outside of JSON text, that says how to rate."""
+    """Return the rating that a line outside of JSON text demands."""
     lines = [line for message in request.messages for line in message.content.splitlines()]
     loose = [line.split('"')[0] for line in lines if not line.startswith("- ")]
-    told = any("excellent" in line.lower() for line in loose)
-    return verdict("excellent" if told else "wrong", "as told")
+    is_demanded = any("excellent" in line.lower() for line in loose)
+    return verdict("excellent" if is_demanded else "wrong", "as told")

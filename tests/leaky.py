@@ -1,8 +1,8 @@
-"""An eval that lets a secret slip wherever one can, and a search for what came of it.
+"""An eval that leaks a secret in every possible place, and a search for leaked secrets.
 
-Each place has a secret of its own, in a variable of the environment: `LEAK_OUTPUT_TOKEN` is what
-outputs hold. Without those variables the values are the same, and nobody can know that they are
-secret: then the search must find them, or its silence would mean nothing.
+Each place has its own secret, in an environment variable: `LEAK_OUTPUT_TOKEN` is the one in
+outputs. Without those variables the values are the same, but WINK cannot know that they are secret:
+then the search must find them, which proves that it works.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ __all__ = [
     "found_in",
     "found_in_file",
     "model",
+    "secret_at",
     "suite",
-    "told",
     "variables",
     "verdict",
 ]
@@ -57,30 +57,30 @@ PLACES = (
 AWKWARD = {"output", "tool_result", "message", "reason"}  # places of a secret full of escapes
 
 
-def told(place: str) -> str:
-    """The secret of a place."""
+def secret_at(place: str) -> str:
+    """Return the secret of a place."""
     code = sha256(place.encode()).hexdigest()[:16]
     return f'{code[:8]}/Q"\\{code[8:]} <é&' if place in AWKWARD else f"sX-{code}"
 
 
 def variables() -> dict[str, str]:
-    """The variables that hold the secrets, the keys of two providers among them."""
-    keys = {KEY: told("key"), "ANTHROPIC_API_KEY": told("key")}
-    return {f"LEAK_{place.upper()}_TOKEN": told(place) for place in PLACES} | keys
+    """Return the variables with the secrets, including the keys of two providers."""
+    keys = {KEY: secret_at("key"), "ANTHROPIC_API_KEY": secret_at("key")}
+    return {f"LEAK_{place.upper()}_TOKEN": secret_at(place) for place in PLACES} | keys
 
 
 # ── the eval ────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
-class Named:
+class LookUp:
     name: str
 
 
-def look(params: Named) -> str:
+def look_up(params: LookUp) -> str:
     if params.name == "nothing":
-        raise ValueError(f"no {told('tool_error')} here")
-    return f"found {told('tool_result')}"
+        raise ValueError(f"no {secret_at('tool_error')} here")
+    return f"found {secret_at('tool_result')}"
 
 
 template = PromptTemplate[str](
@@ -91,41 +91,41 @@ template = PromptTemplate[str](
             title="Question",
             template="Look for $input",
             key="q",
-            tools=[Tool(name="look", description="Looks.", handler=look)],
+            tools=[Tool(name="look", description="Looks.", handler=look_up)],
         )
     ],
 )
 
 
 def model(request: ServedRequest) -> Reply | Fault:
-    """Calls the tool and says what it found; quotes the key; as a judge, it tells why."""
-    said = json.dumps(request.body)
-    if "rating" in said:
-        return Reply(json.dumps({"reason": f"for {told('judge')}", "rating": "good"}))
-    if "Look for refusal" in said:
-        why = f"{told('key')}, sent as Authorization: Bearer {told('key')}, is no key"
+    """Call the tool and repeat its result; quote the key; as a judge, give a reason."""
+    request_text = json.dumps(request.body)
+    if "rating" in request_text:
+        return Reply(json.dumps({"reason": f"for {secret_at('judge')}", "rating": "good"}))
+    if "Look for refusal" in request_text:
+        why = f"{secret_at('key')}, sent as Authorization: Bearer {secret_at('key')}, is no key"
         return Fault("status", 401, message=why)
-    if "tool_result" in said or '"role": "tool"' in said:
-        return Reply(f"It is {told('output')}")
-    name = "nothing" if "Look for nothing" in said else "it"
+    if "tool_result" in request_text or '"role": "tool"' in request_text:
+        return Reply(f"It is {secret_at('output')}")
+    name = "nothing" if "Look for nothing" in request_text else "it"
     return Reply(tool_calls=(ToolCall("call-1", "look", {"name": name}),))
 
 
 async def agent(sample: Sample[str, str]) -> str:
-    """The same without a model."""
+    """Leak the same secrets without a model."""
     if sample.id == "refusal":
-        error = ValueError(f"no {told('message')}, sk-lookslikeakey0123456789")
-        error.add_note(told("note"))
-        raise error from KeyError(told("cause"))
-    logging.getLogger("weakincentives.evals.store.run_store").warning("said %s", told("log"))
-    return told("output")
+        error = ValueError(f"no {secret_at('message')}, sk-lookslikeakey0123456789")
+        error.add_note(secret_at("note"))
+        raise error from KeyError(secret_at("cause"))
+    logging.getLogger("weakincentives.evals.store.run_store").warning("logged %s", secret_at("log"))
+    return secret_at("output")
 
 
 def verdict(sample: Sample[str, str], output: str, *, context: Any) -> Score:
     if sample.id == "evaluator":
-        raise ValueError(f"cannot judge {told('evaluator')}")
-    metric = Metric("size", 1.0, metadata={"why": told("metric")})
-    return Score(0.0 if sample.id == "fail" else 1.0, reason=told("reason"), metrics=(metric,))
+        raise ValueError(f"cannot judge {secret_at('evaluator')}")
+    metric = Metric("size", 1.0, metadata={"why": secret_at("metric")})
+    return Score(0.0 if sample.id == "fail" else 1.0, reason=secret_at("reason"), metrics=(metric,))
 
 
 evaluator = all_of(verdict, llm_judge("Good"))
@@ -133,19 +133,27 @@ IDS = ("pass", "fail", "nothing", "refusal", "evaluator")
 
 
 def suite(
-    who: Any = template, adapter: Any = None, *, inputs: bool = True, judged: bool = True
+    agent_or_prompt: Any = template,
+    adapter: Any = None,
+    *,
+    inputs: bool = True,
+    judged: bool = True,
 ) -> EvalSuite[Any, Any, Any]:
-    """Two that pass or fail, a tool that fails, a model that refuses, an evaluator that raises."""
-    words = {"input": told("input"), "expected": told("expected"), "metadata": told("metadata")}
+    """Return a suite: a pass, a fail, a failing tool, a refusing model, a raising evaluator."""
+    texts = {
+        "input": secret_at("input"),
+        "expected": secret_at("expected"),
+        "metadata": secret_at("metadata"),
+    }
     if not inputs:
-        words = dict.fromkeys(words, "nothing secret")
+        texts = dict.fromkeys(texts, "nothing secret")
     samples = [
-        Sample(id, f"{id} {words['input']}", words["expected"], {"note": words["metadata"]})
+        Sample(id, f"{id} {texts['input']}", texts["expected"], {"note": texts["metadata"]})
         for id in IDS
     ]
     config = EvalConfig(max_concurrent=2)
     judge = evaluator if judged else verdict
-    return EvalSuite(who, Dataset(samples, name="leaky"), judge, adapter, config)
+    return EvalSuite(agent_or_prompt, Dataset(samples, name="leaky"), judge, adapter, config)
 
 
 class LeakyLoop(MainLoop[str, str]):
@@ -159,13 +167,13 @@ _BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{16,}")
 
 
 def found_in(data: bytes | str) -> set[str]:
-    """The places whose secret is in the data, in one spelling or another."""
+    """Return the places whose secret is in the data, in any encoding."""
     data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     texts = [data, *_decoded(data)]
     return {
         place
         for place in (*PLACES, "key")
-        if any(form in text for form in _forms(told(place)) for text in texts)
+        if any(form in text for form in _forms(secret_at(place)) for text in texts)
     }
 
 
@@ -186,7 +194,7 @@ def _decoded(data: bytes) -> Iterator[bytes]:
 
 
 def _inflated(data: bytes) -> Iterator[bytes]:
-    # As the store packs it, a sum comes first; as the page packs it, there is no header.
+    # The store puts a checksum first; the page omits the header.
     for start, wbits in ((0, zlib.MAX_WBITS), (5, zlib.MAX_WBITS), (0, -zlib.MAX_WBITS)):
         try:
             yield zlib.decompressobj(wbits).decompress(data[start:])
@@ -195,7 +203,7 @@ def _inflated(data: bytes) -> Iterator[bytes]:
 
 
 def found_in_file(path: Path) -> set[str]:
-    """The same for a file of any kind that we write, down to what is compressed in it."""
+    """Search a file of any kind that we write, including its compressed parts."""
     found = found_in(path.read_bytes())
     if path.suffix == ".parquet":
         from pyarrow import parquet

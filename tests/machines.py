@@ -1,7 +1,7 @@
 """Two machines on this one: network namespaces with a cable between them, each with its folder.
 
-Where they cannot be had (no root, no `ip`), two process groups on loopback: the ports and the name
-of the server are then replaced by free ports and `localhost`. `Machines.kind` says which it is.
+Without root or `ip`, they are two process groups on loopback: the ports and the name of the server
+are then replaced by free ports and `localhost`. `Machines.kind` says which it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from tests.documents import Command
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 
 __all__ = ["Machine", "Machines"]
 
@@ -48,18 +48,18 @@ class Machine:
             "PYTHONUNBUFFERED": "1",
         }
 
-    def here(self, text: str) -> str:
-        """Names and ports of the page, as they are here."""
+    def localized(self, text: str) -> str:
+        """Return a text of the page with the names and ports that are used here."""
         if not self._replaced:
             return text
         names = "|".join(map(re.escape, self._replaced))
         return re.sub(names, lambda found: self._replaced[found[0]], text)
 
     def start(self, command: str) -> subprocess.Popen[str]:
-        """A command under way, in a process group of its own."""
+        """Start a command in its own process group."""
         with (self.folder / f"log-{len(self.started)}").open("w") as log:
             process = subprocess.Popen(
-                [*self._prefix, "bash", "-c", f"exec {self.here(command)}"],
+                [*self._prefix, "bash", "-c", f"exec {self.localized(command)}"],
                 cwd=self.folder,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -71,28 +71,28 @@ class Machine:
         self.started.append(process)
         return process
 
-    def at_work(self) -> list[subprocess.Popen[str]]:
-        """What was started here and has not ended, oldest first."""
+    def running(self) -> list[subprocess.Popen[str]]:
+        """Return the processes that are still running, oldest first."""
         return [process for process in self.started if process.poll() is None]
 
-    def said(self, process: subprocess.Popen[str]) -> str:
-        """All that a process has said by now."""
+    def output_of(self, process: subprocess.Popen[str]) -> str:
+        """Return the output of a process so far."""
         return (self.folder / f"log-{self.started.index(process)}").read_text("utf-8", "replace")
 
     def wait(self, process: subprocess.Popen[str], command: Command) -> str:
-        """What a command said, when it has ended as it should."""
-        code, said = process.wait(PATIENCE), self.said(process)
-        assert code == command.code, f"{command.text}: exit code {code}\n{said}"
-        assert "Traceback" not in said, said
+        """Wait for a command, check its exit code and output, and return the output."""
+        code, output = process.wait(TIMEOUT), self.output_of(process)
+        assert code == command.code, f"{command.text}: exit code {code}\n{output}"
+        assert "Traceback" not in output, output
         for line in command.output:
-            assert line.strip() in said, f"{command.text}: expected {line!r}, got\n{said}"
-        return said
+            assert line.strip() in output, f"{command.text}: expected {line!r}, got\n{output}"
+        return output
 
     def type(self, command: Command) -> None:
-        """Run a command to its end; one that serves or works until it is stopped goes on."""
+        """Run a command to its end; servers and workers keep running."""
         if command.text.startswith("export "):
             name, _, value = command.text.removeprefix("export ").partition("=")
-            self.environment[name] = self.here(value.strip("'"))
+            self.environment[name] = self.localized(value.strip("'"))
             return
         process = self.start(command.text)
         serves = ("wink worker", "valkey-server", "python fleet.py")
@@ -100,12 +100,12 @@ class Machine:
             self.wait(process, command)
 
     def stop(self, process: subprocess.Popen[str]) -> int:
-        """Ask a process to end, as systemd and Kubernetes do; its exit code."""
+        """Stop a process as systemd and Kubernetes do; return its exit code."""
         process.send_signal(signal.SIGTERM)
-        return process.wait(PATIENCE)
+        return process.wait(TIMEOUT)
 
     def close(self) -> None:
-        """End what was started here."""
+        """Stop all processes of this machine."""
         for process in self.started:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -113,10 +113,12 @@ class Machine:
 
 
 class Machines:
-    """`desk` and `worker`. Leave it, and nothing of them is left."""
+    """The machines `desk` and `worker`, which are removed at the end of the context."""
 
     def __init__(self, folder: Path) -> None:
-        self._names = {who: f"wink-{os.getpid()}-{who}" for who in ADDRESSES}
+        self._names = {
+            machine_name: f"wink-{os.getpid()}-{machine_name}" for machine_name in ADDRESSES
+        }
         problem = _connect(self._names)
         self.kind = "network namespaces" if not problem else f"process groups ({problem})"
         replaced: dict[str, str] = {}
@@ -129,14 +131,14 @@ class Machines:
         self.inner_port = replaced.get(INNER, INNER)
         inside = [] if problem else ["ip", "netns", "exec"]
         self.desk, self.worker = (
-            Machine(folder / who, [*inside, name] if inside else [], replaced)
-            for who, name in self._names.items()
+            Machine(folder / machine_name, [*inside, name] if inside else [], replaced)
+            for machine_name, name in self._names.items()
         )
 
     def type(self, commands: Sequence[Command]) -> None:
-        """Run commands where they belong."""
+        """Run each command on its machine."""
         for command in commands:
-            (self.desk if command.who == "desk" else self.worker).type(command)
+            (self.desk if command.machine == "desk" else self.worker).type(command)
 
     def __enter__(self) -> Machines:
         return self
@@ -157,22 +159,22 @@ class Machines:
 
 
 def _connect(names: Mapping[str, str]) -> str:
-    """Make the namespaces and the cable; an empty string, or why that cannot be."""
+    """Create and connect the namespaces; return an empty string, or why it is not possible."""
     desk, worker = names.values()
     ends = {desk: f"wk{os.getpid()}d", worker: f"wk{os.getpid()}w"}
     commands = [f"netns add {desk}", f"netns add {worker}"]
     commands.append(
         f"link add {ends[desk]} netns {desk} type veth peer name {ends[worker]} netns {worker}"
     )
-    for who, name in names.items():
-        commands.append(f"-n {name} address add {ADDRESSES[who]}/30 dev {ends[name]}")
+    for machine_name, name in names.items():
+        commands.append(f"-n {name} address add {ADDRESSES[machine_name]}/30 dev {ends[name]}")
         commands += [f"-n {name} link set {each} up" for each in ("lo", ends[name])]
     try:
         for command in (*commands, f"netns exec {worker} true"):
             done = subprocess.run(["ip", *command.split()], capture_output=True, text=True)
             if done.returncode:
                 return f"ip {command}: {done.stderr.strip()}"
-        for name in names.values():  # `ip netns exec` lays this file over /etc/hosts
+        for name in names.values():  # `ip netns exec` uses this file as /etc/hosts
             Path("/etc/netns", name).mkdir(parents=True)
             hosts = f"127.0.0.1 localhost\n{ADDRESSES['desk']} {SERVER}\n"
             Path("/etc/netns", name, "hosts").write_text(hosts)
@@ -182,7 +184,7 @@ def _connect(names: Mapping[str, str]) -> str:
 
 
 def _free_ports(*ports: str) -> dict[str, str]:
-    """A free port for each of these; they differ, since they are taken all at once."""
+    """Return a different free port for each of these ports."""
     with ExitStack() as stack:
         free = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in ports]
         return {port: str(each.getsockname()[1]) for port, each in zip(ports, free, strict=True)}

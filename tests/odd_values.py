@@ -21,7 +21,7 @@ __all__ = ["ODD", "Hostile", "Kind", "Text"]
 
 
 class Text(str):
-    """As Markup of MarkupSafe, NavigableString of BeautifulSoup."""
+    """A subclass of `str`, like Markup of MarkupSafe or NavigableString of BeautifulSoup."""
 
     __slots__ = ()
 
@@ -90,7 +90,7 @@ class Holder:
 
 
 class Hostile:
-    """Raises at whatever it is asked."""
+    """Raises on any access."""
 
     def _refuse(self, *_: Any) -> Any:
         raise RuntimeError("do not touch")
@@ -100,7 +100,7 @@ class Hostile:
 
 
 class Pretender:
-    """Has every attribute, as a mock has."""
+    """Has every attribute, like a mock."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: self
@@ -202,4 +202,4 @@ ODD: dict[str, Callable[[], Any]] = {
     "hostile": Hostile,
     "pretender": Pretender,
 }
-"""Each value by what it is; made anew for each use, since some can be used once."""
+"""Functions that make each value, by its description; some values can be used only once."""

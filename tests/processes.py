@@ -1,4 +1,4 @@
-"""Processes of their own, which must not depend on this one, and how a test waits for them."""
+"""Start separate processes that do not depend on this one, and wait for them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 __all__ = [
     "PATIENCE",
+    "TIMEOUT",
     "forked_workers",
     "machine_variables",
     "outputs_by_hash_seed",
@@ -24,33 +25,34 @@ __all__ = [
     "worker_processes",
 ]
 
-PATIENCE = 120.0  # seconds that only a process that hangs can need, on however slow a machine
+TIMEOUT = 120.0  # seconds; only a process that hangs needs as long, even on a slow machine
+PATIENCE = TIMEOUT  # the former name, for tests that still use it
 _NAMES = {"CI", "COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "TTY_COMPATIBLE"}
 _FAMILIES = ("WINK_", "GITHUB_", "OPENAI_", "ANTHROPIC_", "LANGSMITH_", "LANGCHAIN_", "OTEL_")
 
 
 def machine_variables() -> list[str]:
-    """Variables by which a machine says how to look and whom to ask: CI, colours, keys."""
+    """Return the variables of this machine that affect WINK: CI, colours, keys, services."""
     return [name for name in os.environ if name in _NAMES or name.startswith(_FAMILIES)]
 
 
 def plain_environment(**variables: str) -> dict[str, str]:
-    """The environment without those variables, and with these."""
+    """Return the environment without those variables, and with these."""
     left_out = set(machine_variables())
-    kept = {name: value for name, value in os.environ.items() if name not in left_out}
-    return {**kept, **variables}
+    allowed = {name: value for name, value in os.environ.items() if name not in left_out}
+    return {**allowed, **variables}
 
 
-def until(holds: Callable[[], Any], seconds: float = PATIENCE) -> None:
-    """Wait for something that another process does."""
+def until(holds: Callable[[], Any], seconds: float = TIMEOUT) -> None:
+    """Wait until a condition holds, such as the effect of another process."""
     end = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, "it never came true"
+        assert time.monotonic() < end, "the condition was never true"
         time.sleep(0.01)
 
 
 def outputs_by_hash_seed(code: str) -> set[str]:
-    """What the code prints under three seeds of Python's string hash."""
+    """Return the outputs of the code with three seeds of Python's string hash."""
     return {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -73,7 +75,7 @@ def running_loops(*loops: Any) -> Iterator[None]:
         yield
     finally:
         for loop in loops:
-            assert loop.shutdown(timeout=PATIENCE)
+            assert loop.shutdown(timeout=TIMEOUT)
         for thread in threads:
             thread.join()
 
@@ -88,8 +90,8 @@ def worker_processes(module: str, roles: tuple[str, ...], *args: str) -> Iterato
     finally:
         for process in started:
             process.terminate()
-        # One that is still importing its modules is ended by the signal itself.
-        assert {process.wait(PATIENCE) for process in started} <= {0, -signal.SIGTERM}
+        # A process that is still importing is killed by the signal.
+        assert {process.wait(TIMEOUT) for process in started} <= {0, -signal.SIGTERM}
 
 
 @contextmanager
@@ -109,12 +111,12 @@ def forked_workers(work: Callable[..., None], *arguments: tuple[str, ...]) -> It
         for process in started:
             process.terminate()
         for process in started:
-            process.join(PATIENCE)
+            process.join(TIMEOUT)
         assert {process.exitcode for process in started} <= {0, -signal.SIGTERM}
 
 
 def _work(variables: dict[str, str], work: Callable[..., None], *args: str) -> None:
-    signal.alarm(300)  # whatever happens to the test that started it
-    os.environ.clear()  # the process that is forked has those of an earlier test
+    signal.alarm(300)  # even if the test that started it dies
+    os.environ.clear()  # the forked process has those of an earlier test
     os.environ.update(variables)
     work(*args)

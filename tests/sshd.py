@@ -14,7 +14,7 @@ from scripts.debian import NO_SSHD, SSHD
 
 
 def ssh_to_own_sshd(home: Path) -> tuple[str, ...]:
-    """An `ssh` whose host `machine` is this one, with keys that are made in the folder."""
+    """Return an `ssh` command whose host `machine` is this one, with new keys in the folder."""
     if not os.access(SSHD, os.X_OK):
         pytest.fail(NO_SSHD)
     for name in ("host", "user"):
@@ -25,9 +25,9 @@ def ssh_to_own_sshd(home: Path) -> tuple[str, ...]:
         f"HostKey {home}/host\nAuthorizedKeysFile {home}/user.pub\nPidFile none\n"
         "StrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\n"
     )
-    if os.geteuid() == 0:  # Debian makes it when it starts its own
+    if os.geteuid() == 0:  # Debian creates it when it starts its sshd
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    # In a session of its own, since another machine does not hear a Ctrl-C of this one.
+    # In a new session, because a Ctrl-C here does not reach another machine.
     serve = shlex.join(["setsid", SSHD, "-i", "-e", "-f", str(home / "sshd_config")])
     options = {
         "BatchMode": "yes",
@@ -43,7 +43,7 @@ def ssh_to_own_sshd(home: Path) -> tuple[str, ...]:
 
 
 def as_program(ssh: tuple[str, ...], folder: Path) -> Path:
-    """The same as a program called `ssh`, for a PATH that begins with the folder."""
+    """Write this command as a program called `ssh` into a folder for the PATH; return its path."""
     real = subprocess.run(["which", "ssh"], capture_output=True, text=True, check=True).stdout
     program = folder / "ssh"
     program.write_text(f'#!/bin/sh\nexec {shlex.join([real.strip(), *ssh[1:]])} "$@"\n')

@@ -1,4 +1,4 @@
-"""An eval of four sums and one of two capitals, as files, and what came of the last run."""
+"""An eval of four sums and one of two capitals, as files, and the report of the latest run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def ids() -> list[str]:
 
 
 def failing(**metadata: Any) -> None:
-    """One more suite in the file, with a sample that is an error."""
+    """Add a suite to the file, with a sample that is an error."""
     with Path("sums.py").open("a") as file:
         file.write(
             f"\nbad = EvalSuite(adder, Dataset([*dataset, Sample('e', '', '', {metadata!r})], "

@@ -1,6 +1,6 @@
-"""The benchmark in small: its bars hold on every run, not only when somebody looks.
+"""Small benchmarks: their bars are checked on every run of the tests.
 
-Its figures are times: `make test` runs this file alone, after the others.
+The figures are times: `make test` runs this file alone, after the others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own: here, coverage would be measured along."""
+    """Run a benchmark in a separate process, in which coverage is not measured."""
     return subprocess.run(
         [sys.executable, "-m", "bench", *arguments],
         capture_output=True,
@@ -23,9 +23,9 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def missed(said: str) -> set[str]:
-    """The figures that are marked so, without their numbers."""
-    lines = [line for line in said.splitlines() if "missed" in line]
+def missed(output: str) -> set[str]:
+    """Return the figures that are marked as missed, without their numbers."""
+    lines = [line for line in output.splitlines() if "missed" in line]
     return {line.removeprefix("missed: ").split("  ")[0] for line in lines}
 
 
@@ -38,26 +38,28 @@ def missed(said: str) -> set[str]:
         (("loop", "1000", "2"), 1),
         (("resampling", "2000", "2"), 3),
         (("rows", "3000", "2"), 4),
-        (("view", "500", "20"), 3),  # its bars are for a machine of one's own
-        (("engine", "500", "3"), 5),  # its bars are for many samples and a machine of one's own
+        (("view", "500", "20"), 3),  # its bars are for an idle machine
+        (("engine", "500", "3"), 5),  # its bars are for many samples and an idle machine
     ],
 )
 def test_every_figure_is_under_its_bar(part: tuple[str, ...], figures: int) -> None:
-    always = None
-    for _ in range(5):  # while something else has the machine, a figure in µs means nothing
+    missed_every_time = None
+    for _ in range(5):  # on a busy machine, a figure in µs means nothing
         done = bench(*part)
-        said = done.stdout + done.stderr
-        wrong = missed(done.stdout)
-        assert done.returncode == bool(wrong), said
-        always = wrong if always is None else always & wrong
-        if not always:
+        output = done.stdout + done.stderr
+        missed_now = missed(done.stdout)
+        assert done.returncode == bool(missed_now), output
+        missed_every_time = (
+            missed_now if missed_every_time is None else missed_every_time & missed_now
+        )
+        if not missed_every_time:
             break
 
-    assert not always, said
+    assert not missed_every_time, output
     assert done.stdout.count(" x") + done.stdout.count(" µs") >= figures
 
 
-def test_a_missed_bar_is_seen() -> None:
-    said = "load / bare      0.1s  9.00 x  3.0 x  missed\nfine     1.00 x\nmissed: a: under 4 x\n"
+def test_a_missed_bar_is_found() -> None:
+    output = "load / bare      0.1s  9.00 x  3.0 x  missed\nfine     1.00 x\nmissed: a: under 4 x\n"
 
-    assert missed(said) == {"load / bare", "a: under 4 x"}
+    assert missed(output) == {"load / bare", "a: under 4 x"}

@@ -15,7 +15,7 @@ def test_the_simulations_of_the_statistics_run() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["nope"], ["core", "nope"], ["stats", "10", "nope"]])
-def test_an_unknown_part_names_those_there_are(arguments: list[str]) -> None:
+def test_an_unknown_part_is_refused_with_the_known_ones(arguments: list[str]) -> None:
     done = bench(*arguments)
 
     assert done.returncode == 1

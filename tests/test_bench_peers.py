@@ -1,4 +1,4 @@
-"""The comparison with other tools, in small: the floor and WINK, and the page that it writes."""
+"""A small comparison with other tools: the floor and WINK, and the page that it writes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAGE = README.parent / "docs" / "benchmarks.md"
 TINY = {each.name.partition("-")[0]: each for each in measurements(250)}
 
 
-def here(name: str) -> Environment:
+def in_this_environment(name: str) -> Environment:
     """Use this environment, which has WINK and the OpenAI SDK, instead of one of the tool's own."""
     return Environment(TOOLS[name], Path(sys.executable))
 
@@ -40,7 +40,9 @@ def here(name: str) -> Environment:
 @pytest.mark.parametrize("part", ["import", "in", "http", "load", "resume"])
 @pytest.mark.parametrize("tool", ["floor", "wink"])
 def test_the_floor_and_wink_do_the_work(tool: str, part: str) -> None:
-    outcome = measure(here(tool), replace(TINY[part], count=TINY[part].count or 1), limit=120)
+    outcome = measure(
+        in_this_environment(tool), replace(TINY[part], count=TINY[part].count or 1), limit=120
+    )
 
     assert outcome.missing == outcome.note == ""
     assert outcome.seconds is not None
@@ -49,15 +51,20 @@ def test_the_floor_and_wink_do_the_work(tool: str, part: str) -> None:
 
 
 def test_rounds_are_in_turns_and_variants_only_over_http() -> None:
-    said: list[Outcome] = []
+    announced: list[Outcome] = []
     wanted = [
         Measurement("in-process-5", "", ("in_process",), 5, rounds=2),
         Measurement("http-0", "", ("http",), 5, 5, refusing=True, rounds=1),
     ]
 
-    found = run_all([here("floor"), here("floor-sdk")], wanted, 120, said.append)
+    found = run_all(
+        [in_this_environment("floor"), in_this_environment("floor-sdk")],
+        wanted,
+        120,
+        announced.append,
+    )
 
-    assert found == said
+    assert found == announced
     assert [(each.tool, each.rounds) for each in found] == [
         ("floor", 2),
         ("floor", 1),
@@ -68,11 +75,14 @@ def test_rounds_are_in_turns_and_variants_only_over_http() -> None:
 
 def test_a_driver_that_hangs_fails_or_is_missing_is_a_result(tmp_path: Path) -> None:
     slow = Measurement("slow", "", ("http",), 5, 1, delay=60)
-    assert measure(here("floor"), slow, limit=0.5).missing == "not done in 0 s"
+    assert measure(in_this_environment("floor"), slow, limit=0.5).missing == "not done in 0 s"
 
-    assert measure(here("inspect"), TINY["in"], limit=60).missing == "failed with exit code 1"
-    away = Environment(TOOLS["inspect"], tmp_path, "could not be installed")
-    assert measure(away, TINY["in"], limit=60).missing == "could not be installed"
+    assert (
+        measure(in_this_environment("inspect"), TINY["in"], limit=60).missing
+        == "failed with exit code 1"
+    )
+    not_installed = Environment(TOOLS["inspect"], tmp_path, "could not be installed")
+    assert measure(not_installed, TINY["in"], limit=60).missing == "could not be installed"
 
 
 def test_a_tool_that_does_not_score_is_noticed() -> None:
@@ -120,7 +130,7 @@ def test_the_page_has_ratios_losses_and_what_is_missing() -> None:
     assert "100,000 done" in text
 
 
-def test_a_loss_is_told_for_time_and_memory() -> None:
+def test_losses_in_time_and_memory_are_listed() -> None:
     lines = losses(comparison())
 
     assert "- pydantic-evals is 1.33 times as fast: import." in lines
@@ -184,10 +194,10 @@ def test_the_command_refuses_what_it_cannot_run(capsys: pytest.CaptureFixture[st
             command.main(arguments)
     assert command.main(["--part", "nope"]) == 2
     assert command.main(["--python", "/nowhere/python"]) == 2
-    said = capsys.readouterr().err
-    assert "at least 250" in said
-    assert "expected the start of a measurement's name" in said
-    assert "expected Python 3.11 or newer, got nothing that runs (/nowhere/python)" in said
+    error = capsys.readouterr().err
+    assert "at least 250" in error
+    assert "expected the start of a measurement's name" in error
+    assert "expected Python 3.11 or newer, got nothing that runs (/nowhere/python)" in error
 
 
 def test_an_environment_needs_a_python_that_the_tool_supports() -> None:

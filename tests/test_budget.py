@@ -1,4 +1,4 @@
-"""Deadlines, budgets, and what has been taken of them."""
+"""Deadlines, budgets, and their use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real processes that die, in small: `python -m chaos processes` and `pressure` do more of it."""
+"""Small runs of `python -m chaos processes` and `pressure`, with real processes that die."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FEW = {"many messages": (20_000,)}
 
 
 @pytest.mark.parametrize("form", ["own", "mailbox"])
-def test_a_report_is_the_same_whatever_dies(form: str) -> None:
-    """Workers, the server and the network fail; one healthy worker does the same in peace."""
+def test_a_report_is_the_same_with_and_without_faults(form: str) -> None:
+    """Compare a run with failing workers, server and network with one healthy worker."""
     plan = Plan(300, form, raises=2, slow=2)
     one = ["own"] if form == "own" else ["eval", "main"]
     many = one * (3 if form == "own" else 2)
@@ -34,6 +34,6 @@ def test_a_report_is_the_same_whatever_dies(form: str) -> None:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_poison_and_pressure(name: str) -> None:
+def test_a_part_of_the_pressure_test_passes(name: str) -> None:
     part: Callable[..., str] = PARTS[name]
     assert part(*FEW.get(name, ()))

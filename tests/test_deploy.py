@@ -1,6 +1,6 @@
-"""`docs/deploy.md`, followed: every command that it shows is run, on two machines where it says so.
+"""Follow `docs/deploy.md`: run every command, on two machines where the page says so.
 
-The Valkey of the wheel has no TLS, so its `tls-*` lines are done by a process in front of it; the
+The Valkey of the wheel has no TLS, so a process in front of it handles its `tls-*` lines; the
 certificate, the users and all other settings are the page's.
 """
 
@@ -88,8 +88,8 @@ def test_step_4_main_loops_apart_from_evaluators(machine: Machine) -> None:
     PAGE.write(machine.folder, "evals/loop.py")
     follow("main-loops", machine)
 
-    (answering,) = machine.at_work()
-    assert machine.stop(answering) == 0, machine.said(answering)
+    (answering,) = machine.running()
+    assert machine.stop(answering) == 0, machine.output_of(answering)
 
 
 def test_step_5_sqs(machine: Machine) -> None:
@@ -101,8 +101,8 @@ def test_step_5_sqs(machine: Machine) -> None:
     }
     follow("sqs", machine)
 
-    (worker,) = machine.at_work()
-    assert machine.stop(worker) == 0, machine.said(worker)
+    (worker,) = machine.running()
+    assert machine.stop(worker) == 0, machine.output_of(worker)
 
 
 def test_step_8_a_poisonous_sample_is_dead_lettered_and_replayed(machine: Machine) -> None:
@@ -123,7 +123,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         follow("certificate", desk)
         (two.worker.folder / "queue.pem").write_bytes((desk.folder / "queue.pem").read_bytes())
         PAGE.write(desk.folder, "users.acl")
-        settings, found = re.subn(r"(?m)^tls-.*\n", "", desk.here(PAGE.files["valkey.conf"]))
+        settings, found = re.subn(r"(?m)^tls-.*\n", "", desk.localized(PAGE.files["valkey.conf"]))
         assert found == 4
         settings = settings.replace("port 0", f"port {two.inner_port}")
         (desk.folder / "valkey.conf").write_text(settings)
@@ -131,14 +131,14 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         server_starts(two)
         words = f"queue.pem queue.key {two.port} {two.address} {two.inner_port}"
         front = desk.start(f"{sys.executable} {ROOT}/tests/tls_front.py {words}")
-        until(lambda: "listening" in desk.said(front))
+        until(lambda: "listening" in desk.output_of(front))
         yield two
 
 
 def server_starts(two: Machines) -> None:
     follow("server", two.desk)
     server = two.desk.started[-1]
-    until(lambda: "Ready to accept connections" in two.desk.said(server))
+    until(lambda: "Ready to accept connections" in two.desk.output_of(server))
 
 
 def stored(machine: Machine) -> int:
@@ -165,14 +165,14 @@ def test_step_3_two_machines_a_killed_worker_and_a_killed_server(
     with (worker.folder / "evals" / "capitals.py").open("a") as file:
         file.write(SLOW_AGENT)  # it must not finish before the faults
     machines.type([work])
-    (workers,) = worker.at_work()
+    (workers,) = worker.running()
     (collect,) = PAGE.runs["collect"]
     collecting = desk.start(collect.text)
 
     until(lambda: stored(desk) - before > 50)
     until(lambda: len(children_of(workers)) == 2)
     os.kill(children_of(workers)[-1], signal.SIGKILL)
-    until(lambda: "died (SIGKILL), restarts" in worker.said(workers))
+    until(lambda: "died (SIGKILL), restarts" in worker.output_of(workers))
     server = next(each for each in desk.started if "valkey" in str(each.args))
     server.kill()
     server.wait()
@@ -185,8 +185,8 @@ def test_step_3_two_machines_a_killed_worker_and_a_killed_server(
     machines.type(PAGE.runs["health"])
     for probe in probes():
         until(lambda command=probe: worker.start(command).wait() == 0)
-    assert worker.stop(workers) == 0, worker.said(workers)
-    assert "may be lost" not in worker.said(workers), "the page's settings are not durable"
+    assert worker.stop(workers) == 0, worker.output_of(workers)
+    assert "may be lost" not in worker.output_of(workers), "the page's settings are not durable"
 
 
 def test_step_7_a_worker_and_a_desk_in_python(machines: Machines) -> None:
@@ -197,8 +197,8 @@ def test_step_7_a_worker_and_a_desk_in_python(machines: Machines) -> None:
     PAGE.write(desk, "desk.py")
     machines.type(PAGE.runs["python"])
 
-    (fleet,) = machines.worker.at_work()
-    assert machines.worker.stop(fleet) == 0, machines.worker.said(fleet)
+    (fleet,) = machines.worker.running()
+    assert machines.worker.stop(fleet) == 0, machines.worker.output_of(fleet)
 
 
 # ── files for others ────────────────────────────────────────────────────────────────────────────
@@ -242,7 +242,7 @@ def test_the_container_starts_a_worker_and_kubernetes_gives_it_time_to_stop() ->
     assert all(f":{started.health_port}/health/" in probe for probe in probes())
 
 
-def test_nothing_on_the_page_goes_unread() -> None:
+def test_every_block_of_the_page_is_used() -> None:
     marked = len(PAGE.runs) + len(PAGE.files)
     used = Path(__file__).read_text("utf-8")
 

@@ -1,4 +1,4 @@
-"""No logic of six or more lines stands twice in `src`: one function serves where it is the same.
+"""No logic of six or more lines is duplicated in `src`: it belongs into one function.
 
 Statements are compared by their shape: names of variables and texts may differ, while attributes,
 keywords, numbers and the order of the statements count.
@@ -74,7 +74,7 @@ def duplicates(root: Path) -> list[str]:
     return [" and ".join(found) for found in places.values() if len(found) > 1]
 
 
-def test_no_logic_stands_twice() -> None:
+def test_no_logic_is_duplicated() -> None:
     assert duplicates(SOURCE) == []
 
 

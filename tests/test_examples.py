@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.forked_wink import run_wink
-from tests.processes import PATIENCE, plain_environment
+from tests.processes import TIMEOUT, plain_environment
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -38,7 +38,7 @@ RUNS = {
 }
 
 
-def copied(example: str, folder: Path) -> Path:
+def copy_example(example: str, folder: Path) -> Path:
     ignored = shutil.ignore_patterns("__pycache__", ".wink")
     return Path(shutil.copytree(EXAMPLES / example, folder / example, ignore=ignored))
 
@@ -46,7 +46,9 @@ def copied(example: str, folder: Path) -> Path:
 @pytest.mark.parametrize("run", RUNS)
 def test_an_example_runs_without_a_key(run: str, tmp_path: Path) -> None:
     example, *words = run.split()
-    done = run_wink("eval", "run", *words, cwd=copied(example, tmp_path), env=plain_environment())
+    done = run_wink(
+        "eval", "run", *words, cwd=copy_example(example, tmp_path), env=plain_environment()
+    )
     code, line = RUNS[run]
 
     assert done.returncode == code, done.stderr
@@ -64,11 +66,11 @@ def test_an_example_for_python_runs_too(words: str, line: str, tmp_path: Path) -
     example, *arguments = words.split()
     done = subprocess.run(
         [sys.executable, *arguments],
-        cwd=copied(example, tmp_path),
+        cwd=copy_example(example, tmp_path),
         env=plain_environment(),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
 
     assert (done.returncode, line in done.stdout) == (0, True), done.stdout + done.stderr

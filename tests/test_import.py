@@ -1,4 +1,4 @@
-"""Importing is cheap and quiet, and nothing in the source runs code that came as data."""
+"""Imports are cheap and have no side effects, and no source file executes data as code."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FORBIDDEN = {"dill", "eval", "exec", "joblib", "marshal", "pickle", "shelve"}
 
 WATCHED_IMPORT = """
 import sys, threading
-seen = []
+events = []
 def watch(event, args):
     if event.startswith(("socket.", "subprocess.", "os.fork", "os.system")):
-        seen.append(event)
+        events.append(event)
 sys.addaudithook(watch)
 import weakincentives.evals
-print(*seen, "thread" * (threading.active_count() - 1))
+print(*events, "thread" * (threading.active_count() - 1))
 """
 
 
@@ -52,42 +52,42 @@ print(*sys.modules)
 """
 
 
-def python(code: str) -> str:
+def run_python(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
 def test_evals_loads_no_optional_package() -> None:
-    loaded = python("import weakincentives.evals, sys; print(*sys.modules)").split()
+    loaded = run_python("import weakincentives.evals, sys; print(*sys.modules)").split()
 
     assert "weakincentives.evals" in loaded
     assert OPTIONAL & set(loaded) == set()
 
 
 def test_the_first_run_of_a_function_loads_only_what_it_needs() -> None:
-    loaded = set(python(FIRST_RUN).split())
+    loaded = set(run_python(FIRST_RUN).split())
 
     assert "weakincentives.evals.engine.run" in loaded
     assert NOT_FOR_A_FUNCTION & loaded == set()
 
 
 def test_importing_opens_no_socket_and_starts_no_thread_or_process() -> None:
-    assert python(WATCHED_IMPORT) == ""
+    assert run_python(WATCHED_IMPORT) == ""
 
 
-def test_the_watch_sees_a_socket_and_a_thread() -> None:
-    """Otherwise the silence above would mean nothing."""
+def test_a_socket_and_a_thread_are_detected() -> None:
+    """Check that the test above can fail."""
     thread = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
     noisy = f"import socket; socket.socket(); {thread}"
 
-    seen = python(WATCHED_IMPORT.replace("import weakincentives.evals", noisy))
+    output = run_python(WATCHED_IMPORT.replace("import weakincentives.evals", noisy))
 
-    assert seen.split() == ["socket.__new__", "thread"]
+    assert output.split() == ["socket.__new__", "thread"]
 
 
 def forbidden(text: str) -> set[str]:
-    """The forbidden modules that a source imports and the forbidden built-ins that it names."""
+    """Return the forbidden modules that a source imports, and the forbidden built-ins it names."""
     if not FORBIDDEN.intersection(re.findall(r"\w+", text)):  # as in nearly every file
         return set()
     found: set[str] = set()
@@ -112,5 +112,5 @@ def test_no_source_file_turns_data_into_code() -> None:
 @pytest.mark.parametrize(
     "text", ["import pickle", "def f():\n from joblib.x import y", "run = eval", "exec('1')"]
 )
-def test_planted_danger_is_found(text: str) -> None:
+def test_a_planted_forbidden_name_is_found(text: str) -> None:
     assert forbidden(text)

@@ -98,7 +98,7 @@ LAYERS: Mapping[str, tuple[set[str], ...]] = {
     ),
 }
 MAX_LINES, MAX_FUNCTION_LINES = 700, 60  # of a file; of a function, without its docstring
-NAMES_THAT_SAY_NOTHING = {"common.py", "utils.py", "helpers.py", "misc.py"}
+VAGUE_NAMES = {"common.py", "utils.py", "helpers.py", "misc.py"}
 SOURCE = Path(__file__).parent.parent / "src" / "weakincentives"
 
 
@@ -142,16 +142,16 @@ def _find_imports(code: str, package: tuple[str, ...]) -> Iterator[tuple[int, st
 def edges(root: Path) -> dict[str, list[tuple[int, str]]]:
     """Return the modules that each module imports, with the lines."""
     files = {module_of(file, root): file for file in sorted(root.rglob("*.py"))}
-    known = {*files}.union(*LAYERS[""])
+    modules = {*files}.union(*LAYERS[""])
     return {
-        module: [(line, _longest(name, known)) for line, name in imports(file, module)]
+        module: [(line, _longest(name, modules)) for line, name in imports(file, module)]
         for module, file in files.items()
     }
 
 
-def _longest(name: str, known: set[str]) -> str:
+def _longest(name: str, modules: set[str]) -> str:
     """Return the longest beginning of a dotted name that is known; "" if none is."""
-    while name and name not in known:
+    while name and name not in modules:
         name = name.rpartition(".")[0]
     return name
 
@@ -207,14 +207,14 @@ def cycles(root: Path) -> list[set[str]]:
     graph = {module: {name for _, name in found} for module, found in edges(root).items()}
     reach: dict[str, set[str]] = {}
     for module in graph:
-        seen: set[str] = set()
+        reachable: set[str] = set()
         todo = [*graph[module]]
         while todo:
             name = todo.pop()
-            if name not in seen:
-                seen.add(name)
+            if name not in reachable:
+                reachable.add(name)
                 todo.extend(graph.get(name, ()))
-        reach[module] = seen
+        reach[module] = reachable
     groups = {
         frozenset(other for other in reach[module] if module in reach.get(other, ()))
         for module in graph
@@ -224,7 +224,7 @@ def cycles(root: Path) -> list[set[str]]:
 
 
 def style(root: Path) -> Iterator[str]:
-    """Yield files and functions that are too long, and names that say nothing."""
+    """Yield files and functions that are too long, and vague names."""
     for file in sorted(root.rglob("*.py")):
         name = file.relative_to(root)
         text = file.read_text("utf-8")
@@ -236,7 +236,7 @@ def style(root: Path) -> Iterator[str]:
                 lines = code_lines(node)
                 if lines > MAX_FUNCTION_LINES:
                     yield f"{name}: {node.name} has {lines} lines, at most {MAX_FUNCTION_LINES}"
-        if file.name in NAMES_THAT_SAY_NOTHING:
+        if file.name in VAGUE_NAMES:
             yield f"{name}: the name says nothing - name the job"
 
 
@@ -252,7 +252,7 @@ def test_imports_point_down() -> None:
     assert list(upward(SOURCE)) == []
 
 
-def test_nobody_imports_a_private_module_of_another_package() -> None:
+def test_no_private_module_of_another_package_is_imported() -> None:
     assert list(private(SOURCE)) == []
 
 
@@ -260,7 +260,7 @@ def test_there_are_no_cycles() -> None:
     assert cycles(SOURCE) == []
 
 
-def test_files_and_functions_are_short_and_names_say_something() -> None:
+def test_files_and_functions_are_short_and_have_specific_names() -> None:
     assert list(style(SOURCE)) == []
 
 
@@ -316,7 +316,7 @@ def test_other_planted_faults_are_found(tmp_path: Path) -> None:
     assert len(list(style(tmp_path))) == 3
 
 
-def test_imports_that_point_down_are_fine(tmp_path: Path) -> None:
+def test_imports_that_point_down_are_allowed(tmp_path: Path) -> None:
     (tmp_path / "evals").mkdir()
     (tmp_path / "evals" / "_types.py").touch()
     (tmp_path / "evals" / "loaders.py").write_text(

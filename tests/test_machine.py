@@ -29,12 +29,12 @@ class Page(BaseHTTPRequestHandler):
         self.wfile.write(b"<title>loading</title><script>document.title = 6 * 7</script>")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
-def served() -> Iterator[str]:
-    """The address of a loopback server that lives as long as the block."""
+def serve_page() -> Iterator[str]:
+    """Serve the page on loopback while the block runs; yield its address."""
     # In threads: a browser opens more connections than it uses, and one of those would block it.
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         thread = Thread(target=server.serve_forever)
@@ -44,8 +44,8 @@ def served() -> Iterator[str]:
         thread.join()
 
 
-def connect_again_and_again(address: tuple[str, int]) -> None:
-    """Once is no proof: on loopback, a connection to a free port may find itself."""
+def connect_repeatedly(address: tuple[str, int]) -> None:
+    """Connect many times: on loopback, a connection to a free port may connect to itself."""
     for _ in range(5):
         socket.create_connection(address).close()
 
@@ -57,12 +57,12 @@ def test_a_real_valkey_server_starts_answers_and_stops() -> None:
             assert client.ping()
 
     with pytest.raises(ConnectionRefusedError):
-        connect_again_and_again(address)
+        connect_repeatedly(address)
 
 
 def test_chromium_renders_a_page_from_loopback(browser: Browser) -> None:
-    """The script on the page ran, so this is a browser and not a parser."""
-    with served() as address:
+    """Check that the script of the page ran, so that this is a real browser."""
+    with serve_page() as address:
         page = browser.new_page()
         page.goto(address)
 

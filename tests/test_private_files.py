@@ -1,4 +1,4 @@
-"""Files that hold transcripts are for their user alone; one that a user names is not."""
+"""Files with transcripts are private to their user, unless the user chose their path."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ suite = EvalSuite(lambda number: "ok", [Sample("1", 1, "ok")], exact_match)
 
 
 @pytest.fixture(autouse=True)
-def _usual_umask() -> Iterator[None]:
+def _common_umask() -> Iterator[None]:
     before = os.umask(0o022)
     yield
     os.umask(before)
 
 
 def modes(folder: Path) -> dict[str, str]:
-    """The mode of everything below the folder."""
+    """Return the mode of every file and folder below a folder."""
     return {
         str(path.relative_to(folder)): oct(stat.S_IMODE(path.stat().st_mode))[2:]
         for path in sorted(folder.rglob("*"))
@@ -40,19 +40,21 @@ def modes(folder: Path) -> dict[str, str]:
 
 
 def test_a_store_its_log_its_lock_and_its_folders_are_private(tmp_path: Path) -> None:
-    seen: dict[str, str] = {}
+    modes_during_run: dict[str, str] = {}
 
     def agent(number: int) -> str:
-        seen.update(modes(tmp_path))
+        modes_during_run.update(modes(tmp_path))
         return "ok"
 
     with RunStore(tmp_path / "a" / ".wink" / "runs.db") as store:
         EvalSuite(agent, [Sample("1", 1, "ok")], exact_match).run(store=store)
 
-    assert {"a", "a/.wink", "a/.wink/runs.db", "a/.wink/runs.db-wal"} < seen.keys()
-    assert any(name.endswith(".lock") for name in seen)
-    assert {name: mode for name, mode in seen.items() if "db" in name and mode != "600"} == {}
-    assert (seen["a"], seen["a/.wink"]) == ("700", "700")
+    assert {"a", "a/.wink", "a/.wink/runs.db", "a/.wink/runs.db-wal"} < modes_during_run.keys()
+    assert any(name.endswith(".lock") for name in modes_during_run)
+    assert {
+        name: mode for name, mode in modes_during_run.items() if "db" in name and mode != "600"
+    } == {}
+    assert (modes_during_run["a"], modes_during_run["a/.wink"]) == ("700", "700")
 
 
 def test_mailboxes_and_caches_are_private(tmp_path: Path) -> None:
@@ -65,7 +67,7 @@ def test_mailboxes_and_caches_are_private(tmp_path: Path) -> None:
     assert {found["mail/mail.db"], found["cache/replies.db"]} == {"600"}
 
 
-def test_what_is_there_keeps_its_mode(tmp_path: Path) -> None:
+def test_an_existing_file_keeps_its_mode(tmp_path: Path) -> None:
     RunStore(tmp_path / "runs.db").close()
     (tmp_path / "runs.db").chmod(0o660)
     with RunStore(tmp_path / "runs.db") as store:

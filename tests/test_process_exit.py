@@ -1,4 +1,4 @@
-"""Processes end, whatever a synchronous agent does in its thread, and however they are asked to."""
+"""Processes exit, whatever a synchronous agent does in its thread, and however they are stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE, plain_environment, until
+from tests.processes import TIMEOUT, plain_environment, until
 from weakincentives.evals import RunStore
 
 WINK = str(Path(sys.executable).with_name("wink"))
@@ -110,8 +110,8 @@ print(anyio.run(main))
 
 
 @contextmanager
-def started(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a command in the folder. It must end, and ends with the block."""
+def start(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a command in the folder, and kill it at the end of the block if it still runs."""
     process = subprocess.Popen(
         command,
         cwd=folder,
@@ -130,9 +130,9 @@ def started(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, said = process.communicate(timeout=PATIENCE)
-    assert "Traceback" not in said
-    return process.returncode, out, said
+    out, stderr = process.communicate(timeout=TIMEOUT)
+    assert "Traceback" not in stderr
+    return process.returncode, out, stderr
 
 
 def write_eval(folder: Path, *, wait: str = SLEEPS, limit: int | None = 500) -> None:
@@ -141,26 +141,26 @@ def write_eval(folder: Path, *, wait: str = SLEEPS, limit: int | None = 500) -> 
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_ends_after_code_that_hangs_ran_out_of_time(script: str, tmp_path: Path) -> None:
+def test_a_script_exits_after_hanging_code_timed_out(script: str, tmp_path: Path) -> None:
     write_eval(tmp_path)
     code = f"from numbers_eval import *\n{SCRIPTS[script]}\nprint('end of script')"
 
-    with started(tmp_path, sys.executable, "-c", code) as process:
-        code, out, said = finish(process)
+    with start(tmp_path, sys.executable, "-c", code) as process:
+        code, out, stderr = finish(process)
 
-    assert (code, said) == (0, "")
+    assert (code, stderr) == (0, "")
     assert "7/8 passed" in out
     assert out.endswith("end of script\n")
     assert (tmp_path / "hangs").exists()
 
 
-def test_pytest_ends_after_an_agent_that_hangs(tmp_path: Path) -> None:
+def test_pytest_exits_after_an_agent_that_hangs(tmp_path: Path) -> None:
     write_eval(tmp_path)
     (tmp_path / "test_numbers.py").write_text(
         "from numbers_eval import *\ndef test_all():\n    assert suite.run().passed == 7\n"
     )
 
-    with started(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider") as run:
+    with start(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider") as run:
         code, out, _ = finish(run)
 
     assert code == 0, out
@@ -171,15 +171,15 @@ def test_pytest_ends_after_an_agent_that_hangs(tmp_path: Path) -> None:
     ("words", "code"),
     [
         ((), 3),
-        (("-o", "numbers_eval.py/report.json"), 2),  # a file is no folder to write to
+        (("-o", "numbers_eval.py/report.json"), 2),  # a file in place of a folder
         (("--max-error-rate", "0.5", "--fail-under", "1"), 1),
         (("--max-error-rate", "0.5"), 0),
     ],
 )
-def test_wink_ends_on_every_way_out(words: tuple[str, ...], code: int, tmp_path: Path) -> None:
+def test_wink_exits_however_a_run_ends(words: tuple[str, ...], code: int, tmp_path: Path) -> None:
     write_eval(tmp_path)
 
-    with started(tmp_path, WINK, "eval", "run", "numbers_eval.py:suite", *words) as process:
+    with start(tmp_path, WINK, "eval", "run", "numbers_eval.py:suite", *words) as process:
         assert finish(process)[0] == code
 
     assert (tmp_path / "hangs").exists()
@@ -191,16 +191,16 @@ def test_ctrl_c_ends_a_run_whose_agent_hangs_and_it_can_be_resumed(
 ) -> None:
     write_eval(tmp_path, wait=wait, limit=None)
 
-    with started(tmp_path, WINK, "eval", "run", "numbers_eval.py:suite", "-j", "1") as process:
+    with start(tmp_path, WINK, "eval", "run", "numbers_eval.py:suite", "-j", "1") as process:
         until((tmp_path / "hangs").exists)
         os.kill(process.pid, signal.SIGINT)
-        code, _, said = finish(process)
-    assert (code, "interrupted" in said) == (130, True)
+        code, _, stderr = finish(process)
+    assert (code, "interrupted" in stderr) == (130, True)
 
     write_eval(tmp_path, wait="return 3", limit=None)
-    with started(tmp_path, WINK, "eval", "resume", "latest", "--force") as process:
-        code, _, said = finish(process)
-    assert code == 0, said
+    with start(tmp_path, WINK, "eval", "resume", "latest", "--force") as process:
+        code, _, stderr = finish(process)
+    assert code == 0, stderr
     with RunStore(tmp_path / ".wink" / "runs.db") as store:
         assert store.report("latest").passed == 8
 
@@ -209,11 +209,11 @@ def test_ctrl_c_ends_a_run_whose_agent_hangs_and_it_can_be_resumed(
 def test_ctrl_c_twice_ends_the_process(wait: str, tmp_path: Path) -> None:
     write_eval(tmp_path, wait=wait, limit=None)
 
-    with started(tmp_path, WINK, "eval", "run", "numbers_eval.py:suite") as process:
+    with start(tmp_path, WINK, "eval", "run", "numbers_eval.py:suite") as process:
         until((tmp_path / "hangs").exists)
         for _ in range(2):
             os.kill(process.pid, signal.SIGINT)
-            time.sleep(0.1)  # two signals at once would be one
+            time.sleep(0.1)  # two simultaneous signals would count as one
         code, _, _ = finish(process)
 
     assert code in (130, -signal.SIGINT)

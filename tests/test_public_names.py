@@ -26,13 +26,13 @@ def module_name(init: Path) -> str:
     return ".".join(init.parent.relative_to(SOURCE).parts)
 
 
-def order(name: str) -> tuple[bool, bool, str]:
-    """CONSTANTS, then Classes, then functions: the order that ruff keeps."""
+def sort_key(name: str) -> tuple[bool, bool, str]:
+    """Return a sort key: CONSTANTS, then Classes, then functions, as ruff sorts."""
     return not name.isupper(), not name[0].isupper(), name
 
 
-def offered(init: Path) -> set[str]:
-    """The public names that the file takes from our own modules or defines itself."""
+def public_names(init: Path) -> set[str]:
+    """Return the public names that the file imports from our own modules or defines."""
     body = ast.parse(init.read_text("utf-8")).body
     guarded = [inner for node in body if isinstance(node, ast.If) for inner in node.body]
     found: set[str] = set()
@@ -45,16 +45,16 @@ def offered(init: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("init", INITS, ids=module_name)
-def test_all_is_sorted_complete_and_true(init: Path) -> None:
+def test_all_is_sorted_and_complete(init: Path) -> None:
     package = import_module(module_name(init))
 
-    assert package.__all__ == sorted(set(package.__all__), key=order)
-    assert offered(init) - set(package.__all__) == set()
+    assert package.__all__ == sorted(set(package.__all__), key=sort_key)
+    assert public_names(init) - set(package.__all__) == set()
     assert [name for name in package.__all__ if not hasattr(package, name)] == []
 
 
-def repeating(root: Path) -> list[str]:
-    """The files whose `__all__` has nothing but names that they define themselves."""
+def files_that_repeat_names(root: Path) -> list[str]:
+    """Return the files whose `__all__` has only names that they define themselves."""
     found = []
     for file in sorted(root.rglob("*.py")):
         tree = ast.parse(file.read_text("utf-8"))
@@ -89,7 +89,7 @@ def test_a_file_does_not_repeat_its_names() -> None:
     package = SOURCE / "weakincentives"
     named = {"loaders.py", "analysis.py"}  # modules that users import by name
     public = {file.name for file in package.glob("*.py")} | {f"evals/{name}" for name in named}
-    found = repeating(package)
+    found = files_that_repeat_names(package)
 
     assert set(found) - public == set()
 
@@ -99,7 +99,7 @@ def test_a_file_that_repeats_its_names_is_found(tmp_path: Path) -> None:
     (tmp_path / "b.py").write_text('from .a import f\n\n__all__ = ["f", "g"]\ng = 1\n')
     (tmp_path / "c.py").write_text("def f(): ...\n")
 
-    assert repeating(tmp_path) == ["a.py"]
+    assert files_that_repeat_names(tmp_path) == ["a.py"]
 
 
 @pytest.mark.parametrize("init", INITS, ids=module_name)
@@ -109,7 +109,7 @@ def test_every_public_name_has_a_docstring(init: Path) -> None:
         name
         for name in package.__all__
         if inspect.isclass(value := getattr(package, name)) or inspect.isroutine(value)
-        # A dataclass without words gets its signature as docstring.
+        # A dataclass without a docstring gets its signature as docstring.
         if not value.__doc__ or value.__doc__.startswith(f"{name}(")
     ]
 
@@ -117,7 +117,7 @@ def test_every_public_name_has_a_docstring(init: Path) -> None:
 
 
 @pytest.mark.parametrize("init", INITS, ids=module_name)
-def test_no_public_object_is_at_home_in_a_private_module(init: Path) -> None:
+def test_no_public_object_has_a_private_module(init: Path) -> None:
     package = import_module(module_name(init))
     private = [
         f"{name}: {value.__module__}"
@@ -148,8 +148,8 @@ def test_public_values_can_be_pickled_and_their_annotations_resolved(value: obje
 
 @pytest.mark.parametrize("init", INITS, ids=module_name)
 def test_no_name_is_also_the_name_of_a_module(init: Path) -> None:
-    """Importing the module would put it in the place of the name that the door offers."""
+    """Importing the module would replace the public name of the package."""
     offered_names = set(import_module(module_name(init)).__all__)
     modules = {path.stem for path in init.parent.iterdir()}
 
-    assert offered_names & modules - {"main"} == set()  # `cli` imports its `main` at once
+    assert offered_names & modules - {"main"} == set()  # `cli` imports its `main` eagerly

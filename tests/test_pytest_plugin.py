@@ -41,7 +41,7 @@ Run = Callable[..., pytest.RunResult]
 
 @pytest.fixture(scope="module", autouse=True)
 def names_are_loaded() -> None:
-    """Import what HEAD imports: `pytester` forgets what a session in this process imports."""
+    """Import what HEAD imports: `pytester` unloads the imports of its sessions."""
     for name in evals.__all__:
         getattr(evals, name)
 
@@ -55,7 +55,7 @@ def no_store_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def pytest_on(pytester: pytest.Pytester) -> Run:
-    """pytest with the plugin, on a file with these tests; with `-n`, in processes of their own."""
+    """Return a function that runs pytest with the plugin on a file with these tests."""
     (pytester.path / "capitals.jsonl").write_text(CAPITALS)
 
     def run(tests: str, *words: str) -> pytest.RunResult:
@@ -63,14 +63,16 @@ def pytest_on(pytester: pytest.Pytester) -> Run:
         words = ("-p", "weakincentives.pytest_plugin", "-p", "no:cacheprovider", *words)
         if "-n" in words:
             words = ("-p", "xdist", *words)
-        quiet = "ignore::pytest.PytestAssertRewriteWarning"  # this process may know the plugin
+        quiet = (
+            "ignore::pytest.PytestAssertRewriteWarning"  # this process may have imported the plugin
+        )
         return pytester.runpytest_inprocess("-W", quiet, *words)
 
     return run
 
 
 def stored(path: Path) -> list[str]:
-    """The runs of a store: what each came to."""
+    """Return the outcome of each run of a store."""
     with RunStore(path / ".wink" / "runs.db") as store:
         return [
             f"{run.manifest.dataset_name} {run.status} {run.passed}/{run.total}"
@@ -85,7 +87,7 @@ processes = pytest.mark.parametrize("words", [[], ["-n", "2"]], ids=["one", "xdi
 
 
 @processes
-def test_every_sample_is_an_item_and_the_share_is_judged(
+def test_every_sample_is_an_item_and_so_is_the_pass_rate(
     pytest_on: Run, pytester: pytest.Pytester, words: list[str]
 ) -> None:
     result = pytest_on(SHARE % 0.9, "-v", "--junitxml=out.xml", *words)
@@ -118,7 +120,7 @@ def test_every_sample_is_an_item_and_the_share_is_judged(
 
 
 @processes
-def test_a_share_that_is_enough_passes_and_tells_its_doubt(
+def test_a_sufficient_pass_rate_passes_and_prints_its_interval(
     pytest_on: Run, words: list[str]
 ) -> None:
     result = pytest_on(SHARE % 0.75, *words)
@@ -163,7 +165,7 @@ def test_without_a_threshold_every_sample_must_pass(pytest_on: Run) -> None:
 def test_epochs_are_items_and_count_as_one_sample(
     pytest_on: Run, pytester: pytest.Pytester, words: list[str]
 ) -> None:
-    rule = "config=EvalConfig(stop_at_width=0.9)"  # which is not for here: all items run
+    rule = "config=EvalConfig(stop_at_width=0.9)"  # has no effect here: all items run
     result = pytest_on(SHARE % f"0.5, epochs=3, {rule}", "-v", *words)
 
     assert result.ret == 0
@@ -235,7 +237,7 @@ def test_suite():
     assert stored(pytester.path) == ["two complete 2/4"]
 
 
-def test_time_limits_and_further_tries_are_those_of_the_config(pytest_on: Run) -> None:
+def test_timeouts_and_retries_are_those_of_the_config(pytest_on: Run) -> None:
     tests = """
 import anyio
 calls = []
@@ -257,14 +259,14 @@ def test_second(given):
     result.stdout.fnmatch_lines(["*TimeoutError: timed out after *"])
 
 
-def test_what_was_chosen_is_what_is_judged(pytest_on: Run, pytester: pytest.Pytester) -> None:
+def test_only_selected_items_are_judged(pytest_on: Run, pytester: pytest.Pytester) -> None:
     result = pytest_on(SHARE % 1.0, "-k", "fr or jp")
 
     assert result.ret == 0
     assert stored(pytester.path) == ["capitals complete 2/2"]
 
 
-def test_a_skipped_sample_is_missing_and_told(pytest_on: Run, pytester: pytest.Pytester) -> None:
+def test_a_skipped_sample_is_reported_as_missing(pytest_on: Run, pytester: pytest.Pytester) -> None:
     tests = SHARE.replace("return", "country == 'Italy' and pytest.skip('later')\n    return")
     result = pytest_on(tests % 0.6)
 
@@ -316,9 +318,7 @@ def test_object(given):
     assert (bare.result.passed, bare.result.output) == (True, None)
 
 
-def test_the_store_is_where_it_is_asked_for_or_nowhere(
-    pytest_on: Run, pytester: pytest.Pytester
-) -> None:
+def test_the_store_follows_the_option(pytest_on: Run, pytester: pytest.Pytester) -> None:
     pytest_on(SHARE % 0.5, "--wink-store", "elsewhere.db")
     assert (pytester.path / "elsewhere.db").exists()
 
@@ -342,7 +342,7 @@ def test_a_store_that_cannot_be_written_changes_no_outcome(
 
 
 @pytest.mark.parametrize(
-    ("mark", "signature", "told"),
+    ("mark", "signature", "error"),
     [
         ("dataset='no.jsonl'", "x", "no.jsonl"),
         ("'capitals.jsonl', failunder=1", "x", "unexpected keyword argument 'failunder'"),
@@ -362,13 +362,13 @@ def test_a_store_that_cannot_be_written_changes_no_outcome(
         ("", "", "expected an `EvalSuite` from the function, got None"),
     ],
 )
-def test_a_wrong_mark_is_told_in_a_line(
-    pytest_on: Run, mark: str, signature: str, told: str
+def test_a_wrong_mark_is_reported_in_one_line(
+    pytest_on: Run, mark: str, signature: str, error: str
 ) -> None:
     result = pytest_on(f"@pytest.mark.wink_eval({mark})\ndef test_it({signature}): pass")
 
     assert result.ret == 2
-    result.stdout.fnmatch_lines([f"*wink_eval: *{told}* - test_qa.py::test_it*"])
+    result.stdout.fnmatch_lines([f"*wink_eval: *{error}* - test_qa.py::test_it*"])
     assert "Traceback" not in result.stdout.str()
 
 
@@ -383,7 +383,7 @@ def test_it_is_loaded_only_if_asked_and_loads_nothing_heavy(pytester: pytest.Pyt
     assert not loaded & {"numpy", "openai", "anthropic", "rich", "weakincentives.evals"}
 
 
-def test_tests_without_the_mark_are_left_alone(pytest_on: Run, pytester: pytest.Pytester) -> None:
+def test_tests_without_the_mark_are_not_changed(pytest_on: Run, pytester: pytest.Pytester) -> None:
     result = pytest_on("def test_plain(): pass")
 
     assert result.ret == 0
@@ -423,7 +423,7 @@ def test_it(number, x): return meet(number)
 
 
 @pytest.mark.parametrize("how", MEETINGS)
-def test_as_many_samples_run_at_once_as_the_config_says(
+def test_the_concurrency_is_that_of_the_config(
     pytest_on: Run, pytester: pytest.Pytester, how: str
 ) -> None:
     mark = "@pytest.mark.wink_eval(dataset=samples, config=config)\n"
@@ -436,11 +436,11 @@ def test_as_many_samples_run_at_once_as_the_config_says(
     assert stored(pytester.path) == ["test_it complete 8/8"] * (count // 8)
 
 
-def test_the_samples_of_a_suite_run_at_once(pytest_on: Run) -> None:
+def test_the_samples_of_a_suite_run_concurrently(pytest_on: Run) -> None:
     suite = "@pytest.mark.wink_eval()\ndef test_suite():\n    return suite\n"
-    made = "suite = EvalSuite(meet, Dataset(samples), exact_match, config=config)\n"
+    definition = "suite = EvalSuite(meet, Dataset(samples), exact_match, config=config)\n"
 
-    pytest_on(MEETING + made + suite).assert_outcomes(passed=8)
+    pytest_on(MEETING + definition + suite).assert_outcomes(passed=8)
 
 
 COUNTING = """
@@ -476,11 +476,11 @@ def test_a_session_that_stops_early_starts_no_more_samples_and_ends_those_that_r
     result.assert_outcomes(failed=1)
     notes = notes_of(pytester.path)
     began = [note for note in notes if note.startswith("began")]
-    assert began == ["began 0", "began 1", "began 2"]  # two more would have failed it, too
+    assert began == ["began 0", "began 1", "began 2"]  # two more would also have failed
     assert sorted(notes) == sorted([*began, *(note.replace("began", "ended") for note in began)])
 
 
-def test_only_the_samples_that_were_chosen_run(pytest_on: Run, pytester: pytest.Pytester) -> None:
+def test_only_selected_samples_run(pytest_on: Run, pytester: pytest.Pytester) -> None:
     pytest_on(COUNTING % "", "-k", "[0] or [1]").assert_outcomes(failed=2)
 
     assert sorted(notes_of(pytester.path)) == ["began 0", "began 1", "ended 0", "ended 1"]
@@ -502,7 +502,7 @@ def test_with_processes_every_sample_runs_once(pytest_on: Run, pytester: pytest.
         (", tmp_path", "the scope of the fixture `tmp_path` is a function"),
     ],
 )
-def test_samples_with_fixtures_of_their_own_run_one_at_a_time_and_that_is_said(
+def test_samples_with_function_fixtures_run_one_at_a_time_with_a_notice(
     pytest_on: Run, pytester: pytest.Pytester, what: str, why: str
 ) -> None:
     fixture = "@pytest.fixture\ndef own():\n    return 0\n"

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 VERSION = PROJECT["version"]
 GITHUB = ROOT / ".github"
-NO_PART = ("tests/", "bench/", "chaos/", "docs/", "examples/", ".venv", ".wink", "__pycache__")
+NOT_PACKAGED = ("tests/", "bench/", "chaos/", "docs/", "examples/", ".venv", ".wink", "__pycache__")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def files_of_the_package() -> set[str]:
-    """The files of the package; its templates are links to the examples."""
+    """Return the files of the package; its templates are links to the examples."""
     return {
         (Path(folder) / name).relative_to(ROOT / "src").as_posix()
         for folder, _, names in os.walk(ROOT / "src" / "weakincentives", followlinks=True)
@@ -68,7 +68,7 @@ def test_the_sdist_has_what_is_needed_to_build_and_no_more(built: Path) -> None:
 
     beside = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "THIRD_PARTY.md"}
     assert {f"src/{name}" for name in files_of_the_package()} | beside <= names
-    assert [name for name in names if name.startswith(NO_PART)] == []
+    assert [name for name in names if name.startswith(NOT_PACKAGED)] == []
 
 
 def metadata(built: Path) -> Message:

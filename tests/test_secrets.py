@@ -1,4 +1,4 @@
-"""Secrets are found in every spelling, and nothing else is touched."""
+"""Secrets are found in every encoding, and nothing else is changed."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ values = st.one_of(
 
 
 @contextmanager
-def known(*given: str) -> Iterator[None]:
-    """For a while, these and no others."""
+def registered_secrets(*registered: str) -> Iterator[None]:
+    """Register these secrets, and no others, inside this context."""
     before = dict(secrets._kept)
     secrets._kept.clear()
-    for value in given:
+    for value in registered:
         keep_secret(value)
     secrets._current = secrets._Known({}, -1, ())
     try:
@@ -55,11 +55,11 @@ def known(*given: str) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_known_yet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_secrets_registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in list(secrets.os.environ):
         if secrets._is_secret_name(name):
             monkeypatch.delenv(name)
-    with known():
+    with registered_secrets():
         yield
 
 
@@ -78,12 +78,12 @@ SPELLINGS = {
 
 @given(value=values, before=letters, after=letters, spelling=st.sampled_from(sorted(SPELLINGS)))
 @example(value='p"ss\\w0rd/é <&', before="", after="", spelling="json in json")
-def test_no_spelling_of_a_secret_is_left(
+def test_a_secret_is_redacted_in_every_encoding(
     value: str, before: str, after: str, spelling: str
 ) -> None:
     value = value.strip()
     written = SPELLINGS[spelling](value)
-    with known(value):
+    with registered_secrets(value):
         clean = redact(f"{before}{written}{after}")
 
         assert written not in clean
@@ -96,14 +96,14 @@ def test_no_spelling_of_a_secret_is_left(
 
 @given(value=values, before=st.binary(max_size=7), after=st.binary(max_size=7))
 @pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode])
-def test_a_secret_within_base64_is_hidden_and_the_rest_can_be_decoded(
+def test_a_secret_within_base64_is_redacted_and_the_rest_can_be_decoded(
     encode: Any, value: str, before: bytes, after: bytes
 ) -> None:
     value = value.strip()
     assume(value.isascii())
-    assume(not before.endswith((b"\\", b"%")))  # which may be part of an escape
+    assume(not before.endswith((b"\\", b"%")))  # they may be part of an escape
     data = before + value.encode() + after
-    with known(value):
+    with registered_secrets(value):
         clean = redact(encode(data).decode())
 
     decoded = b64decode(clean, altchars=b"-_" if encode is urlsafe_b64encode else None)
@@ -112,12 +112,12 @@ def test_a_secret_within_base64_is_hidden_and_the_rest_can_be_decoded(
 
 
 @given(value=values, data=json_values)
-@example(value="nvapi-Qx71234", data=["\nvapi-Qx71234"])  # the escape of a newline is no letter
+@example(value="nvapi-Qx71234", data=["\nvapi-Qx71234"])  # the escape of a newline is not a letter
 @example(value="00e9abcdefgX", data=["\u00e9abcdefgX"])
 @example(value='Q1","b":"Q2', data={"a": "Q1", "b": "Q2"})
 @example(value="1234567890X", data={"a": 1234567890})
-def test_json_stays_json_with_the_same_strings_scrubbed(value: str, data: Any) -> None:
-    with known(value.strip()):
+def test_redacted_json_is_still_json_with_the_same_strings_redacted(value: str, data: Any) -> None:
+    with registered_secrets(value.strip()):
         whole = [data, f"x{value}y", {value: value}]
         for options in ({}, {"ensure_ascii": False}, {"indent": 2}):
             text = json.dumps(whole, **options)
@@ -138,14 +138,14 @@ def each_string(data: Any) -> Any:
 @given(text=st.text())
 def test_text_without_a_secret_is_the_same_object(text: str) -> None:
     assume("Q" not in text)
-    with known(f"Q{KEY}"):
+    with registered_secrets(f"Q{KEY}"):
         data = text.encode("utf-8", "surrogatepass")
         assert (redact(text) is text, redact_bytes(data) is data) == (True, True)
 
 
 @given(st.binary(), st.binary())
-def test_bytes_that_are_no_text_stay_around_a_secret(before: bytes, after: bytes) -> None:
-    with known(KEY):
+def test_bytes_around_a_secret_are_kept(before: bytes, after: bytes) -> None:
+    with registered_secrets(KEY):
         assert redact_bytes(before + KEY.encode() + after) == before + b"***" + after
 
 
@@ -161,7 +161,7 @@ keys = keys.filter(lambda key: [*secrets._worth_hiding(key)])
 
 
 def dotnet(text: str) -> str:
-    """JSON as .NET and Go write it."""
+    """Return JSON as .NET and Go write it."""
     return re.sub("[^A-Za-z0-9_ -]", lambda found: f"\\u{ord(found[0]):04X}", text)
 
 
@@ -189,20 +189,20 @@ BASE64 = {
 encodings = st.lists(st.sampled_from(sorted(ENCODINGS)), max_size=3)
 
 
-def encoded(text: str, names: list[str]) -> str:
+def encode_with(text: str, names: list[str]) -> str:
     for name in names:
         text = ENCODINGS[name](text)
     return text
 
 
-def leaked(key: str, text: str) -> str:
-    """The first eight characters in a row of the key that are in the text, if any."""
+def leaked_part(key: str, text: str) -> str:
+    """Return the first eight consecutive characters of the key in the text, or an empty string."""
     pieces = (key[at : at + 8] for at in range(len(key) - 7))
     return next((piece for piece in pieces if piece in text), "")
 
 
-def decoded(text: str, names: list[str]) -> str:
-    """What somebody reads who knows how the text was encoded."""
+def decode(text: str, names: list[str]) -> str:
+    """Decode a text from these encodings."""
     undo = {"json": json_text, "url": unquote, "form": unquote_plus, "html": html.unescape}
     for name in reversed(names):
         text = undo[re.split("[, ]", name)[0]](text)
@@ -217,15 +217,15 @@ def json_text(text: str) -> str:
 
 
 @given(key=keys, before=letters, after=letters, names=encodings)
-def test_no_part_of_a_key_is_left_however_often_it_is_encoded(
+def test_a_key_that_is_encoded_several_times_is_redacted(
     key: str, before: str, after: str, names: list[str]
 ) -> None:
-    text = f"{before}.{encoded(key, names)} {after}"
-    with known(key):
+    text = f"{before}.{encode_with(key, names)} {after}"
+    with registered_secrets(key):
         clean = redact(text)
 
-        assert leaked(key, clean) == ""
-        assert leaked(key, decoded(clean, names)) == ""
+        assert leaked_part(key, clean) == ""
+        assert leaked_part(key, decode(clean, names)) == ""
         assert clean.startswith(f"{before}.")
         assert clean.endswith(f" {after}")
         assert redact_bytes(text.encode()) == clean.encode()
@@ -238,17 +238,17 @@ def test_no_part_of_a_key_is_left_however_often_it_is_encoded(
     kind=st.sampled_from(sorted(BASE64)),
     outside=encodings,
 )
-def test_no_part_of_a_key_is_left_in_base64_of_an_encoded_text_or_encoded_base64(
+def test_a_key_in_base64_combined_with_other_encodings_is_redacted(
     key: str, before: str, inside: list[str], kind: str, outside: list[str]
 ) -> None:
-    within = f"{before}{encoded(key, inside)} and more of it"
-    text = encoded(BASE64[kind](within.encode()), outside)
-    with known(key):
-        clean = decoded(redact(text), outside)
+    within = f"{before}{encode_with(key, inside)} and more of it"
+    text = encode_with(BASE64[kind](within.encode()), outside)
+    with registered_secrets(key):
+        clean = decode(redact(text), outside)
 
     found = b64decode(clean.translate(str.maketrans("-_", "+/"))).decode("utf-8", "replace")
-    assert leaked(key, found) == ""
-    assert leaked(key, decoded(found, inside)) == ""
+    assert leaked_part(key, found) == ""
+    assert leaked_part(key, decode(found, inside)) == ""
     assert found.startswith(before[:-1])
     assert found.endswith(" and more of it")
 
@@ -263,55 +263,53 @@ def test_no_part_of_a_key_is_left_in_base64_of_an_encoded_text_or_encoded_base64
     after=st.binary(max_size=20),
     cuts=st.lists(st.integers(1, 9), min_size=1),
 )
-def test_a_key_that_comes_in_pieces_is_hidden(
+def test_a_key_that_arrives_in_pieces_is_redacted(
     key: str, names: list[str], before: bytes, after: bytes, cuts: list[int]
 ) -> None:
-    sent = before + b"." + encoded(key, names).encode() + b" " + after
-    with known(key):
-        stream, shown_so_far = secrets.redacted_stream(), b""
+    sent = before + b"." + encode_with(key, names).encode() + b" " + after
+    with registered_secrets(key):
+        stream, output = secrets.redacted_stream(), b""
         rest, sizes = sent, itertools.cycle(cuts)
         while rest:
             size = next(sizes)
-            shown_so_far += stream.feed(rest[:size])
+            output += stream.feed(rest[:size])
             rest = rest[size:]
-        shown_so_far += stream.finish()
+        output += stream.finish()
 
-    said = shown_so_far.decode("utf-8", "replace")
-    assert leaked(key, said) == ""
-    assert leaked(key, decoded(said, names)) == ""
+    text = output.decode("utf-8", "replace")
+    assert leaked_part(key, text) == ""
+    assert leaked_part(key, decode(text, names)) == ""
 
 
 @given(space=st.integers(0, 60), gap=st.text("ab", max_size=9), wrap=st.sampled_from([64, 76]))
-def test_two_keys_in_base64_that_comes_line_by_line_are_hidden(
-    space: int, gap: str, wrap: int
-) -> None:
+def test_two_keys_in_base64_lines_are_redacted(space: int, gap: str, wrap: int) -> None:
     other = "wJalr7XUtnFEMI9K7MDENG0bPxRfi2CYEXAMPLE"
     code = b64encode(f"{'z' * space}{KEY}{gap}{other} and more".encode())
-    with known(KEY, other):
-        stream, said = secrets.redacted_stream(), b""
+    with registered_secrets(KEY, other):
+        stream, output = secrets.redacted_stream(), b""
         for at in range(0, len(code), wrap):
-            said += stream.feed(code[at : at + wrap] + b"\n")
-        said += stream.finish()
+            output += stream.feed(code[at : at + wrap] + b"\n")
+        output += stream.finish()
 
-    found = b64decode(said).decode("utf-8", "replace")
-    assert leaked(KEY, found) == leaked(other, found) == ""
+    found = b64decode(output).decode("utf-8", "replace")
+    assert leaked_part(KEY, found) == leaked_part(other, found) == ""
     assert found.endswith(" and more")
 
 
 @given(pieces=st.lists(st.binary()))
 def test_a_stream_without_a_secret_passes_byte_for_byte(pieces: list[bytes]) -> None:
-    with known(f"Q{KEY}"):
+    with registered_secrets(f"Q{KEY}"):
         stream = secrets.redacted_stream()
         assert b"".join(map(stream.feed, pieces)) + stream.finish() == b"".join(pieces)
 
 
-def test_nothing_is_held_back_but_the_beginning_of_a_secret() -> None:
+def test_only_a_possible_start_of_a_secret_is_buffered() -> None:
     keep_secret(KEY)
     stream = secrets.redacted_stream()
 
     for prompt in (b"Go on? [yes] ", b"Enter password", b"abcdefghijklmnop", b"50%", b"a & b"):
         assert stream.feed(prompt) == prompt
-    assert stream.feed(b"sk") == b"sk"  # too little to wait for
+    assert stream.feed(b"sk") == b"sk"  # too short to buffer
     assert stream.feed(b"-qZ7r") == b""
     assert stream.feed(b"es is a word") == b"-qZ7res is a word"
     assert stream.feed(b" sk-qZ7rT0vXw9") == b" "
@@ -339,7 +337,7 @@ def test_nothing_is_held_back_but_the_beginning_of_a_secret() -> None:
         *("npm_config__authToken", "AWS_SESSION_TOKEN", "AZURE_OPENAI_KEY"),
     ],
 )
-def test_names_that_say_that_the_value_is_secret(
+def test_a_name_that_suggests_a_secret_makes_its_value_secret(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, KEY)
@@ -358,7 +356,7 @@ def test_names_that_say_that_the_value_is_secret(
         *("TOKEN_URL", "CREDENTIALS_DIRECTORY", "MONKEY", "HOTKEY"),
     ],
 )
-def test_names_that_do_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_names_do_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, KEY)
 
     assert redact(KEY) == KEY
@@ -371,7 +369,7 @@ def test_names_that_do_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         *("12345678", "2024-01-01", "1.5e-300", "********", str(SOURCE)),
     ],
 )
-def test_words_numbers_and_names_of_files_are_no_secrets(value: str) -> None:
+def test_words_numbers_and_file_names_are_not_secret(value: str) -> None:
     keep_secret(value)
 
     assert redact(f"a {value} b") == f"a {value} b"
@@ -398,7 +396,7 @@ def test_words_numbers_and_names_of_files_are_no_secrets(value: str) -> None:
         ),
     ],
 )
-def test_secrets_within_the_value_of_a_variable(
+def test_secrets_inside_the_value_of_a_variable_are_found(
     name: str, value: str, hidden: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -418,7 +416,7 @@ def test_a_change_of_the_environment_is_noticed(monkeypatch: pytest.MonkeyPatch)
     assert redact("one11111 two22222") == "one11111 ***"
 
 
-def test_the_longer_of_two_secrets_is_hidden_whole() -> None:
+def test_the_longer_of_two_overlapping_secrets_is_redacted() -> None:
     keep_secret("abcd1234")
     keep_secret("abcd1234-efgh5678")
 
@@ -426,7 +424,7 @@ def test_the_longer_of_two_secrets_is_hidden_whole() -> None:
 
 
 @pytest.mark.parametrize("kind", [OpenAIAdapter, AnthropicAdapter])
-def test_a_password_in_a_base_url_is_known_and_not_repeated(kind: Any) -> None:
+def test_a_password_in_a_base_url_is_redacted(kind: Any) -> None:
     with pytest.raises(UsageError, match="base_url") as refused:
         kind("m", base_url="ftp://me:pa55w0rd@h/v1")
     kind("m", base_url="https://me:pa55%20w0rd@h/v1")
@@ -439,10 +437,10 @@ def test_a_password_in_a_base_url_is_known_and_not_repeated(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "clean"),
+    ("message", "clean"),
     [
         ("GET https://me:pw@h/x", "GET https://***@h/x"),
-        ("redis://:p/w?#@x@h:1/0 is away", "redis://***@h:1/0 is away"),
+        ("redis://:p/w?#@x@h:1/0 is down", "redis://***@h:1/0 is down"),
         ("https://token@h/x", "https://***@h/x"),
         ("http://h/v1?api_key=abc&n=1", "http://h/v1?api_key=***&n=1"),
         ("http://h/v1?a=1&X-Amz-Signature=abc", "http://h/v1?a=1&X-Amz-Signature=***"),
@@ -453,13 +451,13 @@ def test_a_password_in_a_base_url_is_known_and_not_repeated(kind: Any) -> None:
         ("ghp_abcdefghijklmnopqrst AKIAABCDEFGHIJKLMNOP", "*** ***"),
     ],
 )
-def test_messages_do_not_show_what_looks_like_a_secret(said: str, clean: str) -> None:
-    assert redact_message(said) == clean
-    assert redact(said) == said  # which may be data
+def test_text_that_looks_like_a_secret_is_redacted_in_messages(message: str, clean: str) -> None:
+    assert redact_message(message) == clean
+    assert redact(message) == message  # it may be data
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "expected `sort_key`, got `token_count=3` - at `$.api_key`",
         "see http://localhost:8080/v1/x@2 and task-force-one-two-three-four",
@@ -468,31 +466,31 @@ def test_messages_do_not_show_what_looks_like_a_secret(said: str, clean: str) ->
         "mail me@example.org, key: value, cookie: none",
     ],
 )
-def test_other_words_stay_in_messages(said: str) -> None:
-    assert redact_message(said) == said
+def test_other_text_stays_in_messages(message: str) -> None:
+    assert redact_message(message) == message
 
 
 @pytest.mark.parametrize("word", ["http://a:b,?x&", "-eyJ", "eyJ-", "\\", "%5c", '"', "-----END "])
-def test_a_long_message_is_scrubbed_in_time(word: str) -> None:
-    """Linear, whatever it holds: a second would be a hundred times what it takes."""
-    said = word * 10_000 + " http://me:pw@h"
+def test_a_long_message_is_redacted_in_linear_time(word: str) -> None:
+    """Check that it takes linear time: one second is a hundred times what it should take."""
+    message = word * 10_000 + " http://me:pw@h"
     began = time.thread_time()
 
-    assert redact_message(said).endswith("http://***@h")
+    assert redact_message(message).endswith("http://***@h")
     assert time.thread_time() - began < 1.0
 
 
 @pytest.mark.parametrize("value", ["+Q7zexample2981", 'Q7"zexample2981', r"Q7\\\\zexample2981"])
-def test_a_part_of_a_secret_among_backslashes_is_seen_in_time(value: str) -> None:
+def test_a_secret_after_many_backslashes_is_redacted_in_linear_time(value: str) -> None:
     keep_secret(value)
-    said = f"zexample2981 Q7{chr(92) * 100_000} "
+    message = f"zexample2981 Q7{chr(92) * 100_000} "
     began = time.thread_time()
 
-    assert redact(said + value) == f"{said}***"
+    assert redact(message + value) == f"{message}***"
     assert time.thread_time() - began < 1.0
 
 
-def test_logs_hold_no_secret_whoever_handles_them(caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_have_no_secret_for_any_handler(caplog: pytest.LogCaptureFixture) -> None:
     keep_secret(KEY)
     logger = logger_for("weakincentives.test")
     try:
@@ -501,20 +499,20 @@ def test_logs_hold_no_secret_whoever_handles_them(caplog: pytest.LogCaptureFixtu
         logger.exception("failed with %s: %r", "a key", KEY)
     logger.warning("harmless %d", 1)
 
-    told, harmless = caplog.records
-    assert KEY not in logging.Formatter().format(told) + repr(vars(told))
-    assert "ValueError: ***" in logging.Formatter().format(told)
-    assert (harmless.msg, harmless.args) == ("harmless %d", (1,))
+    record, second = caplog.records
+    assert KEY not in logging.Formatter().format(record) + repr(vars(record))
+    assert "ValueError: ***" in logging.Formatter().format(record)
+    assert (second.msg, second.args) == ("harmless %d", (1,))
 
 
-def test_a_value_in_an_error_is_scrubbed_before_it_is_cut() -> None:
+def test_a_value_in_an_error_is_redacted_before_it_is_truncated() -> None:
     keep_secret(KEY)
 
     assert short_repr("x" * 70 + KEY) == repr("x" * 70 + "***")
 
 
-def test_every_logger_of_ours_is_scrubbed() -> None:
-    """`logging.getLogger` is for the loggers of others, and to handle what all of ours say."""
+def test_every_logger_of_ours_is_redacted() -> None:
+    """Allow `logging.getLogger` only for foreign loggers, and for our root logger."""
     ours = re.compile(r"getLogger\((__name__|.weakincentives\.)")
     found = {
         str(file.relative_to(SOURCE))
@@ -525,6 +523,6 @@ def test_every_logger_of_ours_is_scrubbed() -> None:
     assert found == set()
 
 
-def test_a_secret_is_text() -> None:
+def test_a_secret_must_be_text() -> None:
     with pytest.raises(TypeError, match="expected a secret as text, got a value of type int"):
         keep_secret(12345678)  # type: ignore[arg-type]

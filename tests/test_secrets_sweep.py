@@ -1,4 +1,4 @@
-"""An eval that leaks secrets everywhere is run every way, and no byte that is written has one."""
+"""Run an eval that leaks secrets everywhere in every way: no written byte has a secret."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pytest
 
 from tests import leaky
 from tests.forked_wink import run_wink
-from tests.leaky import PLACES, found_in, found_in_file, told
-from tests.processes import PATIENCE, machine_variables, running_loops, until
+from tests.leaky import PLACES, found_in, found_in_file, secret_at
+from tests.processes import TIMEOUT, machine_variables, running_loops, until
 from tests.runtime.mailbox.redis_server import running
 from weakincentives import secrets
 from weakincentives.adapters import ResponseCache, cached
@@ -48,13 +48,13 @@ from weakincentives.testing import Fault, LangSmithServer, ModelServer, OtlpRece
 
 ROOT = Path(__file__).parent.parent
 WINK = Path(sys.executable).with_name("wink")
-BY_A_MODEL = {*PLACES} - {"message", "note", "cause", "log"}  # which leaky.agent tells
+PLACES_WITH_A_MODEL = {*PLACES} - {"message", "note", "cause", "log"}  # those are from leaky.agent
 
 
 @pytest.fixture(autouse=True)
 def secrets_of_the_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The variables are there, and what a test makes known is forgotten after it."""
-    for name in set(machine_variables()) - {"WINK_STORE"}:  # which every test has its own of
+    """Set the variables, and forget after a test which secrets it registered."""
+    for name in set(machine_variables()) - {"WINK_STORE"}:  # every test has its own
         monkeypatch.delenv(name)
     for name, value in leaky.variables().items():
         monkeypatch.setenv(name, value)
@@ -73,7 +73,7 @@ def server() -> Iterator[ModelServer]:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Path]:
-    """All that our loggers say, tracebacks too, in a file."""
+    """Yield a file with all messages of our loggers, including tracebacks."""
     path, ours = tmp_path / "wink.log", logging.getLogger("weakincentives")
     handler = logging.FileHandler(path)
     before = ours.level
@@ -86,15 +86,15 @@ def log(tmp_path: Path) -> Iterator[Path]:
 
 
 def adapter_of(kind: str, server: ModelServer) -> Any:
-    """An adapter that does not retry: what an error says is what the first response says."""
+    """Return an adapter without retries, so that an error is that of the first response."""
     if kind == "anthropic":
         return AnthropicAdapter("claude-x", base_url=server.anthropic_base_url, retries=0)
-    made: Any = OpenAIAdapter if kind == "openai" else HTTPAdapter
-    return made("gpt-x", base_url=server.openai_base_url, retries=0)
+    adapter_class: Any = OpenAIAdapter if kind == "openai" else HTTPAdapter
+    return adapter_class("gpt-x", base_url=server.openai_base_url, retries=0)
 
 
-def exported(store: RunStore, run_id: str, folder: Path) -> None:
-    """A stored run in every form that it can take."""
+def export_all(store: RunStore, run_id: str, folder: Path) -> None:
+    """Export a stored run in every format."""
     for name in FORMATS:
         write_export(store, run_id, folder / f"run.{'xml' if name == 'junit' else name}")
     write_page(store, run_id, folder / "run.html")
@@ -102,8 +102,8 @@ def exported(store: RunStore, run_id: str, folder: Path) -> None:
     store.report(run_id).save(folder / "saved")
 
 
-def swept(folder: Path) -> dict[str, set[str]]:
-    """What each file under the folder still holds."""
+def secrets_by_file(folder: Path) -> dict[str, set[str]]:
+    """Return the secrets that each file in the folder contains."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {path.name: found for path in files if (found := found_in_file(path))}
 
@@ -117,17 +117,17 @@ def test_no_artefact_of_a_run_holds_a_secret(
 ) -> None:
     with RunStore(tmp_path / "runs.db") as store, ResponseCache(tmp_path / "cache.db") as cache:
         adapter = adapter_of(kind, server).around(cached(cache, provider=kind))
-        report = leaky.suite(adapter=adapter).run(store=store, tags={"token": told("tag")})
+        report = leaky.suite(adapter=adapter).run(store=store, tags={"token": secret_at("tag")})
         _, session = leaky.LeakyLoop(adapter=adapter).execute("it")
         store.save("session", session)
-        exported(store, report.run_id, tmp_path)
+        export_all(store, report.run_id, tmp_path)
         report.save(tmp_path / "from memory")
         assert (report.passed, report.errors) == (2, 2)
     for words in (["show"], ["show", "latest", "fail"], ["list", "--format", "json"]):
         assert main(["eval", *words, "--store", str(tmp_path / "runs.db")]) == 0
     printed = capfd.readouterr()
 
-    assert swept(tmp_path) == {}
+    assert secrets_by_file(tmp_path) == {}
     assert found_in(printed.out + printed.err) == set()
     assert "***" in printed.out
     errors = {result.sample_id: str(result.error) for result in report.results}
@@ -137,8 +137,8 @@ def test_no_artefact_of_a_run_holds_a_secret(
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "http"])
 @pytest.mark.parametrize("before", [270, 285, 295])
-def test_no_half_of_a_key_is_left_where_an_error_is_cut(kind: str, before: int) -> None:
-    key = told("key")
+def test_a_truncated_error_has_no_part_of_a_key(kind: str, before: int) -> None:
+    key = secret_at("key")
     fault = Fault("status", 400, message="x" * before + key)
     with ModelServer([fault]) as server, pytest.raises(ProviderError) as caught:
         leaky.LeakyLoop(adapter=adapter_of(kind, server)).execute("it")
@@ -149,7 +149,7 @@ def test_no_half_of_a_key_is_left_where_an_error_is_cut(kind: str, before: int) 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "http"])
 @pytest.mark.parametrize("status", [400, 500])
 @pytest.mark.parametrize("before", [262, 275, 290, 299])
-def test_no_half_of_another_secret_is_left_where_an_error_is_cut(
+def test_a_truncated_error_has_no_part_of_another_secret(
     kind: str, status: int, before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYzEXAMPLE77"
@@ -162,15 +162,15 @@ def test_no_half_of_another_secret_is_left_where_an_error_is_cut(
 
 
 @pytest.mark.parametrize("length", range(960, 1001, 8))
-def test_no_half_of_a_secret_is_left_where_a_tools_output_is_cut(
+def test_a_truncated_tool_output_has_no_part_of_a_secret(
     length: int, tmp_path: Path, server: ModelServer
 ) -> None:
-    secret = told("tool_result")
+    secret = secret_at("tool_result")
 
-    def look(params: leaky.Named) -> str:
+    def look_up(params: leaky.LookUp) -> str:
         return "x" * length + secret
 
-    tool = Tool(name="look", description="Looks.", handler=look)
+    tool = Tool(name="look", description="Looks.", handler=look_up)
     section = MarkdownSection(title="Q", template="Look for $input", key="q", tools=[tool])
     template = PromptTemplate[str](ns="leaky", key="long", sections=[section])
     suite = EvalSuite(
@@ -185,25 +185,25 @@ def test_no_half_of_a_secret_is_left_where_a_tools_output_is_cut(
     assert secret[:8].encode() not in row.session
 
 
-def test_what_nobody_knows_to_be_secret_is_found_everywhere(
+def test_unknown_secrets_are_found_everywhere(
     server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the silence of the other tests would mean nothing."""
+    """Check that the other tests would find a leak."""
     for place in PLACES:
         monkeypatch.delenv(f"LEAK_{place.upper()}_TOKEN")
     with RunStore(tmp_path / "runs.db") as store:
         suite = leaky.suite(adapter=adapter_of("openai", server))
-        report = suite.run(store=store, tags={"token": told("tag")})
-        exported(store, report.run_id, tmp_path)
+        report = suite.run(store=store, tags={"token": secret_at("tag")})
+        export_all(store, report.run_id, tmp_path)
 
-    found = swept(tmp_path)
-    assert found["runs.db"] == BY_A_MODEL
+    found = secrets_by_file(tmp_path)
+    assert found["runs.db"] == PLACES_WITH_A_MODEL
     for name, least in {
-        "run.jsonl": BY_A_MODEL - {"tag"},
-        "run.json": BY_A_MODEL,
-        "results.jsonl": BY_A_MODEL - {"tag"},
-        "run.html": BY_A_MODEL - {"metric"},
-        "0.js": BY_A_MODEL - {"metric", "tag"},
+        "run.jsonl": PLACES_WITH_A_MODEL - {"tag"},
+        "run.json": PLACES_WITH_A_MODEL,
+        "results.jsonl": PLACES_WITH_A_MODEL - {"tag"},
+        "run.html": PLACES_WITH_A_MODEL - {"metric"},
+        "0.js": PLACES_WITH_A_MODEL - {"metric", "tag"},
         "run.xml": {"input", "expected", "output", "reason", "judge", "evaluator", "tag"},
         "run.csv": {"input", "expected", "output", "reason", "evaluator", "metadata"},
         "run.parquet": {"input", "expected", "output", "reason", "evaluator", "metadata"},
@@ -212,17 +212,17 @@ def test_what_nobody_knows_to_be_secret_is_found_everywhere(
         assert (name, least - found[name]) == (name, set())
 
 
-def test_an_agent_that_raises_says_no_secret(
+def test_the_error_of_an_agent_has_no_secret(
     tmp_path: Path, server: ModelServer, log: Path
 ) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         suite = leaky.suite(leaky.agent, adapter_of("openai", server))
         report = suite.run(store=store)
-        exported(store, report.run_id, tmp_path)
+        export_all(store, report.run_id, tmp_path)
 
-    assert swept(tmp_path) == {}
+    assert secrets_by_file(tmp_path) == {}
     [error] = [each.error for each in report.results if each.sample_id == "refusal"]
-    assert error == "no ***, ***"  # one that is known, one that looks like a key
+    assert error == "no ***, ***"  # a registered secret, and one that looks like a key
     assert "***" in log.read_text()
 
 
@@ -234,9 +234,9 @@ def variables(**more: str) -> dict[str, str]:
 
 
 def printed_by(folder: Path, *words: str | Path, **more: str) -> str:
-    """All that the command prints."""
+    """Run a command; return all that it prints."""
     done = subprocess.run(
-        words, cwd=folder, env=variables(**more), capture_output=True, text=True, timeout=PATIENCE
+        words, cwd=folder, env=variables(**more), capture_output=True, text=True, timeout=TIMEOUT
     )
     return done.stdout + done.stderr
 
@@ -255,7 +255,7 @@ def test_no_command_prints_or_writes_a_secret(server: ModelServer, tmp_path: Pat
     printed = printed_by(
         tmp_path,
         *(WINK, "eval", "run", "leaky_eval.py", "--format", "jsonl"),
-        *("--tag", f"token={told('tag')}", "-o", "report", "-o", "run.xml", "-o", "run.csv"),
+        *("--tag", f"token={secret_at('tag')}", "-o", "report", "-o", "run.xml", "-o", "run.csv"),
         SERVED=server.openai_base_url,
         GITHUB_ACTIONS="true",
         GITHUB_STEP_SUMMARY=str(tmp_path / "summary.md"),
@@ -263,24 +263,24 @@ def test_no_command_prints_or_writes_a_secret(server: ModelServer, tmp_path: Pat
 
     assert printed.count('"sample_id"') == 5
     assert found_in(printed) == set()
-    assert swept(tmp_path) == {}
+    assert secrets_by_file(tmp_path) == {}
     assert r"cannot judge \*\*\*" in (tmp_path / "summary.md").read_text()
 
 
 @pytest.mark.parametrize("debug", ["", "1"])
-def test_what_goes_wrong_in_a_command_says_no_secret(debug: str, tmp_path: Path) -> None:
+def test_the_error_of_a_command_has_no_secret(debug: str, tmp_path: Path) -> None:
     (tmp_path / "bad_eval.py").write_text(
-        "from tests.leaky import told\n"
-        "raise ValueError(told('message')) from KeyError(told('cause'))"
+        "from tests.leaky import secret_at\n"
+        "raise ValueError(secret_at('message')) from KeyError(secret_at('cause'))"
     )
     env = variables(WINK_DEBUG=debug)
     done = run_wink("eval", "run", "bad_eval.py", cwd=tmp_path, env=env)
 
-    said = done.stdout + done.stderr
+    output = done.stdout + done.stderr
 
-    assert "***" in said
-    assert ("Traceback" in said) is bool(debug)
-    assert found_in(said) == set()
+    assert "***" in output
+    assert ("Traceback" in output) is bool(debug)
+    assert found_in(output) == set()
 
 
 TESTS = """
@@ -293,10 +293,10 @@ def test_leaky():
 """
 
 
-def test_pytest_says_no_secret(tmp_path: Path) -> None:
+def test_the_output_of_pytest_has_no_secret(tmp_path: Path) -> None:
     (tmp_path / "test_leaky.py").write_text(TESTS)
     (tmp_path / "conftest.py").write_text(
-        "def pytest_runtest_logreport(report):\n"  # as plugins do that keep all reports
+        "def pytest_runtest_logreport(report):\n"  # like plugins that keep all reports
         "    print(vars(report), file=open('reports.txt', 'a'))\n"
     )
     printed = printed_by(
@@ -309,31 +309,31 @@ def test_pytest_says_no_secret(tmp_path: Path) -> None:
     assert "no ***, ***" in printed
     assert found_in(printed) == set()
     (tmp_path / "test_leaky.py").unlink()
-    assert swept(tmp_path) == {}
+    assert secrets_by_file(tmp_path) == {}
 
 
 WARNINGS = """
 import threading, warnings
 import pytest
 from tests import leaky
-from tests.leaky import told
+from tests.leaky import secret_at
 
 @pytest.mark.wink_eval
 def test_leaky():
     def agent(sample):
-        warnings.warn(f"deprecated {told('output')}")
-        thread = threading.Thread(target=int, args=[told("message")])
+        warnings.warn(f"deprecated {secret_at('output')}")
+        thread = threading.Thread(target=int, args=[secret_at("message")])
         thread.start()
         thread.join()
         return "fine"
     return leaky.suite(agent, judged=False)
 
 def test_other():
-    warnings.warn(f"key {told('reason')}")
+    warnings.warn(f"key {secret_at('reason')}")
 """
 
 
-def test_the_summary_of_warnings_and_threads_in_pytest_says_no_secret(tmp_path: Path) -> None:
+def test_the_warnings_of_pytest_have_no_secret(tmp_path: Path) -> None:
     (tmp_path / "test_warned.py").write_text(WARNINGS)
     printed = printed_by(
         tmp_path,
@@ -347,14 +347,14 @@ def test_the_summary_of_warnings_and_threads_in_pytest_says_no_secret(tmp_path: 
     assert "PytestUnhandledThreadExceptionWarning" in printed
     assert found_in(printed) == set()
     (tmp_path / "test_warned.py").unlink()
-    assert swept(tmp_path) == {}
+    assert secrets_by_file(tmp_path) == {}
 
 
 # ── queues ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def all_of_redis(client: Any, prefix: str) -> Iterator[bytes]:
-    """Every value under keys that hold the prefix."""
+def redis_values(client: Any, prefix: str) -> Iterator[bytes]:
+    """Yield every value whose key contains the prefix."""
     read = {
         b"string": client.get,
         b"hash": client.hgetall,
@@ -375,8 +375,8 @@ def all_of_redis(client: Any, prefix: str) -> Iterator[bytes]:
                 continue
 
 
-def queue(where: str, folder: Path) -> tuple[str, str]:
-    """The URL of a queue of one's own, and its name."""
+def queue_url_and_name(where: str, folder: Path) -> tuple[str, str]:
+    """Return the URL and the name of a new queue."""
     server = f"sqlite:///{folder / 'mail.db'}"
     if where == "valkey":
         server = f"redis://127.0.0.1:{running().port}/0"
@@ -384,17 +384,19 @@ def queue(where: str, folder: Path) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("where", ["sqlite", "valkey"])
-def test_what_workers_send_back_holds_no_secret(
+def test_the_results_of_workers_have_no_secret(
     where: str, server: ModelServer, tmp_path: Path, log: Path
 ) -> None:
-    """Requests are the user's own, and go as they are: here they hold no secret."""
-    (url, name), client = queue(where, tmp_path), running().client()
+    """Use requests without secrets: they are the user's own, and are sent unchanged."""
+    (url, name), client = queue_url_and_name(where, tmp_path), running().client()
     requests, results, far = (open_mailbox(url, name=f"{name}-{n}") for n in range(3))
     store: Any = RunStore(tmp_path / "kept.db") if where == "sqlite" else RedisStore(client, name)
     adapter = adapter_of("openai", server)
     both = {
         "store": store,
-        "session_store": None if where == "sqlite" else store,  # or they travel with the results
+        "session_store": None
+        if where == "sqlite"
+        else store,  # otherwise sessions are sent with the results
     }
     loop = EvalLoop(
         None,
@@ -408,28 +410,28 @@ def test_what_workers_send_back_holds_no_secret(
     with running_loops(loop, leaky.LeakyLoop(requests=far, adapter=adapter, **both)):
         submission = submit_dataset(leaky.suite(leaky.agent, inputs=False).dataset, requests)
         until(lambda: results.approximate_count() == 5)
-    left = [*all_of_redis(client, name)] if where == "valkey" else []
-    assert swept(tmp_path) == {}
-    report = collect_results(results, submission, timeout_seconds=PATIENCE)
+    stored_values = [*redis_values(client, name)] if where == "valkey" else []
+    assert secrets_by_file(tmp_path) == {}
+    report = collect_results(results, submission, timeout_seconds=TIMEOUT)
 
-    assert [found_in(data) for data in left if found_in(data)] == []
+    assert [found_in(data) for data in stored_values if found_in(data)] == []
     assert found_in(repr(report.results)) == set()
     assert (report.passed, report.errors) == (2, 2)
-    assert (repr(report.results).count("***") > 5, bool(left)) == (True, where == "valkey")
+    assert (repr(report.results).count("***") > 5, bool(stored_values)) == (True, where == "valkey")
 
 
 @pytest.mark.parametrize("where", ["sqlite", "valkey"])
-def test_a_dead_letter_says_no_secret_and_keeps_its_request(
+def test_a_dead_letter_prints_no_secret_and_keeps_its_request(
     where: str, tmp_path: Path, log: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever looks is shown none; whoever sends it again sends what it was."""
-    url, name = queue(where, tmp_path)
+    """Check that listing it prints no secret, and that a replay sends the original request."""
+    url, name = queue_url_and_name(where, tmp_path)
     requests, results = open_mailbox(url, name=name), open_mailbox(url, name=f"{name}-results")
     policy = DLQPolicy(open_mailbox(url, DeadLetter, f"{name}-dlq"), max_delivery_count=1)
     suite = leaky.suite(leaky.agent)
     with running_loops(EvalLoop(leaky.agent, leaky.verdict, requests, results, dlq=policy)):
         submission = submit_dataset(suite.dataset, requests)
-        report = collect_results(results, submission, timeout_seconds=PATIENCE)
+        report = collect_results(results, submission, timeout_seconds=TIMEOUT)
 
     assert found_in(repr(report.results)) == set()
     [letter] = dead_letters_of(policy.mailbox)
@@ -449,12 +451,14 @@ def test_a_dead_letter_says_no_secret_and_keeps_its_request(
 def test_no_span_holds_a_secret(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     from weakincentives.contrib.opentelemetry import configure_otel
 
-    of_the_environment = f"team=qa,note={told('note')},url=postgres%3A%2F%2Fme:{told('tag')}%40db"
-    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", of_the_environment)
+    resource_attributes = (
+        f"team=qa,note={secret_at('note')},url=postgres%3A%2F%2Fme:{secret_at('tag')}%40db"
+    )
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", resource_attributes)
 
     with (
         OtlpReceiver() as receiver,
-        configure_otel(endpoint=receiver.url, content=True, timeout=PATIENCE),
+        configure_otel(endpoint=receiver.url, content=True, timeout=TIMEOUT),
     ):
         leaky.suite(adapter=adapter_of("openai", server)).run()
         leaky.suite(leaky.agent, adapter_of("openai", server)).run()
@@ -470,9 +474,9 @@ def test_langsmith_gets_no_secret(server: ModelServer, monkeypatch: pytest.Monke
 
     monkeypatch.setenv("LANGSMITH_API_KEY", "lsv2_pt_0123456789abcdef")
     with LangSmithServer() as langsmith:
-        configure_wink("leaky", api_url=langsmith.url, flush_timeout=PATIENCE)
+        configure_wink("leaky", api_url=langsmith.url, flush_timeout=TIMEOUT)
         try:
-            leaky.suite(adapter=adapter_of("openai", server)).run(tags={"token": told("tag")})
+            leaky.suite(adapter=adapter_of("openai", server)).run(tags={"token": secret_at("tag")})
             leaky.suite(leaky.agent, adapter_of("openai", server)).run()
         finally:
             configure_wink(tracing_enabled=False).close()
@@ -482,7 +486,7 @@ def test_langsmith_gets_no_secret(server: ModelServer, monkeypatch: pytest.Monke
     assert found_in(sent) == set()
 
 
-def test_a_report_that_is_loaded_again_is_the_scrubbed_one(tmp_path: Path) -> None:
+def test_a_loaded_report_is_the_redacted_one(tmp_path: Path) -> None:
     report = leaky.suite(leaky.agent, judged=False).run()
     report.save(tmp_path / "report")
 

@@ -1,4 +1,4 @@
-"""Forty seeds of the simulation, and proof that it would notice what it is there to notice."""
+"""Forty seeds of the simulation, and mutations that prove that it finds bugs."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ RARE: dict[str, Any] = {
 }
 TWICE = Plan(epochs=2, **RARE)
 FULL = Plan(rates={"store away": 10.0}, stores=False, **RARE)
-ODD = Plan(rates={"odd": 1.0})
+ODD_VALUES = Plan(rates={"odd": 1.0})
 CRASHES = Plan(rates={"crash before": 0.05, "crash after": 0.05}, resubmits=False)
 CUT_SHORT = Plan(rates={"lease cut short": 0.5, "slow": 0.9}, lease=10.0)
-UNREADABLE = Plan(samples=8, eval_workers=1, poison=4, trouble=30.0)
+UNDECODABLE = Plan(samples=8, eval_workers=1, poison=4, trouble=30.0)
 CANCELS = Plan(samples=8, rates={"cancels": 0.5}, main_workers=1)
 STOPS = Plan(samples=8, rates={"stops": 0.5})
 HANGS = Plan(samples=8, rates={"hangs": 0.5})
 DAMAGED = Plan(rates={"result damaged": 0.5}, **RARE)
-STRANGE = Plan(rates={"result damaged": 0.3, "forged result": 10.0})
+INVALID_RESULTS = Plan(rates={"result damaged": 0.3, "forged result": 10.0})
 SHORT = Plan(samples=8, eval_workers=1, lease=20.0, wait=1000.0, poison=4)
 
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Thousands of faults are logged, which pytest would keep."""
+    """Disable logging: pytest would keep the messages of thousands of faults."""
     logging.disable(logging.ERROR)
     yield
     logging.disable(logging.NOTSET)
@@ -70,11 +70,11 @@ def test_nothing_is_lost_counted_twice_wrong_or_changed_by_any_seed() -> None:
 
     assert totals.bad == {}, f"\n{totals}"
     assert (totals.lost, totals.twice, totals.wrong, totals.changed) == (0, 0, 0, 0)
-    assert len(totals.faults) >= 20  # every kind that there is, or nearly
+    assert len(totals.faults) >= 20  # nearly every kind
     assert sum(totals.faults.values()) > 20 * SEEDS
 
 
-def test_in_a_calm_sea_every_sample_is_executed_once() -> None:
+def test_without_faults_every_sample_is_executed_once() -> None:
     calm = Plan(samples=30, eval_workers=3, lease=10.0, rates={"slow": 0.5})
 
     outcome = simulate(7, plan=calm)
@@ -86,7 +86,7 @@ def test_in_a_calm_sea_every_sample_is_executed_once() -> None:
 @pytest.mark.parametrize(
     "plan",
     [
-        ODD,
+        ODD_VALUES,
         Plan(rates={"odd": 1.0}, main_workers=1),
         Plan(rates={"slow": 1.0}, extends=False),
         LATE,
@@ -98,21 +98,21 @@ def test_in_a_calm_sea_every_sample_is_executed_once() -> None:
         Plan(rates={"cancels": 0.3, "stale": 0.3}, main_workers=2, policy=3),
         STOPS,
         HANGS,
-        STRANGE,
+        INVALID_RESULTS,
         Plan(rates={"result damaged": 0.5, "delivered again": 0.3, "reply lost": 0.2}),
     ],
     ids=lambda plan: " ".join(plan.rates),
 )
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_what_once_failed_holds(plan: Plan, seed: int) -> None:
-    """Outputs that cannot be written, leases that nobody extends, a store that is away."""
+def test_a_plan_that_failed_once_passes(plan: Plan, seed: int) -> None:
+    """Outputs that cannot be serialized, leases that are not extended, an unavailable store."""
     verdict = check(simulate(seed, plan=plan))
 
     assert verdict.good, verdict
 
 
-def test_a_seed_always_means_the_same() -> None:
-    """Also in another process, where texts hash to other numbers."""
+def test_a_seed_always_gives_the_same_trace() -> None:
+    """Check it in another process, too, with another seed of string hashes."""
 
     def trace(hashing: str) -> bytes:
         command = [sys.executable, "-m", "chaos", "sim", "--seed", "6"]
@@ -125,7 +125,7 @@ def test_a_seed_always_means_the_same() -> None:
     assert len(first.splitlines()) > 100
 
 
-def test_the_table_names_what_failed_and_how_to_see_it_again(
+def test_the_table_names_failed_seeds_and_how_to_replay_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counted_by_number(monkeypatch)
@@ -139,7 +139,7 @@ def test_the_table_names_what_failed_and_how_to_see_it_again(
     assert "executes" in capsys.readouterr().out
 
 
-# ── teeth ───────────────────────────────────────────────────────────────────────────────────────
+# ── mutations ───────────────────────────────────────────────────────────────────────────────────
 
 
 def acknowledged_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
@@ -200,9 +200,9 @@ def an_unreadable_body_is_raised(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Worker, "_dispatch", attend)
 
 
-def a_server_that_is_away_ends_the_worker(patch: pytest.MonkeyPatch) -> None:
+def an_unavailable_server_ends_the_worker(patch: pytest.MonkeyPatch) -> None:
     async def pause(self: Any) -> None:
-        raise MailboxConnectionError("away")
+        raise MailboxConnectionError("unavailable")
 
     patch.setattr(Worker, "_pause", pause)
 
@@ -211,7 +211,7 @@ def epochs_collapse(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Key, "of", lambda r: Key(r.experiment_name, r.sample_id, 1))
 
 
-def results_are_acknowledged_before_they_are_kept(patch: pytest.MonkeyPatch) -> None:
+def results_are_acknowledged_before_they_are_stored(patch: pytest.MonkeyPatch) -> None:
     process = Collector._process
 
     async def acknowledge_first(self: Any, messages: Any) -> None:
@@ -220,19 +220,19 @@ def results_are_acknowledged_before_they_are_kept(patch: pytest.MonkeyPatch) -> 
         patch.setattr(self._results, "acknowledge_all", lambda messages: [])
         await process(self, messages)
         patch.undo()
-        results_are_acknowledged_before_they_are_kept(patch)
+        results_are_acknowledged_before_they_are_stored(patch)
 
     patch.setattr(Collector, "_process", acknowledge_first)
 
 
-def strange_results_stay_in_the_mailbox(patch: pytest.MonkeyPatch) -> None:
+def invalid_results_stay_in_the_mailbox(patch: pytest.MonkeyPatch) -> None:
     async def leave(self: Any, message: Any, problem: str) -> None:
         await self._results.run_blocking(lambda: self._results.release_all([message], 60.0))
 
     patch.setattr(Collector, "_dead_letter", leave)
 
 
-def strange_results_are_dropped(patch: pytest.MonkeyPatch) -> None:
+def invalid_results_are_dropped(patch: pytest.MonkeyPatch) -> None:
     async def drop(self: Any, message: Any, problem: str) -> None:
         await self._results.run_blocking(lambda: self._results.acknowledge_all([message]))
 
@@ -254,7 +254,7 @@ def a_lease_counts_from_before_a_long_wait(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Worker, "_receive", receive)
 
 
-def what_has_no_json_form_is_sent_as_it_is(patch: pytest.MonkeyPatch) -> None:
+def values_without_json_form_are_sent_unchanged(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_loop, "_drop_unserializable", lambda result: result)
 
 
@@ -282,22 +282,22 @@ def a_sample_that_hangs_is_waited_for(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[int, Plan | None]] = {
-    # with a seed that caught it once, and soon; of the plan, where a seed's own is too calm
+    # with a seed that finds it soon, and a plan if that of the seed has too few faults
     acknowledged_before_it_is_stored: (1, CRASHES),
     counted_by_number: (3, None),
     the_last_result_wins: (40, LATE),
     deliveries_are_counted_only_after_an_error: (10, None),
     a_lost_lease_is_ignored: (1, CUT_SHORT),
-    an_unreadable_body_is_raised: (2, UNREADABLE),
-    a_server_that_is_away_ends_the_worker: (6, None),
+    an_unreadable_body_is_raised: (2, UNDECODABLE),
+    an_unavailable_server_ends_the_worker: (6, None),
     epochs_collapse: (1, TWICE),
-    results_are_acknowledged_before_they_are_kept: (1, FULL),
-    strange_results_stay_in_the_mailbox: (1, DAMAGED),
-    strange_results_are_dropped: (1, STRANGE),
-    results_of_any_attempt_are_believed: (1, STRANGE),
+    results_are_acknowledged_before_they_are_stored: (1, FULL),
+    invalid_results_stay_in_the_mailbox: (1, DAMAGED),
+    invalid_results_are_dropped: (1, INVALID_RESULTS),
+    results_of_any_attempt_are_believed: (1, INVALID_RESULTS),
     a_lease_counts_from_before_a_long_wait: (7, SHORT),
-    what_has_no_json_form_is_sent_as_it_is: (1, ODD),
-    no_value_is_checked: (1, ODD),
+    values_without_json_form_are_sent_unchanged: (1, ODD_VALUES),
+    no_value_is_checked: (1, ODD_VALUES),
     a_stopped_delivery_does_not_count: (1, STOPS),
     a_request_runs_in_the_task_of_its_worker: (1, CANCELS),
     a_sample_that_hangs_is_waited_for: (1, HANGS),
@@ -318,7 +318,7 @@ def test_a_bug_is_caught_within_a_hundred_seeds(
 
 
 def first_failure(first: int, plan: Plan | None) -> int:
-    """A seed that fails; the `first` is tried first. One more than there are where none does."""
+    """Return a seed that fails, trying `first` first; if none does, one more than there are."""
     totals = Totals()
     for seed in (first, *range(1, 101)):
         outcome = simulate(seed, plan=plan)

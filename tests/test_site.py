@@ -12,7 +12,7 @@ from scripts.site.check import broken_links, outside_requests
 from scripts.site.doctests import fence_doctests
 from scripts.site.navigation import expand
 from scripts.site.stage import site_target, with_site_links
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -44,7 +44,7 @@ def test_the_search_works_in_pages_that_are_opened_as_files(
     page.goto((built[0] / "index.html").as_uri())
     page.get_by_role("button", name="Search").first.click()
     page.get_by_placeholder("Search").press_sequentially("quarantine")
-    page.get_by_text("add_quarantine").first.wait_for(timeout=PATIENCE * 1000)
+    page.get_by_text("add_quarantine").first.wait_for(timeout=TIMEOUT * 1000)
 
     assert page.get_by_placeholder("Search").input_value() == "quarantine"
     assert [url for url in requests if not url.startswith("file:")] == []
@@ -74,13 +74,13 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
         '<img srcset="a.png 1x, https://example.org/b.png 2x">',
     ],
 )
-def test_what_would_be_loaded_from_elsewhere_is_found(html: str, tmp_path: Path) -> None:
+def test_a_request_to_another_site_is_found(html: str, tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(html)
 
     assert len(outside_requests(tmp_path)) == 1
 
 
-def test_a_link_that_a_reader_may_follow_is_no_request(tmp_path: Path) -> None:
+def test_a_link_to_another_site_is_not_a_request(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(
         '<a href="https://example.org/">x</a> <link rel="canonical" href="https://example.org/">'
     )

@@ -90,14 +90,17 @@ PLAUSIBLE: list[Any] = [
 
 
 @pytest.mark.parametrize("cls", MINIMAL)
-def test_what_can_be_constructed_comes_back_equal(cls: type[Any]) -> None:
+def test_constructed_values_survive_a_round_trip(cls: type[Any]) -> None:
     for field in fields(cls):
         for value in PLAUSIBLE:
             try:
-                made = cls(**{**MINIMAL[cls], field.name: value})
+                value_of_class = cls(**{**MINIMAL[cls], field.name: value})
             except UsageError:
                 continue
-            assert serde.decode(serde.encode(made), cls) == made, (field.name, value)
+            assert serde.decode(serde.encode(value_of_class), cls) == value_of_class, (
+                field.name,
+                value,
+            )
 
 
 def test_an_experiment_carries_flags_and_a_tag() -> None:
@@ -201,7 +204,7 @@ def test_a_count_is_a_plain_whole_number() -> None:
             TokenUsage(2, count)  # type: ignore[arg-type]
 
 
-def test_usage_is_refused_where_it_makes_no_sense() -> None:
+def test_invalid_usage_is_refused() -> None:
     with pytest.raises(UsageError, match=r"`TokenUsage\.output_tokens`, got -1"):
         TokenUsage(1, -1)
     with pytest.raises(TypeError):
@@ -215,9 +218,9 @@ def test_the_system_clock_is_steady_and_aware() -> None:
 
 def test_the_package_knows_its_version_and_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "weakincentives", "--version"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    assert said == f"wink {weakincentives.__version__}\n"
+    assert output == f"wink {weakincentives.__version__}\n"
 
 
 def test_the_package_offers_its_names_and_no_others() -> None:
@@ -233,7 +236,7 @@ def test_a_trajectory_keeps_its_messages_as_a_tuple() -> None:
     assert Trajectory(messages=messages).messages == tuple(messages)  # type: ignore[arg-type]
 
 
-def test_every_error_of_ours_has_one_root_and_stands_in_the_tree() -> None:
+def test_every_error_of_ours_has_one_root_and_is_in_the_tree() -> None:
     for name in errors.__all__:
         if not isinstance(each := getattr(errors, name), type):
             continue  # a function
@@ -251,12 +254,12 @@ def test_a_file_error_names_its_place_and_survives_a_process_boundary() -> None:
 
 
 def test_an_error_about_a_value_is_short_and_never_fails() -> None:
-    class Unspeakable:
+    class Unprintable:
         def __repr__(self) -> str:
             raise RuntimeError
 
     assert len(errors.short_repr("x" * 1000)) == 80
-    assert errors.short_repr(Unspeakable()).startswith("<tests.test_values")
+    assert errors.short_repr(Unprintable()).startswith("<tests.test_values")
 
 
 def test_a_provider_error_survives_a_process_boundary() -> None:

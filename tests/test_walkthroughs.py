@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.forked_wink import run_file, run_wink
-from tests.processes import PATIENCE, plain_environment
+from tests.processes import TIMEOUT, plain_environment
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -93,10 +93,10 @@ def terminal(command: str, folder: Path) -> str:
     rest, stderr = found["rest"] or "", found["stderr"] or ""
     merged = "1" in stderr or not (stderr or "|" in rest)
     done = run_wink(*shlex.split(found["words"]), cwd=folder, env=env, merged=merged)
-    shown = "" if merged or stderr else done.stderr
+    stderr_text = "" if merged or stderr else done.stderr
     if not rest:
-        return shown + done.stdout
-    return shown + in_shell(f"(cat; exit {done.returncode}){rest}", folder, env, done.stdout)
+        return stderr_text + done.stdout
+    return stderr_text + in_shell(f"(cat; exit {done.returncode}){rest}", folder, env, done.stdout)
 
 
 def in_shell(command: str, folder: Path, env: dict[str, str], stdin: str = "") -> str:
@@ -108,7 +108,7 @@ def in_shell(command: str, folder: Path, env: dict[str, str], stdin: str = "") -
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
     return done.stdout
 

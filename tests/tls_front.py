@@ -17,9 +17,9 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def main(cert: str, key: str, port: str, host: str, target: str) -> None:
-    """Pass bytes on, both ways, until the process is ended."""
+    """Forward bytes both ways, until the process is killed."""
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             inner_reader, inner_writer = await asyncio.open_connection(host, int(target))
         except OSError:  # the server is down, and so is this connection
@@ -29,7 +29,7 @@ async def main(cert: str, key: str, port: str, host: str, target: str) -> None:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
-    async with await asyncio.start_server(talk, host, int(port), ssl=context) as front:
+    async with await asyncio.start_server(forward, host, int(port), ssl=context) as front:
         sys.stdout.write("listening\n")
         sys.stdout.flush()
         await front.serve_forever()

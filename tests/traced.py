@@ -1,4 +1,4 @@
-"""An eval with everything that tracers hear of, a tracer that writes it down, and a main loop."""
+"""An eval with every kind of span, a tracer that records them, and a main loop."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from weakincentives.evals import (
 from weakincentives.runtime import tracing
 from weakincentives.runtime.tracing import Kind
 
-__all__ = ["CAPITALS", "ReaderLoop", "Recorder", "Seen", "librarian", "recording", "suite"]
+__all__ = ["CAPITALS", "ReaderLoop", "RecordedSpan", "Recorder", "librarian", "recording", "suite"]
 
-_here: ContextVar[tuple[str, ...]] = ContextVar("tests.traced", default=())
+_current_path: ContextVar[tuple[str, ...]] = ContextVar("tests.traced", default=())
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A span that ended: its kind, the way to it, what it was told, and what went wrong."""
+class RecordedSpan:
+    """A finished span: its kind, its path from the root, its facts and its error."""
 
     kind: Kind
     path: tuple[str, ...]
@@ -47,48 +47,48 @@ class Seen:
 
 
 class Recorder:
-    """A tracer that writes down what it hears; where spans are is in a context variable.
+    """A tracer that records spans, with the path of the current one in a context variable.
 
-    To leave a span in another context than it was entered in is an error, as with real tracers.
+    Closing a span in another context than it was opened in is an error, as with real tracers.
     """
 
     def __init__(self) -> None:
-        self.seen: list[Seen] = []
+        self.spans: list[RecordedSpan] = []
         self.open = 0
         self.flushed = 0
 
     def begin(self, kind: Kind, name: str, facts: Mapping[str, Any]) -> Any:
-        path = (*_here.get(), f"{kind} {name}")
+        path = (*_current_path.get(), f"{kind} {name}")
         self.open += 1
-        return kind, path, dict(facts), _here.set(path)
+        return kind, path, dict(facts), _current_path.set(path)
 
     def end(self, begun: Any, facts: Mapping[str, Any], error: BaseException | None) -> None:
-        kind, path, given, token = begun
-        _here.reset(token)
+        kind, path, facts_at_start, token = begun
+        _current_path.reset(token)
         self.open -= 1
-        self.seen.append(Seen(kind, path, {**given, **facts}, error))
+        self.spans.append(RecordedSpan(kind, path, {**facts_at_start, **facts}, error))
 
     def inject(self) -> dict[str, str]:
-        return {"path": "|".join(_here.get())}
+        return {"path": "|".join(_current_path.get())}
 
     @contextmanager
     def attach(self, headers: Mapping[str, str]) -> Iterator[None]:
-        token: Token[tuple[str, ...]] = _here.set(tuple(headers["path"].split("|")))
+        token: Token[tuple[str, ...]] = _current_path.set(tuple(headers["path"].split("|")))
         try:
             yield
         finally:
-            _here.reset(token)
+            _current_path.reset(token)
 
     def flush(self) -> None:
         self.flushed += 1
 
-    def of(self, kind: Kind) -> list[Seen]:
-        return [each for each in self.seen if each.kind == kind]
+    def of(self, kind: Kind) -> list[RecordedSpan]:
+        return [each for each in self.spans if each.kind == kind]
 
     @property
     def paths(self) -> list[str]:
-        """The ways to the spans, without the run; as often as they were gone."""
-        return sorted(" > ".join(each.path[1:]) for each in self.seen if len(each.path) > 1)
+        """Return the path of each span, without the run, sorted."""
+        return sorted(" > ".join(each.path[1:]) for each in self.spans if len(each.path) > 1)
 
 
 @contextmanager
@@ -108,7 +108,7 @@ _KNOWN = {"France": "Paris", "Italy": "Rome"}
 
 
 def librarian(request: ModelRequest) -> Any:
-    """A model that looks countries up, says what it found, and is a mild judge."""
+    """Look up a country with the tool, repeat the result, and as a judge rate it as good."""
     last = request.messages[-1].content
     if "Reference answer" in last:
         return {"reason": "it reads well", "rating": "good"}
@@ -144,7 +144,7 @@ TEMPLATE = PromptTemplate[str](
 
 
 def suite(**config: Any) -> EvalSuite[Any, Any, Any]:
-    """A prompt with a tool, scored by a function and a judge."""
+    """Return a suite for a prompt with a tool, scored by a function and a judge."""
     adapter = ScriptedAdapter[Any](librarian, model="librarian-1")
     judge = llm_judge("Well written", name="style")
     both = criterion(all_of(contains, judge), name="both")
@@ -153,7 +153,7 @@ def suite(**config: Any) -> EvalSuite[Any, Any, Any]:
 
 
 class ReaderLoop(MainLoop[str, str]):
-    """The same prompt, for the other end of a mailbox."""
+    """A main loop with the same prompt, for the other end of a mailbox."""
 
     def initialize(self, request: str) -> tuple[Prompt[str], Session]:
         return Prompt(TEMPLATE).bind(country=request), Session()

@@ -47,11 +47,11 @@ def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 def announce(outcome: Outcome) -> None:
     """Print one result as it comes."""
     if outcome.seconds is None:
-        said = outcome.missing
+        text = outcome.missing
     else:
         memory = f"{outcome.peak_mb:,.0f} MB" if outcome.peak_mb else ""
-        said = f"{outcome.seconds:10.3f} s {memory:>10} {outcome.note}"
-    print(f"{outcome.measurement:<20}{outcome.tool:<16}{said}".rstrip(), flush=True)
+        text = f"{outcome.seconds:10.3f} s {memory:>10} {outcome.note}"
+    print(f"{outcome.measurement:<20}{outcome.tool:<16}{text}".rstrip(), flush=True)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -76,15 +76,15 @@ def main(arguments: Sequence[str]) -> int:
     outcomes = run_all(targets, wanted, args.limit, announce)
     version = "{}.{}".format(*(python_version(python) or (0, 0)))
     today = datetime.datetime.now(datetime.UTC).strftime("%B %Y")
-    found = Comparison(outcomes, wanted, args.size, args.limit, machine(version), today)
-    print("\nTimes the bare loop\n", *ratios(found, "floor"), *reasons(found), sep="\n")
+    comparison = Comparison(outcomes, wanted, args.size, args.limit, machine(version), today)
+    print("\nTimes the bare loop\n", *ratios(comparison, "floor"), *reasons(comparison), sep="\n")
     is_complete = not args.only and not args.part
     page = args.page or (ROOT / "docs" / "benchmarks.md" if is_complete else None)
     if page:
-        write(found, page)
+        write(comparison, page)
         print(f"\nwritten: {page}")
     if is_complete and not args.page:
-        write_quote(found, ROOT / "README.md")
+        write_quote(comparison, ROOT / "README.md")
     ours = [each for each in outcomes if each.tool in ALWAYS]
     return int(any(each.seconds is None or each.note for each in ours))
 

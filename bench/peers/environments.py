@@ -128,7 +128,7 @@ class Environment:
 
 
 class SetupError(Exception):
-    """A Python that was asked for cannot be used."""
+    """The requested Python cannot be used."""
 
 
 def python_version(python: str) -> tuple[int, int] | None:
@@ -142,21 +142,23 @@ def python_version(python: str) -> tuple[int, int] | None:
     return (int(parts[0]), int(parts[1])) if done.returncode == 0 and len(parts) == 2 else None
 
 
-def choose_python(asked: str | None = None) -> str:
-    """Return the Python for all environments: the one asked for, or the first that is found."""
-    if asked:
-        version = python_version(asked)
+def choose_python(requested: str | None = None) -> str:
+    """Return the Python for all environments: the requested one, or the first that is found."""
+    if requested:
+        version = python_version(requested)
         if version is None or version < (3, 11):
             got = "nothing that runs" if version is None else "{}.{}".format(*version)
-            raise SetupError(f"expected Python 3.11 or newer, got {got} ({asked}) - see --python")
-        return asked
+            raise SetupError(
+                f"expected Python 3.11 or newer, got {got} ({requested}) - see --python"
+            )
+        return requested
     for name in PREFERRED:
-        if (found := shutil.which(name)) and python_version(found):
-            return os.path.realpath(found)
+        if (path := shutil.which(name)) and python_version(path):
+            return os.path.realpath(path)
         minor = name.removeprefix("python")
-        for found in sorted(map(str, PYENV.glob(f"{minor}*/bin/python")), reverse=True):
-            if python_version(found):
-                return os.path.realpath(found)
+        for path in sorted(map(str, PYENV.glob(f"{minor}*/bin/python")), reverse=True):
+            if python_version(path):
+                return os.path.realpath(path)
     return sys.executable
 
 

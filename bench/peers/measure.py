@@ -70,13 +70,13 @@ def serving(delay: float, refusing: bool) -> Iterator[str]:
         try:
             yield server.stdout.readline().strip()
         finally:
-            server.communicate("")  # the end of its input is the end of it
+            server.communicate("")  # it exits at the end of its input
 
 
 def environment(folder: Path) -> dict[str, str]:
     """Return variables without keys, proxies or the user's settings."""
-    kept = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
-    variables = {name: os.environ[name] for name in kept if name in os.environ}
+    allowed = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+    variables = {name: os.environ[name] for name in allowed if name in os.environ}
     return {**variables, "HOME": str(folder), "NO_PROXY": "*", "NO_COLOR": "1", "TERM": "dumb"}
 
 
@@ -102,8 +102,8 @@ def run_process(command: Sequence[str], folder: Path, limit: float) -> None:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
     if code:
-        said = (folder / "driver.txt").read_text(errors="replace").strip().splitlines()
-        print(*said[-8:], sep="\n", file=sys.stderr)
+        lines = (folder / "driver.txt").read_text(errors="replace").strip().splitlines()
+        print(*lines[-8:], sep="\n", file=sys.stderr)
         raise StepFailed(f"failed with exit code {code}")
 
 
@@ -189,7 +189,7 @@ def run_all(
     announce: Callable[[Outcome], object],
 ) -> list[Outcome]:
     """Measure every tool, in turns, so that all meet the same disturbances; the best counts."""
-    found = []
+    outcomes = []
     for each in wanted:
         best: dict[str, Outcome] = {}
         for turn in range(each.rounds):
@@ -204,5 +204,5 @@ def run_all(
                 best[name] = before.best_of(outcome) if before else outcome
         for outcome in best.values():
             announce(outcome)
-        found += best.values()
-    return found
+        outcomes += best.values()
+    return outcomes

@@ -36,9 +36,9 @@ class Server:
         self.answered = 0
 
     def reply(self, body: bytes) -> bytes:
-        """Return the response to a request: a refusal once for every tenth sample, if asked."""
-        found = NUMBER.search(body)
-        number = int(found[1]) if found else 1
+        """Return the response to a request: a refusal once for every tenth sample, if enabled."""
+        match = NUMBER.search(body)
+        number = int(match[1]) if match else 1
         if self.refusing and number % 10 == 0 and number not in self.refused:
             self.refused.add(number)
             return REFUSED

@@ -73,12 +73,12 @@ speed: without display, telemetry, cache or upload.
 
 ```sh
 make bench-peers                             # the full size, {full:,}; writes this page
-python -m bench.peers {found.size:<14}         # the size of the figures below
+python -m bench.peers {run.size:<14}         # the size of the figures below
 python -m bench.peers 2500 --only inspect    # one tool beside the bare loops and WINK
 ```
 
-Measured in {found.date} with size {found.size:,} on {found.machine}; tools in turns, the best of
-up to three rounds; a step may take {found.limit:,.0f} s. Absolute times do not carry over to
+Measured in {run.date} with size {run.size:,} on {run.machine}; tools in turns, the best of
+up to three rounds; a step may take {run.limit:,.0f} s. Absolute times do not carry over to
 another machine; ratios within one run do.
 
 ![Times as multiples of a bare loop]({plot})
@@ -111,16 +111,16 @@ class Comparison:
     date: str
 
     def of(self, tool: str, measurement: str) -> Outcome | None:
-        """Return the outcome of a tool in a measurement; None if it was not asked."""
+        """Return the outcome of a tool in a measurement; None if it was not measured."""
         both = (tool, measurement)
         return next((each for each in self.outcomes if (each.tool, each.measurement) == both), None)
 
     def ratio(self, tool: str, measurement: str, to: str) -> float | None:
         """Return the time of a tool as a multiple of another's; None if one has no time."""
-        mine, base = self.of(tool, measurement), self.of(to, measurement)
-        if not mine or not base or not mine.seconds or not base.seconds:
+        outcome, base = self.of(tool, measurement), self.of(to, measurement)
+        if not outcome or not base or not outcome.seconds or not base.seconds:
             return None
-        return mine.seconds / base.seconds
+        return outcome.seconds / base.seconds
 
     def tools(self) -> list[Tool]:
         """Return the tools that were measured, in the order of `TOOLS`."""
@@ -150,7 +150,7 @@ def absent(outcome: Outcome | None) -> str:
 
 
 def table(
-    found: Comparison, cell: Callable[[Outcome], str], which: Iterable[Measurement]
+    comparison: Comparison, cell: Callable[[Outcome], str], which: Iterable[Measurement]
 ) -> list[str]:
     """Return a Markdown table: a row for each tool, a column for each measurement."""
     chosen = list(which)
@@ -158,90 +158,92 @@ def table(
         f"| | {' | '.join(each.title for each in chosen)} |",
         f"|---|{'--:|' * len(chosen)}",
     ]
-    for tool in found.tools():
+    for tool in comparison.tools():
         cells = []
         for each in chosen:
-            outcome = found.of(tool.name, each.name)
+            outcome = comparison.of(tool.name, each.name)
             mark = " *" if outcome and outcome.note else ""
-            known = outcome is not None and outcome.seconds is not None
-            cells.append(cell(outcome) + mark if known and outcome else absent(outcome))
+            measured = outcome is not None and outcome.seconds is not None
+            cells.append(cell(outcome) + mark if measured and outcome else absent(outcome))
         title = f"**{tool.title}**" if tool.name.startswith(OURS) else tool.title
         lines.append(f"| {' '.join((title, tool.version)).strip()} | {' | '.join(cells)} |")
     return lines
 
 
-def ratios(found: Comparison, to: str) -> list[str]:
+def ratios(comparison: Comparison, to: str) -> list[str]:
     """Return the table of times as multiples of one tool's."""
 
     def cell(outcome: Outcome) -> str:
-        ratio = found.ratio(outcome.tool, outcome.measurement, to)
+        ratio = comparison.ratio(outcome.tool, outcome.measurement, to)
         return "" if ratio is None else figure(ratio)
 
-    return table(found, cell, found.measurements)
+    return table(comparison, cell, comparison.measurements)
 
 
-def losses(found: Comparison) -> list[str]:
+def losses(comparison: Comparison) -> list[str]:
     """Return a sentence for each peer that was faster, or needed less memory, than WINK."""
     lines = []
-    for tool in found.tools():
+    for tool in comparison.tools():
         if not tool.peer:
             continue
-        for each in found.measurements:
-            ratio = found.ratio(tool.name, each.name, OURS)
+        for each in comparison.measurements:
+            ratio = comparison.ratio(tool.name, each.name, OURS)
             if ratio is not None and ratio < 0.99:  # nearer than that is a tie
                 lines.append(f"- {tool.title} is {figure(1 / ratio)} times as fast: {each.title}.")
-            theirs, ours = found.of(tool.name, each.name), found.of(OURS, each.name)
-            mine, yours = ours and ours.peak_mb, theirs and theirs.peak_mb
-            if mine and yours and yours < mine:
-                less = f"{yours:.0f} MB against {mine:.0f} MB"
+            theirs, ours = comparison.of(tool.name, each.name), comparison.of(OURS, each.name)
+            our_memory, their_memory = ours and ours.peak_mb, theirs and theirs.peak_mb
+            if our_memory and their_memory and their_memory < our_memory:
+                less = f"{their_memory:.0f} MB against {our_memory:.0f} MB"
                 lines.append(f"- {tool.title} needs less memory, {less}: {each.title}.")
     return lines
 
 
-def reasons(found: Comparison) -> list[str]:
+def reasons(comparison: Comparison) -> list[str]:
     """Return what the tables abbreviate: why a cell is empty, and what is wrong with a result."""
     lines: dict[str, list[str]] = {}
-    for each in found.outcomes:
+    for each in comparison.outcomes:
         reason = each.missing or each.note
         if reason and "not done in" not in reason:
-            titles = {wanted.name: wanted.title for wanted in found.measurements}
+            titles = {wanted.name: wanted.title for wanted in comparison.measurements}
             title = TOOLS[each.tool].title
             lines.setdefault(f"{title}: {reason}", []).append(titles[each.measurement])
     return [f"- {reason} ({', '.join(where)})." for reason, where in lines.items()]
 
 
-def plot(found: Comparison) -> str:
+def plot(comparison: Comparison) -> str:
     """Draw the most telling measurements as multiples of the bare loop."""
-    names = [each for each in found.measurements if each.steps == ("in_process",)][-1:]
-    names += [each for each in found.measurements if each.name in ("http-0", "http-429")]
-    names += [each for each in found.measurements if each.steps[-1] == "resume"][:1]
+    names = [each for each in comparison.measurements if each.steps == ("in_process",)][-1:]
+    names += [each for each in comparison.measurements if each.name in ("http-0", "http-429")]
+    names += [each for each in comparison.measurements if each.steps[-1] == "resume"][:1]
     panels = []
     for each in names:
         bars = [
-            (tool.title, found.ratio(tool.name, each.name, FLOOR), absent(outcome))
-            for tool in found.tools()
-            if tool.name != FLOOR and (outcome := found.of(tool.name, each.name))
+            (tool.title, comparison.ratio(tool.name, each.name, FLOOR), absent(outcome))
+            for tool in comparison.tools()
+            if tool.name != FLOOR and (outcome := comparison.of(tool.name, each.name))
         ]
         panels.append((each.title, bars))
     return draw(panels, "Time as a multiple of a bare loop, logarithmic; shorter is better")
 
 
-def render(found: Comparison) -> str:
+def render(comparison: Comparison) -> str:
     """Return the section of the page that `make bench-peers` writes."""
-    with_memory = [each for each in found.measurements if each.steps != ("import",)]
-    blanks = reasons(found)
+    with_memory = [each for each in comparison.measurements if each.steps != ("import",)]
+    blanks = reasons(comparison)
     parts = (
-        INTRODUCTION.format(found=found, plot=PLOT, full=FULL),
-        section("Times the bare loop", ratios(found, FLOOR)),
-        section("Times WINK", ["Under 1: faster than WINK.", "", *ratios(found, OURS)]),
+        INTRODUCTION.format(run=comparison, plot=PLOT, full=FULL),
+        section("Times the bare loop", ratios(comparison, FLOOR)),
+        section("Times WINK", ["Under 1: faster than WINK.", "", *ratios(comparison, OURS)]),
         section(
             "Seconds",
-            table(found, lambda outcome: figure(outcome.seconds or 0.0), found.measurements),
+            table(
+                comparison, lambda outcome: figure(outcome.seconds or 0.0), comparison.measurements
+            ),
         ),
-        *cpu_section(found, with_memory),
+        *cpu_section(comparison, with_memory),
         section(
             "Peak memory, MB",
-            table(found, lambda outcome: figure(outcome.peak_mb or 0.0), with_memory),
+            table(comparison, lambda outcome: figure(outcome.peak_mb or 0.0), with_memory),
         ),
         *(["\n".join(("Empty cells and marked results:", "", *blanks, ""))] if blanks else []),
         section(
@@ -249,18 +251,18 @@ def render(found: Comparison) -> str:
             [
                 "Among the tools; a bare loop is always faster.",
                 "",
-                *(losses(found) or ["- Nowhere in this run."]),
+                *(losses(comparison) or ["- Nowhere in this run."]),
             ],
         ),
-        WORK.format(remaining=found.size // 50),
-        "\n".join(f"- **{tool.title}**: {DIFFERENCES[tool.name]}" for tool in found.tools()),
+        WORK.format(remaining=comparison.size // 50),
+        "\n".join(f"- **{tool.title}**: {DIFFERENCES[tool.name]}" for tool in comparison.tools()),
     )
     return "\n".join(parts)
 
 
-def cpu_section(found: Comparison, which: Sequence[Measurement]) -> list[str]:
+def cpu_section(comparison: Comparison, which: Sequence[Measurement]) -> list[str]:
     """Return the section with the CPU time a sample, if it was measured."""
-    if all(each.cpu_seconds is None for each in found.outcomes):
+    if all(each.cpu_seconds is None for each in comparison.outcomes):
         return []
     counts = {each.name: each.count - each.done for each in which}
 
@@ -269,7 +271,7 @@ def cpu_section(found: Comparison, which: Sequence[Measurement]) -> list[str]:
             return ""
         return figure(outcome.cpu_seconds / counts[outcome.measurement] * 1e6)
 
-    return [section("CPU time, µs a sample", [CPU, "", *table(found, cell, which)])]
+    return [section("CPU time, µs a sample", [CPU, "", *table(comparison, cell, which)])]
 
 
 def section(title: str, lines: Sequence[str]) -> str:
@@ -277,29 +279,31 @@ def section(title: str, lines: Sequence[str]) -> str:
     return "\n".join((f"### {title}", "", *lines, ""))
 
 
-def write(found: Comparison, page: Path) -> None:
+def write(comparison: Comparison, page: Path) -> None:
     """Replace the section between the marks of the page, and write the plot."""
-    _replace(page, BEGIN, render(found))
-    page.with_name(PLOT).write_text(plot(found), "utf-8")
+    _replace(page, BEGIN, render(comparison))
+    page.with_name(PLOT).write_text(plot(comparison), "utf-8")
 
 
-def write_quote(found: Comparison, readme: Path) -> None:
+def write_quote(comparison: Comparison, readme: Path) -> None:
     """Replace the two ratios that the README quotes."""
-    _replace(readme, QUOTE, quote(found))
+    _replace(readme, QUOTE, quote(comparison))
 
 
-def quote(found: Comparison) -> str:
+def quote(comparison: Comparison) -> str:
     """Return how much longer the fastest other tool takes, in process and over HTTP."""
-    in_process = [each for each in found.measurements if each.steps == ("in_process",)][-1:]
-    over_http = [each for each in found.measurements if each.name == "http-100"]
+    in_process = [each for each in comparison.measurements if each.steps == ("in_process",)][-1:]
+    over_http = [each for each in comparison.measurements if each.name == "http-100"]
     facts = []
     for each in (*in_process, *over_http):
-        ratios = {tool.title: found.ratio(tool.name, each.name, OURS) for tool in found.tools()}
-        peers = {tool.title for tool in found.tools() if tool.peer}
-        known = {name: ratio for name, ratio in ratios.items() if ratio and name in peers}
-        if known:
-            fastest = min(known, key=known.__getitem__)
-            facts.append(f"{figure(known[fastest])} ({fastest}; {each.title} samples)")
+        ratios = {
+            tool.title: comparison.ratio(tool.name, each.name, OURS) for tool in comparison.tools()
+        }
+        peers = {tool.title for tool in comparison.tools() if tool.peer}
+        measured = {name: ratio for name, ratio in ratios.items() if ratio and name in peers}
+        if measured:
+            fastest = min(measured, key=measured.__getitem__)
+            facts.append(f"{figure(measured[fastest])} ({fastest}; {each.title} samples)")
     return f"Time of the fastest other tool, as a multiple of WINK's: {' and '.join(facts)}."
 
 

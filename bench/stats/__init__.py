@@ -53,8 +53,8 @@ def _simulate(subject: str, at: int, runs: int) -> tuple[list[Table], float]:
     """Return the tables of a part, and how many seconds of CPU time it took."""
     start = time.process_time()
     part: Part = import_module(f"{__name__}.{subject}").PARTS[at]
-    found = part(runs)
-    tables = [found] if isinstance(found, Table) else list(found)
+    result = part(runs)
+    tables = [result] if isinstance(result, Table) else list(result)
     return tables, time.process_time() - start
 
 

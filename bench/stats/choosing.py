@@ -28,9 +28,9 @@ def _strata(runs: int) -> list[Table]:
     rates = (0.5, 0.85, 0.95)
     worth, bias, dataset, population = [], [], [], []
     for name, (spread, alike) in SETTINGS.items():
-        found = [worth_of_strata(spread, alike, rate, runs) for rate in rates]
+        by_rate = [worth_of_strata(spread, alike, rate, runs) for rate in rates]
         for rows, at in ((worth, 0), (bias, 1), (dataset, 2), (population, 3)):
-            rows.append((name, [figures[at] for figures in found]))
+            rows.append((name, [figures[at] for figures in by_rate]))
     columns = ["100 of 1,000, by 5 runs", *(f"{rate * 100:g}%" for rate in rates)]
     return [
         Table("Worth this many times the samples", columns, worth, at_least=1, digits=2),
@@ -52,15 +52,15 @@ def worth_of_strata(spread: float, alike: float, rate: float, runs: int) -> tupl
         passed = rng.random(size) < chance
         earlier = rng.binomial(5, before) / 5
         strata = strata_by_rate(dict(enumerate(earlier.tolist())), n)
-        found = stratified_rate(
+        estimate = stratified_rate(
             (len(stratum), [float(passed[at]) for at in part])
             for stratum, part in zip(strata, draw(strata, n, seed), strict=True)
         )
         truth = passed.mean()
-        errors.append(found.estimate - truth)
+        errors.append(estimate.estimate - truth)
         plain.append(rng.choice(passed, n, replace=False).mean() - truth)
-        held.append(truth in found)
-        held_all.append(rate in found)
+        held.append(truth in estimate)
+        held_all.append(rate in estimate)
     ratio = float(np.mean(np.square(plain)) / np.mean(np.square(errors)))
     return ratio, 100 * float(np.mean(errors)), percent(held), percent(held_all)
 
@@ -73,8 +73,8 @@ def _best_of_eight(runs: int) -> Table:
     }
     for alike in (0.5, 0.0):
         for name, rates in settings.items():
-            found = best_found(np.array(rates), alike, runs)
-            rows.append((f"{name}, {alike:.0%} of the samples as hard for all", found))
+            shares = best_found(np.array(rates), alike, runs)
+            rows.append((f"{name}, {alike:.0%} of the samples as hard for all", shares))
     columns = ["8 models, 1,600 attempts", "--budget", "200 each", "halves dropped"]
     title = "The best model is found, in percent"
     return Table(title, columns, rows, at_least=72, digits=0, reference=columns[2:])
@@ -92,14 +92,16 @@ def best_found(rates: np.ndarray, alike: float, runs: int) -> list[float]:
         passed = np.where(rng.random((samples, 8)) < alike, hard, own) < rates
         counts = passed.cumsum(axis=0)
         models = [str(at) for at in rng.permutation(8)]
-        found = halve(models, sizes, lambda m, n, c=counts: int(c[n - 1, int(m)]))
-        by_rounds.append(found.finalists[0] == "0")
+        result = halve(models, sizes, lambda m, n, c=counts: int(c[n - 1, int(m)]))
+        by_rounds.append(result.finalists[0] == "0")
         ties = rng.random(8) / 2
         equal.append(int(np.argmax(counts[199] + ties)) == 0)
-        left = np.arange(8)
+        survivors = np.arange(8)
         for n in accumulate(_HALVING):
-            left = left[np.argsort(counts[n - 1, left] + ties[left])][len(left) // 2 :]
-        halved.append(left.tolist() == [0])
+            survivors = survivors[np.argsort(counts[n - 1, survivors] + ties[survivors])][
+                len(survivors) // 2 :
+            ]
+        halved.append(survivors.tolist() == [0])
     return [percent(by_rounds), percent(equal), percent(halved)]
 
 

@@ -60,7 +60,7 @@ def _same_agent(runs: int) -> list[Table]:
 
 
 def _repeats(runs: int) -> Table:
-    """A deterministic agent, repeated: samples flip by chance from one run to the next."""
+    """Repeat a deterministic agent whose samples flip at random from one run to the next."""
     rng = np.random.default_rng(12)
     rows = []
     for n, flips in ((50, 0.1), (100, 0.05), (100, 0.2)):
@@ -98,15 +98,15 @@ def _whole_tables(runs: int) -> Table:
             scores = np.where(passed == 1, 1.0, rng.random((2, n)))
             tokens = base * rng.lognormal(0, 0.3, (2, n))
             time = tokens * rng.lognormal(0, 0.3, (2, n))
-            found = [
+            differences = [
                 paired_difference(*(side.tolist() for side in sides))
                 for sides in (passed, scores, time, tokens, tokens / 1000)
             ]
-            metric.append(claimed(found[0]))
-            raw.append(any(map(claimed, found)))
-            p_values = [each.p_value or 0.0 for each in found[1:]]
+            metric.append(claimed(differences[0]))
+            raw.append(any(map(claimed, differences)))
+            p_values = [each.p_value or 0.0 for each in differences[1:]]
             adjusted = adjusted_beside(p_values, [metric[-1]] * len(p_values))
-            anything.append(metric[-1] or any(map(claimed, found[1:], adjusted)))
+            anything.append(metric[-1] or any(map(claimed, differences[1:], adjusted)))
         rows.append((f"{n} samples", [percent(each) for each in (metric, anything, raw)]))
     columns = ["", "the metric", "any row", "any row, not adjusted"]
     title = (

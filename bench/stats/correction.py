@@ -82,11 +82,11 @@ def coverage_of(rate: float, judge: str, draw: str, runs: int) -> tuple[float, f
         truth = rng.random(JUDGED) < rate
         judged = judged_by(rng, truth, judge)
         labels = people(truth, DRAWS[draw](rng, judged))
-        found = corrected_rate(judged, labels).corrected
-        covered.append(rate in found)
-        errors.append(found.estimate - rate)
+        estimate = corrected_rate(judged, labels).corrected
+        covered.append(rate in estimate)
+        errors.append(estimate.estimate - rate)
         low, high = wilson_interval(rate * LABELS, LABELS)
-        widths.append((found.high - found.low) / (high - low))
+        widths.append((estimate.high - estimate.low) / (high - low))
     return percent(covered), 100 * float(np.mean(errors)), float(np.mean(widths))
 
 
@@ -170,8 +170,8 @@ def _other_judge(rng: np.random.Generator, rate: float, judge: str) -> bool:
     truth = rng.random(JUDGED) < rate
     drawn = by_verdict(rng, judged_by(rng, truth, "sens .95, spec .70"))
     judged = judged_by(rng, truth, judge)
-    found = corrected_rate(judged, people(truth, drawn), probabilities=drawn)
-    return rate in found.corrected
+    estimate = corrected_rate(judged, people(truth, drawn), probabilities=drawn)
+    return rate in estimate.corrected
 
 
 def _other_run(rng: np.random.Generator, rate: float, judge: str) -> bool:
@@ -264,8 +264,8 @@ def _kappa_ends(both: int, people_only: int, judge_only: int, neither: int) -> t
         (False, True): judge_only,
         (False, False): neither,
     }
-    seen = {pair: count for pair, count in counts.items() if count}
-    return Calibration("judge", seen, (), ()).kappa_interval
+    observed = {pair: count for pair, count in counts.items() if count}
+    return Calibration("judge", observed, (), ()).kappa_interval
 
 
 PARTS = (

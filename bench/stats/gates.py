@@ -55,14 +55,14 @@ def outcome(
         fixed, broken = int(np.sum(new > old)), int(np.sum(new < old))
         return _by_counts(fixed, broken, len(old), rule, margin)
     names = np.repeat(range(len(before)) if clusters is None else clusters, pairs)
-    found = paired_difference(
+    difference = paired_difference(
         old.astype(float),
         new.astype(float),
         clusters=names.tolist(),
         binary=True,
         confidence=CONFIDENCE,
     )
-    measure = Measure(name="passed", before=old.mean(), after=new.mean(), difference=found)
+    measure = Measure(name="passed", before=old.mean(), after=new.mean(), difference=difference)
     return rule_outcome(measure, rule, margin)
 
 
@@ -70,8 +70,10 @@ def outcome(
 def _by_counts(fixed: int, broken: int, n: int, rule: BaselineRule, margin: float) -> str:
     old = [0.0] * fixed + [1.0] * broken + [1.0] * (n - fixed - broken)
     new = [1.0] * fixed + [0.0] * broken + [1.0] * (n - fixed - broken)
-    found = paired_difference(old, new, binary=True, confidence=CONFIDENCE)
-    return rule_outcome(Measure(name="passed", before=0, after=0, difference=found), rule, margin)
+    difference = paired_difference(old, new, binary=True, confidence=CONFIDENCE)
+    return rule_outcome(
+        Measure(name="passed", before=0, after=0, difference=difference), rule, margin
+    )
 
 
 def _drawn(rng: np.random.Generator, chances: np.ndarray, epochs: int) -> np.ndarray:
@@ -172,7 +174,7 @@ def _equal_runs_pass(runs: int) -> Table:
 def _baselines(runs: int) -> Table:
     rng, rows, n, shape = np.random.default_rng(14), [], 200, "differ"
     for pooled in (1, 3, 5):
-        alarms, lucky, seen = [], [], []
+        alarms, lucky, detected = [], [], []
         for _ in range(runs):
             chances = chances_of(rng, RATE, shape, n)
             base = _drawn(rng, chances, pooled)
@@ -183,8 +185,8 @@ def _baselines(runs: int) -> Table:
             if luck > 1.5 * spread:
                 lucky.append(alarm)
             later = _worse(rng, chances, 5, "all are harder")
-            seen.append(outcome(base, _drawn(rng, later, 1), "no-regression") == "failed")
-        rows.append((f"{pooled}", [percent(alarms), percent(lucky or [0.0]), percent(seen)]))
+            detected.append(outcome(base, _drawn(rng, later, 1), "no-regression") == "failed")
+        rows.append((f"{pooled}", [percent(alarms), percent(lucky or [0.0]), percent(detected)]))
     columns = ["runs in the baseline", "equal", "equal, baseline was lucky", "5 points worse"]
     title = "% of runs that no-regression fails, 200 samples, baseline of several runs"
     return Table(title, columns, rows, at_most=5.5, reference=columns[2:])
@@ -271,11 +273,12 @@ def _fail_under(runs: int) -> Table:
                     chances = chances_of(rng, rate, shape, n)
                     passed = Counter(rng.binomial(epochs, chances).tolist())
                     counts = {(epochs, k): times for k, times in passed.items()}
-                    found = counted_rate(counts, confidence=CONFIDENCE)
+                    measured_rate = counted_rate(counts, confidence=CONFIDENCE)
                     # A gate that does not pass says how many samples would, which takes long.
-                    may_pass = found.low >= rate
+                    may_pass = measured_rate.low >= rate
                     hits.append(
-                        may_pass and check_rate(found, rate, confidence=0.95).outcome == "passed"
+                        may_pass
+                        and check_rate(measured_rate, rate, confidence=0.95).outcome == "passed"
                     )
                 figures.append(percent(hits))
             rows.append((f"rate {rate:.0%}, samples {shape}, epochs {epochs}", figures))

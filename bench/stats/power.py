@@ -24,13 +24,13 @@ def _stated(runs: int) -> Table:
     rows = []
     for flips, effect in ((0.01, 0.1), (0.1, 0.08), (0.2, 0.1), (0.3, 0.1)):
         n = 100
-        seen = minimum_detectable_flips(n, flips)
+        detectable = minimum_detectable_flips(n, flips)
         needed = samples_needed_flips(effect, max(flips, effect))
         rows.append(
             (
                 f"{flips:.0%} flip",
                 [
-                    _power(rng, runs, n, seen, max(flips, seen)),
+                    _power(rng, runs, n, detectable, max(flips, detectable)),
                     _power(rng, runs, needed, effect, max(flips, effect)),
                     100 * flip_power(needed, effect, max(flips, effect)),
                 ],
@@ -42,16 +42,16 @@ def _stated(runs: int) -> Table:
 
 def _power(rng: np.random.Generator, runs: int, n: int, effect: float, flips: float) -> float:
     """Simulate how often a true effect is claimed, in its direction."""
-    shown = []
+    detected = []
     for fixed, broken, _ in rng.multinomial(
         n, [(flips + effect) / 2, max(0.0, (flips - effect) / 2), 1 - flips], runs
     ):
         before, after = np.zeros((n, 1)), np.zeros((n, 1))
         after[:fixed] = 1.0
         before[n - broken :] = 1.0
-        found = compared(before, after)
-        shown.append(claimed(found) and found.delta.estimate > 0)
-    return percent(shown)
+        difference = compared(before, after)
+        detected.append(claimed(difference) and difference.delta.estimate > 0)
+    return percent(detected)
 
 
 def _with_epochs(runs: int) -> Table:
@@ -70,14 +70,14 @@ def _with_epochs(runs: int) -> Table:
                 share = float(np.mean(drawn * (1 - raised) + raised * (1 - drawn)))
                 flips = Flips(max(share, effect), epochs)
                 n = math.ceil(samples_needed_flips(effect, flips.share) / flips.pairs_per_sample)
-                shown = []
+                detected = []
                 for _ in range(runs):
                     chances = rng.choice(drawn, n)[:, None]
                     before = (rng.random((n, epochs)) < chances).astype(float)
                     after = (rng.random((n, epochs)) < chances + effect).astype(float)
-                    found = compared(before, after)
-                    shown.append(claimed(found) and found.delta.estimate > 0)
-                figures.append(percent(shown))
+                    difference = compared(before, after)
+                    detected.append(claimed(difference) and difference.delta.estimate > 0)
+                figures.append(percent(detected))
             rows.append((f"{100 * effect:g} points, from {rate:.0%}", figures))
     columns = ["", "1 epoch", "3 epochs", "5 epochs"]
     return Table("power in %, where 80 are planned", columns, rows, at_least=75, at_most=86)

@@ -61,16 +61,16 @@ def _ranked(
             for sample in range(n)
             for at, (a, b) in enumerate(pairs)
         ]
-        found = bradley_terry(drawn, resamples=RESAMPLES)
+        ranking = bradley_terry(drawn, resamples=RESAMPLES)
         missed = False
-        for each in found.contenders:
+        for each in ranking.contenders:
             own = strengths[int(each.name)]
             first = 1 + sum(other > own for other in strengths)
             last = count - sum(other < own for other in strengths)
             missed |= not (each.ranks[0] <= first and last <= each.ranks[1])
         wrong.append(missed)
         covered += [
-            chance in found.win_probability(names[a], names[b])
+            chance in ranking.win_probability(names[a], names[b])
             for (a, b), chance in zip(pairs, chances.tolist(), strict=True)
         ]
     return percent(wrong), percent(covered)

@@ -20,7 +20,7 @@ from .comparison import exact_factor
 from .correction import JUDGES, coverage_of
 from .sequential import SAMPLES, samples_until_compared, samples_until_decided
 from .tables import Table
-from .trends import decline_seen
+from .trends import decline_detected
 
 __all__ = ["PARTS"]
 
@@ -29,7 +29,9 @@ Row = tuple[str, float, float]
 
 
 def _table(what: str, rows: Iterator[Row]) -> Table:
-    figures = [(name, [expected, found, found / expected]) for name, expected, found in rows]
+    figures = [
+        (name, [expected, measured, measured / expected]) for name, expected, measured in rows
+    ]
     columns = ["", "expected", "found", "found / expected"]
     title = f"{what}, expected and found"
     return Table(title, columns, figures, at_least=0.9, digits=2, reference=columns[1:3])
@@ -69,24 +71,24 @@ Ends = Callable[[int, int], tuple[float, float]]
 
 def _until(width: float, rate: float, ends: Ends) -> float:
     """Return the mean number of samples until an interval is narrow."""
-    going, samples, n = {0: 1.0}, 0.0, 0  # the chance of each number of passes, without a stop
-    while going:
+    undecided, samples, n = {0: 1.0}, 0.0, 0  # the chance of each number of passes, without a stop
+    while undecided:
         n += 1
         chances: dict[int, float] = {}
-        for passed, chance in going.items():
+        for passed, chance in undecided.items():
             for more, share in ((0, 1 - rate), (1, rate)):
                 chances[passed + more] = chances.get(passed + more, 0.0) + chance * share
-        going, most = {}, _most_narrow(width, n, ends)
+        undecided, max_passes = {}, _max_narrow_passes(width, n, ends)
         for passed, chance in chances.items():
-            if min(passed, n - passed) <= most:
+            if min(passed, n - passed) <= max_passes:
                 samples += n * chance
             elif chance > 1e-7:
-                going[passed] = chance
+                undecided[passed] = chance
     return samples
 
 
 @cache
-def _most_narrow(width: float, n: int, ends: Ends) -> int:
+def _max_narrow_passes(width: float, n: int, ends: Ends) -> int:
     """Return the most passes, up to half, with a narrow interval; -1 if there are none.
 
     An interval is wider the closer its rate is to a half, is as wide for as many failures, and
@@ -94,13 +96,13 @@ def _most_narrow(width: float, n: int, ends: Ends) -> int:
     """
     if n < 20:
         return -1
-    most = _most_narrow(width, n - 1, ends)
-    while most < n // 2:
-        low, high = ends(most + 1, n)
+    max_passes = _max_narrow_passes(width, n - 1, ends)
+    while max_passes < n // 2:
+        low, high = ends(max_passes + 1, n)
         if high - low > width:
             break
-        most += 1
-    return most
+        max_passes += 1
+    return max_passes
 
 
 def _wilson(passed: int, n: int) -> tuple[float, float]:
@@ -147,8 +149,8 @@ def _until_excluded(rate: float, runs: int) -> float:
 
 def _paired(runs: int) -> Table:
     """A test of fixed size needs 172 samples to show 10 points in 80% of cases, if 20% flip."""
-    shown, tried = samples_until_compared(172, 0.2, 0.1, max(10, runs // 2))
-    rows = iter([("samples", 172 / 133, 172 / tried), ("shown, in %", 85.0, shown)])
+    detected, samples = samples_until_compared(172, 0.2, 0.1, max(10, runs // 2))
+    rows = iter([("samples", 172 / 133, 172 / samples), ("shown, in %", 85.0, detected)])
     return _table("--against RUN --stop-when decided, 10 points, 20% flip", rows)
 
 
@@ -157,7 +159,7 @@ def _trend(runs: int) -> Table:
 
     def rows() -> Iterator[Row]:
         for n, share in {100: 72.0, 200: 96.0}.items():
-            yield f"{n} samples, seen in %", share, decline_seen(n, max(10, runs // 4))
+            yield f"{n} samples, seen in %", share, decline_detected(n, max(10, runs // 4))
 
     return _table("a line through 10 runs that lose a point each, 5% of false alarms", rows())
 
@@ -168,8 +170,8 @@ def _trend(runs: int) -> Table:
 def _strata(runs: int) -> Table:
     def rows() -> Iterator[Row]:
         for (name, setting), factor in zip(SETTINGS.items(), (1.15, 1.56, 2.1), strict=True):
-            found = [worth_of_strata(*setting, rate, runs)[0] for rate in (0.5, 0.85, 0.95)]
-            yield name, factor, float(np.mean(found))
+            factors = [worth_of_strata(*setting, rate, runs)[0] for rate in (0.5, 0.85, 0.95)]
+            yield name, factor, float(np.mean(factors))
 
     return _table("--choose-by, mean of three pass rates", rows())
 

@@ -26,19 +26,19 @@ def _width(runs: int) -> Iterator[Table]:
     rates = (0.5, 0.7, 0.85, 0.9, 0.95, 0.98)
     rows, coverage = [], []
     for width in (0.1, 0.15, 0.2):
-        found = [_stopped_at_width(width, rate) for rate in rates]
-        rows.append((f"{width * 100:g} points", [samples for samples, _ in found]))
-        coverage.append((f"{width * 100:g} points", [100 * held for _, held in found]))
+        figures = [_stopped_at_width(width, rate) for rate in rates]
+        rows.append((f"{width * 100:g} points", [samples for samples, _ in figures]))
+        coverage.append((f"{width * 100:g} points", [100 * held for _, held in figures]))
     columns = ["--stop-when", *(f"{rate * 100:g}%" for rate in rates)]
     yield Table("Mean samples until the interval is narrow, by pass rate", columns, rows, digits=0)
     yield Table("Its coverage, in percent", columns, coverage, at_least=94.9)
     usual, extreme = np.arange(0.5, 0.981, 0.01), np.arange(0.981, 0.9995, 0.001)
-    least = [
+    lowest = [
         (f"{width * 100:g} points", [_least_coverage(width, each) for each in (usual, extreme)])
         for width in (0.1, 0.15, 0.2, 0.25, 0.4)
     ]
     columns = ["--stop-when", "50 to 98%", "beyond 98%"]
-    yield Table("Its least coverage for any rate, in percent", columns, least, at_least=85)
+    yield Table("Its least coverage for any rate, in percent", columns, lowest, at_least=85)
 
 
 def _least_coverage(width: float, rates: np.ndarray) -> float:
@@ -47,12 +47,12 @@ def _least_coverage(width: float, rates: np.ndarray) -> float:
 
 def _stopped_at_width(width: float, rate: float) -> tuple[float, float]:
     """Return the mean number of samples, and the share of intervals that hold the rate."""
-    going, n, samples, held = np.array([1.0]), 0, 0.0, 0.0
-    while going.sum() > 1e-9:
+    undecided, n, samples, held = np.array([1.0]), 0, 0.0, 0.0
+    while undecided.sum() > 1e-9:
         n += 1
         chances = np.zeros(n + 1)
-        chances[:-1] += going * (1 - rate)
-        chances[1:] += going * rate
+        chances[:-1] += undecided * (1 - rate)
+        chances[1:] += undecided * rate
         if n >= 20:
             low, high = _wilson_ends(n)
             stops = high - low <= width
@@ -60,7 +60,7 @@ def _stopped_at_width(width: float, rate: float) -> tuple[float, float]:
             samples += n * float(chances[stops].sum())
             held += float(chances[stops & covers].sum())
             chances[stops] = 0.0
-        going = chances
+        undecided = chances
     return samples, held
 
 
@@ -84,10 +84,10 @@ def _decided(runs: int) -> Iterator[Table]:
     }
     samples, shares, wrong = [], [], []
     for name, (decide_for, epochs) in kinds.items():
-        found = [samples_until_decided(decide_for, epochs, rate, runs) for rate in rates]
-        samples.append((name, [each[0] for each in found]))
-        shares.append((name, [each[1] for each in found]))
-        wrong.append((name, [each[2] for each in found]))
+        figures = [samples_until_decided(decide_for, epochs, rate, runs) for rate in rates]
+        samples.append((name, [each[0] for each in figures]))
+        shares.append((name, [each[1] for each in figures]))
+        wrong.append((name, [each[2] for each in figures]))
     columns = ["decided for", *(f"{rate * 100:g}%" for rate in rates)]
     title = f"--fail-under 85% --stop-when decided, {SAMPLES} samples, a tenth of the runs"
     yield Table(f"{title}: mean samples, by pass rate", columns, samples, digits=0)
@@ -101,16 +101,16 @@ def samples_until_decided(
     """Return the mean number of samples, how often it was decided, and how often wrongly, in %."""
     rng = np.random.default_rng(7)
     config = EvalConfig(stop_against=0.85, epochs=epochs, decide_for=decide_for)  # type: ignore[arg-type]
-    tried, decided, missed = [], [], []
+    samples, decided, missed = [], [], []
     for _ in range(max(10, runs // 10)):
         passes = rng.binomial(epochs, rng.beta(2 * rate, 2 * (1 - rate), SAMPLES))
         rule = RateStoppingRule(config, SAMPLES)
-        tried.append(next((n for n, k in enumerate(passes, 1) if rule.add(n, int(k))), SAMPLES))
-        found = rule.decision
+        samples.append(next((n for n, k in enumerate(passes, 1) if rule.add(n, int(k))), SAMPLES))
+        decision = rule.decision
         truth = passes.sum() / epochs / SAMPLES if decide_for == "dataset" else rate
-        decided.append(found is not None)
-        missed.append(found is not None and not found.low <= truth <= found.high)
-    return float(np.mean(tried)), percent(decided), percent(missed)
+        decided.append(decision is not None)
+        missed.append(decision is not None and not decision.low <= truth <= decision.high)
+    return float(np.mean(samples)), percent(decided), percent(missed)
 
 
 # ── compared while it runs ──────────────────────────────────────────────────────────────────────
@@ -123,8 +123,10 @@ def _paired(runs: int) -> Iterator[Table]:
     for n, flips in ((100, 0.2), (172, 0.2), (172, 0.3), (400, 0.2)):
         figures = []
         for effect in (0.0, 0.1, 0.2):
-            shown, tried = samples_until_compared(n, max(flips, effect), effect, max(10, runs // 2))
-            figures += [shown, tried]
+            detected, samples = samples_until_compared(
+                n, max(flips, effect), effect, max(10, runs // 2)
+            )
+            figures += [detected, samples]
         rows.append((f"{n}, {flips * 100:g}%", figures))
     yield Table(
         "--against RUN --stop-when decided, half of the runs: percent, and mean samples",
@@ -144,13 +146,13 @@ def _paired(runs: int) -> Iterator[Table]:
 def samples_until_compared(n: int, flips: float, effect: float, runs: int) -> tuple[float, float]:
     """Return how often a difference is shown, in %, and the mean number of samples."""
     rng = np.random.default_rng(11)
-    shown, tried = [], []
+    detected, samples = [], []
     for _ in range(runs):
         before, after = _pair(rng, n, flips, effect)
         rule = PairedRule("A", {at: (int(old), 1) for at, old in enumerate(before)})
-        tried.append(next((at + 1 for at in range(n) if rule.add(at, int(after[at]))), n))
-        shown.append(rule.decision is not None and rule.decision.outcome != "none")
-    return percent(shown), float(np.mean(tried))
+        samples.append(next((at + 1 for at in range(n) if rule.add(at, int(after[at]))), n))
+        detected.append(rule.decision is not None and rule.decision.outcome != "none")
+    return percent(detected), float(np.mean(samples))
 
 
 def _claims(n: int, flips: float, runs: int) -> float:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 __all__ = ["FULL", "Table", "percent"]
 
 FULL = 2_000
-"""Runs for each figure, unless told otherwise: the number for which the bars are strict."""
+"""Default number of runs for each figure; with it, the bars are strict."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Figures in rows, and the least and the most that each of them may be.
+    """Figures in rows, and the lower and upper bar of each of them.
 
     `columns` has the title of the first column, then one for each figure. `reference` are the
     columns that are for comparison only, without a bar.

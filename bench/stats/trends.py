@@ -19,7 +19,7 @@ from weakincentives.evals.stats.trends import over_looks
 from .coverage import chances_of
 from .tables import Table, percent
 
-__all__ = ["PARTS", "decline_seen"]
+__all__ = ["PARTS", "decline_detected"]
 
 RATE = 0.85
 LAST = 10  # the runs that `trend` shows
@@ -40,8 +40,8 @@ def _one_look(runs: int) -> Table:
         for last in (3, LAST):
             figures = []
             for n in (50, 100, 200):
-                found = [any(_alarms(_equal(rng, n, shape, last), 1)) for _ in range(runs)]
-                figures.append(percent(found))
+                alarms = [any(_alarms(_equal(rng, n, shape, last), 1)) for _ in range(runs)]
+                figures.append(percent(alarms))
             rows.append((f"samples {shape}, {last} runs", figures))
     columns = ["85%, equal runs", "n = 50", "n = 100", "n = 200"]
     return Table("an alarm of any kind in one look, --looks 1, %", columns, rows, at_most=5.5)
@@ -76,26 +76,26 @@ def _power(looks: int, runs: int) -> Table:
     rows = []
     for name, changes in CHANGES.items():
         for n in (100, 200):
-            found = []
+            alarms = []
             for _ in range(runs):
                 passes = _passes(rng, n, "differ little", changes)
                 line, step, neighbours = _alarms(passes, looks)
                 contrast = linear_trend(passes.tolist()).p_value
                 alone = contrast is not None and contrast <= 0.05
-                found.append((line, step, neighbours, line or step or neighbours, alone))
-            rows.append((f"{name}, n = {n}", [percent(each) for each in zip(*found, strict=True)]))
+                alarms.append((line, step, neighbours, line or step or neighbours, alone))
+            rows.append((f"{name}, n = {n}", [percent(each) for each in zip(*alarms, strict=True)]))
     columns = ["85% at first", "line", "step", "run to run", "any", "a line alone, one look"]
     return Table(f"changes seen in {LAST} runs, %, --looks {looks}", columns, rows)
 
 
-def decline_seen(n: int, runs: int) -> float:
+def decline_detected(n: int, runs: int) -> float:
     """Return how often one look at ten runs that lose a point each sees a line, in percent."""
-    rng, seen = np.random.default_rng(18), []
+    rng, detected = np.random.default_rng(18), []
     for _ in range(runs):
         passes = _passes(rng, n, "differ little", CHANGES["-1 point a run"])
         p_value = linear_trend(passes.tolist()).p_value
-        seen.append(p_value is not None and p_value <= 0.05)
-    return percent(seen)
+        detected.append(p_value is not None and p_value <= 0.05)
+    return percent(detected)
 
 
 def _passes(rng: np.random.Generator, n: int, shape: str, changes: Sequence[float]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What the three agents share: the data behind their tools, the dataset and the evaluators."""
+"""Code that the three agents share: the data behind their tools, the dataset, the evaluators."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def pay_back(order_id: str) -> str:
 
 
 def right_tools(trajectory: Trajectory[str], sample: Sample[str, str]) -> Score:
-    """The tools that were called, in order, are those that the sample names."""
+    """Check that the agent called the tools that the sample names, in order."""
     called = [call.name for message in trajectory.messages for call in message.tool_calls]
     wanted = sample.metadata["tools"]
     return Score(float(called == wanted), reason=f"called {called}, expected {wanted}")

@@ -39,7 +39,7 @@ prompt = PromptTemplate[Invoice](
 
 
 def all_fields(output: Invoice, expected: Invoice) -> Score:
-    """One metric for each field; the sample passes if all are right."""
+    """Return one metric for each field; the sample passes if all are right."""
     right = {
         each.name: getattr(output, each.name) == getattr(expected, each.name)
         for each in fields(Invoice)

@@ -1,4 +1,4 @@
-"""Slice and dice what the maths evals left in outputs/evals."""
+"""Slice and dice the reports that the maths evals saved in outputs/evals."""
 
 from __future__ import annotations
 

@@ -85,14 +85,14 @@ def main() -> None:
     if args.remote or args.gpu_id:
         run_remote(__file__, gpu_id=args.gpu_id)
     else:
-        asked = config
+        run_config = config
         if args.model:
-            asked = replace(config, endpoint=Endpoint(args.model, base_url=args.base_url))
+            run_config = replace(config, endpoint=Endpoint(args.model, base_url=args.base_url))
 
         report = trio.run(
             evaluate,
             load_dataset(),
-            asked,
+            run_config,
             score_fn,
             prepare_messages,
         )

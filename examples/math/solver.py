@@ -1,7 +1,7 @@
 r"""A stand-in for a model, to run the example without one: a few rules from school.
 
-It takes the first rule whose pattern is in the problem, computes, and boxes what comes out. Some
-problems it does not know, and some it takes for others that it does, so its score says something.
+It takes the first rule whose pattern is in the problem, computes, and boxes the result. It has no
+rule for some problems, and the wrong rule for others, so that its score is neither 0 nor 1.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ def solve(messages: Sequence[ChatMessage]) -> str:
     """Answer the last message, as an endpoint."""
     problem = messages[-1].content
     for pattern, rule in RULES.items():
-        if found := re.search(pattern, problem):
-            return rf"The answer is \boxed{{{rule(*found.groups())}}}."
+        if match := re.search(pattern, problem):
+            return rf"The answer is \boxed{{{rule(*match.groups())}}}."
     return "I have no rule for this."
 
 
-def calculated(a: str, sign: str, b: str) -> str:
+def calculate(a: str, sign: str, b: str) -> str:
     left, right = Fraction(a), Fraction(b)
     if sign in ("+", "-"):
-        return shown(left + right if sign == "+" else left - right)
-    return shown(left * right if sign == r"\cdot" else left / right)
+        return to_latex(left + right if sign == "+" else left - right)
+    return to_latex(left * right if sign == r"\cdot" else left / right)
 
 
-def of_fractions(a: str, b: str, sign: str, c: str, d: str) -> str:
-    return calculated(f"{a}/{b}", sign, f"{c}/{d}")
+def calculate_fractions(a: str, b: str, sign: str, c: str, d: str) -> str:
+    return calculate(f"{a}/{b}", sign, f"{c}/{d}")
 
 
-def shown(value: Fraction) -> str:
+def to_latex(value: Fraction) -> str:
     if value.denominator == 1:
         return str(value)
     return rf"\dfrac{{{value.numerator}}}{{{value.denominator}}}"
@@ -47,15 +47,15 @@ def shown(value: Fraction) -> str:
 
 def mean(text: str) -> str:
     numbers = [int(each) for each in re.findall(r"\d+", text)]
-    return shown(Fraction(sum(numbers), len(numbers)))
+    return to_latex(Fraction(sum(numbers), len(numbers)))
 
 
 def linear(a: str, sign: str, b: str, right: str) -> str:
     """Solve a x + b = c x + d, or = d."""
     c, d = 0, int(re.findall(r"\d+", right)[-1])
-    if found := re.match(LINEAR, right):
-        c, d = int(found[1] or 1), int(found[2] + found[3])
-    return f"x = {shown(Fraction(d - int(sign + b), int(a or 1) - c))}"
+    if match := re.match(LINEAR, right):
+        c, d = int(match[1] or 1), int(match[2] + match[3])
+    return f"x = {to_latex(Fraction(d - int(sign + b), int(a or 1) - c))}"
 
 
 def quadratic(sign: str, b: str, second: str, c: str) -> str:
@@ -77,7 +77,7 @@ def distance(*at: str) -> str:
 
 def slope(*at: str) -> str:
     x, y, u, v = map(int, at)
-    return shown(Fraction(v - y, u - x))
+    return to_latex(Fraction(v - y, u - x))
 
 
 def divisors(n: str) -> str:
@@ -85,15 +85,15 @@ def divisors(n: str) -> str:
 
 
 def heads(tosses: str, k: str) -> str:
-    return shown(Fraction(math.comb(int(tosses), int(k)), 2 ** int(tosses)))
+    return to_latex(Fraction(math.comb(int(tosses), int(k)), 2 ** int(tosses)))
 
 
 RULES: dict[str, Callable[..., object]] = {
     r"x\^2 ([+-]) (\d+)x ([+-]) (\d+) = 0": quadratic,
     rf"{LINEAR} = ([^$]+)": linear,
-    rf"{FRACTION} (\+|-|\\cdot|\\div) {FRACTION}": of_fractions,
-    rf"{NUMBER} (\+|-|\\cdot|\\div) {NUMBER}": calculated,
-    rf"{NUMBER}\\%\$ of \${NUMBER}": lambda a, b: shown(Fraction(a) * int(b) / 100),
+    rf"{FRACTION} (\+|-|\\cdot|\\div) {FRACTION}": calculate_fractions,
+    rf"{NUMBER} (\+|-|\\cdot|\\div) {NUMBER}": calculate,
+    rf"{NUMBER}\\%\$ of \${NUMBER}": lambda a, b: to_latex(Fraction(a) * int(b) / 100),
     rf"{NUMBER}\^\{{(\d+)\}}\$ is divided by (\d+)": lambda a, n, m: pow(int(a), int(n), int(m)),
     rf"{NUMBER}\^\{{(\d+)\}}": lambda a, n: int(a) ** int(n),
     rf"common divisor of {NUMBER} and {NUMBER}": lambda a, b: math.gcd(int(a), int(b)),

@@ -79,7 +79,7 @@ async def answer(question: str) -> Trajectory[str]:
 
 
 def found(trajectory: Trajectory[str], sample: Sample[str, str]) -> Score:
-    """Retrieval: is the section with the answer among those that were retrieved?"""
+    """Check retrieval: is the section with the answer among those that were retrieved?"""
     retrieved, wanted = trajectory.metadata["sections"], sample.metadata["section"]
     if wanted in retrieved:
         return Score(1.0)

@@ -27,7 +27,7 @@ prompt = PromptTemplate[str](
 
 
 def facts(output: str, expected: list[str]) -> Score:
-    """The share of the facts that the summary has; all of them must be there."""
+    """Return the share of the facts that the summary has; all of them must be there."""
     missing = [fact for fact in expected if fact.lower() not in output.lower()]
     return Score(
         1 - len(missing) / len(expected),

@@ -78,7 +78,7 @@ prompt = PromptTemplate[str](ns="shop", key="support", sections=[support])
 
 
 def right_tools(trajectory: Trajectory[str], sample: Sample[str, str]) -> Score:
-    """The tools that were called, in order, are those that the sample names."""
+    """Check that the agent called the tools that the sample names, in order."""
     called = [call.name for message in trajectory.messages for call in message.tool_calls]
     wanted = sample.metadata["tools"]
     return Score(float(called == wanted), reason=f"called {called}, expected {wanted}")

@@ -27,8 +27,8 @@ def prepare(folder: Path) -> Path:
     settings: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
 
     def title_of(page: str) -> str:
-        found = TITLE.search((folder / "docs" / page).read_text("utf-8"))
-        return found[1] if found else page
+        match = TITLE.search((folder / "docs" / page).read_text("utf-8"))
+        return match[1] if match else page
 
     settings["nav"] = expand(settings["nav"], pages, title_of)
     settings["docs_dir"], settings["site_dir"] = "docs", "html"
@@ -52,9 +52,9 @@ def build(folder: Path) -> tuple[Path, list[str]]:
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "-f", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=_environment())
     site = folder / "html"
-    said = re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
-    if done.returncode or "Warning:" in said or "WARNING" in said:
-        return site, [f"zensical, exit code {done.returncode}: {said.strip()}"]
+    output = re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
+    if done.returncode or "Warning:" in output or "WARNING" in output:
+        return site, [f"zensical, exit code {done.returncode}: {output.strip()}"]
     return site, broken_links(site) + [f"outside: {url}" for url in outside_requests(site)]
 
 

@@ -28,15 +28,15 @@ class _Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attrs}
-        self.anchors |= {found.get("id", ""), found.get("name", "")}
-        if tag == "a" and "href" in found:
-            self.links.append(found["href"])
-        elif tag == "link" and set(found.get("rel", "").split()) & PASSIVE_LINKS:
+        attributes = {name: value or "" for name, value in attrs}
+        self.anchors |= {attributes.get("id", ""), attributes.get("name", "")}
+        if tag == "a" and "href" in attributes:
+            self.links.append(attributes["href"])
+        elif tag == "link" and set(attributes.get("rel", "").split()) & PASSIVE_LINKS:
             return
-        elif tag in LOADING and found.get(LOADING[tag]):
-            self.loads.append(found[LOADING[tag]])
-        self.loads += [part.split()[0] for part in found.get("srcset", "").split(",") if part]
+        elif tag in LOADING and attributes.get(LOADING[tag]):
+            self.loads.append(attributes[LOADING[tag]])
+        self.loads += [part.split()[0] for part in attributes.get("srcset", "").split(",") if part]
 
 
 @cache
@@ -46,7 +46,7 @@ def _parse(text: str) -> _Page:
 
 
 def is_outside(address: str) -> bool:
-    """Return whether an address leads away from the site."""
+    """Return whether an address leads to another site."""
     return bool(urlsplit(address).netloc)
 
 

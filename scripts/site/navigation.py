@@ -22,18 +22,24 @@ def expand(nav: list[Entry], pages: Iterable[str], title_of: Callable[[str], str
     free = pages - named
 
     def expanded(entries: list[Entry]) -> list[Entry]:
-        found: list[Entry] = []
+        entries_without_patterns: list[Entry] = []
         for entry in entries:
             if isinstance(entry, dict):
                 [(title, inner)] = entry.items()
-                found.append({title: expanded(inner) if isinstance(inner, list) else inner})
+                entries_without_patterns.append(
+                    {title: expanded(inner) if isinstance(inner, list) else inner}
+                )
             elif "*" in entry:
                 matching = sorted((p for p in free if fnmatch(p, entry)), key=title_of)
                 free.difference_update(matching)
-                found += matching
+                entries_without_patterns += matching
             else:
-                found.append(entry)
-        return [entry for entry in found if entry not in [{title: []} for title in _titles(found)]]
+                entries_without_patterns.append(entry)
+        return [
+            entry
+            for entry in entries_without_patterns
+            if entry not in [{title: []} for title in _titles(entries_without_patterns)]
+        ]
 
     result = expanded(nav)
     if free:

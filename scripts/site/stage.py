@@ -25,8 +25,8 @@ ROOT_PAGES = {
 }
 LINK = re.compile(r"(?P<text>\[(?:[^\[\]]|\[[^\]]*\])*\])\((?P<target>[^()\s]+)\)")
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
-SHOWN = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".sh": "sh"}
-SHOWN |= {".jsonl": "json", ".json": "json", ".csv": "text", ".txt": "text"}
+LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".sh": "sh"}
+LANGUAGES |= {".jsonl": "json", ".json": "json", ".csv": "text", ".txt": "text"}
 LISTS = {
     "cookbook": ("Cookbook", "Complete evals to copy. Each runs without a key as it is."),
     "coming-from": (
@@ -102,14 +102,14 @@ def site_target(target: str, source: str, page: str) -> str | None:
         return target
     named = os.path.normpath(PurePosixPath(source).parent / path)
     if named.startswith("docs/"):
-        found = named.removeprefix("docs/")
+        site_page = named.removeprefix("docs/")
     elif named in ROOT_PAGES:
-        found = ROOT_PAGES[named]
+        site_page = ROOT_PAGES[named]
     elif named.startswith("examples/") and (ROOT / named).exists():
-        found = f"examples/{_example(named)}.md"
+        site_page = f"examples/{_example(named)}.md"
     else:
         return None
-    relative = os.path.relpath(found, PurePosixPath(page).parent)
+    relative = os.path.relpath(site_page, PurePosixPath(page).parent)
     return f"{relative}#{anchor}" if anchor else relative
 
 
@@ -123,7 +123,7 @@ def _example_pages() -> dict[str, str]:
     pages: dict[str, list[str]] = {}
     for path in sorted((ROOT / "examples").rglob("*")):
         name = path.relative_to(ROOT).as_posix()
-        if not path.is_file() or path.suffix not in SHOWN or path.name.startswith("_"):
+        if not path.is_file() or path.suffix not in LANGUAGES or path.name.startswith("_"):
             continue
         page = f"examples/{_example(name)}.md"
         pages.setdefault(page, [f"# {_example(name)}", ""]).extend(_file_lines(path, name))
@@ -136,4 +136,4 @@ def _file_lines(path: Path, name: str) -> list[str]:
     if path.suffix in {".jsonl", ".csv"} and len(lines) > MAX_DATA_LINES:
         note = [f"The first {MAX_DATA_LINES} of {len(lines)} lines.", ""]
         lines = lines[:MAX_DATA_LINES]
-    return [f"## `{name}`", "", *note, f"````{SHOWN[path.suffix]}", *lines, "````", ""]
+    return [f"## `{name}`", "", *note, f"````{LANGUAGES[path.suffix]}", *lines, "````", ""]

@@ -1,4 +1,4 @@
-"""What a call costs in memory, measured in a process of its own."""
+"""Measure the memory that a call costs, in a separate process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["second_call"]
 
 
 def second_call(name: str, url: str, stream: bool) -> tuple[int, str]:
-    """Ask a server twice, which refuses the first call; return what the second one cost and said.
+    """Ask a server twice, which refuses the first call; return the cost and error of the second.
 
     The first call imports all that is needed. The cost is in MB. The process is a fork of one that
     has imported both SDKs, which takes two seconds.
@@ -32,28 +32,28 @@ def second_call(name: str, url: str, stream: bool) -> tuple[int, str]:
     process.start()
     theirs.close()
     try:
-        cost, said = ours.recv()
+        cost, error_text = ours.recv()
     finally:
         process.join()
         ours.close()
-    return int(cost), str(said)
+    return int(cost), str(error_text)
 
 
 def _call_twice(name: str, url: str, stream: bool, answer: Connection) -> None:
     kind: Any = {"openai": OpenAIAdapter, "anthropic": AnthropicAdapter}[name]
     adapter = kind("m", base_url=url, stream=stream)
     request = ModelRequest(model="m", messages=(ChatMessage("user", "Hi"),))
-    said = ""
+    error_text = ""
     for _ in range(2):
         before = _peak()
         try:
             anyio.run(adapter.ask, request)
         except ProviderError as error:
-            said = f"{error.retryable} {error}"
-    answer.send(((_peak() - before) // 1024, said))
+            error_text = f"{error.retryable} {error}"
+    answer.send(((_peak() - before) // 1024, error_text))
 
 
 def _peak() -> int:
-    """Return the most memory that this process had, in KB."""
+    """Return the peak memory of this process, in KB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])

@@ -64,10 +64,10 @@ def saying(answer: bytes) -> Iterator[str]:
                 except OSError:
                     return
                 with peer:
-                    got = b""
-                    while b"\r\n\r\n" not in got:
-                        got += peer.recv(65536)
-                    head, _, body = got.partition(b"\r\n\r\n")
+                    received = b""
+                    while b"\r\n\r\n" not in received:
+                        received += peer.recv(65536)
+                    head, _, body = received.partition(b"\r\n\r\n")
                     length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
                     while len(body) < length:
                         body += peer.recv(65536)

@@ -31,7 +31,7 @@ from weakincentives.testing import Fault, ModelServer, Reply, ServedRequest
 
 KEY = "key-very-secret"
 
-# The SDK leaves its generators to the collector; trio remarks on that.
+# The SDK leaves its generators to the garbage collector, which trio warns about.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 
 
@@ -46,25 +46,29 @@ def adapter_of(server: ModelServer, **options: Any) -> AnthropicAdapter[Any]:
     return AnthropicAdapter("m", retries=0, base_url=server.anthropic_base_url, **options)
 
 
-def asked(server: ModelServer, given: ModelRequest | None = None, **options: Any) -> ModelReply:
-    return anyio.run(adapter_of(server, **options).ask, given or request())
+def ask_server(
+    server: ModelServer, model_request: ModelRequest | None = None, **options: Any
+) -> ModelReply:
+    return anyio.run(adapter_of(server, **options).ask, model_request or request())
 
 
-def refusal(script: Any, given: ModelRequest | None = None, **options: Any) -> ProviderError:
+def error_of(
+    script: Any, model_request: ModelRequest | None = None, **options: Any
+) -> ProviderError:
     with ModelServer(script) as server, pytest.raises(ProviderError) as caught:
-        asked(server, given, **options)
+        ask_server(server, model_request, **options)
     return caught.value
 
 
-def heard(answer: bytes, **options: Any) -> ModelReply:
+def parse_reply(answer: bytes, **options: Any) -> ModelReply:
     with saying(answer) as url:
         adapter = AnthropicAdapter[Any]("m", retries=0, base_url=url, timeout=TIMEOUT, **options)
         return anyio.run(adapter.ask, request())
 
 
-def misheard(answer: bytes, **options: Any) -> ProviderError:
+def parse_error(answer: bytes, **options: Any) -> ProviderError:
     with pytest.raises(ProviderError) as caught:
-        heard(answer, **options)
+        parse_reply(answer, **options)
     return caught.value
 
 
@@ -92,12 +96,12 @@ def message(*content: dict[str, Any], **more: Any) -> dict[str, Any]:
         ("pause_turn", "pause_turn"),
     ],
 )
-def test_why_it_stopped_is_said_in_one_language(theirs: str, ours: str, stream: bool) -> None:
+def test_a_stop_reason_is_translated(theirs: str, ours: str, stream: bool) -> None:
     with ModelServer([Reply("x", finish_reason=theirs)]) as server:
-        assert asked(server, stream=stream).finish_reason == ours
+        assert ask_server(server, stream=stream).finish_reason == ours
 
 
-def test_everything_that_is_asked_for_goes_on_the_wire() -> None:
+def test_every_part_of_a_request_is_sent() -> None:
     messages = (
         ChatMessage("system", "Be brief."),
         ChatMessage("user", "Hi"),
@@ -111,7 +115,7 @@ def test_everything_that_is_asked_for_goes_on_the_wire() -> None:
     settings = ModelSettings(max_tokens=9, stop=("END",), extra={"metadata": {"user_id": "a"}})
     tools = (ToolSpec("weather", "Of a city", CITY),)
     with ModelServer(["ok"]) as server:
-        asked(server, request(messages=messages, settings=settings, tools=tools))
+        ask_server(server, request(messages=messages, settings=settings, tools=tools))
         body = server.requests[0].body
 
     use = {"type": "tool_use", "id": "call_1", "name": "weather", "input": WEATHER.arguments}
@@ -142,9 +146,9 @@ def test_everything_that_is_asked_for_goes_on_the_wire() -> None:
     assert body["metadata"] == {"user_id": "a"}
 
 
-def test_what_is_not_set_is_not_sent() -> None:
+def test_unset_options_are_not_sent() -> None:
     with ModelServer(["ok"]) as server:
-        asked(server)
+        ask_server(server)
 
     assert server.requests[0].body == {
         "model": "m",
@@ -155,20 +159,20 @@ def test_what_is_not_set_is_not_sent() -> None:
 
 def test_thoughts_are_not_part_of_the_answer() -> None:
     thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
-    reply = heard(as_json(message(thought, {"type": "text", "text": "Yes."})))
+    reply = parse_reply(as_json(message(thought, {"type": "text", "text": "Yes."})))
 
     assert reply.message.content == "Yes."
 
 
 def test_tokens_that_are_written_to_the_cache_are_input_too() -> None:
     usage = {"input_tokens": 5, "cache_creation_input_tokens": 20, "output_tokens": 1}
-    reply = heard(as_json(message(usage={**usage, "cache_read_input_tokens": 75})))
+    reply = parse_reply(as_json(message(usage={**usage, "cache_read_input_tokens": 75})))
 
     assert reply.usage == TokenUsage(100, 1, 75)
 
 
 def test_an_answer_may_come_without_usage() -> None:
-    assert heard(as_json(message(usage=None))).usage is None
+    assert parse_reply(as_json(message(usage=None))).usage is None
 
 
 # --- prompts, tools and structured output ----------------------------------------------------
@@ -186,10 +190,10 @@ def prompt_for(output: Any, *tools: Tool[Any, Any]) -> Prompt[Any]:
 
 @STREAMS
 def test_a_conversation_with_tools_ends_in_a_typed_output(stream: bool) -> None:
-    seen: list[str] = []
+    cities: list[str] = []
 
-    def look(params: City) -> str:
-        seen.append(params.city)
+    def look_up(params: City) -> str:
+        cities.append(params.city)
         return "22 degrees"
 
     def script(served: ServedRequest) -> Reply:
@@ -198,16 +202,16 @@ def test_a_conversation_with_tools_ends_in_a_typed_output(stream: bool) -> None:
         call = ToolCall("1", "look", {"city": "Zürich"})
         return Reply(tool_calls=(call,), usage=TokenUsage(9, 1))
 
-    tool = Tool[City, str](name="look", description="Look out", handler=look)
+    tool = Tool[City, str](name="look", description="Look out", handler=look_up)
     with ModelServer(script) as server:
         adapter = adapter_of(server, stream=stream, prices={"m": Price(1e6, 1e6, 1e6)})
         response = adapter.evaluate(prompt_for(City, tool))
 
-    assert (response.output, seen) == (City("Zürich"), ["Zürich"])
+    assert (response.output, cities) == (City("Zürich"), ["Zürich"])
     assert (response.usage, response.cost) == (TokenUsage(29, 11, 0), 40.0)
 
 
-def test_the_schema_of_the_output_is_said_in_words() -> None:
+def test_the_output_schema_is_described_in_the_prompt() -> None:
     with ModelServer(['{"city": "Zürich"}']) as server:
         assert adapter_of(server).evaluate(prompt_for(City)).output == City("Zürich")
 
@@ -221,17 +225,17 @@ def test_the_schema_of_the_output_is_said_in_words() -> None:
 
 @STREAMS
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 529])
-def test_what_may_pass_is_worth_another_try(status: int, stream: bool) -> None:
+def test_a_transient_status_is_retryable(status: int, stream: bool) -> None:
     fault = Fault("status", status, retry_after=1.5, message="busy")
-    error = refusal([fault], stream=stream)
+    error = error_of([fault], stream=stream)
 
     assert (error.retryable, error.status, error.retry_after) == (True, status, 1.5)
     assert f"anthropic for `m`, got status {status} (busy)" in str(error)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
-def test_what_is_wrong_for_good_is_not(status: int) -> None:
-    error = refusal([Fault("status", status)])
+def test_a_permanent_status_is_not_retryable(status: int) -> None:
+    error = error_of([Fault("status", status)])
 
     assert (error.retryable, error.status) == (False, status)
     assert ("ANTHROPIC_API_KEY" in str(error)) is (status == 401)
@@ -239,7 +243,7 @@ def test_what_is_wrong_for_good_is_not(status: int) -> None:
 
 @pytest.mark.parametrize("settings", [ModelSettings(temperature=0.0), ModelSettings(top_p=0.9)])
 def test_sampling_is_sent_and_its_refusal_says_what_to_do(settings: ModelSettings) -> None:
-    error = refusal(["never said"], request(settings=settings))
+    error = error_of(["unused"], request(settings=settings))
 
     assert (error.retryable, error.status) == (False, 400)
     assert "leave `temperature` and `top_p` out" in str(error)
@@ -256,8 +260,8 @@ def test_sampling_is_sent_and_its_refusal_says_what_to_do(settings: ModelSetting
         as_json(message({"type": "text", "text": 3})),
     ],
 )
-def test_an_answer_of_another_form_is_worth_another_try(answer: bytes) -> None:
-    error = misheard(answer)
+def test_a_malformed_answer_is_retryable(answer: bytes) -> None:
+    error = parse_error(answer)
 
     assert error.retryable
     assert "cannot be read" in str(error)
@@ -273,7 +277,7 @@ END = {
 
 @pytest.mark.parametrize("events", [(START,), (), (END,)])
 def test_a_stream_that_breaks_off_between_events_is_noticed(events: tuple[Any, ...]) -> None:
-    error = misheard(as_events(*events), stream=True)
+    error = parse_error(as_events(*events), stream=True)
 
     assert error.retryable
     assert "cannot be read" in str(error)
@@ -282,9 +286,9 @@ def test_a_stream_that_breaks_off_between_events_is_noticed(events: tuple[Any, .
 @pytest.mark.parametrize(
     ("kind", "retryable"), [("overloaded_error", True), ("invalid_request_error", False)]
 )
-def test_an_error_in_the_middle_of_a_stream_is_one(kind: str, retryable: bool) -> None:
+def test_an_error_in_the_middle_of_a_stream_is_raised(kind: str, retryable: bool) -> None:
     broken = {"type": "error", "error": {"type": kind, "message": "oh no"}}
-    error = misheard(as_events(START, broken), stream=True)
+    error = parse_error(as_events(START, broken), stream=True)
 
     assert error.retryable is retryable
     assert "oh no" in str(error)
@@ -311,7 +315,7 @@ def test_arguments_that_break_off_in_a_stream_are_kept_as_text() -> None:
         END,
         {"type": "message_stop"},
     )
-    reply = heard(as_events(*events), stream=True)
+    reply = parse_reply(as_events(*events), stream=True)
 
     assert reply.message.tool_calls == (ToolCall("1", "look", {"__invalid_json__": '{"city": "Z'}),)
     assert reply.usage == TokenUsage(3, 5)
@@ -320,7 +324,7 @@ def test_arguments_that_break_off_in_a_stream_are_kept_as_text() -> None:
 # --- keys, clients, construction -------------------------------------------------------------
 
 
-def test_the_key_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_sent_and_never_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "another")
     fault = Fault("status", 403, message=f"{KEY} may not")
     with ModelServer([fault], require_key=KEY) as server:
@@ -351,6 +355,6 @@ def test_the_type_of_the_output_may_be_given() -> None:
     assert (adapter.name, adapter.model) == ("anthropic", "claude-opus-5")
 
 
-def test_a_seed_is_refused_at_once() -> None:
+def test_a_seed_is_refused_at_construction() -> None:
     with pytest.raises(UsageError, match="expected no `seed`"):
         AnthropicAdapter("m", settings=ModelSettings(seed=1))

@@ -1,4 +1,4 @@
-"""Answers on disk: every part of a request counts, and a wrong answer is never given."""
+"""Answers on disk: every part of a request is part of the key, and no wrong answer is returned."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_the_same_request_is_asked_once(cache: ResponseCache) -> None:
     assert str(cache) == "1 hit, 1 miss"
 
 
-async def test_a_later_run_finds_it(tmp_path: Path) -> None:
+async def test_a_later_run_finds_a_stored_reply(tmp_path: Path) -> None:
     with ResponseCache(tmp_path / "cache.db") as first:
         await first.around(scripted_model([REPLY]), provider="p")(REQUEST)
     with ResponseCache(str(tmp_path / "cache.db")) as second:
@@ -75,19 +75,21 @@ async def test_a_later_run_finds_it(tmp_path: Path) -> None:
         assert repr(second).endswith("cache.db': 1 hit, 0 misses>")
 
 
-async def test_an_epoch_a_model_and_a_provider_have_answers_of_their_own(
+async def test_each_epoch_model_and_provider_is_cached_separately(
     cache: ResponseCache,
 ) -> None:
-    asked = scripted_model(["1", "2", "3", "4"])
+    model = scripted_model(["1", "2", "3", "4"])
     requests = [REQUEST, replace(REQUEST, epoch=2), replace(REQUEST, model="n")]
-    said = [(await cached(cache, provider="p")(asked)(each)).message.content for each in requests]
-    said.append((await cached(cache, provider="q")(asked)(REQUEST)).message.content)
+    answers = [
+        (await cached(cache, provider="p")(model)(each)).message.content for each in requests
+    ]
+    answers.append((await cached(cache, provider="q")(model)(REQUEST)).message.content)
 
-    assert said == ["1", "2", "3", "4"]
+    assert answers == ["1", "2", "3", "4"]
     assert counts(cache) == (0, 4, 4)
 
 
-async def test_an_adapter_takes_it_as_a_wrapper(cache: ResponseCache) -> None:
+async def test_an_adapter_can_be_wrapped_in_a_cache(cache: ResponseCache) -> None:
     adapter = ScriptedAdapter(["yes"]).around(cached(cache, provider="scripted"))
 
     assert not (await adapter.ask(REQUEST)).cached
@@ -118,38 +120,38 @@ async def test_the_same_request_at_the_same_time_is_asked_once(cache: ResponseCa
     assert counts(cache) == (49, 1, 1)
 
 
-async def test_an_error_at_the_same_time_is_everybodys(cache: ResponseCache) -> None:
-    heard: list[str] = []
+async def test_concurrent_callers_all_get_the_error(cache: ResponseCache) -> None:
+    errors: list[str] = []
     model = cache.around(scripted_model([ProviderError("down")]), provider="p")
 
     async def call() -> None:
         try:
             await model(REQUEST)
         except ProviderError as error:
-            heard.append(str(error))
+            errors.append(str(error))
 
     async with anyio.create_task_group() as group:
         for _ in range(5):
             group.start_soon(call)
 
-    assert heard == ["down"] * 5
+    assert errors == ["down"] * 5
 
 
-async def test_who_waits_asks_instead_when_the_asker_is_cancelled(cache: ResponseCache) -> None:
-    asked, scope = 0, anyio.CancelScope()
+async def test_a_waiter_takes_over_when_the_caller_is_cancelled(cache: ResponseCache) -> None:
+    calls, scope = 0, anyio.CancelScope()
     replies: list[ModelReply] = []
 
     async def first_hangs(request: ModelRequest) -> ModelReply:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
             started.set()
             await anyio.sleep_forever()
         return REPLY
 
     model, started = cache.around(first_hangs, provider="p"), anyio.Event()
 
-    async def asker() -> None:
+    async def first_caller() -> None:
         with scope:
             await model(REQUEST)
 
@@ -157,19 +159,19 @@ async def test_who_waits_asks_instead_when_the_asker_is_cancelled(cache: Respons
         replies.append(await model(REQUEST))
 
     async with anyio.create_task_group() as group:
-        group.start_soon(asker)
+        group.start_soon(first_caller)
         await started.wait()
         for _ in range(3):
             group.start_soon(waiter)
         await anyio.wait_all_tasks_blocked()
         scope.cancel()
 
-    assert asked == 2
+    assert calls == 2
     assert [reply.message for reply in replies] == [REPLY.message] * 3
     assert cache.hits == 2
 
 
-async def test_who_waits_may_be_cancelled_alone(cache: ResponseCache) -> None:
+async def test_a_waiter_can_be_cancelled_alone(cache: ResponseCache) -> None:
     go, scope = anyio.Event(), anyio.CancelScope()
 
     async def slow(request: ModelRequest) -> ModelReply:
@@ -193,7 +195,7 @@ async def test_who_waits_may_be_cancelled_alone(cache: ResponseCache) -> None:
     assert (await model(REQUEST)).cached
 
 
-async def test_a_reply_that_was_paid_for_is_stored_also_when_cancelled(
+async def test_a_reply_is_stored_even_if_the_caller_was_cancelled(
     cache: ResponseCache,
 ) -> None:
     async def answers_too_late(request: ModelRequest) -> ModelReply:
@@ -222,7 +224,7 @@ def damage(cache: ResponseCache, change: str) -> None:
         "ALTER TABLE replies RENAME TO lost",
     ],
 )
-async def test_a_row_that_is_not_what_was_written_is_a_miss_with_a_warning(
+async def test_a_changed_row_is_a_miss_with_a_warning(
     cache: ResponseCache, change: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = cache.around(scripted_model([REPLY, "asked again"]), provider="p")
@@ -261,7 +263,7 @@ async def test_a_reply_that_cannot_be_stored_is_passed_on(
     assert counts(cache) == (0, 2, 0)
 
 
-async def test_a_file_that_is_locked_too_long_costs_only_the_storing(
+async def test_a_reply_is_returned_but_not_stored_if_the_file_stays_locked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ResponseCache(tmp_path / "cache.db", busy_timeout=0.01) as cache:
@@ -290,7 +292,7 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> N
     assert (text.read_bytes(), database.read_bytes()) == before
 
 
-async def test_a_closed_cache_says_so(cache: ResponseCache) -> None:
+async def test_a_closed_cache_raises(cache: ResponseCache) -> None:
     model = cache.around(scripted_model(["x"]), provider="p")
     cache.close()
     cache.close()
@@ -305,7 +307,7 @@ def test_a_provider_has_a_name(cache: ResponseCache, provider: Any) -> None:
         cache.around(scripted_model(["x"]), provider=provider)
 
 
-async def test_nothing_of_a_request_is_in_the_file(cache: ResponseCache) -> None:
+async def test_no_text_of_a_request_is_in_the_file(cache: ResponseCache) -> None:
     secret = "sk-very-secret"
     request = replace(
         REQUEST,
@@ -356,7 +358,7 @@ def test_several_processes_may_begin_and_write_at_the_same_time(tmp_path: Path) 
 
 
 # Text that UTF-8 can carry: a pair of surrogates and the one character it stands for are the same
-# question, also on the wire.
+# text, also on the wire.
 texts = st.text(max_size=6)
 data = st.dictionaries(texts, st.none() | st.booleans() | st.integers(0, 9) | texts, max_size=3)
 tools = st.builds(ToolSpec, name=texts, description=texts, schema=data)
@@ -386,7 +388,7 @@ def test_the_properties_below_vary_every_field() -> None:
 
 
 def canonical(request: ModelRequest) -> str:
-    """The whole request as text, written without our own encoder: True and 1 stay apart."""
+    """Return the whole request as text, without our own encoder; True and 1 differ."""
     return json.dumps(dataclasses.asdict(request), sort_keys=True)
 
 
@@ -434,7 +436,7 @@ def test_a_temperature_is_a_number_however_it_is_written(one: float, same: float
     max_examples=50,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_what_comes_back_is_what_was_said(
+def test_a_cached_reply_equals_the_original(
     cache: ResponseCache, message: ChatMessage, usage: TokenUsage | None, latency: float | None
 ) -> None:
     reply = ModelReply(message=message, usage=usage, latency_ms=latency)

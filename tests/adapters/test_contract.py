@@ -1,4 +1,4 @@
-"""Every adapter keeps the contract, and a broken one is found out."""
+"""Every adapter fulfils the contract, and the contract finds broken adapters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLIENT = ssl.create_default_context()
 AUTHORITY.configure_trust(CLIENT)
 
 
-def of_a_server() -> ssl.SSLContext:
+def server_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     AUTHORITY.issue_cert("127.0.0.1").configure_cert(context)
     return context
@@ -51,7 +51,7 @@ class TestScripted(AdapterContract):
         )
 
 
-# The SDK stops at `[DONE]` and leaves its generators to the collector; trio remarks on that.
+# The SDK stops at `[DONE]` and leaves its generators to the garbage collector: trio warns of that.
 @pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 class TestOpenAI(ServedAdapterContract):
     key_variable = "OPENAI_API_KEY"
@@ -89,10 +89,10 @@ class TestHTTP(ServedAdapterContract):
 
 
 class TestHTTPOverTLS(TestHTTP):
-    tls = of_a_server()
+    tls = server_context()
 
 
-# --- what a user writes --------------------------------------------------------------------------
+# --- a hand-written one --------------------------------------------------------------------------
 
 
 class HandWritten:
@@ -203,7 +203,7 @@ class WithoutEvents(HandWritten):
         return super().evaluate(prompt, **limits)
 
 
-class Fragile(HandWritten):
+class StopsAfterToolError(HandWritten):
     def call(self, rendered: Any, call: Any, session: Session) -> ChatMessage:
         message = super().call(rendered, call, session)
         if session[ToolInvoked].latest().success:  # type: ignore[union-attr]
@@ -211,7 +211,7 @@ class Fragile(HandWritten):
         raise ProviderError(message.content)
 
 
-class Shortened(HandWritten):
+class DropsMessages(HandWritten):
     def evaluate(self, prompt: Prompt[Any], **more: Any) -> Any:
         response = super().evaluate(prompt, **more)
         return replace(response, usage=TokenUsage(1, 1), messages=response.messages[-1:])
@@ -227,10 +227,10 @@ class Shortened(HandWritten):
         (WithoutEvents, "a_model_that_fails_is_an_error_and_an_event"),
         (WithoutEvents, "a_tool_is_called_and_the_model_gets_its_result"),
         (WithoutEvents, "conversations_at_once_do_not_mix"),
-        (Fragile, "results_of_one_turn_are_in_the_order_of_the_calls"),
-        (Shortened, "a_response_has_the_whole_conversation"),
-        (Shortened, "a_second_prompt_starts_anew"),
-        (Shortened, "usage_is_summed_over_turns"),
+        (StopsAfterToolError, "results_of_one_turn_are_in_the_order_of_the_calls"),
+        (DropsMessages, "a_response_has_the_whole_conversation"),
+        (DropsMessages, "a_second_prompt_starts_anew"),
+        (DropsMessages, "usage_is_summed_over_turns"),
     ],
 )
 def test_a_broken_adapter_is_found(broken: type[HandWritten], law: str) -> None:

@@ -1,4 +1,4 @@
-"""The simulated model: says that it is one, is the same everywhere, and can do what it claims."""
+"""The simulated model: it says that it is simulated, is deterministic, and does what it claims."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def answer(question: str, model: str = "large", *, seed: int = 0, epoch: int = 1
     return adapter.evaluate(prompt(question), epoch=epoch).output
 
 
-def usual(ask: Callable[[DemoAdapter[Any]], Any]) -> Any:
-    """What most of nine large models say: each of them slips now and then."""
-    said = [ask(DemoAdapter(settings=ModelSettings(seed=seed))) for seed in range(9)]
-    return max(said, key=said.count)
+def most_common(ask: Callable[[DemoAdapter[Any]], Any]) -> Any:
+    """Return the most frequent answer of nine large models: each of them makes mistakes."""
+    answers = [ask(DemoAdapter(settings=ModelSettings(seed=seed))) for seed in range(9)]
+    return max(answers, key=answers.count)
 
 
 def right(question: str) -> str:
-    return str(usual(lambda adapter: adapter.evaluate(prompt(question)).output))
+    return str(most_common(lambda adapter: adapter.evaluate(prompt(question)).output))
 
 
-# --- what it says of itself ----------------------------------------------------------------------
+# --- that it is simulated ----------------------------------------------------------------------
 
 
-def test_it_says_that_it_is_simulated() -> None:
+def test_its_answers_say_that_they_are_simulated() -> None:
     adapter: DemoAdapter[str] = DemoAdapter("small")
     response = adapter.evaluate(prompt("What is the meaning of life?"))
 
@@ -68,20 +68,22 @@ def test_it_says_that_it_is_simulated() -> None:
     assert (response.finish_reason, response.latency_ms, response.cost) == ("stop", None, None)
 
 
-@pytest.mark.parametrize(("asked", "warnings"), [((), 0), (("large", "small", "large"), 1)])
-def test_a_process_is_warned_once_when_it_asks(asked: tuple[str, ...], warnings: int) -> None:
+@pytest.mark.parametrize(("models", "warnings"), [((), 0), (("large", "small", "large"), 1)])
+def test_a_process_is_warned_once_when_it_asks(models: tuple[str, ...], warnings: int) -> None:
     code = f"""
 from weakincentives.adapters.demo import DemoAdapter
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
 adapters = {{name: DemoAdapter(name) for name in ("large", "small")}}
 section = MarkdownSection(title="Q", template="2 + 2?", key="q")
 prompt = Prompt(PromptTemplate(ns="n", key="k", sections=[section]))
-for name in {asked}:
+for name in {models}:
     adapters[name].evaluate(prompt)
 """
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
-    assert said.stderr.count("answers are simulated") == warnings
+    assert process.stderr.count("answers are simulated") == warnings
 
 
 @pytest.mark.parametrize("wrong", ["huge", "demo/large", "", None, ["large"]])
@@ -127,10 +129,10 @@ def test_another_epoch_or_seed_may_get_another_answer() -> None:
 
 
 def test_a_wrong_answer_is_of_the_right_kind() -> None:
-    said = {answer("Capital of France?", "small", seed=seed) for seed in range(40)}
+    answers = {answer("Capital of France?", "small", seed=seed) for seed in range(40)}
 
-    assert {"Paris"} < said
-    assert not any(city.isnumeric() or "simulated" in city for city in said)
+    assert {"Paris"} < answers
+    assert not any(city.isnumeric() or "simulated" in city for city in answers)
 
 
 # --- what it knows -------------------------------------------------------------------------------
@@ -152,14 +154,14 @@ def test_a_wrong_answer_is_of_the_right_kind() -> None:
         ("What is the capital of the United Kingdom? Answer in 1-2 words.", "London"),
     ],
 )
-def test_it_knows(question: str, expected: str) -> None:
+def test_it_answers_what_it_knows(question: str, expected: str) -> None:
     assert right(question) == expected
 
 
 @pytest.mark.parametrize(
     "question", ["", "Who are you?", "On 2024-01-15?", "2 (3)", "2 ** 9", "9" * 200 + " + 1"]
 )
-def test_it_does_not_know(question: str) -> None:
+def test_it_says_when_it_does_not_know(question: str) -> None:
     assert "simulated" in right(question)
 
 
@@ -170,9 +172,11 @@ def test_no_arithmetic_can_break_it(text: str) -> None:
 
 @given(a=st.integers(0, 10**9), b=st.integers(1, 10**9), sign=st.sampled_from("+-*/"))
 def test_its_arithmetic_is_exact(a: int, b: int, sign: str) -> None:
-    found = float(right(f"What is {a} {sign} {b}?"))
+    result = float(right(f"What is {a} {sign} {b}?"))
 
-    assert found == pytest.approx({"+": a + b, "-": a - b, "*": a * b, "/": a / b}[sign], rel=1e-13)
+    assert result == pytest.approx(
+        {"+": a + b, "-": a - b, "*": a * b, "/": a / b}[sign], rel=1e-13
+    )
 
 
 # --- tools ---------------------------------------------------------------------------------------
@@ -193,8 +197,8 @@ def calculator(result: Any = "105") -> Tool[Any, Any]:
 @pytest.mark.parametrize("result", ["105", 105, {"expression": "15 * 7", "value": 105}])
 async def test_it_calls_a_calculator_and_says_its_result(result: Any) -> None:
     session = Session()
-    asked = prompt("What is 15 * 7?", str, calculator(result))
-    response = await DemoAdapter[str]().evaluate_async(asked, session=session)
+    question_prompt = prompt("What is 15 * 7?", str, calculator(result))
+    response = await DemoAdapter[str]().evaluate_async(question_prompt, session=session)
 
     (call,) = session[ToolInvoked].all()
     assert call.success
@@ -202,15 +206,18 @@ async def test_it_calls_a_calculator_and_says_its_result(result: Any) -> None:
     assert response.output == "105"
 
 
-def test_whoever_does_not_slip_believes_the_tool() -> None:
-    asked = prompt("What is 15 * 7?", str, calculator("no idea"))
-    said = {DemoAdapter[str]("small").evaluate(asked, epoch=epoch).output for epoch in range(30)}
+def test_the_result_of_a_tool_is_repeated_even_if_it_is_wrong() -> None:
+    question_prompt = prompt("What is 15 * 7?", str, calculator("no idea"))
+    outputs = {
+        DemoAdapter[str]("small").evaluate(question_prompt, epoch=epoch).output
+        for epoch in range(30)
+    }
 
-    assert "no idea" in said
-    assert "105" not in said
+    assert "no idea" in outputs
+    assert "105" not in outputs
 
 
-def test_a_tool_that_cannot_help_is_left_alone() -> None:
+def test_a_tool_that_cannot_help_is_not_called() -> None:
     query = make_dataclass("Query", [("query", str)])
     search = Tool("search", "Finds pages.", lambda params: "page 1", params_type=query)
 
@@ -266,11 +273,11 @@ class Branch(msgspec.Struct, tag=True):
 
 
 def test_fields_that_are_like_an_answer_get_it() -> None:
-    said = DemoAdapter[Answer]().evaluate(prompt("What is 15 * 7?", Answer)).output
+    output = DemoAdapter[Answer]().evaluate(prompt("What is 15 * 7?", Answer)).output
 
-    assert (said.answer, said.sources, said.note) == ("105", ["105"], "105")
-    assert said.reasoning == "This reason is simulated."
-    assert 0 <= said.confidence <= 1
+    assert (output.answer, output.sources, output.note) == ("105", ["105"], "105")
+    assert output.reasoning == "This reason is simulated."
+    assert 0 <= output.confidence <= 1
 
 
 @pytest.mark.parametrize(
@@ -284,12 +291,12 @@ def test_fields_that_are_like_an_answer_get_it() -> None:
     ],
 )
 def test_an_answer_takes_the_form_asked_for(wanted: Any, question: str, expected: Any) -> None:
-    assert usual(lambda each: each.evaluate(prompt(question, wanted)).output) == expected
+    assert most_common(lambda each: each.evaluate(prompt(question, wanted)).output) == expected
 
 
 @cache
-def made(*parts: Any) -> Any:
-    """The dataclass of such fields; msgspec wants a name of its own for each."""
+def dataclass_of(*parts: Any) -> Any:
+    """Return a new dataclass with these fields; msgspec needs a distinct name for each."""
     fields = [(f"f{n}", each) for n, each in enumerate(parts)]
     return make_dataclass(f"Made{next(NUMBERS)}", fields)
 
@@ -315,7 +322,7 @@ types = st.recursive(
         inner.map(lambda each: tuple[each, ...]),
         inner.map(lambda each: Optional[each]),  # noqa: UP045 - it may be None
         inner.map(lambda each: Annotated[list[each], Meta(max_length=0)]),
-        st.lists(inner, min_size=1, max_size=4).map(lambda parts: made(*parts)),
+        st.lists(inner, min_size=1, max_size=4).map(lambda parts: dataclass_of(*parts)),
     ),
     max_leaves=6,
 )
@@ -323,7 +330,7 @@ questions = st.sampled_from(["What is 15 * 7?", "What is 1 / 8?", "Capital of Pe
 
 
 @given(wanted=types, question=questions, model=st.sampled_from(["large", "small"]))
-def test_whatever_the_type_the_answer_is_one(wanted: Any, question: str, model: str) -> None:
+def test_an_answer_has_the_requested_type(wanted: Any, question: str, model: str) -> None:
     DemoAdapter[Any](model).evaluate(prompt(question, wanted))  # raises unless it parses
 
 
@@ -342,7 +349,7 @@ def test_whatever_the_type_the_answer_is_one(wanted: Any, question: str, model: 
     ],
 )
 def test_a_judge_compares_with_the_reference(output: Any, expected: Any, label: str) -> None:
-    score = usual(lambda adapter: llm_judge(adapter, "correctness")(output, expected))
+    score = most_common(lambda adapter: llm_judge(adapter, "correctness")(output, expected))
 
     assert score.value == RATING_VALUES[label]  # type: ignore[index]
     assert score.reason == "This reason is simulated."
@@ -350,8 +357,10 @@ def test_a_judge_compares_with_the_reference(output: Any, expected: Any, label: 
 
 def test_a_judge_without_a_reference_answers_the_question_itself() -> None:
     def rated(output: str) -> float:
-        asked = Sample("1", {"text": "What is 6 * 7?"})
-        judge = usual(lambda each: llm_judge(each, "Right?")(asked, output, context=EvalContext()))
+        sample = Sample("1", {"text": "What is 6 * 7?"})
+        judge = most_common(
+            lambda each: llm_judge(each, "Right?")(sample, output, context=EvalContext())
+        )
         return float(judge[0].value)
 
     assert (rated("42"), rated("43")) == (1.0, 0.0)
@@ -365,20 +374,24 @@ def test_a_judge_knows_which_label_is_best(values: dict[str, float]) -> None:
     scale = Scale(values, frozenset())
 
     def rated(output: str) -> float:
-        judge = usual(lambda each: llm_judge(each, "correctness", scale=scale)(output, "Paris"))
+        judge = most_common(
+            lambda each: llm_judge(each, "correctness", scale=scale)(output, "Paris")
+        )
         return float(judge.value)
 
     assert (rated("Paris"), rated("Rome")) == (1.0, 0.0)
 
 
-def test_a_rubric_and_a_pair_are_judged_alike() -> None:
+def test_rubrics_and_pairs_are_judged_too() -> None:
     rubric = {"right": "Is it right?", "kind": "Is it kind?"}
     sample = Sample("1", "Capital of France?", "Paris")
 
-    assert usual(lambda each: llm_rubric(each, rubric)("Paris", "Paris")).value == 1.0
+    assert most_common(lambda each: llm_rubric(each, rubric)("Paris", "Paris")).value == 1.0
     pairs = [("Paris", "Rome"), ("Rome", "It is Paris"), ("Rome", "Oslo")]
-    said = [usual(lambda each, p=p: pairwise_judge(each, "Right?")(sample, *p)) for p in pairs]
-    assert [each.winner for each in said] == ["first", "second", "tie"]
+    verdicts = [
+        most_common(lambda each, p=p: pairwise_judge(each, "Right?")(sample, *p)) for p in pairs
+    ]
+    assert [each.winner for each in verdicts] == ["first", "second", "tie"]
 
 
 def test_the_small_judge_is_worse() -> None:
@@ -389,17 +402,17 @@ def test_the_small_judge_is_worse() -> None:
     assert agreed("large") > 85 > 75 > agreed("small") > 50
 
 
-def test_a_judge_of_ones_own_may_ask_for_a_bool() -> None:
-    def said(output: str) -> bool:
-        asked = prompt(f"Is it right?\nOutput: {output}\nExpected: Paris", bool)
-        return bool(usual(lambda each: each.evaluate(asked).output))
+def test_a_custom_judge_may_ask_for_a_bool() -> None:
+    def is_right(output: str) -> bool:
+        judge_prompt = prompt(f"Is it right?\nOutput: {output}\nExpected: Paris", bool)
+        return bool(most_common(lambda each: each.evaluate(judge_prompt).output))
 
-    assert said("Paris")
-    assert not said("Rome")
+    assert is_right("Paris")
+    assert not is_right("Rome")
 
 
 @pytest.mark.anyio
-async def test_it_takes_any_request() -> None:
+async def test_it_accepts_any_request() -> None:
     system = ChatMessage("system", "What is 2 + 3?")
     requests = [
         ModelRequest(model="any", messages=()),
@@ -409,8 +422,8 @@ async def test_it_takes_any_request() -> None:
     ]
     replies = [await DemoAdapter[Any]().ask(request) for request in requests]
 
-    said = [reply.message.content for reply in replies]
-    assert said[1:3] == ["5", "Lima"]
-    assert "simulated" in said[0]
-    assert "simulated" in said[3]
+    texts = [reply.message.content for reply in replies]
+    assert texts[1:3] == ["5", "Lima"]
+    assert "simulated" in texts[0]
+    assert "simulated" in texts[3]
     assert {reply.model for reply in replies} == {"demo/large (simulated)"}

@@ -1,4 +1,4 @@
-"""The fast path says what the SDK says, keeps its connections, and names every failure."""
+"""The fast path sends what the SDK sends, keeps its connections, and names every failure."""
 
 from __future__ import annotations
 
@@ -49,30 +49,32 @@ def asking(text: str = "Capital of France?", **more: Any) -> ModelRequest:
     return ModelRequest(model="m", messages=(ChatMessage("user", text),), **more)
 
 
-async def ask(of: HTTPAdapter[Any], text: str = "Capital of France?", **more: Any) -> ModelReply:
-    return await of.ask(asking(text, **more))
+async def ask(
+    adapter: HTTPAdapter[Any], text: str = "Capital of France?", **more: Any
+) -> ModelReply:
+    return await adapter.ask(asking(text, **more))
 
 
-async def failure(of: HTTPAdapter[Any], text: str = "Capital of France?") -> ProviderError:
+async def failure(adapter: HTTPAdapter[Any], text: str = "Capital of France?") -> ProviderError:
     with pytest.raises(ProviderError) as caught:
-        await ask(of, text)
+        await ask(adapter, text)
     return caught.value
 
 
-def told(request: ServedRequest) -> str:
-    """What the model was asked."""
+def question_of(request: ServedRequest) -> str:
+    """Return the last message that the model got."""
     return str(request.body["messages"][0]["content"])
 
 
-async def until(true: Callable[[], object]) -> None:
+async def wait_until(true: Callable[[], object]) -> None:
     with anyio.fail_after(TIMEOUT):
         while not true():  # noqa: ASYNC110 - what another thread or the kernel does has no event
             await anyio.sleep(0.001)
 
 
 @contextmanager
-def speaking(*answers: bytes, then_close: bool = True) -> Iterator[str]:
-    """A server that says these bytes, one per request, each on a connection of its own."""
+def serving_bytes(*answers: bytes, then_close: bool = True) -> Iterator[str]:
+    """Serve these bytes, one answer per request, each on a new connection; yield the URL."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -94,7 +96,7 @@ def speaking(*answers: bytes, then_close: bool = True) -> Iterator[str]:
         thread.join(TIMEOUT)
 
 
-def raw(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
+def http_response(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
     lines = (f"HTTP/1.1 {status}", f"content-length: {len(body)}", *headers, "", "")
     return "\r\n".join(lines).encode() + body
 
@@ -102,14 +104,14 @@ def raw(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
 HELLO = b'{"choices": [{"message": {"content": "hello"}}]}'
 
 
-# --- what is said ------------------------------------------------------------------------------
+# --- messages ------------------------------------------------------------------------------
 
 
 async def test_a_reply_has_text_usage_reason_model_and_time() -> None:
-    said = Reply(
+    scripted = Reply(
         "Paris", usage=TokenUsage(7, 2, 3), finish_reason="length", model="m-1", delay=0.02
     )
-    with ModelServer([said]) as server:
+    with ModelServer([scripted]) as server:
         reply = await ask(adapter(server))
 
     assert reply.message == ChatMessage("assistant", "Paris")
@@ -202,12 +204,14 @@ async def test_a_prompt_with_a_tool_ends_in_structured_output() -> None:
     assert server.connections == 1
 
 
-async def test_what_only_some_servers_leave_out_or_do_otherwise_is_understood() -> None:
+async def test_deviations_of_servers_are_understood() -> None:
     call = b'{"function": {"name": "f", "arguments": %b}}'
-    calls = b", ".join(call % given for given in (b'{"x": 1}', b'""', b"null", b'"{\\"x\\": 2}"'))
+    calls = b", ".join(
+        call % arguments for arguments in (b'{"x": 1}', b'""', b"null", b'"{\\"x\\": 2}"')
+    )
     body = b'{"choices": [{"message": {"content": null, "tool_calls": [%b]}}]}' % calls
     refusal = b'{"choices": [{"message": {"refusal": "No."}}], "usage": {"prompt_tokens": 3}}'
-    with speaking(raw(body), raw(refusal)) as url:
+    with serving_bytes(http_response(body), http_response(refusal)) as url:
         http: HTTPAdapter[Any] = HTTPAdapter("m", retries=0, base_url=url)
         reply, refused = await ask(http), await ask(http)
 
@@ -224,7 +228,7 @@ async def test_what_only_some_servers_leave_out_or_do_otherwise_is_understood() 
 
 
 async def test_a_lone_surrogate_goes_out_and_comes_back() -> None:
-    with speaking(raw(b'{"choices": [{"message": {"content": "\\ud800"}}]}')) as url:
+    with serving_bytes(http_response(b'{"choices": [{"message": {"content": "\\ud800"}}]}')) as url:
         reply = await ask(HTTPAdapter("m", retries=0, base_url=url), "\ud800")
 
     assert reply.message.content == "\ud800"
@@ -244,7 +248,7 @@ def test_synchronous_code_shares_one_connection() -> None:
 
 
 @pytest.mark.parametrize("kind", ["reset", "close", "malformed", "truncated", "garbage"])
-async def test_a_broken_answer_may_be_tried_again_and_leaves_nothing_behind(kind: Any) -> None:
+async def test_a_broken_answer_is_retryable_and_leaves_no_connection_behind(kind: Any) -> None:
     with ModelServer([Fault(kind), "Paris"]) as server:
         http = adapter(server)
         error = await failure(http)
@@ -252,11 +256,11 @@ async def test_a_broken_answer_may_be_tried_again_and_leaves_nothing_behind(kind
 
     assert error.retryable
     assert "expected" in str(error)
-    assert len(server.requests) == 2  # and not sent again by itself
+    assert len(server.requests) == 2  # it was not resent
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 422, 429, 500, 503, 529])
-async def test_a_status_says_whether_to_try_again(status: int) -> None:
+async def test_a_status_decides_whether_an_error_is_retryable(status: int) -> None:
     with ModelServer([Fault("status", status, message="because"), "Paris"]) as server:
         http = adapter(server)
         error = await failure(http)
@@ -265,7 +269,7 @@ async def test_a_status_says_whether_to_try_again(status: int) -> None:
     assert error.retryable is (status in {408, 409, 429} or status >= 500)
     assert (error.status, error.retry_after) == (status, None)
     assert "because" in str(error)
-    assert server.connections == 1  # an error is a whole answer, too
+    assert server.connections == 1  # an error is a complete answer, too
 
 
 async def test_retry_after_in_seconds() -> None:
@@ -276,7 +280,7 @@ async def test_retry_after_in_seconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "least", "most"),
+    ("value", "lowest", "highest"),
     [
         (lambda: format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True), 3000, 3600),
         (format_datetime(datetime(2020, 1, 1, tzinfo=UTC), usegmt=True), 0, 0),
@@ -287,17 +291,17 @@ async def test_retry_after_in_seconds() -> None:
     ],
     ids=["in an hour", "past", "past, no zone", "words", "negative", "endless"],
 )
-async def test_retry_after_as_a_date_or_nonsense(value: Any, least: Any, most: Any) -> None:
+async def test_retry_after_as_a_date_or_nonsense(value: Any, lowest: Any, highest: Any) -> None:
     value = value() if callable(value) else value
-    with speaking(raw(b"", f"retry-after: {value}", status="503 Busy")) as url:
+    with serving_bytes(http_response(b"", f"retry-after: {value}", status="503 Busy")) as url:
         error = await failure(HTTPAdapter("m", retries=0, base_url=url))
 
     assert error.retryable
-    if least is None:
+    if lowest is None:
         assert error.retry_after is None
     else:
         assert error.retry_after is not None
-        assert least <= error.retry_after <= most
+        assert lowest <= error.retry_after <= highest
 
 
 @pytest.mark.parametrize(
@@ -312,8 +316,8 @@ async def test_retry_after_as_a_date_or_nonsense(value: Any, least: Any, most: A
         (b"<html>no such model</html>", "no such model"),
     ],
 )
-async def test_the_reason_is_found_where_the_server_puts_it(body: bytes, says: str) -> None:
-    with speaking(raw(body, status="404 Not Found")) as url:
+async def test_the_reason_of_an_error_is_found_in_the_body(body: bytes, says: str) -> None:
+    with serving_bytes(http_response(body, status="404 Not Found")) as url:
         error = await failure(HTTPAdapter("m", retries=0, base_url=url))
 
     assert says in str(error)
@@ -331,32 +335,34 @@ async def test_the_reason_is_found_where_the_server_puts_it(body: bytes, says: s
         b"",
     ],
 )
-async def test_an_answer_that_is_no_completion_may_be_tried_again(body: bytes) -> None:
-    with speaking(raw(body)) as url:
+async def test_an_answer_that_is_not_a_completion_is_retryable(body: bytes) -> None:
+    with serving_bytes(http_response(body)) as url:
         assert (await failure(HTTPAdapter("m", retries=0, base_url=url))).retryable
 
 
 async def test_a_redirect_is_refused() -> None:
-    answer = raw(b"", "location: http://127.0.0.1:1/", status="307 Temporary Redirect")
-    with speaking(answer) as url:
+    answer = http_response(b"", "location: http://127.0.0.1:1/", status="307 Temporary Redirect")
+    with serving_bytes(answer) as url:
         error = await failure(HTTPAdapter("m", retries=0, base_url=url))
 
     assert (error.retryable, error.status) == (False, 307)
     assert "redirect" in str(error)
 
 
-async def test_nobody_there_may_be_tried_again() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and does not listen
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+async def test_a_refused_connection_is_retryable() -> None:
+    with socket.socket() as closed_port:
+        closed_port.bind(("127.0.0.1", 0))  # but does not listen
+        url = f"http://127.0.0.1:{closed_port.getsockname()[1]}/v1"
         error = await failure(HTTPAdapter("m", retries=0, base_url=url))
 
     assert error.retryable
     assert "could not connect" in str(error)
 
 
-async def test_no_answer_in_time_may_be_tried_again() -> None:
-    with ModelServer(lambda request: Fault("hang") if told(request) == "?" else "Paris") as server:
+async def test_a_timeout_is_retryable() -> None:
+    with ModelServer(
+        lambda request: Fault("hang") if question_of(request) == "?" else "Paris"
+    ) as server:
         error = await failure(adapter(server, timeout=0.05), "?")
         assert (await ask(adapter(server))).message.content == "Paris"
 
@@ -364,20 +370,23 @@ async def test_no_answer_in_time_may_be_tried_again() -> None:
     assert "after 0.05 s" in str(error)
 
 
-async def test_every_call_has_its_time_from_its_own_start() -> None:
-    said: dict[str, Reply | Fault] = {"soon": Reply("soon", delay=0.2), "never": Fault("hang")}
-    with ModelServer(lambda request: said[told(request)]) as server, anyio.fail_after(TIMEOUT):
-        http, came = adapter(server, timeout=0.3), None
-        while came is None:  # at once, unless something else has the machine
+async def test_the_timeout_of_a_call_starts_with_that_call() -> None:
+    replies: dict[str, Reply | Fault] = {"soon": Reply("soon", delay=0.2), "never": Fault("hang")}
+    with (
+        ModelServer(lambda request: replies[question_of(request)]) as server,
+        anyio.fail_after(TIMEOUT),
+    ):
+        http, reply = adapter(server, timeout=0.3), None
+        while reply is None:  # usually the first time, unless the machine is busy
             with suppress(ProviderError):
-                came = await ask(http, "soon")
+                reply = await ask(http, "soon")
         connections, start = server.connections, time.monotonic()
         error = await failure(http, "never")
-        took = time.monotonic() - start
+        seconds = time.monotonic() - start
 
     assert server.connections == connections  # the one whose first answer came in time
     assert "after 0.3 s" in str(error)
-    assert took > 0.29
+    assert seconds > 0.29
 
 
 async def test_a_host_is_found_by_its_name() -> None:
@@ -412,7 +421,7 @@ async def test_the_key_is_read_at_each_call_and_never_stored(
     assert KEY not in repr(http)
 
 
-async def test_a_key_never_shows_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_is_never_part_of_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with ModelServer([Fault("status", 400, message=f"Incorrect key: {KEY}")]) as server:
         error = await failure(adapter(server))
@@ -430,10 +439,10 @@ async def test_a_key_goes_over_plain_http_only_to_this_machine(
     def only_this_machine(host: Any, *more: Any, **options: Any) -> Any:
         if "wink.invalid" in str(host):
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return asked(host, *more, **options)
+        return getaddrinfo(host, *more, **options)
 
-    asked = socket.getaddrinfo
-    monkeypatch.setattr(socket, "getaddrinfo", only_this_machine)  # nobody's network is asked
+    getaddrinfo = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", only_this_machine)  # so that no real network is used
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     options: dict[str, Any] = {"base_url": "http://wink.invalid/v1", "timeout": TIMEOUT}
     refused = await failure(HTTPAdapter("m", retries=0, **options))
@@ -464,7 +473,7 @@ async def test_a_connection_is_used_again() -> None:
 async def test_the_connection_used_last_is_used_next() -> None:
     with ModelServer(["Paris"], repeat=True) as server:
         http = adapter(server)
-        await together(http, 5)
+        await ask_concurrently(http, 5)
         (pool,) = http._client._pools.values()  # type: ignore[attr-defined]
         before = list(pool.idle)
         await ask(http)
@@ -473,62 +482,66 @@ async def test_the_connection_used_last_is_used_next() -> None:
     assert pool.idle == before
 
 
-async def together(http: HTTPAdapter[Any], count: int) -> list[str]:
-    said: list[str] = []
+async def ask_concurrently(http: HTTPAdapter[Any], count: int) -> list[str]:
+    answers: list[str] = []
 
     async def one(number: int) -> None:
-        said.append((await ask(http, str(number))).message.content)
+        answers.append((await ask(http, str(number))).message.content)
 
     async with anyio.create_task_group() as group:
         for number in range(count):
             group.start_soon(one, number)
-    return said
+    return answers
 
 
 def echo(request: ServedRequest) -> Reply:
-    return Reply(told(request), delay=0.01)
+    return Reply(question_of(request), delay=0.01)
 
 
-async def test_200_calls_at_once_get_each_their_own_answer() -> None:
+async def test_200_concurrent_calls_each_get_their_own_answer() -> None:
     with ModelServer(echo) as server:
         http = adapter(server)
         for _ in range(3):
-            assert sorted(await together(http, 200), key=int) == [str(n) for n in range(200)]
+            assert sorted(await ask_concurrently(http, 200), key=int) == [
+                str(n) for n in range(200)
+            ]
 
     assert len(server.requests) == 600
     assert server.connections <= 200
 
 
-async def test_no_more_connections_than_allowed() -> None:
+async def test_the_limit_of_connections_is_kept() -> None:
     with ModelServer(echo) as server:
-        assert len(await together(adapter(server, max_connections=3), 30)) == 30
+        assert len(await ask_concurrently(adapter(server, max_connections=3), 30)) == 30
 
     assert server.connections == 3
 
 
-async def test_a_connection_that_died_while_idle_is_seen_before_anything_is_sent() -> None:
-    with speaking(raw(HELLO), raw(HELLO)) as url:  # keeps nothing alive, and does not say so
+async def test_a_connection_that_died_while_idle_is_noticed_before_sending() -> None:
+    with serving_bytes(
+        http_response(HELLO), http_response(HELLO)
+    ) as url:  # closes each connection without announcing it
         http: HTTPAdapter[Any] = HTTPAdapter("m", retries=0, base_url=url, timeout=TIMEOUT)
         await ask(http)
         (pool,) = http._client._pools.values()  # type: ignore[attr-defined]
-        await until(lambda: not pool.idle[0].stream.is_idle)
+        await wait_until(lambda: not pool.idle[0].stream.is_idle)
         assert (await ask(http)).message.content == "hello"
 
 
-async def test_a_connection_that_speaks_unasked_is_not_used_again() -> None:
+async def test_a_connection_with_unexpected_data_is_not_reused() -> None:
     late = threading.Event()
 
     def serve() -> None:
         peer, _ = listener.accept()
         with peer:
             peer.recv(65536)
-            peer.sendall(raw(HELLO))
+            peer.sendall(http_response(HELLO))
             late.wait(TIMEOUT)
-            peer.sendall(raw(b"", status="408 Request Timeout"))
+            peer.sendall(http_response(b"", status="408 Request Timeout"))
             second, _ = listener.accept()
             with second:
                 second.recv(65536)
-                second.sendall(raw(HELLO))
+                second.sendall(http_response(HELLO))
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, daemon=True)
@@ -538,7 +551,7 @@ async def test_a_connection_that_speaks_unasked_is_not_used_again() -> None:
         await ask(http)
         late.set()
         (pool,) = http._client._pools.values()  # type: ignore[attr-defined]
-        await until(lambda: not pool.idle[0].stream.is_idle)
+        await wait_until(lambda: not pool.idle[0].stream.is_idle)
         assert (await ask(http)).message.content == "hello"
         thread.join(TIMEOUT)
 
@@ -547,10 +560,10 @@ async def test_a_connection_that_speaks_unasked_is_not_used_again() -> None:
 async def test_a_kept_connection_that_ends_before_the_answer_is_replaced_once(kind: Any) -> None:
     with ModelServer(["one", Fault(kind), "two", Fault(kind), Fault(kind)]) as server:
         http = adapter(server)
-        said = [(await ask(http)).message.content for _ in range(2)]
+        answers = [(await ask(http)).message.content for _ in range(2)]
         error = await failure(http)
 
-    assert said == ["one", "two"]
+    assert answers == ["one", "two"]
     assert error.retryable
     assert (len(server.requests), server.connections) == (5, 3)
 
@@ -570,30 +583,30 @@ async def test_a_cancelled_call_closes_its_connection_and_the_next_one_works() -
         http = adapter(server, max_connections=1)
         async with anyio.create_task_group() as group:
             group.start_soon(ask, http)
-            await until(lambda: server.requests)
+            await wait_until(lambda: server.requests)
             group.cancel_scope.cancel()
         (pool,) = http._client._pools.values()  # type: ignore[attr-defined]
         assert pool.idle == []
         assert (await ask(http)).message.content == "Paris"
-        await until(lambda: len(server._open) == 1)
+        await wait_until(lambda: len(server._open) == 1)
 
     assert server.connections == 2
 
 
-async def test_a_cancelled_wait_for_a_connection_takes_none() -> None:
-    with held() as (server, let_go):
+async def test_a_cancelled_wait_for_a_connection_uses_none() -> None:
+    with blocked_server() as (server, release):
         http = adapter(server, max_connections=1)
         async with anyio.create_task_group() as group:
             group.start_soon(ask, http, "first")
-            await until(lambda: server.requests)
+            await wait_until(lambda: server.requests)
             with anyio.CancelScope() as scope:
-                group.start_soon(cancel_who_waits, scope)
+                group.start_soon(cancel_waiting_call, scope)
                 await ask(http, "cancelled")
-            let_go()
+            release()
         assert (await ask(http, "next")).message.content == "next"
 
     assert scope.cancelled_caught
-    assert [told(request) for request in server.requests] == ["first", "next"]
+    assert [question_of(request) for request in server.requests] == ["first", "next"]
     assert server.connections == 1
 
 
@@ -607,34 +620,34 @@ async def test_waiting_for_a_connection_is_neither_latency_nor_timeout(
     async def one(text: str) -> None:
         latencies[text] = (await ask(http, text)).latency_ms
 
-    with held() as (server, let_go):
+    with blocked_server() as (server, release):
         http = adapter(server, max_connections=1)
         async with anyio.create_task_group() as group:
             group.start_soon(one, "first")
-            await until(lambda: server.requests)
+            await wait_until(lambda: server.requests)
             group.start_soon(one, "second")
             await anyio.wait_all_tasks_blocked()
-            await http.aclose()  # so that the second connects anew, and has to look at the time
+            await http.aclose()  # so that the second call opens a new connection
             clock.advance(2 * TIMEOUT)
-            let_go()
+            release()
 
     assert latencies == {"first": 2 * TIMEOUT * 1000, "second": 0}
 
 
 @contextmanager
-def held() -> Iterator[tuple[ModelServer, Callable[[], None]]]:
-    """A server that answers nobody until it is let go, and then with what it was told."""
+def blocked_server() -> Iterator[tuple[ModelServer, Callable[[], None]]]:
+    """Yield a server that blocks until it is released and then echoes, and its release function."""
     free = threading.Event()
 
     def answer(request: ServedRequest) -> str:
         free.wait(TIMEOUT)
-        return told(request)
+        return question_of(request)
 
     with ModelServer(answer) as server:
         yield server, free.set
 
 
-async def cancel_who_waits(scope: anyio.CancelScope) -> None:
+async def cancel_waiting_call(scope: anyio.CancelScope) -> None:
     await anyio.wait_all_tasks_blocked()
     scope.cancel()
 
@@ -645,12 +658,12 @@ async def test_aclose_closes_what_is_idle_and_later_what_is_in_use() -> None:
         await http.aclose()  # nothing yet
         await ask(http)
         await http.aclose()
-        await until(lambda: not server._open)
+        await wait_until(lambda: not server._open)
         async with anyio.create_task_group() as group:
             group.start_soon(ask, http)
-            await until(lambda: len(server.requests) == 2)
+            await wait_until(lambda: len(server.requests) == 2)
             await http.aclose()
-        await until(lambda: not server._open)
+        await wait_until(lambda: not server._open)
         assert (await ask(http)).message.content == "three"
 
     assert server.connections == 3
@@ -663,7 +676,7 @@ async def test_an_adapter_that_is_dropped_closes_its_connections() -> None:
         assert len(server._open) == 1
         del http
         gc.collect()
-        await until(lambda: not server._open)
+        await wait_until(lambda: not server._open)
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -671,11 +684,11 @@ def test_the_end_of_the_event_loop_closes_what_is_idle(backend: str) -> None:
     with ModelServer(["Paris"], repeat=True) as server:
         http = adapter(server)
         for loops in (1, 2):
-            anyio.run(together, http, 3, backend=backend)
+            anyio.run(ask_concurrently, http, 3, backend=backend)
             assert http._client._pools == {}  # type: ignore[attr-defined]
-            anyio.run(until, lambda: not server._open)
+            anyio.run(wait_until, lambda: not server._open)
             assert server.connections <= 3 * loops
-    del http  # with no loop any more
+    del http  # without an event loop
 
 
 def test_an_adapter_dropped_after_its_loop_was_closed_by_force_is_no_error() -> None:
@@ -688,7 +701,7 @@ def test_an_adapter_dropped_after_its_loop_was_closed_by_force_is_no_error() -> 
         pools = http._client._pools  # type: ignore[attr-defined]
         del http
         gc.collect()
-        loop.run_until_complete(until(lambda: not server._open))
+        loop.run_until_complete(wait_until(lambda: not server._open))
         loop.close()
         pool_module._close_soon(pools)
 
@@ -701,7 +714,7 @@ async def test_a_chunked_answer_is_put_together_and_the_connection_kept() -> Non
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
     answer = b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"
     answer += b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
-    with speaking(answer) as url:
+    with serving_bytes(answer) as url:
         http: HTTPAdapter[Any] = HTTPAdapter("m", retries=0, base_url=url, timeout=TIMEOUT)
         assert (await ask(http)).message.content == "hello"
         (pool,) = http._client._pools.values()  # type: ignore[attr-defined]
@@ -711,13 +724,13 @@ async def test_a_chunked_answer_is_put_together_and_the_connection_kept() -> Non
 @pytest.mark.parametrize(
     "answer",
     [
-        raw(HELLO, "connection: close"),
+        http_response(HELLO, "connection: close"),
         b"HTTP/1.0 200 OK\r\n\r\n" + HELLO,
-        raw(HELLO) + raw(b"an answer that nobody asked for"),
+        http_response(HELLO) + http_response(b"an unexpected answer"),
     ],
 )
-async def test_a_connection_that_cannot_go_on_is_not_kept(answer: bytes) -> None:
-    with speaking(answer) as url:
+async def test_a_connection_that_cannot_be_reused_is_closed(answer: bytes) -> None:
+    with serving_bytes(answer) as url:
         http: HTTPAdapter[Any] = HTTPAdapter("m", retries=0, base_url=url, timeout=TIMEOUT)
         assert (await ask(http)).message.content == "hello"
         (pool,) = http._client._pools.values()  # type: ignore[attr-defined]
@@ -726,7 +739,7 @@ async def test_a_connection_that_cannot_go_on_is_not_kept(answer: bytes) -> None
 
 async def test_an_answer_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "MAX_RESPONSE_BYTES", 1000)
-    with speaking(raw(b"x" * 1001)) as url:
+    with serving_bytes(http_response(b"x" * 1001)) as url:
         error = await failure(HTTPAdapter("m", retries=0, base_url=url, timeout=TIMEOUT))
 
     assert not error.retryable
@@ -734,7 +747,7 @@ async def test_an_answer_that_is_too_large_is_refused(monkeypatch: pytest.Monkey
 
 
 async def test_headers_without_end_are_refused() -> None:
-    with speaking(b"HTTP/1.1 200 OK\r\nx: " + b"x" * 300_000) as url:
+    with serving_bytes(b"HTTP/1.1 200 OK\r\nx: " + b"x" * 300_000) as url:
         assert (await failure(HTTPAdapter("m", retries=0, base_url=url, timeout=TIMEOUT))).retryable
 
 
@@ -744,7 +757,7 @@ async def test_a_long_conversation_goes_out_and_a_long_answer_comes_back() -> No
         assert (await ask(adapter(server), text)).message.content == text
 
 
-async def test_a_reset_in_the_middle_of_an_answer_may_be_tried_again() -> None:
+async def test_a_reset_in_the_middle_of_an_answer_is_retryable() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -766,7 +779,7 @@ async def test_a_reset_in_the_middle_of_an_answer_may_be_tried_again() -> None:
             assert (await failure(http)).retryable
 
         group.start_soon(one)
-        await anyio.sleep(0.05)  # so that the first bytes come on their own
+        await anyio.sleep(0.05)  # so that the first bytes arrive separately
         going.set()
     thread.join()
     listener.close()
@@ -784,11 +797,11 @@ async def test_tls_keeps_connections_and_sends_the_key(
         for _ in range(5):
             assert (await ask(http)).message.content == "sealed"
         assert server.connections == 1
-        assert len(await together(http, 50)) == 50
+        assert len(await ask_concurrently(http, 50)) == 50
 
 
 @pytest.mark.parametrize("kind", ["reset", "close", "truncated", "malformed", "garbage"])
-async def test_tls_names_what_breaks(
+async def test_a_failure_over_tls_names_its_cause(
     kind: Any, tls: ssl.SSLContext, trusting: ssl.SSLContext
 ) -> None:
     with ModelServer([Fault(kind), "sealed", Fault(kind), "sealed"], tls=tls) as server:
@@ -811,8 +824,8 @@ async def test_tls_refuses_an_unknown_authority_and_another_name(
     assert (unknown.retryable, named.retryable) == (False, False)
 
 
-async def test_tls_with_a_server_that_has_none(trusting: ssl.SSLContext) -> None:
-    with speaking(raw(b"", status="400 Bad Request")) as url:
+async def test_tls_to_a_plain_server_is_an_error(trusting: ssl.SSLContext) -> None:
+    with serving_bytes(http_response(b"", status="400 Bad Request")) as url:
         secure = url.replace("http:", "https:")
         error = await failure(
             HTTPAdapter("m", retries=0, base_url=secure, verify=trusting, timeout=TIMEOUT)
@@ -821,8 +834,8 @@ async def test_tls_with_a_server_that_has_none(trusting: ssl.SSLContext) -> None
     assert not error.retryable
 
 
-async def test_tls_with_a_server_that_hangs_up(trusting: ssl.SSLContext) -> None:
-    with speaking(b"") as url:
+async def test_tls_to_a_server_that_hangs_up_is_an_error(trusting: ssl.SSLContext) -> None:
+    with serving_bytes(b"") as url:
         secure = url.replace("http:", "https:")
         error = await failure(
             HTTPAdapter("m", retries=0, base_url=secure, verify=trusting, timeout=TIMEOUT)
@@ -875,12 +888,12 @@ async def test_a_query_in_the_address_is_kept() -> None:
         ("https://host", "host", 443, "host"),
     ],
 )
-def test_where_an_address_leads(url: str, host: str, port: int, header: str) -> None:
+def test_a_url_is_parsed(url: str, host: str, port: int, header: str) -> None:
     from weakincentives.adapters.http import _parse_url
 
-    origin, target, said = _parse_url(url, True)
+    origin, target, host_header = _parse_url(url, True)
 
-    assert (origin.host, origin.port, said) == (host, port, header)
+    assert (origin.host, origin.port, host_header) == (host, port, header)
     assert target.endswith(b"/chat/completions")
 
 

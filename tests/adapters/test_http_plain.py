@@ -1,4 +1,4 @@
-"""The plain answer is read without h11, everything else with it, and nobody can tell."""
+"""Plain answers are parsed without h11, all others with it, and the results are the same."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.adapters.test_http import speaking
+from tests.adapters.test_http import serving_bytes
 from weakincentives.adapters import HTTPAdapter, ModelRequest
 from weakincentives.adapters import http_pool as pool_module
 from weakincentives.chat import ChatMessage
 from weakincentives.errors import ProviderError
 
-ASKED = ModelRequest(model="m", messages=(ChatMessage("user", "?"),))
+REQUEST = ModelRequest(model="m", messages=(ChatMessage("user", "?"),))
 PLAIN = b'{"choices": [{"message": {"content": "ok"}}]}'
 
 
 @pytest.mark.parametrize(
-    ("head", "kept"),
+    ("head", "reusable"),
     [
         (b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n", True),
         (b"HTTP/1.1 200 \r\nContent-Length:%d\r\nConnection: Keep-Alive\r\n\r\n", True),
@@ -30,13 +30,13 @@ PLAIN = b'{"choices": [{"message": {"content": "ok"}}]}'
     ],
 )
 @pytest.mark.anyio
-async def test_an_answer_is_read_however_its_head_looks(head: bytes, kept: bool) -> None:
-    with speaking(head % len(PLAIN) + PLAIN) as url:
+async def test_an_answer_is_read_however_its_head_looks(head: bytes, reusable: bool) -> None:
+    with serving_bytes(head % len(PLAIN) + PLAIN) as url:
         adapter: HTTPAdapter[str] = HTTPAdapter("m", retries=0, base_url=url)
-        assert (await adapter.ask(ASKED)).message.content == "ok"
+        assert (await adapter.ask(REQUEST)).message.content == "ok"
         client = adapter._client  # type: ignore[attr-defined]
         (pool,) = client._pools.values()
-        assert len(pool.idle) == kept
+        assert len(pool.idle) == reusable
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ async def test_an_answer_is_read_however_its_head_looks(head: bytes, kept: bool)
     ],
 )
 @pytest.mark.anyio
-async def test_a_head_that_is_none_may_be_tried_again(head: bytes) -> None:
-    with speaking(head % len(PLAIN) + PLAIN) as url:
+async def test_an_invalid_head_is_retryable(head: bytes) -> None:
+    with serving_bytes(head % len(PLAIN) + PLAIN) as url:
         adapter: HTTPAdapter[str] = HTTPAdapter("m", retries=0, base_url=url)
         with pytest.raises(ProviderError) as error:
-            await adapter.ask(ASKED)
+            await adapter.ask(REQUEST)
 
     assert error.value.retryable
 

@@ -1,4 +1,4 @@
-"""How many calls at once and a minute; fair, cancellable, and free while a retry waits."""
+"""Limits on concurrency and rate: fair, cancellable, and not held while a retry waits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ THROTTLED = ProviderError("slow down", retryable=True, status=429)
 
 
 class Gate:
-    """A model that answers when it is told to; it knows who is inside."""
+    """A model that answers when its gate is opened, and records which calls are in flight."""
 
     def __init__(self) -> None:
         self.inside: list[str] = []
@@ -51,12 +51,12 @@ class Gate:
         return self.reply
 
 
-def named(name: str) -> ModelRequest:
+def request_named(name: str) -> ModelRequest:
     return ModelRequest(model="m", messages=(ChatMessage("user", name),))
 
 
-def on(clock: FakeClock) -> Callable[[float], Awaitable[None]]:
-    """A sleep on that clock, which takes no time of ours."""
+def sleep_on(clock: FakeClock) -> Callable[[float], Awaitable[None]]:
+    """Return a sleep function on that clock, which takes no real time."""
 
     async def sleep(seconds: float) -> None:
         clock.advance(seconds)
@@ -65,7 +65,7 @@ def on(clock: FakeClock) -> Callable[[float], Awaitable[None]]:
     return sleep
 
 
-async def many(model: Model, count: int, request: ModelRequest = REQUEST) -> None:
+async def call_many(model: Model, count: int, request: ModelRequest = REQUEST) -> None:
     async with anyio.create_task_group() as group:
         for _ in range(count):
             group.start_soon(model, request)
@@ -80,7 +80,7 @@ async def test_no_more_than_the_limit_at_once_and_first_come_first_served() -> N
     model = limiter.around(gate)
     async with anyio.create_task_group() as group:
         for name in "abcd":
-            group.start_soon(model, named(name))
+            group.start_soon(model, request_named(name))
             await settle()
         assert gate.inside == ["a", "b"]
         assert limiter.state == LimiterState(
@@ -125,14 +125,14 @@ async def test_an_error_of_any_kind_frees_the_slot() -> None:
     assert limiter.state.throttled == 0
 
 
-async def test_who_is_cancelled_while_waiting_or_inside_leaks_nothing() -> None:
+async def test_a_call_cancelled_while_waiting_or_running_leaks_nothing() -> None:
     gate, limiter = Gate(), Limiter(1)
     model = limiter(gate)
     scopes = {name: anyio.CancelScope() for name in "abc"}
 
     async def call(name: str) -> None:
         with scopes[name]:
-            await model(named(name))
+            await model(request_named(name))
 
     async with anyio.create_task_group() as group:
         for name in "abc":
@@ -149,17 +149,17 @@ async def test_who_is_cancelled_while_waiting_or_inside_leaks_nothing() -> None:
     assert (limiter.state.in_flight, limiter.state.waiting) == (0, 0)
 
 
-async def test_who_is_cancelled_at_the_moment_of_being_let_in_leaks_nothing() -> None:
+async def test_a_call_cancelled_when_it_gets_its_slot_leaks_nothing() -> None:
     gate, limiter, scope = Gate(), Limiter(1), anyio.CancelScope()
 
     async def cancel_b_and_answer(request: ModelRequest) -> ModelReply:
         await settle()
-        scope.cancel()  # b is let in by the end of this call, before it hears of this
+        scope.cancel()  # b gets its slot at the end of this call, before it notices
         return REPLY
 
     async def call_b() -> None:
         with scope:
-            await limiter(gate)(named("b"))
+            await limiter(gate)(request_named("b"))
 
     async with anyio.create_task_group() as group:
         group.start_soon(limiter(cancel_b_and_answer), REQUEST)
@@ -174,7 +174,7 @@ async def test_who_is_cancelled_at_the_moment_of_being_let_in_leaks_nothing() ->
 @pytest.mark.parametrize("seed", range(5))
 async def test_random_cancellations_leak_nothing(seed: int) -> None:
     dice, clock = Random(seed), FakeClock()
-    limiter = Limiter(3, requests_per_minute=600, adaptive=True, clock=clock, sleep=on(clock))
+    limiter = Limiter(3, requests_per_minute=600, adaptive=True, clock=clock, sleep=sleep_on(clock))
     active = 0
 
     async def busy(request: ModelRequest) -> ModelReply:
@@ -213,13 +213,13 @@ async def cancel_later(scope: anyio.CancelScope, turns: int) -> None:
 
 async def test_requests_are_spread_over_the_minute() -> None:
     clock, times = FakeClock(), list[float]()
-    limiter = Limiter(100, requests_per_minute=120, clock=clock, sleep=on(clock))
+    limiter = Limiter(100, requests_per_minute=120, clock=clock, sleep=sleep_on(clock))
 
     async def note(request: ModelRequest) -> ModelReply:
         times.append(clock.monotonic())
         return REPLY
 
-    await many(limiter(note), 242)
+    await call_many(limiter(note), 242)
 
     assert len([at for at in times if at < 60]) <= 122
     assert times[-1] == pytest.approx(120, abs=1)
@@ -228,8 +228,8 @@ async def test_requests_are_spread_over_the_minute() -> None:
 
 async def test_less_than_one_request_a_second_still_passes() -> None:
     clock = FakeClock()
-    limiter = Limiter(1, requests_per_minute=2, clock=clock, sleep=on(clock))
-    await many(limiter(scripted_model(["x"] * 3)), 3)
+    limiter = Limiter(1, requests_per_minute=2, clock=clock, sleep=sleep_on(clock))
+    await call_many(limiter(scripted_model(["x"] * 3)), 3)
 
     assert clock.monotonic() == pytest.approx(60, abs=0.01)
 
@@ -237,7 +237,11 @@ async def test_less_than_one_request_a_second_still_passes() -> None:
 async def test_tokens_are_estimated_before_and_corrected_after() -> None:
     clock = FakeClock()
     limiter = Limiter(
-        1, tokens_per_minute=6000, estimate=lambda request: 100.0, clock=clock, sleep=on(clock)
+        1,
+        tokens_per_minute=6000,
+        estimate=lambda request: 100.0,
+        clock=clock,
+        sleep=sleep_on(clock),
     )
     used = [TokenUsage(700, 300), TokenUsage(0, 100), TokenUsage(10, 0), None]
     model = limiter(scripted_model([ModelReply(message=REPLY.message, usage=u) for u in used]))
@@ -246,16 +250,16 @@ async def test_tokens_are_estimated_before_and_corrected_after() -> None:
         await model(REQUEST)
         starts.append(clock.monotonic())
 
-    # 100 a second: the first took 1,000, so the second waits 10 s; the third took 90 less
+    # 100 per second: the first took 1,000, so the second waits 10 s; the third took 90 less
     assert starts == pytest.approx([0, 10, 11, 11.1], abs=0.02)
 
 
-async def test_a_call_above_the_whole_limit_is_sent_and_paid_off() -> None:
+async def test_a_call_above_the_whole_limit_is_sent_and_delays_the_next() -> None:
     clock = FakeClock()
     limiter = Limiter(
-        1, tokens_per_minute=60, estimate=lambda request: 500.0, clock=clock, sleep=on(clock)
+        1, tokens_per_minute=60, estimate=lambda request: 500.0, clock=clock, sleep=sleep_on(clock)
     )
-    await many(limiter(scripted_model(lambda request: REPLY)), 2)
+    await call_many(limiter(scripted_model(lambda request: REPLY)), 2)
 
     assert clock.monotonic() == pytest.approx(500, abs=0.1)
 
@@ -269,7 +273,9 @@ def test_the_estimate_counts_words_and_the_answer() -> None:
     assert estimated_tokens(short) == 14
 
 
-async def test_who_waits_for_time_lets_nobody_pass_and_hands_over_when_cancelled() -> None:
+async def test_a_call_that_waits_for_time_is_not_overtaken_and_frees_its_turn_when_cancelled() -> (
+    None
+):
     clock, order = FakeClock(), list[str]()
     sleeping, scope = anyio.Event(), anyio.CancelScope()
 
@@ -277,7 +283,7 @@ async def test_who_waits_for_time_lets_nobody_pass_and_hands_over_when_cancelled
         if not sleeping.is_set():
             sleeping.set()
             await anyio.sleep_forever()
-        await on(clock)(seconds)
+        await sleep_on(clock)(seconds)
 
     limiter = Limiter(9, requests_per_minute=60, clock=clock, sleep=sleep)
 
@@ -287,16 +293,16 @@ async def test_who_waits_for_time_lets_nobody_pass_and_hands_over_when_cancelled
 
     model = limiter(note)
 
-    async def impatient() -> None:
+    async def cancelled_caller() -> None:
         with scope:
-            await model(named("impatient"))
+            await model(request_named("impatient"))
 
-    await model(named("first"))
+    await model(request_named("first"))
     async with anyio.create_task_group() as group:
-        group.start_soon(impatient)
+        group.start_soon(cancelled_caller)
         await sleeping.wait()
-        group.start_soon(model, named("second"))
-        group.start_soon(model, named("third"))
+        group.start_soon(model, request_named("second"))
+        group.start_soon(model, request_named("third"))
         await settle()
         clock.advance(60)
         assert order == ["first"]
@@ -308,12 +314,12 @@ async def test_who_waits_for_time_lets_nobody_pass_and_hands_over_when_cancelled
 
 async def test_a_slot_that_comes_before_its_time_starts_the_wait() -> None:
     clock = FakeClock()
-    limiter = Limiter(1, requests_per_minute=60, clock=clock, sleep=on(clock))
+    limiter = Limiter(1, requests_per_minute=60, clock=clock, sleep=sleep_on(clock))
     gate = Gate()
     async with anyio.create_task_group() as group:
-        group.start_soon(limiter(gate), named("a"))
+        group.start_soon(limiter(gate), request_named("a"))
         await settle()
-        group.start_soon(limiter(gate), named("b"))
+        group.start_soon(limiter(gate), request_named("b"))
         await settle()
         assert clock.monotonic() == 0
         gate.open["a"].set()
@@ -322,14 +328,14 @@ async def test_a_slot_that_comes_before_its_time_starts_the_wait() -> None:
         gate.open["b"].set()
 
 
-async def test_who_waits_for_time_holds_no_slot_though_tokens_come_back() -> None:
-    clock, gate, seen = FakeClock(), Gate(), list[tuple[int, int]]()
+async def test_a_call_that_waits_for_time_holds_no_slot_even_if_tokens_are_returned() -> None:
+    clock, gate, states = FakeClock(), Gate(), list[tuple[int, int]]()
 
     async def sleep(seconds: float) -> None:
-        gate.open["a"].set()  # its reply used nothing, and gives all tokens back
+        gate.open["a"].set()  # its reply used no tokens, so all are returned
         while limiter.state.in_flight:
             await checkpoint()
-        seen.append((limiter.state.in_flight, limiter.state.waiting))
+        states.append((limiter.state.in_flight, limiter.state.waiting))
         clock.advance(seconds)
 
     limiter = Limiter(
@@ -338,15 +344,15 @@ async def test_who_waits_for_time_holds_no_slot_though_tokens_come_back() -> Non
     gate.reply = ModelReply(message=REPLY.message, usage=TokenUsage(0, 0))
     async with anyio.create_task_group() as group:
         for name in "ab":
-            group.start_soon(limiter(gate), named(name))
+            group.start_soon(limiter(gate), request_named(name))
             await settle()
         gate.open["b"].set()
 
-    assert seen == [(0, 1)]
+    assert states == [(0, 1)]
     assert clock.monotonic() == 0.25
 
 
-async def test_a_cut_while_the_first_waits_for_time_makes_it_wait_for_a_slot() -> None:
+async def test_a_lower_limit_makes_a_call_that_waits_for_time_wait_for_a_slot() -> None:
     clock, gate = FakeClock(), Gate()
     gate.error = THROTTLED
 
@@ -361,7 +367,7 @@ async def test_a_cut_while_the_first_waits_for_time_makes_it_wait_for_a_slot() -
 
     async def call(name: str) -> None:
         try:
-            await limiter(gate)(named(name))
+            await limiter(gate)(request_named(name))
         except ProviderError:
             outcome.append(name)
 
@@ -378,7 +384,7 @@ async def test_a_cut_while_the_first_waits_for_time_makes_it_wait_for_a_slot() -
     assert outcome == ["a", "b", "c"]
 
 
-async def test_a_429_halves_and_successes_grow_one_by_one() -> None:
+async def test_a_429_halves_the_limit_and_successes_raise_it_by_one() -> None:
     limiter = Limiter(8, adaptive=True, floor=2, ceiling=9)
     throttled = limiter(scripted_model(lambda request: THROTTLED))
     limits = []
@@ -393,19 +399,19 @@ async def test_a_429_halves_and_successes_grow_one_by_one() -> None:
         await checkpoint()
         return REPLY
 
-    await many(limiter(slow), 6)
+    await call_many(limiter(slow), 6)
     assert 3 <= limiter.state.limit <= 4
-    await many(limiter(slow), 500)
+    await call_many(limiter(slow), 500)
     assert limiter.state.limit == 9
 
 
-async def test_calls_that_were_under_way_together_halve_it_once() -> None:
+async def test_concurrent_calls_halve_the_limit_once() -> None:
     limiter, gate = Limiter(8, adaptive=True), Gate()
     gate.error = THROTTLED
 
     async def call(name: str) -> None:
         with pytest.raises(ProviderError):
-            await limiter(gate)(named(name))
+            await limiter(gate)(request_named(name))
 
     async with anyio.create_task_group() as group:
         for name in "abcdefgh":
@@ -418,7 +424,7 @@ async def test_calls_that_were_under_way_together_halve_it_once() -> None:
     assert limiter.state.throttled == 8
 
 
-async def test_a_limit_that_nobody_reaches_does_not_grow() -> None:
+async def test_a_limit_that_is_not_reached_does_not_grow() -> None:
     limiter = Limiter(2, adaptive=True, ceiling=9)
     for _ in range(20):
         await limiter(scripted_model(["x"]))(REQUEST)
@@ -445,7 +451,7 @@ async def test_a_second_loop_at_the_same_time_is_refused() -> None:
             refused.append(str(error))
 
     async with anyio.create_task_group() as group:
-        group.start_soon(limiter(gate), named("a"))
+        group.start_soon(limiter(gate), request_named("a"))
         await settle()
         thread = threading.Thread(target=elsewhere)
         thread.start()
@@ -465,7 +471,7 @@ def test_one_loop_after_another_is_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "error"),
     [
         ({"max_concurrent": 0}, "max_concurrent"),
         ({"max_concurrent": 2.5}, "max_concurrent"),
@@ -478,6 +484,6 @@ def test_one_loop_after_another_is_fine() -> None:
         ({"max_concurrent": 2, "tokens_per_minute": "9"}, "tokens_per_minute"),
     ],
 )
-def test_wrong_limits_are_refused_by_name(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_a_wrong_limit_is_refused_by_name(wrong: dict[str, Any], error: str) -> None:
+    with pytest.raises(UsageError, match=error):
         Limiter(**wrong)

@@ -27,7 +27,7 @@ from weakincentives.errors import UsageError
         ("claude-3-opus", "anthropic", "claude-3-opus"),
     ],
 )
-def test_a_name_says_who_answers(name: str, provider: str, model: str) -> None:
+def test_a_name_selects_provider_and_model(name: str, provider: str, model: str) -> None:
     adapter = adapter_for(name)
 
     assert (adapter.name, adapter.model) == (provider, model)
@@ -40,7 +40,7 @@ def test_options_go_to_the_adapter() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "o100", "scripted/x", "ft:x", "", "/gpt-4o"])
-def test_an_unknown_name_is_told_what_is_known(name: str) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         adapter_for(name)
 
@@ -49,7 +49,7 @@ def test_an_unknown_name_is_told_what_is_known(name: str) -> None:
     assert "`gpt-...`" in str(caught.value)
 
 
-def test_a_slip_is_told_what_was_meant() -> None:
+def test_a_misspelt_name_gets_a_suggestion() -> None:
     with pytest.raises(UsageError, match=r"did you mean `openai/gpt-4o`\?"):
         adapter_for("opnai/gpt-4o")
     with pytest.raises(UsageError, match=r"did you mean `anthropic/\.\.\.`\?"):
@@ -57,12 +57,12 @@ def test_a_slip_is_told_what_was_meant() -> None:
 
 
 @pytest.mark.parametrize("name", ["openai/", "openai:"])
-def test_a_provider_alone_is_no_model(name: str) -> None:
+def test_a_provider_without_a_model_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="expected a model after `openai"):
         adapter_for(name)
 
 
-def test_what_is_no_name_is_refused() -> None:
+def test_a_value_that_is_not_a_name_is_refused() -> None:
     wrong: Any = 3
     with pytest.raises(UsageError, match="expected a model's name"):
         adapter_for(wrong)
@@ -129,7 +129,7 @@ def test_an_adapter_has_a_short_repr() -> None:
     assert repr(adapter_for("openai/gpt-4o")) == "<OpenAIAdapter openai/gpt-4o>"
 
 
-def test_a_server_without_an_address_is_told_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_server_address_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(UsageError, match="set the environment variable OPENAI_BASE_URL"):
         adapter_for("http/foo")

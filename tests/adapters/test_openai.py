@@ -39,7 +39,7 @@ from weakincentives.testing import Fault, ModelServer, Reply, ServedRequest
 
 KEY = "sk-test-very-secret"
 
-# The SDK stops at `[DONE]` and leaves its generators to the collector; trio remarks on that.
+# The SDK stops at `[DONE]` and leaves its generators to the garbage collector: trio warns of that.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 
 
@@ -54,13 +54,15 @@ def adapter_of(server: ModelServer, **options: Any) -> OpenAIAdapter[Any]:
     return OpenAIAdapter("m", retries=0, base_url=server.openai_base_url, **options)
 
 
-def asked(server: ModelServer, given: ModelRequest | None = None, **options: Any) -> ModelReply:
-    return anyio.run(adapter_of(server, **options).ask, given or request())
+def ask_server(
+    server: ModelServer, model_request: ModelRequest | None = None, **options: Any
+) -> ModelReply:
+    return anyio.run(adapter_of(server, **options).ask, model_request or request())
 
 
-def refusal(script: Any, **options: Any) -> ProviderError:
+def error_of(script: Any, **options: Any) -> ProviderError:
     with ModelServer(script) as server, pytest.raises(ProviderError) as caught:
-        asked(server, **options)
+        ask_server(server, **options)
     return caught.value
 
 
@@ -69,16 +71,16 @@ def as_events(*events: object) -> bytes:
     return http(body, "content-type: text/event-stream")
 
 
-def heard(answer: bytes, **options: Any) -> ModelReply:
+def parse_reply(answer: bytes, **options: Any) -> ModelReply:
     with saying(answer) as url:
         return anyio.run(
             OpenAIAdapter("m", retries=0, base_url=url, timeout=TIMEOUT, **options).ask, request()
         )
 
 
-def misheard(answer: bytes, **options: Any) -> ProviderError:
+def parse_error(answer: bytes, **options: Any) -> ProviderError:
     with pytest.raises(ProviderError) as caught:
-        heard(answer, **options)
+        parse_reply(answer, **options)
     return caught.value
 
 
@@ -98,13 +100,13 @@ def called(arguments: Any, id: str | None = "c") -> dict[str, Any]:
 @STREAMS
 def test_latency_is_the_providers_time(stream: bool) -> None:
     with ModelServer([Reply("late", delay=0.05)]) as server:
-        reply = asked(server, stream=stream)
+        reply = ask_server(server, stream=stream)
 
     assert reply.latency_ms is not None
     assert reply.latency_ms >= 50
 
 
-def test_everything_that_is_asked_for_goes_on_the_wire() -> None:
+def test_every_part_of_a_request_is_sent() -> None:
     messages = (
         ChatMessage("system", "Be brief."),
         ChatMessage("developer", "In German."),
@@ -115,7 +117,7 @@ def test_everything_that_is_asked_for_goes_on_the_wire() -> None:
     settings = ModelSettings(0.5, 9, 0.9, ("END",), 7, {"guided": True, "top_k": 3})
     tools = (ToolSpec("weather", "Of a city", CITY),)
     with ModelServer(["ok"]) as server:
-        asked(server, request(messages=messages, settings=settings, tools=tools))
+        ask_server(server, request(messages=messages, settings=settings, tools=tools))
         body = server.requests[0].body
 
     function = {"name": "weather", "arguments": '{"city":"Zürich","days":[1,2]}'}
@@ -140,9 +142,9 @@ def test_everything_that_is_asked_for_goes_on_the_wire() -> None:
     assert (body["guided"], body["top_k"]) == (True, 3)
 
 
-def test_what_is_not_set_is_not_sent() -> None:
+def test_unset_options_are_not_sent() -> None:
     with ModelServer(["ok"]) as server:
-        asked(server)
+        ask_server(server)
 
     assert server.requests[0].body == {
         "model": "m",
@@ -150,15 +152,15 @@ def test_what_is_not_set_is_not_sent() -> None:
     }
 
 
-def test_a_zero_is_a_setting() -> None:
+def test_a_setting_of_zero_is_sent() -> None:
     with ModelServer(["ok"]) as server:
-        asked(server, request(settings=ModelSettings(temperature=0.0, seed=0)))
+        ask_server(server, request(settings=ModelSettings(temperature=0.0, seed=0)))
 
     assert server.requests[0].body.items() >= {"temperature": 0.0, "seed": 0}.items()
 
 
-def test_a_refusal_is_what_the_model_said() -> None:
-    reply = heard(as_json(completion(content=None, refusal="I can't help with that.")))
+def test_a_refusal_becomes_the_text_of_the_reply() -> None:
+    reply = parse_reply(as_json(completion(content=None, refusal="I can't help with that.")))
 
     assert reply.message.content == "I can't help with that."
     assert reply.usage is None
@@ -191,10 +193,10 @@ def prompt_for(output: Any, *tools: Tool[Any, Any], key: str = "weather") -> Pro
 
 @STREAMS
 def test_a_conversation_with_tools_ends_in_a_typed_output(stream: bool) -> None:
-    seen: list[str] = []
+    cities: list[str] = []
 
-    def look(params: City) -> str:
-        seen.append(params.city)
+    def look_up(params: City) -> str:
+        cities.append(params.city)
         return "22 degrees"
 
     def script(served: ServedRequest) -> Reply:
@@ -204,13 +206,13 @@ def test_a_conversation_with_tools_ends_in_a_typed_output(stream: bool) -> None:
             tool_calls=(ToolCall("1", "look", {"city": "Zürich"}),), usage=TokenUsage(9, 1)
         )
 
-    tool = Tool[City, str](name="look", description="Look out", handler=look)
+    tool = Tool[City, str](name="look", description="Look out", handler=look_up)
     with ModelServer(script) as server:
         adapter = adapter_of(server, stream=stream, prices={"m": Price(1e6, 1e6, 1e6)})
         response = adapter.evaluate(prompt_for(Weather, tool))
 
     assert response.output == Weather("Zürich", 22)
-    assert seen == ["Zürich"]
+    assert cities == ["Zürich"]
     assert (response.usage, response.cost) == (TokenUsage(29, 11, 0), 40.0)
 
 
@@ -241,7 +243,7 @@ def test_a_schema_is_made_strict() -> None:
 )
 def test_a_schema_that_cannot_be_strict_is_sent_as_it_is(schema: dict[str, Any]) -> None:
     with ModelServer(["{}"]) as server:
-        asked(server, request(output_schema=schema, output_name="a b!"))
+        ask_server(server, request(output_schema=schema, output_name="a b!"))
 
     sent = server.requests[0].body["response_format"]["json_schema"]
     assert sent == {"name": "a_b_", "schema": schema, "strict": False}
@@ -251,14 +253,14 @@ def test_strict_reaches_into_choices() -> None:
     one = {"type": "object", "properties": {}, "additionalProperties": False}
     schema = {**one, "properties": {"a": {"anyOf": [{"type": "null"}, one]}}}
     with ModelServer(["{}"]) as server:
-        asked(server, request(output_schema=schema, output_name=""))
+        ask_server(server, request(output_schema=schema, output_name=""))
 
     sent = server.requests[0].body["response_format"]["json_schema"]
     assert (sent["name"], sent["strict"]) == ("output", True)
     assert sent["schema"]["properties"]["a"]["anyOf"][1]["required"] == []
 
 
-def test_what_is_no_object_is_asked_for_in_words() -> None:
+def test_a_schema_that_is_not_an_object_is_described_in_the_prompt() -> None:
     with ModelServer(["[1, 2]"]) as server:
         assert adapter_of(server).evaluate(prompt_for(list[int])).output == [1, 2]
         body = server.requests[0].body
@@ -268,7 +270,7 @@ def test_what_is_no_object_is_asked_for_in_words() -> None:
     assert '"type":"array"' in body["messages"][0]["content"]
 
 
-def test_a_server_that_knows_no_schemas_is_asked_in_words() -> None:
+def test_a_server_without_schema_support_gets_the_schema_in_the_prompt() -> None:
     def script(served: ServedRequest) -> str | Fault:
         if "response_format" in served.body:
             return Fault("status", 400, message="Unknown parameter: 'response_format'")
@@ -295,7 +297,7 @@ def test_another_error_is_not_about_the_schema(status: int, message: str) -> Non
 
 @pytest.mark.parametrize("text", ['{"city": "Zü', "[1]", '{"a": NaN}', "nonsense", '{"a":"\\ud8"}'])
 def test_arguments_that_are_no_json_object_are_kept_as_text(text: str) -> None:
-    (call,) = heard(as_json(called(text))).message.tool_calls
+    (call,) = parse_reply(as_json(called(text))).message.tool_calls
 
     assert call.arguments == {"__invalid_json__": text}
 
@@ -306,13 +308,13 @@ def test_a_tool_refuses_broken_arguments_and_the_conversation_goes_on() -> None:
     with ModelServer([Reply(tool_calls=(broken,)), "Sorry."]) as server:
         assert adapter_of(server).evaluate(prompt_for(str, tool)).output == "Sorry."
 
-    told = server.requests[1].body["messages"][-1]
-    assert told["role"] == "tool"
-    assert "__invalid_json__" in told["content"]
+    tool_message = server.requests[1].body["messages"][-1]
+    assert tool_message["role"] == "tool"
+    assert "__invalid_json__" in tool_message["content"]
 
 
 def test_no_arguments_and_no_id_are_filled_in() -> None:
-    assert heard(as_json(called("", id=None))).message.tool_calls == (
+    assert parse_reply(as_json(called("", id=None))).message.tool_calls == (
         ToolCall("call_1_0", "weather", {}),
     )
 
@@ -322,8 +324,8 @@ def test_no_arguments_and_no_id_are_filled_in() -> None:
 
 @STREAMS
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
-def test_what_may_pass_is_worth_another_try(status: int, stream: bool) -> None:
-    error = refusal([Fault("status", status, message="busy")], stream=stream)
+def test_a_transient_status_is_retryable(status: int, stream: bool) -> None:
+    error = error_of([Fault("status", status, message="busy")], stream=stream)
 
     assert (error.retryable, error.status) == (True, status)
     assert "openai for `m`" in str(error)
@@ -341,31 +343,31 @@ def test_what_may_pass_is_worth_another_try(status: int, stream: bool) -> None:
         (422, "change what is asked for"),
     ],
 )
-def test_what_is_wrong_for_good_is_not(status: int, advice: str) -> None:
-    error = refusal([Fault("status", status)])
+def test_a_permanent_status_is_not_retryable(status: int, advice: str) -> None:
+    error = error_of([Fault("status", status)])
 
     assert (error.retryable, error.status) == (False, status)
     assert advice in str(error)
 
 
-def test_a_hint_says_what_to_leave_out() -> None:
+def test_an_error_hints_at_the_setting_to_omit() -> None:
     message = "Unsupported parameter: 'max_tokens' is not supported with this model."
 
-    assert "max_completion_tokens" in str(refusal([Fault("status", 400, message=message)]))
+    assert "max_completion_tokens" in str(error_of([Fault("status", 400, message=message)]))
 
 
 @STREAMS
-def test_the_wait_that_the_service_asks_for_is_kept(stream: bool) -> None:
+def test_retry_after_is_kept(stream: bool) -> None:
     fault = Fault("status", 429, retry_after=1.5)
 
-    assert refusal([fault], stream=stream).retry_after == 1.5
-    assert refusal([Fault("status", 429)], stream=stream).retry_after is None
+    assert error_of([fault], stream=stream).retry_after == 1.5
+    assert error_of([Fault("status", 429)], stream=stream).retry_after is None
 
 
 def test_a_wait_may_be_a_date_or_in_milliseconds() -> None:
     def wait(*headers: str) -> float | None:
         error = {"error": {"message": "x"}}
-        return misheard(as_json(error, *headers, status="429 Too Many")).retry_after
+        return parse_error(as_json(error, *headers, status="429 Too Many")).retry_after
 
     soon = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     assert wait("retry-after-ms: 250", "retry-after: 9") == 0.25
@@ -376,24 +378,24 @@ def test_a_wait_may_be_a_date_or_in_milliseconds() -> None:
     assert wait("retry-after: inf") is None
 
 
-def test_an_empty_purse_is_not_worth_another_try() -> None:
+def test_an_exhausted_quota_is_not_retryable() -> None:
     body = {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}
 
-    assert not misheard(as_json(body, status="429 Too Many")).retryable
+    assert not parse_error(as_json(body, status="429 Too Many")).retryable
 
 
-def test_the_service_has_the_last_word_on_another_try() -> None:
+def test_the_retry_header_of_the_service_wins() -> None:
     error = {"error": {"message": "x"}}
 
-    assert not misheard(as_json(error, "x-should-retry: false", status="500 X")).retryable
-    assert misheard(as_json(error, "x-should-retry: true", status="400 X")).retryable
+    assert not parse_error(as_json(error, "x-should-retry: false", status="500 X")).retryable
+    assert parse_error(as_json(error, "x-should-retry: true", status="400 X")).retryable
 
 
 def test_an_error_page_is_cut_short() -> None:
     page = http(b"<html>\n" + b"x " * 5000, "content-type: text/html", status="502 Bad Gateway")
 
-    assert len(str(misheard(page))) < 500
-    assert "without a message" in str(misheard(http(b"", status="502 Bad Gateway")))
+    assert len(str(parse_error(page))) < 500
+    assert "without a message" in str(parse_error(http(b"", status="502 Bad Gateway")))
 
 
 @pytest.mark.parametrize(
@@ -409,8 +411,8 @@ def test_an_error_page_is_cut_short() -> None:
         http(b"\xff\xfe", "content-type: application/json"),
     ],
 )
-def test_an_answer_of_another_form_is_worth_another_try(answer: bytes) -> None:
-    error = misheard(answer)
+def test_a_malformed_answer_is_retryable(answer: bytes) -> None:
+    error = parse_error(answer)
 
     assert error.retryable
     assert "cannot be read" in str(error)
@@ -422,7 +424,7 @@ def chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, 
 
 
 def test_a_stream_that_breaks_off_between_events_is_noticed() -> None:
-    error = misheard(as_events(chunk({"content": "half"})), stream=True)
+    error = parse_error(as_events(chunk({"content": "half"})), stream=True)
 
     assert error.retryable
     assert "broke off" in str(error)
@@ -431,18 +433,18 @@ def test_a_stream_that_breaks_off_between_events_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("kind", "retryable"), [("server_error", True), ("invalid_request_error", False)]
 )
-def test_an_error_in_the_middle_of_a_stream_is_one(kind: str, retryable: bool) -> None:
-    said = as_events(chunk({"content": "half"}), {"error": {"message": "oh no", "type": kind}})
-    error = misheard(said, stream=True)
+def test_an_error_in_the_middle_of_a_stream_is_raised(kind: str, retryable: bool) -> None:
+    events = as_events(chunk({"content": "half"}), {"error": {"message": "oh no", "type": kind}})
+    error = parse_error(events, stream=True)
 
     assert error.retryable is retryable
     assert "oh no" in str(error)
 
 
-def test_nobody_at_home_is_worth_another_try() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and does not listen
-        url = f"http://me:pass@127.0.0.1:{taken.getsockname()[1]}/v1"
+def test_a_refused_connection_is_retryable() -> None:
+    with socket.socket() as closed_port:
+        closed_port.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://me:pass@127.0.0.1:{closed_port.getsockname()[1]}/v1"
         with pytest.raises(ProviderError, match=r"see that 127\.0\.0\.1 can be reached") as caught:
             anyio.run(OpenAIAdapter("m", retries=0, base_url=url).ask, request())
 
@@ -450,9 +452,9 @@ def test_nobody_at_home_is_worth_another_try() -> None:
     assert "pass" not in str(caught.value)
 
 
-def test_settings_that_have_no_json_form_are_the_callers_mistake() -> None:
+def test_settings_without_a_json_form_are_a_usage_error() -> None:
     with ModelServer([]) as server, pytest.raises(ProviderError, match="TypeError") as caught:
-        asked(server, request(settings=ModelSettings(extra={"x": object()})))
+        ask_server(server, request(settings=ModelSettings(extra={"x": object()})))
 
     assert not caught.value.retryable
 
@@ -460,7 +462,7 @@ def test_settings_that_have_no_json_form_are_the_callers_mistake() -> None:
 # --- keys ------------------------------------------------------------------------------------
 
 
-def test_the_key_is_sent_and_never_shown() -> None:
+def test_the_key_is_sent_and_never_printed() -> None:
     def echo(served: ServedRequest) -> Fault:
         return Fault("status", 401, message=f"Incorrect API key provided: {KEY}, sk-pr***9z.")
 
@@ -484,10 +486,10 @@ def test_without_a_key_the_error_says_which_variable(monkeypatch: pytest.MonkeyP
     assert not caught.value.retryable
 
 
-def test_a_server_of_ones_own_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_custom_server_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
     with ModelServer(["hello"]) as server:
-        assert asked(server).message.content == "hello"
+        assert ask_server(server).message.content == "hello"
 
 
 def test_a_new_key_is_used_from_the_next_call_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -523,7 +525,7 @@ def test_openai_itself_gets_the_newer_name_of_the_limit(monkeypatch: pytest.Monk
 # --- clients ---------------------------------------------------------------------------------
 
 
-def test_many_threads_and_a_loop_of_its_own_each() -> None:
+def test_threads_with_separate_event_loops_share_an_adapter() -> None:
     with ModelServer(["yes"], repeat=True) as server:
         adapter = adapter_of(server)
         work = [threading.Thread(target=anyio.run, args=(adapter.ask, request())) for _ in range(8)]
@@ -539,15 +541,15 @@ def test_many_threads_and_a_loop_of_its_own_each() -> None:
 def test_the_clients_of_a_loop_that_was_just_closed_are_dropped() -> None:
     with ModelServer(["yes"], repeat=True) as server:
         adapter = adapter_of(server)
-        careless = asyncio.new_event_loop()
-        careless.run_until_complete(adapter.ask(request()))  # type: ignore[arg-type]
-        careless.close()
-        left = shared._clients_by_loop[careless]
-        assert left
+        closed_loop = asyncio.new_event_loop()
+        closed_loop.run_until_complete(adapter.ask(request()))  # type: ignore[arg-type]
+        closed_loop.close()
+        clients = shared._clients_by_loop[closed_loop]
+        assert clients
         anyio.run(adapter.ask, request())
 
-    assert not left
-    assert careless not in shared._clients_by_loop
+    assert not clients
+    assert closed_loop not in shared._clients_by_loop
     gc.collect()
 
 
@@ -564,7 +566,7 @@ def test_the_clients_of_a_loop_that_was_just_closed_are_dropped() -> None:
         ({"base_url": "localhost:8000"}, "expected `http://"),
     ],
 )
-def test_a_wrong_argument_is_refused_at_once(options: dict[str, Any], message: str) -> None:
+def test_a_wrong_argument_is_refused_at_construction(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         OpenAIAdapter(**({"model": "m"} | options))
 

@@ -21,7 +21,7 @@ def test_cached_tokens_have_a_price_of_their_own() -> None:
     assert price_of("my-model", usage, OWN) == pytest.approx(1 + 0.5 + 2)
 
 
-def test_what_the_provider_did_not_count_costs_nothing() -> None:
+def test_usage_that_was_not_counted_costs_nothing() -> None:
     assert price_of("gpt-4o", TokenUsage()) == 0.0
     assert price_of("gpt-4o", TokenUsage(0, 0, cached_tokens=5)) == 0.0  # more than there was
 
@@ -57,6 +57,6 @@ def test_a_price_is_a_number_of_dollars(wrong: Any) -> None:
         Price(1, 1, wrong)
 
 
-def test_the_table_is_nobodys_to_change() -> None:
+def test_the_table_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
         PRICES["x"] = Price(1, 1, 1)  # type: ignore[index]

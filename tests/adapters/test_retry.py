@@ -1,4 +1,4 @@
-"""Trying again: what is tried again, after how long, and what is never sent twice."""
+"""Retries: which errors are retried, after which delay, and what is never sent twice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUSY = {"retryable": True, "status": 429}
 
 
 class Sleeps(list[float]):
-    """A sleep that takes no time, and remembers."""
+    """A sleep that takes no time and records its durations."""
 
     async def __call__(self, seconds: float) -> None:
         self.append(seconds)
@@ -43,7 +43,7 @@ class Sleeps(list[float]):
         OSError("no route to host"),
     ],
 )
-async def test_what_may_pass_is_tried_again(error: Exception) -> None:
+async def test_a_transient_error_is_retried(error: Exception) -> None:
     sleeps = Sleeps()
     model = retrying(sleep=sleeps)(scripted_model([error, error, "yes"]))
 
@@ -62,7 +62,7 @@ async def test_what_may_pass_is_tried_again(error: Exception) -> None:
         KeyError("a bug"),
     ],
 )
-async def test_what_is_permanent_is_raised_at_once(error: Exception) -> None:
+async def test_a_permanent_error_is_raised_immediately(error: Exception) -> None:
     sleeps = Sleeps()
     model = retrying(sleep=sleeps)(scripted_model([error, "never asked for"]))
 
@@ -95,7 +95,7 @@ async def test_a_permanent_error_after_others_has_a_note_too() -> None:
     assert raised.value.__notes__ == ["after 2 attempts and 0.0 s of waiting"]
 
 
-async def test_the_delays_double_up_to_the_longest_and_vary_by_chance() -> None:
+async def test_the_delays_double_up_to_the_maximum_with_jitter() -> None:
     sleeps, policy = Sleeps(), RetryPolicy(base_delay=1, max_delay=5)
     errors = [ProviderError("busy", **BUSY)] * 5
     await retrying(policy, sleep=sleeps, random=lambda: 0.5)(scripted_model([*errors, "yes"]))(
@@ -114,7 +114,7 @@ async def test_a_wait_is_never_shorter_than_the_service_asked_for() -> None:
 
 
 @pytest.mark.parametrize("asked_for", [121.0, float("inf")])
-async def test_a_wait_above_the_total_is_not_begun(asked_for: float) -> None:
+async def test_a_wait_above_the_total_is_not_started(asked_for: float) -> None:
     sleeps = Sleeps()
     model = retrying(sleep=sleeps)(
         scripted_model([ProviderError("busy", retry_after=asked_for, **BUSY)])
@@ -126,15 +126,15 @@ async def test_a_wait_above_the_total_is_not_begun(asked_for: float) -> None:
     assert raised.value.__notes__[0].startswith("after 1 attempt and 0.0 s of waiting; the next")
 
 
-async def test_on_retry_hears_of_every_further_try() -> None:
-    heard: list[Retry] = []
+async def test_on_retry_is_called_for_every_retry() -> None:
+    retries: list[Retry] = []
     error = ProviderError("busy", **BUSY)
-    model = retrying(sleep=Sleeps(), random=lambda: 1.0, on_retry=heard.append)(
+    model = retrying(sleep=Sleeps(), random=lambda: 1.0, on_retry=retries.append)(
         scripted_model([error, "yes"])
     )
     await model(REQUEST)
 
-    assert heard == [Retry(request=REQUEST, attempt=1, delay=0.5, error=error)]
+    assert retries == [Retry(request=REQUEST, attempt=1, delay=0.5, error=error)]
 
 
 async def test_the_latency_is_that_of_the_successful_try() -> None:
@@ -165,7 +165,7 @@ async def test_cancellation_passes_through_the_call_and_the_wait() -> None:
     assert scope.cancelled_caught
 
 
-async def test_an_adapter_takes_it_as_a_wrapper() -> None:
+async def test_an_adapter_can_be_wrapped_in_retries() -> None:
     section = MarkdownSection(title="Q", template="Why?", key="q")
     prompt = Prompt(PromptTemplate[str](ns="tests", key="qa", sections=[section]))
     adapter = ScriptedAdapter[str]([TimeoutError(), "yes"]).around(retrying(sleep=Sleeps()))
@@ -190,7 +190,7 @@ def test_a_wrong_policy_is_refused_by_name(wrong: dict[str, Any], named: str) ->
         RetryPolicy(**wrong)
 
 
-def test_forgetting_the_brackets_is_said() -> None:
+def test_a_missing_call_of_retrying_is_refused() -> None:
     with pytest.raises(UsageError, match=r"retrying\(\)"):
         ScriptedAdapter(["x"]).around(retrying)  # type: ignore[arg-type]
 
@@ -214,14 +214,14 @@ async def test_thousands_of_calls_to_a_flaky_service_none_lost_and_none_sent_twi
     calls = soak_size(2_000, 10_000)
     sent, succeeded = Counter[str](), Counter[str]()
     answers: dict[str, str] = {}
-    active = most = resets = throttled = 0
+    active = max_active = resets = throttled = 0
 
     async def flaky(request: ModelRequest) -> ModelReply:
-        nonlocal active, most, resets, throttled
+        nonlocal active, max_active, resets, throttled
         name = request.messages[0].content
         sent[name] += 1
         active += 1
-        most = max(most, active)
+        max_active = max(max_active, active)
         try:
             await checkpoint()
             dice = Random(f"{name}, try {sent[name]}").random()
@@ -252,5 +252,5 @@ async def test_thousands_of_calls_to_a_flaky_service_none_lost_and_none_sent_twi
     assert sent.total() == calls + throttled + resets == limiter.state.requests
     assert calls * 0.09 < throttled == limiter.state.throttled
     assert resets > calls * 0.015
-    assert most == 50
+    assert max_active == 50
     assert (limiter.state.in_flight, limiter.state.waiting) == (0, 0)

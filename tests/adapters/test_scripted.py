@@ -1,4 +1,4 @@
-"""The model that says what it was told to say, and the adapter around any model."""
+"""The scripted model, and the adapter around any model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Verdict:
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("script_item", "message"),
     [
         ("text", ChatMessage("assistant", "text")),
         (ChatMessage("assistant", "as is"), ChatMessage("assistant", "as is")),
@@ -51,8 +51,8 @@ class Verdict:
         ([1, 2], ChatMessage("assistant", "[1,2]")),
     ],
 )
-def test_a_reply_is_what_it_looks_like(said: Any, message: ChatMessage) -> None:
-    reply = anyio.run(scripted_model([said]), REQUEST)
+def test_a_script_item_becomes_a_reply(script_item: Any, message: ChatMessage) -> None:
+    reply = anyio.run(scripted_model([script_item]), REQUEST)
 
     assert reply.message == message
     assert reply.usage is not None
@@ -80,12 +80,12 @@ def test_a_function_may_look_at_the_request_and_may_wait() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["one text", b"bytes", {"a": 1}, 3, None])
-def test_what_is_no_script_is_refused(wrong: Any) -> None:
+def test_an_invalid_script_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError, match="expected several replies or a function"):
         ScriptedAdapter(wrong)
 
 
-def test_the_synchronous_face_works_from_many_threads_at_once() -> None:
+def test_the_synchronous_api_works_from_many_threads() -> None:
     adapter: ScriptedAdapter[str] = ScriptedAdapter(str(n) for n in range(40))
     answers: list[str] = []
 
@@ -101,24 +101,24 @@ def test_the_synchronous_face_works_from_many_threads_at_once() -> None:
     assert sorted(answers, key=int) == [str(n) for n in range(40)]
 
 
-def test_something_can_be_put_around_any_model() -> None:
-    asked: list[ModelRequest] = []
+def test_any_model_can_be_wrapped() -> None:
+    requests: list[ModelRequest] = []
 
-    def watched(model: Model) -> Model:
+    def recording(model: Model) -> Model:
         async def ask(request: ModelRequest) -> ModelReply:
-            asked.append(request)
+            requests.append(request)
             return await model(request)
 
         return ask
 
-    adapter = ScriptedAdapter[str](["a"], model="small").around(watched)
+    adapter = ScriptedAdapter[str](["a"], model="small").around(recording)
 
     assert adapter.evaluate(QUESTION, epoch=3).output == "a"
-    assert [(r.model, r.epoch) for r in asked] == [("small", 3)]
+    assert [(r.model, r.epoch) for r in requests] == [("small", 3)]
     assert type(adapter) is ModelAdapter
 
 
-def test_an_adapter_is_what_the_protocols_ask_for() -> None:
+def test_an_adapter_implements_the_protocols() -> None:
     adapter: ScriptedAdapter[str] = ScriptedAdapter([])
 
     assert isinstance(adapter, ProviderAdapter)

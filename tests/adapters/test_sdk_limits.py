@@ -29,8 +29,8 @@ ADAPTERS = pytest.mark.parametrize("name", ["openai", "anthropic"])
 
 @contextmanager
 def serving(*answers: Iterable[bytes]) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that says these pieces, one answer for each connection; and what it was sent."""
-    heard: list[bytes] = []
+    """Serve these pieces, one answer per connection; yield the URL and the received requests."""
+    requests: list[bytes] = []
 
     def serve() -> None:
         for answer in answers:
@@ -38,18 +38,18 @@ def serving(*answers: Iterable[bytes]) -> Iterator[tuple[str, list[bytes]]]:
                 peer, _ = listener.accept()
             except OSError:
                 return
-            with peer, suppress(OSError):  # who has had enough hangs up
-                got = b""
-                while not got.endswith(b"}"):  # a whole request: an object in JSON
-                    got += peer.recv(65536)
-                heard.append(got)
+            with peer, suppress(OSError):  # a client may hang up early
+                received = b""
+                while not received.endswith(b"}"):  # a whole request: an object in JSON
+                    received += peer.recv(65536)
+                requests.append(received)
                 for piece in answer:
                     peer.sendall(piece)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", heard
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", requests
         with suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
     thread.join(TIMEOUT)
@@ -80,7 +80,7 @@ def endless_event() -> Iterator[bytes]:
 
 
 def endless_events() -> Iterator[bytes]:
-    """Events of a text that goes on: for OpenAI's SDK, and with a name also for Anthropic's."""
+    """Yield events of an endless text: for OpenAI's SDK, and with a name also for Anthropic's."""
 
     def event(kind: str, **more: Any) -> bytes:
         about = {"type": kind, "choices": [{"index": 0, "delta": {"content": "x" * 100_000}}]}
@@ -98,7 +98,7 @@ def endless_events() -> Iterator[bytes]:
 
 @ADAPTERS
 @pytest.mark.parametrize(
-    ("answer", "stream", "said", "most"),
+    ("answer", "stream", "error", "max_mb"),
     [
         (lambda: chain([head(JSON)], repeat(b" " * MB)), False, "more than 67,108,864 bytes", 150),
         (
@@ -119,13 +119,13 @@ def endless_events() -> Iterator[bytes]:
     ids=["endless", "endless error", "gzip bomb", "endless event", "endless events"],
 )
 def test_no_answer_costs_much_memory(
-    name: str, answer: Callable[[], Iterable[bytes]], stream: bool, said: str, most: int
+    name: str, answer: Callable[[], Iterable[bytes]], stream: bool, error: str, max_mb: int
 ) -> None:
     with serving(REFUSED, answer()) as (url, _):
         cost, message = second_call(name, url, stream)
 
-    assert f"False expected an answer from {name} for `m`, got {said}" in message
-    assert cost < most  # MB
+    assert f"False expected an answer from {name} for `m`, got {error}" in message
+    assert cost < max_mb  # MB
 
 
 @ADAPTERS
@@ -133,21 +133,21 @@ def test_no_answer_costs_much_memory(
 @pytest.mark.parametrize("status", ["301 Moved", "307 Temporary Redirect", "308 Permanent"])
 def test_no_redirect_is_followed(name: str, place: str, status: str) -> None:
     answer = [head(f"location: {place}", "content-length: 0", status=status)]
-    with serving(answer, answer) as (url, heard):
+    with serving(answer, answer) as (url, requests):
         with pytest.raises(ProviderError, match=r"got a redirect .* give .* as `base_url`") as no:
             answer_of(name, url)
-        assert len(heard) == 1
+        assert len(requests) == 1
 
     assert (no.value.retryable, no.value.status) == (False, int(status[:3]))
 
 
 @ADAPTERS
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_nothing_compressed_is_asked_for(name: str, stream: bool) -> None:
-    with serving(REFUSED) as (url, heard), pytest.raises(ProviderError):
+def test_compression_is_not_requested(name: str, stream: bool) -> None:
+    with serving(REFUSED) as (url, requests), pytest.raises(ProviderError):
         answer_of(name, url, stream)
 
-    assert b"accept-encoding: identity\r\n" in heard[0].lower()
+    assert b"accept-encoding: identity\r\n" in requests[0].lower()
 
 
 @ADAPTERS
@@ -170,7 +170,7 @@ def test_a_tool_call_with_an_absurd_index_is_refused(index: Any) -> None:
 
 
 @ADAPTERS
-def test_an_answer_that_nests_without_end_cannot_be_read(name: str) -> None:
+def test_a_deeply_nested_answer_is_refused(name: str) -> None:
     answer = [head(JSON, "content-length: 100000"), b"[" * 100_000]
     with serving(answer) as (url, _), pytest.raises(ProviderError, match="cannot be read"):
         answer_of(name, url)

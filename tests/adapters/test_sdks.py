@@ -44,22 +44,22 @@ def connect(provider: str) -> Connect:
     return make
 
 
-def asked(adapter: Any) -> ModelReply:
+def ask_hello(adapter: Any) -> ModelReply:
     reply: ModelReply = anyio.run(adapter.ask, request())
     return reply
 
 
-def refusal(connect: Connect, script: Any, **options: Any) -> ProviderError:
+def error_of(connect: Connect, script: Any, **options: Any) -> ProviderError:
     with ModelServer(script) as server, pytest.raises(ProviderError) as caught:
-        asked(connect(server, **options))
+        ask_hello(connect(server, **options))
     return caught.value
 
 
 @STREAMS
 def test_a_reply_is_the_same_whole_and_streamed(connect: Connect, stream: bool) -> None:
-    said = Reply("It is  sunny.\n", usage=TokenUsage(100, 7, 40), model="m-0513")
-    with ModelServer([said]) as server:
-        reply = asked(connect(server, stream=stream))
+    scripted = Reply("It is  sunny.\n", usage=TokenUsage(100, 7, 40), model="m-0513")
+    with ModelServer([scripted]) as server:
+        reply = ask_hello(connect(server, stream=stream))
 
     assert reply.message == ChatMessage("assistant", "It is  sunny.\n")
     assert (reply.usage, reply.model) == (TokenUsage(100, 7, 40), "m-0513")
@@ -71,24 +71,24 @@ def test_a_reply_is_the_same_whole_and_streamed(connect: Connect, stream: bool) 
 @STREAMS
 def test_tool_calls_come_with_their_text(connect: Connect, stream: bool) -> None:
     with ModelServer([Reply("Wait.", tool_calls=(WEATHER, CLOCK))]) as server:
-        reply = asked(connect(server, stream=stream))
+        reply = ask_hello(connect(server, stream=stream))
 
     assert reply.message == ChatMessage("assistant", "Wait.", tool_calls=(WEATHER, CLOCK))
     assert reply.finish_reason == "tool_calls"
 
 
 @STREAMS
-def test_an_empty_reply_is_still_one(connect: Connect, stream: bool) -> None:
+def test_an_empty_reply_is_accepted(connect: Connect, stream: bool) -> None:
     with ModelServer([Reply()]) as server:
-        assert asked(connect(server, stream=stream)).message == ChatMessage("assistant")
+        assert ask_hello(connect(server, stream=stream)).message == ChatMessage("assistant")
 
 
 @STREAMS
 @pytest.mark.parametrize("kind", ["reset", "close", "malformed", "truncated", "garbage"])
-def test_a_broken_answer_is_worth_another_try(
+def test_a_broken_answer_is_retryable(
     provider: str, connect: Connect, kind: Any, stream: bool
 ) -> None:
-    error = refusal(connect, [Fault(kind)], stream=stream)
+    error = error_of(connect, [Fault(kind)], stream=stream)
 
     assert (error.retryable, error.status) == (True, None)
     assert f"{provider} for `m`" in str(error)
@@ -96,7 +96,7 @@ def test_a_broken_answer_is_worth_another_try(
 
 @STREAMS
 def test_a_call_has_a_time_limit(connect: Connect, stream: bool) -> None:
-    error = refusal(connect, [Fault("hang")], stream=stream, timeout=0.05)
+    error = error_of(connect, [Fault("hang")], stream=stream, timeout=0.05)
 
     assert error.retryable
     assert "none within 0.05 s" in str(error)

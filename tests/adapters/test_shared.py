@@ -52,13 +52,13 @@ def client(server: Server) -> Iterator[Redis]:
         yield client
 
 
-def now(client: Redis) -> float:
-    """The server's time, which is the one that counts."""
+def server_time(client: Redis) -> float:
+    """Return the server's time, which the limits use."""
     seconds, microseconds = client.time()  # type: ignore[misc]
     return seconds + microseconds / 1e6
 
 
-def answering(tokens: int = 0) -> Any:
+def model_using(tokens: int = 0) -> Any:
     async def model(request: ModelRequest) -> ModelReply:
         return ModelReply(message=ChatMessage("assistant", "hi"), usage=TokenUsage(tokens, 0))
 
@@ -93,15 +93,15 @@ def test_two_processes_together_keep_one_rate(server: Server, client: Redis) -> 
 @pytest.mark.anyio
 async def test_tokens_are_corrected_by_what_a_reply_used(client: Redis) -> None:
     limiter = SharedLimiter(client, "m", tokens_per_minute=600, estimate=lambda request: 10.0)
-    before = now(client)
-    await limiter.around(answering(tokens=13))(REQUEST)
-    after = now(client)
+    before = server_time(client)
+    await limiter.around(model_using(tokens=13))(REQUEST)
+    after = server_time(client)
 
     # The first second's worth, ten tokens, is free; the three beyond the estimate take 0.3 s.
     taken_until = float(client.get(limiter._keys[1]))  # type: ignore[arg-type]
     assert before + 0.299 < taken_until < after + 0.301
-    await limiter.around(answering())(REQUEST)
-    assert now(client) > taken_until - 0.01
+    await limiter.around(model_using())(REQUEST)
+    assert server_time(client) > taken_until - 0.01
 
 
 @pytest.mark.anyio
@@ -119,11 +119,11 @@ async def test_a_budget_is_used_up_by_all_together(client: Redis) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_server_that_is_away_is_an_error_worth_another_try() -> None:
+async def test_an_unavailable_server_is_a_retryable_error() -> None:
     limiter = SharedLimiter(Redis(port=1, retry=None), "m", requests_per_minute=60)
 
     with pytest.raises(ProviderError, match="shared limit") as caught:
-        await limiter.around(answering())(REQUEST)
+        await limiter.around(model_using())(REQUEST)
     assert caught.value.retryable
 
 

@@ -1,8 +1,8 @@
 """A storm of 429s and lost connections: every call ends in its own answer, and none is paid twice.
 
-The server is a process of its own (this file, run as a script), so that it neither slows the client
-down nor shares anything with it. It decides by a hash what goes wrong, and tells at its end what it
-answered to whom. A reset comes instead of an answer, never after one.
+The server is a separate process (this file, run as a script), so that it neither slows the client
+down nor shares anything with it. It decides by a hash what goes wrong, and prints at its end what
+it answered to each call. A reset comes instead of an answer, never after one.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def serve() -> None:
         return f"the answer to {call}"
 
     with ModelServer(answer) as server:
-        print(server.openai_base_url, flush=True)  # noqa: T201 - how the test learns of it
+        print(server.openai_base_url, flush=True)  # noqa: T201 - the test reads it
         sys.stdin.read()
     print(json.dumps(outcomes))  # noqa: T201
 
 
 @contextmanager
 def storm() -> Iterator[tuple[str, Outcomes]]:
-    """The server's address; after the block, its outcomes."""
+    """Yield the server's address, and its outcomes, which are filled in after the block."""
     outcomes: Outcomes = {}
     with subprocess.Popen(
         [sys.executable, __file__],
@@ -71,28 +71,28 @@ def storm() -> Iterator[tuple[str, Outcomes]]:
     ) as server:
         assert server.stdout is not None
         yield server.stdout.readline().strip(), outcomes
-        told, _ = server.communicate(timeout=60)
-    outcomes |= json.loads(told)
+        output, _ = server.communicate(timeout=60)
+    outcomes |= json.loads(output)
 
 
-async def answers(of: ModelAdapter[Any], calls: list[str]) -> dict[str, str]:
-    """All calls at once, and what came back to each."""
-    came: dict[str, str] = {}
+async def answers(adapter: ModelAdapter[Any], calls: list[str]) -> dict[str, str]:
+    """Make all calls concurrently; return the reply to each."""
+    replies: dict[str, str] = {}
 
     async def ask(call: str) -> None:
         request = ModelRequest(model="m", messages=(ChatMessage("user", call),))
-        came[call] = (await of.ask(request)).message.content
+        replies[call] = (await adapter.ask(request)).message.content
 
     async with anyio.create_task_group() as group:
         for call in calls:
             group.start_soon(ask, call)
-    return came
+    return replies
 
 
-async def weather(
+async def check_storm(
     make: Callable[[str], ModelAdapter[Any]], calls: int, *, ceiling: int = 32
 ) -> None:
-    """A storm of so many calls and a calm after it; what must hold of both."""
+    """Run `calls` calls in a storm and some in a calm after it, and check the replies of both."""
     quiet = ceiling**2  # calls: twice what the limit needs to grow from 1 to the ceiling again
     limiter = Limiter(ceiling, adaptive=True)
     limits: list[int] = []
@@ -101,12 +101,14 @@ async def weather(
 
     with storm() as (address, outcomes):
         adapter = make(address).around(limiter).around(retries)
-        came = await answers(adapter, stormy)
-        came |= await answers(adapter, calm)
+        replies = await answers(adapter, stormy)
+        replies |= await answers(adapter, calm)
 
-    assert came == {call: f"the answer to {call}" for call in (*stormy, *calm)}
-    assert outcomes.keys() == came.keys()
-    assert [told for told in outcomes.values() if told.index("reply") != len(told) - 1] == []
+    assert replies == {call: f"the answer to {call}" for call in (*stormy, *calm)}
+    assert outcomes.keys() == replies.keys()
+    assert [
+        sequence for sequence in outcomes.values() if sequence.index("reply") != len(sequence) - 1
+    ] == []
 
     count = Counter(each for call in stormy for each in outcomes[call])
     assert count["429"] == pytest.approx(SHARE_OF_429 * count.total(), rel=0.25)
@@ -114,7 +116,7 @@ async def weather(
 
     state = limiter.state
     assert (state.in_flight, state.waiting, state.throttled) == (0, 0, count["429"])
-    # What the limiter did not see are requests that found a kept-alive connection dead.
+    # The rest are requests that met a dead kept-alive connection, which the limiter does not count.
     assert 0 <= count.total() + quiet - state.requests <= count["reset"]
     assert min(limits) < ceiling / 4
     assert state.limit == ceiling
@@ -126,15 +128,17 @@ async def weather(
 async def test_thousands_of_calls_survive_a_storm() -> None:
     calls = soak_size(2_000, 10_000)
 
-    await weather(lambda address: HTTPAdapter("m", base_url=address, key_variable=None), calls)
+    await check_storm(lambda address: HTTPAdapter("m", base_url=address, key_variable=None), calls)
 
 
 @pytest.mark.no_cover
 @pytest.mark.anyio
-async def test_so_do_calls_through_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_thousands_of_calls_through_the_sdk_survive_a_storm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
-    await weather(lambda address: OpenAIAdapter("m", base_url=address), 500, ceiling=16)
+    await check_storm(lambda address: OpenAIAdapter("m", base_url=address), 500, ceiling=16)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tokens that a server gives travel from the wire to the trajectory; what does not fit does not."""
+"""Token ids from a server reach the trajectory, unless they are inconsistent."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from weakincentives.prompt import MarkdownSection, PromptTemplate
 from weakincentives.rollouts import CalculatorEnvironment, Endpoint, run_agent
 from weakincentives.testing import ModelServer, Reply
 
-# Under trio the SDK's streams warn of themselves.
+# Under trio, the SDK's streams cause warnings.
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning"),
 ]
 
 BOTH = {"logprobs": True, "return_token_ids": True}
-ASKED = [ChatMessage("user", "What is 6 * 7?")]
+MESSAGES = [ChatMessage("user", "What is 6 * 7?")]
 WISH = ToolCall("c-1", "calculate", {"expression": "6 * 7"})
 TURNS = [Reply(tool_calls=(WISH,)), Reply("It is forty-two.")]
 
 
-async def left_by(adapter: Any) -> tuple[TokenTrace, ...]:
-    return (await run_agent(ASKED, CalculatorEnvironment(), adapter)).tokens
+async def traces_from(adapter: Any) -> tuple[TokenTrace, ...]:
+    return (await run_agent(MESSAGES, CalculatorEnvironment(), adapter)).tokens
 
 
-async def by_http(extra: dict[str, Any]) -> tuple[TokenTrace, ...]:
+async def traces_over_http(extra: dict[str, Any]) -> tuple[TokenTrace, ...]:
     with ModelServer(TURNS) as server:
-        return await left_by(Endpoint("http/llama-3", server.openai_base_url, extra=extra))
+        return await traces_from(Endpoint("http/llama-3", server.openai_base_url, extra=extra))
 
 
 async def test_each_reply_of_a_conversation_has_its_trace() -> None:
-    call, answer = await by_http(BOTH)
+    call, answer = await traces_over_http(BOTH)
 
     assert len(call.prompt_ids) == 5  # What is 6 * 7?
     assert len(call.ids) == 5  # calculate {"expres sion":"6 * 7"}
@@ -58,7 +58,7 @@ async def test_each_reply_of_a_conversation_has_its_trace() -> None:
 
 
 async def test_ids_without_logprobs_are_a_trace() -> None:
-    whole, alone = await by_http(BOTH), await by_http({"return_token_ids": True})
+    whole, alone = await traces_over_http(BOTH), await traces_over_http({"return_token_ids": True})
 
     assert [trace.ids for trace in alone] == [trace.ids for trace in whole]
     assert [trace.logprobs for trace in alone] == [(), ()]
@@ -66,16 +66,18 @@ async def test_ids_without_logprobs_are_a_trace() -> None:
 
 @pytest.mark.parametrize("extra", [{}, {"logprobs": True}])
 async def test_without_ids_there_is_no_trace(extra: dict[str, Any]) -> None:
-    assert await by_http(extra) == ()
+    assert await traces_over_http(extra) == ()
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_sdk_hands_on_the_same(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_sdk_adapter_returns_the_same_traces(
+    stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     with ModelServer(TURNS) as server:
         url, settings = server.openai_base_url, ModelSettings(extra=BOTH)
         adapter: Any = OpenAIAdapter("m", base_url=url, settings=settings, stream=stream)
-        assert await left_by(adapter) == await by_http(BOTH)
+        assert await traces_from(adapter) == await traces_over_http(BOTH)
 
 
 async def test_a_cached_reply_keeps_its_trace(tmp_path: Path) -> None:
@@ -84,7 +86,7 @@ async def test_a_cached_reply_keeps_its_trace(tmp_path: Path) -> None:
             "m", base_url=server.openai_base_url, settings=ModelSettings(extra=BOTH)
         )
         adapter = adapter.around(cached(cache, provider="http"))
-        first, again = await left_by(adapter), await left_by(adapter)
+        first, again = await traces_from(adapter), await traces_from(adapter)
 
         assert (len(server.requests), cache.hits) == (2, 2)
     assert first == again
@@ -106,11 +108,11 @@ async def test_an_evaluation_stores_what_the_server_gave(tmp_path: Path) -> None
     for trajectory in rows:
         assert trajectory is not None
         (trace,) = trajectory.tokens
-        assert trace.ids == trace.prompt_ids  # it says what it was told
+        assert trace.ids == trace.prompt_ids  # it echoes the prompt
         assert len(trace.logprobs) == 2
 
 
-async def test_a_prompt_leaves_them_too() -> None:
+async def test_a_prompt_has_traces_too() -> None:
     section = MarkdownSection(title="Q", template="$question", key="q")
     prompt = PromptTemplate[str](ns="demo", key="qa", sections=[section])
     with ModelServer(["Paris"]) as server:
@@ -127,8 +129,8 @@ async def test_a_prompt_leaves_them_too() -> None:
 
 
 @contextmanager
-def saying(**choice: Any) -> Iterator[str]:
-    """A server whose completions have more in their choice, and perhaps prompt ids beside it."""
+def serving_choice(**choice: Any) -> Iterator[str]:
+    """Serve completions with additional fields in their choice; yield the URL."""
     beside = {"prompt_token_ids": choice.pop("beside", None)}
     message = {"role": "assistant", "content": "Hi"}
     first = {"index": 0, "message": message, "finish_reason": "stop", **choice}
@@ -144,8 +146,8 @@ def saying(**choice: Any) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *said: Any) -> None:
-            """Nothing."""
+        def log_message(self, *args: Any) -> None:
+            """Log nothing."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
@@ -174,8 +176,10 @@ PIECES = {"content": [{"token": "H", "logprob": -0.5}, {"token": "i", "logprob":
 async def test_prompt_ids_stand_beside_the_choices_or_in_them(
     where: list[str], adapter_at: Callable[[str], ModelAdapter[Any]]
 ) -> None:
-    with saying(token_ids=[7, 2], logprobs=PIECES, **{key: [1, 15] for key in where}) as url:
-        assert await left_by(adapter_at(url)) == (TokenTrace((1, 15), (7, 2), (-0.5, -9999.0)),)
+    with serving_choice(
+        token_ids=[7, 2], logprobs=PIECES, **{key: [1, 15] for key in where}
+    ) as url:
+        assert await traces_from(adapter_at(url)) == (TokenTrace((1, 15), (7, 2), (-0.5, -9999.0)),)
 
 
 @pytest.mark.parametrize(
@@ -188,16 +192,16 @@ async def test_prompt_ids_stand_beside_the_choices_or_in_them(
         ({"token_ids": [7], "prompt_token_ids": [-1]}, r"`TokenTrace.prompt_ids\[0\]`"),
     ],
 )
-async def test_what_does_not_fit_together_is_left_out(
+async def test_inconsistent_tokens_are_dropped(
     choice: dict[str, Any],
     why: str,
     adapter_at: Callable[[str], ModelAdapter[Any]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with saying(**choice) as url, caplog.at_level(logging.WARNING, "weakincentives"):
-        left = await run_agent(ASKED, None, adapter_at(url))
+    with serving_choice(**choice) as url, caplog.at_level(logging.WARNING, "weakincentives"):
+        trajectory = await run_agent(MESSAGES, None, adapter_at(url))
 
-    assert (left.output, left.tokens) == ("Hi", ())
+    assert (trajectory.output, trajectory.tokens) == ("Hi", ())
     (record,) = caplog.records
     assert re.search(f"^dropped the tokens of a reply: expected .*{why}", record.getMessage())
 
@@ -207,24 +211,26 @@ async def test_what_does_not_fit_together_is_left_out(
     [
         {"token_ids": None, "logprobs": None},
         {"token_ids": [], "logprobs": {"content": None}},
-        {"logprobs": {"tokens": ["Hi"], "token_logprobs": [-0.5]}},  # as before chats
+        {
+            "logprobs": {"tokens": ["Hi"], "token_logprobs": [-0.5]}
+        },  # the format of the older completions API
         {"logprobs": PIECES},
     ],
 )
-async def test_nothing_is_missed_where_nothing_was_given(
+async def test_no_warning_without_tokens(
     choice: dict[str, Any],
     adapter_at: Callable[[str], ModelAdapter[Any]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with saying(**choice) as url:
-        left = await run_agent(ASKED, None, adapter_at(url))
+    with serving_choice(**choice) as url:
+        trajectory = await run_agent(MESSAGES, None, adapter_at(url))
 
-    assert (left.output, left.tokens, caplog.records) == ("Hi", (), [])
+    assert (trajectory.output, trajectory.tokens, caplog.records) == ("Hi", (), [])
 
 
-async def test_odd_logprobs_do_not_cost_the_reply(
+async def test_invalid_logprobs_do_not_lose_the_reply(
     adapter_at: Callable[[str], ModelAdapter[Any]],
 ) -> None:
     for odd in (5, [], "no", {"content": [5]}):
-        with saying(logprobs=odd) as url:
-            assert (await run_agent(ASKED, None, adapter_at(url))).output == "Hi"
+        with serving_choice(logprobs=odd) as url:
+            assert (await run_agent(MESSAGES, None, adapter_at(url))).output == "Hi"

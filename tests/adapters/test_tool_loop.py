@@ -71,19 +71,19 @@ async def test_a_plain_answer_is_the_output() -> None:
 
 
 async def test_a_tool_is_called_and_its_answer_goes_back() -> None:
-    seen: list[ModelRequest] = []
+    requests: list[ModelRequest] = []
 
     def model(request: ModelRequest) -> Any:
-        seen.append(request)
-        return call("add") if len(seen) == 1 else {"value": 5}
+        requests.append(request)
+        return call("add") if len(requests) == 1 else {"value": 5}
 
     session = Session()
     response = await ScriptedAdapter(model).evaluate_async(prompt_for(Answer), session=session)
 
     assert response.output == Answer(5)
     assert [m.role for m in response.messages] == ["user", "assistant", "tool", "assistant"]
-    assert seen[1].messages[-1] == ChatMessage("tool", "5", tool_call_id="1", name="add")
-    assert {spec.name for spec in seen[0].tools} == {"add", "divide"}
+    assert requests[1].messages[-1] == ChatMessage("tool", "5", tool_call_id="1", name="add")
+    assert {spec.name for spec in requests[0].tools} == {"add", "divide"}
     (event,) = session[ToolInvoked].all()
     assert (event.name, event.params, event.result, event.success) == (
         "add",
@@ -104,7 +104,7 @@ async def test_a_tool_is_called_and_its_answer_goes_back() -> None:
         (ToolCall("1", "add", {"a": 1, "b": "2"}), "int"),
     ],
 )
-async def test_every_failing_attempt_leaves_an_event_and_the_model_is_told(
+async def test_a_failed_tool_call_records_an_event_and_is_reported_to_the_model(
     wish: ToolCall, error: str
 ) -> None:
     session = Session()
@@ -119,7 +119,7 @@ async def test_every_failing_attempt_leaves_an_event_and_the_model_is_told(
     assert not all_tools_succeeded()(None, None, session.view()).passed
 
 
-async def test_tools_asked_for_together_run_together_and_are_told_in_order() -> None:
+async def test_concurrent_tool_calls_are_answered_in_order() -> None:
     met = anyio.Event()
 
     async def first(params: Sum) -> str:
@@ -145,7 +145,7 @@ async def test_tools_asked_for_together_run_together_and_are_told_in_order() -> 
     assert both(None, None, session.view()).passed
 
 
-async def test_a_tool_that_is_cut_off_leaves_an_event_too() -> None:
+async def test_a_cancelled_tool_records_an_event_too() -> None:
     async def forever(params: Sum) -> str:
         scope.cancel()
         await anyio.sleep_forever()
@@ -173,7 +173,7 @@ async def test_a_model_that_only_calls_tools_is_stopped() -> None:
     assert "within 3 turns" in (session[PromptExecuted].latest() or PromptExecuted()).error  # type: ignore[operator]
 
 
-async def test_an_output_that_does_not_fit_is_an_error_with_its_event() -> None:
+async def test_an_invalid_output_is_an_error_with_an_event() -> None:
     session = Session()
 
     with pytest.raises(OutputParseError):
@@ -185,7 +185,7 @@ async def test_an_output_that_does_not_fit_is_an_error_with_its_event() -> None:
     assert executed.usage is not None
 
 
-async def test_a_budget_is_kept_over_all_turns() -> None:
+async def test_a_budget_covers_all_turns() -> None:
     tracker = BudgetTracker(Budget(max_total_tokens=10))
     used = ModelReply(message=ChatMessage("assistant", "x"), usage=TokenUsage(6, 5))
 
@@ -193,13 +193,13 @@ async def test_a_budget_is_kept_over_all_turns() -> None:
         await ScriptedAdapter([used]).evaluate_async(prompt_for(), budget_tracker=tracker)
 
 
-async def test_a_deadline_that_has_passed_asks_nobody() -> None:
+async def test_a_passed_deadline_makes_no_call() -> None:
     clock = FakeClock()
     late = Deadline.after(1, clock=clock)
     clock.advance(2)
 
     with pytest.raises(DeadlineExceededError):
-        await ScriptedAdapter(["never said"]).evaluate_async(prompt_for(), deadline=late)
+        await ScriptedAdapter(["unused"]).evaluate_async(prompt_for(), deadline=late)
 
 
 async def test_a_deadline_cuts_a_slow_answer_off() -> None:
@@ -212,7 +212,7 @@ async def test_a_deadline_cuts_a_slow_answer_off() -> None:
         await ScriptedAdapter(forever).evaluate_async(prompt_for(), deadline=soon)
 
 
-async def test_usage_and_latency_add_up_and_cost_is_asked_for_once() -> None:
+async def test_usage_and_latency_add_up_and_cost_is_computed_once() -> None:
     replies = [
         ModelReply(
             message=ChatMessage("assistant", tool_calls=(call("add"),)),
@@ -231,11 +231,11 @@ async def test_usage_and_latency_add_up_and_cost_is_asked_for_once() -> None:
     assert (response.cost, bare.usage, bare.latency_ms) == (None, None, None)
 
 
-async def test_a_tool_that_exits_is_the_error_of_the_conversation_and_ends_no_event_loop() -> None:
-    async def leave(params: Sum) -> int:
+async def test_a_tool_that_exits_is_an_error_and_does_not_stop_the_event_loop() -> None:
+    async def exit_process(params: Sum) -> int:
         raise SystemExit(2)
 
-    tool = Tool[Sum, int](name="leave", description="Leave.", handler=leave)
+    tool = Tool[Sum, int](name="leave", description="Leave.", handler=exit_process)
     asks = ChatMessage("assistant", tool_calls=(call("leave"), call("add", id="2")))
 
     with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""Replies as typed values: exactly one may fit, and nothing else ever comes out."""
+"""Replies as typed values: exactly one JSON value may fit, and only that is returned."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Reply(TypedDict):
     note: NotRequired[str]
 
 
-class Pydanticish:
-    """Quacks like a pydantic model, as far as we look."""
+class PydanticLike:
+    """A class with the methods of a pydantic model that we use."""
 
     def __init__(self, x: int) -> None:
         self.x = x
@@ -56,7 +56,7 @@ class Pydanticish:
         return {"type": "object", "properties": {"x": {"type": "integer"}}}
 
     @classmethod
-    def model_validate(cls, data: dict[str, Any]) -> Pydanticish:
+    def model_validate(cls, data: dict[str, Any]) -> PydanticLike:
         return cls(data["x"])
 
 
@@ -109,7 +109,7 @@ def test_a_value_is_found_in_a_reply(reply: str) -> None:
         ("x" * 1000, "xxx…"),
     ],
 )
-def test_anything_else_is_an_error_that_shows_the_reply(reply: str, message: str) -> None:
+def test_a_reply_without_exactly_one_value_is_an_error(reply: str, message: str) -> None:
     with pytest.raises(OutputParseError) as caught:
         parse_output(reply, Point)
 
@@ -170,25 +170,23 @@ def test_nothing_is_coerced_or_dropped_at_any_depth(reply: str, wanted: Any, mes
         ('{"point": {"x": 1, "x": 2}, "kind": "leaf"}', Tree, "x"),
         ('{"a": [{"b": {"c": 1, "c": 2}}]}', dict[str, Any], "c"),
         (r'{"x": 1, "label": "\ud800", "label": ""}', Point, "label"),
-        ('{"x": 1, "x": 2}', Pydanticish, "x"),
+        ('{"x": 1, "x": 2}', PydanticLike, "x"),
     ],
 )
-def test_an_object_with_a_key_twice_has_two_meanings_and_so_none(
-    reply: str, wanted: Any, key: str
-) -> None:
+def test_an_object_with_a_duplicate_key_is_refused(reply: str, wanted: Any, key: str) -> None:
     message = f"got an object that has the key '{key}' 2 times - in"
     with pytest.raises(OutputParseError, match=message):
         parse_output(reply, wanted)
 
 
-def test_the_same_key_in_several_objects_is_fine() -> None:
+def test_the_same_key_in_several_objects_is_allowed() -> None:
     reply = '{"point": {"x": 1}, "kind": "node", "below": [' + f"{TREE}, {TREE}" + "]}"
 
     assert len(parse_output(reply, Tree).below) == 2
 
 
 @pytest.mark.parametrize("depth", [10, 300, 600, 900, 1200, 100_000], ids=str)
-def test_depth_is_no_way_to_crash(depth: int) -> None:
+def test_deep_nesting_does_not_crash(depth: int) -> None:
     reply = '{"a": ' + "[" * depth + "]" * depth + "}"
 
     try:
@@ -197,9 +195,9 @@ def test_depth_is_no_way_to_crash(depth: int) -> None:
         assert depth >= 300
 
 
-def test_a_model_with_rules_of_its_own_keeps_them() -> None:
-    assert parse_output('{"x": 1, "y": 2}', Pydanticish).x == 1
-    schema = output_schema(Pydanticish)
+def test_the_validation_rules_of_a_model_apply() -> None:
+    assert parse_output('{"x": 1, "y": 2}', PydanticLike).x == 1
+    schema = output_schema(PydanticLike)
     assert schema is not None
     assert schema["properties"] == {"x": {"type": "integer"}}
 
@@ -208,16 +206,16 @@ def is_point(value: Any) -> bool:
     return type(value) is Point and type(value.x) is int and type(value.label) is str
 
 
-pointish = st.fixed_dictionaries(
+point_like = st.fixed_dictionaries(
     {}, optional={"x": our.json_values, "label": our.json_values, "y": our.json_values}
 )
-candidates = (pointish | our.json_values | st.lists(pointish, max_size=2)).map(json.dumps)
+candidates = (point_like | our.json_values | st.lists(point_like, max_size=2)).map(json.dumps)
 prose = our.texts | st.sampled_from(["```json\n", "\n```", "\n```\n", "{", "[", '{"', "}", "]"])
 
 
 @given(pieces=st.lists(candidates | prose, max_size=5))
 @pytest.mark.parametrize("wanted", [Point, list[Point]])
-def test_what_comes_out_is_always_of_the_type(wanted: Any, pieces: list[str]) -> None:
+def test_a_parsed_value_always_has_the_type(wanted: Any, pieces: list[str]) -> None:
     try:
         value = parse_output("".join(pieces), wanted)
     except OutputParseError:
@@ -229,7 +227,7 @@ def test_what_comes_out_is_always_of_the_type(wanted: Any, pieces: list[str]) ->
 @given(
     x=st.integers(-(2**63), 2**63), label=our.texts, before=st.text("ab ,."), fenced=st.booleans()
 )
-def test_what_a_model_means_comes_back(x: int, label: str, before: str, fenced: bool) -> None:
+def test_a_value_is_found_in_any_prose(x: int, label: str, before: str, fenced: bool) -> None:
     data = json.dumps({"x": x, "label": label})
     reply = f"{before}\n```json\n{data}\n```" if fenced else before + data
 

@@ -1,4 +1,4 @@
-"""Sections: what is read from a template, and what a value can never do to it."""
+"""Sections: how templates are parsed, and that values cannot change them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Two:
     second: str
 
 
-def filled(template: str, **values: object) -> str:
+def render(template: str, **values: object) -> str:
     section = MarkdownSection("", template, "it")
     return PromptTemplate(ns="n", key="k", sections=[section]).bind(**values).render().text
 
 
 @given(first=our.texts, second=our.texts | st.sampled_from(["$first", "${first}", "$$", "$"]))
 def test_a_value_fills_its_slot_and_changes_no_other_byte(first: str, second: str) -> None:
-    assert filled("<$first|${second}|$first>", first=first, second=second) == (
+    assert render("<$first|${second}|$first>", first=first, second=second) == (
         f"<{first}|{second}|{first}>"
     )
     section = MarkdownSection[Two]("T", "<$first|${second}>", "it")
@@ -47,20 +47,20 @@ def test_any_text_can_stand_around_placeholders(pieces: list[tuple[str, str]]) -
 
     expected = "." + "".join(text + values[name] for text, name in pieces) + "."
     if not any(c in expected for c in "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"):
-        assert filled(template, **values) == expected
+        assert render(template, **values) == expected
 
 
-def test_indentation_of_the_template_goes_and_that_of_a_value_stays() -> None:
+def test_a_template_is_dedented_and_a_value_is_not() -> None:
     template = """
         Read:
           $code
     """
 
-    assert filled(template, code="  x\n\n") == "Read:\n    x\n\n"
+    assert render(template, code="  x\n\n") == "Read:\n    x\n\n"
 
 
-def test_two_dollars_are_one() -> None:
-    assert filled("$$5 and $$name and $name.", name="x") == "$5 and $name and x."
+def test_two_dollars_escape_one() -> None:
+    assert render("$$5 and $$name and $name.", name="x") == "$5 and $name and x."
 
 
 @pytest.mark.parametrize("template", ["costs $5", "one\ntwo $", "${a b}", "${}", "$-"])
@@ -101,15 +101,15 @@ class Level(IntEnum):
 )
 def test_a_value_becomes_text(value: Any, text: str) -> None:
     assert rendered_value(value) == text
-    assert filled("<$v>", v=value) == f"<{text}>"
+    assert render("<$v>", v=value) == f"<{text}>"
 
 
 @pytest.mark.parametrize(
     "value", [object(), 10**5000, [float("nan")]], ids=["object", "long", "nan"]
 )
-def test_a_value_without_text_is_refused_by_name(value: Any) -> None:
+def test_a_value_without_a_text_form_is_refused_by_name(value: Any) -> None:
     with pytest.raises(PromptError, match=r"`v` has no text: .* section `it` of template `n/k`"):
-        filled("<$v>", v=value)
+        render("<$v>", v=value)
 
 
 @pytest.mark.parametrize("key", ["", "Upper", "-a", "a b", "a" * 65, None, "a\n"])

@@ -64,15 +64,15 @@ def test_plain_text_is_an_output_like_any_other(cls: Any) -> None:
 
 @pytest.mark.parametrize("wanted", [Question, list[Question], Reply, int, Question | None])
 def test_the_subscript_is_the_output_type(wanted: Any) -> None:
-    made = PromptTemplate[wanted](ns="n", key="k")
+    created = PromptTemplate[wanted](ns="n", key="k")
 
-    assert made.output_type == wanted
-    assert made.output_schema
-    assert made == PromptTemplate(ns="n", key="k", output_type=wanted)
-    assert replace(made, key="other").output_type == wanted
+    assert created.output_type == wanted
+    assert created.output_schema
+    assert created == PromptTemplate(ns="n", key="k", output_type=wanted)
+    assert replace(created, key="other").output_type == wanted
 
 
-def test_the_subscripted_class_is_good_for_annotations_too() -> None:
+def test_the_subscripted_class_works_in_annotations() -> None:
     class Loop:
         one: PromptTemplate[int] | None
         two: MarkdownSection[T]
@@ -86,7 +86,7 @@ def test_the_subscripted_class_is_good_for_annotations_too() -> None:
         PromptTemplate[int, str]
 
 
-def test_two_output_types_are_one_too_many() -> None:
+def test_two_output_types_are_refused() -> None:
     with pytest.raises(PromptError, match=r"`PromptTemplate\[int\]` with `output_type=<class 'f"):
         PromptTemplate[int](ns="n", key="k", output_type=float)
 
@@ -125,7 +125,7 @@ def test_headings_stop_at_six() -> None:
     assert [line.count("#") for line in lines] == [2, 3, 4, 5, 6, 6, 6]
 
 
-def test_a_disabled_section_takes_its_children_and_tools_along() -> None:
+def test_a_disabled_section_disables_its_children_and_tools() -> None:
     child = MarkdownSection("Child", "$never", "child", tools=[tool("inner")])
     maybe = MarkdownSection[Question](
         "Maybe",
@@ -159,7 +159,7 @@ def test_an_enabled_that_raises_is_named() -> None:
         template(section).bind().render()
 
 
-def test_bind_gives_a_new_prompt() -> None:
+def test_bind_returns_a_new_prompt() -> None:
     prompt = Prompt(template(ASK, STYLE))
 
     bound = prompt.bind(Question("Why?")).bind(Style("wry", ["so"]))
@@ -178,7 +178,7 @@ def test_keywords_fill_the_dataclasses_too() -> None:
     assert template(ASK, STYLE).bind(Question("Why?")).render().text.endswith("Be dry. Say [].")
 
 
-def test_defaults_of_a_section_stand_in_and_keywords_go_before_them() -> None:
+def test_keywords_override_the_defaults_of_a_section() -> None:
     typed = MarkdownSection[Question]("", "$question", "a", default_params=Question("Who?"))
     loose = MarkdownSection("", "$x $y", "b", default_params={"x": 1})
 

@@ -1,4 +1,4 @@
-"""Tools: recognised once, parsed strictly, and never a crash."""
+"""Tools: handlers are recognised once, arguments parsed strictly, and errors returned."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def add(params: Sum) -> int:
     return params.a + params.b
 
 
-async def add_later(params: Sum) -> int:
+async def add_async(params: Sum) -> int:
     await anyio.lowlevel.checkpoint()
     return params.a + params.b
 
 
-def add_known(params: Sum, *, context: ToolContext) -> ToolResult[int]:
+def add_with_context(params: Sum, *, context: ToolContext) -> ToolResult[int]:
     return ToolResult.ok(params.a + params.b, f"for {context.prompt_name}")
 
 
@@ -55,7 +55,7 @@ class Adder:
         return params.a + params.b
 
 
-class LaterAdder:
+class AsyncAdder:
     async def __call__(self, params: Sum, context: ToolContext) -> int:
         return params.a + params.b
 
@@ -71,12 +71,12 @@ def wrapped(*args: Any, **kwargs: Any) -> int:
 
 HANDLERS: list[Callable[..., Any]] = [
     add,
-    add_later,
-    add_known,
+    add_async,
+    add_with_context,
     add_for_checkers,
     Adder(),
     Adder().method,
-    LaterAdder(),
+    AsyncAdder(),
     functools.partial(scaled, 1),
     wrapped,
 ]
@@ -91,7 +91,7 @@ async def test_a_handler_of_any_shape_is_called(handler: Callable[..., Any]) -> 
 
     assert tool.params_type is Sum
     assert (result.value, result.success, result.error) == (3, True, None)
-    assert result.text == ("for test" if handler is add_known else "3")
+    assert result.text == ("for test" if handler is add_with_context else "3")
 
 
 @pytest.mark.anyio
@@ -101,7 +101,7 @@ async def test_a_handler_of_any_shape_is_called(handler: Callable[..., Any]) -> 
         Tool[Sum, int]("add", "Adds.", lambda params: params.a + params.b),
         Tool("add", "Adds.", lambda params: params.a + params.b, params_type=Sum),
         Tool[Sum, int]("add", "Adds.", lambda params, extra=0: params.a + params.b + extra),
-        Tool[Sum, int]("add", "Adds.", lambda params: add_later(params)),
+        Tool[Sum, int]("add", "Adds.", lambda params: add_async(params)),
     ],
 )
 async def test_the_parameters_can_be_named_beside_the_handler(tool: Tool[Sum, int]) -> None:
@@ -164,7 +164,7 @@ def test_arguments_are_parsed_strictly(arguments: Any, message: str) -> None:
 
 
 @given(arguments=our.metadata | st.dictionaries(st.sampled_from("abc"), our.json_values))
-def test_what_is_parsed_is_of_the_type(arguments: dict[str, Any]) -> None:
+def test_parsed_arguments_have_the_type(arguments: dict[str, Any]) -> None:
     try:
         params = Tool("add", "Adds.", add).parse(arguments)
     except SerializationError:
@@ -175,7 +175,7 @@ def test_what_is_parsed_is_of_the_type(arguments: dict[str, Any]) -> None:
         assert (type(params.a), type(params.b)) == (int, int)
 
 
-class UnsayableError(Exception):
+class UnprintableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError
 
@@ -192,7 +192,7 @@ def raising(error: Exception) -> Callable[[], Any]:
     ("handler", "error"),
     [
         (raising(ValueError("too big")), "ValueError: too big"),
-        (raising(UnsayableError()), "UnsayableError"),
+        (raising(UnprintableError()), "UnprintableError"),
         (raising(StopIteration()), "StopIteration"),
         (lambda: object(), "SerializationError: expected a value that JSON can carry"),
         (lambda: ToolResult(object(), "fine"), "SerializationError: expected a value"),
@@ -200,7 +200,9 @@ def raising(error: Exception) -> Callable[[], Any]:
         (lambda: ToolResult.failed("no luck"), "no luck"),
     ],
 )
-async def test_a_failure_is_a_result(handler: Callable[[], Any], error: str) -> None:
+async def test_a_failing_handler_returns_a_failed_result(
+    handler: Callable[[], Any], error: str
+) -> None:
     result = await Tool("t", "Fails.", handler).call({})
 
     assert result.success is False
@@ -238,10 +240,10 @@ async def test_cancellation_passes_through(is_async: bool) -> None:
 def needs_more(params: Sum, other: int) -> None: ...
 
 
-def bare(a: int) -> None: ...
+def plain_parameter(a: int) -> None: ...
 
 
-def unread(params: Unknown) -> None: ...
+def unreadable_annotation(params: Unknown) -> None: ...
 
 
 def unannotated(params) -> None: ...  # type: ignore[no-untyped-def]
@@ -259,9 +261,15 @@ def unannotated(params) -> None: ...  # type: ignore[no-untyped-def]
         ({"handler": dict.pop}, "dataclass|signature"),
         ({"handler": max}, "expected a handler with a signature"),
         ({"handler": needs_more}, "got .params: 'Sum', other: 'int'.* - for tool `add`"),
-        ({"handler": bare}, "expected a dataclass for the parameters of tool `add`, got `int`"),
+        (
+            {"handler": plain_parameter},
+            "expected a dataclass for the parameters of tool `add`, got `int`",
+        ),
         ({"handler": unannotated}, "got no annotation - write Tool"),
-        ({"handler": unread}, "that can be read here, got 'Unknown'.*for `params` of tool `add`"),
+        (
+            {"handler": unreadable_annotation},
+            "that can be read here, got 'Unknown'.*for `params` of tool `add`",
+        ),
         ({"handler": lambda: 1, "params_type": Sum}, "expected a handler that takes `Sum`"),
         ({"params_type": int}, "expected a dataclass .* got `int`"),
     ],
@@ -289,6 +297,6 @@ def test_the_model_sees_the_message_or_the_value(result: ToolResult[Any], text: 
     assert (result.error is None) is result.success
 
 
-def test_two_types_for_the_parameters_are_one_too_many() -> None:
+def test_two_types_for_the_parameters_are_refused() -> None:
     with pytest.raises(PromptError, match=r"`Tool\[Sum\]` with `params_type="):
         Tool[Sum, int]("add", "Adds.", add, params_type=ToolContext)

@@ -1,4 +1,4 @@
-"""A policy in NumPy, as a training backend: a softmax table, one row a question."""
+"""A policy in NumPy, as a training backend: a softmax table, one row per question."""
 
 from __future__ import annotations
 
@@ -23,30 +23,36 @@ ANSWERS = 9  # 0 to 8
 
 
 def right_sum(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> bool:
-    """Whether the answer is the sum."""
+    """Return whether the answer is the sum."""
     return bool(trajectory.messages[-1].content == sample.expected)
 
 
 class TablePolicy:
-    """Answers by chance at first, and learns by the policy gradient of what it said."""
+    """Answers at random at first, and learns by the policy gradient of its answers."""
 
     def __init__(self, rate: float = 1.0) -> None:
         self.logits = np.zeros((len(SUMS), ANSWERS))
         self.rate = rate
         self.version = 0
 
-    def chances(self, row: int) -> Any:
+    def probabilities(self, row: int) -> Any:
         raised = np.exp(self.logits[row] - self.logits[row].max())
         return raised / raised.sum()
 
     async def endpoint(self, messages: Sequence[ChatMessage]) -> ModelReply:
         a, b = map(int, messages[-1].content.split("+"))
-        chances = self.chances(5 * a + b)
-        said = int(np.searchsorted(chances.cumsum(), rollout_random().random() * chances.sum()))
+        probabilities = self.probabilities(5 * a + b)
+        answer = int(
+            np.searchsorted(probabilities.cumsum(), rollout_random().random() * probabilities.sum())
+        )
         return ModelReply(
-            message=ChatMessage("assistant", str(said)),
+            message=ChatMessage("assistant", str(answer)),
             tokens=TokenTrace(
-                (5 * a + b,), (said,), (float(np.log(chances[said])),), (), str(self.version)
+                (5 * a + b,),
+                (answer,),
+                (float(np.log(probabilities[answer])),),
+                (),
+                str(self.version),
             ),
         )
 
@@ -54,10 +60,12 @@ class TablePolicy:
         loss, gradient = 0.0, np.zeros_like(self.logits)
         for trajectory, advantage in zip(trajectories, advantages, strict=True):
             for trace in trajectory.tokens:
-                ((row,), (said,)) = (trace.prompt_ids, trace.ids)
-                chances = self.chances(row)
-                gradient[row] += advantage * (np.arange(ANSWERS) == said) - advantage * chances
-                loss -= advantage * float(np.log(chances[said]))
+                ((row,), (answer,)) = (trace.prompt_ids, trace.ids)
+                probabilities = self.probabilities(row)
+                gradient[row] += (
+                    advantage * (np.arange(ANSWERS) == answer) - advantage * probabilities
+                )
+                loss -= advantage * float(np.log(probabilities[answer]))
         self.logits += self.rate * gradient
         self.version += 1
         return loss / len(trajectories)

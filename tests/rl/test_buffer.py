@@ -1,4 +1,4 @@
-"""The buffer: what it serves, what it takes back, and that a restored one goes on the same."""
+"""The buffer: which samples it serves, returned samples, and that a restored one continues."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from weakincentives.rl import (
 SAMPLES = [Sample(str(number), f"{number}+{number}", str(2 * number)) for number in range(7)]
 
 
-def rolled_out(sample: Sample[Any, Any], *rewards: float | None, step: int = 0) -> RolloutGroup:
-    """A group with these rewards; None for a rollout that failed."""
+def group_of(sample: Sample[Any, Any], *rewards: float | None, step: int = 0) -> RolloutGroup:
+    """Return a group with these rewards; None for a rollout that failed."""
     rollouts = tuple(
         EvalResult(
             sample.id,
@@ -37,7 +37,7 @@ def rolled_out(sample: Sample[Any, Any], *rewards: float | None, step: int = 0) 
             sample=sample,
             trajectory=Trajectory(output="2"),
             epoch=epoch,
-            error="away" if reward is None else None,
+            error="unavailable" if reward is None else None,
         )
         for epoch, reward in enumerate(rewards, 1)
     )
@@ -48,7 +48,7 @@ def ids(groups: list[RolloutGroup]) -> str:
     return "".join(group.id for group in groups)
 
 
-def test_every_epoch_has_every_sample_once_in_an_order_of_its_own() -> None:
+def test_every_epoch_has_every_sample_once_in_a_new_order() -> None:
     buffer = DataBuffer(SAMPLES, seed=3)
 
     epochs = [ids(buffer.get_samples(7)) for _ in range(4)]
@@ -77,16 +77,16 @@ def test_a_batch_over_the_end_of_an_epoch_has_no_sample_twice_and_loses_none() -
     )
 
 
-def test_the_prompts_are_what_the_inputs_ask() -> None:
+def test_prompts_are_made_from_the_inputs() -> None:
     samples = [Sample("1", "a"), Sample("2", {"prompt": "b", "level": 3}), Sample("3", {"x": "c"})]
 
     assert DataBuffer(samples, shuffle=False).get_prompts(3) == ["a", "b", {"x": "c"}]
 
 
-def test_what_came_back_is_served_first() -> None:
+def test_returned_samples_are_served_first() -> None:
     buffer = DataBuffer(SAMPLES, shuffle=False)
     first = buffer.get_samples(3)
-    other = rolled_out(Sample("x", "?"), 1.0, 0.0)
+    other = group_of(Sample("x", "?"), 1.0, 0.0)
 
     buffer.add_samples([first[2], SAMPLES[1], other])
 
@@ -97,7 +97,7 @@ def test_what_came_back_is_served_first() -> None:
     assert buffer.waiting == 0
 
 
-def test_a_sample_that_came_back_twice_is_served_twice_but_not_at_once() -> None:
+def test_a_sample_returned_twice_is_served_twice_but_not_in_one_batch() -> None:
     buffer = DataBuffer(SAMPLES, shuffle=False)
 
     buffer.add_samples([SAMPLES[6], SAMPLES[6], SAMPLES[6]])
@@ -105,7 +105,7 @@ def test_a_sample_that_came_back_twice_is_served_twice_but_not_at_once() -> None
     assert [ids(buffer.get_samples(2)) for _ in range(4)] == ["60", "61", "62", "34"]
 
 
-def test_more_different_samples_than_there_are_cannot_be_had() -> None:
+def test_a_batch_larger_than_the_dataset_is_refused() -> None:
     buffer = DataBuffer(SAMPLES[:3])
 
     with pytest.raises(UsageError, match=r"expected 4 different samples, got 3.*`group_size`"):
@@ -118,7 +118,7 @@ def test_more_different_samples_than_there_are_cannot_be_had() -> None:
 # ── lazy sources ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_iterator_is_served_once_in_its_order_and_no_faster_than_asked() -> None:
+def test_an_iterator_is_served_once_in_order_and_lazily() -> None:
     numbers = count()
     buffer = DataBuffer(Sample(str(n), n) for n in islice(numbers, 5))
 
@@ -128,7 +128,7 @@ def test_an_iterator_is_served_once_in_its_order_and_no_faster_than_asked() -> N
     assert buffer.get_samples(3) == []
 
 
-def test_what_can_be_iterated_again_is() -> None:
+def test_an_iterable_is_iterated_again_in_the_next_epoch() -> None:
     class Lazy:
         def __iter__(self) -> Iterator[Sample[Any, Any]]:
             return iter(SAMPLES[:3])
@@ -147,11 +147,11 @@ def test_a_source_that_fails_once_loses_no_sample() -> None:
             yield from SAMPLES[:2]
             if self.fails:
                 self.fails = False
-                raise OSError("away")
+                raise OSError("unavailable")
             yield from SAMPLES[2:5]
 
     buffer = DataBuffer(Flaky())
-    with pytest.raises(OSError, match="away"):
+    with pytest.raises(OSError, match="unavailable"):
         buffer.get_samples(4)
 
     assert (buffer.waiting, buffer.epoch) == (2, 0)
@@ -159,20 +159,20 @@ def test_a_source_that_fails_once_loses_no_sample() -> None:
 
 
 def test_a_filter_that_fails_loses_no_group() -> None:
-    def failing(group: RolloutGroup, step: int) -> str | None:
+    def failing_filter(group: RolloutGroup, step: int) -> str | None:
         if step == 0:
-            raise RuntimeError("away")
+            raise RuntimeError("unavailable")
         return None
 
-    buffer = DataBuffer(SAMPLES, filters=[failing])
-    buffer.add_samples([SAMPLES[0], rolled_out(SAMPLES[1], 1.0, 0.0), SAMPLES[2]])
-    with pytest.raises(RuntimeError, match="away"):
+    buffer = DataBuffer(SAMPLES, filters=[failing_filter])
+    buffer.add_samples([SAMPLES[0], group_of(SAMPLES[1], 1.0, 0.0), SAMPLES[2]])
+    with pytest.raises(RuntimeError, match="unavailable"):
         buffer.get_samples(3)
 
     assert ids(buffer.get_samples(3, step=1)) == "012"
 
 
-def test_what_is_no_sample_is_refused() -> None:
+def test_a_value_that_is_not_a_sample_is_refused() -> None:
     for wrong in ([], 7):
         with pytest.raises(UsageError, match="sample"):
             DataBuffer(wrong)  # type: ignore[arg-type]
@@ -189,18 +189,20 @@ def test_what_is_no_sample_is_refused() -> None:
 # ── filters ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_filters_say_why() -> None:
+def test_filters_give_a_reason() -> None:
     groups = [
-        rolled_out(SAMPLES[0], 1.0, 0.0, step=7),
-        rolled_out(SAMPLES[1], 1.0, 1.0, step=7),
-        rolled_out(SAMPLES[2], 1.0, None, 0.0, step=7),
-        rolled_out(SAMPLES[3], 1.0, 0.0, step=5),
-        rolled_out(SAMPLES[4], None, None, step=7),
+        group_of(SAMPLES[0], 1.0, 0.0, step=7),
+        group_of(SAMPLES[1], 1.0, 1.0, step=7),
+        group_of(SAMPLES[2], 1.0, None, 0.0, step=7),
+        group_of(SAMPLES[3], 1.0, 0.0, step=5),
+        group_of(SAMPLES[4], None, None, step=7),
     ]
 
-    kept, dropped = keep_groups(groups, [drop_stale(1), drop_zero_spread, drop_unscored], step=7)
+    kept_groups, dropped = keep_groups(
+        groups, [drop_stale(1), drop_zero_spread, drop_unscored], step=7
+    )
 
-    assert ids(kept) == "0"
+    assert ids(kept_groups) == "0"
     assert dropped == {"zero spread": 2, "unscored": 1, "stale": 1}
     assert keep_groups(groups, []) == (groups, {})
     with pytest.raises(UsageError, match="steps"):
@@ -209,8 +211,8 @@ def test_filters_say_why() -> None:
 
 def test_a_stale_group_is_dropped_when_it_would_be_served() -> None:
     buffer = DataBuffer(SAMPLES, shuffle=False, filters=[drop_stale(2)])
-    buffer.add_samples([rolled_out(SAMPLES[5], 1.0, 0.0), SAMPLES[6]])
-    buffer.add_samples([rolled_out(SAMPLES[4], 1.0, 0.0, step=3)])
+    buffer.add_samples([group_of(SAMPLES[5], 1.0, 0.0), SAMPLES[6]])
+    buffer.add_samples([group_of(SAMPLES[4], 1.0, 0.0, step=3)])
 
     assert ids(buffer.get_samples(3, step=3)) == "640"
     assert buffer.dropped == {"stale": 1}
@@ -224,10 +226,10 @@ class Question:
     text: str
 
 
-def test_a_saved_buffer_brings_back_what_it_took_back(tmp_path: Path) -> None:
+def test_a_restored_buffer_has_the_returned_groups(tmp_path: Path) -> None:
     samples = [Sample("1", Question("?")), Sample("2", Question("!"))]
     buffer = DataBuffer(samples)
-    buffer.add_samples([rolled_out(samples[1], 1.0, None, step=4), Sample("x", {"a": [1, None]})])
+    buffer.add_samples([group_of(samples[1], 1.0, None, step=4), Sample("x", {"a": [1, None]})])
     buffer.dropped["stale"] = 3
     buffer.save(tmp_path / "buffer.json")
 
@@ -292,7 +294,7 @@ calls = st.lists(
 def test_saving_and_restoring_at_any_time_changes_nothing(
     steps: list[tuple[str, Any]], source: Any, seed: int
 ) -> None:
-    def played(restoring: bool) -> tuple[list[RolloutGroup], Counter[str]]:
+    def served_by(restoring: bool) -> tuple[list[RolloutGroup], Counter[str]]:
         buffer = DataBuffer(source, seed=seed, filters=[drop_stale(3)])
         served: list[RolloutGroup] = []
         for step, (what, how) in enumerate(steps):
@@ -301,7 +303,7 @@ def test_saving_and_restoring_at_any_time_changes_nothing(
             elif what == "back":  # some of what was served, as it is or with rollouts
                 some = [served[number] for number in how if number < len(served)]
                 buffer.add_samples(
-                    rolled_out(each.sample, 1.0, None, step=step) if number % 2 else each
+                    group_of(each.sample, 1.0, None, step=step) if number % 2 else each
                     for number, each in enumerate(some)
                 )
             elif restoring:
@@ -310,4 +312,4 @@ def test_saving_and_restoring_at_any_time_changes_nothing(
                 buffer.load_state_dict(state)
         return [*served, *buffer.get_samples(7, step=len(steps))], buffer.dropped
 
-    assert played(restoring=True) == played(restoring=False)
+    assert served_by(restoring=True) == served_by(restoring=False)

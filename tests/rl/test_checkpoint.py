@@ -1,4 +1,4 @@
-"""A training that was killed goes on, and its history is that of one that was not."""
+"""A training that was killed continues, and its history is the same as without the kill."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ print(json.dumps([history, policy.logits.tolist(), policy.version]))
 """
 
 
-def trained(folder: Path, killed_at: int = -1) -> tuple[int, str]:
-    """The exit code and the output of a training in a process of its own."""
+def run_training(folder: Path, killed_at: int = -1) -> tuple[int, str]:
+    """Run a training in a separate process; return its exit code and output."""
     done = subprocess.run(
         [sys.executable, "-c", TRAINING, str(folder), str(killed_at)],
         capture_output=True,
@@ -64,19 +64,19 @@ def trained(folder: Path, killed_at: int = -1) -> tuple[int, str]:
     return done.returncode, done.stdout or done.stderr
 
 
-def test_a_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    code, whole = trained(tmp_path / "whole")
+def test_a_killed_training_continues_with_the_same_history(tmp_path: Path) -> None:
+    code, whole = run_training(tmp_path / "whole")
     assert code == 0, whole
 
     folder = tmp_path / "killed"
-    assert trained(folder, killed_at=1) == (-9, "")  # before anything was stored
-    assert trained(folder, killed_at=4) == (-9, "")  # a step after the last checkpoint
-    assert trained(folder) == (0, whole)
+    assert run_training(folder, killed_at=1) == (-9, "")  # before anything was stored
+    assert run_training(folder, killed_at=4) == (-9, "")  # a step after the last checkpoint
+    assert run_training(folder) == (0, whole)
     assert len(json.loads(whole)[0]) == 8
 
 
 class OwnFile(TablePolicy):
-    """Writes its weights by itself, as large ones do."""
+    """A policy that writes its weights to its own file, as large ones do."""
 
     def save(self, path: Path) -> None:
         with path.open("wb") as file:
@@ -87,7 +87,7 @@ class OwnFile(TablePolicy):
 
 
 class OwnFolder(TablePolicy):
-    """The same, in a folder."""
+    """A policy that writes its weights to its own folder."""
 
     def save(self, path: Path) -> None:
         path.mkdir()
@@ -104,7 +104,7 @@ def config(num_steps: int, **more: Any) -> RLTrainingConfig:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", [OwnFile, OwnFolder])
-async def test_a_backend_may_have_files_of_its_own(kind: type[TablePolicy], tmp_path: Path) -> None:
+async def test_a_backend_may_write_its_own_files(kind: type[TablePolicy], tmp_path: Path) -> None:
     async def run(steps: int, folder: str) -> tuple[list[dict[str, Any]], TablePolicy]:
         policy = kind()
         history = await run_rl_training(
@@ -125,9 +125,11 @@ async def test_a_backend_may_have_files_of_its_own(kind: type[TablePolicy], tmp_
 
 
 @pytest.mark.anyio
-async def test_what_is_stored_is_never_written_over(tmp_path: Path) -> None:
+async def test_a_stored_checkpoint_is_never_overwritten(tmp_path: Path) -> None:
     for steps in (3, 3, 4):
-        (tmp_path / "backend-4").mkdir(exist_ok=True)  # as one left that was killed as it wrote
+        (tmp_path / "backend-4").mkdir(
+            exist_ok=True
+        )  # left by a process that was killed while writing
         await run_rl_training(
             OwnFolder(), DataBuffer(SUMS), exact_match, config(steps), checkpoint=tmp_path
         )
@@ -136,7 +138,7 @@ async def test_what_is_stored_is_never_written_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_backend_that_writes_elsewhere_is_told(tmp_path: Path) -> None:
+async def test_a_backend_that_writes_elsewhere_is_refused(tmp_path: Path) -> None:
     class Elsewhere(OwnFile):
         def save(self, path: Path) -> None:
             np.save(path, self.logits)  # adds `.npy`
@@ -167,9 +169,9 @@ async def test_no_secret_of_a_sample_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_API_KEY", "open-sesame-open-sesame")
-    told = Sample("told", "say open-sesame-open-sesame", "")
-    buffer = DataBuffer([*SUMS, told])
-    buffer.add_samples([replace(told, id=str(number)) for number in range(5)])
+    secret_sample = Sample("secret", "say open-sesame-open-sesame", "")
+    buffer = DataBuffer([*SUMS, secret_sample])
+    buffer.add_samples([replace(secret_sample, id=str(number)) for number in range(5)])
 
     await run_rl_training(TablePolicy(), buffer, exact_match, config(2), checkpoint=tmp_path)
 
@@ -178,7 +180,7 @@ async def test_no_secret_of_a_sample_is_stored(
 
 
 @pytest.mark.anyio
-async def test_a_training_with_other_settings_is_another_one(tmp_path: Path) -> None:
+async def test_a_training_with_other_settings_does_not_continue(tmp_path: Path) -> None:
     async def run(settings: RLTrainingConfig) -> Any:
         return await run_rl_training(
             TablePolicy(), DataBuffer(SUMS), exact_match, settings, checkpoint=tmp_path

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.no_cover
 
 
 def mean_rewards(seed: int, backend: str = "asyncio", **config: object) -> list[float]:
-    """Of every step of a training of 80 steps, with 5 questions of 8 rollouts each."""
+    """Train for 80 steps with 5 questions of 8 rollouts each; return the mean reward per step."""
     settings = RLTrainingConfig(
         **{"num_steps": 80, "batch_size": 5, "group_size": 8, "seed": seed, **config}
     )
@@ -32,14 +32,14 @@ def mean_rewards(seed: int, backend: str = "asyncio", **config: object) -> list[
 def test_a_policy_that_guesses_learns_to_add(seed: int) -> None:
     rewards = mean_rewards(seed)
 
-    # Over seeds: 0.24 to 0.36 at first, 0.97 to 0.99 at the end. A processor that rounds otherwise
-    # draws otherwise, so the bars are far from both.
+    # Over seeds: 0.24 to 0.36 at first, 0.97 to 0.99 at the end. A processor that rounds
+    # differently draws differently, so the bars are far from both.
     assert sum(rewards[:20]) / 20 < 0.5
     assert sum(rewards[-20:]) / 20 >= 0.9
 
 
-def test_with_the_sign_turned_it_does_not() -> None:
-    """Otherwise the proof would prove nothing."""
+def test_a_policy_with_negated_advantages_does_not_learn() -> None:
+    """Check that the test above can fail."""
     rewards = mean_rewards(
         0,
         num_steps=40,
@@ -49,7 +49,7 @@ def test_with_the_sign_turned_it_does_not() -> None:
     assert sum(rewards[-20:]) / 20 < 0.15
 
 
-def test_what_is_learnt_does_not_depend_on_what_runs_at_once() -> None:
+def test_learning_does_not_depend_on_concurrency() -> None:
     alone = mean_rewards(0, num_steps=6, max_concurrent=1)
 
     assert mean_rewards(0, num_steps=6, max_concurrent=40) == alone

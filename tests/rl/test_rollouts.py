@@ -1,4 +1,4 @@
-"""Rollouts: in groups and in order, failures in their place, stragglers handed back."""
+"""Rollouts: in groups and in order, with failures in place, and stragglers returned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from tests.engine import LIMITS, in_jumping_time
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from weakincentives.chat import ChatMessage
 from weakincentives.errors import UsageError
 from weakincentives.evals import EvalConfig, Metric, Sample, Score, evaluate, exact_match
@@ -25,7 +25,7 @@ SAMPLES = [Sample(name, name, name) for name in ("one", "two", "three")]
 
 
 async def echo(messages: list[ChatMessage]) -> str:
-    """Says what it is asked; the longer the word, the sooner."""
+    """Echo the question; longer words are answered sooner."""
     for _ in range(20 - len(messages[-1].content)):
         await checkpoint()
     return f"{messages[-1].content} {current().epoch}"
@@ -38,7 +38,7 @@ async def failing(messages: list[ChatMessage]) -> str:
 
 
 class World:
-    """Counts how often the world of each sample was opened and closed."""
+    """Counts how often the environment of each sample was opened and closed."""
 
     def __init__(self) -> None:
         self.opened: Counter[str] = Counter()
@@ -57,7 +57,7 @@ class World:
             self.world.closed[self.name] += 1
 
 
-async def test_they_come_sample_by_sample_and_epoch_by_epoch() -> None:
+async def test_rollouts_are_ordered_by_sample_and_epoch() -> None:
     rollouts = await generate_rollouts(SAMPLES, echo, n=2)
 
     assert [each.output for each in rollouts] == [
@@ -69,7 +69,7 @@ async def test_they_come_sample_by_sample_and_epoch_by_epoch() -> None:
     assert [each.output for each in rollouts[4:]] == ["three 1", "three 2"]
 
 
-async def test_one_that_failed_is_in_its_place_and_cannot_be_scored() -> None:
+async def test_a_failed_rollout_keeps_its_position_and_has_no_score() -> None:
     rollouts = await generate_rollouts(SAMPLES, failing, n=2, score_fn=exact_match)
 
     empty, failed = rollouts[3], rollouts.groups[1].rollouts[1]
@@ -81,7 +81,7 @@ async def test_one_that_failed_is_in_its_place_and_cannot_be_scored() -> None:
     assert [group.rewards for group in rollouts.groups] == [[1.0, 1.0], [1.0, None], [1.0, 1.0]]
 
 
-async def test_what_a_failed_evaluator_was_asked_is_there_without_a_reward() -> None:
+async def test_a_rollout_whose_evaluator_failed_has_no_reward() -> None:
     def broken(output: str, expected: str) -> bool:
         raise KeyError(output)
 
@@ -92,15 +92,15 @@ async def test_what_a_failed_evaluator_was_asked_is_there_without_a_reward() -> 
     assert group.rollouts[0].error_source == "evaluator"
 
 
-async def test_their_report_is_that_of_an_eval() -> None:
+async def test_the_report_is_that_of_an_eval() -> None:
     rollouts = await generate_rollouts(SAMPLES, failing, n=2, score_fn=exact_match)
     report = await evaluate(SAMPLES, EvalConfig(epochs=2, endpoint=failing), exact_match)
 
-    mine = rollouts.report("r")
-    assert [(r.sample_id, r.epoch, r.score, r.error) for r in mine.results] == [
+    rollout_report = rollouts.report("r")
+    assert [(r.sample_id, r.epoch, r.score, r.error) for r in rollout_report.results] == [
         (r.sample_id, r.epoch, r.score, r.error) for r in report.results
     ]
-    assert mine.summary == report.summary
+    assert rollout_report.summary == report.summary
 
 
 async def test_without_scores_there_is_no_report_and_no_reward() -> None:
@@ -111,7 +111,7 @@ async def test_without_scores_there_is_no_report_and_no_reward() -> None:
         rollouts.report()
 
 
-async def test_a_rollout_that_takes_too_long_failed() -> None:
+async def test_a_rollout_that_times_out_fails() -> None:
     async def hanging(messages: list[ChatMessage]) -> str:
         if messages[-1].content == "two":
             await anyio.sleep_forever()
@@ -129,14 +129,14 @@ async def test_a_rollout_that_takes_too_long_failed() -> None:
 # ── enough ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_with_enough_groups_the_others_are_handed_back_and_their_worlds_closed() -> None:
+async def test_with_enough_groups_the_others_are_returned_and_their_environments_closed() -> None:
     async def slow(messages: list[ChatMessage]) -> str:
         if messages[-1].content == "two" and current().epoch == 2:
             await anyio.sleep_forever()
         return messages[-1].content
 
     world = World()
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         rollouts = await generate_rollouts(SAMPLES, slow, world, 2, enough=2)
 
     assert [group.id for group in rollouts.groups] == ["one", "three"]
@@ -145,14 +145,14 @@ async def test_with_enough_groups_the_others_are_handed_back_and_their_worlds_cl
     assert world.closed == world.opened == {"one": 2, "two": 2, "three": 2}
 
 
-async def test_what_was_never_begun_is_handed_back_too() -> None:
+async def test_samples_that_were_not_started_are_returned_too() -> None:
     rollouts = await generate_rollouts(SAMPLES, echo, max_concurrent=1, enough=1)
 
     assert [group.id for group in rollouts.groups] == ["one"]
     assert [sample.id for sample in rollouts.unfinished] == ["two", "three"]
 
 
-async def test_an_endless_source_is_pulled_as_there_is_room() -> None:
+async def test_an_endless_source_is_read_lazily() -> None:
     pulled = count()
 
     def endless() -> Iterator[Sample[str, str]]:
@@ -162,10 +162,10 @@ async def test_an_endless_source_is_pulled_as_there_is_room() -> None:
     rollouts = await generate_rollouts(endless(), echo, n=4, max_concurrent=3, enough=5)
 
     assert len(rollouts.groups) == 5
-    assert next(pulled) <= 5 + 3 + 3  # complete, finished and not looked at, and under way
+    assert next(pulled) <= 5 + 3 + 3  # complete, finished but not read, and in flight
 
 
-async def test_cancelling_closes_every_world() -> None:
+async def test_cancelling_closes_every_environment() -> None:
     async def hanging(messages: list[ChatMessage]) -> str:
         begun.set()
         await anyio.sleep_forever()
@@ -180,7 +180,7 @@ async def test_cancelling_closes_every_world() -> None:
     assert world.opened.total() > 0
 
 
-async def test_a_group_that_has_its_rollouts_is_handed_on_and_counts() -> None:
+async def test_a_group_with_rollouts_is_passed_through_and_counts() -> None:
     (old,) = (await generate_rollouts(SAMPLES[:1], echo, score_fn=exact_match)).groups
     world = World()
 
@@ -193,7 +193,9 @@ async def test_a_group_that_has_its_rollouts_is_handed_on_and_counts() -> None:
     assert "one" not in world.opened
 
 
-async def test_a_group_that_has_its_rollouts_is_handed_on_from_behind_those_never_begun() -> None:
+async def test_a_group_with_rollouts_is_passed_through_even_behind_samples_that_did_not_start() -> (
+    None
+):
     (old,) = (await generate_rollouts(SAMPLES[:1], echo, score_fn=exact_match)).groups
 
     rollouts = await generate_rollouts(
@@ -204,7 +206,7 @@ async def test_a_group_that_has_its_rollouts_is_handed_on_from_behind_those_neve
     assert handed == ["two", "one", "three"]
 
 
-async def test_a_group_that_nobody_scored_is_scored_when_it_is_handed_on() -> None:
+async def test_an_unscored_group_is_scored_when_it_is_passed_through() -> None:
     (old,) = (await generate_rollouts(SAMPLES[:1], failing, n=2)).groups
 
     rollouts = await generate_rollouts([old], failing, n=2, score_fn=exact_match)
@@ -213,22 +215,22 @@ async def test_a_group_that_nobody_scored_is_scored_when_it_is_handed_on() -> No
 
 
 @pytest.mark.parametrize(
-    ("samples", "told"),
+    ("samples", "error"),
     [
         ([SAMPLES[0], SAMPLES[0]], "'one' twice"),
         ([SAMPLES[0], RolloutGroup(SAMPLES[0])], "'one' twice"),
         (["one"], "expected a `Sample` or a `RolloutGroup`, got 'one'"),
     ],
 )
-async def test_what_cannot_be_rolled_out_is_refused(samples: list[Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+async def test_invalid_samples_are_refused(samples: list[Any], error: str) -> None:
+    with pytest.raises(UsageError, match=error):
         await generate_rollouts(samples, echo)
 
 
 @pytest.mark.parametrize(
     "options", [{"n": 0}, {"enough": 0}, {"max_concurrent": 0}, {"timeout": 0}]
 )
-async def test_numbers_that_make_no_sense_are_refused(options: dict[str, int]) -> None:
+async def test_invalid_numbers_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=f"{next(iter(options))}`"):
         await generate_rollouts(SAMPLES, echo, **options)
 
@@ -238,21 +240,21 @@ async def test_numbers_that_make_no_sense_are_refused(options: dict[str, int]) -
 
 async def test_a_group_scorer_ranks_the_rollouts_of_a_prompt_that_did_not_fail() -> None:
     @group_scorer
-    async def places(trajectories: Any, sample: Any) -> list[Any]:
+    async def rank(trajectories: Any, sample: Any) -> list[Any]:
         await checkpoint()
-        seen.append((sample.id, len(trajectories)))
+        scored_groups.append((sample.id, len(trajectories)))
         return [Score(metrics=[Metric("place", n, 1.0)]) for n, _ in enumerate(trajectories)]
 
-    seen: list[Any] = []
-    rollouts = await generate_rollouts(SAMPLES, failing, n=3, score_fn=places)
+    scored_groups: list[Any] = []
+    rollouts = await generate_rollouts(SAMPLES, failing, n=3, score_fn=rank)
 
-    assert sorted(seen) == [("one", 3), ("three", 3), ("two", 2)]
+    assert sorted(scored_groups) == [("one", 3), ("three", 3), ("two", 2)]
     assert [group.rewards for group in rollouts.groups] == [[0, 1, 2], [0, None, 1], [0, 1, 2]]
-    assert rollouts.report().results[1].score.criterion == "places"
+    assert rollouts.report().results[1].score.criterion == "rank"
 
 
 @pytest.mark.parametrize(
-    ("scorer", "told"),
+    ("scorer", "error"),
     [
         (lambda trajectories, sample: 1 / 0, "raised ZeroDivisionError"),
         (lambda trajectories, sample: [1.0], "expected 2 scores from group scorer `odd`"),
@@ -260,13 +262,13 @@ async def test_a_group_scorer_ranks_the_rollouts_of_a_prompt_that_did_not_fail()
         (lambda trajectories, sample: [1.0, "?"], "expected a Score"),
     ],
 )
-async def test_a_group_scorer_that_fails_gives_no_rewards(scorer: Any, told: str) -> None:
+async def test_a_group_scorer_that_fails_gives_no_rewards(scorer: Any, error: str) -> None:
     scorer.__name__ = "odd"
 
     rollouts = await generate_rollouts(SAMPLES[:1], failing, n=2, score_fn=group_scorer(scorer))
 
     assert rollouts.groups[0].rewards[1] is None
-    assert told in rollouts.groups[0].rollouts[1].error
+    assert error in rollouts.groups[0].rollouts[1].error
     assert rollouts[1].output == "one"
 
 
@@ -291,8 +293,8 @@ async def test_a_group_scorer_can_be_called_by_hand() -> None:
 # ── chance ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_chance_is_the_rollouts_own() -> None:
-    async def drawing(messages: list[ChatMessage]) -> str:
+async def test_each_rollout_has_its_own_random_generator() -> None:
+    async def draw(messages: list[ChatMessage]) -> str:
         first = rollout_random().random()
         await checkpoint()
         return f"{first} {rollout_random().random()}"
@@ -300,14 +302,14 @@ async def test_chance_is_the_rollouts_own() -> None:
     def in_a_thread(messages: list[ChatMessage]) -> str:
         return f"{rollout_random().random()} {rollout_random().random()}"
 
-    async def drawn(**options: Any) -> list[str]:
-        endpoint = options.pop("endpoint", drawing)
+    async def draw_all(**options: Any) -> list[str]:
+        endpoint = options.pop("endpoint", draw)
         return [each.output for each in await generate_rollouts(SAMPLES, endpoint, n=3, **options)]
 
-    once = await drawn(max_concurrent=1)
+    once = await draw_all(max_concurrent=1)
 
     assert len({word for text in once for word in text.split()}) == 18
-    assert await drawn(max_concurrent=9) == once
-    assert await drawn(endpoint=in_a_thread) == once
-    assert set(await drawn(seed=1)) & set(once) == set()
+    assert await draw_all(max_concurrent=9) == once
+    assert await draw_all(endpoint=in_a_thread) == once
+    assert set(await draw_all(seed=1)) & set(once) == set()
     assert rollout_random() is not rollout_random()

@@ -20,7 +20,7 @@ from tests.rl.torch_policies import (  # noqa: E402
     backend,
     decode,
     encode,
-    said,
+    reply_trajectory,
 )
 from weakincentives.rl import (  # noqa: E402  # only where there is torch
     PyTorchTrainingBackend,
@@ -29,7 +29,7 @@ from weakincentives.rl import (  # noqa: E402  # only where there is torch
 
 
 def gradient(policy: Any, trajectories: Any, advantages: Any, **config: Any) -> Any:
-    """What one step changes, as one row of numbers."""
+    """Return the change that one step makes, as one row of numbers."""
     before = torch.cat([each.detach().flatten().clone() for each in policy.parameters()])
     backend(policy, **config).train_step(trajectories, advantages)
     after = torch.cat([each.detach().flatten() for each in policy.parameters()])
@@ -44,8 +44,8 @@ def close(a: Any, b: Any) -> bool:
     ("old", "advantage", "loss", "learns"),
     [
         (0.50, 1.0, -1.0, True),
-        (0.40, 1.0, -1.2, False),  # the ratio 1.25 helps no further than 1.2
-        (0.40, -1.0, 1.25, True),  # and hurts as much as it is
+        (0.40, 1.0, -1.2, False),  # the ratio 1.25 is clipped to 1.2
+        (0.40, -1.0, 1.25, True),  # a negative advantage is not clipped
         (0.80, 1.0, -0.625, True),
         (0.80, -1.0, 0.8, False),
     ],
@@ -56,7 +56,9 @@ def test_the_loss_is_the_clipped_ratio_times_the_advantage(
     policy = Table([0.0, HALF, 0.0])
     trained = backend(policy)
 
-    assert trained.train_step([said([0], [1], old)], [advantage]) == pytest.approx(loss, abs=1e-6)
+    assert trained.train_step([reply_trajectory([0], [1], old)], [advantage]) == pytest.approx(
+        loss, abs=1e-6
+    )
     assert (trained.metrics["grad_norm"] > 0.1) is learns
     assert trained.metrics["clipped"] == (0.0 if learns else 1.0)
 
@@ -64,18 +66,18 @@ def test_the_loss_is_the_clipped_ratio_times_the_advantage(
 def test_a_step_moves_the_logits_by_the_advantage_times_what_was_unexpected() -> None:
     policy = Table([0.0, HALF, 0.0])
 
-    backend(policy).train_step([said([0], [1], 0.5)], [2.0])
+    backend(policy).train_step([reply_trajectory([0], [1], 0.5)], [2.0])
 
     # d log p / d logits is (0, 1, 0) minus the probabilities.
     assert close(policy.rows[0], [0 - 0.5, HALF + 1.0, 0 - 0.5])
 
 
-def test_entropy_and_the_pull_to_a_reference_are_part_of_the_loss() -> None:
+def test_entropy_and_kl_to_a_reference_are_part_of_the_loss() -> None:
     trained = backend(
         Table([0.0, HALF, 0.0]), reference=Table([0.0, 0.0, 0.0]), entropy=0.1, kl=0.5
     )
 
-    loss = trained.train_step([said([0], [1], 0.5)], [1.0])
+    loss = trained.train_step([reply_trajectory([0], [1], 0.5)], [1.0])
 
     entropy, kl = 1.5 * math.log(2), 2 / 3 - math.log(2 / 3) - 1
     assert loss == pytest.approx(-1 - 0.1 * entropy + 0.5 * kl, abs=1e-6)
@@ -83,10 +85,10 @@ def test_entropy_and_the_pull_to_a_reference_are_part_of_the_loss() -> None:
     assert trained.metrics["kl"] == pytest.approx(kl, abs=1e-6)
 
 
-def test_a_token_that_the_policy_rules_out_does_not_ruin_it() -> None:
+def test_a_token_with_probability_zero_does_not_break_training() -> None:
     trained = backend(Table([0.0, 0.0, -math.inf]), entropy=0.1)
 
-    assert trained.train_step([said([0], [1], 0.5)], [1.0]) == pytest.approx(
+    assert trained.train_step([reply_trajectory([0], [1], 0.5)], [1.0]) == pytest.approx(
         -1 - 0.1 * math.log(2), abs=1e-6
     )
     assert trained.metrics["entropy"] == pytest.approx(math.log(2), abs=1e-6)
@@ -101,15 +103,15 @@ def test_a_token_that_the_policy_rules_out_does_not_ruin_it() -> None:
 )
 def test_long_answers_count_by_tokens_or_by_a_constant(length: float | None, loss: float) -> None:
     even = Table(*[[0.0, 0.0]] * 2)
-    short, long = said([0], [1], 0.5), said([0], [1, 1, 1], 0.5, 0.5, 0.5)
+    short, long = reply_trajectory([0], [1], 0.5), reply_trajectory([0], [1, 1, 1], 0.5, 0.5, 0.5)
 
     trained = backend(even, length=length)
 
     assert trained.train_step([short, long], [1.0, -1.0]) == pytest.approx(loss, abs=1e-6)
 
 
-def test_masked_tokens_and_what_the_environment_said_teach_nothing() -> None:
-    """The rows of the table that these tokens follow stay as they are."""
+def test_masked_tokens_and_environment_tokens_are_not_trained_on() -> None:
+    """Check that the rows of the table before these tokens do not change."""
     policy = Table(*[[0.0] * 5] * 5)
     first = TokenTrace((0,), (1, 2), mask=(1, 0))
     second = TokenTrace((0, 1, 2, 3), (4,))
@@ -124,10 +126,10 @@ def turns() -> tuple[TokenTrace, TokenTrace]:
     return TokenTrace((0, 1), (2, 3)), TokenTrace((0, 1, 2, 3, 4, 0), (1, 4, 2))
 
 
-def test_merged_turns_have_the_gradient_of_turns_apart() -> None:
+def test_merged_turns_have_the_gradient_of_separate_turns() -> None:
     first, second = turns()
     merged = gradient(Recurrent(), [Trajectory(tokens=(first, second))], [0.7], entropy=0.1)
-    apart = gradient(
+    separate = gradient(
         Recurrent(),
         [Trajectory(tokens=(first,)), Trajectory(tokens=(second,))],
         [0.7, 0.7],
@@ -135,7 +137,7 @@ def test_merged_turns_have_the_gradient_of_turns_apart() -> None:
     )
 
     assert merged.abs().max() > 0.01
-    assert close(merged, apart)
+    assert close(merged, separate)
 
 
 def test_an_advantage_for_each_turn_reaches_that_turn_alone() -> None:
@@ -147,12 +149,12 @@ def test_an_advantage_for_each_turn_reaches_that_turn_alone() -> None:
     assert close(each, alone + other)
 
 
-def test_probabilities_that_nobody_recorded_are_those_before_the_first_inner_epoch() -> None:
+def test_missing_probabilities_are_computed_before_the_first_inner_epoch() -> None:
     first, _ = turns()
     policy = Recurrent()
     with torch.no_grad():
-        known = policy(torch.tensor([[0, 1, 2]])).log_softmax(-1)[0, [1, 2], [2, 3]]
-    recorded = TokenTrace(first.prompt_ids, first.ids, tuple(known.tolist()))
+        log_probabilities = policy(torch.tensor([[0, 1, 2]])).log_softmax(-1)[0, [1, 2], [2, 3]]
+    recorded = TokenTrace(first.prompt_ids, first.ids, tuple(log_probabilities.tolist()))
 
     changes = [
         gradient(Recurrent(), [Trajectory(tokens=(each,))], [1.0], inner_epochs=3, lr=0.1)
@@ -163,7 +165,7 @@ def test_probabilities_that_nobody_recorded_are_those_before_the_first_inner_epo
 
 
 def test_small_batches_in_memory_have_the_gradient_of_the_whole() -> None:
-    many = [said([n % 5], [2, n % 4]) for n in range(7)]
+    many = [reply_trajectory([n % 5], [2, n % 4]) for n in range(7)]
     advantages = [0.5 - n % 3 for n in range(7)]
 
     whole, parts = (
@@ -174,8 +176,10 @@ def test_small_batches_in_memory_have_the_gradient_of_the_whole() -> None:
     assert close(whole, parts)
 
 
-def test_a_gradient_is_clipped_to_its_longest() -> None:
-    change = gradient(Table([0.0, HALF, 0.0]), [said([0], [1], 0.5)], [9.0], max_grad_norm=0.25)
+def test_a_gradient_is_clipped_to_its_maximum() -> None:
+    change = gradient(
+        Table([0.0, HALF, 0.0]), [reply_trajectory([0], [1], 0.5)], [9.0], max_grad_norm=0.25
+    )
 
     assert float(change.norm()) == pytest.approx(0.25, abs=1e-5)
 
@@ -184,16 +188,16 @@ def test_without_an_advantage_there_is_no_step() -> None:
     trained = backend(Recurrent(), entropy=0.1)
     before = trained.policy.say.bias.clone()
 
-    assert trained.train_step([said([0], [1]), Trajectory()], [0.0, 0.0]) == 0.0
+    assert trained.train_step([reply_trajectory([0], [1]), Trajectory()], [0.0, 0.0]) == 0.0
     assert torch.equal(trained.policy.say.bias, before)
     assert trained.version == 0
 
 
-def test_a_step_that_would_ruin_the_policy_is_not_made() -> None:
+def test_a_step_with_a_non_finite_gradient_is_not_made() -> None:
     trained = backend(Table([0.0, math.nan, 0.0]))
 
     with pytest.raises(WinkError, match="finite gradient, got one of norm nan, and made no step"):
-        trained.train_step([said([0], [1], 0.5)], [1.0])
+        trained.train_step([reply_trajectory([0], [1], 0.5)], [1.0])
     assert trained.version == 0
 
 
@@ -214,7 +218,7 @@ def test_a_wrong_setting_is_refused_by_name(wrong: dict[str, Any], problem: str)
     assert problem in str(caught.value)
 
 
-def test_what_does_not_fit_together_is_refused() -> None:
+def test_inconsistent_options_are_refused() -> None:
     with pytest.raises(UsageError, match="as policy, got 'gpt'"):
         PyTorchTrainingBackend("gpt", None, encode=encode, decode=decode)
     with pytest.raises(UsageError, match=r"expected a `reference` for kl=0\.1, got none"):

@@ -1,4 +1,4 @@
-"""What the page about training shows with PyTorch, and the demo, run as they are."""
+"""Run the PyTorch example of the page about training, and the demo."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_policy_of_the_page_learns(tmp_path: Path) -> None:
     assert last > 0.9
 
 
-def test_a_demo_of_too_few_steps_says_so_and_leaves_its_reports(tmp_path: Path) -> None:
+def test_a_demo_with_too_few_steps_fails_and_saves_its_reports(tmp_path: Path) -> None:
     demo = ROOT / "examples" / "rl_calculator.py"
     done = run(tmp_path, demo, "--seeds", 5, "--steps", 2, "--output", "here/curve.svg")
 

@@ -31,7 +31,7 @@ from weakincentives.rl import (  # noqa: E402  # only where there is torch
 )
 
 
-def test_a_reply_has_its_tokens_and_how_likely_they_were() -> None:
+def test_a_reply_has_its_tokens_and_their_probabilities() -> None:
     trained = backend(Table(*[[0.0, 50.0, 0.0, 0.0]] * 4), max_new_tokens=3)
     (reply,) = ask(trained, "032")
 
@@ -41,7 +41,7 @@ def test_a_reply_has_its_tokens_and_how_likely_they_were() -> None:
     assert reply.finish_reason == "length"
 
 
-def test_a_reply_ends_with_an_end() -> None:
+def test_a_reply_stops_at_an_end_token() -> None:
     trained = backend(Table(*[[0.0, 50.0, 0.0, 0.0]] * 4), max_new_tokens=3, end_ids=[1])
     (reply,) = ask(trained, "032")
 
@@ -54,12 +54,12 @@ def test_recorded_probabilities_are_those_of_the_policy_at_its_temperature() -> 
 
     with torch.no_grad():
         ids = torch.tensor([[*trace.prompt_ids, *trace.ids]])
-        known = (trained.policy(ids) / 2.0).log_softmax(-1)
-    expected = [float(known[0, 1 + n, token]) for n, token in enumerate(trace.ids)]
+        log_probabilities = (trained.policy(ids) / 2.0).log_softmax(-1)
+    expected = [float(log_probabilities[0, 1 + n, token]) for n, token in enumerate(trace.ids)]
     assert trace.logprobs == pytest.approx(expected, abs=1e-5)
 
 
-def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
+def test_tokens_are_drawn_with_their_probabilities() -> None:
     trained = backend(Table([0.0, HALF, 0.0]), max_new_tokens=1, max_batch=4000)
 
     drawn = [reply.tokens.ids[0] for reply in ask(trained, *["0"] * 4000)]
@@ -86,27 +86,27 @@ async def test_calls_at_the_same_time_are_one_batch(anyio_backend: str) -> None:
     assert policy.batches == [40, 40]  # one for each token
 
 
-def test_what_is_said_does_not_depend_on_who_shares_the_batch() -> None:
+def test_a_reply_does_not_depend_on_the_rest_of_its_batch() -> None:
     together = ask(backend(Recurrent(), max_new_tokens=5), "0", "1234", "1234", "22")
     alone = backend(Recurrent(), max_new_tokens=5, max_batch=1)
     one_by_one = [ask(alone, question)[0] for question in ("1234", "22", "1234", "0")]
 
-    def found(replies: list[Any]) -> list[Any]:
+    def ids_and_texts(replies: list[Any]) -> list[Any]:
         return sorted((reply.tokens.prompt_ids, reply.tokens.ids) for reply in replies)
 
-    assert found(together) == found(one_by_one)
-    assert together[1].tokens.ids != together[2].tokens.ids  # asked twice, it is drawn twice
+    assert ids_and_texts(together) == ids_and_texts(one_by_one)
+    assert together[1].tokens.ids != together[2].tokens.ids  # each call is drawn separately
 
 
-def test_a_stored_policy_goes_on_as_if_it_had_never_stopped(tmp_path: Path) -> None:
-    def life(trained: Any, parts: int) -> list[Any]:
-        seen = []
+def test_a_restored_policy_continues_as_without_a_stop(tmp_path: Path) -> None:
+    def train_and_ask(trained: Any, parts: int) -> list[Any]:
+        history = []
         for _ in range(parts):
             replies = ask(trained, "01", "01", "234")
-            seen += [(each.tokens.ids, each.tokens.policy_version) for each in replies]
-            given = [Trajectory(tokens=(each.tokens,)) for each in replies]
-            seen.append(trained.train_step(given, [1.0, -0.5, 0.25]))
-        return seen
+            history += [(each.tokens.ids, each.tokens.policy_version) for each in replies]
+            trajectories = [Trajectory(tokens=(each.tokens,)) for each in replies]
+            history.append(trained.train_step(trajectories, [1.0, -0.5, 0.25]))
+        return history
 
     def fresh(seed: int) -> Any:
         policy = Recurrent(seed)
@@ -118,13 +118,13 @@ def test_a_stored_policy_goes_on_as_if_it_had_never_stopped(tmp_path: Path) -> N
             config=PyTorchTrainingConfig(max_new_tokens=4, inner_epochs=2, seed=7),
         )
 
-    whole = life(fresh(0), 4)
+    whole = train_and_ask(fresh(0), 4)
     first, second = fresh(0), fresh(1)
-    begun = life(first, 2)
+    begun = train_and_ask(first, 2)
     first.save(tmp_path / "policy")
     second.load(tmp_path / "policy")
 
-    assert begun + life(second, 2) == whole
+    assert begun + train_and_ask(second, 2) == whole
     assert second.version == 4
 
 
@@ -139,7 +139,7 @@ def learning() -> Any:
     )
 
 
-async def repeats_what_was_asked(trajectory: Trajectory[str], sample: Sample[str, str]) -> Score:
+async def repeats_the_question(trajectory: Trajectory[str], sample: Sample[str, str]) -> Score:
     return Score(sum(letter == sample.input for letter in trajectory.output) / 2)
 
 
@@ -148,24 +148,24 @@ def config(steps: int) -> RLTrainingConfig:
 
 
 @pytest.mark.anyio
-async def test_a_policy_learns_what_is_rewarded(anyio_backend: str) -> None:
+async def test_a_policy_learns_rewarded_answers(anyio_backend: str) -> None:
     buffer = DataBuffer([Sample(str(n), str(n)) for n in range(5)])
 
-    history = await run_rl_training(learning(), buffer, repeats_what_was_asked, config(30))
+    history = await run_rl_training(learning(), buffer, repeats_the_question, config(30))
 
     rewards = [entry["mean_reward"] for entry in history]
     assert sum(rewards[:3]) / 3 < 0.4
     assert sum(rewards[-3:]) / 3 > 0.9
 
 
-def test_a_training_that_was_stopped_has_the_history_of_one_that_was_not(tmp_path: Path) -> None:
+def test_a_resumed_training_has_the_history_of_an_uninterrupted_one(tmp_path: Path) -> None:
     def run(steps: int, folder: str) -> list[dict[str, Any]]:
         async def train() -> list[dict[str, Any]]:
             buffer = DataBuffer([Sample(str(n), str(n)) for n in range(5)])
             return await run_rl_training(
                 learning(),
                 buffer,
-                repeats_what_was_asked,
+                repeats_the_question,
                 config(steps),
                 checkpoint=tmp_path / folder,
             )
@@ -177,14 +177,14 @@ def test_a_training_that_was_stopped_has_the_history_of_one_that_was_not(tmp_pat
     assert run(6, "stopped") == run(6, "whole")
 
 
-def test_an_encoder_and_a_decoder_that_go_wrong_are_named() -> None:
+def test_a_wrong_encoder_or_decoder_is_named_in_the_error() -> None:
     trained = backend(Recurrent(), max_new_tokens=1)
     trained._decode = lambda ids: "text"
 
-    async def say(text: str) -> None:
+    async def ask_for(text: str) -> None:
         await trained.endpoint([ChatMessage("user", text)])
 
     with pytest.raises(UsageError, match="at least one token from `encode`, got none"):
-        anyio.run(say, "")
+        anyio.run(ask_for, "")
     with pytest.raises(UsageError, match="`ChatMessage` from `decode`, got 'text'"):
-        anyio.run(say, "1")
+        anyio.run(ask_for, "1")

@@ -1,4 +1,4 @@
-"""Which tokens are trained on, without a tensor; and what is said where PyTorch is missing."""
+"""Which tokens are trained on, without a tensor; and the error if PyTorch is missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def trained(*traces: TokenTrace, advantage: object = 1.0) -> list[TrainedSequenc
 
 def test_a_turn_that_continues_the_one_before_is_part_of_its_sequence() -> None:
     first = TokenTrace((1, 2), (3, 4), (-0.1, -0.2))
-    second = TokenTrace((1, 2, 3, 4, 9, 9), (5,), (-0.3,))  # the environment said 9 9
+    second = TokenTrace((1, 2, 3, 4, 9, 9), (5,), (-0.3,))  # 9 9 is from the environment
 
     (sequence,) = trained(first, second, advantage=[2.0, -1.0])
 
@@ -32,7 +32,7 @@ def test_a_turn_that_continues_the_one_before_is_part_of_its_sequence() -> None:
     assert sequence.advantages == [2.0, 2.0, -1.0]
 
 
-def test_a_turn_whose_prompt_was_written_anew_is_trained_apart() -> None:
+def test_a_turn_with_a_rewritten_prompt_is_a_separate_sequence() -> None:
     first, second = TokenTrace((1, 2), (3, 4)), TokenTrace((1, 2, 34, 9), (5,))
 
     assert [each.ids for each in trained(first, second)] == [[1, 2, 3, 4], [1, 2, 34, 9, 5]]
@@ -45,7 +45,7 @@ def test_masked_tokens_are_read_and_not_trained_on() -> None:
     assert all(math.isnan(each) for each in sequence.old)
 
 
-def test_what_has_no_advantage_takes_no_part() -> None:
+def test_a_trajectory_without_advantage_is_not_trained_on() -> None:
     failed, flat = Trajectory(), Trajectory(tokens=(TokenTrace((1,), (2,)),))
 
     assert trained_sequences([failed, failed, flat], [0.0, [], [0.0]]) == []
@@ -58,17 +58,17 @@ def test_what_has_no_advantage_takes_no_part() -> None:
     st.booleans(),
 )
 def test_every_token_of_every_reply_is_trained_on_once(turns: list[tuple], linked: bool) -> None:
-    said: list[int] = []
+    transcript: list[int] = []
     traces = []
-    for heard, ids in turns:
-        prompt = [*said, *heard] if linked else heard
+    for new_tokens, ids in turns:
+        prompt = [*transcript, *new_tokens] if linked else new_tokens
         traces.append(TokenTrace(tuple(prompt), tuple(ids)))
-        said = [*prompt, *ids]
+        transcript = [*prompt, *ids]
 
     sequences = trained(*traces, advantage=[1.0] * len(turns) or 0.0)
 
-    found = [each.ids[place] for each in sequences for place in each.places]
-    assert found == [token for _, ids in turns for token in ids]
+    trained_tokens = [each.ids[place] for each in sequences for place in each.places]
+    assert trained_tokens == [token for _, ids in turns for token in ids]
     assert not linked or len(sequences) <= 1
 
 
@@ -81,7 +81,7 @@ def test_every_token_of_every_reply_is_trained_on_once(turns: list[tuple], linke
         ((TokenTrace((), (2,)),), 1.0, "got none - at `trajectories[0].tokens[0]`"),
     ],
 )
-def test_what_cannot_be_trained_on_is_refused_by_name(
+def test_an_invalid_trajectory_is_refused_by_name(
     tokens: tuple[TokenTrace, ...], advantage: object, problem: str
 ) -> None:
     with pytest.raises(UsageError) as caught:

@@ -1,4 +1,4 @@
-"""The training loop: what is trained on, what is counted, what is logged."""
+"""The training loop: which rollouts are trained on, counted and logged."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from weakincentives.rollouts import CalculatorEnvironment
 pytestmark = pytest.mark.anyio
 
 
-class Watching:
-    """A backend that answers as it is told, and keeps what it is given to train on."""
+class RecordingBackend:
+    """A backend with fixed answers that records the calls of `train_step`."""
 
     def __init__(self, loss: float = 0.5) -> None:
         self.loss = loss
         self.metrics = {"entropy": 0.7}
-        self.given: list[tuple[list[Trajectory[Any]], list[Any]]] = []
+        self.training_calls: list[tuple[list[Trajectory[Any]], list[Any]]] = []
 
     async def endpoint(self, messages: Sequence[ChatMessage]) -> ModelReply:
-        """Right in every odd epoch; in the fourth it fails."""
+        """Answer correctly in odd epochs, wrongly in the others; fail in the fourth."""
         if current().epoch == 4:
             raise RuntimeError("no luck")
         a, b = map(int, messages[-1].content.split("+"))
-        said = a + b if current().epoch % 2 else -1
+        answer = a + b if current().epoch % 2 else -1
         return ModelReply(
-            message=ChatMessage("assistant", str(said)), tokens=TokenTrace((1,), (2,))
+            message=ChatMessage("assistant", str(answer)), tokens=TokenTrace((1,), (2,))
         )
 
     async def train_step(self, trajectories: Any, advantages: Any) -> float:
-        self.given.append((list(trajectories), list(advantages)))
+        self.training_calls.append((list(trajectories), list(advantages)))
         return self.loss
 
 
@@ -56,15 +56,15 @@ def config(**more: Any) -> RLTrainingConfig:
     return RLTrainingConfig(**{"num_steps": 1, "batch_size": 2, "group_size": 4, **more})
 
 
-def counted(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> Score:
+def score_and_count(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> Score:
     right = trajectory.output == sample.expected
     return Score(metrics=(Metric("correct", right, weight=1.0), Metric("turns", 2)))
 
 
-async def test_what_failed_is_counted_and_not_trained_on() -> None:
-    backend = Watching()
+async def test_failed_rollouts_are_counted_and_not_trained_on() -> None:
+    backend = RecordingBackend()
 
-    history = await run_rl_training(backend, DataBuffer(SUMS), counted, config())
+    history = await run_rl_training(backend, DataBuffer(SUMS), score_and_count, config())
 
     assert history == [
         {
@@ -80,7 +80,7 @@ async def test_what_failed_is_counted_and_not_trained_on() -> None:
             "dropped": {},
         }
     ]
-    ((trajectories, advantages),) = backend.given
+    ((trajectories, advantages),) = backend.training_calls
     third = pytest.approx(1 / 3)
     assert advantages == [third, pytest.approx(-2 / 3), third] * 2
     assert [len(each.tokens) for each in trajectories] == [1] * 6
@@ -98,9 +98,9 @@ async def test_the_log_and_the_report_are_of_the_same_rollouts() -> None:
         reports.append(report)
 
     await run_rl_training(
-        Watching(),
+        RecordingBackend(),
         DataBuffer(SUMS),
-        counted,
+        score_and_count,
         config(num_steps=2),
         log_metric=log_metric,
         on_step=on_step,
@@ -118,11 +118,11 @@ async def test_the_log_and_the_report_are_of_the_same_rollouts() -> None:
     }
 
 
-async def test_a_verdict_without_metrics_is_logged_by_the_name_of_its_criterion() -> None:
+async def test_a_score_without_metrics_is_logged_by_its_criterion() -> None:
     names = set()
 
     await run_rl_training(
-        Watching(),
+        RecordingBackend(),
         DataBuffer(SUMS),
         right_sum,
         config(),
@@ -132,31 +132,31 @@ async def test_a_verdict_without_metrics_is_logged_by_the_name_of_its_criterion(
     assert "score/right_sum" in names
 
 
-async def test_a_group_scorer_is_asked_for_whole_groups() -> None:
-    backend = Watching()
+async def test_a_group_scorer_gets_whole_groups() -> None:
+    backend = RecordingBackend()
 
     @group_scorer
-    def by_place(trajectories: Any, sample: Any) -> list[int]:
+    def rank(trajectories: Any, sample: Any) -> list[int]:
         return list(range(len(trajectories)))
 
-    (entry,) = await run_rl_training(backend, DataBuffer(SUMS), by_place, config())
+    (entry,) = await run_rl_training(backend, DataBuffer(SUMS), rank, config())
 
     assert entry["mean_reward"] == 1.0
-    assert backend.given[0][1] == [-1.0, 0.0, 1.0] * 2
+    assert backend.training_calls[0][1] == [-1.0, 0.0, 1.0] * 2
 
 
-async def test_other_advantages_are_used_where_they_are_wanted() -> None:
-    backend = Watching()
+async def test_configured_advantages_are_used() -> None:
+    backend = RecordingBackend()
 
     await run_rl_training(
-        backend, DataBuffer(SUMS), counted, config(advantages=compute_grpo_advantages)
+        backend, DataBuffer(SUMS), score_and_count, config(advantages=compute_grpo_advantages)
     )
 
-    assert backend.given[0][1][:3] == compute_grpo_advantages([1.0, 0.0, 1.0])
+    assert backend.training_calls[0][1][:3] == compute_grpo_advantages([1.0, 0.0, 1.0])
 
 
 async def test_groups_that_a_filter_drops_are_not_trained_on() -> None:
-    backend = Watching()
+    backend = RecordingBackend()
 
     def easy(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> float:
         return 1.0 if sample.id == "0+0" else float(trajectory.output == sample.expected)
@@ -165,31 +165,31 @@ async def test_groups_that_a_filter_drops_are_not_trained_on() -> None:
     (entry,) = await run_rl_training(backend, buffer, easy, config(filters=(drop_zero_spread,)))
 
     assert (entry["zero_spread"], entry["dropped"], entry["masked"]) == (1, {"zero spread": 1}, 5)
-    assert len(backend.given[0][0]) == 3
+    assert len(backend.training_calls[0][0]) == 3
 
 
-async def test_with_nothing_to_train_on_no_step_is_made() -> None:
-    async def away(messages: Any) -> str:
+async def test_no_step_is_made_without_trainable_rollouts() -> None:
+    async def unavailable(messages: Any) -> str:
         raise RuntimeError("no luck")
 
-    backend = Watching()
+    backend = RecordingBackend()
     names = set()
 
     (entry,) = await run_rl_training(
         backend,
         DataBuffer(SUMS),
-        counted,
-        config(endpoint=away),
+        score_and_count,
+        config(endpoint=unavailable),
         log_metric=lambda name, value, *, step: names.add(name),
     )
 
     assert (entry["loss"], entry["mean_reward"], entry["failed"]) == (None, None, 8)
-    assert backend.given == []
+    assert backend.training_calls == []
     assert "train/failed" in names
-    assert "train/entropy" not in names  # which would be that of an earlier step
+    assert "train/entropy" not in names  # it would be the value of an earlier step
 
 
-async def test_the_slowest_go_back_to_the_buffer_and_come_first() -> None:
+async def test_the_slowest_samples_return_to_the_buffer_and_are_served_first() -> None:
     hanging = {"0+0"}
 
     async def slow(messages: list[ChatMessage]) -> str:
@@ -197,27 +197,27 @@ async def test_the_slowest_go_back_to_the_buffer_and_come_first() -> None:
             await anyio.sleep_forever()
         return "1"
 
-    seen: list[list[str]] = []
+    sample_ids: list[list[str]] = []
 
     def on_step(entry: dict[str, Any], report: EvalReport[Any]) -> None:
         hanging.symmetric_difference_update({"0+0", "0+4"})
-        seen.append(sorted({result.sample_id for result in report.results}))
+        sample_ids.append(sorted({result.sample_id for result in report.results}))
 
     history = await run_rl_training(
-        Watching(),
+        RecordingBackend(),
         DataBuffer(SUMS, shuffle=False),
         exact_match,
         config(num_steps=2, endpoint=slow, over_sampling=1, max_concurrent=8),
         on_step=on_step,
     )
 
-    assert seen == [["0+1", "0+2"], ["0+0", "0+3"]]
+    assert sample_ids == [["0+1", "0+2"], ["0+0", "0+3"]]
     assert [entry["unfinished"] for entry in history] == [1, 1]
 
 
-async def test_a_training_ends_with_its_samples() -> None:
+async def test_a_training_ends_when_the_samples_run_out() -> None:
     history = await run_rl_training(
-        Watching(), DataBuffer(iter(SUMS[:5])), counted, config(num_steps=9)
+        RecordingBackend(), DataBuffer(iter(SUMS[:5])), score_and_count, config(num_steps=9)
     )
 
     assert [entry["groups"] for entry in history] == [2, 2, 1]
@@ -230,15 +230,17 @@ async def test_a_cancelled_step_leaves_its_samples_in_the_buffer() -> None:
 
     begun, buffer = anyio.Event(), DataBuffer(SUMS, shuffle=False)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run_rl_training, Watching(), buffer, counted, config(endpoint=hanging))
+        tasks.start_soon(
+            run_rl_training, RecordingBackend(), buffer, score_and_count, config(endpoint=hanging)
+        )
         await begun.wait()
         tasks.cancel_scope.cancel()
 
     assert [group.id for group in buffer.get_samples(3)] == ["0+0", "0+1", "0+2"]
 
 
-async def test_a_step_of_a_synchronous_backend_is_waited_for_when_cancelled() -> None:
-    class Slow(Watching):
+async def test_a_cancelled_training_waits_for_the_step_of_a_synchronous_backend() -> None:
+    class Slow(RecordingBackend):
         done = False
 
         def train_step(self, trajectories: Any, advantages: Any) -> float:  # type: ignore[override]
@@ -248,7 +250,7 @@ async def test_a_step_of_a_synchronous_backend_is_waited_for_when_cancelled() ->
 
     backend = Slow()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run_rl_training, backend, DataBuffer(SUMS), counted, config())
+        tasks.start_soon(run_rl_training, backend, DataBuffer(SUMS), score_and_count, config())
 
     assert backend.done
 
@@ -256,8 +258,8 @@ async def test_a_step_of_a_synchronous_backend_is_waited_for_when_cancelled() ->
 # ── rewards of turns ────────────────────────────────────────────────────────────────────────────
 
 
-class Calculating(Watching):
-    """Calls the tool in odd epochs, and answers at once in the others."""
+class CalculatingBackend(RecordingBackend):
+    """A backend that calls the tool in odd epochs, and answers directly in the others."""
 
     async def endpoint(self, messages: Sequence[ChatMessage]) -> ModelReply:
         call = ToolCall("c", "calculate", {"expression": messages[0].content})
@@ -279,7 +281,7 @@ async def test_rewards_that_name_their_turn_become_advantages_of_turns() -> None
             )
         )
 
-    backend = Calculating()
+    backend = CalculatingBackend()
     settings = config(
         batch_size=1,
         group_size=2,
@@ -288,8 +290,8 @@ async def test_rewards_that_name_their_turn_become_advantages_of_turns() -> None
 
     (entry,) = await run_rl_training(backend, DataBuffer(SUMS[1:2]), tool_first, settings)
 
-    # Both are right. One used the tool, for which only its first turn takes credit.
-    ((trajectories, advantages),) = backend.given
+    # Both are right. One used the tool, and only its first turn gets credit for that.
+    ((trajectories, advantages),) = backend.training_calls
     assert [len(each.tokens) for each in trajectories] == [2, 1]
     assert advantages == [[0.25, 0.0], [-0.25]]
     assert entry["mean_reward"] == 0.75
@@ -299,7 +301,7 @@ async def test_rewards_that_name_their_turn_become_advantages_of_turns() -> None
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "error"),
     [
         ({"num_steps": -1}, "num_steps"),
         ({"batch_size": 0}, "batch_size"),
@@ -311,33 +313,35 @@ async def test_rewards_that_name_their_turn_become_advantages_of_turns() -> None
         ({"seed": -1}, "seed"),
     ],
 )
-def test_a_config_that_makes_no_sense_is_refused(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_an_invalid_config_is_refused(wrong: dict[str, Any], error: str) -> None:
+    with pytest.raises(UsageError, match=error):
         config(**wrong)
 
 
-def test_groups_of_one_are_for_advantages_of_ones_own() -> None:
+def test_groups_of_one_need_custom_advantages() -> None:
     assert config(group_size=1, advantages=lambda rewards, groups: rewards).group_size == 1
 
 
-async def test_misuse_is_told_before_anything_runs(tmp_path: Any) -> None:
-    class Bare:
+async def test_misuse_is_refused_before_anything_runs(tmp_path: Any) -> None:
+    class WithoutEndpoint:
         def train_step(self, trajectories: Any, advantages: Any) -> float:
             return 0.0
 
-    bare: TrainingBackend = Bare()
+    bare: TrainingBackend = WithoutEndpoint()
     buffer = DataBuffer(SUMS)
-    with pytest.raises(UsageError, match=r"give `.*Bare` an `endpoint`"):
-        await run_rl_training(bare, buffer, counted, config())
+    with pytest.raises(UsageError, match=r"give `.*WithoutEndpoint` an `endpoint`"):
+        await run_rl_training(bare, buffer, score_and_count, config())
     with pytest.raises(UsageError, match=r"expected an `RLTrainingConfig`, got \{\}"):
-        await run_rl_training(bare, buffer, counted, {})  # type: ignore[arg-type]
+        await run_rl_training(bare, buffer, score_and_count, {})  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="state_dict"):
-        await run_rl_training(bare, buffer, counted, config(), checkpoint=tmp_path)
+        await run_rl_training(bare, buffer, score_and_count, config(), checkpoint=tmp_path)
 
 
-async def test_a_loss_that_is_no_number_ends_the_training() -> None:
+async def test_a_loss_that_is_not_a_number_stops_the_training() -> None:
     with pytest.raises(WinkError, match=r"expected a finite loss .* at step 0"):
-        await run_rl_training(Watching(math.nan), DataBuffer(SUMS), counted, config())
+        await run_rl_training(
+            RecordingBackend(math.nan), DataBuffer(SUMS), score_and_count, config()
+        )
 
 
 async def test_a_policy_can_be_trained_in_a_thread() -> None:

@@ -19,7 +19,7 @@ HALF = math.log(2)  # beside two zeros: the probabilities 1/4, 1/2, 1/4
 
 
 class Table(torch.nn.Module):
-    """What follows a token depends on that token alone."""
+    """A policy whose next token depends on the last token alone."""
 
     def __init__(self, *rows: Sequence[float]) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Table(torch.nn.Module):
 
 
 class Recurrent(torch.nn.Module):
-    """What follows depends on all that was before."""
+    """A policy whose next token depends on all tokens before it."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -64,22 +64,24 @@ def backend(policy: Any, *, lr: float = 1.0, reference: Any = None, **config: An
     )
 
 
-def said(prompt: Sequence[int], ids: Sequence[int], *probabilities: float) -> Trajectory[Any]:
+def reply_trajectory(
+    prompt: Sequence[int], ids: Sequence[int], *probabilities: float
+) -> Trajectory[Any]:
     logprobs = tuple(map(math.log, probabilities))
     return Trajectory(tokens=(TokenTrace(tuple(prompt), tuple(ids), logprobs),))
 
 
 def ask(trained: Any, *questions: str) -> list[Any]:
-    """All at once; the replies in the order of the questions."""
+    """Ask all questions concurrently; return the replies in the order of the questions."""
     replies: dict[int, Any] = {}
 
-    async def one(place: int, question: str) -> None:
-        replies[place] = await trained.endpoint([ChatMessage("user", question)])
+    async def one(index: int, question: str) -> None:
+        replies[index] = await trained.endpoint([ChatMessage("user", question)])
 
-    async def all_of_them() -> None:
+    async def ask_all() -> None:
         async with anyio.create_task_group() as group:
-            for place, question in enumerate(questions):
-                group.start_soon(one, place, question)
+            for index, question in enumerate(questions):
+                group.start_soon(one, index, question)
 
-    anyio.run(all_of_them)
-    return [replies[place] for place in sorted(replies)]
+    anyio.run(ask_all)
+    return [replies[index] for index in sorted(replies)]

@@ -1,4 +1,4 @@
-"""Who answers: each of the four forms becomes an adapter, once."""
+"""Endpoints: each of the four forms becomes an adapter."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_an_endpoint_is_data() -> None:
         ),
     ],
 )
-def test_an_endpoint_in_words_says_what_was_chosen(endpoint: Endpoint, text: str) -> None:
+def test_the_text_of_an_endpoint_names_its_settings(endpoint: Endpoint, text: str) -> None:
     assert str(endpoint) == text
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("options", "problem"),
     [
         ({"model": ""}, "a model's name"),
         ({"model": 7}, "a model's name"),
@@ -73,13 +73,13 @@ def test_an_endpoint_in_words_says_what_was_chosen(endpoint: Endpoint, text: str
         ({"base_url": 1}, "`base_url`"),
     ],
 )
-def test_misuse_is_told_at_once(given: dict[str, Any], problem: str) -> None:
+def test_misuse_is_refused_at_construction(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        Endpoint(**{"model": "m", **given})
+        Endpoint(**{"model": "m", **options})
 
 
 @pytest.mark.parametrize(
-    "given",
+    "options",
     [
         {"base_url": "https://me:sk-secret@host/v1"},
         {"base_url": "https://host/v1?api_key=sk-secret"},
@@ -88,9 +88,9 @@ def test_misuse_is_told_at_once(given: dict[str, Any], problem: str) -> None:
         {"extra": {"headers": {"Authorization": "Bearer sk-secret"}}},
     ],
 )
-def test_a_secret_is_refused_and_not_repeated(given: dict[str, Any]) -> None:
+def test_a_secret_is_refused_and_not_repeated(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="no secret in an `Endpoint`") as refused:
-        Endpoint("m", **given)
+        Endpoint("m", **options)
 
     assert "sk-secret" not in str(refused.value)
 
@@ -114,29 +114,34 @@ def test_an_endpoint_becomes_an_adapter_with_its_settings() -> None:
     assert (adapter.model, adapter.settings.temperature, adapter.max_turns) == ("llama-3", 0.5, 3)
 
 
-def test_any_name_is_a_model_of_a_server_that_is_given() -> None:
+def test_any_model_name_is_valid_with_a_base_url() -> None:
     adapter: Any = endpoint_of(Endpoint("meta-llama/Llama-3", LOCAL))
 
     assert str(adapter) == "http/meta-llama/Llama-3"
 
 
-def test_an_option_that_a_provider_lacks_is_told() -> None:
+def test_an_option_that_a_provider_lacks_is_refused() -> None:
     with pytest.raises(UsageError, match=r"options that `demo/large` has, got: .*base_url"):
         endpoint_of(Endpoint("demo/large", LOCAL))
 
 
-def test_an_adapter_stays_itself() -> None:
-    class Theirs:
+def test_an_adapter_is_returned_unchanged() -> None:
+    class UserAdapter:
         def evaluate(self, prompt: Any, *, session: Any = None) -> Any: ...
 
-    class TheirsAsync:
+    class AsyncUserAdapter:
         async def evaluate_async(self, prompt: Any, *, session: Any = None) -> Any: ...
 
-    for adapter in (ScriptedAdapter(["hi"]), Theirs(), TheirsAsync(), endpoint_of(lambda m: "hi")):
+    for adapter in (
+        ScriptedAdapter(["hi"]),
+        UserAdapter(),
+        AsyncUserAdapter(),
+        endpoint_of(lambda m: "hi"),
+    ):
         assert endpoint_of(adapter) is adapter
 
 
-def test_a_function_is_known_by_its_name() -> None:
+def test_a_function_becomes_an_adapter_with_its_name() -> None:
     async def policy(messages: list[ChatMessage]) -> str:
         return "hi"
 
@@ -145,11 +150,11 @@ def test_a_function_is_known_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [None, 7, {"model": "m"}, ScriptedAdapter, Endpoint, "nobody/knows", ""]
+    "options", [None, 7, {"model": "m"}, ScriptedAdapter, Endpoint, "unknown/model", ""]
 )
-def test_anything_else_is_refused(given: Any) -> None:
+def test_anything_else_is_refused(options: Any) -> None:
     with pytest.raises(UsageError):
-        endpoint_of(given)
+        endpoint_of(options)
 
 
 @pytest.mark.parametrize("fn", [lambda: "hi", lambda a, b: "hi", lambda *, messages: "hi"])

@@ -1,4 +1,4 @@
-"""Stored environments: the envelope, and a calculator that goes on in another process."""
+"""Stored environments: the envelope, and a calculator that continues in another process."""
 
 from __future__ import annotations
 
@@ -75,19 +75,19 @@ def test_a_wrong_envelope_is_refused_by_name(data: Any, problem: str) -> None:
 
 
 @given(json_values | st.dictionaries(st.sampled_from(["env_kind", "version"]), json_values))
-def test_no_data_gets_past_the_envelope_by_accident(data: Any) -> None:
+def test_arbitrary_data_is_refused_by_the_envelope(data: Any) -> None:
     with pytest.raises(EnvelopeError):
         check_envelope(data, "\0 never drawn", "1.0.0")
 
 
 @pytest.mark.parametrize("version", ["", "one", None, 1])
-def test_a_version_of_ones_own_that_is_none_is_misuse(version: Any) -> None:
+def test_an_invalid_own_version_is_a_usage_error(version: Any) -> None:
     with pytest.raises(UsageError, match="a version such as"):
         check_envelope(GOOD, "calculator", version)
 
 
 @pytest.mark.anyio
-async def test_state_is_refused_before_it_is_touched() -> None:
+async def test_state_is_refused_before_it_is_read() -> None:
     class Untouchable(dict[str, Any]):
         def get(self, name: str, default: Any = None) -> Any:
             assert name != "history"
@@ -105,7 +105,7 @@ async def test_a_damaged_history_is_refused(history: Any) -> None:
 
 
 @given(st.lists(st.builds(Calculation, texts, texts), max_size=4))
-def test_what_is_stored_comes_back_equal(history: list[Calculation]) -> None:
+def test_a_stored_environment_is_restored_equal(history: list[Calculation]) -> None:
     async def round_trip() -> CalculatorEnvironment:
         data = json.loads(json.dumps(await CalculatorEnvironment(history).serialize()))
         again = await CalculatorEnvironment.deserialize(data)
@@ -130,7 +130,7 @@ async def test_a_snapshot_does_not_change_with_its_environment() -> None:
     assert isinstance(env, Environment)
 
 
-ELSEWHERE = """
+OTHER_PROCESS = """
 import asyncio, json, sys
 from weakincentives.rollouts import CalculatorEnvironment
 
@@ -144,12 +144,12 @@ asyncio.run(main())
 
 
 @pytest.mark.anyio
-async def test_an_episode_goes_on_in_another_process() -> None:
+async def test_an_episode_continues_in_another_process() -> None:
     here = CalculatorEnvironment()
     await calculate(here, "6 * 7")
 
     done = subprocess.run(  # noqa: ASYNC221  # nothing else runs here
-        [sys.executable, "-c", ELSEWHERE],
+        [sys.executable, "-c", OTHER_PROCESS],
         input=json.dumps(await here.serialize()),
         capture_output=True,
         text=True,
@@ -189,18 +189,18 @@ async def test_the_calculator_knows_arithmetic_and_nothing_else(
 ) -> None:
     env = CalculatorEnvironment()
 
-    told = await calculate(env, expression)
+    result_of_call = await calculate(env, expression)
 
-    assert result in (told.text if not told.success else told.value)
-    assert len(env.history) == told.success
+    assert result in (result_of_call.text if not result_of_call.success else result_of_call.value)
+    assert len(env.history) == result_of_call.success
 
 
 @pytest.mark.anyio
-async def test_a_closed_calculator_calculates_no_more() -> None:
+async def test_a_closed_calculator_returns_an_error() -> None:
     env = CalculatorEnvironment()
     await env.close()
     await env.close()
 
-    told = await calculate(env, "1+1")
+    result_of_call = await calculate(env, "1+1")
 
-    assert (told.error, env.history) == ("the calculator is closed", ())
+    assert (result_of_call.error, env.history) == ("the calculator is closed", ())

@@ -40,19 +40,19 @@ MOVES = [
 
 
 def player(moves: list[tuple[str, dict[str, str]]]) -> Callable[[list[ChatMessage]], ChatMessage]:
-    """A model that makes these moves, whatever it sees."""
+    """Return a model that makes these moves, whatever its messages."""
 
     def model(messages: list[ChatMessage]) -> ChatMessage:
-        made = sum(message.role == "assistant" for message in messages)
-        if made == len(moves):
+        count = sum(message.role == "assistant" for message in messages)
+        if count == len(moves):
             return ChatMessage("assistant", "Done.")
-        name, arguments = moves[made]
-        return ChatMessage("assistant", tool_calls=(ToolCall(f"c{made}", name, arguments),))
+        name, arguments = moves[count]
+        return ChatMessage("assistant", tool_calls=(ToolCall(f"c{count}", name, arguments),))
 
     return model
 
 
-def evaluated(
+def evaluate_one(
     endpoint: Any, factory: Callable[[Any], Any], score: Any = environment_score, **options: Any
 ) -> EvalResult[Any]:
     async def main() -> Any:
@@ -75,7 +75,7 @@ def tool(env: Any, name: str, **arguments: Any) -> str:
     return str(anyio.run(chosen.call, arguments).text)
 
 
-def again(env: Any) -> Any:
+def restore_from_json(env: Any) -> Any:
     """Take a snapshot, send it through JSON, and restore it."""
 
     async def main() -> Any:
@@ -108,16 +108,16 @@ class Closing:
 
 def test_a_game_is_won_and_scores_itself() -> None:
     factory = Closing(TextGameEnvironment)
-    result = evaluated(player(MOVES), factory)
+    result = evaluate_one(player(MOVES), factory)
 
     assert (result.score.value, result.passed, factory.times) == (1.0, True, 1)
 
 
-def test_a_game_that_is_left_early_scores_what_was_found() -> None:
-    assert evaluated(player(MOVES[:1]), lambda sample: TextGameEnvironment()).score.value == 0.25
+def test_an_unfinished_game_scores_partially() -> None:
+    assert evaluate_one(player(MOVES[:1]), lambda sample: TextGameEnvironment()).score.value == 0.25
 
 
-def test_the_map_needs_the_lamp_and_wrong_moves_say_why() -> None:
+def test_wrong_moves_return_a_reason() -> None:
     game = TextGameEnvironment()
 
     assert tool(game, "go", direction="west") == "there is no exit 'west'"
@@ -128,11 +128,11 @@ def test_the_map_needs_the_lamp_and_wrong_moves_say_why() -> None:
     assert tool(game, "take", thing="gold") == "there is no 'gold' here"
 
 
-def test_a_game_goes_on_where_it_was() -> None:
+def test_a_restored_game_continues() -> None:
     game = TextGameEnvironment()
     for name, arguments in MOVES[:6]:
         tool(game, name, **arguments)
-    other = again(game)
+    other = restore_from_json(game)
     for name, arguments in MOVES[6:]:
         tool(other, name, **arguments)
 
@@ -159,12 +159,12 @@ def test_a_game_that_cannot_be_won_is_refused(options: dict[str, Any]) -> None:
 # ── Python code ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_code_runs_and_its_files_stay_and_travel() -> None:
+def test_the_files_of_code_are_kept_and_restored() -> None:
     env = PythonEnvironment({"data/in.txt": "2 3"})
     code = "print(sum(map(int, open('data/in.txt').read().split()))); open('out', 'w').write('5')"
 
     assert tool(env, "run_python", code=code) == "5\n"
-    other = again(env)
+    other = restore_from_json(env)
     assert other.folder != env.folder
     assert tool(other, "run_python", code="print(open('out').read())") == "5\n"
     assert other.calls == 2
@@ -174,7 +174,7 @@ def test_code_runs_and_its_files_stay_and_travel() -> None:
     assert tool(env, "run_python", code="print(1)") == "the environment is closed"
 
 
-def test_code_that_fails_is_told_why() -> None:
+def test_failing_code_returns_its_error() -> None:
     env = PythonEnvironment(timeout=0.5)
 
     assert "ZeroDivisionError" in tool(env, "run_python", code="1 / 0")
@@ -209,12 +209,12 @@ def test_a_path_out_of_the_folder_is_refused(name: str) -> None:
         PythonEnvironment({name: "x"})
 
 
-def test_code_is_closed_once_also_after_a_failure() -> None:
+def test_the_code_environment_is_closed_once_even_after_a_failure() -> None:
     def fails(messages: list[ChatMessage]) -> str:
         raise ConnectionError("lost")
 
     factory = Closing(PythonEnvironment)
-    result = evaluated(fails, factory)
+    result = evaluate_one(fails, factory)
 
     assert (result.error_source, factory.times) == ("agent", 1)
 
@@ -228,16 +228,21 @@ def user(*says: str, **options: Any) -> Callable[[Any], SimulatedUserEnvironment
     )
 
 
-def test_a_user_talks_until_the_goal_is_reached() -> None:
+def test_a_simulated_user_talks_until_the_goal_is_reached() -> None:
     agent = ScriptedAdapter(["Which seat?", "You have 12A."])
-    result = evaluated(agent, user("By the window, please.", "Thanks! [GOAL REACHED]"))
-    left = result.trajectory
+    result = evaluate_one(agent, user("By the window, please.", "Thanks! [GOAL REACHED]"))
+    trajectory = result.trajectory
 
-    assert left is not None
-    assert [message.role for message in left.messages] == ["user", "assistant", "user", "assistant"]
+    assert trajectory is not None
+    assert [message.role for message in trajectory.messages] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
     assert (result.passed, result.output) == (True, "You have 12A.")
-    assert left.metadata["simulated_user"]["outcome"] == "goal_reached"
-    assert left.metadata["simulated_user"]["messages"] == 1
+    assert trajectory.metadata["simulated_user"]["outcome"] == "goal_reached"
+    assert trajectory.metadata["simulated_user"]["messages"] == 1
 
 
 @pytest.mark.parametrize(
@@ -247,22 +252,22 @@ def test_a_user_talks_until_the_goal_is_reached() -> None:
         (["No.", "No!"], {"max_messages": 2}, "out_of_messages"),
     ],
 )
-def test_a_user_who_gives_up_is_no_success(
+def test_a_simulated_user_that_gives_up_fails_the_sample(
     says: list[str], options: dict[str, Any], outcome: str
 ) -> None:
-    result = evaluated(ScriptedAdapter(["Hm."] * 3), user(*says, **options))
+    result = evaluate_one(ScriptedAdapter(["Hm."] * 3), user(*says, **options))
 
     assert (result.passed, result.success) == (False, True)
     assert result.trajectory is not None
     assert result.trajectory.metadata["simulated_user"]["outcome"] == outcome
 
 
-def test_a_user_who_fails_is_no_failure_of_the_agent() -> None:
+def test_an_error_of_the_simulated_user_is_not_a_failure_of_the_agent() -> None:
     def broken(messages: Any) -> str:
-        raise ConnectionError("the user's model is gone")
+        raise ConnectionError("the user's model is unavailable")
 
     closing = Closing(lambda: SimulatedUserEnvironment(broken, "a traveller", "a seat"))
-    result = evaluated(ScriptedAdapter(["Which seat?"]), closing)
+    result = evaluate_one(ScriptedAdapter(["Which seat?"]), closing)
 
     assert (result.error_source, closing.times) == ("infrastructure", 1)
     assert result.error_details is not None
@@ -271,14 +276,14 @@ def test_a_user_who_fails_is_no_failure_of_the_agent() -> None:
 
 def test_turns_of_all_rounds_count_against_the_limit() -> None:
     agent = ScriptedAdapter(["a", "b", "c", "d"], max_turns=3)
-    result = evaluated(agent, user(*["more"] * 8))
+    result = evaluate_one(agent, user(*["more"] * 8))
 
     assert result.trajectory is not None
     assert result.trajectory.stop_reason == "max_turns"
     assert sum(each.role == "assistant" for each in result.trajectory.messages) == 3
 
 
-def test_the_user_does_not_see_tools_and_system_messages_and_goes_on_elsewhere() -> None:
+def test_the_simulated_user_does_not_see_tools_or_system_messages_and_can_be_restored() -> None:
     with ModelServer([Reply("By the window."), Reply("[GOAL REACHED]")]) as server:
         endpoint = Endpoint("http/user", base_url=server.openai_base_url)
         first = SimulatedUserEnvironment(endpoint, "a traveller", "a window seat")
@@ -289,7 +294,7 @@ def test_the_user_does_not_see_tools_and_system_messages_and_goes_on_elsewhere()
         ]
 
         assert anyio.run(first.respond, talk) == "By the window."
-        other = again(first)
+        other = restore_from_json(first)
         assert anyio.run(other.respond, talk) is None
         sent = [message["content"] for message in server.requests[0].body["messages"]]
 
@@ -299,10 +304,10 @@ def test_the_user_does_not_see_tools_and_system_messages_and_goes_on_elsewhere()
     assert "Secret rules" not in sent[0]
 
 
-def test_a_user_who_says_nothing_is_an_error_of_the_user() -> None:
+def test_an_empty_message_is_an_error_of_the_simulated_user() -> None:
     with ModelServer([Fault("status", status=400)]) as server:
         endpoint = Endpoint("http/user", base_url=server.openai_base_url, retries=0)
-        result = evaluated(
+        result = evaluate_one(
             ScriptedAdapter(["Hm."]),
             lambda sample: SimulatedUserEnvironment(endpoint, "a traveller", "a seat"),
         )
@@ -310,7 +315,7 @@ def test_a_user_who_says_nothing_is_an_error_of_the_user() -> None:
     assert result.error_source == "infrastructure"
 
 
-def test_a_user_of_live_objects_is_not_stored() -> None:
+def test_a_simulated_user_with_a_live_model_is_not_stored() -> None:
     env = user("x")(None)
 
     with pytest.raises(SerializationError, match="whose model is a name or an `Endpoint`"):
@@ -338,21 +343,21 @@ class Scored:
     ("value", "expected"), [(0.25, 0.25), (True, 1.0), (-2, -2.0), ({"fast": 1, "right": 0}, 0.5)]
 )
 def test_an_environment_owns_its_score(value: Any, expected: float) -> None:
-    result = evaluated(ScriptedAdapter(["Hi."]), lambda sample: Scored(value))
+    result = evaluate_one(ScriptedAdapter(["Hi."]), lambda sample: Scored(value))
 
     assert (result.error, result.score.value) == (None, expected)
 
 
 @pytest.mark.parametrize("value", ["good", float("nan"), ValueError("no board")])
-def test_a_score_that_is_none_is_an_evaluator_error(value: Any) -> None:
-    result = evaluated(ScriptedAdapter(["Hi."]), lambda sample: Scored(value))
+def test_an_invalid_score_is_an_evaluator_error(value: Any) -> None:
+    result = evaluate_one(ScriptedAdapter(["Hi."]), lambda sample: Scored(value))
 
     assert result.error_source == "evaluator"
     assert result.output == "Hi."
 
 
 def test_an_environment_without_a_score_is_an_evaluator_error() -> None:
-    result = evaluated(ScriptedAdapter(["Hi."]), lambda sample: object())
+    result = evaluate_one(ScriptedAdapter(["Hi."]), lambda sample: object())
 
     assert result.error is not None
     assert "an environment with `score()`" in result.error

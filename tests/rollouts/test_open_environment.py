@@ -1,4 +1,4 @@
-"""What is opened is closed exactly once, whichever way out is taken."""
+"""An open environment is closed exactly once, however its use ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Closing:
-    """Counts how often it was closed; `how` is what closing does besides."""
+    """Counts how often it was closed; `how` is called on each close."""
 
     def __init__(self, how: Callable[[], Any] | None = None) -> None:
         self.closed = 0
@@ -96,12 +96,12 @@ async def test_cancellation_closes_even_if_it_comes_again(kind: type[Closing]) -
     assert env.closed == 1
 
 
-async def test_siblings_each_get_and_close_their_own() -> None:
-    made: list[Closing] = []
+async def test_concurrent_attempts_each_close_their_own_environment() -> None:
+    environments: list[Closing] = []
 
     def make(number: int) -> Closing:
-        made.append(Closing())
-        return made[-1]
+        environments.append(Closing())
+        return environments[-1]
 
     async def use(number: int) -> None:
         async with open_environment(make, number):
@@ -117,7 +117,7 @@ async def test_siblings_each_get_and_close_their_own() -> None:
         for number in range(60):
             group.start_soon(attempt, number)
 
-    assert [env.closed for env in made] == [1] * 60
+    assert [env.closed for env in environments] == [1] * 60
 
 
 @pytest.mark.parametrize("how", ["sync", "async", "lambda"])
@@ -128,26 +128,26 @@ async def test_a_factory_may_be_sync_or_async(how: str) -> None:
         env.sample = sample  # type: ignore[attr-defined]
         return env
 
-    def now(sample: str) -> Closing:
+    def make_sync(sample: str) -> Closing:
         env = Closing()
         env.sample = sample  # type: ignore[attr-defined]
         return env
 
-    factory: Any = {"sync": now, "async": make, "lambda": lambda sample: make(sample)}[how]
+    factory: Any = {"sync": make_sync, "async": make, "lambda": lambda sample: make(sample)}[how]
     async with open_environment(factory, "s-1") as env:
         assert env.sample == "s-1"
 
     assert env.closed == 1
 
 
-async def test_what_a_cancelled_factory_still_makes_is_closed() -> None:
-    started, go_on, made = threading.Event(), threading.Event(), []
+async def test_the_environment_of_a_cancelled_factory_is_closed() -> None:
+    started, go_on, environments = threading.Event(), threading.Event(), []
 
     def slow() -> Closing:
         started.set()
         assert go_on.wait(60)
-        made.append(Closing())
-        return made[-1]
+        environments.append(Closing())
+        return environments[-1]
 
     async def use() -> None:
         async with open_environment(slow):
@@ -160,7 +160,7 @@ async def test_what_a_cancelled_factory_still_makes_is_closed() -> None:
         group.cancel_scope.cancel()
         go_on.set()
 
-    assert [env.closed for env in made] == [1]
+    assert [env.closed for env in environments] == [1]
 
 
 async def test_a_factory_that_raises_leaves_nothing_to_close() -> None:
@@ -172,7 +172,7 @@ async def test_a_factory_that_raises_leaves_nothing_to_close() -> None:
             pytest.fail("there is none")
 
 
-async def test_a_factory_that_forgets_to_return_is_told() -> None:
+async def test_a_factory_that_returns_none_is_refused() -> None:
     with pytest.raises(UsageError, match="got None - return it"):
         async with open_environment(lambda: None):
             pytest.fail("there is none")
@@ -189,7 +189,7 @@ async def broken_close() -> None:
     raise OSError("still running")
 
 
-async def test_a_close_that_raises_is_an_error_of_its_own() -> None:
+async def test_a_close_that_raises_is_a_separate_error() -> None:
     env = Closing(broken_close)
     with pytest.raises(CloseError, match="closing `Closing` raised OSError: still running") as no:
         async with open_environment(lambda: env):
@@ -216,7 +216,7 @@ async def test_a_close_that_raises_does_not_stop_a_cancellation() -> None:
     assert scope.cancelled_caught
 
 
-async def test_a_close_that_hangs_is_cut_off() -> None:
+async def test_a_close_that_hangs_is_cancelled() -> None:
     class Stuck(Closing):
         async def close(self) -> None:
             self.closed += 1
@@ -230,7 +230,7 @@ async def test_a_close_that_hangs_is_cut_off() -> None:
     assert env.closed == 1
 
 
-async def test_a_close_that_hangs_in_a_thread_is_left_behind() -> None:
+async def test_a_close_that_hangs_in_a_thread_is_abandoned() -> None:
     done = threading.Event()
 
     class Stuck:
@@ -259,7 +259,7 @@ class Env:
 async def main():
     async with open_environment(Env):
         print("open", flush=True)
-        while True:  # a signal that asyncio misses just before it waits is seen at the next turn
+        while True:  # a signal just before asyncio waits is handled at the next turn
             await anyio.sleep(0.05)
 
 async def together():
@@ -288,6 +288,6 @@ def test_ctrl_c_closes_what_is_open(anyio_backend_name: str, count: int) -> None
         for _ in range(count):
             assert running.stdout.readline() == "open\n"
         running.send_signal(signal.SIGINT)
-        said, _ = running.communicate(timeout=60)
+        output, _ = running.communicate(timeout=60)
 
-    assert said.split() == ["closed"] * count + ["KeyboardInterrupt"]
+    assert output.split() == ["closed"] * count + ["KeyboardInterrupt"]

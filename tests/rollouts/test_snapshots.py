@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from weakincentives.chat import ChatMessage, ToolCall
 from weakincentives.errors import SerializationError, UsageError
 from weakincentives.evals import (
@@ -43,7 +43,7 @@ opened: list[CalculatorEnvironment] = []
 closed: list[CalculatorEnvironment] = []
 
 
-class Watched(CalculatorEnvironment):
+class CountedCalculator(CalculatorEnvironment):
     """A calculator that is counted when it is closed."""
 
     async def close(self) -> None:
@@ -51,14 +51,14 @@ class Watched(CalculatorEnvironment):
         await super().close()
 
     @staticmethod
-    async def deserialize(data: dict[str, Any]) -> Watched:
-        env = Watched((await CalculatorEnvironment.deserialize(data)).history)
+    async def deserialize(data: dict[str, Any]) -> CountedCalculator:
+        env = CountedCalculator((await CalculatorEnvironment.deserialize(data)).history)
         opened.append(env)
         return env
 
 
-def make(sample: Sample[Any, Any]) -> Watched:
-    env = Watched()
+def make(sample: Sample[Any, Any]) -> CountedCalculator:
+    env = CountedCalculator()
     opened.append(env)
     return env
 
@@ -89,42 +89,42 @@ def run(**options: Any) -> Trajectory[Any]:
 
 
 def test_a_snapshot_is_taken_after_each_turn() -> None:
-    left = run(snapshots="turn")
+    trajectory = run(snapshots="turn")
 
-    assert [snapshot.turn for snapshot in left.snapshots] == [0, 1, 2, 3]
-    assert [len(each.state["history"]) for each in left.snapshots] == [0, 1, 2, 3]
-    assert [each.message_count for each in left.snapshots] == [1, 3, 5, 7]
-    assert len({each.episode_id for each in left.snapshots}) == 1
-    assert left.snapshot_at(2).messages == left.messages[:5]
-    assert left.snapshot_at().turn == 3
+    assert [snapshot.turn for snapshot in trajectory.snapshots] == [0, 1, 2, 3]
+    assert [len(each.state["history"]) for each in trajectory.snapshots] == [0, 1, 2, 3]
+    assert [each.message_count for each in trajectory.snapshots] == [1, 3, 5, 7]
+    assert len({each.episode_id for each in trajectory.snapshots}) == 1
+    assert trajectory.snapshot_at(2).messages == trajectory.messages[:5]
+    assert trajectory.snapshot_at().turn == 3
     assert opened == closed
 
 
-def test_without_being_asked_none_is_taken() -> None:
+def test_no_snapshot_is_taken_by_default() -> None:
     assert run().snapshots == ()
     with pytest.raises(UsageError, match="ask for them: snapshots='turn'"):
         run().snapshot_at(1)
 
 
-def test_after_a_failure_there_is_one_of_the_last_complete_turn() -> None:
+def test_a_failure_has_a_snapshot_of_the_last_complete_turn() -> None:
     def fails(messages: list[ChatMessage]) -> ChatMessage:
         if len(messages) == 5:
             raise ConnectionError("lost")
         return add_up(messages)
 
-    left = run(snapshots="failure", endpoint=fails)
+    trajectory = run(snapshots="failure", endpoint=fails)
 
-    assert [(each.turn, each.message_count) for each in left.snapshots] == [(2, 5)]
+    assert [(each.turn, each.message_count) for each in trajectory.snapshots] == [(2, 5)]
     assert opened == closed
 
 
-def test_a_turn_that_was_cut_off_is_left_out() -> None:
-    asked = ChatMessage("user", "?")
+def test_an_incomplete_turn_is_dropped() -> None:
+    question = ChatMessage("user", "?")
     called = ChatMessage("assistant", tool_calls=(ToolCall("a", "x"), ToolCall("b", "x")))
     one = ChatMessage("tool", "1", tool_call_id="a")
 
-    assert complete_turns([asked, called, one]) == (asked,)
-    both = [asked, called, one, ChatMessage("tool", "2", tool_call_id="b")]
+    assert complete_turns([question, called, one]) == (question,)
+    both = [question, called, one, ChatMessage("tool", "2", tool_call_id="b")]
     assert complete_turns(both) == tuple(both)
 
 
@@ -179,7 +179,7 @@ def test_state_that_json_would_change_is_refused(state: Any) -> None:
         EnvironmentSnapshot.of(state)
 
 
-def test_another_process_restores_it() -> None:
+def test_another_process_restores_a_snapshot() -> None:
     snapshot = run(snapshots="turn").snapshot_at(2)
     code = """
 import asyncio, sys
@@ -193,14 +193,14 @@ print([each.result for each in env.history], len(snapshot.messages))
         input=snapshot.to_json(),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
 
     assert done.stdout == "['2', '3'] 5\n", done.stderr
 
 
 class Touched:
-    """An environment that must not be asked to restore what is not its own."""
+    """An environment that must not be asked to restore foreign state."""
 
     ENV_KIND, VERSION = "maze", "3.0.0"
     MIGRATIONS: ClassVar = {
@@ -216,7 +216,7 @@ class Touched:
         return Touched(data["steps"])
 
 
-def restored(**state: Any) -> Touched:
+def restore(**state: Any) -> Touched:
     snapshot = EnvironmentSnapshot.of(state)
     env: Touched = anyio.run(restore_environment, snapshot, Touched)
     return env
@@ -227,16 +227,16 @@ def restored(**state: Any) -> Touched:
 )
 def test_a_wrong_kind_or_version_is_refused_before_state_is_read(kind: str, version: str) -> None:
     with pytest.raises(EnvelopeError):
-        restored(env_kind=kind, version=version)  # which has no `steps` to read
+        restore(env_kind=kind, version=version)  # the state has no `steps` to read
 
 
 def test_older_versions_are_migrated_step_by_step() -> None:
-    assert restored(env_kind="maze", version="1.4", moves=["left"]).steps == ["left", "end"]
-    assert restored(env_kind="maze", version="2.0", steps=[]).steps == ["end"]
-    assert restored(env_kind="maze", version="3.1", steps=["up"]).steps == ["up"]
+    assert restore(env_kind="maze", version="1.4", moves=["left"]).steps == ["left", "end"]
+    assert restore(env_kind="maze", version="2.0", steps=[]).steps == ["end"]
+    assert restore(env_kind="maze", version="3.1", steps=["up"]).steps == ["up"]
 
 
-def test_a_snapshot_whose_state_says_something_else_is_refused() -> None:
+def test_a_snapshot_that_contradicts_its_state_is_refused() -> None:
     forged = EnvironmentSnapshot("maze", "3.0.0", {"env_kind": "chess", "version": "3.0.0"})
 
     with pytest.raises(EnvelopeError, match="as the snapshot says"):
@@ -246,13 +246,13 @@ def test_a_snapshot_whose_state_says_something_else_is_refused() -> None:
 # ── going on ────────────────────────────────────────────────────────────────────────────────────
 
 
-def from_two(messages: list[ChatMessage]) -> ChatMessage:
-    """Go on like `add_up`, but only from a conversation that has two results."""
+def add_up_after_two(messages: list[ChatMessage]) -> ChatMessage:
+    """Continue like `add_up`, but only a conversation that has two results."""
     assert sum(message.role == "tool" for message in messages) >= 2
     return add_up(messages)
 
 
-def test_a_half_done_episode_is_resumed(tmp_path: Path) -> None:
+def test_an_unfinished_episode_is_resumed(tmp_path: Path) -> None:
     def fails(messages: list[ChatMessage]) -> ChatMessage:
         if len(messages) == 5:
             raise ConnectionError("lost")
@@ -269,7 +269,7 @@ def test_a_half_done_episode_is_resumed(tmp_path: Path) -> None:
                 snapshots="failure",
                 store=store,
             )
-            agent = endpoint_agent(from_two, environment_factory=make)
+            agent = endpoint_agent(add_up_after_two, environment_factory=make)
             again = await branch_sample(
                 store, first.run_id, "one", agent, criterion(exact_match), n=1
             )
@@ -298,26 +298,26 @@ def test_branches_of_one_turn_are_epochs_and_know_their_parent(tmp_path: Path) -
                 snapshots="turn",
                 store=store,
             )
-            agent = endpoint_agent(from_two, environment_factory=make, snapshots="turn")
-            found = find_snapshot(store, first.run_id, "one", at=2)[1]
+            agent = endpoint_agent(add_up_after_two, environment_factory=make, snapshots="turn")
+            snapshot = find_snapshot(store, first.run_id, "one", at=2)[1]
             report = await branch_sample(
                 store, first.run_id, "one", agent, criterion(exact_match), at=2, n=4
             )
-            return found, report, store.run(report.run_id).manifest.tags
+            return snapshot, report, store.run(report.run_id).manifest.tags
 
-    found, report, tags = anyio.run(main)
+    snapshot, report, tags = anyio.run(main)
 
     assert [result.epoch for result in report.results] == [1, 2, 3, 4]
     assert report.passed == 4
     assert tags["branched_from"].endswith("/one@2")
     for result in report.results:
         assert [each.turn for each in result.trajectory.snapshots] == [2, 3]
-        assert {each.parent_id for each in result.trajectory.snapshots} == {found.id}
+        assert {each.parent_id for each in result.trajectory.snapshots} == {snapshot.id}
 
 
 def test_branches_are_groups_for_grpo() -> None:
-    left = run(snapshots="turn")
-    pairs = [(SAMPLE, left.snapshot_at(turn)) for turn in (1, 2)]
+    trajectory = run(snapshots="turn")
+    pairs = [(SAMPLE, trajectory.snapshot_at(turn)) for turn in (1, 2)]
 
     async def main() -> Any:
         return await branch_rollouts(pairs, add_up, make, n=3, score_fn=exact_match)
@@ -348,7 +348,7 @@ def test_an_agent_that_cannot_be_branched_is_refused(agent: Any, problem: str) -
         branch_agent(agent, snapshot)
 
 
-def test_what_cannot_be_saved_is_refused() -> None:
+def test_invalid_snapshot_options_are_refused() -> None:
     with pytest.raises(UsageError, match="an `environment_factory` with `snapshots`"):
         endpoint_agent(add_up, snapshots="turn")
     with pytest.raises(UsageError, match='"turn", "failure" or None'):

@@ -32,7 +32,7 @@ Event = tuple[str, dict[str, Any]]
 def span(
     id: int, attributes: dict[str, Any], *events: Event, error: str | None = None
 ) -> SpanRecord:
-    """A span that starts at second `id` and takes half a second."""
+    """Return a span that starts at second `id` and takes half a second."""
     start = id * 10**9
     return SpanRecord(id, f"span {id}", start, start + 5 * 10**8, attributes, events, error)
 
@@ -45,7 +45,7 @@ def trajectory(*spans: SpanRecord, parents: dict[int, int] | None = None) -> Tra
 
 
 def as_parts(message: ChatMessage) -> dict[str, Any]:
-    """The current form: a list of parts."""
+    """Return a message in the current form: a list of parts."""
     if message.role == "tool":
         part = {"type": "tool_call_response", "id": "c1", "response": message.content}
         return {"role": "tool", "parts": [part]}
@@ -58,7 +58,7 @@ def as_parts(message: ChatMessage) -> dict[str, Any]:
 
 
 def as_openai(message: ChatMessage) -> dict[str, Any]:
-    """The form of OpenAI's API, which earlier conventions took over."""
+    """Return a message in the form of OpenAI's API, as in earlier conventions."""
     calls = [
         {
             "id": c.id,
@@ -91,7 +91,7 @@ def details(*messages: ChatMessage) -> tuple[dict[str, Any], list[Event]]:
 
 def events(*messages: ChatMessage) -> tuple[dict[str, Any], list[Event]]:
     *before, reply = messages
-    said: list[Event] = []
+    messages_before: list[Event] = []
     for message in before:
         body = as_openai(message)
         body.pop("role")
@@ -99,14 +99,14 @@ def events(*messages: ChatMessage) -> tuple[dict[str, Any], list[Event]]:
             body["tool_calls"] = json.dumps(body["tool_calls"])
         if "tool_call_id" in body:
             body["id"] = body.pop("tool_call_id")
-        said.append((f"gen_ai.{message.role}.message", body))
+        messages_before.append((f"gen_ai.{message.role}.message", body))
     choice = {"index": 0, "message": json.dumps(as_openai(reply))}
-    return {**CHAT, **USAGE}, [*said, ("gen_ai.choice", choice)]
+    return {**CHAT, **USAGE}, [*messages_before, ("gen_ai.choice", choice)]
 
 
 def events_attribute(*messages: ChatMessage) -> tuple[dict[str, Any], list[Event]]:
-    _, said = events(*messages)
-    listed = [{"event.name": name, **body} for name, body in said]
+    _, message_events = events(*messages)
+    listed = [{"event.name": name, **body} for name, body in message_events]
     return {**CHAT, **USAGE, "events": json.dumps(listed)}, []
 
 
@@ -122,8 +122,8 @@ def content_events(*messages: ChatMessage) -> tuple[dict[str, Any], list[Event]]
 def numbered(*messages: ChatMessage) -> tuple[dict[str, Any], list[Event]]:
     *before, reply = messages
     attributes: dict[str, Any] = {"gen_ai.request.model": "gpt-4o", **USAGE}
-    for prefix, said in (("gen_ai.prompt", before), ("gen_ai.completion", [reply])):
-        for index, message in enumerate(said):
+    for prefix, group in (("gen_ai.prompt", before), ("gen_ai.completion", [reply])):
+        for index, message in enumerate(group):
             at = f"{prefix}.{index}"
             attributes[f"{at}.role"] = message.role
             attributes[f"{at}.content"] = message.content
@@ -144,8 +144,8 @@ def openinference(*messages: ChatMessage) -> tuple[dict[str, Any], list[Event]]:
         "llm.token_count.completion": 2,
         "llm.token_count.prompt_details.cache_read": 4,
     }
-    for prefix, said in (("llm.input_messages", before), ("llm.output_messages", [reply])):
-        for index, message in enumerate(said):
+    for prefix, group in (("llm.input_messages", before), ("llm.output_messages", [reply])):
+        for index, message in enumerate(group):
             at = f"{prefix}.{index}.message"
             attributes[f"{at}.role"] = message.role
             if index % 2:
@@ -169,13 +169,13 @@ FORMS = [current, details, events, events_attribute, content_events, numbered, o
 @pytest.mark.parametrize("form", FORMS)
 def test_two_calls_of_a_conversation_are_one_transcript(form: Any) -> None:
     first, second = form(*CONVERSATION[:3]), form(*CONVERSATION)
-    left = trajectory(span(2, second[0], *second[1]), span(1, first[0], *first[1]))
+    parsed = trajectory(span(2, second[0], *second[1]), span(1, first[0], *first[1]))
 
-    assert left.messages == CONVERSATION
-    assert left.usage is not None
-    assert (left.usage.input_tokens, left.usage.output_tokens) == (20, 4)
-    assert left.cost == pytest.approx(price_of("gpt-4o", left.usage))
-    assert left.metadata == {"model": "gpt-4o"}
+    assert parsed.messages == CONVERSATION
+    assert parsed.usage is not None
+    assert (parsed.usage.input_tokens, parsed.usage.output_tokens) == (20, 4)
+    assert parsed.cost == pytest.approx(price_of("gpt-4o", parsed.usage))
+    assert parsed.metadata == {"model": "gpt-4o"}
 
 
 # ── tools ───────────────────────────────────────────────────────────────────────────────────────
@@ -204,50 +204,55 @@ TOOLS = [
 
 @pytest.mark.parametrize("attributes", TOOLS)
 def test_a_tool_belongs_to_the_call_that_asked_for_it(attributes: dict[str, Any]) -> None:
-    asked, _ = current(*CONVERSATION[:3])
-    told, _ = current(*CONVERSATION)
+    first_call, _ = current(*CONVERSATION[:3])
+    second_call, _ = current(*CONVERSATION)
     tool = span(2, attributes, error="timed out")
 
-    for spans in ([span(1, asked), tool, span(3, told)], [span(1, asked), tool]):
-        left = trajectory(*spans)
-        assert [message.role for message in left.messages[:4]] == [
+    for spans in ([span(1, first_call), tool, span(3, second_call)], [span(1, first_call), tool]):
+        parsed = trajectory(*spans)
+        assert [message.role for message in parsed.messages[:4]] == [
             *("system", "user", "assistant", "tool")
         ]
-        assert left.messages[3].content == "a library"
-        assert left.tool_errors == {"c1": "timed out"}
+        assert parsed.messages[3].content == "a library"
+        assert parsed.tool_errors == {"c1": "timed out"}
 
 
 @pytest.mark.parametrize("attributes", TOOLS)
-def test_a_tool_without_messages_is_a_call_of_its_own(attributes: dict[str, Any]) -> None:
-    left = trajectory(span(1, attributes), span(2, attributes))
-    events = TrajectorySession(left)[ToolInvoked].all()
+def test_a_tool_span_without_messages_is_a_tool_call(attributes: dict[str, Any]) -> None:
+    parsed = trajectory(span(1, attributes), span(2, attributes))
+    events = TrajectorySession(parsed)[ToolInvoked].all()
 
     assert [(e.name, e.params, e.result, e.success) for e in events] == [
         ("search", {"query": "wink"}, "a library", True)
     ] * 2
-    assert left.usage is None
+    assert parsed.usage is None
 
 
-def test_a_tool_that_says_it_failed_in_its_message_failed() -> None:
+def test_an_error_in_the_message_of_a_tool_is_a_tool_error() -> None:
     message = {"content": "no such order", "tool_call_id": "c1", "status": "error"}
     tool = {**TOOLS[2], "output.value": json.dumps({"type": "tool", "data": message})}
 
     assert trajectory(span(1, tool)).tool_errors == {"c1": "no such order"}
 
 
-def test_calls_without_ids_are_told_apart() -> None:
+def test_calls_without_ids_are_distinguished() -> None:
     call = {"type": "tool_call", "name": "search", "arguments": {"page": 1}}
     result = {"type": "tool_call_response", "name": "search", "result": {"hits": 3}}
     reply = [{"role": "assistant", "parts": [call, {**call, "arguments": {"page": 2}}]}]
-    asked = {**CHAT, "gen_ai.output.messages": json.dumps(reply)}
-    told = {**CHAT, "gen_ai.input.messages": json.dumps([*reply, {"parts": [result, result]}])}
+    first_call = {**CHAT, "gen_ai.output.messages": json.dumps(reply)}
+    second_call = {
+        **CHAT,
+        "gen_ai.input.messages": json.dumps([*reply, {"parts": [result, result]}]),
+    }
     failed = {
         "openinference.span.kind": "TOOL",
         "tool.name": "search",
         "input.value": '{"page": 2}',
     }
-    left = trajectory(span(1, asked), span(2, failed, error="timed out"), span(3, told))
-    first, second = TrajectorySession(left)[ToolInvoked].all()
+    parsed = trajectory(
+        span(1, first_call), span(2, failed, error="timed out"), span(3, second_call)
+    )
+    first, second = TrajectorySession(parsed)[ToolInvoked].all()
 
     assert (first.params, first.success, first.result) == ({"page": 1}, True, {"hits": 3})
     assert (second.params, second.success, second.error) == ({"page": 2}, False, "timed out")
@@ -259,16 +264,16 @@ def test_calls_without_ids_are_told_apart() -> None:
 def test_a_call_that_two_instrumentations_report_counts_once() -> None:
     outer, _ = openinference(*CONVERSATION[:3])
     inner, _ = current(*CONVERSATION[:3])
-    left = trajectory(span(1, outer), span(2, inner), parents={2: 9, 9: 1, 1: 0})
+    parsed = trajectory(span(1, outer), span(2, inner), parents={2: 9, 9: 1, 1: 0})
 
-    assert left.messages == CONVERSATION[:3]
-    assert left.usage == TokenUsage(10, 2, 4)
+    assert parsed.messages == CONVERSATION[:3]
+    assert parsed.usage == TokenUsage(10, 2, 4)
 
 
 def test_a_tool_inside_the_same_tool_counts_once() -> None:
-    left = trajectory(span(1, TOOLS[1]), span(2, TOOLS[1]), parents={2: 1})
+    parsed = trajectory(span(1, TOOLS[1]), span(2, TOOLS[1]), parents={2: 1})
 
-    assert len(TrajectorySession(left)[ToolInvoked]) == 1
+    assert len(TrajectorySession(parsed)[ToolInvoked]) == 1
 
 
 @pytest.mark.parametrize(
@@ -285,9 +290,9 @@ def test_a_tool_inside_the_same_tool_counts_once() -> None:
     ],
 )
 def test_the_usage_of_an_agent_counts_only_without_model_calls(attributes: dict[str, Any]) -> None:
-    asked, _ = current(*CONVERSATION[:3])
+    model_call, _ = current(*CONVERSATION[:3])
     alone = trajectory(span(1, attributes), span(2, attributes), parents={2: 1})
-    both = trajectory(span(1, attributes), span(2, asked), parents={2: 1})
+    both = trajectory(span(1, attributes), span(2, model_call), parents={2: 1})
 
     assert alone.usage == both.usage == TokenUsage(10, 2)
 
@@ -315,11 +320,11 @@ def test_equal_messages_of_one_conversation_are_kept() -> None:
         {"gen_ai.operation.name": "embeddings", **USAGE},
     ],
 )
-def test_a_span_that_is_odd_raises_nothing(attributes: dict[str, Any]) -> None:
-    left = trajectory(span(1, attributes))
+def test_a_malformed_span_raises_no_error(attributes: dict[str, Any]) -> None:
+    parsed = trajectory(span(1, attributes))
 
-    assert left.output == "A library."
-    assert left.usage is None
+    assert parsed.output == "A library."
+    assert parsed.usage is None
 
 
 def test_a_text_is_the_message_of_a_call_without_messages() -> None:
@@ -330,6 +335,6 @@ def test_a_text_is_the_message_of_a_call_without_messages() -> None:
     assert trajectory(span(1, listed)).messages == CONVERSATION[1:2]
 
 
-def test_spans_of_something_else_are_not_relevant() -> None:
+def test_unrelated_spans_are_ignored() -> None:
     assert not is_relevant({"http.request.method": "GET"})
     assert is_relevant(CHAT)

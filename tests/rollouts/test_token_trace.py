@@ -1,4 +1,4 @@
-"""A reply in tokens: what it may hold, and that it comes back from disk as it was."""
+"""A reply in tokens: which values are valid, and that it is stored without loss."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from weakincentives.evals import EvalConfig, EvalReport, RunStore, Sample, evalu
 from weakincentives.evals.store.rows import compress, decompress
 from weakincentives.rollouts import CalculatorEnvironment, Trajectory, run_agent
 
-ASKED = [ChatMessage("user", "What is 2 + 3, times 7?")]
-WISHES = [
+MESSAGES = [ChatMessage("user", "What is 2 + 3, times 7?")]
+TOOL_CALLS = [
     ToolCall("c-1", "calculate", {"expression": "2 + 3"}),
     ToolCall("c-2", "calculate", {"expression": "5 * 7"}),
 ]
@@ -34,19 +34,19 @@ WISHES = [
 
 
 @given(our.token_traces)
-def test_it_comes_back_equal(trace: TokenTrace) -> None:
+def test_a_trace_survives_a_round_trip(trace: TokenTrace) -> None:
     assert serde.decode(serde.encode(trace), TokenTrace) == trace
     assert hash(trace) == hash(serde.decode(serde.encode(trace), TokenTrace))
 
 
 def test_arrays_become_plain_numbers() -> None:
-    given: dict[str, Any] = {
+    arrays: dict[str, Any] = {
         "prompt_ids": array("q", [1, 15]),
         "ids": np.array([7, 2], dtype=np.int32),
         "logprobs": [np.float32(-0.5), 0],
         "mask": np.array([True, False]),
     }
-    trace = TokenTrace(**given)
+    trace = TokenTrace(**arrays)
 
     assert trace == TokenTrace((1, 15), (7, 2), (-0.5, 0.0), (1, 0))
     assert {type(each) for each in trace.ids + trace.mask} == {int}
@@ -54,7 +54,7 @@ def test_arrays_become_plain_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("fields", "message"),
     [
         ({"logprobs": [-1.0]}, "expected 2 or no numbers for `TokenTrace.logprobs`, .* got 1"),
         ({"mask": [1, 1, 1]}, "expected 2 or no numbers for `TokenTrace.mask`, .* got 3"),
@@ -74,12 +74,12 @@ def test_arrays_become_plain_numbers() -> None:
         ({"policy_version": 3}, "expected `str` for `TokenTrace.policy_version`, got 3"),
     ],
 )
-def test_what_is_wrong_is_named(given: dict[str, Any], message: str) -> None:
+def test_an_invalid_trace_is_refused_by_field(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        TokenTrace(**{"ids": (7, 2), **given})
+        TokenTrace(**{"ids": (7, 2), **fields})
 
 
-def test_rounding_may_lift_a_certain_token_a_little() -> None:
+def test_a_logprob_may_be_slightly_positive_by_rounding() -> None:
     assert TokenTrace(ids=(7,), logprobs=(1e-6,)).logprobs == (1e-6,)
 
 
@@ -109,39 +109,39 @@ def test_a_trajectory_without_the_field_is_one_without_traces(traces: list[Token
 # --- a policy in an environment ------------------------------------------------------------------
 
 
-def said(turn: int) -> TokenTrace:
+def trace_of_turn(turn: int) -> TokenTrace:
     return TokenTrace((turn,), (10 + turn, 20 + turn), (-0.5, -0.25), policy_version="step-3")
 
 
 async def policy(messages: list[ChatMessage]) -> ModelReply:
-    """Calls two tools one after the other, then answers; the second time without tokens."""
+    """Call two tools one after the other, then answer; the second reply has no tokens."""
     turn = sum(message.role == "assistant" for message in messages)
     message = ChatMessage("assistant", "35")
-    if turn < len(WISHES):
-        message = ChatMessage("assistant", "", (WISHES[turn],))
-    return ModelReply(message=message, tokens=None if turn == 1 else said(turn))
+    if turn < len(TOOL_CALLS):
+        message = ChatMessage("assistant", "", (TOOL_CALLS[turn],))
+    return ModelReply(message=message, tokens=None if turn == 1 else trace_of_turn(turn))
 
 
 @pytest.mark.anyio
-async def test_a_policy_leaves_one_trace_for_each_reply_that_has_one() -> None:
-    left = await run_agent(ASKED, CalculatorEnvironment(), policy)
+async def test_a_trajectory_has_the_trace_of_each_reply_that_has_one() -> None:
+    trajectory = await run_agent(MESSAGES, CalculatorEnvironment(), policy)
 
-    assert [message.role for message in left.messages[1:]] == ["assistant", "tool"] * 2 + [
+    assert [message.role for message in trajectory.messages[1:]] == ["assistant", "tool"] * 2 + [
         "assistant"
     ]
-    assert left.tokens == (said(0), said(2))
+    assert trajectory.tokens == (trace_of_turn(0), trace_of_turn(2))
 
 
 @pytest.mark.anyio
-async def test_without_traces_there_are_none() -> None:
-    assert (await run_agent(ASKED, CalculatorEnvironment(), "demo/large")).tokens == ()
+async def test_replies_without_tokens_have_no_traces() -> None:
+    assert (await run_agent(MESSAGES, CalculatorEnvironment(), "demo/large")).tokens == ()
 
 
 # --- on disk -------------------------------------------------------------------------------------
 
 
-async def evaluated(store: RunStore) -> EvalReport[Any]:
-    samples = [Sample(str(number), ASKED[0].content, "35") for number in range(3)]
+async def evaluate_three(store: RunStore) -> EvalReport[Any]:
+    samples = [Sample(str(number), MESSAGES[0].content, "35") for number in range(3)]
     config = EvalConfig(endpoint=policy, max_concurrent=3)
     return await evaluate(
         samples, config, exact_match, None, lambda _: CalculatorEnvironment(), store=store
@@ -153,38 +153,42 @@ def traces(store: RunStore) -> list[tuple[TokenTrace, ...]]:
 
 
 @pytest.mark.anyio
-async def test_a_store_and_a_report_keep_them(tmp_path: Path) -> None:
+async def test_a_store_and_a_report_keep_traces(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
-        report = await evaluated(store)
+        report = await evaluate_three(store)
     report.save(tmp_path / "report.jsonl")
 
-    assert [each.trajectory.tokens for each in report.results] == [(said(0), said(2))] * 3
+    assert [each.trajectory.tokens for each in report.results] == [
+        (trace_of_turn(0), trace_of_turn(2))
+    ] * 3
     assert EvalReport.load(tmp_path / "report.jsonl").results == report.results
     with RunStore(tmp_path / "runs.db") as store:
-        assert traces(store) == [(said(0), said(2))] * 3
+        assert traces(store) == [(trace_of_turn(0), trace_of_turn(2))] * 3
 
 
 @pytest.mark.anyio
-async def test_rows_from_before_there_were_traces_load(tmp_path: Path) -> None:
+async def test_rows_of_versions_without_traces_load(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
-        await evaluated(store)
+        await evaluate_three(store)
     with closing(sqlite3.connect(tmp_path / "runs.db")) as database, database:
         for body, result in database.execute("SELECT id, result FROM bodies").fetchall():
             row = json.loads(decompress(result))
             del row["trajectory"]["tokens"]
             change = compress(json.dumps(row).encode()), body
             database.execute("UPDATE bodies SET result = ? WHERE id = ?", change)
-        database.execute("UPDATE rows SET checksum = NULL, body_checksum = NULL")  # as before them
+        database.execute(
+            "UPDATE rows SET checksum = NULL, body_checksum = NULL"
+        )  # as in older versions
 
     with RunStore(tmp_path / "runs.db") as store:
         assert traces(store) == [(), (), ()]
 
 
 @pytest.mark.anyio
-async def test_an_agent_that_took_no_time_itself_keeps_its_traces() -> None:
+async def test_an_agent_that_reports_no_latency_keeps_its_traces() -> None:
     async def agent(sample: Sample[str, str]) -> Trajectory[str]:
-        return Trajectory(output="35", tokens=(said(0),))  # the engine adds how long it took
+        return Trajectory(output="35", tokens=(trace_of_turn(0),))  # the engine adds the latency
 
     report = await evaluate([Sample("1", "?", "35")], EvalConfig(), exact_match, agent=agent)
 
-    assert report.results[0].trajectory.tokens == (said(0),)
+    assert report.results[0].trajectory.tokens == (trace_of_turn(0),)

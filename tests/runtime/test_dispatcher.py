@@ -32,60 +32,62 @@ def fail(event: object) -> None:
     raise LookupError("no")
 
 
-def test_a_handler_hears_exactly_its_type() -> None:
-    bus, heard = InProcessEventBus(), []
-    bus.subscribe(Base, heard.append)
+def test_a_handler_receives_exactly_its_type() -> None:
+    bus, received = InProcessEventBus(), []
+    bus.subscribe(Base, received.append)
     base = Base()
     bus.publish(Derived())
     assert bus.publish(base).handlers_invoked == 1
-    assert heard == [base]
+    assert received == [base]
 
 
-def test_a_filtered_handler_hears_its_session_first_and_no_other() -> None:
-    bus, heard, mine = InProcessEventBus(), [], uuid4()
-    bus.subscribe(ToolInvoked, lambda event: heard.append(("all", event.name)))
-    bus.subscribe(ToolInvoked, lambda event: heard.append(("mine", event.name)), session_id=mine)
-    bus.publish(ToolInvoked(name="a", session_id=mine))
+def test_a_filtered_handler_is_called_first_and_for_its_session_only() -> None:
+    bus, received, own_id = InProcessEventBus(), [], uuid4()
+    bus.subscribe(ToolInvoked, lambda event: received.append(("all", event.name)))
+    bus.subscribe(
+        ToolInvoked, lambda event: received.append(("mine", event.name)), session_id=own_id
+    )
+    bus.publish(ToolInvoked(name="a", session_id=own_id))
     bus.publish(ToolInvoked(name="b", session_id=uuid4()))
     bus.publish(ToolInvoked(name="c"))
-    assert heard == [("mine", "a"), ("all", "a"), ("all", "b"), ("all", "c")]
+    assert received == [("mine", "a"), ("all", "a"), ("all", "b"), ("all", "c")]
 
 
 def test_a_generic_alias_means_its_class() -> None:
-    bus, heard = InProcessEventBus(), []
-    bus.subscribe(list[int], heard.append)
+    bus, received = InProcessEventBus(), []
+    bus.subscribe(list[int], received.append)
     bus.publish([1])
-    assert heard == [[1]]
+    assert received == [[1]]
 
 
 def test_unsubscribing_undoes_one_subscription() -> None:
-    bus, heard = InProcessEventBus(), []
-    bus.subscribe(Base, heard.append)
-    bus.subscribe(Base, heard.append)
-    assert bus.unsubscribe(Base, heard.append)
+    bus, received = InProcessEventBus(), []
+    bus.subscribe(Base, received.append)
+    bus.subscribe(Base, received.append)
+    assert bus.unsubscribe(Base, received.append)
     bus.publish(Base())
-    assert len(heard) == 1
-    assert bus.unsubscribe(Base, heard.append)
-    assert not bus.unsubscribe(Base, heard.append)
+    assert len(received) == 1
+    assert bus.unsubscribe(Base, received.append)
+    assert not bus.unsubscribe(Base, received.append)
     assert bus.publish(Base()).handlers_invoked == 0
 
 
 def test_the_session_is_part_of_a_subscription() -> None:
-    bus, heard, mine = InProcessEventBus(), [], uuid4()
-    bus.subscribe(ToolInvoked, heard.append, session_id=mine)
-    assert not bus.unsubscribe(ToolInvoked, heard.append)
-    assert bus.unsubscribe(ToolInvoked, heard.append, session_id=mine)
+    bus, received, own_id = InProcessEventBus(), [], uuid4()
+    bus.subscribe(ToolInvoked, received.append, session_id=own_id)
+    assert not bus.unsubscribe(ToolInvoked, received.append)
+    assert bus.unsubscribe(ToolInvoked, received.append, session_id=own_id)
 
 
 def test_a_failing_handler_is_logged_and_collected_and_stops_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    bus, heard = InProcessEventBus(), []
+    bus, received = InProcessEventBus(), []
     bus.subscribe(Base, fail)
-    bus.subscribe(Base, heard.append)
+    bus.subscribe(Base, received.append)
     with caplog.at_level(logging.ERROR):
         result = bus.publish(Base())
-    assert len(heard) == 1
+    assert len(received) == 1
     assert (result.ok, result.handlers_invoked) == (False, 2)
     assert [str(error) for error in result.errors] == ["no"]
     assert "failed on Base" in caplog.text
@@ -111,21 +113,21 @@ def test_an_interrupt_passes_through() -> None:
 
 
 def test_a_handler_may_unsubscribe_itself_while_it_runs() -> None:
-    bus, heard = InProcessEventBus(), []
+    bus, received = InProcessEventBus(), []
 
     def once(event: object) -> None:
-        heard.append(event)
+        received.append(event)
         bus.unsubscribe(Base, once)
 
     bus.subscribe(Base, once)
     bus.publish(Base())
     bus.publish(Base())
-    assert len(heard) == 1
+    assert len(received) == 1
 
 
 @pytest.fixture
 def eager_switching() -> Iterator[None]:
-    """Threads take turns after every few bytecodes, so that a race shows."""
+    """Switch threads after every few bytecodes, so that a race becomes visible."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -149,7 +151,7 @@ def test_eight_threads_can_subscribe_at_once() -> None:
     assert bus.publish(Base()).handlers_invoked == 1600
 
 
-def test_the_other_names_mean_the_same() -> None:
+def test_the_aliases_are_the_same_classes() -> None:
     assert Dispatcher is EventBus
     assert ControlDispatcher is InProcessDispatcher is InProcessEventBus
     bus = ControlDispatcher()

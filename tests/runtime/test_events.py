@@ -31,7 +31,7 @@ class Query:
 
 
 class Outcome:
-    """A result that says how it went, but has no JSON form."""
+    """A result with `success`, but without a JSON form."""
 
     def __init__(self, success: bool) -> None:
         self.success = success
@@ -41,7 +41,7 @@ class Outcome:
 
 
 class Hostile:
-    """A result that fails whatever is asked of it."""
+    """A result that raises on any access."""
 
     def __getattr__(self, name: str) -> object:
         raise RuntimeError(name)
@@ -94,7 +94,7 @@ def test_success_is_explicit_or_derived(fields: dict[str, object], success: bool
     assert ToolInvoked(name="search", **fields).success is success
 
 
-def test_values_are_plain_data_from_the_start() -> None:
+def test_values_become_plain_data_at_construction() -> None:
     event = ToolInvoked(name="search", params=Query("?", Path("a/b")), result=(1, {2: "x"}))
     assert event.params == {"text": "?", "where": "a/b"}
     assert event.result == [1, {"2": "x"}]
@@ -122,7 +122,7 @@ def test_only_the_part_without_json_form_becomes_its_repr() -> None:
     }
 
 
-def test_a_value_inside_itself_ends_there() -> None:
+def test_a_recursive_value_is_cut_off() -> None:
     parent: dict[str, object] = {"name": "root"}
     parent["children"] = [{"name": str(number), "parent": parent} for number in range(3)]
     result = ToolInvoked(name="tree", result=parent).result
@@ -130,7 +130,7 @@ def test_a_value_inside_itself_ends_there() -> None:
     assert result["children"][2]["parent"].startswith("<dict object at")
 
 
-def test_no_result_is_hostile_enough_to_lose_the_event() -> None:
+def test_a_result_that_raises_does_not_lose_the_event() -> None:
     nested: list[object] = []
     for _ in range(100_000):
         nested = [nested]
@@ -185,14 +185,14 @@ def test_an_exception_as_error_becomes_its_message() -> None:
     assert ToolInvoked(name="a", error=TimeoutError()).error == "TimeoutError()"  # type: ignore[arg-type]
 
 
-def test_one_odd_event_does_not_poison_the_snapshot() -> None:
+def test_one_unusual_event_does_not_break_the_snapshot() -> None:
     usage = TokenUsage(1)
     session = session_with(ToolInvoked(name="a", latency_ms=12.5, success=1, usage=usage))  # type: ignore[arg-type]
     (event,) = SessionSnapshot.from_bytes(session.snapshot())[ToolInvoked].all()
     assert event == session[ToolInvoked].latest()
 
 
-def test_tools_are_names() -> None:
+def test_tools_must_be_names() -> None:
     assert PromptRendered(tools=None).tools == ()  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="expected several of `str`, got 'search'"):
         PromptRendered(tools="search")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Tracers hear of everything, each thing where it belongs, and change nothing."""
+"""Tracers get every span with the right parent, and never affect results."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ MANY = Dataset([Sample(str(number), str(number), str(number)) for number in rang
 
 @pytest.fixture
 def recorder(caplog: pytest.LogCaptureFixture) -> Iterator[Recorder]:
-    """Whose every span is left in the context that it was entered in, or it would be logged."""
+    """Yield a recorder, and check that every span is closed in the context it was opened in."""
     with recording() as recorder:
         yield recorder
     assert "tracing by" not in caplog.text
     assert recorder.open == 0
 
 
-def belongs(recorder: Recorder) -> set[tuple[str, ...]]:
-    """What is right above each sample."""
+def parents_of_samples(recorder: Recorder) -> set[tuple[str, ...]]:
+    """Return the parents of the samples."""
     return {each.path[:-1] for each in recorder.of("sample")}
 
 
@@ -78,7 +78,7 @@ async def test_spans_are_nested_as_the_work_is(recorder: Recorder) -> None:
     )
 
 
-async def test_spans_have_the_facts_themselves(recorder: Recorder) -> None:
+async def test_spans_have_the_original_objects(recorder: Recorder) -> None:
     report = await suite().run_async(run_id="mine")
 
     (run,) = recorder.of("run")
@@ -89,8 +89,8 @@ async def test_spans_have_the_facts_themselves(recorder: Recorder) -> None:
     assert first.facts["result"] is report.results[0]
     assert first.facts["sample"] is CAPITALS[0]
     assert {each.facts["adapter"] for each in recorder.of("prompt")} == {"scripted"}
-    asked = recorder.of("model")[0].facts
-    assert asked["reply"].message.tool_calls == (recorder.of("tool")[0].facts["call"],)
+    model_facts = recorder.of("model")[0].facts
+    assert model_facts["reply"].message.tool_calls == (recorder.of("tool")[0].facts["call"],)
     assert recorder.of("tool")[0].facts["result"].value == "Paris"
     assert [part.criterion for part in recorder.of("evaluator")[0].facts["score"].parts] == [
         "contains",
@@ -98,13 +98,13 @@ async def test_spans_have_the_facts_themselves(recorder: Recorder) -> None:
     ]
 
 
-async def test_after_a_run_tracers_send(recorder: Recorder) -> None:
+async def test_tracers_are_flushed_after_a_run(recorder: Recorder) -> None:
     await suite().run_async()
 
     assert recorder.flushed == 1
 
 
-async def test_a_synchronous_agent_is_heard_from_its_thread(recorder: Recorder) -> None:
+async def test_a_synchronous_agent_is_traced_in_its_thread(recorder: Recorder) -> None:
     adapter = ScriptedAdapter[str](librarian)
 
     def agent(country: str) -> str:
@@ -120,10 +120,10 @@ async def test_a_run_that_blocks_an_event_loop_belongs_to_its_caller(recorder: R
     with tracing.span("tool", "outer", call=None):
         suite().run()
 
-    assert {each.path[0] for each in recorder.seen} == {"tool outer"}
+    assert {each.path[0] for each in recorder.spans} == {"tool outer"}
 
 
-async def test_samples_at_once_do_not_mix(recorder: Recorder) -> None:
+async def test_the_spans_of_concurrent_samples_do_not_mix(recorder: Recorder) -> None:
     async def agent(text: str) -> str:
         with tracing.span("tool", text, call=None):
             await anyio.sleep(0.001 * (int(text) % 3))
@@ -136,7 +136,9 @@ async def test_samples_at_once_do_not_mix(recorder: Recorder) -> None:
     assert tools == {(f"sample {n}", f"tool {n}") for n in range(12)}
 
 
-async def test_who_takes_the_place_of_one_that_waits_is_not_part_of_it(recorder: Recorder) -> None:
+async def test_a_sample_that_uses_a_lent_slot_is_not_a_child_of_the_lender(
+    recorder: Recorder,
+) -> None:
     tried: set[str] = set()
 
     async def agent(text: str) -> str:
@@ -150,13 +152,13 @@ async def test_who_takes_the_place_of_one_that_waits_is_not_part_of_it(recorder:
 
     assert report.passed == 12
     (run,) = recorder.of("run")
-    assert belongs(recorder) == {run.path}
+    assert parents_of_samples(recorder) == {run.path}
 
 
 # ── what goes wrong ─────────────────────────────────────────────────────────────────────────────
 
 
-async def test_an_agent_that_fails(recorder: Recorder) -> None:
+async def test_a_failing_agent_is_traced(recorder: Recorder) -> None:
     async def agent(text: str) -> str:
         raise LookupError("no idea")
 
@@ -168,7 +170,7 @@ async def test_an_agent_that_fails(recorder: Recorder) -> None:
     assert recorder.of("evaluator") == []
 
 
-async def test_an_evaluator_that_fails(recorder: Recorder) -> None:
+async def test_a_failing_evaluator_is_traced(recorder: Recorder) -> None:
     def broken(output: str, expected: str) -> float:
         raise ZeroDivisionError
 
@@ -179,13 +181,13 @@ async def test_an_evaluator_that_fails(recorder: Recorder) -> None:
     assert "score" not in evaluator.facts
 
 
-async def test_a_sample_that_takes_too_long_ends_all_that_is_in_it(recorder: Recorder) -> None:
+async def test_a_timeout_ends_all_spans_of_the_sample(recorder: Recorder) -> None:
     async def agent(text: str) -> str:
         with tracing.span("tool", "slow", call=None):
             await anyio.sleep_forever()
         return text
 
-    config = EvalConfig(timeout_per_sample_ms=300)  # time to begin, on a busy machine
+    config = EvalConfig(timeout_per_sample_ms=300)  # long enough to start, even on a busy machine
     await evaluate([Sample("a", "a")], config, exact_match, agent=agent)
 
     (tool,), (sample,) = recorder.of("tool"), recorder.of("sample")
@@ -212,7 +214,7 @@ async def test_a_run_that_is_cancelled_ends_every_span(recorder: Recorder) -> No
     assert run_span.facts["tally"].done == 0
 
 
-async def test_a_stream_that_is_left_ends_every_span(recorder: Recorder) -> None:
+async def test_an_abandoned_stream_ends_every_span(recorder: Recorder) -> None:
     config = EvalConfig(max_concurrent=2)
     async with stream(MANY, config, exact_match, agent=lambda text: text) as results:
         async for _ in results:
@@ -244,13 +246,13 @@ class Broken:
 
     def attach(self, headers: Any) -> AbstractContextManager[object]:
         self._at("continued")
-        return _Leaving(self)
+        return _FailingContext(self)
 
     def flush(self) -> None:
         self._at("flush")
 
 
-class _Leaving:
+class _FailingContext:
     def __init__(self, tracer: Broken) -> None:
         self.tracer = tracer
 
@@ -259,7 +261,7 @@ class _Leaving:
 
     def __exit__(self, *error: object) -> bool:
         self.tracer._at("leave")
-        return True  # which would swallow what went wrong inside
+        return True  # this would suppress an exception in the block
 
 
 PLACES = ("begin", "end", "carried", "continued", "flush", "enter", "leave")
@@ -280,18 +282,18 @@ async def test_a_failing_tracer_changes_nothing_and_is_logged_once(
         tracing.remove_tracer(broken)
 
     assert (report.passed, report.errors) == (2, 0)
-    assert len(recorder.seen) == 17
+    assert len(recorder.spans) == 17
     assert [record.args[0] for record in caplog.records if "tracing by" in record.message] == [
         "Broken"
     ]
     caplog.clear()
 
 
-async def test_samples_that_cannot_be_written_can_be_watched(recorder: Recorder) -> None:
+async def test_samples_that_cannot_be_serialized_can_be_traced(recorder: Recorder) -> None:
     dataset = Dataset([Sample("a", object())], name="odd")
 
     report = await evaluate(
-        dataset, EvalConfig(), lambda output, expected: True, agent=lambda thing: "seen"
+        dataset, EvalConfig(), lambda output, expected: True, agent=lambda sample_input: "done"
     )
 
     assert report.passed == 1
@@ -356,14 +358,14 @@ async def test_each_of_many_sent_together_keeps_its_own_trace(recorder: Recorder
         await anyio.to_thread.run_sync(loop.shutdown)
         await anyio.to_thread.run_sync(reader.shutdown)
 
-    asked = {
+    questions = {
         (each.path[1], each.facts["response"].text)  # the model says which question it was
         for each in recorder.of("prompt")
     }
-    assert asked == {(f"sample {n}", str(n)) for n in range(12)}
+    assert questions == {(f"sample {n}", str(n)) for n in range(12)}
 
 
-async def test_a_sample_that_is_delivered_again_goes_on_in_its_trace(recorder: Recorder) -> None:
+async def test_a_redelivered_sample_continues_its_trace(recorder: Recorder) -> None:
     requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
     results: InMemoryMailbox[Any] = InMemoryMailbox("results")
     dead: InMemoryMailbox[Any] = InMemoryMailbox("dead")
@@ -387,22 +389,22 @@ async def test_a_sample_that_is_delivered_again_goes_on_in_its_trace(recorder: R
 
 
 @pytest.mark.no_cover
-async def test_requests_are_made_as_they_are_sent(recorder: Recorder) -> None:
-    """Watched or not, of 3,000 requests a few are in memory at a time."""
+async def test_requests_are_created_lazily(recorder: Recorder) -> None:
+    """Check that few of 3,000 requests are in memory at a time, traced or not."""
 
     def live() -> int:
         return sum(type(each) is EvalRequest for each in gc.get_objects())
 
     gc.collect()
-    before, most = live(), 0  # what other tests have left is not counted
+    before, max_live = live(), 0  # objects of other tests are not counted
 
     class Counting(CollectingMailbox[Any]):
         def send_all(self, bodies: Any, *, headers: Any = None, ids: Any = (), **_: Any) -> int:
-            nonlocal most
+            nonlocal max_live
             heads = headers or iter(dict, None)
             for number, _ in enumerate(zip(bodies, ids, heads, strict=False)):
                 if number % 1000 == 999:
-                    most = max(most, live() - before)
+                    max_live = max(max_live, live() - before)
             return 0
 
     dataset = Dataset([Sample(str(number), "a") for number in range(3000)])
@@ -411,19 +413,19 @@ async def test_requests_are_made_as_they_are_sent(recorder: Recorder) -> None:
     tracing.remove_tracer(recorder)
     submit_dataset(dataset, Counting())
 
-    assert 0 < most < 200
+    assert 0 < max_live < 200
 
 
 # ── without a tracer ────────────────────────────────────────────────────────────────────────────
 
 
-def test_without_a_tracer_nothing_is_made() -> None:
+def test_without_a_tracer_no_span_is_created() -> None:
     assert not tracing.is_tracing()
     assert tracing.span("tool", "a") is tracing.span("run", "b", manifest=1)
     assert tracing.inject() == {}
-    with tracing.span("tool", "a") as seen, tracing.attach({"traceparent": "x"}):
-        seen.add(result=1)
-        seen.error = LookupError()
+    with tracing.span("tool", "a") as span, tracing.attach({"traceparent": "x"}):
+        span.add(result=1)
+        span.error = LookupError()
     tracing.flush()
 
 
@@ -436,5 +438,5 @@ def test_a_failure_of_a_tracer_is_logged_once_however_often_it_was_added(
         with tracing.span("tool", "a"):
             pass
 
-    assert len(recorder.seen) == 1
+    assert len(recorder.spans) == 1
     assert not tracing.is_tracing()

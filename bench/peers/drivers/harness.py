@@ -1,4 +1,4 @@
-"""What every driver shares: the work to do, the clock, and how figures are handed back.
+"""Code that all drivers share: the work to do, the clock, and how figures are returned.
 
 A driver runs in the environment of its tool, so this file needs the standard library only. It is
 started as `python run_TOOL.py JOB`, where JOB is JSON, and writes its figures to a file.
@@ -76,8 +76,8 @@ class Clock:
 
 def cpu_time() -> float:
     """Return the CPU seconds of this process and of its children that have ended."""
-    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, who))
+    processes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(usage.ru_utime + usage.ru_stime for usage in map(resource.getrusage, processes))
 
 
 def job() -> Job:
@@ -141,14 +141,14 @@ def run(work: dict[str, Callable[[Job, Clock], dict[str, Any]]], cannot: dict[st
     """
     # A background job of a shell ignores Ctrl-C, and so would its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    asked = job()
+    requested = job()
     figures: dict[str, Any]
-    if asked.kind in work:
+    if requested.kind in work:
         clock = Clock()
-        asked.path.mkdir(parents=True, exist_ok=True)
-        figures = work[asked.kind](asked, clock)
+        requested.path.mkdir(parents=True, exist_ok=True)
+        figures = work[requested.kind](requested, clock)
         measured = {"seconds": clock.seconds, "cpu_seconds": clock.cpu_seconds}
         figures = {**measured, "peak_mb": peak_memory(), **figures}
     else:
-        figures = {"cannot": cannot.get(asked.kind, "not supported")}
-    (asked.path / FIGURES).write_text(json.dumps(figures))
+        figures = {"cannot": cannot.get(requested.kind, "not supported")}
+    (requested.path / FIGURES).write_text(json.dumps(figures))

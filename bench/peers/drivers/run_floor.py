@@ -27,9 +27,9 @@ async def loop(ask: Callable[[], Awaitable[Ask]], file: TextIO, todo: Any, at_on
 
     async def worker() -> None:
         nonlocal passed
-        asked = await ask()
+        ask_model = await ask()
         for index in todo:
-            output = await asked(question(index))
+            output = await ask_model(question(index))
             row = {"id": index, "output": output, "passed": output == expected(index)}
             file.write(json.dumps(row) + "\n")
             passed += row["passed"]
@@ -62,17 +62,19 @@ async def over_connection(url: str) -> Ask:
 
     async def exchange(data: bytes) -> tuple[bytes, bytes]:
         writer.write(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
-        said = (await reader.readuntil(b"\r\n\r\n")).lower()
-        length = int(said.partition(b"content-length: ")[2].partition(b"\r\n")[0])
-        return said, await reader.readexactly(length)
+        reply_head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(reply_head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        return reply_head, await reader.readexactly(length)
 
     async def ask(text: str) -> str:
         data = body(text)
         for _ in range(5):
-            said, answer = await exchange(data)
-            if b" 429 " not in said[:16]:
+            reply_head, answer = await exchange(data)
+            if b" 429 " not in reply_head[:16]:
                 return str(json.loads(answer)["choices"][0]["message"]["content"])
-            await asyncio.sleep(float(said.partition(b"retry-after: ")[2].partition(b"\r\n")[0]))
+            await asyncio.sleep(
+                float(reply_head.partition(b"retry-after: ")[2].partition(b"\r\n")[0])
+            )
         raise RuntimeError("refused five times")
 
     return ask

@@ -13,14 +13,14 @@ from typing import Any
 
 from harness import MODEL, Clock, Job, answer_or_interrupt, expected, job, question, run, stop_at
 
-asked = job()
-asked.path.mkdir(parents=True, exist_ok=True)
-os.chdir(asked.path)
+requested = job()
+requested.path.mkdir(parents=True, exist_ok=True)
+os.chdir(requested.path)
 os.environ |= {
     "OPENAI_API_KEY": "none",
-    "INSPECT_LOG_DIR": str(asked.path / "logs"),
-    "XDG_DATA_HOME": str(asked.path / "data"),  # its buffer and trace files
-    "XDG_CACHE_HOME": str(asked.path / "cache"),
+    "INSPECT_LOG_DIR": str(requested.path / "logs"),
+    "XDG_DATA_HOME": str(requested.path / "data"),  # its buffer and trace files
+    "XDG_CACHE_HOME": str(requested.path / "cache"),
 }
 
 from inspect_ai import Task, eval, eval_retry, task  # noqa: E402 - reads the environment

@@ -44,8 +44,8 @@ class Adapter(ProviderAdapter):
     def evaluate(self, prompt: Any, *, session: Any, **_: Any) -> Any:
         text = "yes"
         if self.client is not None:
-            asked: Any = [{"role": "user", "content": session.tags["question"]}]
-            done = self.client.chat.completions.create(model=MODEL, messages=asked)
+            messages: Any = [{"role": "user", "content": session.tags["question"]}]
+            done = self.client.chat.completions.create(model=MODEL, messages=messages)
             text = done.choices[0].message.content or ""
         return PromptResponse(prompt_name="ask", text=text, output=text)
 

@@ -37,7 +37,7 @@ QUESTION = PromptTemplate[str](
 SAMPLES = [Sample("1", "Capital of France?", "Paris")]
 
 
-class Reporting:
+class ReportsByEvent:
     """Answers in text, and reports usage and cost by an event."""
 
     def evaluate(self, prompt: Prompt[Any], *, session: Session) -> PromptResponse[Any]:
@@ -64,7 +64,7 @@ class Loop(MainLoop[str, str]):
 
 def test_usage_that_an_adapter_reports_by_event_counts_once() -> None:
     budgets = all_of(exact_match, token_usage_under(120), cost_under(0.5))
-    report = EvalSuite(QUESTION, SAMPLES, budgets, Reporting()).run()
+    report = EvalSuite(QUESTION, SAMPLES, budgets, ReportsByEvent()).run()
 
     assert report.results[0].score.passed, report.results[0].score.reason
     assert report.total_tokens == 120
@@ -73,7 +73,7 @@ def test_usage_that_an_adapter_reports_by_event_counts_once() -> None:
 
 
 def test_usage_of_earlier_requests_of_a_session_is_not_counted_again() -> None:
-    loop = Loop(adapter=Reporting())
+    loop = Loop(adapter=ReportsByEvent())
     loop.execute("first")
     response, session = loop.execute("second")
 
@@ -91,11 +91,11 @@ def test_usage_that_an_adapter_only_returns_is_also_in_the_session() -> None:
 
 
 def test_text_without_an_output_is_the_output_of_a_prompt_of_text() -> None:
-    assert Loop(adapter=Reporting()).execute("?")[0].output == "Paris"
+    assert Loop(adapter=ReportsByEvent()).execute("?")[0].output == "Paris"
 
 
 def test_a_result_for_another_process_has_usage_that_was_reported_by_event() -> None:
-    result = anyio.run(Loop(adapter=Reporting()).respond, MainLoopRequest("?"))
+    result = anyio.run(Loop(adapter=ReportsByEvent()).respond, MainLoopRequest("?"))
 
     assert (result.output, result.usage) == ("Paris", TokenUsage(100, 20))
 
@@ -103,7 +103,7 @@ def test_a_result_for_another_process_has_usage_that_was_reported_by_event() -> 
 @pytest.mark.parametrize(
     "usage", [{"total_tokens": 150}, {"input_tokens": 100, "output_tokens": 50}]
 )
-def test_a_mock_of_an_adapter_answers_a_suite(usage: dict[str, int]) -> None:
+def test_a_mock_adapter_works_in_a_suite(usage: dict[str, int]) -> None:
     adapter = Mock()
     adapter.evaluate.return_value = Mock(output="Paris", usage=Mock(**usage))
     report = EvalSuite(QUESTION, SAMPLES, exact_match, adapter).run()
@@ -115,7 +115,7 @@ def test_a_mock_of_an_adapter_answers_a_suite(usage: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("mock", [Mock, AsyncMock])
 @pytest.mark.parametrize("verdict", [JudgeOutput(rating="good", reason="close"), None])
-def test_a_mock_of_an_adapter_is_a_judge(mock: Any, verdict: Any) -> None:
+def test_a_mock_adapter_works_as_a_judge(mock: Any, verdict: Any) -> None:
     adapter = Mock()
     response = Mock(output=verdict or Mock(rating="good", reason="close"))
     adapter.evaluate = mock(return_value=response)
@@ -126,7 +126,7 @@ def test_a_mock_of_an_adapter_is_a_judge(mock: Any, verdict: Any) -> None:
 
 
 def test_a_judge_that_reports_usage_by_event_has_its_tokens_as_metrics() -> None:
-    class Judge(Reporting):
+    class Judge(ReportsByEvent):
         def evaluate(self, prompt: Prompt[Any], *, session: Session) -> PromptResponse[Any]:
             super().evaluate(prompt, session=session)
             return PromptResponse(prompt.name, output=JudgeOutput(rating="good", reason=""))
@@ -159,11 +159,11 @@ def test_an_adapter_that_cannot_be_called_is_refused_at_construction() -> None:
             build()
 
 
-def test_a_response_without_output_and_text_is_an_error_that_says_so() -> None:
-    class Silent:
+def test_a_response_without_output_and_text_is_an_error() -> None:
+    class WithoutOutput:
         def evaluate(self, prompt: Prompt[Any]) -> Any:
             return {"answer": "Paris"}
 
-    result = EvalSuite(QUESTION, SAMPLES, exact_match, Silent()).run().results[0]
+    result = EvalSuite(QUESTION, SAMPLES, exact_match, WithoutOutput()).run().results[0]
 
     assert "or an object with `output` or `text`, got {'answer': 'Paris'}" in str(result.error)

@@ -24,12 +24,12 @@ from weakincentives.runtime.agent.provider import PromptResponse
 from weakincentives.testing import FakeClock
 
 
-def loop_saying(*replies: Any, **more: Any) -> QALoop:
+def loop_with_replies(*replies: Any, **more: Any) -> QALoop:
     return QALoop(adapter=ScriptedAdapter(replies), bus=ControlDispatcher(), **more)
 
 
 def test_a_request_becomes_a_response_and_a_session() -> None:
-    response, session = loop_saying("Paris").execute("Capital of France?")
+    response, session = loop_with_replies("Paris").execute("Capital of France?")
 
     assert (response.output, response.prompt_name) == ("Paris", "qa")
     assert "Answer concisely: Capital of France?" in response.messages[0].content
@@ -37,12 +37,12 @@ def test_a_request_becomes_a_response_and_a_session() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_wrapped_request_brings_its_limits_and_its_experiment() -> None:
-    seen: list[Any] = []
+async def test_a_wrapped_request_has_limits_and_an_experiment() -> None:
+    experiments: list[Any] = []
 
     class Tuned(QALoop):
         def prepare(self, request: str, *, experiment: Experiment | None = None) -> Any:
-            seen.append(experiment)
+            experiments.append(experiment)
             return self.initialize(request)
 
     tuned = Tuned(adapter=ScriptedAdapter(["Paris", "Paris"]), bus=ControlDispatcher())
@@ -52,28 +52,28 @@ async def test_a_wrapped_request_brings_its_limits_and_its_experiment() -> None:
         await tuned.execute_async(MainLoopRequest("?", budget=Budget(max_total_tokens=1)))
 
     assert response.output == "Paris"
-    assert seen == [concise, None]
+    assert experiments == [concise, None]
 
 
-def test_limits_of_the_loop_hold_where_a_request_has_none() -> None:
+def test_limits_of_the_loop_apply_to_requests_without_limits() -> None:
     tight = MainLoopConfig(budget=Budget(max_total_tokens=1))
     clock = FakeClock()
     late = Deadline.after(1, clock=clock)
     clock.advance(2)
 
     with pytest.raises(BudgetExceededError):
-        loop_saying("Paris", config=tight).execute("?")
+        loop_with_replies("Paris", config=tight).execute("?")
     with pytest.raises(DeadlineExceededError):
-        loop_saying("Paris").execute("?", deadline=late)
+        loop_with_replies("Paris").execute("?", deadline=late)
     relaxed = MainLoopConfig(deadline_seconds=60)
-    assert loop_saying("Paris", config=relaxed).execute("?")[0].output == "Paris"
+    assert loop_with_replies("Paris", config=relaxed).execute("?")[0].output == "Paris"
 
 
 @pytest.mark.anyio
 async def test_a_result_contains_the_session() -> None:
     request = MainLoopRequest("Capital of France?")
 
-    result = await loop_saying("Paris").respond(request)
+    result = await loop_with_replies("Paris").respond(request)
 
     assert (result.request_id, result.output, result.success) == (request.request_id, "Paris", True)
     assert result.session_snapshot is not None
@@ -87,7 +87,7 @@ async def test_a_failure_is_a_result_that_keeps_the_session() -> None:
         def initialize(self, question: str) -> Any:  # type: ignore[override]
             raise KeyError(question)
 
-    result = await loop_saying(ValueError("no model")).respond(MainLoopRequest("?"))
+    result = await loop_with_replies(ValueError("no model")).respond(MainLoopRequest("?"))
     unprepared = await Unprepared(adapter=Plain(), bus=ControlDispatcher()).respond(
         MainLoopRequest("?")
     )
@@ -128,7 +128,7 @@ async def test_a_users_adapter_needs_one_method() -> None:
         (lambda: MainLoop(adapter=Plain()), "override `initialize` or `prepare`, got neither"),
         (lambda: QALoop(adapter=3, bus=ControlDispatcher()), "an adapter with `evaluate`, got 3"),
         (
-            lambda: loop_saying("x", dispatcher=ControlDispatcher()),
+            lambda: loop_with_replies("x", dispatcher=ControlDispatcher()),
             "`bus` and `dispatcher` that differ",
         ),
         (
@@ -137,7 +137,7 @@ async def test_a_users_adapter_needs_one_method() -> None:
         ),
     ],
 )
-def test_a_loop_that_could_not_run_is_refused(build: Any, message: str) -> None:
+def test_an_unusable_loop_is_refused_at_construction(build: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         build()
 

@@ -1,4 +1,4 @@
-"""A subclass's `execute` counts wherever a main loop runs; so does `execute_async`."""
+"""An overridden `execute` or `execute_async` is used wherever a main loop runs."""
 
 from __future__ import annotations
 
@@ -45,48 +45,48 @@ class Plain(MainLoop[str, str]):
         return TEMPLATE.bind(question=request), Session()
 
 
-def finished(answered: Any) -> Any:
+def finish(answered: Any) -> Any:
     response, session = answered
     return replace(response, output="final", text="final"), session
 
 
 class Sync(Plain):
     def execute(self, request: Any, **options: Any) -> Any:
-        return finished(super().execute(request, **options))
+        return finish(super().execute(request, **options))
 
 
-class Terse(Plain):
+class WithoutOptions(Plain):
     def execute(self, request: Any) -> Any:  # type: ignore[override]
-        return finished(super().execute(request))
+        return finish(super().execute(request))
 
 
 class Async(Plain):
     async def execute_async(self, request: Any, **options: Any) -> Any:
-        return finished(await super().execute_async(request, **options))
+        return finish(await super().execute_async(request, **options))
 
 
 class Coroutine(Plain):
     async def execute(self, request: Any) -> Any:  # type: ignore[override]
-        return finished(await super().execute_async(request))
+        return finish(await super().execute_async(request))
 
 
 class BlocksTheLoop(Plain):
     async def execute_async(self, request: Any, **options: Any) -> Any:
-        return finished(super().execute(request))
+        return finish(super().execute(request))
 
 
-class Latest(Async):
-    """What is overridden last counts."""
+class OverridesTwice(Async):
+    """Overrides both; the most derived class wins."""
 
     def execute(self, request: Any, **options: Any) -> Any:
-        return finished(MainLoop.execute(self, request, **options))
+        return finish(MainLoop.execute(self, request, **options))
 
 
 class WithoutPrompt(MainLoop[str, str]):
     """An agent that needs neither a prompt nor an adapter."""
 
     def execute(self, request: Any) -> Any:  # type: ignore[override]
-        return finished(Plain().execute(request))
+        return finish(Plain().execute(request))
 
 
 def in_suite(loop: Any) -> tuple[int, str | None]:
@@ -117,41 +117,41 @@ everywhere = pytest.mark.parametrize("run", [in_suite, in_eval_loop, in_cluster]
 
 @everywhere
 @pytest.mark.parametrize(
-    "kind", [Sync, Terse, Async, Coroutine, BlocksTheLoop, Latest, WithoutPrompt]
+    "kind", [Sync, WithoutOptions, Async, Coroutine, BlocksTheLoop, OverridesTwice, WithoutPrompt]
 )
-def test_what_is_overridden_is_what_is_scored(
+def test_an_overridden_execute_is_scored(
     kind: type[MainLoop[str, str]], run: Callable[[Any], tuple[int, str | None]]
 ) -> None:
     assert run(kind()) == (1, None)
 
 
-def test_an_override_gets_what_it_accepts_of_the_request() -> None:
-    seen = []
+def test_an_override_gets_the_options_that_it_accepts() -> None:
+    calls = []
 
     class Experiments(Plain):
         def execute(self, request: Any, *, experiment: Any = None, budget: Any = None) -> Any:
-            seen.append((request, experiment.name, budget))
+            calls.append((request, experiment.name, budget))
             return super().execute(request, experiment=experiment, budget=budget)
 
     budget = Budget(max_total_tokens=9)
-    asked = MainLoopRequest("question", budget=budget, experiment=Experiment("v2"))
-    result = anyio.run(Experiments().respond, asked)
+    wrapped_request = MainLoopRequest("question", budget=budget, experiment=Experiment("v2"))
+    result = anyio.run(Experiments().respond, wrapped_request)
 
     assert result.error is None
-    assert seen == [("question", "v2", budget)]
+    assert calls == [("question", "v2", budget)]
 
 
 def test_a_limit_that_an_override_does_not_accept_is_refused() -> None:
-    asked = MainLoopRequest("question", budget=Budget(max_total_tokens=9))
+    request = MainLoopRequest("question", budget=Budget(max_total_tokens=9))
 
-    result = anyio.run(Terse().respond, asked)
+    result = anyio.run(WithoutOptions().respond, request)
 
     assert result.error is not None
-    assert "expected `Terse.execute` to accept `budget`" in result.error
+    assert "expected `WithoutOptions.execute` to accept `budget`" in result.error
 
 
 @everywhere
-def test_an_override_that_returns_something_else_is_told_so(
+def test_an_override_that_returns_something_else_is_an_error(
     run: Callable[[Any], tuple[int, str | None]],
 ) -> None:
     class Wrong(Plain):
@@ -200,13 +200,13 @@ class OnlyPrompt(Plain):
         return TEMPLATE.bind(question=request)
 
 
-class OnlyPromptLater(Plain):
+class OnlyPromptAsync(Plain):
     async def initialize(self, request: str) -> Any:
         return TEMPLATE.bind(question=request)
 
 
-@pytest.mark.parametrize("kind", [AsyncInitialize, AsyncPrepare, OnlyPrompt, OnlyPromptLater])
-def test_initialize_may_be_async_and_may_leave_the_session_to_us(kind: type[Plain]) -> None:
+@pytest.mark.parametrize("kind", [AsyncInitialize, AsyncPrepare, OnlyPrompt, OnlyPromptAsync])
+def test_initialize_may_be_async_and_may_return_no_session(kind: type[Plain]) -> None:
     response, session = kind().execute("question")
 
     assert response.text == "draft"
@@ -216,7 +216,7 @@ def test_initialize_may_be_async_and_may_leave_the_session_to_us(kind: type[Plai
 
 
 @pytest.mark.parametrize("value", ["a prompt", None, (1, 2, 3), TEMPLATE])
-def test_initialize_that_returns_something_else_is_told_so(value: Any) -> None:
+def test_initialize_that_returns_something_else_is_an_error(value: Any) -> None:
     class Wrong(Plain):
         def initialize(self, request: str) -> Any:
             return value
@@ -225,18 +225,18 @@ def test_initialize_that_returns_something_else_is_told_so(value: Any) -> None:
         Wrong().execute("question")
 
 
-def test_a_loop_that_was_never_initialized_is_told_so() -> None:
-    class Forgetful(MainLoop[str, str]):
+def test_a_loop_without_super_init_is_an_error() -> None:
+    class SkipsSuperInit(MainLoop[str, str]):
         def __init__(self) -> None:
             pass
 
         def initialize(self, request: str) -> Any:
             return TEMPLATE.bind(question=request)
 
-    expected = r"expected `__init__` of `.*Forgetful` to call `super\(\).__init__\(\.\.\.\)`"
+    expected = r"expected `__init__` of `.*SkipsSuperInit` to call `super\(\).__init__\(\.\.\.\)`"
     with pytest.raises(UsageError, match=expected):
-        EvalSuite(Forgetful(), DATASET, exact_match)
+        EvalSuite(SkipsSuperInit(), DATASET, exact_match)
     with pytest.raises(UsageError, match=expected):
-        Forgetful().execute("question")
+        SkipsSuperInit().execute("question")
     with pytest.raises(AttributeError, match="no_such_name"):
-        Forgetful().no_such_name  # noqa: B018
+        SkipsSuperInit().no_such_name  # noqa: B018

@@ -13,7 +13,7 @@ from tests.runtime.mailbox.redis_server import KINDS, Server, running
 
 @pytest.fixture(params=KINDS)
 def server(request: pytest.FixtureRequest) -> Server:
-    """The server of this kind that all tests share."""
+    """Return the server of this kind that all tests share."""
     return running(request.param)
 
 
@@ -24,7 +24,7 @@ def client(server: Server) -> redis.Redis:
 
 @pytest.fixture
 def name() -> str:
-    """A name that no other test uses on the shared servers."""
+    """Return a name that no other test uses on the shared servers."""
     return f"orders-{uuid4().hex[:8]}"
 
 

@@ -1,4 +1,4 @@
-"""A TCP proxy that lets the server do what it is asked, and then loses the answer."""
+"""A TCP proxy that forwards requests, and can lose the reply to one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["LossyProxy"]
 
 
 class LossyProxy:
-    """Between a client and a server on this machine: `lose` the next answer, once."""
+    """A proxy to a local server; `lose` drops the next reply, once."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -26,13 +26,13 @@ class LossyProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)  # or `accept` would wait on
+        self._listener.shutdown(socket.SHUT_RDWR)  # or `accept` would keep waiting
         self._listener.close()
 
     def lose(self, word: bytes, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Lose the answer to the next request with this word; call something before it is missed.
+        """Lose the reply to the next request that contains this word, after calling `meanwhile`.
 
-        The client sees its connection cut.
+        The connection to the client is closed.
         """
         self._armed = word, meanwhile
 
@@ -44,7 +44,7 @@ class LossyProxy:
 
     def _serve(self, client: socket.socket) -> None:
         with (
-            suppress(OSError),  # one of the two has left
+            suppress(OSError),  # one of the two has disconnected
             client,
             socket.create_connection(("127.0.0.1", self._target)) as server,
         ):

@@ -1,4 +1,4 @@
-"""Real servers for tests: Valkey from a wheel, and Debian's Redis where it is on the PATH."""
+"""Real servers for tests: Valkey from a wheel, and Debian's Redis if it is on the PATH."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.processes import until
 __all__ = ["KINDS", "Server", "cluster", "running"]
 
 KINDS = ["valkey", *(["redis"] if shutil.which("redis-server") else [])]
-PATIENCE = 60.0  # seconds for a server to start, on a machine that has much else to do
+STARTUP_TIMEOUT = 60.0  # seconds for a server to start, even on a busy machine
 PORTS = range(17_000, 22_000)  # no system gives them to clients, nor those of a cluster, 10,000 on
 
 
 class Server:
-    """A server of its own port and folder, which can be killed and started again."""
+    """A server with its own port and folder, which can be killed and restarted."""
 
     def __init__(self, kind: str = "valkey", *options: str) -> None:
         binary = get_binary_path() if kind == "valkey" else shutil.which("redis-server")
@@ -36,7 +36,7 @@ class Server:
         self.port = free_port()
         self.start(wait=False)
         atexit.register(self.stop)
-        while not self._answers():  # another process was faster to take the port
+        while not self._answers():  # another process took the port first
             self.kill()
             self.port = free_port()
             self.start(wait=False)
@@ -54,23 +54,23 @@ class Server:
             assert self._answers(), f"port {self.port} was taken"
 
     def _answers(self) -> bool:
-        """Wait until a server answers: True for this one, False where another has the port."""
-        end = time.monotonic() + PATIENCE
+        """Wait until a server answers; return whether it is this one, not another on the port."""
+        end = time.monotonic() + STARTUP_TIMEOUT
         with self.client() as client:
             while time.monotonic() < end:
                 try:
-                    client.ping()  # refused while it loads its data, unlike what is asked next
+                    client.ping()  # refused while it loads its data, unlike INFO
                     return bool(client.info("server")["process_id"] == self._process.pid)
                 except redis.ConnectionError:
                     if self._process.poll() is not None:
                         break
                     time.sleep(0.01)
-        said = Path(self.folder, "log").read_text()
-        assert "in use" in said, f"the server did not start: {said}"
+        log = Path(self.folder, "log").read_text()
+        assert "in use" in log, f"the server did not start: {log}"
         return False
 
     def kill(self) -> None:
-        """`kill -9`: it has no time to write anything."""
+        """Kill it with SIGKILL: it has no time to write anything."""
         self._process.kill()
         self._process.wait()
 
@@ -79,7 +79,7 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def client(self, port: int | None = None, **options: object) -> redis.Redis:
-        """A client that tries again soon, so that a test of it is short."""
+        """Return a client that retries soon, so that tests are short."""
         usual = {"retry": Retry(ConstantBackoff(0.01), 3), "socket_timeout": 30}
         return redis.Redis("127.0.0.1", port or self.port, **(usual | options))
 
@@ -87,7 +87,7 @@ class Server:
 def free_port() -> int:
     """Return a port without a listener."""
     while True:
-        port = random.SystemRandom().choice(PORTS)  # hypothesis seeds the usual one
+        port = random.SystemRandom().choice(PORTS)  # hypothesis seeds the default generator
         try:
             socket.create_server(("127.0.0.1", port)).close()
         except OSError:
@@ -97,13 +97,13 @@ def free_port() -> int:
 
 @functools.cache
 def running(kind: str = "valkey") -> Server:
-    """The server that all tests share; a test takes names of its own."""
+    """Return the server that all tests share; each test uses its own names."""
     return Server(kind)
 
 
 @functools.cache
 def cluster() -> Server:
-    """A cluster of one server."""
+    """Return a cluster of one server."""
     server = Server("valkey", "--cluster-enabled", "yes")
     with server.client() as client:
         client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)

@@ -1,6 +1,6 @@
 """An SQS API on loopback: moto's server in a thread, with faults between it and the client.
 
-What it takes for the time can be a test's own clock. Long polls wait in real time, or less.
+Its clock can be replaced by a test. Long polls wait in real time, or less.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from weakincentives.clock import SYSTEM_CLOCK, Clock
 __all__ = ["SqsServer", "entry_fails", "error", "running"]
 
 Forward = Callable[[Any], Any]
-Fault = Callable[[Any, Forward], tuple[int, Any]]  # the request and how it goes on: the answer
+Fault = Callable[[Any, Forward], tuple[int, Any]]  # (request, forward) -> (status, reply)
 
 
 class Time:
-    """What moto takes for the time, for all its servers alike: they share their queues."""
+    """The clock of moto, for all its servers: they share their queues."""
 
     clock: Clock = SYSTEM_CLOCK
     looks = count()
 
     @classmethod
     def seconds(cls) -> float:
-        """A microsecond more at each look: for moto, a lease is over after its end, not at it."""
+        """Return the time plus a microsecond per call: in moto, a lease expires after its end."""
         return cls.clock.now().timestamp() + next(cls.looks) / 1_000_000
 
     @classmethod
@@ -56,14 +56,14 @@ models.unix_time, models.unix_time_millis = Time.seconds, Time.milliseconds
 
 
 class SqsServer:
-    """Answers as moto does, but for calls for which a fault is waiting."""
+    """Answers as moto does, except for calls with an injected fault."""
 
     def __init__(self) -> None:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)  # no line for every request
         Time.clock = SYSTEM_CLOCK
         self.faults: dict[str, deque[Fault]] = {}
         self.calls: list[str] = []
-        self.second = 1.0  # how long a second of a long poll takes
+        self.second = 1.0  # real seconds per second of a long poll
         self._lock = Lock()
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._server = make_server(
@@ -77,7 +77,7 @@ class SqsServer:
 
     @cached_property
     def client(self) -> Any:
-        """A client as users have it, but that it tries once."""
+        """Return an ordinary client, but without retries."""
         options: Any = {"retries": {"total_max_attempts": 1}, "max_pool_connections": 50}
         return boto3.session.Session().client(
             "sqs",
@@ -89,7 +89,7 @@ class SqsServer:
         )
 
     def reset(self, clock: Clock = SYSTEM_CLOCK) -> None:
-        """As if it had just started; from now on its leases and delays go by this clock."""
+        """Reset all state, and use this clock for leases and delays."""
         Time.clock, Time.looks = clock, count()
         self.second = 1.0
         self.faults.clear()
@@ -98,7 +98,7 @@ class SqsServer:
             answer.read()
 
     def fail(self, call: str, fault: Fault, times: int = 1) -> None:
-        """Let the next calls of this name end so."""
+        """Inject a fault into the next calls of this name."""
         self.faults.setdefault(call, deque()).extend([fault] * times)
 
     def _answer(self, environ: Any, start: Any) -> Iterable[bytes]:
@@ -113,14 +113,14 @@ class SqsServer:
             def forward(changed: Any) -> Any:
                 return json.loads(self._from_moto(environ, json.dumps(changed).encode())[2])
 
-            code, said = waiting.popleft()(json.loads(data), forward)
-            status, headers = f"{code} said", [("Content-Type", "application/x-amz-json-1.0")]
-            answer = json.dumps(said).encode()
+            code, reply = waiting.popleft()(json.loads(data), forward)
+            status, headers = f"{code} fault", [("Content-Type", "application/x-amz-json-1.0")]
+            answer = json.dumps(reply).encode()
         start(status, headers)
         return [answer]
 
     def _from_moto(self, environ: Any, data: bytes) -> tuple[str, Any, bytes]:
-        """One call at a time: moto gives two at once the same message. A long poll is many."""
+        """Forward one call at a time: moto gives two concurrent calls the same message."""
         request = json.loads(data or b"{}")
         end = time.monotonic() + request.pop("WaitTimeSeconds", 0) * self.second
         data = json.dumps(request).encode()
@@ -135,18 +135,18 @@ class SqsServer:
 
 
 def error(code: str, status: int = 400) -> Fault:
-    """A call that is refused as a whole."""
-    return lambda request, forward: (status, {"__type": f"sqs#{code}", "message": "said no"})
+    """Return a fault that refuses the whole call."""
+    return lambda request, forward: (status, {"__type": f"sqs#{code}", "message": "refused"})
 
 
 def entry_fails(number: int, code: str, *, sender: bool = False) -> Fault:
-    """A batch that is well but for one entry."""
+    """Return a fault that refuses one entry of a batch."""
 
     def fault(request: Any, forward: Forward) -> tuple[int, Any]:
         entries = request["Entries"]
         bad = entries.pop(number)
         answer = forward(request) if entries else {}
-        failed = {"Id": bad["Id"], "Code": code, "Message": "said no", "SenderFault": sender}
+        failed = {"Id": bad["Id"], "Code": code, "Message": "refused", "SenderFault": sender}
         return 200, {**answer, "Failed": [*answer.get("Failed", ()), failed]}
 
     return fault
@@ -154,5 +154,5 @@ def entry_fails(number: int, code: str, *, sender: bool = False) -> Fault:
 
 @cache
 def running() -> SqsServer:
-    """One for all tests; it ends with the process."""
+    """Return the server that all tests share; it ends with the process."""
     return SqsServer()

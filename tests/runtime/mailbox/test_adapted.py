@@ -1,4 +1,4 @@
-"""A mailbox class of one's own, with the methods that the specifications use and no others."""
+"""A user's own mailbox class, with only the methods that the specifications use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import PATIENCE, running_loops, until
+from tests.processes import TIMEOUT, running_loops, until
 from tests.seeds.loops import QALoop
 from weakincentives.adapters import ScriptedAdapter
 from weakincentives.errors import MailboxConnectionError, UsageError
@@ -80,10 +80,10 @@ def evaluate_over(requests: Any, results: Any, agent: Any = adds_one, **more: An
     )
     submission = submit_dataset(DATASET, requests)
     with running_loops(loop):
-        return collect_results(results, submission, timeout_seconds=PATIENCE)
+        return collect_results(results, submission, timeout_seconds=TIMEOUT)
 
 
-def test_a_dataset_is_submitted_evaluated_and_collected_over_it() -> None:
+def test_a_dataset_is_evaluated_over_a_users_mailbox() -> None:
     requests, results = OwnMailbox(), OwnMailbox()
     report = evaluate_over(requests, results)
 
@@ -91,7 +91,7 @@ def test_a_dataset_is_submitted_evaluated_and_collected_over_it() -> None:
     assert requests.acknowledged == results.acknowledged == len(DATASET)
 
 
-def test_one_iteration_ends() -> None:
+def test_one_iteration_terminates() -> None:
     requests, results = OwnMailbox(), OwnMailbox()
     submit_dataset(DATASET, requests)  # type: ignore[arg-type]
     EvalLoop(adds_one, exact_match, requests, results).run(max_iterations=1)  # type: ignore[arg-type]
@@ -99,12 +99,12 @@ def test_one_iteration_ends() -> None:
     assert len(results.queue) == len(DATASET)
 
 
-def test_what_it_raises_is_retried_and_ends_no_worker() -> None:
-    left = {"send": 2, "receive": 2}
+def test_an_error_of_a_users_mailbox_is_retried() -> None:
+    failures = {"send": 2, "receive": 2}
 
     def fails(name: str) -> None:
-        if submitted.is_set() and left[name]:
-            left[name] -= 1
+        if submitted.is_set() and failures[name]:
+            failures[name] -= 1
             raise OSError("no route")
 
     submitted = threading.Event()
@@ -119,10 +119,10 @@ def test_what_it_raises_is_retried_and_ends_no_worker() -> None:
     submission = submit_dataset(DATASET, requests)  # type: ignore[arg-type]
     submitted.set()
     with running_loops(loop):
-        report = collect_results(results, submission, timeout_seconds=PATIENCE)  # type: ignore[arg-type]
+        report = collect_results(results, submission, timeout_seconds=TIMEOUT)  # type: ignore[arg-type]
 
     assert report.passed == len(DATASET)
-    assert left == {"send": 0, "receive": 0}
+    assert failures == {"send": 0, "receive": 0}
 
 
 def test_a_failed_sample_is_returned_and_then_dead_lettered() -> None:
@@ -139,13 +139,13 @@ def test_a_failed_sample_is_returned_and_then_dead_lettered() -> None:
 
 
 def test_the_mailbox_itself_may_acknowledge() -> None:
-    class Bare:
+    class PlainMessage:
         def __init__(self, body: Any) -> None:
             self.body = body
 
     class Own(OwnMailbox):
         def receive(self, **how: Any) -> list[Any]:
-            return [Bare(self.queue.popleft()[0])] if self.queue else []
+            return [PlainMessage(self.queue.popleft()[0])] if self.queue else []
 
         def acknowledge(self, message: Any) -> None:
             self.acknowledged += 1
@@ -159,7 +159,7 @@ def test_the_mailbox_itself_may_acknowledge() -> None:
     assert requests.acknowledged == len(DATASET)
 
 
-def test_results_are_sent_to_it_as_a_reply_address() -> None:
+def test_a_users_mailbox_can_be_a_reply_address() -> None:
     requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
     replies = OwnMailbox()
     submit_dataset(DATASET, requests, reply_to=replies)  # type: ignore[arg-type]
@@ -168,7 +168,7 @@ def test_results_are_sent_to_it_as_a_reply_address() -> None:
     assert {body.sample_id for body, _ in replies.queue} == {sample.id for sample in DATASET}
 
 
-def test_a_main_loop_works_on_it_and_replies() -> None:
+def test_a_main_loop_works_with_a_users_mailbox() -> None:
     class Own(OwnMailbox):
         def send(self, body: Any, *, reply_to: Any = None) -> None:
             self.queue.append(((body, reply_to), 1))
@@ -191,11 +191,15 @@ def test_a_main_loop_works_on_it_and_replies() -> None:
 
 
 @pytest.mark.parametrize("role", ["requests", "results", "mainloop_requests"])
-def test_what_is_missing_is_refused_at_construction(role: str) -> None:
-    class Nothing:
+def test_missing_methods_are_refused_at_construction(role: str) -> None:
+    class WithoutMethods:
         pass
 
-    boxes: dict[str, Any] = {"requests": OwnMailbox(), "results": OwnMailbox(), role: Nothing()}
+    boxes: dict[str, Any] = {
+        "requests": OwnMailbox(),
+        "results": OwnMailbox(),
+        role: WithoutMethods(),
+    }
     if role != "mainloop_requests":
         boxes["loop"] = adds_one
     needed = "receive" if role == "requests" else "send"
@@ -227,7 +231,7 @@ def test_our_own_mailboxes_are_used_as_they_are() -> None:
     assert sending_mailbox(mailbox, "results") is receiving_mailbox(mailbox, "results") is mailbox
 
 
-def test_an_error_of_it_names_the_mailbox() -> None:
+def test_an_error_names_the_mailbox() -> None:
     def fails(name: str) -> None:
         raise OSError("no route")
 

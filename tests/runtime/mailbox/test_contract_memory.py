@@ -1,4 +1,4 @@
-"""The contract of a mailbox, kept in memory."""
+"""The contract of a mailbox, in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of a mailbox, kept on real servers; time is the test's own, so nothing sleeps."""
+"""The contract of a mailbox, on real servers; the clock is fake, so nothing sleeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of a mailbox, kept in a file; time is the test's own, so nothing sleeps."""
+"""The contract of a mailbox, in a file; the clock is fake, so nothing sleeps."""
 
 from __future__ import annotations
 

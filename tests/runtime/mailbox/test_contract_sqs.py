@@ -1,4 +1,4 @@
-"""The contract of a mailbox, kept on an SQS API by a real client; time is the test's own."""
+"""The contract of a mailbox, on an SQS API by a real client; the clock is fake."""
 
 from __future__ import annotations
 

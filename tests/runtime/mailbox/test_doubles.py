@@ -1,4 +1,4 @@
-"""Mailboxes for tests, which do what they say."""
+"""The mailboxes for tests behave as documented."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_fake_is_a_mailbox() -> None:
     assert (message.body, mailbox.approximate_count()) == ("hello", 0)
 
 
-def test_a_fake_lets_a_lease_end() -> None:
+def test_the_lease_of_a_fake_can_expire() -> None:
     mailbox = FakeMailbox[str]()
     mailbox.send("hello")
     (message,) = mailbox.receive()
@@ -36,7 +36,7 @@ def test_a_fake_fails_until_its_error_is_cleared() -> None:
     mailbox = FakeMailbox[str]()
     mailbox.send("hello")
     (message,) = mailbox.receive()
-    mailbox.set_connection_error(MailboxConnectionError("away"))
+    mailbox.set_connection_error(MailboxConnectionError("unavailable"))
 
     for call in (
         lambda: mailbox.send("more"),
@@ -48,7 +48,7 @@ def test_a_fake_fails_until_its_error_is_cleared() -> None:
         message.nack,
         lambda: message.extend_visibility(5),
     ):
-        with pytest.raises(MailboxConnectionError, match="away"):
+        with pytest.raises(MailboxConnectionError, match="unavailable"):
             call()
 
     mailbox.clear_connection_error()
@@ -56,11 +56,11 @@ def test_a_fake_fails_until_its_error_is_cleared() -> None:
     assert mailbox.approximate_count() == 0
 
 
-def test_a_message_that_failed_to_end_can_end_later() -> None:
+def test_a_message_can_be_acknowledged_after_a_failed_try() -> None:
     mailbox = FakeMailbox[str]()
     mailbox.send("hello")
     (message,) = mailbox.receive()
-    mailbox.set_connection_error(MailboxConnectionError("away"))
+    mailbox.set_connection_error(MailboxConnectionError("unavailable"))
     with pytest.raises(MailboxConnectionError):
         message.acknowledge()
 
@@ -68,23 +68,23 @@ def test_a_message_that_failed_to_end_can_end_later() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_fake_that_fails_ends_a_wait() -> None:
+async def test_a_failing_fake_interrupts_a_wait() -> None:
     mailbox = FakeMailbox[str]()
 
     async def fail() -> None:
         await anyio.sleep(0.02)
-        mailbox.set_connection_error(MailboxConnectionError("away"))
+        mailbox.set_connection_error(MailboxConnectionError("unavailable"))
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(fail)
-            with pytest.raises(MailboxConnectionError, match="away"):
+            with pytest.raises(MailboxConnectionError, match="unavailable"):
                 await mailbox.receive_async(wait_time_seconds=600)
 
 
 def test_an_injected_message_was_delivered_before() -> None:
     mailbox, answers = FakeMailbox[str](), CollectingMailbox[str]()
-    mailbox.set_connection_error(MailboxConnectionError("away"))
+    mailbox.set_connection_error(MailboxConnectionError("unavailable"))
     assert mailbox.inject_message("hello", id="a", delivery_count=5, reply_to=answers) == "a"
     mailbox.clear_connection_error()
 
@@ -124,7 +124,7 @@ def test_a_null_mailbox_keeps_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", [CollectingMailbox, FakeMailbox, NullMailbox])
-def test_a_closed_double_takes_nothing(kind: type[NullMailbox[str]]) -> None:
+def test_a_closed_double_refuses_messages(kind: type[NullMailbox[str]]) -> None:
     mailbox = kind()
     mailbox.close()
 

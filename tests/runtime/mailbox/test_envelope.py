@@ -1,4 +1,4 @@
-"""What goes into an envelope comes out equal, or is refused; nothing else happens."""
+"""A body is decoded equal to what was sent, or refused; nothing else happens."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Picky:
             raise KeyError("thirteen")
 
 
-def comes_back(value: Any, body_type: Any = None) -> Any:
+def round_trip(value: Any, body_type: Any = None) -> Any:
     body, headers = unpack(pack(value), body_type)
     assert headers == {}
     assert type(body) is type(value)
@@ -88,7 +88,7 @@ def comes_back(value: Any, body_type: Any = None) -> Any:
 
 
 def is_text(text: str) -> bool:
-    """In JSON, a high surrogate before a low one is another character: see `serde`."""
+    """Return whether JSON keeps it: a high and a low surrogate would become one character."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") == text
 
 
@@ -122,7 +122,7 @@ requests = st.one_of(
 @given(plain | objects | requests)
 @settings(max_examples=400)
 def test_every_value_is_decoded_equal(value: Any) -> None:
-    assert comes_back(value) == value
+    assert round_trip(value) == value
 
 
 @given(points, st.dictionaries(st.text(), st.text()))
@@ -163,7 +163,7 @@ def test_headers_are_decoded_with_the_body(body: Point, headers: dict[str, str])
     ids=repr,
 )
 def test_containers_and_type_arguments_are_decoded(value: Any) -> None:
-    assert comes_back(value) == value
+    assert round_trip(value) == value
 
 
 def test_values_of_several_classes_are_decoded_as_plain_data() -> None:
@@ -174,12 +174,12 @@ def test_values_of_several_classes_are_decoded_as_plain_data() -> None:
     assert unpack(pack(Request(Sample(None), [Point(1)])))[0].hints == [{"x": 1, "label": ""}]
 
 
-def test_plain_data_may_lie_deep() -> None:
+def test_plain_data_may_be_nested_deeply() -> None:
     value: Any = 1
     for _ in range(600):
         value = [value]
 
-    assert comes_back(value) == value
+    assert round_trip(value) == value
 
 
 def test_a_mapping_is_decoded_as_a_dict() -> None:
@@ -193,7 +193,7 @@ def test_a_value_that_cannot_be_decoded_is_refused(value: Any) -> None:
         pack(value)
 
 
-def test_headers_that_are_no_text_are_refused() -> None:
+def test_headers_that_are_not_text_are_refused() -> None:
     with pytest.raises(SerializationError, match="headers"):
         pack("body", {"a": object()})  # type: ignore[dict-item]
     with pytest.raises(SerializationError):
@@ -203,18 +203,18 @@ def test_headers_that_are_no_text_are_refused() -> None:
 # ── the type that a receiver asks for ───────────────────────────────────────────────────────────
 
 
-def test_a_receiver_gets_what_it_asks_for() -> None:
-    assert comes_back(Point(1), Point) == Point(1)
+def test_a_body_is_decoded_as_the_type_of_the_receiver() -> None:
+    assert round_trip(Point(1), Point) == Point(1)
     assert unpack(pack(Point(1)), Any)[0] == {"x": 1, "label": ""}
     assert unpack(pack({"x": 1}), Point)[0] == Point(1)
-    assert comes_back([Point(1)], list[Point]) == [Point(1)]
-    assert comes_back(Sample(Point(1)), Sample) == Sample(Point(1))
-    assert comes_back(Sample(Point(1)), Sample[Point, str]) == Sample(Point(1))
+    assert round_trip([Point(1)], list[Point]) == [Point(1)]
+    assert round_trip(Sample(Point(1)), Sample) == Sample(Point(1))
+    assert round_trip(Sample(Point(1)), Sample[Point, str]) == Sample(Point(1))
 
 
 def test_a_receiver_of_several_types_gets_the_one_that_was_sent() -> None:
     for value in (Point(1), Shape((Point(1),)), Sample(Point(1))):
-        assert comes_back(value, Point | Shape | Sample[Point, Any]) == value
+        assert round_trip(value, Point | Shape | Sample[Point, Any]) == value
 
 
 def test_a_receiver_knows_its_own_type_wherever_it_is_defined() -> None:
@@ -224,17 +224,17 @@ def test_a_receiver_knows_its_own_type_wherever_it_is_defined() -> None:
 
     with pytest.raises(SerializationError, match="body_type"):
         unpack(pack(Local(1)))
-    assert comes_back(Local(1), Local) == Local(1)
+    assert round_trip(Local(1), Local) == Local(1)
     assert unpack(pack([Local(1)]), list[Local])[0] == [Local(1)]
 
 
-@pytest.mark.parametrize("asked", [Shape, list[Point], Point | Colour, Sample[Point, Any]])
-def test_another_type_than_asked_for_is_refused(asked: Any) -> None:
+@pytest.mark.parametrize("body_type", [Shape, list[Point], Point | Colour, Sample[Point, Any]])
+def test_another_type_than_asked_for_is_refused(body_type: Any) -> None:
     with pytest.raises(SerializationError, match="Record"):
-        unpack(pack(Record("x")), asked)
+        unpack(pack(Record("x")), body_type)
 
 
-def test_whatever_a_class_raises_is_a_problem_of_the_body() -> None:
+def test_any_error_of_a_class_is_a_problem_of_the_body() -> None:
     with pytest.raises(SerializationError, match="thirteen"):
         unpack(pack({"number": 13}), Picky)
 
@@ -263,7 +263,7 @@ def test_every_missing_or_added_byte_is_noticed() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(SerializationError):
         unpack(data)
 
@@ -271,14 +271,14 @@ def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
 # ── names that mean harm ────────────────────────────────────────────────────────────────────────
 
 
-def forged(name: Any, content: bytes = b"{}", version: Any = 1) -> bytes:
+def forge(name: Any, content: bytes = b"{}", version: Any = 1) -> bytes:
     """Return an envelope as an attacker would write it."""
     rest = b" " + json.dumps({"v": version, "type": name}).encode() + b"\n" + content
     return blake2b(rest, digest_size=8).hexdigest().encode() + rest
 
 
 class Proxy:
-    """Acts when it is looked at, as lazy objects do."""
+    """An object with side effects on attribute access, as lazy objects have."""
 
     def __getattribute__(self, name: str) -> Any:
         raise AssertionError(f"looked at {name}")
@@ -333,11 +333,11 @@ HARM = [
 
 
 @pytest.mark.parametrize("name", HARM, ids=lambda name: ascii(name[:30]))
-def test_a_hostile_name_finds_nothing(name: str) -> None:
+def test_a_hostile_type_name_is_refused(name: str) -> None:
     before = set(sys.modules)
 
     with pytest.raises(SerializationError) as caught:
-        unpack(forged(name))
+        unpack(forge(name))
 
     assert len(str(caught.value)) < 500
     assert set(sys.modules) == before
@@ -346,16 +346,16 @@ def test_a_hostile_name_finds_nothing(name: str) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        forged(None),
-        forged(["list"]),
-        forged("", version=2),
-        forged("", version="1"),
-        forged("", b"[" * 100_000),
-        forged("", b"\xff"),
-        forged("", b""),
-        forged(f"{HERE}:Point", b'{"x": "one"}'),
-        forged(f"{HERE}:Colour", b'"blue"'),
-        forged(f"{HERE}:Record", b"[]"),
+        forge(None),
+        forge(["list"]),
+        forge("", version=2),
+        forge("", version="1"),
+        forge("", b"[" * 100_000),
+        forge("", b"\xff"),
+        forge("", b""),
+        forge(f"{HERE}:Point", b'{"x": "one"}'),
+        forge(f"{HERE}:Colour", b'"blue"'),
+        forge(f"{HERE}:Record", b"[]"),
     ],
 )
 def test_a_forged_envelope_is_refused(data: bytes) -> None:
@@ -363,8 +363,8 @@ def test_a_forged_envelope_is_refused(data: bytes) -> None:
         unpack(data)
 
 
-def test_a_forged_name_of_data_is_only_data() -> None:
-    assert unpack(forged(f"{HERE}:Point", b'{"x":1}'))[0] == Point(1)
+def test_a_forged_type_name_of_plain_data_stays_plain_data() -> None:
+    assert unpack(forge(f"{HERE}:Point", b'{"x":1}'))[0] == Point(1)
 
 
 # ── scripts ─────────────────────────────────────────────────────────────────────────────────────
@@ -449,8 +449,8 @@ def test_a_scripts_class_is_the_same_in_a_spawned_process(folder: Path) -> None:
     run(folder, "qa.py", "spawn")
 
 
-def test_who_asks_for_arguments_of_its_own_need_not_know_the_senders() -> None:
-    """A collector reads results as plain data, though it has never seen the agent's classes."""
+def test_a_receiver_may_use_other_type_arguments_than_the_sender() -> None:
+    """Read results as plain data, as a collector that cannot import the agent's classes."""
     name = f"{class_name(Sample)}[no.such.module:Input,]"
 
     assert type_for(name, Sample[Any, Any]) == Sample[Any, Any]

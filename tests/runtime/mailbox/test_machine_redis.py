@@ -16,8 +16,8 @@ from weakincentives.runtime.mailbox.backends.redis.scripts import Script
 from weakincentives.testing import FakeClock, MailboxMachine
 
 
-class TwiceQueue(RedisQueue):
-    """Every call runs twice, as when redis-py did not hear the first answer."""
+class RepeatingQueue(RedisQueue):
+    """A queue that makes every call twice, as redis-py does if a reply is lost."""
 
     def _run(self, script: Script, token: str, *arguments: Any) -> Any:
         first = super()._run(script, token, *arguments)
@@ -40,7 +40,7 @@ class RedisMachine(MailboxMachine):
                 self.name, self.client, max_size=self.max_size, clock=self.clock
             )
             if self.twice:
-                box.queue = TwiceQueue(self.name, self.client, clock=self.clock)
+                box.queue = RepeatingQueue(self.name, self.client, clock=self.clock)
             return box
 
         return make
@@ -49,7 +49,7 @@ class RedisMachine(MailboxMachine):
         self.clock.advance(seconds)
 
     @invariant()
-    def every_letter_is_in_one_place_and_nothing_else_is(self) -> None:
+    def every_message_is_stored_exactly_once(self) -> None:
         if not hasattr(self, "boxes"):
             return
         at = "{wink:" + self.name + "}:"

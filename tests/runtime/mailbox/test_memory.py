@@ -1,4 +1,4 @@
-"""What is particular to a mailbox in memory, and to the core that all share."""
+"""Behaviour of the mailbox in memory, and of the core that all mailboxes share."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ async def test_a_lease_that_ends_during_a_wait_of_an_event_loop_gives_its_messag
     mailbox.receive(visibility_timeout=0.05)
 
     with anyio.fail_after(60):
-        found: list[Any] = []
-        while not found:
-            found = await mailbox.receive_async(wait_time_seconds=600)
+        messages: list[Any] = []
+        while not messages:
+            messages = await mailbox.receive_async(wait_time_seconds=600)
 
-    assert [message.delivery_count for message in found] == [2]
+    assert [message.delivery_count for message in messages] == [2]
 
 
 @pytest.mark.anyio
-async def test_many_tasks_wait_at_once_and_each_message_goes_to_one() -> None:
+async def test_each_message_goes_to_one_of_many_waiting_tasks() -> None:
     mailbox = InMemoryMailbox[int]()
-    seen: list[int] = []
+    bodies: list[int] = []
 
     async def work() -> None:
         while True:
             for message in await mailbox.receive_async(max_messages=3, wait_time_seconds=600):
-                seen.append(message.body)
+                bodies.append(message.body)
                 message.acknowledge()
-            if len(seen) == 50:
+            if len(bodies) == 50:
                 group.cancel_scope.cancel()
 
     with anyio.fail_after(60):
@@ -86,17 +86,17 @@ async def test_many_tasks_wait_at_once_and_each_message_goes_to_one() -> None:
                 mailbox.send(number)
                 await anyio.lowlevel.checkpoint()
 
-    assert sorted(seen) == list(range(50))
+    assert sorted(bodies) == list(range(50))
 
 
-def test_a_wait_without_end_is_ended() -> None:
+def test_an_unlimited_wait_can_be_ended() -> None:
     mailbox = InMemoryMailbox[str]()
     threading.Timer(0.02, mailbox.send, ["hello"]).start()
 
     assert mailbox.receive(wait_time_seconds=float("inf"))[0].body == "hello"
 
 
-def test_ended_leases_are_forgotten() -> None:
+def test_expired_leases_are_removed() -> None:
     mailbox = InMemoryMailbox[int](clock=FakeClock())
     mailbox.send("stays")  # type: ignore[arg-type]
     mailbox.receive()
@@ -110,7 +110,7 @@ def test_ended_leases_are_forgotten() -> None:
     assert mailbox.approximate_count() == 1
 
 
-def test_a_forgotten_lease_is_never_one_that_lasts() -> None:
+def test_only_expired_leases_are_removed() -> None:
     clock = FakeClock()
     mailbox = InMemoryMailbox[int](clock=clock)
     mailbox.send(-1)
@@ -123,14 +123,14 @@ def test_a_forgotten_lease_is_never_one_that_lasts() -> None:
         mailbox.send_all(range(200))
         mailbox.acknowledge_all(mailbox.receive(max_messages=200))
 
-    came = []
+    received = []
     for second in (499, 500, 999, 1000):
         clock.advance(second - clock.monotonic())
-        came.append([message.body for message in mailbox.receive(visibility_timeout=5000)])
-    assert came == [[], [-2], [], [-1]]
+        received.append([message.body for message in mailbox.receive(visibility_timeout=5000)])
+    assert received == [[], [-2], [], [-1]]
 
 
-def test_one_handle_twice_in_a_batch_ends_once() -> None:
+def test_a_handle_that_is_twice_in_a_batch_is_acknowledged_once() -> None:
     queue = MemoryQueue("orders")
     mailbox = InMemoryMailbox[str](queue=queue)
     mailbox.send("hello")
@@ -141,7 +141,7 @@ def test_one_handle_twice_in_a_batch_ends_once() -> None:
     assert len(mailbox.receive(max_messages=10)) == 1
 
 
-def test_one_message_twice_in_a_batch_is_finished() -> None:
+def test_a_message_that_is_twice_in_a_batch_is_finished() -> None:
     mailbox = InMemoryMailbox[str]()
     mailbox.send("hello")
     (message,) = mailbox.receive()
@@ -170,7 +170,7 @@ def test_an_id_is_text(id: Any) -> None:
         mailbox.send_all(["hello"], ids=[id])
 
 
-def test_every_body_has_an_id_where_ids_are_given() -> None:
+def test_ids_must_be_given_for_all_bodies() -> None:
     mailbox = InMemoryMailbox[str]()
 
     with pytest.raises(UsageError, match="expected `ids` for every body, got only 1"):

@@ -1,4 +1,4 @@
-"""A mailbox by its URL: which forms there are, what is shared, what is never shown."""
+"""A mailbox by its URL: the forms, what is shared, and that passwords are never printed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def name() -> str:
     return f"qa-{uuid4().hex[:8]}"
 
 
-def carries(first: Any, second: Any) -> bool:
-    """Whether what one gets the other gave."""
+def delivers_to(first: Any, second: Any) -> bool:
+    """Return whether the second mailbox receives what the first one sends."""
     first.send("tea", reply_to=second)
     (message,) = second.receive(wait_time_seconds=60)
     message.acknowledge()
@@ -40,7 +40,7 @@ def test_in_memory(name: str) -> None:
 
     assert isinstance(first, InMemoryMailbox)
     assert first.name == second.name == name
-    assert carries(first, second)
+    assert delivers_to(first, second)
 
 
 def test_in_memory_a_reply_address_is_a_name(name: str) -> None:
@@ -60,29 +60,33 @@ def test_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(relative, SqliteMailbox)
     assert (tmp_path / "a folder" / "mail.db").is_file()
     assert relative.body_type is str
-    assert carries(relative, absolute)
+    assert delivers_to(relative, absolute)
 
 
 @pytest.mark.parametrize("scheme", ["redis", "valkey"])
 def test_on_redis(name: str, scheme: str) -> None:
     client = redis_server.running(redis_server.KINDS[0]).client()
-    known = client.get_connection_kwargs()
-    secret = f"{known.get('username') or ''}:{quote(known.get('password') or '', safe='')}@"
-    url = f"{scheme}://{secret if known.get('password') else ''}127.0.0.1:{known['port']}/0"
+    connection = client.get_connection_kwargs()
+    secret = (
+        f"{connection.get('username') or ''}:{quote(connection.get('password') or '', safe='')}@"
+    )
+    url = (
+        f"{scheme}://{secret if connection.get('password') else ''}127.0.0.1:{connection['port']}/0"
+    )
 
     first, second = open_mailbox(f"{url}#{name}"), open_mailbox(url, name=name)
 
     assert isinstance(first, RedisMailbox)
     assert first.queue.client is second.queue.client
-    assert carries(first, second)
+    assert delivers_to(first, second)
 
 
 def test_on_redis_with_tls_and_a_password(name: str) -> None:
     mailbox = open_mailbox(f"valkeys://me:a%40b%23@example.org:7000/3?socket_timeout=2#{name}")
-    told = mailbox.queue.client.get_connection_kwargs()
+    connection = mailbox.queue.client.get_connection_kwargs()
 
-    assert (told["username"], told["password"]) == ("me", "a@b#")
-    assert (told["host"], told["port"], told["db"]) == ("example.org", 7000, 3)
+    assert (connection["username"], connection["password"]) == ("me", "a@b#")
+    assert (connection["host"], connection["port"], connection["db"]) == ("example.org", 7000, 3)
     assert "SSL" in mailbox.queue.client.connection_pool.connection_class.__name__
     assert "a@b" not in repr(mailbox)
     assert mailbox.name == name
@@ -98,7 +102,7 @@ def test_on_sqs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(first, SQSMailbox)
     assert first.queue.client is second.queue.client
     assert first.queue.client.meta.region_name == "eu-west-1"
-    assert carries(first, second)
+    assert delivers_to(first, second)
 
 
 @pytest.mark.parametrize(
@@ -131,13 +135,13 @@ def test_a_wrong_url_names_the_forms(url: str, problem: str) -> None:
     with pytest.raises(UsageError, match="expected the URL of a mailbox, got ") as caught:
         open_mailbox(url)
 
-    said = str(caught.value)
-    assert problem in said
+    message = str(caught.value)
+    assert problem in message
     for form in ("memory://NAME", "sqlite:///PATH#NAME", "redis://USER", "sqs://NAME?region="):
-        assert form in said
+        assert form in message
 
 
-def test_a_url_that_is_no_text() -> None:
+def test_a_url_that_is_not_text_is_refused() -> None:
     wrong: Any = Path("mail.db")
     with pytest.raises(UsageError, match="got `PosixPath`"):
         open_mailbox(wrong)
@@ -160,7 +164,7 @@ def test_a_url_that_is_no_text() -> None:
         "sqs://me:hush@qa?token=hush",
     ],
 )
-def test_a_password_is_never_shown(url: str) -> None:
+def test_a_password_is_never_printed(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         open_mailbox(url)
 
@@ -168,7 +172,7 @@ def test_a_password_is_never_shown(url: str) -> None:
     assert caught.value.__suppress_context__
 
 
-def test_importing_loads_no_back_end() -> None:
+def test_importing_loads_no_backend() -> None:
     code = """
 import sys
 import weakincentives.runtime.mailbox

@@ -30,9 +30,11 @@ def mailbox(client: redis.Redis, name: str) -> Box:
 
 
 def keys(client: Any, name: str) -> list[str]:
-    """What a mailbox has on the server, calls that are remembered for a minute left out."""
-    found = {key.decode().partition("}:")[2] for key in client.keys("{wink:" + name + "}:*")}
-    return sorted(key for key in found if not key.startswith("call:"))
+    """Return the keys of a mailbox on the server, without those that expire within a minute."""
+    keys_by_suffix = {
+        key.decode().partition("}:")[2] for key in client.keys("{wink:" + name + "}:*")
+    }
+    return sorted(key for key in keys_by_suffix if not key.startswith("call:"))
 
 
 # --- whether messages last --------------------------------------------------------------------
@@ -56,7 +58,7 @@ def test_a_queue_expires_only_if_all_senders_have_a_ttl(
     assert all(client.ttl("{wink:" + name + "}:" + key) == -1 for key in keys(client, name))
 
 
-def test_replies_wait_a_week(client: redis.Redis, name: str, mailbox: Box) -> None:
+def test_replies_expire_after_a_week(client: redis.Redis, name: str, mailbox: Box) -> None:
     mailbox.send("2 + 2?", reply_to=f"{name}-replies")
     mailbox.receive()[0].reply("4")
 
@@ -76,10 +78,12 @@ def test_a_queue_that_was_emptied_leaves_nothing(
     assert all(0 < client.ttl(key) <= 60 for key in client.keys("{wink:" + name + "}:*"))
 
 
-# --- clocks and strangers ---------------------------------------------------------------------
+# --- clocks, foreign data ---------------------------------------------------------------------
 
 
-def test_a_clock_that_is_set_back_keeps_no_message_for_days(client: redis.Redis, name: str) -> None:
+def test_a_clock_that_is_set_back_does_not_delay_messages_for_days(
+    client: redis.Redis, name: str
+) -> None:
     wrong, right = FakeClock(), FakeClock()
     wrong.advance(3 * 24 * 3600)
     RedisMailbox(name, client, clock=wrong).send("hello")
@@ -96,16 +100,14 @@ def test_a_clock_that_is_set_forward_loses_nothing(client: redis.Redis, name: st
     clock = FakeClock()
     mailbox: Box = RedisMailbox(name, client, clock=clock)
     mailbox.send_all(range(2500))
-    taken = sum(len(mailbox.receive(max_messages=100)) for _ in range(25))
+    received = sum(len(mailbox.receive(max_messages=100)) for _ in range(25))
     clock.advance(4 * 24 * 3600)
 
-    assert taken == 2500
+    assert received == 2500
     assert sum(len(mailbox.receive(max_messages=100)) for _ in range(25)) == 2500
 
 
-def test_what_strangers_wrote_is_delivered_or_passed_over(
-    client: redis.Redis, name: str, mailbox: Box
-) -> None:
+def test_foreign_data_is_delivered_or_skipped(client: redis.Redis, name: str, mailbox: Box) -> None:
     at = "{wink:" + name + "}:"
     odd = {b"\xff\xfe": b"no colon", b"a": b"1:x:y", b"b": b"1:-2:y", b"c": b"1:999:y"}
     odd[b"d"] = b"9" * 400 + b":0:y"
@@ -113,41 +115,43 @@ def test_what_strangers_wrote_is_delivered_or_passed_over(
     client.hset(f"{at}letters", mapping=odd)
     mailbox.send("hello")
 
-    found = mailbox.receive(max_messages=9)
+    messages = mailbox.receive(max_messages=9)
 
-    assert [message.raw for message in found[:-1]] == [*odd.values()]
-    assert all(message.problem for message in found[:-1])
-    assert found[-1].body == "hello"
-    assert mailbox.acknowledge_all(found) == [True] * 6
+    assert [message.raw for message in messages[:-1]] == [*odd.values()]
+    assert all(message.problem for message in messages[:-1])
+    assert messages[-1].body == "hello"
+    assert mailbox.acknowledge_all(messages) == [True] * 6
     assert keys(client, name) == []
 
 
 @pytest.mark.parametrize("bad", ["", "a{b", "a}b", None, 5])
-def test_a_name_that_would_leave_its_slot_is_refused(client: redis.Redis, bad: Any) -> None:
+def test_a_name_that_would_change_the_cluster_slot_is_refused(
+    client: redis.Redis, bad: Any
+) -> None:
     with pytest.raises(UsageError, match="without braces"):
         RedisMailbox(bad, client)
 
 
-def test_an_address_with_braces_leads_nowhere(mailbox: Box) -> None:
+def test_an_address_with_braces_does_not_resolve(mailbox: Box) -> None:
     mailbox.send("hello", reply_to="{other}")
 
     assert mailbox.receive()[0].reply_to is None
 
 
 @pytest.mark.parametrize("wrong", ["redis://localhost", None, redis.asyncio.Redis()])
-def test_what_is_no_client_is_refused(wrong: Any) -> None:
+def test_an_object_that_is_not_a_client_is_refused(wrong: Any) -> None:
     for make in (lambda: RedisMailbox("orders", wrong), lambda: RedisMailboxFactory(wrong)):
         with pytest.raises(UsageError, match=r"redis\.Redis"):
             make()
 
 
 @pytest.mark.parametrize("wrong", [0, -1, "1", True, float("nan")])
-def test_a_ttl_that_is_none_is_refused(client: redis.Redis, wrong: Any) -> None:
+def test_an_invalid_ttl_is_refused(client: redis.Redis, wrong: Any) -> None:
     with pytest.raises(UsageError, match="ttl"):
         RedisMailbox("orders", client, ttl=wrong)
 
 
-def test_an_id_that_is_here_needs_no_room_in_a_queue_that_is_too_full(
+def test_a_known_id_is_accepted_by_a_full_queue(
     client: redis.Redis, name: str, mailbox: Box
 ) -> None:
     mailbox.send_all("abc", ids="abc")
@@ -160,13 +164,13 @@ def test_an_id_that_is_here_needs_no_room_in_a_queue_that_is_too_full(
 # --- waiting ----------------------------------------------------------------------------------
 
 
-def never_asks_again(box: Box) -> Box:
-    """A receiver that is not woken would not notice it within some seconds."""
+def without_polling(box: Box) -> Box:
+    """Return the mailbox without polling: if it is not woken, it does not notice messages."""
     box.queue._longest_wait = LONG
     return box
 
 
-def test_the_bell_stays_short(client: redis.Redis, name: str, mailbox: Box) -> None:
+def test_the_wake_up_list_stays_short(client: redis.Redis, name: str, mailbox: Box) -> None:
     for number in range(20):
         mailbox.send(number)
     mailbox.receive(max_messages=5)
@@ -175,25 +179,25 @@ def test_the_bell_stays_short(client: redis.Redis, name: str, mailbox: Box) -> N
 
 
 def test_all_waiting_receivers_are_woken(server: Server, name: str, mailbox: Box) -> None:
-    found: list[Any] = []
+    bodies: list[Any] = []
 
     def work(box: Box) -> None:
-        found.extend(never_asks_again(box).receive(wait_time_seconds=LONG))
+        bodies.extend(without_polling(box).receive(wait_time_seconds=LONG))
 
     boxes = [RedisMailbox[Any](name, server.client(socket_timeout=None)) for _ in range(3)]
     threads = [Thread(target=work, args=(box,), daemon=True) for box in boxes]
     for thread in threads:
         thread.start()
-    time.sleep(0.1)  # they most likely wait by now; it holds also where they do not
+    time.sleep(0.1)  # they most likely wait by now; the test holds even if they do not
     mailbox.queue.put([OutboundMessage(f"{n}", b"") for n in range(3)], None)
     for thread in threads:
         thread.join(TIMEOUT)
 
-    assert len(found) == 3
+    assert len(bodies) == 3
 
 
 def test_a_wait_ends_when_a_lease_does(server: Server, name: str) -> None:
-    mailbox = never_asks_again(RedisMailbox(name, server.client(socket_timeout=None)))
+    mailbox = without_polling(RedisMailbox(name, server.client(socket_timeout=None)))
     mailbox.send("hello")
     start = time.monotonic()
     mailbox.receive(visibility_timeout=0.2)
@@ -202,32 +206,32 @@ def test_a_wait_ends_when_a_lease_does(server: Server, name: str) -> None:
     assert 0.15 < time.monotonic() - start < TIMEOUT
 
 
-class Noting(redis.Redis):
-    """Notes how long the server is asked to wait; at the third time, `meanwhile` is called."""
+class RecordingClient(redis.Redis):
+    """Records the timeouts of blocking calls; at the third one, `meanwhile` is called."""
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         if args[0] == "BLPOP":
-            self.asked.append(float(args[-1]))
-            if len(self.asked) == 3:
+            self.timeouts.append(float(args[-1]))
+            if len(self.timeouts) == 3:
                 self.meanwhile()
         return super().execute_command(*args, **options)
 
 
-def test_a_wait_may_be_longer_than_the_patience_of_the_client(
+def test_a_wait_may_be_longer_than_the_timeout_of_the_client(
     server: Server, name: str, mailbox: Box
 ) -> None:
-    client = Noting("127.0.0.1", server.port, socket_timeout=1)
-    client.asked, client.meanwhile = [], lambda: mailbox.send("hello")
+    client = RecordingClient("127.0.0.1", server.port, socket_timeout=1)
+    client.timeouts, client.meanwhile = [], lambda: mailbox.send("hello")
 
     (message,) = RedisMailbox[Any](name, client).receive(wait_time_seconds=LONG)
 
     assert message.body == "hello"
-    assert max(client.asked) < 1 < sum(client.asked[:2])
+    assert max(client.timeouts) < 1 < sum(client.timeouts[:2])
 
 
 @pytest.mark.parametrize("end", ["wake", "close"])
-def test_a_long_poll_is_ended_at_once(server: Server, name: str, end: str) -> None:
-    mailbox = never_asks_again(RedisMailbox(name, server.client(socket_timeout=None)))
+def test_a_long_poll_can_be_interrupted(server: Server, name: str, end: str) -> None:
+    mailbox = without_polling(RedisMailbox(name, server.client(socket_timeout=None)))
     Timer(0.2, getattr(mailbox, end)).start()
     start = time.monotonic()
 
@@ -256,7 +260,7 @@ def test_a_client_that_was_closed_connects_again(mailbox: Box, client: redis.Red
 # --- many processes ---------------------------------------------------------------------------
 
 
-def python(code: str, *arguments: object) -> subprocess.Popen[str]:
+def start_python(code: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -284,9 +288,9 @@ def test_processes_that_compete_get_every_message_once(
     server: Server, name: str, mailbox: Box
 ) -> None:
     mailbox.send_all(range(1000))
-    workers = [python(WORKER, server.port, name) for _ in range(2)]
+    workers = [start_python(WORKER, server.port, name) for _ in range(2)]
     started = mailbox.sibling(f"{name}-started")
-    for _ in workers:  # none continues before both have some
+    for _ in workers:  # neither continues before both have messages
         started.receive(wait_time_seconds=60)[0].acknowledge()
     server.client().rpush(f"{name}-go", 1, 1)
 
@@ -315,10 +319,10 @@ print(-through(1000) + through(20_000))
 """
 
 
-def test_memory_does_not_follow_the_number_of_messages(server: Server, name: str) -> None:
-    output, _ = python(MEMORY, server.port, name).communicate(timeout=600)
+def test_memory_does_not_grow_with_the_number_of_messages(server: Server, name: str) -> None:
+    output, _ = start_python(MEMORY, server.port, name).communicate(timeout=600)
 
-    assert float(output) < 5  # MB; to hold what was sent would take 9, what came 25
+    assert float(output) < 5  # MB; keeping what was sent would take 9, what was received 25
 
 
 FORKED = """
@@ -336,10 +340,8 @@ else:
 """
 
 
-def test_a_forked_process_has_connections_of_its_own(
-    server: Server, name: str, mailbox: Box
-) -> None:
-    parent = python(FORKED, server.port, name)
+def test_a_forked_process_has_its_own_connections(server: Server, name: str, mailbox: Box) -> None:
+    parent = start_python(FORKED, server.port, name)
     parent.communicate(timeout=120)
 
     assert parent.returncode == 0
@@ -357,7 +359,7 @@ try:
 except MissingExtraError as error:
     print(error)
 """
-    assert "weakincentives-evals[redis]" in python(code).communicate(timeout=120)[0]
+    assert "weakincentives-evals[redis]" in start_python(code).communicate(timeout=120)[0]
 
 
 # --- a cluster --------------------------------------------------------------------------------
@@ -372,7 +374,7 @@ def test_all_keys_of_a_mailbox_are_in_one_slot(name: str) -> None:
         client.script_flush()
         first.nack()
 
-        seen = client.keys("{wink:" + name + "}:*")
+        keys_of_mailbox = client.keys("{wink:" + name + "}:*")
         assert keys(client, name) == ["bell", "clock", "holders", "leases", "letters", "waiting"]
-        assert len({client.cluster_keyslot(key) for key in seen}) == 1
+        assert len({client.cluster_keyslot(key) for key in keys_of_mailbox}) == 1
         assert RedisMailbox(f"{name}-replies", client).receive()[0].body == "done"

@@ -1,4 +1,4 @@
-"""What is said of a server that may forget messages, or that others may read."""
+"""Warnings about servers that may lose messages, or that others may read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weakincentives.runtime.mailbox import RedisMailbox
 Box = RedisMailbox[Any]
 
 
-def test_a_server_that_forgets_is_warned_of_once(
+def test_a_server_without_persistence_is_warned_about_once(
     server: Server, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = server.client()
@@ -27,7 +27,9 @@ def test_a_server_that_forgets_is_warned_of_once(
     assert len(caplog.records) == 1
 
 
-def test_a_server_that_forgets_is_refused_where_that_matters(client: redis.Redis) -> None:
+def test_a_server_without_persistence_is_refused_if_durability_is_required(
+    client: redis.Redis,
+) -> None:
     mailbox: Box = RedisMailbox("orders", client, require_durable=True)
 
     for _ in range(2):
@@ -44,19 +46,19 @@ def test_a_server_that_may_drop_keys_is_refused_too(own: Callable[..., Server]) 
         RedisMailbox("orders", client, require_durable=True).send("hello")
 
 
-def test_a_server_open_to_the_network_is_warned_of(
+def test_a_server_open_to_the_network_is_warned_about(
     server: Server, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    open_client = redis.Redis("0.0.0.0", server.port)  # this machine, by a name of the network's
+    open_client = redis.Redis("0.0.0.0", server.port)  # this machine, by a non-loopback address
     RedisMailbox(name, open_client).send("hello")
 
     assert "without password and TLS" in caplog.text
 
 
-def test_a_unix_socket_is_protected(
+def test_no_warning_for_a_unix_socket(
     own: Callable[..., Server], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with TemporaryDirectory() as folder:  # pytest's own may be too long for the name of a socket
+    with TemporaryDirectory() as folder:  # the path of `tmp_path` may be too long for a socket
         path = f"{folder}/socket"
         own("--unixsocket", path)
 
@@ -66,7 +68,7 @@ def test_a_unix_socket_is_protected(
     assert "without password" not in caplog.text
 
 
-def test_a_password_keeps_others_out(
+def test_no_warning_with_a_password(
     own: Callable[..., Server], caplog: pytest.LogCaptureFixture
 ) -> None:
     server = own("--appendonly", "yes")
@@ -78,7 +80,7 @@ def test_a_password_keeps_others_out(
     assert caplog.text == ""
 
 
-def test_what_a_server_does_not_tell_is_not_believed(
+def test_unknown_settings_of_a_server_cause_a_warning(
     own: Callable[..., Server], caplog: pytest.LogCaptureFixture
 ) -> None:
     server = own("--appendonly", "yes")

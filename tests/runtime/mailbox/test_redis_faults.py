@@ -1,4 +1,4 @@
-"""Lost answers, servers that are killed or unwell: what becomes of a mailbox on Redis then."""
+"""A mailbox on Redis with lost replies, and with servers that are killed or failing."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from weakincentives.runtime.mailbox.backends.redis.mailbox import RedisMailbox
 Box = RedisMailbox[Any]
 
 
-# --- an answer is lost ------------------------------------------------------------------------
+# --- a reply is lost ---------------------------------------------------------------------------
 
 
 class Lossy:
-    """A mailbox whose next answer is lost, and another one to look at what is there."""
+    """A mailbox whose next reply is lost, and another one to check the queue."""
 
     def __init__(self, server: Server, name: str, proxy: LossyProxy) -> None:
         self.proxy = proxy
         self.box: Box = RedisMailbox(name, server.client(proxy.port))
         self.other: Box = RedisMailbox(name, server.client())
-        # All scripts are known to the server after this: what is lost is the answer of one.
+        # Load all scripts first, so that the lost reply is that of a script.
         self.other.send_all(["gone", "first"])
-        gone, first = self.box.receive(max_messages=2, visibility_timeout=600)
-        gone.acknowledge()
+        acknowledged, first = self.box.receive(max_messages=2, visibility_timeout=600)
+        acknowledged.acknowledge()
         first.extend_visibility(600)
         first.nack()
         self.box.sibling(f"{name}-empty").purge()
@@ -48,7 +48,7 @@ def lossy(server: Server) -> Iterator[Lossy]:
         assert proxy.lost == 1
 
 
-def test_a_send_without_an_answer_is_sent_once(lossy: Lossy) -> None:
+def test_a_send_whose_reply_is_lost_is_sent_once(lossy: Lossy) -> None:
     lossy.lose()
 
     lossy.box.send("second")
@@ -66,7 +66,7 @@ def test_a_send_is_not_repeated_after_its_message_was_acknowledged(lossy: Lossy)
     assert lossy.other.approximate_count() == 0
 
 
-def test_a_receive_without_an_answer_gives_the_same_delivery(lossy: Lossy) -> None:
+def test_a_receive_whose_reply_is_lost_returns_the_same_delivery(lossy: Lossy) -> None:
     lossy.other.send("second")
     lossy.lose()
 
@@ -77,7 +77,7 @@ def test_a_receive_without_an_answer_gives_the_same_delivery(lossy: Lossy) -> No
     message.acknowledge()
 
 
-def test_a_receive_whose_messages_others_got_meanwhile_gives_none_of_them(lossy: Lossy) -> None:
+def test_a_repeated_receive_does_not_return_messages_of_other_receivers(lossy: Lossy) -> None:
     def others() -> None:
         (message,) = lossy.other.receive(visibility_timeout=600)
         assert message.delivery_count == 3
@@ -88,7 +88,7 @@ def test_a_receive_whose_messages_others_got_meanwhile_gives_none_of_them(lossy:
 
 
 @pytest.mark.parametrize("call", ["acknowledge", "nack", "extend", "nack_later"])
-def test_an_end_without_an_answer_is_reported_as_it_was(lossy: Lossy, call: str) -> None:
+def test_a_lost_reply_to_a_release_is_reported_correctly(lossy: Lossy, call: str) -> None:
     (message,) = lossy.box.receive(visibility_timeout=600)
     lossy.lose()
 
@@ -103,7 +103,7 @@ def test_an_end_without_an_answer_is_reported_as_it_was(lossy: Lossy, call: str)
     assert len(lossy.other.receive()) == (1 if call == "nack" else 0)
 
 
-def test_an_acknowledge_ends_nothing_that_came_after_it(lossy: Lossy) -> None:
+def test_a_repeated_acknowledge_does_not_affect_later_messages(lossy: Lossy) -> None:
     (message,) = lossy.box.receive(visibility_timeout=600)
     lossy.lose(lambda: lossy.other.send("new", id=message.id))
 
@@ -112,14 +112,14 @@ def test_an_acknowledge_ends_nothing_that_came_after_it(lossy: Lossy) -> None:
     assert [m.body for m in lossy.other.receive(max_messages=9)] == ["new"]
 
 
-def test_a_purge_without_an_answer_counts_what_it_purged(lossy: Lossy) -> None:
+def test_a_purge_whose_reply_is_lost_returns_its_count(lossy: Lossy) -> None:
     lossy.lose(lambda: lossy.other.send("later"))
 
     assert lossy.box.purge() == 1
     assert lossy.other.approximate_count() == 1
 
 
-# --- a server goes and comes back -------------------------------------------------------------
+# --- a server is restarted --------------------------------------------------------------------
 
 
 def test_nothing_is_lost_with_a_server_that_is_killed(own: Callable[..., Server]) -> None:
@@ -131,17 +131,17 @@ def test_nothing_is_lost_with_a_server_that_is_killed(own: Callable[..., Server]
 
     server.kill()
     with pytest.raises(MailboxConnectionError, match=r"'orders'.*refused"):
-        mailbox.send("while it is away")
+        mailbox.send("while it is down")
     server.start()
 
-    assert all(mailbox.acknowledge_all(leased[50:75]))  # also without the scripts it had
+    assert all(mailbox.acknowledge_all(leased[50:75]))  # even without its cached scripts
     mailbox.release_all(leased[75:])
-    found = [*mailbox.receive(max_messages=100), *mailbox.receive(max_messages=100)]
-    found += mailbox.receive(max_messages=100)
-    assert sorted(message.body for message in found) == list(range(75, 300))
+    messages = [*mailbox.receive(max_messages=100), *mailbox.receive(max_messages=100)]
+    messages += mailbox.receive(max_messages=100)
+    assert sorted(message.body for message in messages) == list(range(75, 300))
 
 
-def test_a_long_poll_ends_in_error_when_the_server_goes(own: Callable[..., Server]) -> None:
+def test_a_long_poll_fails_if_the_server_is_killed(own: Callable[..., Server]) -> None:
     server = own()
     mailbox: Box = RedisMailbox("orders", server.client())
     Timer(0.2, server.kill).start()
@@ -150,7 +150,7 @@ def test_a_long_poll_ends_in_error_when_the_server_goes(own: Callable[..., Serve
         mailbox.receive(wait_time_seconds=30)
 
 
-def test_a_server_that_forgot_the_scripts_is_taught_them(server: Server) -> None:
+def test_scripts_are_loaded_again_if_the_server_lost_them(server: Server) -> None:
     client = server.client()
     mailbox: Box = RedisMailbox(f"orders-{uuid4().hex[:8]}", client)
     mailbox.send("hello")
@@ -162,10 +162,10 @@ def test_a_server_that_forgot_the_scripts_is_taught_them(server: Server) -> None
     assert mailbox.approximate_count() == 0
 
 
-# --- a server that is unwell ------------------------------------------------------------------
+# --- a server that fails ----------------------------------------------------------------------
 
 
-def test_a_server_without_memory_refuses_letters_and_lets_work_go_on(
+def test_a_server_without_memory_refuses_messages_and_lets_work_continue(
     own: Callable[..., Server],
 ) -> None:
     client = own().client()
@@ -229,7 +229,7 @@ def test_a_server_that_starts_is_named(own: Callable[..., Server]) -> None:
                 if "refused" not in str(error):
                     raise
             else:
-                pytest.fail("the half minute of its start was over before anybody asked")
+                pytest.fail("the server started too fast to be tested")
 
     with pytest.raises(MailboxConnectionError, match="is starting"):
         send_as_soon_as_it_listens()

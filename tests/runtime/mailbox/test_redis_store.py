@@ -58,7 +58,7 @@ def test_the_last_session_stays(store: RedisStore) -> None:
     assert store.load("id")[Step].all() == (Step("two"),)
 
 
-def test_a_session_is_stored_small_and_not_for_ever(
+def test_a_session_is_compressed_and_expires(
     store: RedisStore, client: redis.Redis, prefix: str
 ) -> None:
     store.save("id", session_of("x" * 100_000))
@@ -81,7 +81,7 @@ def test_the_first_value_stays(store: RedisStore) -> None:
     assert store.find("other") is None
 
 
-def test_of_many_at_once_one_wins(client: redis.Redis, prefix: str) -> None:
+def test_one_of_many_concurrent_writers_wins(client: redis.Redis, prefix: str) -> None:
     stores = [RedisStore(client, prefix) for _ in range(4)]
 
     with ThreadPoolExecutor(4) as pool:
@@ -98,7 +98,7 @@ def test_a_value_is_any_bytes(client: redis.Redis, prefix: str, value: bytes) ->
         assert each.find("key") == value
 
 
-def test_values_last_as_long_as_they_are_asked_to(client: redis.Redis, prefix: str) -> None:
+def test_values_expire_after_their_ttl(client: redis.Redis, prefix: str) -> None:
     RedisStore(client, prefix, ttl=timedelta(hours=1)).keep("short", b"")
     RedisStore(client, prefix, ttl=None).keep("long", b"")
 
@@ -106,7 +106,7 @@ def test_values_last_as_long_as_they_are_asked_to(client: redis.Redis, prefix: s
     assert client.ttl(f"{prefix}:kept:long") == -1
 
 
-def test_what_is_missing_or_damaged_is_named(
+def test_a_missing_or_damaged_session_is_named(
     store: RedisStore, client: redis.Redis, prefix: str
 ) -> None:
     with pytest.raises(StoreError, match=r"session 'none'.*save it first"):
@@ -125,7 +125,7 @@ def test_what_is_missing_or_damaged_is_named(
         store.load("other")
 
 
-def test_what_is_no_session_is_refused(store: RedisStore) -> None:
+def test_an_object_that_is_not_a_session_is_refused(store: RedisStore) -> None:
     wrong: Any = {"a": 1}
     with pytest.raises(UsageError, match="session or its snapshot"):
         store.save("id", wrong)

@@ -17,20 +17,20 @@ from weakincentives.runtime.mailbox import (
 )
 
 
-class Counting:
-    """A factory that notes what it made."""
+class CountingFactory:
+    """A factory that records the mailboxes it created."""
 
     def __init__(self) -> None:
-        self.made: list[InMemoryMailbox[Any]] = []
+        self.created: list[InMemoryMailbox[Any]] = []
 
     def create(self, identifier: str) -> Mailbox[Any]:
         if identifier == "bad":
             raise UsageError("expected a good name")
-        self.made.append(InMemoryMailbox(identifier))
-        return self.made[-1]
+        self.created.append(InMemoryMailbox(identifier))
+        return self.created[-1]
 
 
-def test_a_registry_finds_what_it_was_given() -> None:
+def test_a_registry_finds_its_mailboxes() -> None:
     answers = InMemoryMailbox[str]("answers")
     resolver = RegistryResolver({"desk": answers})
 
@@ -38,7 +38,7 @@ def test_a_registry_finds_what_it_was_given() -> None:
     assert resolver.resolve_optional("desk") is answers
 
 
-def test_a_registry_finds_nothing_else_and_says_what_there_is() -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     resolver = RegistryResolver({"desk": InMemoryMailbox(), "attic": InMemoryMailbox()})
 
     with pytest.raises(MailboxResolutionError, match="attic, desk") as caught:
@@ -48,34 +48,34 @@ def test_a_registry_finds_nothing_else_and_says_what_there_is() -> None:
     assert resolver.resolve_optional("answers") is None
 
 
-def test_known_mailboxes_come_before_made_ones() -> None:
-    factory, desk = Counting(), InMemoryMailbox[str]("desk")
-    resolver = CompositeResolver({"desk": desk}, factory)
+def test_registered_mailboxes_come_before_created_ones() -> None:
+    factory, registered = CountingFactory(), InMemoryMailbox[str]("desk")
+    resolver = CompositeResolver({"desk": registered}, factory)
 
-    assert resolver.resolve("desk") is desk
-    assert factory.made == []
+    assert resolver.resolve("desk") is registered
+    assert factory.created == []
 
 
 def test_a_mailbox_is_made_once_for_all_threads() -> None:
-    factory = Counting()
+    factory = CountingFactory()
     resolver = CompositeResolver(factory=factory)
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(resolver.resolve, ["answers"] * 100))
+        mailboxes = list(pool.map(resolver.resolve, ["answers"] * 100))
 
-    assert len(factory.made) == 1
-    assert all(each is factory.made[0] for each in found)
+    assert len(factory.created) == 1
+    assert all(each is factory.created[0] for each in mailboxes)
 
 
 def test_a_closed_mailbox_is_created_again() -> None:
-    resolver = CompositeResolver(factory=Counting())
+    resolver = CompositeResolver(factory=CountingFactory())
     resolver.resolve("answers").close()
 
     assert not resolver.resolve("answers").closed
 
 
 def test_the_least_recently_used_are_closed() -> None:
-    factory = Counting()
+    factory = CountingFactory()
     resolver = CompositeResolver(factory=factory)
     for number in range(1024):
         resolver.resolve(f"{number}")
@@ -83,12 +83,12 @@ def test_the_least_recently_used_are_closed() -> None:
 
     resolver.resolve("one more")
 
-    assert [mailbox.name for mailbox in factory.made if mailbox.closed] == ["1"]
+    assert [mailbox.name for mailbox in factory.created if mailbox.closed] == ["1"]
     assert resolver.resolve("0") is busy
 
 
-def test_an_address_that_no_mailbox_can_have_leads_nowhere() -> None:
-    resolver = CompositeResolver(factory=Counting())
+def test_an_invalid_address_does_not_resolve() -> None:
+    resolver = CompositeResolver(factory=CountingFactory())
 
     with pytest.raises(MailboxResolutionError, match="a good name"):
         resolver.resolve("bad")

@@ -1,4 +1,4 @@
-"""Mailboxes in a file: what processes, clocks, disks and forks do to it, and what stays."""
+"""Mailboxes in a file: with several processes, wrong clocks, locks and foreign files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def bodies(path: Path, name: str = "orders") -> list[Any]:
-    """All that waits, after a look at the file as a whole."""
+    """Return the bodies of all queued messages, after an integrity check of the file."""
     with SqliteMailbox(name, path) as mailbox:
         assert mail_file(path).read("PRAGMA integrity_check") == [("ok",)]
         return [message.body for message in mailbox.receive(max_messages=1000)]
@@ -61,7 +61,7 @@ path = sys.argv[1]
 """
 
 
-def started(code: str, *arguments: object) -> subprocess.Popen[str]:
+def start_python(code: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", PRELUDE + code, *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -70,7 +70,7 @@ def started(code: str, *arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def ended(process: subprocess.Popen[str]) -> str:
+def output_of(process: subprocess.Popen[str]) -> str:
     with process:
         out, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (0, "")
@@ -89,7 +89,7 @@ def test_the_file_and_its_folder_are_made(tmp_path: Path, monkeypatch: pytest.Mo
     assert bodies(tmp_path / ".wink" / "mail.db") == ["tea"]
 
 
-def test_a_relative_path_stays_where_it_was(
+def test_a_relative_path_does_not_follow_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -105,7 +105,7 @@ def test_a_relative_path_stays_where_it_was(
     assert bodies(tmp_path / "mail.db") == []
 
 
-def test_queues_of_one_file_are_apart(path: Path) -> None:
+def test_queues_of_one_file_are_separate(path: Path) -> None:
     with (
         SqliteMailbox("a", path) as a,
         SqliteMailbox("b", path) as b,
@@ -120,7 +120,7 @@ def test_queues_of_one_file_are_apart(path: Path) -> None:
         assert a.approximate_count() == 1
 
 
-def test_a_message_is_ended_after_close(path: Path) -> None:
+def test_a_message_can_be_acknowledged_after_close(path: Path) -> None:
     mailbox = SqliteMailbox("orders", path)
     mailbox.send_all("ab")
     first, second = mailbox.receive(max_messages=2)
@@ -132,7 +132,7 @@ def test_a_message_is_ended_after_close(path: Path) -> None:
     assert bodies(path) == ["b"]
 
 
-def test_the_connection_goes_with_the_last_mailbox(path: Path) -> None:
+def test_the_connection_is_closed_with_the_last_mailbox(path: Path) -> None:
     first, second = SqliteMailbox("a", path), SqliteMailbox("b", path)
     first.send("tea")
     first.close()
@@ -143,7 +143,7 @@ def test_the_connection_goes_with_the_last_mailbox(path: Path) -> None:
     assert not path.with_name("mail.db-wal").exists()
 
 
-def test_odd_names_and_ids(path: Path) -> None:
+def test_unusual_names_and_ids_are_accepted(path: Path) -> None:
     with SqliteMailbox("a'b\0\ud800é", path) as mailbox:
         mailbox.send("tea", id="\ud800", reply_to="c'\udfff")
         (message,) = mailbox.receive()
@@ -152,12 +152,12 @@ def test_odd_names_and_ids(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", ".", ":memory:", None, b"x"])
-def test_a_path_that_is_none(path: Any) -> None:
+def test_an_invalid_path_is_refused(path: Any) -> None:
     with pytest.raises(UsageError, match="expected the path of a file"):
         SqliteMailbox("orders", path)
 
 
-def test_an_empty_address_leads_nowhere(path: Path) -> None:
+def test_an_empty_address_does_not_resolve(path: Path) -> None:
     with SqliteMailbox("orders", path) as mailbox:
         mailbox.queue.put([OutboundMessage("1", b"{}", "")], None)
 
@@ -186,15 +186,15 @@ def test_unread_replies_expire_after_a_week(path: Path) -> None:
 
 def test_another_process_is_noticed_soon(path: Path) -> None:
     with SqliteMailbox("orders", path) as mailbox:
-        sender = started("SqliteMailbox('orders', path).send(time.monotonic())", path)
+        sender = start_python("SqliteMailbox('orders', path).send(time.monotonic())", path)
         (message,) = mailbox.receive(wait_time_seconds=600)
         late = time.monotonic() - message.body  # the clock of all processes
-        ended(sender)
+        output_of(sender)
 
     assert late < 60  # 0.05 on an idle machine, 600 without polling
 
 
-def test_a_lease_that_ends_ends_a_wait(path: Path) -> None:
+def test_an_expired_lease_ends_a_wait(path: Path) -> None:
     with SqliteMailbox("orders", path) as mailbox:
         mailbox.send("tea")
         start = time.monotonic()
@@ -208,8 +208,8 @@ def test_a_lease_that_ends_ends_a_wait(path: Path) -> None:
 
 def test_one_queue_does_not_end_the_wait_of_another(path: Path) -> None:
     with SqliteMailbox("a", path) as a, SqliteMailbox("b", path) as b:
-        found: list[Any] = []
-        thread = Thread(target=lambda: found.extend(a.receive(wait_time_seconds=600)))
+        messages: list[Any] = []
+        thread = Thread(target=lambda: messages.extend(a.receive(wait_time_seconds=600)))
         thread.start()
         for index in range(50):
             b.send(index)
@@ -217,7 +217,7 @@ def test_one_queue_does_not_end_the_wait_of_another(path: Path) -> None:
         a.send("tea")
         thread.join(60)
 
-    assert [message.body for message in found] == ["tea"]
+    assert [message.body for message in messages] == ["tea"]
 
 
 # ── clocks ──────────────────────────────────────────────────────────────────────────────────────
@@ -241,12 +241,12 @@ def test_a_clock_that_is_set_back_holds_no_message_for_long(path: Path) -> None:
         assert len(mailbox.receive(max_messages=9)) == 3
 
 
-def test_who_waits_notices_that_the_clock_was_set_back(path: Path) -> None:
-    class Set(WallClock):
+def test_a_waiting_receiver_notices_that_the_clock_was_set_back(path: Path) -> None:
+    class AdjustedClock(WallClock):
         def now(self) -> datetime:
             return datetime.now(UTC) - (START - self.at)
 
-    clock = Set()
+    clock = AdjustedClock()
     START = clock.at
     with SqliteMailbox("orders", path, clock=clock) as mailbox:
         mailbox.send("tea")
@@ -258,7 +258,7 @@ def test_who_waits_notices_that_the_clock_was_set_back(path: Path) -> None:
             assert [message.delivery_count for message in waiting.result()] == [2]
 
 
-def test_a_file_of_an_earlier_version_learns_to_note_the_time(path: Path) -> None:
+def test_a_file_of_an_earlier_version_is_migrated(path: Path) -> None:
     clock = WallClock()
     with SqliteMailbox("orders", path, clock=clock) as mailbox:
         mailbox.send("tea")
@@ -289,7 +289,7 @@ def test_a_clock_that_is_set_forward_ends_leases_and_loses_nothing(path: Path) -
 # ── files ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_file_that_is_locked_for_too_long(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_stays_locked_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weakincentives.runtime.mailbox.backends.sqlite.file.BUSY_SECONDS", 0.05)
     with SqliteMailbox("orders", path) as mailbox:
         other = sqlite3.connect(path, isolation_level=None)
@@ -305,16 +305,16 @@ def test_a_file_that_is_locked_for_too_long(path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 99, b"SQLite format 3\0" * 99])
-def test_a_file_of_something_else_is_left_alone(path: Path, content: bytes) -> None:
+def test_a_foreign_file_is_refused_and_not_changed(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(MailboxError, match=r"use another path") as caught:
         SqliteMailbox("orders", path)
 
-    assert not isinstance(caught.value, MailboxConnectionError)  # no try will be better
+    assert not isinstance(caught.value, MailboxConnectionError)  # a retry would not help
     assert path.read_bytes() == content
 
 
-def test_a_database_of_something_else_is_left_alone(path: Path) -> None:
+def test_a_foreign_database_is_refused_and_not_changed(path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE mine (x)")
     other.close()
@@ -325,7 +325,7 @@ def test_a_database_of_something_else_is_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_file_of_a_newer_version(path: Path) -> None:
+def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:
     SqliteMailbox("orders", path)
     gc.collect()
     with sqlite3.connect(path) as other:
@@ -335,7 +335,7 @@ def test_a_file_of_a_newer_version(path: Path) -> None:
         SqliteMailbox("orders", path)
 
 
-def test_a_file_that_is_deleted_begins_anew_and_old_handles_mean_nothing(path: Path) -> None:
+def test_a_deleted_file_is_recreated_and_old_handles_are_invalid(path: Path) -> None:
     with SqliteMailbox("orders", path) as mailbox:
         mailbox.send("old", id="1")
         (old,) = mailbox.receive()
@@ -371,7 +371,7 @@ def test_a_changed_byte_is_noticed_or_harmless(path: Path) -> None:
                     mailbox.acknowledge_all([message])
         except MailboxError as error:
             outcomes["refused" if " - " in str(error) else str(error)] += 1
-        for left in path.parent.glob("mail.db-*"):
-            left.unlink()
+        for leftover in path.parent.glob("mail.db-*"):
+            leftover.unlink()
 
     assert min(outcomes.values()) > 20

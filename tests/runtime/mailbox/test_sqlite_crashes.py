@@ -1,4 +1,4 @@
-"""Processes die and fork, disks fill up, calls fail: nothing is lost, and nothing comes doubly."""
+"""Processes die and fork, disks fill up, calls fail: nothing is lost or delivered twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.faulty_sqlite import failing_statement
-from tests.runtime.mailbox.test_sqlite import WallClock, bodies, ended, started
+from tests.runtime.mailbox.test_sqlite import WallClock, bodies, output_of, start_python
 from weakincentives.errors import MailboxConnectionError, MailboxError, MailboxFullError
 from weakincentives.runtime.mailbox import OutboundMessage, SqliteMailbox
 
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 # ── processes ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_receivers_that_are_killed_lose_nothing_and_double_nothing(path: Path) -> None:
+def test_killed_receivers_neither_lose_nor_repeat_messages(path: Path) -> None:
     """Four processes compete for 2,000 messages; whenever 150 are done one of them gets SIGKILL."""
     code = """
 SqliteMailbox("orders", path).send_all(range(2000), ids=map(str, range(2000)))
@@ -62,7 +62,7 @@ while kills < 12:
 for pid in pids: os.waitpid(pid, 0)
 print(kills, SqliteMailbox("orders", path).approximate_count())
 """
-    kills, left = map(int, ended(started(code, path)).split())
+    kills, remaining = map(int, output_of(start_python(code, path)).split())
     tried: list[str] = []
     done: list[str] = []
     for log in path.parent.glob("*.log"):
@@ -70,10 +70,10 @@ print(kills, SqliteMailbox("orders", path).approximate_count())
             kind, ids = json.loads(line)
             (tried if kind == "tried" else done).extend(ids)
 
-    assert (kills, left) == (12, 0)
+    assert (kills, remaining) == (12, 0)
     assert len(done) == len(set(done))  # by one receiver each
     assert set(tried) == {str(i) for i in range(2000)}
-    # Between its acknowledgement and its word about it a receiver may have been killed.
+    # A receiver may be killed after an acknowledgement and before it printed that.
     assert 2000 - 8 * kills <= len(done) <= 2000
 
 
@@ -90,64 +90,64 @@ for kill in range(15):
             box.send_all(range(500))
             os.write(writer, b".")
     os.close(writer)
-    said = os.read(reader, 1)
+    output = os.read(reader, 1)
     time.sleep(chance.random() * 0.05)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    while more := os.read(reader, 1000): said += more
+    while more := os.read(reader, 1000): output += more
     os.close(reader)
-    sent += len(said) * 500
+    sent += len(output) * 500
     count = SqliteMailbox("orders", path).approximate_count()
     assert count % 500 == 0 and sent <= count <= sent + 500, (count, sent)
     sent = count
 print(sent)
 """
-    assert int(ended(started(code, path))) >= 15 * 500
+    assert int(output_of(start_python(code, path))) >= 15 * 500
 
 
-def test_processes_make_the_file_at_once(path: Path) -> None:
+def test_processes_create_the_file_concurrently(path: Path) -> None:
     code = """
 print("here", flush=True)
 while not os.path.exists(path + ".go"): time.sleep(0.001)
 SqliteMailbox("orders", path).send(os.getpid())
 """
-    processes = [started(code, path) for _ in range(4)]
+    processes = [start_python(code, path) for _ in range(4)]
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
     Path(f"{path}.go").touch()
     for process in processes:
-        ended(process)
+        output_of(process)
 
     assert sorted(bodies(path)) == sorted(process.pid for process in processes)
 
 
 def test_a_fork_shares_the_mailbox_and_loses_nothing(path: Path) -> None:
-    """The child goes on when its parent has closed: what it writes then must be there as well."""
+    """Check that the child can still write after its parent has closed the mailbox."""
     code = """
 box = SqliteMailbox("orders", path)
 box.send("before")
-told, tell = os.pipe()
+parent_closed, signal_child = os.pipe()
 if not (child := os.fork()):
     box.send("child")
     other = SqliteMailbox("others", path)
-    os.read(told, 1)
+    os.read(parent_closed, 1)
     box.send("child, later")
     other.send("child, elsewhere")
     os._exit(0)
 box.send("parent")
 while box.approximate_count() < 3: time.sleep(0.01)
 box.close()
-os.write(tell, b".")
+os.write(signal_child, b".")
 assert os.waitpid(child, 0)[1] == 0
 """
-    ended(started(code, path))
+    output_of(start_python(code, path))
 
     assert sorted(bodies(path)) == ["before", "child", "child, later", "parent"]
     assert bodies(path, "others") == ["child, elsewhere"]
 
 
-def test_a_fork_that_python_did_not_see_may_not_use_the_mailbox(path: Path) -> None:
+def test_a_fork_outside_python_may_not_use_the_mailbox(path: Path) -> None:
     code = """
 import ctypes
 box = SqliteMailbox("orders", path)
@@ -157,14 +157,14 @@ if not (child := ctypes.CDLL(None).fork()):
     os._exit(0)
 os.waitpid(child, 0)
 """
-    assert "open another in the new process" in ended(started(code, path))
+    assert "open another in the new process" in output_of(start_python(code, path))
 
 
 # ── disks ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_full_disk_is_reported_and_loses_nothing(tmp_path: Path) -> None:
-    """On a file system of its own where we may make one; else the system lets no file grow."""
+    """Use a small file system if we may mount one, and otherwise a limit on file sizes."""
     code = """
 folder, mounted = Path(path).parent, sys.argv[2] == "mounted"
 box = SqliteMailbox("orders", path)
@@ -198,15 +198,15 @@ print(len(sent))
     try:
         (disk / "filler").write_bytes(b"x" * 1_200_000)
         how = "mounted" if mounted else "limited"
-        assert int(ended(started(code, disk / "mail.db", how))) > 7
+        assert int(output_of(start_python(code, disk / "mail.db", how))) > 7
     finally:
         if mounted:
             subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 @pytest.mark.parametrize("locked", ["file", "folder"])
-def test_what_may_not_be_written(locked: str) -> None:
-    """Root may write everything, so as root it becomes the user `nobody` first."""
+def test_a_file_that_is_not_writable_is_an_error(locked: str) -> None:
+    """Run as the user `nobody` if we are root, because root may write everything."""
     code = """
 if os.getuid() == 0: os.setuid(65534)
 try: SqliteMailbox("orders", path).send("tea")
@@ -218,15 +218,15 @@ except MailboxConnectionError as error: print(error)
             SqliteMailbox("orders", folder / "mail.db").close()
             (folder / "mail.db").chmod(0o444)
         folder.chmod(0o555)
-        said = ended(started(code, folder / "mail.db"))
+        output = output_of(start_python(code, folder / "mail.db"))
         folder.chmod(0o755)
 
     word = "cannot be written" if locked == "file" else "cannot be opened"
-    assert f" - it {word}: " in said
-    assert "or use another path" in said
+    assert f" - it {word}: " in output
+    assert "or use another path" in output
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(MailboxConnectionError, match="check that its directory exists"):
         SqliteMailbox("orders", tmp_path / "file" / "mail.db")
@@ -235,43 +235,43 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 # ── a fault at every step ───────────────────────────────────────────────────────────────────────
 
 
-def work(path: Path, there: set[str], ended: set[str], gone: set[str]) -> None:
-    """Send, receive and acknowledge; record what must be queued, may be queued, and is gone."""
+def work(path: Path, queued: set[str], finished: set[str], acknowledged: set[str]) -> None:
+    """Send, receive and acknowledge; record what must be queued, may be queued, and is removed."""
     with SqliteMailbox("orders", path, max_size=9) as mailbox:
         for batch in ("abc", "def"):
             mailbox.send_all(batch, ids=batch)
-            there |= set(batch)
+            queued |= set(batch)
         mailbox.receive(max_messages=4, visibility_timeout=0.001)
         held = mailbox.receive(max_messages=2, visibility_timeout=600)
-        there -= {held[0].id}
-        ended.add(held[0].id)
+        queued -= {held[0].id}
+        finished.add(held[0].id)
         held[0].acknowledge()
-        gone.add(held[0].id)
+        acknowledged.add(held[0].id)
         held[1].extend_visibility(900)
         held[1].nack()
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
-def test_a_fault_at_any_step_loses_nothing_and_doubles_nothing(tmp_path: Path, late: bool) -> None:
+def test_a_fault_at_any_step_neither_loses_nor_repeats_messages(tmp_path: Path, late: bool) -> None:
     failed = 0
     for at in range(1, 1000):
         path = tmp_path / str(at) / "mail.db"
-        there, ended, gone = set[str](), set[str](), set[str]()
-        said = ""
+        queued, finished, acknowledged = set[str](), set[str](), set[str]()
+        error_text = ""
         with failing_statement(at, late=late) as fault:
             try:
-                work(path, there, ended, gone)
+                work(path, queued, finished, acknowledged)
             except MailboxConnectionError as error:
-                said = str(error)
+                error_text = str(error)
                 failed += 1
-        assert not said or " - an I/O error: check" in said
+        assert not error_text or " - an I/O error: check" in error_text
         with SqliteMailbox("orders", path, clock=(clock := WallClock())) as mailbox:
-            clock.at = datetime.now(UTC) + timedelta(days=1)  # every lease is over
-            found = [message.body for message in mailbox.receive(max_messages=20)]
-        assert len(found) == len(set(found))
-        assert there <= set(found)
-        assert not gone & set(found)
-        assert len({"d", "e", "f"} & {*found, *ended}) in (0, 3)  # a whole batch
+            clock.at = datetime.now(UTC) + timedelta(days=1)  # every lease has expired
+            bodies = [message.body for message in mailbox.receive(max_messages=20)]
+        assert len(bodies) == len(set(bodies))
+        assert queued <= set(bodies)
+        assert not acknowledged & set(bodies)
+        assert len({"d", "e", "f"} & {*bodies, *finished}) in (0, 3)  # a whole batch
         if not fault.reached:
             break
     assert failed > 15

@@ -1,4 +1,4 @@
-"""Mailboxes on SQS: limits, batches that fail in part, and what the service may say."""
+"""Mailboxes on SQS: limits, batches that fail in part, and errors of the service."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def server() -> SqsServer:
 
 @pytest.fixture
 def mailbox(server: SqsServer) -> Iterator[SQSMailbox[Any]]:
-    with SQSMailbox("orders", server.client) as made:
+    with SQSMailbox("orders", server.client) as mailbox_on_server:
         server.calls.clear()
-        yield made
+        yield mailbox_on_server
 
 
-def taken(mailbox: SQSMailbox[Any], **options: Any) -> Any:
+def receive_one(mailbox: SQSMailbox[Any], **options: Any) -> Any:
     (message,) = mailbox.receive(wait_time_seconds=60, **options)
     return message
 
@@ -47,14 +47,16 @@ def taken(mailbox: SQSMailbox[Any], **options: Any) -> Any:
 # ── queues ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_queue_is_made_where_it_is_missing_and_keeps_messages_long(server: SqsServer) -> None:
+def test_a_missing_queue_is_created_with_a_long_retention(server: SqsServer) -> None:
     SQSMailbox("orders", server.client)
     SQSMailbox("orders", server.client)
 
     assert server.calls.count("CreateQueue") == 1
     url = server.client.get_queue_url(QueueName="orders")["QueueUrl"]
-    told = server.client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    assert told["MessageRetentionPeriod"] == str(14 * 86_400)
+    attributes = server.client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])[
+        "Attributes"
+    ]
+    assert attributes["MessageRetentionPeriod"] == str(14 * 86_400)
 
 
 def test_no_queue_is_created_unless_requested(server: SqsServer) -> None:
@@ -71,11 +73,11 @@ def test_a_queue_by_its_url(server: SqsServer) -> None:
         by_url.send("tea")
 
         assert by_url.name == "orders"
-        assert taken(by_name).body == "tea"
+        assert receive_one(by_name).body == "tea"
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 81, "orders.fifo", "é", None, 5])
-def test_a_name_that_sqs_does_not_take(server: SqsServer, name: Any) -> None:
+def test_an_invalid_name_is_refused(server: SqsServer, name: Any) -> None:
     with pytest.raises(UsageError, match="expected a name of up to 80 letters"):
         SQSMailbox(name, server.client)
 
@@ -86,23 +88,23 @@ def test_an_address_in_a_message_is_a_name_and_nothing_else(
 ) -> None:
     mailbox.send("tea?", reply_to=address)
 
-    message = taken(mailbox)
+    message = receive_one(mailbox)
 
     assert (message.reply_to, message.reply_address) == (None, address)
 
 
-def test_a_message_makes_no_queue(server: SqsServer, mailbox: SQSMailbox[Any]) -> None:
+def test_a_reply_address_creates_no_queue(server: SqsServer, mailbox: SQSMailbox[Any]) -> None:
     mailbox.send("tea?", reply_to="made-up")
     with pytest.raises(MailboxError, match="create the queue"):
-        taken(mailbox).reply("yes")
+        receive_one(mailbox).reply("yes")
 
     assert "CreateQueue" not in server.calls
     SQSMailboxFactory(server.client, create=True).create("made-up").send("yes")
     with pytest.raises(ReplyNotAvailableError):
-        taken(mailbox.sibling("made-up")).reply("really?")
+        receive_one(mailbox.sibling("made-up")).reply("really?")
 
 
-def test_a_mailbox_for_replies_takes_its_queue_with_it(
+def test_closing_a_reply_mailbox_deletes_its_queue(
     server: SqsServer, mailbox: SQSMailbox[Any]
 ) -> None:
     mailbox.sibling("replies", ephemeral=True).close()
@@ -113,22 +115,20 @@ def test_a_mailbox_for_replies_takes_its_queue_with_it(
 # ── batches ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_entry_that_the_service_failed_at_is_sent_again(
-    server: SqsServer, mailbox: SQSMailbox[Any]
-) -> None:
+def test_a_failed_entry_of_a_batch_is_resent(server: SqsServer, mailbox: SQSMailbox[Any]) -> None:
     server.fail("SendMessageBatch", entry_fails(1, "InternalError"))
     server.fail("SendMessageBatch", entry_fails(0, "ServiceUnavailable"))
     mailbox.send_all("abc")
-    found = mailbox.receive(max_messages=10, wait_time_seconds=60)
+    messages = mailbox.receive(max_messages=10, wait_time_seconds=60)
     server.fail("DeleteMessageBatch", entry_fails(2, "InternalError"))
 
-    assert sorted(message.body for message in found) == ["a", "b", "c"]
-    assert mailbox.acknowledge_all(found) == [True] * 3
+    assert sorted(message.body for message in messages) == ["a", "b", "c"]
+    assert mailbox.acknowledge_all(messages) == [True] * 3
     assert mailbox.approximate_count() == 0
     assert server.calls.count("SendMessageBatch") == 3
 
 
-def test_an_entry_that_fails_for_good_is_an_error(
+def test_an_entry_that_keeps_failing_is_an_error(
     server: SqsServer, mailbox: SQSMailbox[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("weakincentives.runtime.mailbox.backends.sqs.client._PAUSES", (0.0, 0.0))
@@ -142,13 +142,13 @@ def test_an_entry_that_fails_for_good_is_an_error(
 
 def test_an_entry_that_is_refused_is_named(server: SqsServer, mailbox: SQSMailbox[Any]) -> None:
     server.fail("SendMessageBatch", entry_fails(1, "InvalidMessageContents", sender=True))
-    with pytest.raises(MailboxError, match=r"InvalidMessageContents: said no \(id 'two'\)"):
+    with pytest.raises(MailboxError, match=r"InvalidMessageContents: refused \(id 'two'\)"):
         mailbox.send_all("ab", ids=["one", "two"])
 
 
-def test_a_handle_that_is_refused_is_over(server: SqsServer, mailbox: SQSMailbox[Any]) -> None:
+def test_a_refused_handle_is_expired(server: SqsServer, mailbox: SQSMailbox[Any]) -> None:
     mailbox.send_all("ab")
-    first, second = (taken(mailbox), taken(mailbox))
+    first, second = (receive_one(mailbox), receive_one(mailbox))
     server.fail("DeleteMessageBatch", entry_fails(0, "ReceiptHandleIsInvalid", sender=True))
 
     assert mailbox.acknowledge_all([first, second]) == [False, True]
@@ -157,28 +157,28 @@ def test_a_handle_that_is_refused_is_over(server: SqsServer, mailbox: SQSMailbox
 # ── leases ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def timeouts(server: SqsServer, call: str = "ChangeMessageVisibilityBatch") -> list[int]:
-    """Note the visibility timeouts of the next calls."""
-    seen: list[int] = []
+def record_timeouts(server: SqsServer, call: str = "ChangeMessageVisibilityBatch") -> list[int]:
+    """Return a list that records the visibility timeouts of the next calls."""
+    visibility_timeouts: list[int] = []
 
     def note(request: Any, forward: Any) -> tuple[int, Any]:
-        seen.extend(entry["VisibilityTimeout"] for entry in request["Entries"])
+        visibility_timeouts.extend(entry["VisibilityTimeout"] for entry in request["Entries"])
         return 200, forward(request)
 
     server.fail(call, note, times=9)
-    return seen
+    return visibility_timeouts
 
 
-def test_an_extension_never_shortens_and_ends_twelve_hours_after_the_receive(
+def test_an_extension_never_shortens_a_lease_and_stops_at_twelve_hours(
     server: SqsServer,
 ) -> None:
     clock = FakeClock()
     mailbox: SQSMailbox[Any] = SQSMailbox("orders", server.client, clock=clock)
     mailbox.send("tea")
-    message = taken(mailbox, visibility_timeout=600)
-    seen = timeouts(server)
+    message = receive_one(mailbox, visibility_timeout=600)
+    visibility_timeouts = record_timeouts(server)
 
-    message.extend_visibility(60)  # is shorter: nothing to say
+    message.extend_visibility(60)  # is shorter: no call
     message.extend_visibility(600.5)
     clock.advance(1)
     message.extend_visibility(600.5)  # 601 from now on
@@ -188,17 +188,17 @@ def test_an_extension_never_shortens_and_ends_twelve_hours_after_the_receive(
     clock.advance(42_000)
     message.nack(visibility_timeout=3600)
 
-    assert seen == [601, 601, 42_699, 699]
+    assert visibility_timeouts == [601, 601, 42_699, 699]
 
 
 def test_a_handle_is_refused_when_its_lease_is_over_by_our_clock(
     server: SqsServer,
 ) -> None:
-    """SQS itself would accept it, and delete what another worker handles."""
+    """Check it ourselves: SQS would accept it, and delete the message of another worker."""
     clock = FakeClock()
     mailbox: SQSMailbox[Any] = SQSMailbox("orders", server.client, clock=clock)
     mailbox.send("tea")
-    message = taken(mailbox, visibility_timeout=600)
+    message = receive_one(mailbox, visibility_timeout=600)
     clock.advance(600)
     server.calls.clear()
 
@@ -208,7 +208,7 @@ def test_a_handle_is_refused_when_its_lease_is_over_by_our_clock(
     assert server.calls == []
 
 
-def test_expired_leases_are_forgotten(
+def test_expired_leases_are_removed(
     mailbox: SQSMailbox[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from weakincentives.runtime.mailbox.backends.sqs import mailbox as _sqs
@@ -216,7 +216,7 @@ def test_expired_leases_are_forgotten(
     over = {str(i): _sqs._Lease("url", 0.0, 1.0) for i in range(10_001)}
     monkeypatch.setattr(_sqs, "_leases", over)
     mailbox.send("tea")
-    message = taken(mailbox)
+    message = receive_one(mailbox)
 
     assert list(over) == [message.receipt_handle]
 
@@ -224,33 +224,33 @@ def test_expired_leases_are_forgotten(
 # ── waiting ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_long_poll_is_short_enough_to_be_ended(
+def test_a_long_poll_is_short_enough_to_be_interrupted(
     server: SqsServer, mailbox: SQSMailbox[Any]
 ) -> None:
-    asked: list[int] = []
+    wait_times: list[int] = []
 
     def note(request: Any, forward: Any) -> tuple[int, Any]:
-        asked.append(request["WaitTimeSeconds"])
+        wait_times.append(request["WaitTimeSeconds"])
         return 200, forward(request)
 
     server.fail("ReceiveMessage", note, times=9)
     assert mailbox.receive(wait_time_seconds=MAX_POLL_SECONDS + 0.3) == []
 
-    assert asked[0] == MAX_POLL_SECONDS
-    assert not any(asked[1:])  # around the rest, where there was time for it
+    assert wait_times[0] == MAX_POLL_SECONDS
+    assert not any(wait_times[1:])  # later polls, if there was time for any
 
 
 # ── the whole ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_mailbox_holds_about_as_many_as_it_may(server: SqsServer) -> None:
+def test_a_mailbox_keeps_its_maximum_size_approximately(server: SqsServer) -> None:
     mailbox: SQSMailbox[Any] = SQSMailbox("orders", server.client, max_size=3)
     mailbox.send_all("ab")
     with pytest.raises(MailboxFullError, match=r"room for 2 more .* about 2 of 3"):
         mailbox.send_all("cd")
 
 
-def test_a_purge_beside_another_says_when_to_try_again(
+def test_a_second_purge_is_an_error_with_a_retry_time(
     server: SqsServer, mailbox: SQSMailbox[Any]
 ) -> None:
     server.fail("PurgeQueue", error("PurgeQueueInProgress", 403))
@@ -282,7 +282,7 @@ def test_an_error_says_what_to_do(
     assert isinstance(caught.value, MailboxConnectionError) is not lasting
 
 
-def test_a_service_that_cannot_be_reached() -> None:
+def test_an_unreachable_service_is_an_error() -> None:
     client = boto3.session.Session().client(
         "sqs",
         region_name="eu-west-1",
@@ -297,7 +297,9 @@ def test_a_service_that_cannot_be_reached() -> None:
     assert "hush" not in str(caught.value)
 
 
-def test_missing_credentials_and_region(server: SqsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_or_region_are_an_error(
+    server: SqsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

@@ -16,7 +16,7 @@ from weakincentives.errors import UsageError
 from weakincentives.runtime.process.health import HealthServer, Measure, as_prometheus
 
 TIMEOUT = 60.0
-MOST = 64  # connections at a time
+MAX_CONNECTIONS = 64  # connections at a time
 
 
 @pytest.fixture
@@ -34,15 +34,15 @@ def ask(server: HealthServer, path: str, method: str = "GET") -> tuple[int, str]
     return answer.status, text
 
 
-def say(server: HealthServer, data: bytes) -> bytes:
-    """What comes back, to the end, for bytes that may be no request at all."""
+def send_bytes(server: HealthServer, data: bytes) -> bytes:
+    """Send bytes, which need not be a valid request; return the whole response."""
     with socket.create_connection(server.address, TIMEOUT) as client:
         client.sendall(data)
         with client.makefile("rb") as answer:
             return answer.read()
 
 
-def test_it_lives_and_says_so_to_probes(server: HealthServer) -> None:
+def test_liveness_probes_succeed(server: HealthServer) -> None:
     assert ask(server, "/health/live") == (200, '{"status": "healthy"}')
     assert ask(server, "/health/ready?from=probe") == (200, '{"status": "healthy"}')
     assert ask(server, "/health/live", "HEAD") == (200, "")
@@ -53,7 +53,7 @@ def test_other_paths_are_not_found(server: HealthServer, path: str) -> None:
     assert ask(server, path) == (404, '{"status": "not found"}')
 
 
-def test_it_is_ready_when_the_check_says_so() -> None:
+def test_readiness_follows_the_check() -> None:
     ready = False
     with HealthServer(port=0, readiness_check=lambda: ready) as server:
         before = ask(server, "/health/ready")
@@ -77,24 +77,24 @@ def test_a_check_that_fails_reveals_nothing(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_other_methods_and_nonsense_are_refused(server: HealthServer) -> None:
-    post = say(server, b"POST /health/live HTTP/1.1\r\nContent-Length: 9\r\n\r\nbody body")
-    head = say(server, b"HEAD /nowhere HTTP/1.0\n\n")
+    post = send_bytes(server, b"POST /health/live HTTP/1.1\r\nContent-Length: 9\r\n\r\nbody body")
+    head = send_bytes(server, b"HEAD /nowhere HTTP/1.0\n\n")
 
     assert post.startswith(b"HTTP/1.1 405 Method Not Allowed\r\n")
     assert b"\r\nAllow: GET, HEAD\r\n" in post
     assert head.startswith(b"HTTP/1.1 404 Not Found\r\n")
     assert head.endswith(b"\r\n\r\n")
     for nonsense in (b"\r\n\r\n", b"\x16\x03\x01\r\n\r\n", b"GET /\r\n\r\n", b"a b c\r\n\r\n"):
-        assert say(server, nonsense).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert send_bytes(server, nonsense).startswith(b"HTTP/1.1 400 Bad Request\r\n")
 
 
 def test_a_huge_head_is_refused_with_an_answer(server: HealthServer) -> None:
     huge = b"GET / HTTP/1.1\r\nX-Long: " + b"a" * 200_000 + b"\r\n\r\n"
 
-    assert say(server, huge).startswith(b"HTTP/1.1 431 ")
+    assert send_bytes(server, huge).startswith(b"HTTP/1.1 431 ")
 
 
-def test_half_a_request_delays_no_other_and_times_out(
+def test_an_incomplete_request_times_out_and_delays_no_other(
     server: HealthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "request_timeout", 10 * TIMEOUT)
@@ -104,10 +104,10 @@ def test_half_a_request_delays_no_other_and_times_out(
     monkeypatch.setattr(server, "request_timeout", 0.3)
     with socket.create_connection(server.address, TIMEOUT) as slow:
         slow.sendall(b"GET /health/live HT")
-        assert slow.recv(1) == b""  # its time was over
+        assert slow.recv(1) == b""  # it timed out
 
 
-def test_a_client_that_drips_gets_no_more_time_than_others(
+def test_a_client_that_sends_slowly_times_out(
     server: HealthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "request_timeout", 0.3)
@@ -131,7 +131,9 @@ def test_with_too_many_connections_the_oldest_is_closed(
     server: HealthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "request_timeout", 10 * TIMEOUT)
-    clients = [socket.create_connection(server.address, TIMEOUT) for _ in range(2 * MOST)]
+    clients = [
+        socket.create_connection(server.address, TIMEOUT) for _ in range(2 * MAX_CONNECTIONS)
+    ]
     try:
         assert ask(server, "/health/live")[0] == 200
         assert clients[0].recv(1) == b""
@@ -158,7 +160,7 @@ def test_a_slow_check_is_answered_though_a_slow_client_is_not() -> None:
         waiting = threading.Thread(target=lambda: answers.append(ask(server, "/health/ready")))
         waiting.start()
         with socket.create_connection(server.address, TIMEOUT) as slow:
-            assert slow.recv(1) == b""  # longer than the timeout
+            assert slow.recv(1) == b""  # it timed out
         go.set()
         waiting.join(TIMEOUT)
 
@@ -192,7 +194,7 @@ def test_open_connections_end_with_the_server(server: HealthServer) -> None:
         assert client.recv(1) == b""
 
 
-def test_it_speaks_ipv6_where_the_machine_does() -> None:
+def test_ipv6_works_if_the_machine_has_it() -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -229,18 +231,18 @@ def test_metrics_are_served_as_prometheus_reads_them() -> None:
     ]
 
 
-def test_labels_cannot_write_lines_of_their_own() -> None:
-    evil = 'a"} 1\nevil_total 7\\'
-    text = as_prometheus([Measure("x_total", 1, {"loop name": evil}, "two\nlines")])
+def test_labels_cannot_inject_lines() -> None:
+    hostile_label = 'a"} 1\nevil_total 7\\'
+    text = as_prometheus([Measure("x_total", 1, {"loop name": hostile_label}, "two\nlines")])
 
     *_, line = text.splitlines()
     assert len(text.splitlines()) == 3
     value = re.fullmatch(r'x_total\{loop_name=("(?:[^"\\]|\\.)*")\} 1\.0', line)
     assert value is not None
-    assert json.loads(value[1]) == evil  # these escapes are JSON's too
+    assert json.loads(value[1]) == hostile_label  # these escapes are JSON's too
 
 
-def test_names_are_made_legal_and_no_number_is_lost() -> None:
+def test_invalid_metric_names_are_made_valid() -> None:
     numbers = [float("nan"), float("inf"), float("-inf"), True, 10**15 + 1]
     text = as_prometheus([Measure("1st measure!", number) for number in numbers])
 

@@ -28,7 +28,7 @@ TIMEOUT = 60.0
 
 
 class Loop:
-    """Runs until it is asked to stop, unless it is made to crash, to end or to be deaf."""
+    """A loop that runs until it is stopped, unless it is made to crash, finish or ignore that."""
 
     def __init__(self, name: str = "", error: BaseException | None = None) -> None:
         self.name = name
@@ -36,7 +36,7 @@ class Loop:
         self.deaf = False
         self.heartbeat = Heartbeat()
         self.options: Mapping[str, Any] = {}
-        self.asked = threading.Event()
+        self.stop_requested = threading.Event()
         self.begun = threading.Event()
         self.leave = threading.Event()
         self.running = False
@@ -53,14 +53,14 @@ class Loop:
             self.running = False
 
     def shutdown(self, *, timeout: float = 30.0) -> bool:
-        self.asked.set()
+        self.stop_requested.set()
         if not self.deaf:
             self.leave.set()
         return self.leave.wait(timeout)
 
 
 @pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
+def _restore_signal_handlers() -> Iterator[None]:
     before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
     yield
     ShutdownCoordinator.reset()
@@ -68,7 +68,7 @@ def _as_it_was() -> Iterator[None]:
 
 
 def in_thread(group: LoopGroup, **options: Any) -> tuple[threading.Thread, list[BaseException]]:
-    """The group in a thread, where no signals can be had, and what it raised."""
+    """Run the group in a thread, without signals; return the thread and a list of its errors."""
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -82,7 +82,7 @@ def in_thread(group: LoopGroup, **options: Any) -> tuple[threading.Thread, list[
     return thread, raised
 
 
-def begun(*loops: Loop) -> None:
+def wait_until_running(*loops: Loop) -> None:
     assert all(loop.begun.wait(TIMEOUT) for loop in loops)
 
 
@@ -93,7 +93,7 @@ def test_loops_run_side_by_side_until_they_are_asked_to_stop() -> None:
     loops = [Loop(), Loop()]
     group = LoopGroup(loops)
     thread, raised = in_thread(group, visibility_timeout=7, wait_time_seconds=3)
-    begun(*loops)
+    wait_until_running(*loops)
     was_running = group.running
 
     assert group.shutdown()
@@ -121,16 +121,16 @@ def test_a_real_worker_that_waits_for_messages_stops_at_once() -> None:
     assert raised == []
 
 
-def test_all_are_asked_though_the_first_does_not_answer() -> None:
+def test_all_loops_are_asked_to_stop_even_if_the_first_hangs() -> None:
     deaf, others = Loop(), [Loop(), Loop()]
     deaf.deaf = True
     group = LoopGroup([deaf, *others], shutdown_timeout=10 * TIMEOUT)
     thread, raised = in_thread(group)
-    begun(deaf, *others)
+    wait_until_running(deaf, *others)
     in_time = group.shutdown(timeout=0)
 
     assert not in_time
-    assert all(loop.asked.wait(TIMEOUT) for loop in others)
+    assert all(loop.stop_requested.wait(TIMEOUT) for loop in others)
     until(lambda: not any(loop.running for loop in others))
     assert thread.is_alive()
     deaf.leave.set()
@@ -138,21 +138,21 @@ def test_all_are_asked_though_the_first_does_not_answer() -> None:
     assert raised == []
 
 
-def test_who_does_not_end_in_time_is_named() -> None:
+def test_a_loop_that_does_not_stop_in_time_is_named() -> None:
     loops = [Loop("deaf"), Loop("other"), Loop("also deaf")]
     loops[0].deaf = loops[2].deaf = True
     group = LoopGroup(loops, shutdown_timeout=0.5)
     thread, raised = in_thread(group)
-    begun(*loops)
+    wait_until_running(*loops)
     began = time.monotonic()
     in_time = group.shutdown()
     thread.join(TIMEOUT)
-    took = time.monotonic() - began
+    seconds = time.monotonic() - began
     for loop in loops:
         loop.leave.set()
 
     assert not in_time
-    assert took >= 0.5
+    assert seconds >= 0.5
     (error,) = raised
     assert isinstance(error, DeadlineExceededError)
     assert "still running: deaf, " in str(error)
@@ -167,7 +167,7 @@ def test_a_crash_stops_the_others_and_is_raised() -> None:
     with pytest.raises(RuntimeError) as caught:
         group.run()
     assert caught.value is error
-    assert all(loop.asked.is_set() and not loop.running for loop in steady)
+    assert all(loop.stop_requested.is_set() and not loop.running for loop in steady)
 
 
 def test_several_crashes_are_raised_together() -> None:
@@ -183,16 +183,16 @@ def test_several_crashes_are_raised_together() -> None:
     assert {type(error) for error in caught.value.exceptions} == {RuntimeError, ValueError}
 
 
-def test_one_that_ends_by_itself_leaves_the_others_running() -> None:
+def test_a_loop_that_finishes_leaves_the_others_running() -> None:
     short, long = Loop("short"), Loop("long")
     group = LoopGroup([short, long], watchdog_threshold=60)
     thread, raised = in_thread(group)
-    begun(short, long)
+    wait_until_running(short, long)
     short.leave.set()
     until(lambda: not short.running and len(group._watchdog._watched) == 1)  # type: ignore[union-attr]
 
     assert thread.is_alive()
-    assert not long.asked.is_set()
+    assert not long.stop_requested.is_set()
     long.leave.set()
     thread.join(TIMEOUT)
     assert raised == []
@@ -218,45 +218,45 @@ def test_a_shutdown_before_the_start_is_not_forgotten() -> None:
     assert not loop.begun.is_set()
 
 
-def test_leaving_the_block_shuts_down() -> None:
+def test_exiting_the_context_shuts_down() -> None:
     loop = Loop()
     with LoopGroup([loop], health_port=0) as group:
         thread, _ = in_thread(group)
-        begun(loop)
+        wait_until_running(loop)
         with pytest.raises(UsageError, match="not running, got one that is"):
             group.run()
-        assert ask(group, "/health/live")[0] == 200  # the refusal changed nothing
+        assert ask(group, "/health/live")[0] == 200  # the refused call changed nothing
     thread.join(TIMEOUT)
 
     assert not thread.is_alive()
 
 
 def test_a_loop_whose_shutdown_fails_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    class Rude(Loop):
+    class FailsToShutDown(Loop):
         def shutdown(self, *, timeout: float = 30.0) -> bool:
             super().shutdown(timeout=timeout)
             raise RuntimeError("no manners")
 
-    loops = [Rude(), Loop()]
+    loops = [FailsToShutDown(), Loop()]
     group = LoopGroup(loops)
     thread, raised = in_thread(group)
-    begun(*loops)
+    wait_until_running(*loops)
 
     assert group.shutdown()
     thread.join(TIMEOUT)
     assert raised == []
-    until(lambda: "no manners" in caplog.text)  # said by another thread
+    until(lambda: "no manners" in caplog.text)  # logged by another thread
 
 
 @pytest.mark.parametrize(
     "loops", [[], ["loop"], [same := Loop(), same]], ids=["none", "a word", "one twice"]
 )
-def test_a_group_is_of_loops(loops: Any) -> None:
+def test_a_group_must_consist_of_loops(loops: Any) -> None:
     with pytest.raises(UsageError, match="expected"):
         LoopGroup(loops)
 
 
-def test_a_timeout_is_no_less_than_nothing() -> None:
+def test_a_negative_timeout_is_refused() -> None:
     with pytest.raises(UsageError, match="shutdown_timeout"):
         LoopGroup([Loop()], shutdown_timeout=-1)
 
@@ -279,7 +279,7 @@ def test_a_group_is_ready_while_all_run_and_beat() -> None:
     loops[0].metrics = lambda: {"acknowledged_total": 3}  # type: ignore[attr-defined]
     group = LoopGroup(loops, health_port=0, watchdog_threshold=60)
     thread, _ = in_thread(group)
-    begun(*loops)
+    wait_until_running(*loops)
     ready, metrics = ask(group, "/health/ready"), ask(group, "/metrics")[1]
     loops[1].running = False
     one_ended = ask(group, "/health/ready")
@@ -299,7 +299,7 @@ def test_a_group_that_stops_is_alive_but_not_ready() -> None:
     loop.deaf = True
     group = LoopGroup([loop], health_port=0)
     thread, _ = in_thread(group)
-    begun(loop)
+    wait_until_running(loop)
     group.shutdown(timeout=0)
     live, ready = ask(group, "/health/live"), ask(group, "/health/ready")
     loop.leave.set()
@@ -311,7 +311,7 @@ def test_a_group_that_stops_is_alive_but_not_ready() -> None:
 def test_a_port_in_use_is_reported_before_anything_runs() -> None:
     first, loop = LoopGroup([Loop()], health_port=0), Loop()
     thread, _ = in_thread(first)
-    begun(*first.loops)  # type: ignore[arg-type]
+    wait_until_running(*first.loops)  # type: ignore[arg-type]
     assert first.health_address is not None
     with pytest.raises(UsageError, match="a free address"):
         LoopGroup([loop], health_port=first.health_address[1]).run()
@@ -330,8 +330,8 @@ def test_callbacks_are_called_once_in_order_and_each_on_its_own() -> None:
     coordinator.register(lambda: called.append("first"))
     coordinator.register(lambda: 1 / 0)
     coordinator.register(lambda: coordinator.register(lambda: called.append("from inside")))
-    coordinator.register(gone := lambda: called.append("gone"))
-    coordinator.unregister(gone)
+    coordinator.register(unregistered := lambda: called.append("unregistered"))
+    coordinator.unregister(unregistered)
     before = coordinator.triggered
     coordinator.trigger()
     coordinator.trigger()
@@ -341,9 +341,9 @@ def test_callbacks_are_called_once_in_order_and_each_on_its_own() -> None:
     assert called == ["first", "from inside", "late"]
 
 
-def test_there_is_one_and_reset_puts_back_what_was_there() -> None:
-    heard: list[int] = []
-    before = signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
+def test_reset_restores_the_earlier_signal_handlers() -> None:
+    signals: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: signals.append(number))
     try:
         coordinator = ShutdownCoordinator.install([signal.SIGUSR1])
         assert ShutdownCoordinator.install() is coordinator is ShutdownCoordinator.get()
@@ -352,7 +352,7 @@ def test_there_is_one_and_reset_puts_back_what_was_there() -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
 
-    assert heard == [signal.SIGUSR1]
+    assert signals == [signal.SIGUSR1]
     assert ShutdownCoordinator.get() is None
 
 
@@ -368,7 +368,7 @@ def test_a_signal_wakes_a_thread_that_calls(monkeypatch: pytest.MonkeyPatch) -> 
 
     coordinator.register(callback)
     signal.raise_signal(signal.SIGUSR1)
-    signal.raise_signal(signal.SIGUSR1)  # at the same moment: the same wish
+    signal.raise_signal(signal.SIGUSR1)  # at the same moment: counts as one
 
     assert called.wait(TIMEOUT)
     assert where == ["wink-shutdown"]
@@ -390,11 +390,11 @@ def test_only_the_main_thread_can_install() -> None:
     assert raised == [UsageError]
 
 
-def test_a_group_uses_the_coordinator_that_is_there_and_leaves_it() -> None:
+def test_a_group_uses_an_installed_coordinator_and_keeps_it() -> None:
     coordinator = ShutdownCoordinator.install()
     loop = Loop()
     thread, raised = in_thread(LoopGroup([loop]))
-    begun(loop)
+    wait_until_running(loop)
     coordinator.trigger()
     thread.join(TIMEOUT)
 
@@ -430,7 +430,7 @@ print("ended,", busy.approximate_count(), "left")
 
 
 class Process:
-    """The program, once it is at work; whatever happens, it ends with the block."""
+    """Starts the program and waits until it is working; it is ended with the context."""
 
     def __init__(
         self, timeout: float = TIMEOUT, signals: bool = True, same_wish: float = 3600.0
@@ -458,13 +458,13 @@ class Process:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """How it ended, and what it said; its work is done when it hears from us."""
+    """Let its work finish; return the exit code, stdout and stderr."""
     out, err = process.communicate(".", timeout=120)
     return process.returncode, out, err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_the_work_end_and_takes_no_more(number: signal.Signals) -> None:
+def test_after_a_signal_work_finishes_and_no_more_is_taken(number: signal.Signals) -> None:
     with Process() as process:
         process.send_signal(number)
         code, out, _ = ended(process)
@@ -472,14 +472,14 @@ def test_a_signal_lets_the_work_end_and_takes_no_more(number: signal.Signals) ->
     assert (code, out) == (0, "done\nended, 0 left\n")
 
 
-def test_a_signal_that_comes_twice_at_once_is_one_wish() -> None:
+def test_two_signals_in_quick_succession_count_as_one() -> None:
     with Process() as process:
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
         assert ended(process)[0] == 0
 
 
-def test_a_second_signal_ends_at_once() -> None:
+def test_a_second_signal_exits_immediately() -> None:
     with Process(timeout=10 * TIMEOUT, same_wish=0.2) as process:
         end = time.monotonic() + TIMEOUT
         while process.poll() is None and time.monotonic() < end:
@@ -488,7 +488,7 @@ def test_a_second_signal_ends_at_once() -> None:
         assert process.poll() == -signal.SIGTERM
 
 
-def test_work_that_does_not_end_in_time_is_left_behind() -> None:
+def test_work_that_does_not_finish_in_time_is_abandoned() -> None:
     with Process(timeout=0.3) as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 1  # though its work was not done
@@ -498,7 +498,7 @@ def test_work_that_does_not_end_in_time_is_left_behind() -> None:
     assert "DLQConsumer-4 - their messages are redelivered" in err
 
 
-def test_without_handlers_of_ours_an_interrupt_ends_it_cleanly_too() -> None:
+def test_an_interrupt_without_our_handlers_stops_cleanly_too() -> None:
     with Process(signals=False) as process:
         process.send_signal(signal.SIGINT)
         code, out, err = ended(process)

@@ -20,11 +20,11 @@ from weakincentives.testing import FakeClock
 TIMEOUT = 60.0
 
 
-def test_only_a_heartbeat_that_is_too_old_has_stalled() -> None:
+def test_only_an_old_heartbeat_is_a_stall() -> None:
     clock = FakeClock()
     alive, stuck = Heartbeat(clock), Heartbeat(clock)
-    told: list[Sequence[str]] = []
-    watchdog = Watchdog([alive, stuck], loop_names=["a", "b"], on_stall=told.append)
+    stalls: list[Sequence[str]] = []
+    watchdog = Watchdog([alive, stuck], loop_names=["a", "b"], on_stall=stalls.append)
     clock.advance(720)
     at_the_threshold = watchdog.check()
     alive.beat()
@@ -32,14 +32,14 @@ def test_only_a_heartbeat_that_is_too_old_has_stalled() -> None:
 
     assert at_the_threshold == ()
     assert watchdog.check() == ("b",)
-    assert told == [("b",)]
+    assert stalls == [("b",)]
 
 
 def test_a_stall_is_reported_once_until_the_next_heartbeat() -> None:
     clock = FakeClock()
     heartbeat = Heartbeat(clock)
-    told: list[Sequence[str]] = []
-    watchdog = Watchdog([heartbeat], on_stall=told.append)
+    stalls: list[Sequence[str]] = []
+    watchdog = Watchdog([heartbeat], on_stall=stalls.append)
     for _ in range(2):
         clock.advance(721)
         watchdog.check()
@@ -47,7 +47,7 @@ def test_a_stall_is_reported_once_until_the_next_heartbeat() -> None:
         heartbeat.beat()
         watchdog.check()
 
-    assert told == [("loop-0",), ("loop-0",)]
+    assert stalls == [("loop-0",), ("loop-0",)]
 
 
 def test_all_stacks_are_logged_and_a_failing_callback_is_survived(
@@ -58,13 +58,13 @@ def test_all_stacks_are_logged_and_a_failing_callback_is_survived(
     clock.advance(800)
     watchdog.check()
 
-    # Said by another thread, for which the watchdog waits a little.
+    # Logged by another thread, for which the watchdog waits a little.
     until(lambda: "no heartbeat for more than 720 s: evals (800.0 s)" in caplog.text)
     assert "test_all_stacks_are_logged" in caplog.text  # where this thread was
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_who_is_forgotten_or_was_never_started_has_not_stalled() -> None:
+def test_a_removed_or_unstarted_heartbeat_is_not_a_stall() -> None:
     clock = FakeClock()
     ended, waiting = Heartbeat(clock), Heartbeat(clock)
     clock.advance(10_000)
@@ -76,7 +76,7 @@ def test_who_is_forgotten_or_was_never_started_has_not_stalled() -> None:
     watchdog.stop()
 
 
-def test_its_thread_looks_by_itself_and_ends_with_it() -> None:
+def test_its_thread_checks_periodically_and_ends_with_it() -> None:
     clock = FakeClock()
     heartbeat = Heartbeat(clock)
     stalled = threading.Event()
@@ -89,7 +89,7 @@ def test_its_thread_looks_by_itself_and_ends_with_it() -> None:
     until(lambda: "wink-watchdog" not in [thread.name for thread in threading.enumerate()])
 
 
-def test_it_may_be_stopped_by_whom_it_calls() -> None:
+def test_a_callback_may_stop_the_watchdog() -> None:
     clock = FakeClock()
     done = threading.Event()
 
@@ -105,17 +105,17 @@ def test_it_may_be_stopped_by_whom_it_calls() -> None:
 
 
 @pytest.mark.parametrize(("threshold", "interval"), [(60, 60), (0, 0), (1, 0), (-1, -2)])
-def test_it_must_look_before_it_is_too_late(threshold: float, interval: float) -> None:
+def test_the_interval_must_be_shorter_than_the_threshold(threshold: float, interval: float) -> None:
     with pytest.raises(UsageError, match="check_interval"):
         Watchdog([], stall_threshold=threshold, check_interval=interval)
 
 
-def test_names_are_as_many_as_heartbeats() -> None:
+def test_there_must_be_one_name_per_heartbeat() -> None:
     with pytest.raises(UsageError, match="a name for each of 1"):
         Watchdog([Heartbeat()], loop_names=[])
 
 
-# The heartbeat ages when the code says so: no machine is too slow to be in time, or too fast.
+# The code sets the age of the heartbeat, so that the speed of the machine does not matter.
 WATCHED = """
 import logging, sys, threading, time
 from weakincentives.runtime.process import watchdog as module
@@ -171,7 +171,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_process_whose_worker_is_stuck_dies_and_leaves_where_it_was() -> None:
+def test_a_process_with_a_stuck_worker_exits_and_prints_its_stack() -> None:
     ended = run(WAITS)
 
     assert ended.returncode == -signal.SIGKILL
@@ -179,18 +179,18 @@ def test_a_process_whose_worker_is_stuck_dies_and_leaves_where_it_was() -> None:
     assert "in stuck_here" in ended.stderr
 
 
-def test_it_dies_even_where_the_log_is_what_it_is_stuck_in() -> None:
+def test_it_exits_even_if_logging_is_stuck() -> None:
     assert run(HOLDS_THE_LOG).returncode == -signal.SIGKILL
 
 
-def test_it_dies_even_where_no_other_thread_can_run() -> None:
+def test_it_exits_even_if_no_other_thread_can_run() -> None:
     ended = run(HOLDS_PYTHON)
 
     assert ended.returncode == 1  # by the C library: no Python ran
     assert "Timeout" in ended.stderr
 
 
-def test_a_process_that_beats_lives() -> None:
+def test_a_process_with_heartbeats_keeps_running() -> None:
     ended = run(BEATS)
 
     assert (ended.returncode, ended.stdout) == (0, "alive\n")

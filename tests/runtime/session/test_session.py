@@ -216,7 +216,7 @@ def test_appending_runs_the_reducers_of_the_items_type() -> None:
     assert session[Total].all() == (Total(6),)
 
 
-def test_telemetry_is_kept_whatever_is_registered() -> None:
+def test_telemetry_is_recorded_despite_registered_reducers() -> None:
     session = Session()
     session[Total].register(ToolInvoked, count)
     session.dispatch(ToolInvoked(name="a"))
@@ -235,7 +235,7 @@ def test_a_reducer_must_be_callable() -> None:
         Session()[Note].register(Note, None)  # type: ignore[arg-type]
 
 
-def test_reducers_of_one_slice_go_on_from_each_other() -> None:
+def test_reducers_of_one_slice_are_chained() -> None:
     session = Session()
     session[Note].register(Note, append_all)
     session[Note].register(Note, lambda state, _: state[-2:])
@@ -251,8 +251,8 @@ def fail(state: tuple[Note, ...], event: object) -> tuple[Note, ...]:
 
 
 def test_a_raising_reducer_leaves_everything_unchanged_and_is_named() -> None:
-    bus, heard = InProcessEventBus(), []
-    bus.subscribe(ToolInvoked, heard.append)
+    bus, received = InProcessEventBus(), []
+    bus.subscribe(ToolInvoked, received.append)
     session = Session(bus=bus)
     session[Total].register(ToolInvoked, count)
     session[Note].register(ToolInvoked, fail)
@@ -260,7 +260,7 @@ def test_a_raising_reducer_leaves_everything_unchanged_and_is_named() -> None:
     with pytest.raises(LookupError) as caught:
         session.dispatch(ToolInvoked(name="a"))
     assert session.view() == before
-    assert heard == []
+    assert received == []
     assert f"reducer `fail` of the slice `{type_name(Note)}`" in caught.value.__notes__[0]
     assert "wink:ToolInvoked" in caught.value.__notes__[0]
 
@@ -277,11 +277,11 @@ def test_a_reducer_of_the_wrong_type_is_named() -> None:
 def test_a_reducer_may_not_change_the_session() -> None:
     session = Session()
 
-    def meddle(state: tuple[Note, ...], event: Total) -> tuple[Note, ...]:
+    def append_during_reduce(state: tuple[Note, ...], event: Total) -> tuple[Note, ...]:
         session[Note].append(Note("lost"))
         return state
 
-    session[Note].register(Total, meddle)
+    session[Note].register(Total, append_during_reduce)
     with pytest.raises(UsageError, match="reducer or predicate that only returns"):
         session.dispatch(Total(1))
     session[Note].append(Note("kept"))
@@ -341,7 +341,7 @@ def test_a_registered_event_that_names_its_session_is_filtered() -> None:
     assert [session[Total].all() for session in sessions] == [(Total(1),), ()]
 
 
-def test_a_session_filters_even_where_the_type_hides_that_it_names_one() -> None:
+def test_a_session_filters_events_with_a_dynamic_session_id() -> None:
     class Dynamic:
         def __init__(self, owner: UUID) -> None:
             self.session_id = owner
@@ -355,22 +355,22 @@ def test_a_session_filters_even_where_the_type_hides_that_it_names_one() -> None
 
 
 def test_a_dispatched_event_is_recorded_once_and_published_once() -> None:
-    bus, heard = InProcessEventBus(), []
-    bus.subscribe(ToolInvoked, heard.append)
+    bus, received = InProcessEventBus(), []
+    bus.subscribe(ToolInvoked, received.append)
     session = Session(bus=bus)
     event = ToolInvoked(name="a", session_id=session.session_id)
     assert session.dispatch(event).ok
     assert session[ToolInvoked].all() == (event,)
-    assert heard == [event]
+    assert received == [event]
     bus.publish(event)
     assert len(session[ToolInvoked]) == 2
 
 
 def test_an_appended_item_is_not_published() -> None:
-    bus, heard = InProcessEventBus(), []
-    bus.subscribe(ToolInvoked, heard.append)
+    bus, received = InProcessEventBus(), []
+    bus.subscribe(ToolInvoked, received.append)
     Session(bus=bus)[ToolInvoked].append(ToolInvoked(name="a"))
-    assert heard == []
+    assert received == []
 
 
 def test_a_subscriber_may_dispatch_to_the_same_session() -> None:
@@ -405,20 +405,20 @@ def test_the_bus_keeps_no_session_alive() -> None:
     bus = InProcessEventBus()
     session = Session(bus=bus)
     session[Result].register(SampleEvaluated, lambda state, event: (*state, event.result))
-    mine, gone = session.session_id, weakref.ref(session)
+    session_id, reference = session.session_id, weakref.ref(session)
     del session
     gc.collect()
-    assert gone() is None
-    assert bus.publish(ToolInvoked(name="a", session_id=mine)).handlers_invoked == 0
+    assert reference() is None
+    assert bus.publish(ToolInvoked(name="a", session_id=session_id)).handlers_invoked == 0
     assert bus.publish(SampleEvaluated(Result("a"))).handlers_invoked == 0
 
 
 def test_a_handler_that_outlives_its_session_does_nothing() -> None:
-    class ForgetfulBus(InProcessEventBus):
+    class NeverUnsubscribes(InProcessEventBus):
         def unsubscribe(self, *args: Any, **kwargs: Any) -> bool:
             return False
 
-    bus = ForgetfulBus()
+    bus = NeverUnsubscribes()
     session = Session(bus=bus)
     mine = session.session_id
     del session
@@ -426,7 +426,7 @@ def test_a_handler_that_outlives_its_session_does_nothing() -> None:
     assert bus.publish(ToolInvoked(name="a", session_id=mine)).ok
 
 
-def test_a_closed_session_has_left_the_bus_for_good() -> None:
+def test_a_closed_session_is_unsubscribed_from_the_bus() -> None:
     bus = InProcessEventBus()
     with Session(bus=bus) as session:
         bus.publish(ToolInvoked(name="a", session_id=session.session_id))
@@ -443,7 +443,7 @@ def test_no_update_is_lost_under_eight_threads() -> None:
     session, barrier = Session(bus=bus), threading.Barrier(8)
 
     def count_and_yield(state: tuple[Total, ...], event: object) -> tuple[Total, ...]:
-        time.sleep(0)  # invites every other thread to come between reading and storing
+        time.sleep(0)  # lets other threads run between reading and storing
         return count(state, event)
 
     session[Total].register(ToolInvoked, count_and_yield)

@@ -1,4 +1,4 @@
-"""What a session was comes back equal, in any process, and damaged bytes do no harm."""
+"""A session is restored equal, in any process, and damaged bytes are refused."""
 
 from __future__ import annotations
 
@@ -78,23 +78,23 @@ TRIPS = st.recursive(
     max_leaves=3,
 )
 SESSIONS = st.builds(
-    lambda items, tags, created_at: _filled(Session(tags=tags, created_at=created_at), items),
+    lambda items, tags, created_at: _fill(Session(tags=tags, created_at=created_at), items),
     st.lists(our.events | TRIPS | PLACES, max_size=5),
     st.dictionaries(our.texts, our.texts, max_size=2),
     our.dates,
 )
 
 
-def _filled(session: Session, items: list[object]) -> Session:
+def _fill(session: Session, items: list[object]) -> Session:
     for item in items:
         session[type(item)].append(item)
     return session
 
 
 def score_in(module: str) -> type[Any]:
-    """A class of its own at every call, as if it came from that module."""
+    """Return a new class at every call, as if it came from that module."""
     cls = make_dataclass("Score", [("value", int)])
-    cls.__module__ = module  # from 3.12 on, `make_dataclass` has a mind of its own about it
+    cls.__module__ = module  # since 3.12, `make_dataclass` sets it by itself
     return cls
 
 
@@ -156,7 +156,7 @@ def test_a_view_cannot_be_changed() -> None:
         view.tags["a"] = "c"  # type: ignore[index]
 
 
-def test_equality_looks_at_the_data_and_only_at_views() -> None:
+def test_only_views_with_equal_data_are_equal() -> None:
     session = session_with(Place("a", (0, 0)))
     view = session.view()
     session[Trip].seed(())
@@ -184,14 +184,14 @@ def test_a_session_can_be_restored_from_a_view() -> None:
     assert restored.tags == {"a": "b"}
 
 
-def test_a_restored_session_goes_on_where_it_stopped() -> None:
+def test_a_restored_session_continues() -> None:
     session = Session().restore(session_with(ToolInvoked(name="a")).snapshot())
     session.dispatch(ToolInvoked(name="b"))
     again = SessionSnapshot.from_bytes(session.snapshot())
     assert [event.name for event in again[ToolInvoked]] == ["a", "b"]
 
 
-def test_a_restored_session_hears_the_bus_under_its_new_id() -> None:
+def test_a_restored_session_receives_events_under_its_new_id() -> None:
     bus = InProcessEventBus()
     session = Session(bus=bus)
     before = session.session_id
@@ -263,7 +263,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_damaged_bytes_are_one_error(damage: str) -> None:
+def test_damaged_bytes_raise_a_serialization_error(damage: str) -> None:
     data, message = DAMAGED[damage]
     session = session_with(Place("kept", (0, 0)))
     before = session.view()
@@ -282,7 +282,7 @@ def test_damaged_bytes_are_one_error(damage: str) -> None:
         (Percent, [{"value": 101}], "more than all"),
     ],
 )
-def test_an_item_that_does_not_fit_is_an_error_when_it_is_read(
+def test_an_invalid_item_is_an_error_when_it_is_read(
     cls: type[Any], items: object, message: str
 ) -> None:
     data = change(GOOD, slices=[{"type": type_name(cls), "items": items}])
@@ -334,7 +334,7 @@ def test_two_types_of_one_name_cannot_share_a_snapshot() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "asked", "found"),
+    ("stored", "requested", "is_found"),
     [
         (["app"], "app", True),
         (["__main__"], "app", True),
@@ -345,12 +345,12 @@ def test_two_types_of_one_name_cannot_share_a_snapshot() -> None:
         (["app", "__main__"], "other", False),
     ],
 )
-def test_a_class_of_a_script_is_found_where_its_name_is_unique(
-    stored: list[str], asked: str, found: bool
+def test_a_class_of_a_script_is_found_if_its_name_is_unique(
+    stored: list[str], requested: str, is_found: bool
 ) -> None:
     session = session_with(*(score_in(module)(3) for module in stored))
     sent = SessionSnapshot.from_bytes(session.snapshot())
-    assert len(sent[score_in(asked)]) == found
+    assert len(sent[score_in(requested)]) == is_found
 
 
 SCRIPT = """

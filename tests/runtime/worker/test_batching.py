@@ -8,16 +8,16 @@ import pytest
 from weakincentives.runtime.worker.batching import Batcher
 
 
-async def sizes(most: int, *, patient: bool) -> list[int]:
-    """How many went together, where each caller starts the next."""
-    seen: list[int] = []
+async def sizes_of_batches(max_batch: int, *, patient: bool) -> list[int]:
+    """Return the sizes of the batches if each caller starts the next one."""
+    batch_sizes: list[int] = []
 
     async def double(items: list[int]) -> list[int]:
-        seen.append(len(items))
+        batch_sizes.append(len(items))
         await anyio.lowlevel.checkpoint()
         return [2 * item for item in items]
 
-    together = Batcher(double, max_batch=most, patient=patient)
+    together = Batcher(double, max_batch=max_batch, patient=patient)
 
     async def caller(number: int) -> None:
         if number < 20:
@@ -26,19 +26,19 @@ async def sizes(most: int, *, patient: bool) -> list[int]:
 
     async with anyio.create_task_group() as group:
         group.start_soon(caller, 1)
-    return seen
+    return batch_sizes
 
 
 @pytest.mark.anyio
-async def test_all_go_together_though_they_come_one_by_one(anyio_backend: str) -> None:
-    assert await sizes(50, patient=True) == [20]
+async def test_a_patient_batcher_collects_items_that_arrive_one_by_one(anyio_backend: str) -> None:
+    assert await sizes_of_batches(50, patient=True) == [20]
 
 
 @pytest.mark.anyio
-async def test_no_more_go_together_than_may(anyio_backend: str) -> None:
-    assert max(await sizes(8, patient=True)) == 8
+async def test_a_batch_has_at_most_its_maximum_size(anyio_backend: str) -> None:
+    assert max(await sizes_of_batches(8, patient=True)) == 8
 
 
 @pytest.mark.anyio
-async def test_others_leave_at_once(anyio_backend: str) -> None:
-    assert len(await sizes(50, patient=False)) > 1
+async def test_an_impatient_batcher_sends_immediately(anyio_backend: str) -> None:
+    assert len(await sizes_of_batches(50, patient=False)) > 1

@@ -1,4 +1,4 @@
-"""Dead letters: made, looked at, sent again, and worked off, on real mailboxes."""
+"""Dead letters: created, listed, replayed and consumed, on real mailboxes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.processes import PATIENCE, until
+from tests.processes import until
 from tests.runtime.mailbox import sqs_server
 from weakincentives import serde
 from weakincentives.errors import (
@@ -52,31 +52,31 @@ class Job:
 
 
 def bytes_mailbox(name: str = "jobs", body_type: Any = None, **more: Any) -> QueueMailbox[Any]:
-    """A mailbox whose bodies are bytes, as on every back-end but memory."""
+    """Return a mailbox that stores bodies as bytes, as every backend but memory does."""
     return QueueMailbox(MemoryQueue(name), body_type=body_type, **more)
 
 
 def delivered(mailbox: QueueMailbox[Any], times: int = 1) -> Message[Any]:
-    """The first message, in its n-th delivery."""
+    """Return the first message, in its n-th delivery."""
     for _ in range(times - 1):
         mailbox.receive()[0].nack()
     return mailbox.receive()[0]
 
 
 def letters_to(mailbox: QueueMailbox[Any], *texts: str) -> list[DeadLetter[Job]]:
-    """Jobs that failed, as dead letters in this mailbox."""
+    """Send failed jobs to this mailbox as dead letters; return them."""
     jobs = InMemoryMailbox[Job]("jobs")
     for text in texts:
         jobs.send(Job(text), id=f"id-{text}", reply_to="answers")
-    made = [DeadLetter.of(each, each.body.text) for each in jobs.receive(max_messages=99)]
-    mailbox.send_all(made)
-    return made
+    letters = [DeadLetter.of(each, each.body.text) for each in jobs.receive(max_messages=99)]
+    mailbox.send_all(letters)
+    return letters
 
 
 # ── letters ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_letter_says_what_failed_where_and_why() -> None:
+def test_a_dead_letter_names_message_mailbox_and_error() -> None:
     clock = FakeClock()
     jobs = InMemoryMailbox[Job]("jobs", clock=clock)
     job = Job("hard")
@@ -95,7 +95,7 @@ def test_a_letter_says_what_failed_where_and_why() -> None:
     assert letter.raw is None
 
 
-def test_a_letter_travels_as_bytes_with_the_type_of_its_body() -> None:
+def test_a_dead_letter_is_serialized_with_the_type_of_its_body() -> None:
     dead = bytes_mailbox("dead", DeadLetter)
     (letter,) = letters_to(dead, "hard")
 
@@ -116,7 +116,7 @@ def test_a_body_that_cannot_be_read_is_kept_byte_for_byte() -> None:
     assert letter.last_error == message.problem
 
 
-def test_an_error_without_words_or_with_too_many_still_fits() -> None:
+def test_an_empty_or_very_long_error_is_stored() -> None:
     jobs = InMemoryMailbox[str]()
     jobs.send("x")
     message = delivered(jobs)
@@ -126,11 +126,11 @@ def test_an_error_without_words_or_with_too_many_still_fits() -> None:
     assert DeadLetter.of(message, "late").request_id is None
 
 
-# ── when to try again, and when not ─────────────────────────────────────────────────────────────
+# ── retries and policies ────────────────────────────────────────────────────────────────────────
 
 
 @given(st.integers(-3, 10**9), st.floats(0, 1))
-def test_a_delay_is_never_longer_than_the_longest(attempt: int, chance: float) -> None:
+def test_a_delay_never_exceeds_the_maximum(attempt: int, chance: float) -> None:
     assert 0 <= Backoff().delay(attempt, chance) <= 900
 
 
@@ -152,11 +152,11 @@ def test_a_backoff_out_of_range_is_refused(name: str, value: Any) -> None:
         Backoff(**{name: value})
 
 
-class Hiccup(ProviderError):
+class TransientError(ProviderError):
     """A subclass, which the exact type would miss."""
 
 
-def test_a_policy_goes_by_exclusion_then_inclusion_then_count() -> None:
+def test_a_policy_checks_exclusion_then_inclusion_then_count() -> None:
     jobs, dead = InMemoryMailbox[str](), InMemoryMailbox[DeadLetter[str]]()
     jobs.send("x")
     early = delivered(jobs)
@@ -166,22 +166,22 @@ def test_a_policy_goes_by_exclusion_then_inclusion_then_count() -> None:
 
     assert not decide(early, KeyError("x"))
     assert decide(early, UnicodeDecodeError("utf-8", b"", 0, 1, "x"))
-    assert not both.should_dead_letter(early, Hiccup("x"))
+    assert not both.should_dead_letter(early, TransientError("x"))
     early.nack()
     late = delivered(jobs, 4)
     assert late.delivery_count == 5
     assert decide(late, KeyError("x"))
-    assert not decide(late, Hiccup("x"))
+    assert not decide(late, TransientError("x"))
 
 
 def test_a_policy_can_be_overridden() -> None:
-    class Patient(DLQPolicy[str]):
+    class NeverDeadLetters(DLQPolicy[str]):
         def should_dead_letter(self, message: Message[str], error: BaseException) -> bool:
             return message.body == "hopeless"
 
     jobs = InMemoryMailbox[str]()
     jobs.send("hopeless")
-    policy = Patient(InMemoryMailbox(), max_delivery_count=1)
+    policy = NeverDeadLetters(InMemoryMailbox(), max_delivery_count=1)
 
     assert policy.should_dead_letter(delivered(jobs), ValueError())
     assert policy.backoff == Backoff()
@@ -202,31 +202,31 @@ def test_a_policy_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
         DLQPolicy(**{"mailbox": InMemoryMailbox(), **wrong})
 
 
-# ── looking ─────────────────────────────────────────────────────────────────────────────────────
+# ── listing ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_listing_removes_nothing() -> None:
     dead = InMemoryMailbox[DeadLetter[Job]]("dead")
-    made = letters_to(dead, "a", "b", "c")
+    letters = letters_to(dead, "a", "b", "c")
 
-    assert dead_letters_of(dead, 2) == made[:2]
+    assert dead_letters_of(dead, 2) == letters[:2]
     assert len(dead_letters_of(dead)) == 3
     assert len(dead.receive(max_messages=9)) == 3
-    assert dead_letters_of(dead) == []  # others have them
+    assert dead_letters_of(dead) == []  # they are leased
 
 
 def test_an_undecodable_dead_letter_is_listed_with_the_reason() -> None:
     dead = bytes_mailbox("dead", DeadLetter)
     dead.queue.put([OutboundMessage("odd", b"?")], None)
-    (shown,) = dead_letters_of(dead)
+    (letter,) = dead_letters_of(dead)
 
-    assert (shown.message_id, shown.raw, shown.source_mailbox) == ("odd", b"?", "dead")
-
-
-# ── sending again ───────────────────────────────────────────────────────────────────────────────
+    assert (letter.message_id, letter.raw, letter.source_mailbox) == ("odd", b"?", "dead")
 
 
-def test_letters_go_back_with_their_id_and_address() -> None:
+# ── replaying ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_replayed_letters_keep_their_id_and_reply_address() -> None:
     dead, jobs = bytes_mailbox("dead", DeadLetter), bytes_mailbox()
     letters_to(dead, "a", "b")
 
@@ -238,7 +238,7 @@ def test_letters_go_back_with_their_id_and_address() -> None:
     assert {each.delivery_count for each in back} == {1}
 
 
-def test_only_some_go_and_the_rest_waits_as_before() -> None:
+def test_a_replay_of_some_letters_keeps_the_others() -> None:
     dead, jobs = InMemoryMailbox[DeadLetter[Job]](), InMemoryMailbox[Job]()
     letters_to(dead, "a", "b", "a2", "a3")
 
@@ -249,7 +249,7 @@ def test_only_some_go_and_the_rest_waits_as_before() -> None:
 
 
 @pytest.mark.parametrize("make", [bytes_mailbox, InMemoryMailbox])
-def test_what_could_not_be_read_goes_back_byte_for_byte(make: Any) -> None:
+def test_an_undecodable_body_is_replayed_byte_for_byte(make: Any) -> None:
     jobs, dead = make("jobs"), bytes_mailbox("dead", DeadLetter)
     jobs.queue.put([OutboundMessage("bad", b"\xffpoison", "answers")], None)
     message = delivered(jobs)
@@ -261,7 +261,7 @@ def test_what_could_not_be_read_goes_back_byte_for_byte(make: Any) -> None:
     assert (again.id, again.raw, again.reply_address) == ("bad", b"\xffpoison", "answers")
 
 
-def test_where_the_target_is_full_nothing_is_lost() -> None:
+def test_a_full_target_loses_nothing() -> None:
     dead, jobs = InMemoryMailbox[DeadLetter[Job]](), InMemoryMailbox[Job](max_size=1)
     letters_to(dead, "a", "b", "c")
 
@@ -282,7 +282,7 @@ def test_a_crash_between_send_and_acknowledge_repeats_and_does_not_lose() -> Non
     letters_to(dead, "a")
 
     assert replay(dead, jobs) == 1
-    assert replay(dead, jobs) == 1  # still there, and its id keeps it from being put twice
+    assert replay(dead, jobs) == 1  # still there, and its id prevents a second copy
     assert jobs.approximate_count() == 1
     assert dead.approximate_count() == 1
 
@@ -302,7 +302,7 @@ def test_dead_letters_that_cannot_be_released_return_when_their_lease_ends() -> 
     assert len(dead.receive()) == 1
 
 
-def test_a_listing_that_outlasts_its_leases_ends() -> None:
+def test_a_listing_that_outlasts_its_leases_terminates() -> None:
     clock = FakeClock()
     dead = InMemoryMailbox[DeadLetter[Job]](clock=clock)
     letters_to(dead, "a", "b")
@@ -327,16 +327,16 @@ def test_an_undecodable_dead_letter_is_not_replayed(caplog: pytest.LogCaptureFix
 # ── the consumer ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_handled_letter_is_gone_and_a_failed_one_comes_later(
+def test_a_handled_letter_is_removed_and_a_failed_one_is_redelivered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = FakeClock()
     dead = InMemoryMailbox[DeadLetter[Job]](clock=clock)
     letters_to(dead, "good", "bad")
-    seen: list[str] = []
+    errors: list[str] = []
 
     def handle(letter: DeadLetter[Job]) -> None:
-        seen.append(letter.last_error)
+        errors.append(letter.last_error)
         if letter.last_error == "bad":
             raise RuntimeError("no")
 
@@ -345,7 +345,7 @@ def test_a_handled_letter_is_gone_and_a_failed_one_comes_later(
     clock.advance(61)
     consumer.run(max_iterations=1, wait_time_seconds=0)
 
-    assert seen == ["good", "bad", "bad"]
+    assert errors == ["good", "bad", "bad"]
     assert dead.approximate_count() == 1
     assert consumer.metrics() == {"dead_letters_handled_total": 1, "failures_total": 2}
     assert "keeping it" in caplog.text
@@ -399,10 +399,10 @@ def test_a_shutdown_before_the_start_is_not_forgotten_and_holds_once() -> None:
     consumer = DLQConsumer(mailbox=dead, handler=lambda letter: None)
     assert consumer.shutdown()
     consumer.run()
-    left = dead.approximate_count()
+    remaining = dead.approximate_count()
     consumer.run(max_iterations=1)
 
-    assert (left, dead.approximate_count()) == (1, 0)
+    assert (remaining, dead.approximate_count()) == (1, 0)
 
 
 def test_a_closed_mailbox_ends_it() -> None:
@@ -448,15 +448,15 @@ def test_a_lost_response_does_not_end_the_consumer() -> None:
         assert dead.approximate_count() == 1
 
 
-def test_a_handler_is_a_function() -> None:
+def test_a_handler_must_be_a_function() -> None:
     with pytest.raises(UsageError, match="`handler`"):
         DLQConsumer(mailbox=InMemoryMailbox(), handler=None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="a lease of more than 0"):
         DLQConsumer(mailbox=InMemoryMailbox(), handler=print, visibility_timeout=0)
 
 
-def test_a_consumer_runs_once_at_a_time() -> None:
-    """Or the end of one run would say that none is left."""
+def test_a_consumer_cannot_run_twice_concurrently() -> None:
+    """Otherwise the end of one run would mark the consumer as stopped."""
     mailbox: InMemoryMailbox[Any] = InMemoryMailbox("dead")
     consumer: DLQConsumer[Any] = DLQConsumer(mailbox=mailbox, handler=print)
     thread = threading.Thread(target=consumer.run)
@@ -466,7 +466,7 @@ def test_a_consumer_runs_once_at_a_time() -> None:
         consumer.run(max_iterations=1)
 
     assert consumer.running
-    assert consumer.shutdown(timeout=PATIENCE)
+    assert consumer.shutdown(timeout=TIMEOUT)
     thread.join()
 
 
@@ -474,9 +474,9 @@ def test_dead_letters_that_share_an_id_are_all_listed_on_sqs() -> None:
     server = sqs_server.running()
     server.reset()
     dead: SQSMailbox[Any] = SQSMailbox("dead", server.client)
-    made = letters_to(InMemoryMailbox("elsewhere"), "first", "second", "third")
-    for letter in made:
+    letters = letters_to(InMemoryMailbox("elsewhere"), "first", "second", "third")
+    for letter in letters:
         dead.send(letter, id="the-same")
-        time.sleep(0.005)  # they differ by the millisecond in which they came
+        time.sleep(0.005)  # they differ by the millisecond in which they were sent
 
     assert {letter.last_error for letter in dead_letters_of(dead)} == {"first", "second", "third"}

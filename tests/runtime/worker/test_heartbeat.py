@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.processes import PATIENCE, running_loops, until
+from tests.processes import TIMEOUT, running_loops, until
 from tests.seeds.loops import QALoop, QAParams
 from weakincentives import MarkdownSection, PromptTemplate, Tool, ToolCall, ToolContext
 from weakincentives.adapters import ScriptedAdapter
@@ -35,11 +35,11 @@ from weakincentives.runtime.worker.heartbeat import beat
 
 
 @dataclass(frozen=True)
-class Nothing:
+class NoParams:
     pass
 
 
-class Counted(Heartbeat):
+class CountingHeartbeat(Heartbeat):
     """Counts its beats."""
 
     def __init__(self) -> None:
@@ -54,35 +54,35 @@ class Counted(Heartbeat):
 
 
 class ToolLoop(QALoop):
-    """Asks with one tool, which does what a test says."""
+    """A loop with one tool, whose handler is given by the test."""
 
     def __init__(self, handler: Any, **more: Any) -> None:
         call = ToolCall("call_1", "work", {})
         super().__init__(adapter=ScriptedAdapter([call, "4"]), bus=ControlDispatcher(), **more)
-        tool = Tool[Nothing, str]("work", "Works.", handler)
+        tool = Tool[NoParams, str]("work", "Works.", handler)
         section = MarkdownSection[QAParams]("Question", "Answer: $question", "q", tools=[tool])
         self._template = PromptTemplate[str](ns="qa", key="a", name="qa", sections=[section])
 
 
 def test_every_model_call_and_tool_call_beats_the_heartbeat_given_to_execute() -> None:
-    heartbeat = Counted()
-    seen: list[int] = []
+    heartbeat = CountingHeartbeat()
+    beats: list[int] = []
 
-    def work(params: Nothing, *, context: ToolContext) -> str:
-        seen.append(heartbeat.beats)
+    def work(params: NoParams, *, context: ToolContext) -> str:
+        beats.append(heartbeat.beats)
         context.beat()
         return "done"
 
     response, _ = ToolLoop(work).execute("2+2?", heartbeat=heartbeat)
 
     assert response.output == "4"
-    assert seen == [2]  # before and after the first call of the model
+    assert beats == [2]  # before and after the first call of the model
     assert heartbeat.beats == 2 + 1 + 1 + 2  # the tool by itself, its end, the second call
 
 
 @pytest.mark.anyio
 async def test_the_async_form_beats_too() -> None:
-    heartbeat = Counted()
+    heartbeat = CountingHeartbeat()
     await ToolLoop(lambda params: "done").execute_async("2+2?", heartbeat=heartbeat)
 
     assert heartbeat.beats == 5
@@ -98,7 +98,7 @@ def test_an_eval_loops_heartbeat_beats_by_the_tools_of_its_main_loop() -> None:
     results: InMemoryMailbox[Any] = InMemoryMailbox("results")
     passed: list[Any] = []
 
-    def work(params: Nothing, *, context: ToolContext) -> str:
+    def work(params: NoParams, *, context: ToolContext) -> str:
         passed.append(context.heartbeat)
         return "done"
 
@@ -116,9 +116,9 @@ def test_a_watchdog_sees_synchronous_code_that_hangs(
     monkeypatch.setattr(in_flight, "HEARTBEAT_SECONDS", 0.01)
     hanging, hung, stalled = threading.Event(), threading.Event(), threading.Event()
 
-    def hangs(given: Any) -> str:
+    def hangs(request: Any) -> str:
         hung.set()
-        assert hanging.wait(PATIENCE)
+        assert hanging.wait(TIMEOUT)
         return "4"
 
     requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
@@ -127,7 +127,7 @@ def test_a_watchdog_sees_synchronous_code_that_hangs(
     loop: EvalLoop[Any, Any, Any] = EvalLoop(agent, exact_match, requests, results)
     submit_dataset([Sample("1", "2+2?", "4")], requests)
     with running_loops(loop):
-        assert hung.wait(PATIENCE)
+        assert hung.wait(TIMEOUT)
         watchdog = Watchdog(
             [loop.heartbeat],
             stall_threshold=0.3,
@@ -135,9 +135,9 @@ def test_a_watchdog_sees_synchronous_code_that_hangs(
             on_stall=lambda names: stalled.set(),
         )
         with watchdog:
-            assert stalled.wait(PATIENCE)
+            assert stalled.wait(TIMEOUT)
         hanging.set()
-        assert collect_results(results, 1, timeout_seconds=PATIENCE).passed == 1
+        assert collect_results(results, 1, timeout_seconds=TIMEOUT).passed == 1
         age = loop.heartbeat.elapsed()
         until(lambda: loop.heartbeat.elapsed() <= age)  # idle again, it beats by itself
 
@@ -146,7 +146,7 @@ def test_a_main_loop_that_hangs_answers_after_its_timeout_and_holds_no_lease() -
     hanging = threading.Event()
 
     def hangs(request: Any) -> str:
-        assert hanging.wait(PATIENCE)
+        assert hanging.wait(TIMEOUT)
         return "4"
 
     requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
@@ -176,7 +176,7 @@ def test_an_eval_loops_agent_that_hangs_is_an_error_after_its_timeout() -> None:
     requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
     results: InMemoryMailbox[Any] = InMemoryMailbox("results")
     loop: EvalLoop[Any, Any, Any] = EvalLoop(
-        lambda text: hanging.wait(PATIENCE),
+        lambda text: hanging.wait(TIMEOUT),
         exact_match,
         requests,
         results,
@@ -208,16 +208,16 @@ def test_waiting_for_a_main_loop_elsewhere_is_no_stall(monkeypatch: pytest.Monke
         requests=requests,
         results=results,
         mainloop_requests=main,
-        config=EvalLoopConfig(mainloop_timeout=PATIENCE),
+        config=EvalLoopConfig(mainloop_timeout=TIMEOUT),
     )
     submit_dataset([Sample("1", "2+2?", "4")], requests)
     with running_loops(loop):
         until(lambda: main.approximate_count() == 1)
         beaten = threading.Semaphore(0)
         loop.heartbeat.add_callback(beaten.release)
-        assert all(beaten.acquire(timeout=PATIENCE) for _ in range(3))
+        assert all(beaten.acquire(timeout=TIMEOUT) for _ in range(3))
         anyio.run(_answer, main)
-        assert collect_results(results, 1, timeout_seconds=PATIENCE).passed == 1
+        assert collect_results(results, 1, timeout_seconds=TIMEOUT).passed == 1
 
 
 async def _answer(main: InMemoryMailbox[Any]) -> None:

@@ -23,7 +23,7 @@ class Unavailable(MemoryQueue):
     """A queue whose server is reachable again after some failed extensions."""
 
     def __init__(self, failures: int, clock: FakeClock | None = None) -> None:
-        super().__init__("away", clock or FakeClock())
+        super().__init__("unavailable", clock or FakeClock())
         self.failures = failures
         self.failed = threading.Event()
 
@@ -41,11 +41,11 @@ def leased(mailbox: InMemoryMailbox[str], seconds: float = 30) -> Message[str]:
     return message
 
 
-def heard(heartbeat: Heartbeat, times: int = 1) -> threading.Event:
+def after_beats(heartbeat: Heartbeat, times: int = 1) -> threading.Event:
     """Return an event that is set after this many beats."""
-    event, left = threading.Event(), iter(range(times))
+    event, counts = threading.Event(), iter(range(times))
     last = times - 1
-    heartbeat.add_callback(lambda: event.set() if next(left, last) == last else None)
+    heartbeat.add_callback(lambda: event.set() if next(counts, last) == last else None)
     return event
 
 
@@ -62,7 +62,7 @@ def test_a_heartbeat_ages_until_it_beats() -> None:
     assert (old, heartbeat.elapsed()) == (5, 0)
 
 
-def test_a_failing_callback_is_logged_and_the_others_hear_the_beat(
+def test_a_failing_callback_is_logged_and_the_others_are_called(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     heartbeat, heard_by = Heartbeat(), []
@@ -70,30 +70,30 @@ def test_a_failing_callback_is_logged_and_the_others_hear_the_beat(
     def fail() -> None:
         raise RuntimeError("deaf")
 
-    def hear() -> None:
+    def count_beat() -> None:
         heard_by.append("me")
 
     heartbeat.add_callback(fail)
-    heartbeat.add_callback(hear)
+    heartbeat.add_callback(count_beat)
     heartbeat.beat()
-    heartbeat.remove_callback(hear)
-    heartbeat.remove_callback(hear)
+    heartbeat.remove_callback(count_beat)
+    heartbeat.remove_callback(count_beat)
     heartbeat.beat()
 
     assert heard_by == ["me"]
     assert "deaf" in caplog.text
 
 
-def test_callbacks_may_come_and_go_while_it_beats() -> None:
+def test_callbacks_may_be_added_and_removed_during_a_beat() -> None:
     heartbeat = Heartbeat()
     own = [lambda: None for _ in range(200)]
 
-    def come_and_go() -> None:
+    def add_and_remove() -> None:
         for callback in own:
             heartbeat.add_callback(callback)
             heartbeat.remove_callback(callback)
 
-    threads = [threading.Thread(target=come_and_go) for _ in range(4)]
+    threads = [threading.Thread(target=add_and_remove) for _ in range(4)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -126,7 +126,7 @@ def test_a_lease_is_extended_at_least_twice_before_its_end_and_not_beyond_it(
     assert (config.interval, config.extension) == (interval, extension)
 
 
-def test_no_lease_is_no_lease() -> None:
+def test_an_invalid_lease_is_refused() -> None:
     with pytest.raises(UsageError, match="more than 0"):
         LeaseExtenderConfig().for_lease(0)
 
@@ -141,9 +141,11 @@ def test_a_lease_lasts_as_long_as_the_block() -> None:
     heartbeat = Heartbeat()
     with LeaseExtender(OFTEN, clock).attach(message, heartbeat):
         for _ in range(5):
-            assert heard(heartbeat, 2).wait(TIMEOUT)  # the second began after the clock was moved
+            assert after_beats(heartbeat, 2).wait(
+                TIMEOUT
+            )  # the second beat started after the clock was moved
             clock.advance(200)
-        assert heard(heartbeat, 2).wait(TIMEOUT)
+        assert after_beats(heartbeat, 2).wait(TIMEOUT)
         assert mailbox.receive() == []
     message.acknowledge()
 
@@ -155,7 +157,7 @@ def test_a_lease_is_extended_at_once_since_its_remaining_time_is_unknown() -> No
     mailbox = InMemoryMailbox[str](clock=clock)
     message = leased(mailbox, 1)
     heartbeat = Heartbeat()
-    first = heard(heartbeat)
+    first = after_beats(heartbeat)
     with LeaseExtender(LeaseExtenderConfig(), clock).attach(message, heartbeat):
         assert first.wait(TIMEOUT)
     clock.advance(299)
@@ -168,7 +170,7 @@ def test_a_long_lease_does_not_become_shorter() -> None:
     mailbox = InMemoryMailbox[str](clock=clock)
     message = leased(mailbox, 1800)
     heartbeat = Heartbeat()
-    first = heard(heartbeat)
+    first = after_beats(heartbeat)
     with LeaseExtender(OFTEN, clock).attach(message, heartbeat):
         assert first.wait(TIMEOUT)
     clock.advance(1799)
@@ -181,7 +183,7 @@ def test_one_extender_keeps_several_messages_and_nothing_is_left_running() -> No
     extender = LeaseExtender(OFTEN)
     first, second = leased(mailbox), leased(mailbox)
     beats = [Heartbeat(), Heartbeat()]
-    events = [heard(beat, 3) for beat in beats]
+    events = [after_beats(beat, 3) for beat in beats]
     with extender.attach(first, beats[0]), extender.attach(second, beats[1]):
         assert all(event.wait(TIMEOUT) for event in events)
 
@@ -203,7 +205,7 @@ def test_the_end_of_the_block_does_not_wait_for_the_interval() -> None:
     assert done.wait(TIMEOUT)
 
 
-def test_one_that_is_not_enabled_does_nothing() -> None:
+def test_a_disabled_extender_does_nothing() -> None:
     clock = FakeClock()
     mailbox = InMemoryMailbox[str](clock=clock)
     with LeaseExtender(LeaseExtenderConfig(enabled=False), clock).attach(leased(mailbox, 30)):
@@ -215,18 +217,18 @@ def test_one_that_is_not_enabled_does_nothing() -> None:
 # ── losing ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_lost_lease_is_reported_once_and_the_work_goes_on(
+def test_a_lost_lease_is_reported_once_and_the_work_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = FakeClock()
     mailbox = InMemoryMailbox[str](clock=clock)
     message = leased(mailbox, 30)
     clock.advance(31)
-    told: list[str] = []
+    calls: list[str] = []
     lost = threading.Event()
 
     def on_lost() -> None:
-        told.append("lost")
+        calls.append("lost")
         lost.set()
         raise RuntimeError("not my day")
 
@@ -235,8 +237,8 @@ def test_a_lost_lease_is_reported_once_and_the_work_goes_on(
     with LeaseExtender(OFTEN, clock).attach(message):
         pass  # no callback
 
-    until(lambda: "not my day" in caplog.text)  # said by another thread
-    assert told == ["lost"]
+    until(lambda: "not my day" in caplog.text)  # logged by another thread
+    assert calls == ["lost"]
     assert "lost the lease" in caplog.text
 
 
@@ -244,22 +246,22 @@ def test_a_message_that_is_done_within_the_block_is_not_lost(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     mailbox = InMemoryMailbox[str]()
-    told: list[str] = []
+    calls: list[str] = []
     caplog.set_level(logging.WARNING)
     for _ in range(50):
         message = leased(mailbox)
-        with LeaseExtender(OFTEN).attach(message, on_lost=lambda: told.append("lost")):
+        with LeaseExtender(OFTEN).attach(message, on_lost=lambda: calls.append("lost")):
             message.acknowledge()
 
-    assert told == []
+    assert calls == []
     assert caplog.text == ""
 
 
-def test_connection_errors_are_tried_again() -> None:
+def test_connection_errors_are_retried() -> None:
     queue = Unavailable(failures=3)
     mailbox = InMemoryMailbox[str](queue=queue)
     heartbeat = Heartbeat()
-    first = heard(heartbeat)
+    first = after_beats(heartbeat)
     with LeaseExtender(OFTEN).attach(leased(mailbox), heartbeat):
         assert first.wait(TIMEOUT)
 

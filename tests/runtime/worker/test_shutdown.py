@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.processes import PATIENCE, plain_environment
+from tests.processes import TIMEOUT, plain_environment
 from weakincentives.evals import Sample, submit_dataset
 from weakincentives.runtime.mailbox import SqliteMailbox
 
@@ -61,7 +61,7 @@ def started(program: str, file: Path, grace: float) -> Iterator[subprocess.Popen
 
 def test_a_message_that_does_not_finish_is_released_at_once(tmp_path: Path) -> None:
     with worker(tmp_path / "queue.db", grace=0.0) as process:
-        process.wait(PATIENCE)  # its standard input stays open, and the agent waits for it
+        process.wait(TIMEOUT)  # its standard input stays open, and the agent waits for it
         out = process.stdout.read() if process.stdout is not None else ""
     (message,) = SqliteMailbox[object]("requests", tmp_path / "queue.db").receive()
 
@@ -70,15 +70,15 @@ def test_a_message_that_does_not_finish_is_released_at_once(tmp_path: Path) -> N
 
 
 def test_a_message_in_flight_may_finish(tmp_path: Path) -> None:
-    with worker(tmp_path / "queue.db", grace=PATIENCE) as process:
-        out, _ = process.communicate("x", timeout=PATIENCE)
+    with worker(tmp_path / "queue.db", grace=TIMEOUT) as process:
+        out, _ = process.communicate("x", timeout=TIMEOUT)
 
     assert (out, process.returncode) == ("ended\n", 0)
     assert SqliteMailbox[object]("requests", tmp_path / "queue.db").approximate_count() == 0
     assert SqliteMailbox[object]("results", tmp_path / "queue.db").approximate_count() == 1
 
 
-def test_a_handler_of_the_programs_own_stays(tmp_path: Path) -> None:
+def test_the_programs_own_signal_handler_is_kept(tmp_path: Path) -> None:
     program = (
         "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: (print('own', flush=True), "
         "sys.exit(3)))\n" + PROGRAM

@@ -30,7 +30,7 @@ from weakincentives.runtime.worker.worker import Worker, WorkerConfig
 THREE = Dataset([Sample(str(number), number, number + 1) for number in range(3)])
 
 
-def virtually(main: Callable[[], Awaitable[None]]) -> None:
+def run_on_virtual_time(main: Callable[[], Awaitable[None]]) -> None:
     """Run it on a clock that jumps to the next timer when all tasks wait."""
     clock = trio.testing.MockClock(autojump_threshold=0)
     anyio.run(main, backend="trio", backend_options={"clock": clock})
@@ -53,21 +53,21 @@ class VirtualClock:
         return SYSTEM_CLOCK.now()
 
 
-class Adds:
-    """An agent that knows what it was asked."""
+class AddingAgent:
+    """An agent that adds one, and records its inputs."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []
+        self.numbers: list[int] = []
 
     async def __call__(self, number: int) -> int:
-        self.asked.append(number)
+        self.numbers.append(number)
         return number + 1
 
 
 # ── waiting ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_worker_that_may_not_wait_still_works_and_lets_others_work() -> None:
+def test_a_worker_without_wait_time_works_and_yields_to_others() -> None:
     requests: InMemoryMailbox[str] = InMemoryMailbox("requests")
     requests.send_all(["one", "two"])
     done: list[str] = []
@@ -86,14 +86,14 @@ def test_a_worker_that_may_not_wait_still_works_and_lets_others_work() -> None:
             await anyio.sleep(60)
             requests.send("late")
 
-    virtually(main)
+    run_on_virtual_time(main)
 
     assert sorted(done[:2]) == ["one", "two"]
     assert done[2:] == ["late"]
 
 
 @pytest.mark.parametrize("wait", [-1, math.nan])
-def test_a_wait_that_is_none_is_refused(wait: float) -> None:
+def test_an_invalid_wait_is_refused(wait: float) -> None:
     worker = worker_for(InMemoryMailbox(), None)
 
     with pytest.raises(UsageError, match="`wait_time_seconds` >= 0, got"):
@@ -102,14 +102,14 @@ def test_a_wait_that_is_none_is_refused(wait: float) -> None:
     assert not worker.running
 
 
-# ── telling ─────────────────────────────────────────────────────────────────────────────────────
+# ── results ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_results_wait_for_room_and_no_sample_runs_twice_meanwhile() -> None:
+def test_results_wait_for_a_full_mailbox_and_no_sample_runs_twice() -> None:
     requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
     results: InMemoryMailbox[Any] = InMemoryMailbox("results", max_size=1)
     submit_dataset(THREE, requests)
-    agent, came = Adds(), []
+    agent, results_received = AddingAgent(), []
     loop: EvalLoop[Any, Any, Any] = EvalLoop(agent, exact_match, requests, results)
 
     async def main() -> None:
@@ -118,18 +118,18 @@ def test_results_wait_for_room_and_no_sample_runs_twice_meanwhile() -> None:
             for _ in THREE:
                 await anyio.sleep(60)
                 (message,) = results.receive()
-                came.append((message.body.sample_id, message.body.error))
+                results_received.append((message.body.sample_id, message.body.error))
                 message.acknowledge()
 
-    virtually(main)
+    run_on_virtual_time(main)
 
-    assert sorted(agent.asked) == [0, 1, 2]
-    assert sorted(came) == [("0", None), ("1", None), ("2", None)]
+    assert sorted(agent.numbers) == [0, 1, 2]
+    assert sorted(results_received) == [("0", None), ("1", None), ("2", None)]
     assert requests.approximate_count() == loop.dead_letters.approximate_count() == 0
 
 
 def test_a_message_is_released_if_the_result_mailbox_stays_full() -> None:
-    """It must not keep the slot of others, whose results can be sent."""
+    """Otherwise it would keep a slot from messages whose results can be sent."""
     requests: InMemoryMailbox[str] = InMemoryMailbox("requests", clock=VirtualClock())
     full: InMemoryMailbox[str] = InMemoryMailbox("full", max_size=1)
     full.send("there")
@@ -145,7 +145,7 @@ def test_a_message_is_released_if_the_result_mailbox_stays_full() -> None:
             await worker.send(full, "never")
 
     worker = worker_for(requests, handle)
-    virtually(lambda: worker.run())
+    run_on_virtual_time(lambda: worker.run())
 
     (_, first), (_, second) = deliveries
     assert 200 < second - first < 400
@@ -155,16 +155,16 @@ class UnavailableStore:
     """A store whose two operations fail some times, then work."""
 
     def __init__(self, times: int) -> None:
-        self.kept: dict[str, bytes] = {}
+        self.values: dict[str, bytes] = {}
         self._failures = {"find": times, "keep": times}
 
     def find(self, key: str) -> bytes | None:
         self._fail("find")
-        return self.kept.get(key)
+        return self.values.get(key)
 
     def keep(self, key: str, value: bytes) -> bytes:
         self._fail("keep")
-        return self.kept.setdefault(key, value)
+        return self.values.setdefault(key, value)
 
     def _fail(self, what: str) -> None:
         if self._failures[what] > 0:
@@ -186,81 +186,83 @@ class UnavailableBudget:
 
 
 @pytest.mark.parametrize(
-    "away",
+    "unavailable",
     [{"store": UnavailableStore(8)}, {"budget": UnavailableBudget(8)}],
     ids=["store", "budget"],
 )
-def test_an_unavailable_store_or_budget_costs_neither_runs_nor_deliveries(away: Any) -> None:
-    """Even where one delivery is all that a message has."""
+def test_an_unavailable_store_or_budget_costs_neither_runs_nor_deliveries(unavailable: Any) -> None:
+    """Check it with a limit of one delivery."""
     requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
     results: InMemoryMailbox[Any] = InMemoryMailbox("results")
     dead: InMemoryMailbox[Any] = InMemoryMailbox("dead")
     submit_dataset(THREE, requests)
-    agent = Adds()
+    agent = AddingAgent()
     loop: EvalLoop[Any, Any, Any] = EvalLoop(
         agent,
         exact_match,
         requests,
         results,
         dlq=DLQPolicy(dead, max_delivery_count=1),
-        config=EvalLoopConfig(max_concurrent=1, backoff=Backoff(base=0.01, longest=0.01), **away),
+        config=EvalLoopConfig(
+            max_concurrent=1, backoff=Backoff(base=0.01, longest=0.01), **unavailable
+        ),
     )
     loop.run(max_iterations=1)
 
-    assert agent.asked == [0, 1, 2]
+    assert agent.numbers == [0, 1, 2]
     assert [message.body.error for message in results.receive(max_messages=9)] == [None] * 3
     assert dead.approximate_count() == 0
 
 
-class Picky:
+class SmallMailbox:
     """A user's own mailbox: without a hash, and not for long messages."""
 
     __hash__ = None  # type: ignore[assignment]
     name, closed = "picky", False
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.sent: list[Any] = []
 
     def send(self, body: Any, **more: Any) -> str:
         if body.error is None:
             raise MailboxError("expected a message of at most 9 bytes")
-        self.told.append(body)
+        self.sent.append(body)
         return "id"
 
 
 def test_a_result_that_is_too_long_is_an_error_after_one_run() -> None:
     requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
     submit_dataset(THREE[:1], requests)
-    agent, results = Adds(), Picky()
+    agent, results = AddingAgent(), SmallMailbox()
     loop: EvalLoop[Any, Any, Any] = EvalLoop(agent, exact_match, requests, results)  # type: ignore[arg-type]
     loop.run(max_iterations=1)
 
-    (told,) = results.told
-    assert (told.error_source, agent.asked) == ("infrastructure", [0])
-    assert "at most 9 bytes" in told.error
+    (result,) = results.sent
+    assert (result.error_source, agent.numbers) == ("infrastructure", [0])
+    assert "at most 9 bytes" in result.error
     assert "at most 9 bytes" in dead_letters_of(loop.dead_letters)[0].last_error
 
 
 @pytest.mark.parametrize("delivered", [0, 5], ids=["fresh", "often delivered"])
 def test_a_result_for_a_mailbox_that_is_closed_is_a_dead_letter(delivered: int) -> None:
-    """It is neither run, nor released for ever, nor does it end the worker."""
+    """Check that it is not run, not released forever, and does not end the worker."""
     requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
     results: InMemoryMailbox[Any] = InMemoryMailbox("results")
     submit_dataset(THREE[:1], requests, reply_to=results)
     results.close()
     for _ in range(delivered):
         requests.receive()[0].nack()
-    agent = Adds()
+    agent = AddingAgent()
     loop: EvalLoop[Any, Any, Any] = EvalLoop(agent, exact_match, requests)
     loop.run(max_iterations=1)
 
-    assert agent.asked == []
+    assert agent.numbers == []
     assert requests.approximate_count() == 0
     assert len(dead_letters_of(loop.dead_letters)) == 1
 
 
 @pytest.mark.parametrize("delivered", [0, 5], ids=["fresh", "often delivered"])
-def test_a_result_for_a_queue_that_is_gone_is_a_dead_letter(delivered: int) -> None:
+def test_a_result_for_a_deleted_queue_is_a_dead_letter(delivered: int) -> None:
     server = sqs_server.running()
     server.reset()
     results: SQSMailbox[Any] = SQSMailbox("results", server.client)
@@ -269,7 +271,7 @@ def test_a_result_for_a_queue_that_is_gone_is_a_dead_letter(delivered: int) -> N
     results.queue.delete()
     for _ in range(delivered):
         requests.receive()[0].nack()
-    loop: EvalLoop[Any, Any, Any] = EvalLoop(Adds(), exact_match, requests)
+    loop: EvalLoop[Any, Any, Any] = EvalLoop(AddingAgent(), exact_match, requests)
     loop.run(max_iterations=1)
 
     assert requests.approximate_count() == 0
@@ -281,7 +283,7 @@ def test_a_result_for_a_queue_that_is_gone_is_a_dead_letter(delivered: int) -> N
 
 
 class EveryDeliveryCounts(MemoryQueue):
-    """As on SQS."""
+    """A queue on which every delivery counts, as on SQS."""
 
     can_uncount_delivery = False
 
@@ -290,7 +292,7 @@ class EveryDeliveryCounts(MemoryQueue):
 
 
 @pytest.mark.parametrize("queue", [MemoryQueue, EveryDeliveryCounts])
-def test_what_was_often_delivered_is_worked_on_alone_and_none_is_given_up_untried(
+def test_often_delivered_messages_run_alone_and_none_is_given_up_untried(
     queue: Callable[[str], MemoryQueue],
 ) -> None:
     requests: InMemoryMailbox[str] = InMemoryMailbox(queue=queue("requests"))
@@ -310,7 +312,7 @@ def test_what_was_often_delivered_is_worked_on_alone_and_none_is_given_up_untrie
         done.append(message.body)
 
     worker = worker_for(requests, handle)
-    virtually(lambda: worker.run(max_iterations=1))
+    run_on_virtual_time(lambda: worker.run(max_iterations=1))
 
     assert len(done) == len(set(done)) == 8
 
@@ -320,7 +322,7 @@ def test_what_was_often_delivered_is_worked_on_alone_and_none_is_given_up_untrie
 
 @pytest.mark.parametrize("graces", [(50.0, 5.0), (5.0, 50.0)])
 def test_the_shortest_grace_period_wins(graces: tuple[float, float]) -> None:
-    """Such as a budget that is used up, and then SIGTERM."""
+    """For example an exhausted budget, and then SIGTERM."""
     requests: InMemoryMailbox[str] = InMemoryMailbox("requests")
     requests.send("endless")
     seconds = 0.0
@@ -341,14 +343,14 @@ def test_the_shortest_grace_period_wins(graces: tuple[float, float]) -> None:
                 await anyio.sleep(1)
         seconds = anyio.current_time() - begin
 
-    virtually(main)
+    run_on_virtual_time(main)
 
     assert 4 < seconds < 8
     assert requests.approximate_count() == 1
 
 
 @pytest.mark.parametrize("how", ["cancelled", "a neighbour's bug"])
-def test_messages_in_flight_when_a_run_breaks_off_are_released_untried(how: str) -> None:
+def test_messages_in_flight_are_released_untried_if_a_run_is_aborted(how: str) -> None:
     requests: InMemoryMailbox[str] = InMemoryMailbox("requests")
     requests.send("innocent")
 
@@ -366,7 +368,7 @@ def test_messages_in_flight_when_a_run_breaks_off_are_released_untried(how: str)
         with anyio.CancelScope() as cancelled, suppress(RuntimeError):
             await worker.run()
 
-    virtually(main)
+    run_on_virtual_time(main)
 
     counts = {each.body: each.delivery_count for each in requests.receive(max_messages=9)}
     assert counts["innocent"] == 1

@@ -1,4 +1,4 @@
-"""What an agent does to its task or to the event loop costs deliveries of its own message only."""
+"""An agent that harms its task or the event loop costs deliveries of its own message only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cancel_all_tasks() -> None:
         task.cancel()
 
 
-HARM: dict[str, Callable[[asyncio.AbstractEventLoop], object]] = {
+HARMFUL_ACTIONS: dict[str, Callable[[asyncio.AbstractEventLoop], object]] = {
     "its own task": lambda loop: loop.call_soon(current().cancel),
     "its own task, caught": lambda loop: current().cancel(),
     "all tasks": lambda loop: loop.call_soon(cancel_all_tasks),
@@ -48,10 +48,12 @@ def current() -> asyncio.Task[Any]:
     return task
 
 
-def work_off(loop: Any, requests: InMemoryMailbox[Any]) -> list[str]:
+def run_until_empty(loop: Any, requests: InMemoryMailbox[Any]) -> list[str]:
     """Run the loop again whenever it ends, as a supervisor does; return why it ended."""
     ended: list[str] = []
-    with ThreadPoolExecutor(1) as thread:  # as in a group of loops; an interrupt is none of ours
+    with ThreadPoolExecutor(
+        1
+    ) as thread:  # as in a group of loops, so that an interrupt does not reach pytest
         while requests.approximate_count():
             assert len(ended) < 10, f"it comes back for ever: {ended}"
             try:
@@ -61,14 +63,14 @@ def work_off(loop: Any, requests: InMemoryMailbox[Any]) -> list[str]:
     return ended
 
 
-@pytest.mark.parametrize("harm", HARM)
-def test_a_sample_that_ends_its_worker_is_tried_so_often_and_no_more(harm: str) -> None:
+@pytest.mark.parametrize("harm", HARMFUL_ACTIONS)
+def test_a_sample_that_ends_its_worker_is_tried_up_to_the_limit(harm: str) -> None:
     calls: Counter[int] = Counter()
 
     async def agent(number: int) -> int:
         calls[number] += 1
         if number == 1:
-            HARM[harm](asyncio.get_running_loop())
+            HARMFUL_ACTIONS[harm](asyncio.get_running_loop())
             await anyio.sleep(30)
         return number
 
@@ -77,19 +79,19 @@ def test_a_sample_that_ends_its_worker_is_tried_so_often_and_no_more(harm: str) 
     loop: EvalLoop[Any, Any, Any] = EvalLoop(agent, exact_match, requests, results)
     submit_dataset(Dataset([Sample(str(n), n, n) for n in range(4)]), requests)
 
-    ended = work_off(loop, requests)
+    ended = run_until_empty(loop, requests)
 
     rows = {each.body.sample_id: each.body for each in results.receive(max_messages=99)}
     assert {id for id, row in rows.items() if row.passed} == {"0", "2", "3"}
     assert rows["1"].error
     assert calls[1] <= LIMIT
-    if ended:  # the worker went down with it, each time
+    if ended:  # it ended the worker each time
         assert len(ended) == calls[1] == LIMIT
         (letter,) = dead_letters_of(loop.dead_letters)
         assert "was delivered 5 times and never finished" in letter.last_error
 
 
-@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize("harm", HARMFUL_ACTIONS)
 def test_a_request_that_ends_its_main_loop_is_answered_with_an_error(harm: str) -> None:
     calls: Counter[str] = Counter()
 
@@ -99,14 +101,14 @@ def test_a_request_that_ends_its_main_loop_is_answered_with_an_error(harm: str) 
 
         async def evaluate_async(self, prompt: Any, **more: Any) -> Any:
             calls["asked"] += 1
-            HARM[harm](asyncio.get_running_loop())
+            HARMFUL_ACTIONS[harm](asyncio.get_running_loop())
             await anyio.sleep(30)
 
     requests: InMemoryMailbox[Any] = InMemoryMailbox("main")
     replies: InMemoryMailbox[Any] = InMemoryMailbox("replies")
     requests.send(MainLoopRequest("2+2?"), reply_to=replies)
 
-    ended = work_off(
+    ended = run_until_empty(
         QALoop(adapter=Adapter(), bus=ControlDispatcher(), requests=requests), requests
     )
 
@@ -120,7 +122,7 @@ def test_a_request_that_ends_its_main_loop_is_answered_with_an_error(harm: str) 
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), BaseException("a panic")])
-def test_whatever_an_adapter_raises_is_the_answer(error: BaseException) -> None:
+def test_any_exception_of_an_adapter_is_sent_as_a_result(error: BaseException) -> None:
     class Adapter:
         def evaluate(self, prompt: Any, **more: Any) -> Any:
             raise error
@@ -130,7 +132,9 @@ def test_whatever_an_adapter_raises_is_the_answer(error: BaseException) -> None:
     requests.send(MainLoopRequest("2+2?"), reply_to=replies)
 
     assert (
-        work_off(QALoop(adapter=Adapter(), bus=ControlDispatcher(), requests=requests), requests)
+        run_until_empty(
+            QALoop(adapter=Adapter(), bus=ControlDispatcher(), requests=requests), requests
+        )
         == []
     )
 
@@ -139,7 +143,7 @@ def test_whatever_an_adapter_raises_is_the_answer(error: BaseException) -> None:
 
 
 def test_a_worker_that_an_agent_asks_to_stop_counts_the_delivery() -> None:
-    """Such as by a signal to its own process, or to its whole group."""
+    """For example by a signal to its own process or process group."""
     requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
     results: InMemoryMailbox[Any] = InMemoryMailbox("results")
     calls: Counter[int] = Counter()
@@ -153,7 +157,7 @@ def test_a_worker_that_an_agent_asks_to_stop_counts_the_delivery() -> None:
     loop: EvalLoop[Any, Any, Any] = EvalLoop(agent, exact_match, requests, results)
     submit_dataset(Dataset([Sample("1", 1, 1)]), requests)
 
-    assert work_off(loop, requests) == []
+    assert run_until_empty(loop, requests) == []
 
     (result,) = results.receive(max_messages=9)
     assert "was delivered 5 times and never finished" in result.body.error

@@ -13,7 +13,7 @@ from weakincentives.runtime.worker.worker import Worker, WorkerConfig
 LEASE = 10.0
 
 
-def test_a_message_that_comes_after_a_long_wait_is_worked_on_at_once() -> None:
+def test_a_message_that_arrives_after_a_long_wait_is_handled_immediately() -> None:
     requests: InMemoryMailbox[str] = InMemoryMailbox("requests")
     done: list[tuple[str, int, float]] = []
 
