@@ -18,13 +18,12 @@ from weakincentives.evals.engine.attempts import AttemptOutcome
 from weakincentives.evals.engine.engine import Engine, RunSpec, Task
 
 __all__ = [
-    *("LIMITS", "LOOP_TIME", "PATIENCE", "SAMPLES", "TIMEOUT", "Busy", "Ran", "in_jumping_time"),
+    *("LIMITS", "LOOP_TIME", "SAMPLES", "TIMEOUT", "Busy", "Ran", "in_jumping_time"),
     *("planned", "ran", "right"),
 ]
 
 SAMPLES = [Sample(str(number), number, "ok") for number in range(10)]
 TIMEOUT = 60.0  # seconds; only code that hangs takes as long
-PATIENCE = TIMEOUT  # the former name, for tests that still use it
 # Milliseconds. A test in which one thing must finish in time, and another must not, tries these in
 # turn: a busy machine may pause for longer than a short limit.
 LIMITS = (60, 1_000, 20_000)
@@ -84,11 +83,11 @@ class Busy:
     """Counts how many tasks are inside the context now, and the maximum so far."""
 
     def __init__(self) -> None:
-        self.now = self.most = 0
+        self.now = self.peak = 0
 
     def __enter__(self) -> None:
         self.now += 1
-        self.most = max(self.most, self.now)
+        self.peak = max(self.peak, self.now)
 
     def __exit__(self, *error: object) -> None:
         self.now -= 1

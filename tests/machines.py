@@ -23,8 +23,8 @@ from tests.processes import TIMEOUT
 __all__ = ["Machine", "Machines"]
 
 BIN = Path(sys.executable).parent
-ADDRESSES = {"desk": "10.213.7.1", "worker": "10.213.7.2"}
-SERVER = "queue.internal"  # the name of the desk
+ADDRESSES = {"client": "10.213.7.1", "worker": "10.213.7.2"}
+SERVER = "queue.internal"  # the name of the client
 PORTS = ("6379", "8081", "8091")
 INNER = "7000"  # of a server without TLS
 
@@ -113,7 +113,7 @@ class Machine:
 
 
 class Machines:
-    """The machines `desk` and `worker`, which are removed at the end of the context."""
+    """The machines `client` and `worker`, which are removed at the end of the context."""
 
     def __init__(self, folder: Path) -> None:
         self._names = {
@@ -122,7 +122,7 @@ class Machines:
         problem = _connect(self._names)
         self.kind = "network namespaces" if not problem else f"process groups ({problem})"
         replaced: dict[str, str] = {}
-        self.address = ADDRESSES["desk"]
+        self.address = ADDRESSES["client"]
         if problem:
             self._remove()
             replaced = {SERVER: "localhost", **_free_ports(*PORTS, INNER)}
@@ -130,7 +130,7 @@ class Machines:
         self.port = replaced.get("6379", "6379")
         self.inner_port = replaced.get(INNER, INNER)
         inside = [] if problem else ["ip", "netns", "exec"]
-        self.desk, self.worker = (
+        self.client, self.worker = (
             Machine(folder / machine_name, [*inside, name] if inside else [], replaced)
             for machine_name, name in self._names.items()
         )
@@ -138,13 +138,13 @@ class Machines:
     def type(self, commands: Sequence[Command]) -> None:
         """Run each command on its machine."""
         for command in commands:
-            (self.desk if command.machine == "desk" else self.worker).type(command)
+            (self.client if command.machine == "client" else self.worker).type(command)
 
     def __enter__(self) -> Machines:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.desk.close()
+        self.client.close()
         self.worker.close()
         if self.kind == "network namespaces":
             self._remove()
@@ -160,11 +160,11 @@ class Machines:
 
 def _connect(names: Mapping[str, str]) -> str:
     """Create and connect the namespaces; return an empty string, or why it is not possible."""
-    desk, worker = names.values()
-    ends = {desk: f"wk{os.getpid()}d", worker: f"wk{os.getpid()}w"}
-    commands = [f"netns add {desk}", f"netns add {worker}"]
+    client, worker = names.values()
+    ends = {client: f"wk{os.getpid()}d", worker: f"wk{os.getpid()}w"}
+    commands = [f"netns add {client}", f"netns add {worker}"]
     commands.append(
-        f"link add {ends[desk]} netns {desk} type veth peer name {ends[worker]} netns {worker}"
+        f"link add {ends[client]} netns {client} type veth peer name {ends[worker]} netns {worker}"
     )
     for machine_name, name in names.items():
         commands.append(f"-n {name} address add {ADDRESSES[machine_name]}/30 dev {ends[name]}")
@@ -176,7 +176,7 @@ def _connect(names: Mapping[str, str]) -> str:
                 return f"ip {command}: {done.stderr.strip()}"
         for name in names.values():  # `ip netns exec` uses this file as /etc/hosts
             Path("/etc/netns", name).mkdir(parents=True)
-            hosts = f"127.0.0.1 localhost\n{ADDRESSES['desk']} {SERVER}\n"
+            hosts = f"127.0.0.1 localhost\n{ADDRESSES['client']} {SERVER}\n"
             Path("/etc/netns", name, "hosts").write_text(hosts)
     except OSError as error:
         return str(error)

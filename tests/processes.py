@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from typing import Any
 
 __all__ = [
-    "PATIENCE",
     "TIMEOUT",
     "forked_workers",
     "machine_variables",
@@ -26,7 +25,6 @@ __all__ = [
 ]
 
 TIMEOUT = 120.0  # seconds; only a process that hangs needs as long, even on a slow machine
-PATIENCE = TIMEOUT  # the former name, for tests that still use it
 _NAMES = {"CI", "COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "TTY_COMPATIBLE"}
 _FAMILIES = ("WINK_", "GITHUB_", "OPENAI_", "ANTHROPIC_", "LANGSMITH_", "LANGCHAIN_", "OTEL_")
 

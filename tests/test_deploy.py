@@ -118,27 +118,27 @@ def test_step_8_a_poisonous_sample_is_dead_lettered_and_replayed(machine: Machin
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Return two machines, with the page's server on one of them."""
     with Machines(tmp_path_factory.mktemp("machines")) as two:
-        desk = two.desk
-        follow("one-process", desk)  # so that there is a run store
-        follow("certificate", desk)
-        (two.worker.folder / "queue.pem").write_bytes((desk.folder / "queue.pem").read_bytes())
-        PAGE.write(desk.folder, "users.acl")
-        settings, found = re.subn(r"(?m)^tls-.*\n", "", desk.localized(PAGE.files["valkey.conf"]))
+        client = two.client
+        follow("one-process", client)  # so that there is a run store
+        follow("certificate", client)
+        (two.worker.folder / "queue.pem").write_bytes((client.folder / "queue.pem").read_bytes())
+        PAGE.write(client.folder, "users.acl")
+        settings, found = re.subn(r"(?m)^tls-.*\n", "", client.localized(PAGE.files["valkey.conf"]))
         assert found == 4
         settings = settings.replace("port 0", f"port {two.inner_port}")
-        (desk.folder / "valkey.conf").write_text(settings)
-        (desk.folder / "bin" / "valkey-server").symlink_to(get_binary_path())
+        (client.folder / "valkey.conf").write_text(settings)
+        (client.folder / "bin" / "valkey-server").symlink_to(get_binary_path())
         server_starts(two)
         words = f"queue.pem queue.key {two.port} {two.address} {two.inner_port}"
-        front = desk.start(f"{sys.executable} {ROOT}/tests/tls_front.py {words}")
-        until(lambda: "listening" in desk.output_of(front))
+        front = client.start(f"{sys.executable} {ROOT}/tests/tls_front.py {words}")
+        until(lambda: "listening" in client.output_of(front))
         yield two
 
 
 def server_starts(two: Machines) -> None:
-    follow("server", two.desk)
-    server = two.desk.started[-1]
-    until(lambda: "Ready to accept connections" in two.desk.output_of(server))
+    follow("server", two.client)
+    server = two.client.started[-1]
+    until(lambda: "Ready to accept connections" in two.client.output_of(server))
 
 
 def stored(machine: Machine) -> int:
@@ -157,8 +157,8 @@ def test_step_3_two_machines_a_killed_worker_and_a_killed_server(
     if machines.kind != "network namespaces":
         with capsys.disabled():
             sys.stdout.write(f"\ntwo machines: by {machines.kind}\n")
-    desk, worker = machines.desk, machines.worker
-    before, total = stored(desk), 19 * 50
+    client, worker = machines.client, machines.worker
+    before, total = stored(client), 19 * 50
     machines.type(PAGE.runs["submit"])
     *before_work, work = PAGE.runs["workers"]
     machines.type(before_work)
@@ -167,21 +167,21 @@ def test_step_3_two_machines_a_killed_worker_and_a_killed_server(
     machines.type([work])
     (workers,) = worker.running()
     (collect,) = PAGE.runs["collect"]
-    collecting = desk.start(collect.text)
+    collecting = client.start(collect.text)
 
-    until(lambda: stored(desk) - before > 50)
+    until(lambda: stored(client) - before > 50)
     until(lambda: len(children_of(workers)) == 2)
     os.kill(children_of(workers)[-1], signal.SIGKILL)
     until(lambda: "died (SIGKILL), restarts" in worker.output_of(workers))
-    server = next(each for each in desk.started if "valkey" in str(each.args))
+    server = next(each for each in client.started if "valkey" in str(each.args))
     server.kill()
     server.wait()
-    assert stored(desk) - before < total
+    assert stored(client) - before < total
     server_starts(machines)
     (worker.folder / "go-on").touch()
 
-    desk.wait(collecting, collect)
-    assert stored(desk) - before == total
+    client.wait(collecting, collect)
+    assert stored(client) - before == total
     machines.type(PAGE.runs["health"])
     for probe in probes():
         until(lambda command=probe: worker.start(command).wait() == 0)
@@ -191,10 +191,10 @@ def test_step_3_two_machines_a_killed_worker_and_a_killed_server(
 
 def test_step_7_a_worker_and_a_desk_in_python(machines: Machines) -> None:
     machines.type(PAGE.runs["submit"][:1] + PAGE.runs["workers"][:1])  # only the URL
-    desk, worker = machines.desk.folder, machines.worker.folder
-    copytree(desk / "evals", worker / "evals", dirs_exist_ok=True)
+    client, worker = machines.client.folder, machines.worker.folder
+    copytree(client / "evals", worker / "evals", dirs_exist_ok=True)
     PAGE.write(worker, "fleet.py")
-    PAGE.write(desk, "desk.py")
+    PAGE.write(client, "client.py")
     machines.type(PAGE.runs["python"])
 
     (fleet,) = machines.worker.running()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE, machine_variables, plain_environment
+from tests.processes import TIMEOUT, machine_variables, plain_environment
 from weakincentives.cli import main
 from weakincentives.cli.command_table import COMMANDS
 
@@ -32,7 +32,7 @@ def wink(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         [WINK, *arguments],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         env=plain_environment(**variables),
     )
 

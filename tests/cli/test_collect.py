@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.deployments import Deployment, deployment
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from tests.runtime.mailbox.redis_server import Server, free_port
 from weakincentives.evals import RunStore
 from weakincentives.runtime.mailbox import OutboundMessage, open_mailbox
@@ -39,7 +39,7 @@ def damage_one_result(
     """Change the bytes of one queued result; return the new content."""
     name = f"{deployment.queue.partition('#')[2]}-results-{run_id}"
     with closing(open_mailbox(deployment.queue, name=name)) as results:
-        (message,) = results.receive(visibility_timeout=PATIENCE)
+        (message,) = results.receive(visibility_timeout=TIMEOUT)
         content = change(message.raw)
         message.acknowledge()
         results.queue.put([OutboundMessage(message.id, content)], None)
@@ -134,7 +134,7 @@ def test_collect_gives_up_after_resubmitting_several_times(deployment: Deploymen
     with closing(open_mailbox(deployment.queue)) as requests:
         while collector.poll() is None:
             requests.acknowledge_all(requests.receive(max_messages=10, wait_time_seconds=0.1))
-    _, stderr = collector.communicate(timeout=PATIENCE)
+    _, stderr = collector.communicate(timeout=TIMEOUT)
 
     assert collector.returncode == 3, stderr
     assert "exit 3: 2 missing after resubmitting them 3 times" in stderr
@@ -241,7 +241,7 @@ def test_a_server_that_restarts_before_the_first_answer_is_retried(
             assert line, stderr
             stderr += line
         server.start()
-        _, rest = collector.communicate(timeout=PATIENCE)
+        _, rest = collector.communicate(timeout=TIMEOUT)
     finally:
         deployment.close()
 

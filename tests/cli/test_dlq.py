@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.deployments import Deployment, deployment
-from tests.processes import PATIENCE, until
+from tests.processes import TIMEOUT, until
 from weakincentives.cli import main
 from weakincentives.evals import EvalRequest, Sample
 from weakincentives.runtime.mailbox import Message, open_mailbox
@@ -173,4 +173,4 @@ def test_the_dead_letters_of_a_main_loop_are_separate(deployment: Deployment) ->
     assert deployment.wink("dlq", "list")[1] == ""
     for process in (worker, main_loop_worker):
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=TIMEOUT)

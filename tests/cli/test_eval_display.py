@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from weakincentives.cli import main
 from weakincentives.cli.console import progress as _display
 from weakincentives.evals.engine.progress import ProgressSnapshot, frame, line
@@ -30,7 +30,7 @@ def test_a_call_that_never_ends_does_not_block_the_exit(folder: Path) -> None:
         "suite = EvalSuite(agent, [Sample('1', 'a', 'a')], exact_match)\n"
     )
     args = [WINK, "eval", "run", "hung.py", "--timeout", "0.1"]
-    done = subprocess.run(args, capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(args, capture_output=True, text=True, timeout=TIMEOUT)
 
     assert done.returncode == 3
     assert "0/1 passed, 1 error" in done.stderr
@@ -42,7 +42,7 @@ def test_a_closed_pipe_ends_the_run_without_a_traceback() -> None:
     args = [WINK, "eval", "run", "sums.py", "--format", "jsonl", "--quiet"]
     with os.fdopen(writer, "w") as closed_pipe:
         done = subprocess.run(
-            args, stdout=closed_pipe, stderr=subprocess.PIPE, text=True, timeout=PATIENCE
+            args, stdout=closed_pipe, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT
         )
 
     assert done.returncode == 141

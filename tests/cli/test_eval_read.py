@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cli.stored_runs import WINK, Run, answer, broken, conversation, folder, stored, wink
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from weakincentives.chat import ChatMessage, ToolCall
 from weakincentives.cli.console.text import ago
 from weakincentives.evals import CriterionInfo, EvalResult, Score, Trajectory
@@ -349,7 +349,7 @@ def test_a_terminal_without_unicode_gets_escapes(folder: Path) -> None:
 
     variables = {**os.environ, "PYTHONIOENCODING": "ascii"}
     args = [WINK, "eval", "show", "run", "Brasília"]
-    done = subprocess.run(args, capture_output=True, env=variables, timeout=PATIENCE)
+    done = subprocess.run(args, capture_output=True, env=variables, timeout=TIMEOUT)
 
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"\\u6771\\u4eac" in done.stdout
@@ -364,7 +364,7 @@ def test_export_as_in_the_specification(folder: Path) -> None:
     done = subprocess.run(
         [WINK, "eval", "export", "--run-id", "abc123", "--format", "csv"],
         capture_output=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
 
     assert (done.returncode, done.stderr) == (0, b"")
@@ -406,7 +406,7 @@ def test_a_closed_pipe_gives_no_traceback() -> None:
     os.close(reader)
     with os.fdopen(writer, "w") as closed_pipe:
         done = subprocess.run(
-            [WINK, "eval", "export"], stdout=closed_pipe, stderr=subprocess.PIPE, timeout=PATIENCE
+            [WINK, "eval", "export"], stdout=closed_pipe, stderr=subprocess.PIPE, timeout=TIMEOUT
         )
 
     assert (done.returncode, done.stderr) == (141, b"")

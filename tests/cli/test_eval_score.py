@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.stored_runs import WINK, Run, answer, conversation, folder, stored, wink
 from tests.forked_wink import run_wink
-from tests.processes import PATIENCE, until
+from tests.processes import TIMEOUT, until
 from weakincentives.evals import Dataset, EvalConfig, EvalSuite, RunStore, Sample, contains
 
 __all__ = ["folder", "wink"]  # fixtures
@@ -153,7 +153,7 @@ def test_ctrl_c_does_not_change_the_stored_run(folder: Path) -> None:
     ) as scoring:
         until(lambda: Path("begun").exists() or scoring.poll() is not None)
         scoring.send_signal(signal.SIGINT)
-        _, err = scoring.communicate(timeout=PATIENCE)
+        _, err = scoring.communicate(timeout=TIMEOUT)
 
     assert (scoring.returncode, err) == (
         130,

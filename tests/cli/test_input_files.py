@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.forked_wink import Completed, run_python, run_wink
-from tests.processes import PATIENCE, plain_environment
+from tests.processes import TIMEOUT, plain_environment
 
 RUN = ["eval", "run", "--agent", "agent.py:echo", "--format", "json"]
 PROCESS = [sys.executable, "-m", "weakincentives", *RUN]
@@ -40,7 +40,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
         env=plain_environment(),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
 
 
@@ -110,7 +110,7 @@ def test_an_idle_pipe_prints_what_it_waits_for_and_reacts_to_ctrl_c(
         assert b"waiting for data from qa.jsonl" in waiting.stderr.readline()
         waiting.send_signal(signal.SIGINT)
 
-        assert waiting.wait(PATIENCE) == 130
+        assert waiting.wait(TIMEOUT) == 130
         assert waiting.stderr.read() == b""
 
 
@@ -171,7 +171,7 @@ def test_an_endless_pipe_is_read_up_to_a_limit(name: str, folder: Path) -> None:
             assert "expected at most 268,435,456 bytes of JSON" in error_for(name, max_kb=400_000)
         else:
             assert "a line of at most 16,777,216 bytes, got more - raise" in error_for(name)
-        assert writer.wait(PATIENCE) == 1  # its reader has closed the pipe
+        assert writer.wait(TIMEOUT) == 1  # its reader has closed the pipe
 
 
 def test_a_small_json_file_cannot_fill_the_memory(folder: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import PATIENCE, plain_environment, until
+from tests.processes import TIMEOUT, plain_environment, until
 from tests.soak import soak_size
 from weakincentives.evals import EvalReport, RunStore
 
@@ -77,7 +77,7 @@ class Project:
 
     def finish(self, *args: str) -> int:
         """Run a command to its end; return its exit code."""
-        return self.start(*args).wait(PATIENCE)
+        return self.start(*args).wait(TIMEOUT)
 
     def next_command(self) -> tuple[str, ...]:
         """Return what a user types after a kill: `resume` if the run was stored, else `run`."""
@@ -173,7 +173,7 @@ def test_an_interrupt_stops_cleanly_and_prints_how_to_resume(tmp_path: Path) -> 
     until(project.stored)
     os.killpg(process.pid, signal.SIGINT)
 
-    assert process.wait(PATIENCE) == 130
+    assert process.wait(TIMEOUT) == 130
     stderr = project.stderr()
     with RunStore(project.store) as store:
         record = store.run("latest")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.forked_wink import run_wink
-from tests.processes import PATIENCE, plain_environment, until
+from tests.processes import TIMEOUT, plain_environment, until
 from weakincentives.internal.formatting import duration
 
 WINK = Path(sys.executable).with_name("wink")
@@ -105,7 +105,7 @@ def test_resuming_a_running_run_is_refused_and_calls_no_agent(folder: Path) -> N
     assert calls(folder) == before
     assert listed(folder)["status"] == "running"
     (folder / "go").touch()
-    process.communicate(timeout=PATIENCE)
+    process.communicate(timeout=TIMEOUT)
     assert process.returncode == 0
     assert len(calls(folder)) == SAMPLES
     assert listed(folder)["status"] == "complete"
@@ -114,7 +114,7 @@ def test_resuming_a_running_run_is_refused_and_calls_no_agent(folder: Path) -> N
 def test_a_killed_run_is_listed_as_interrupted_and_can_be_resumed_at_once(folder: Path) -> None:
     process = start_run_that_waits_halfway(folder)
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=PATIENCE)
+    process.communicate(timeout=TIMEOUT)
 
     assert listed(folder)["status"] == "interrupted"
     assert "! interrupted" in wink(folder, "list")[2]
@@ -131,7 +131,7 @@ def test_a_killed_run_is_listed_as_interrupted_and_can_be_resumed_at_once(folder
 def test_the_time_between_two_resumes_does_not_count_as_running_time(folder: Path) -> None:
     process = start_run_that_waits_halfway(folder)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=PATIENCE)
+    process.communicate(timeout=TIMEOUT)
     ended = time.monotonic()
     before = listed(folder)
     until(lambda: listed(folder)["active_seconds"] == before["active_seconds"])

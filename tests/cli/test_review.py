@@ -18,7 +18,7 @@ from pathlib import Path
 import pyte
 import pytest
 
-from tests.processes import PATIENCE, plain_environment
+from tests.processes import TIMEOUT, plain_environment
 from weakincentives.cli import main
 from weakincentives.evals import RunStore
 from weakincentives.evals.review import LabelChange, give_label, review_queue
@@ -79,7 +79,7 @@ class Terminal:
     def wait_for(self, text: str) -> Terminal:
         """Read what the command writes until the screen has this text."""
         while text not in self.text:
-            ready, _, _ = select.select([self._controller], [], [], PATIENCE)
+            ready, _, _ = select.select([self._controller], [], [], TIMEOUT)
             assert ready, f"expected {text!r}, got:\n{self.text}"
             self._stream.feed(os.read(self._controller, 65_536))
         return self
@@ -95,7 +95,7 @@ class Terminal:
                 self._stream.feed(more)
         except OSError:  # on Linux: the other end is closed
             pass
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
     def close(self) -> None:
         self.process.kill()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stored_runs import WINK, Run, answer, folder, stored, wink
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from weakincentives.cli import main
 from weakincentives.errors import UsageError
 from weakincentives.evals import RunStore
@@ -107,7 +107,7 @@ def test_a_running_run_is_not_removed(wink: Run, folder: Path) -> None:
     assert "expected a run that no process is running" in err
     with RunStore() as store, pytest.raises(UsageError, match="no process is running"):
         store.delete(run_ids()[0])
-    process.communicate("", timeout=PATIENCE)
+    process.communicate("", timeout=TIMEOUT)
     assert process.returncode == 0
     assert wink("rm", "latest", "--yes")[0] == 0
     assert run_ids() == []

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.forked_wink import Completed, run_wink
-from tests.processes import PATIENCE, plain_environment
+from tests.processes import TIMEOUT, plain_environment
 from weakincentives.cli import main
 from weakincentives.evals import Dataset, EvalSuite, RunStore, Sample, Score
 
@@ -61,7 +61,7 @@ def in_shell(
         cwd=folder,
         env=plain_environment(MY_API_KEY=KEY),
         capture_output=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
 
 
@@ -156,7 +156,7 @@ def test_a_background_process_does_not_block_the_exit(tmp_path: Path) -> None:
             stdout=output,
             stderr=output,
         )
-        code = command.wait(PATIENCE)
+        code = command.wait(TIMEOUT)
     (tmp_path / "go").write_text("end\n")  # waits until the background process reads it
 
     assert code == 0
@@ -221,7 +221,7 @@ class Terminal:
 
     def read(self, wanted: bytes = b"") -> None:
         """Read until this text was printed, or to the end."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not wanted or wanted not in self.output:
             assert time.monotonic() < deadline, self.output  # the progress display keeps writing
             try:
@@ -237,7 +237,7 @@ def test_a_terminal_has_colours_progress_and_prompts_at_once(tmp_path: Path) -> 
     os.write(terminal.controller, b"yes\n")
     terminal.read()
 
-    assert terminal.process.wait(PATIENCE) == 0
+    assert terminal.process.wait(TIMEOUT) == 0
     assert b"\x1b[1m1/1 passed" in terminal.output  # in bold
     assert "━".encode() in terminal.output  # the bar
 
@@ -248,7 +248,7 @@ def test_ctrl_c_interrupts_the_run(tmp_path: Path) -> None:
     os.kill(terminal.process.pid, signal.SIGINT)
     terminal.read(b"interrupted")
     terminal.process.kill()
-    terminal.process.wait(PATIENCE)
+    terminal.process.wait(TIMEOUT)
 
 
 # ── commands for a CI ───────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.deployments import SAMPLES, Deployment, deployment, outcomes
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from weakincentives.cli import main
 from weakincentives.evals import RunStore
 
@@ -110,7 +110,7 @@ def test_an_interrupted_collection_can_be_continued(deployment: Deployment) -> N
     assert collector.stdout is not None
     collected_ids = [json.loads(collector.stdout.readline())["sample_id"] for _ in range(4)]
     os.kill(collector.pid, signal.SIGINT)
-    _, stderr = collector.communicate(timeout=PATIENCE)
+    _, stderr = collector.communicate(timeout=TIMEOUT)
 
     assert (collector.returncode, sorted(collected_ids)) == (130, ["0", "1", "2", "3"])
     assert "exit 130: interrupted, 4 of 5 are stored" in stderr
@@ -155,7 +155,7 @@ def test_requests_that_a_queue_lost_are_resubmitted(deployment: Deployment) -> N
     purge_queue(deployment)
     collector = deployment.start("eval", "collect", "--resubmit-after", "0.2")
     deployment.start(*deployment.worker())
-    _, stderr = collector.communicate(timeout=PATIENCE)
+    _, stderr = collector.communicate(timeout=TIMEOUT)
 
     assert collector.returncode == 0, stderr
     assert "the queue is empty, resubmitted missing samples: 3" in stderr

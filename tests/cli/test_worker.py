@@ -16,7 +16,7 @@ from subprocess import Popen
 import pytest
 
 from tests.cli.deployments import SAMPLES, Deployment, deployment, outcomes
-from tests.processes import PATIENCE, until
+from tests.processes import TIMEOUT, until
 from tests.sums_eval import CAPITALS, QA
 
 __all__ = ["deployment"]  # a fixture
@@ -62,7 +62,7 @@ def test_a_killed_worker_is_restarted_and_nothing_is_lost(deployment: Deployment
     until(lambda: deployment.calls().total() >= 6)
     os.kill(two_children_of(workers)[0], signal.SIGKILL)
     (deployment.folder / "death").touch()
-    _, stderr = workers.communicate(timeout=PATIENCE)
+    _, stderr = workers.communicate(timeout=TIMEOUT)
     assert workers.returncode == 0, stderr
     assert "died (SIGKILL), restarts in " in stderr
 
@@ -84,7 +84,7 @@ def test_sigterm_stops_all_workers_in_time_and_releases_messages_in_flight(
     children = two_children_of(workers)
     began = time.monotonic()
     os.kill(workers.pid, signal.SIGTERM)
-    out, stderr = workers.communicate(timeout=PATIENCE)
+    out, stderr = workers.communicate(timeout=TIMEOUT)
 
     assert (workers.returncode, out) == (0, ""), stderr
     assert time.monotonic() - began < 25  # without the option it would be 30
@@ -116,7 +116,7 @@ def test_the_second_signal_kills(deployment: Deployment) -> None:
     os.kill(workers.pid, signal.SIGINT)
     until(lambda: any(map(has_exited, children)))  # the idle one: the first signal was handled
     os.kill(workers.pid, signal.SIGINT)
-    workers.communicate(timeout=PATIENCE)
+    workers.communicate(timeout=TIMEOUT)
     assert workers.returncode == 130
     assert all(map(has_exited, children))
 
@@ -127,7 +127,7 @@ def test_stopping_before_the_start_is_clean(deployment: Deployment) -> None:
     assert workers.stderr is not None
     assert "2 processes work on sqlite:///mail.db#qa; Ctrl-C stops" in workers.stderr.readline()
     os.kill(workers.pid, signal.SIGTERM)
-    assert workers.wait(PATIENCE) == 0
+    assert workers.wait(TIMEOUT) == 0
 
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
@@ -166,7 +166,7 @@ def test_each_process_serves_its_health(deployment: Deployment) -> None:
     for each in (port, port + 1):
         until(lambda port=each: http_get(port, "health/ready") == '{"status": "healthy"}')
     os.kill(workers.pid, signal.SIGTERM)
-    _, stderr = workers.communicate(timeout=PATIENCE)
+    _, stderr = workers.communicate(timeout=TIMEOUT)
     assert workers.returncode == 0, stderr
     assert f"health on port {port} to {port + 1}" in stderr
 
@@ -223,7 +223,7 @@ def test_the_agent_may_be_a_main_loop_in_another_process(deployment: Deployment)
     assert code == 0, stderr
     code, _, stderr = deployment.wink("eval", "collect")
     os.kill(main_loop_worker.pid, signal.SIGTERM)
-    assert main_loop_worker.wait(PATIENCE) == 0
+    assert main_loop_worker.wait(TIMEOUT) == 0
     assert [each.error for each in deployment.report(run_id).results] == [None, None], stderr
     assert all("demo" in each.output or each.passed for each in deployment.report(run_id).results)
 

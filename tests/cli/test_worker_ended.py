@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.cli.deployments import Deployment, deployment
-from tests.processes import PATIENCE, until
+from tests.processes import TIMEOUT, until
 
 __all__ = ["deployment"]  # a fixture
 
@@ -70,7 +70,7 @@ def test_a_sample_that_ends_its_workers_becomes_an_error_row(
     workers = deployment.start(
         *worker(deployment, WAYS_TO_END[way], "-n", "2", "-j", "1", "--drain")
     )
-    _, stderr = workers.communicate(timeout=PATIENCE)
+    _, stderr = workers.communicate(timeout=TIMEOUT)
 
     assert workers.returncode == 0, stderr
     assert deployment.wink("eval", "collect", run_id)[0] == 3
@@ -89,6 +89,6 @@ def test_an_agent_that_ignores_its_cancellation_cannot_block_its_worker(
     until(lambda: deployment.calls().total() == 1)
 
     os.kill(process.pid, signal.SIGTERM)
-    _, stderr = process.communicate(timeout=PATIENCE)
+    _, stderr = process.communicate(timeout=TIMEOUT)
 
     assert process.returncode in (0, 1), stderr

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.contrib.langsmith_fixtures import clean_langsmith
-from tests.processes import PATIENCE, machine_variables
+from tests.processes import TIMEOUT, machine_variables
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.testing import LangSmithServer
 
@@ -29,7 +29,7 @@ def langsmith(clean_langsmith: None) -> Iterator[Callable[..., LangSmithServer]]
     """Return a function that starts a server and traces evals to it: `langsmith(zstd=True)`."""
     with ExitStack() as servers:
 
-        def start(*, flush_timeout: float = PATIENCE, **modes: Any) -> LangSmithServer:
+        def start(*, flush_timeout: float = TIMEOUT, **modes: Any) -> LangSmithServer:
             server = servers.enter_context(LangSmithServer(**modes))
             configure_wink("my-evals", api_url=server.url, flush_timeout=flush_timeout)
             return server

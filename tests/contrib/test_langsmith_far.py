@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.contrib.langsmith_fixtures import needs_threads_at_exit
-from tests.processes import PATIENCE, worker_processes
+from tests.processes import TIMEOUT, worker_processes
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.contrib.langsmith.tracer import Node, SpanTracer
 from weakincentives.evals import (
@@ -41,11 +41,11 @@ def test_workers_of_one_run_share_an_experiment_and_a_sample_is_one_trace(
     requests, results = (open_mailbox(url, name=name) for name in ("evals", "results"))
     with LangSmithServer() as server:
         with configure_wink(
-            "far", api_url=server.url, flush_timeout=PATIENCE
+            "far", api_url=server.url, flush_timeout=TIMEOUT
         ):  # carries the name of the dataset
             submission = submit_dataset(DATASET, requests, reply_to=results)
         with workers(url, server.url, "eval", "main"):
-            report = collect_results(results, submission, timeout_seconds=PATIENCE)
+            report = collect_results(results, submission, timeout_seconds=TIMEOUT)
 
     assert (report.passed, report.errors) == (6, 0), report.results[0]
     [experiment] = server.experiments
@@ -68,7 +68,7 @@ async def test_each_variant_is_an_experiment(clean_langsmith: None, anyio_backen
     results: InMemoryMailbox[Any] = InMemoryMailbox(name="results")
     with (
         LangSmithServer() as server,
-        configure_wink("p", api_url=server.url, flush_timeout=PATIENCE),
+        configure_wink("p", api_url=server.url, flush_timeout=TIMEOUT),
     ):
         variants = [Experiment("baseline"), Experiment("terse")]
         submission = submit_experiments(DATASET, variants, requests)

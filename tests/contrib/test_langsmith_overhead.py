@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from tests.contrib.langsmith_fixtures import closed_port
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample, exact_match
 
@@ -73,4 +73,4 @@ def test_tracing_adds_little_time_to_a_sample(clean_langsmith: None, state: str)
     figure = f"{state}: {min(untraced):.3f} ms of work for a sample, traced {min(traced):.3f} ms"
     print(figure)  # noqa: T201
     assert min(traced) - min(untraced) < 0.5, figure  # ten times the usual difference
-    assert elapsed < PATIENCE  # waiting for one response would take ten minutes
+    assert elapsed < TIMEOUT  # waiting for one response would take ten minutes

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from tests.contrib.langsmith_fixtures import closed_port, flush_langsmith, needs_threads_at_exit
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.contrib.langsmith.runs import example_of
 from weakincentives.evals import Dataset, EvalConfig, EvalReport, EvalSuite, Sample, exact_match
@@ -193,9 +193,7 @@ def test_a_failing_server_changes_no_result_and_is_logged_once(
     tracing = configure_wink(tracing_enabled=False)
 
     assert (report.total, report.errors) == (12, 0)
-    assert (
-        time.monotonic() - start < PATIENCE
-    )  # waiting for a hanging server would take ten minutes
+    assert time.monotonic() - start < TIMEOUT  # waiting for a hanging server would take ten minutes
     assert tracing.sent == 0
     assert [record.name for record in caplog.records] == ["weakincentives.contrib.langsmith"]
     assert "LangSmith did not get 12 of 12 traces" in caplog.text
@@ -251,16 +249,16 @@ def test_a_full_queue_drops_traces_and_counts_them(
     def slow(method: str, path: str) -> None:
         if path == "/datasets":
             blocked.set()
-            resume.wait(PATIENCE)
+            resume.wait(TIMEOUT)
 
     with LangSmithServer(faults=slow) as server:
         tracing = configure_wink("p", api_url=server.url, queue_size=5, flush_timeout=0.05)
         EvalSuite(lambda sample: sample.input, DATASET[:1], exact_match).run()
         flush_langsmith()
-        assert blocked.wait(PATIENCE)  # while it sends a batch of one
+        assert blocked.wait(TIMEOUT)  # while it sends a batch of one
         run()
         resume.set()
-        tracing.close(PATIENCE)
+        tracing.close(TIMEOUT)
 
     assert tracing.dropped >= 7
     assert tracing.sent + tracing.dropped == 1 + 12
@@ -272,14 +270,14 @@ def test_flush_returns_whether_it_finished_in_time(clean_langsmith: None) -> Non
 
     def slow(method: str, path: str) -> None:
         if path == "/datasets":
-            resume.wait(PATIENCE)
+            resume.wait(TIMEOUT)
 
     with LangSmithServer(faults=slow) as server:
         tracing = configure_wink("p", api_url=server.url, flush_timeout=0.05)
         run()
         assert tracing.flush(0.05) is False
         resume.set()
-        assert tracing.flush(PATIENCE) is True
+        assert tracing.flush(TIMEOUT) is True
         assert repr(tracing) == "<LangSmithTracing p: 12 sent, 0 failed, 0 dropped>"
         tracing.close()
         tracing.close()
@@ -308,7 +306,7 @@ def run_script(url: str, flush_timeout: float) -> subprocess.CompletedProcess[st
 @needs_threads_at_exit
 def test_a_process_sends_remaining_traces_at_exit(clean_langsmith: None) -> None:
     with LangSmithServer() as server:
-        done = run_script(server.url, PATIENCE)  # no flush, no close
+        done = run_script(server.url, TIMEOUT)  # no flush, no close
 
     assert done.stdout == "1\n"
     assert len(server.runs) == 1

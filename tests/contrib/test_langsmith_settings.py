@@ -13,7 +13,7 @@ from hypothesis import given
 
 from tests import strategies
 from tests.contrib.langsmith_fixtures import flush_langsmith
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from weakincentives import serde
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.contrib.langsmith.runs import example_of, feedback_on
@@ -95,7 +95,7 @@ def test_a_given_client_is_used_and_not_closed(clean_langsmith: None) -> None:
 
     with LangSmithServer() as server:
         client = Client(server.url, api_key="of-my-own")
-        with configure_wink("mine", client=client, flush_timeout=PATIENCE) as tracing:
+        with configure_wink("mine", client=client, flush_timeout=TIMEOUT) as tracing:
             run()
         assert tracing.sent == 2
         assert len(server.traces_of(only_experiment(server)["name"])) == 2
@@ -109,7 +109,7 @@ def test_the_endpoint_is_read_from_the_environment(
     with LangSmithServer() as server:
         monkeypatch.setenv("LANGSMITH_ENDPOINT", f"{server.url}/api/v1")
         monkeypatch.setenv("LANGSMITH_PROJECT", "of-the-environment")
-        with configure_wink(flush_timeout=PATIENCE):
+        with configure_wink(flush_timeout=TIMEOUT):
             run()
 
         assert only_experiment(server)["name"].startswith("of-the-environment-sums-")

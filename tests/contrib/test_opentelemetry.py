@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from tests.traced import CAPITALS, suite
 from weakincentives.adapters import ModelAdapter, ModelSettings, ScriptedAdapter
 from weakincentives.contrib.opentelemetry import configure_otel
@@ -70,7 +70,7 @@ class SpanTree:
 
 @pytest.mark.anyio
 async def test_a_sample_is_a_trace_with_a_link_to_its_run(receiver: OtlpReceiver) -> None:
-    with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
+    with configure_otel(endpoint=receiver.url, timeout=TIMEOUT):
         report = await suite(max_concurrent=2).run_async()
 
     tree = SpanTree(receiver)
@@ -100,7 +100,7 @@ def test_a_nested_run_does_not_inherit_the_outer_dataset(receiver: OtlpReceiver)
         return question
 
     outer = Dataset([Sample("outer", "b", "b")], name="outermost")
-    with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
+    with configure_otel(endpoint=receiver.url, timeout=TIMEOUT):
         EvalSuite(agent, outer, exact_match).run()
 
     names = {
@@ -114,7 +114,7 @@ def test_spans_have_the_attributes_of_the_semantic_conventions(
     receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
-    with configure_otel(endpoint=receiver.url, timeout=PATIENCE, service_name="nightly"):
+    with configure_otel(endpoint=receiver.url, timeout=TIMEOUT, service_name="nightly"):
         suite().run(run_id="mine")
 
     tree = SpanTree(receiver)
@@ -157,7 +157,7 @@ def test_spans_have_the_attributes_of_the_semantic_conventions(
 
 
 def test_every_score_is_an_event_of_its_sample(receiver: OtlpReceiver) -> None:
-    with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
+    with configure_otel(endpoint=receiver.url, timeout=TIMEOUT):
         suite().run(run_id="mine")
 
     tree = SpanTree(receiver)
@@ -188,7 +188,7 @@ def test_errors_have_a_type_but_no_message(receiver: OtlpReceiver) -> None:
             raise LookupError("the words of an agent")
         return text
 
-    with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
+    with configure_otel(endpoint=receiver.url, timeout=TIMEOUT):
         samples = [Sample("a", "a"), Sample("b", "b")]
         EvalSuite(agent, samples, broken, config=EvalConfig(1)).run()
 
@@ -206,7 +206,7 @@ def test_errors_have_a_type_but_no_message(receiver: OtlpReceiver) -> None:
 
 
 def test_a_failed_tool_has_an_error_type(receiver: OtlpReceiver) -> None:
-    with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
+    with configure_otel(endpoint=receiver.url, timeout=TIMEOUT):
         dataset = Dataset([Sample("xx", "Atlantis", "?")])
         EvalSuite(suite().prompt, dataset, exact_match, suite().adapter).run()
 
@@ -218,7 +218,7 @@ def test_a_failed_tool_has_an_error_type(receiver: OtlpReceiver) -> None:
 
 
 def test_without_content_no_text_leaves_the_process(receiver: OtlpReceiver) -> None:
-    with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
+    with configure_otel(endpoint=receiver.url, timeout=TIMEOUT):
         suite().run()
 
     everything = b"".join(receiver.bodies)
@@ -227,7 +227,7 @@ def test_without_content_no_text_leaves_the_process(receiver: OtlpReceiver) -> N
 
 
 def test_with_content_messages_follow_the_semantic_conventions(receiver: OtlpReceiver) -> None:
-    with configure_otel(endpoint=receiver.url, timeout=PATIENCE, content=True):
+    with configure_otel(endpoint=receiver.url, timeout=TIMEOUT, content=True):
         suite().run()
 
     tree = SpanTree(receiver)
@@ -272,7 +272,7 @@ def test_secrets_are_redacted_even_with_content(receiver: OtlpReceiver) -> None:
         return "it is hunter2-for-tracing"
 
     samples = [Sample("hunter2-for-tracing", "a"), Sample("b", "b")]
-    with configure_otel(endpoint=receiver.url, timeout=PATIENCE, content=True):
+    with configure_otel(endpoint=receiver.url, timeout=TIMEOUT, content=True):
         EvalSuite(agent, samples, exact_match, name="hunter2-for-tracing").run()
 
     everything = b"".join(receiver.bodies)
@@ -287,7 +287,7 @@ def test_values_that_cannot_be_encoded_do_not_block_other_spans(receiver: OtlpRe
     ask = ScriptedAdapter[str](lambda request: "\ud800 half a character").ask
     adapter = ModelAdapter[str](ask=ask, model="m", name="n", settings=ModelSettings(seed=2**70))
     samples = [Sample("\udcff", "a"), Sample("b", object())]
-    with configure_otel(endpoint=receiver.url, timeout=PATIENCE, content=True):
+    with configure_otel(endpoint=receiver.url, timeout=TIMEOUT, content=True):
         EvalSuite(template, samples, exact_match, adapter).run()
 
     assert Counter(span.name for span in receiver.spans)["evaluate_sample"] == 2
@@ -307,7 +307,7 @@ def test_given_providers_are_not_shut_down() -> None:
 
     with configure_otel(tracer_provider=provider, logger_provider=logs) as on:
         suite().run()
-        assert on.flush(PATIENCE)
+        assert on.flush(TIMEOUT)
     with provider.get_tracer("mine").start_as_current_span("after"):
         pass
 
@@ -348,7 +348,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from tests.traced import suite
 from weakincentives.contrib.opentelemetry import configure_otel
 
@@ -377,7 +377,7 @@ def test_an_unsampled_trace_sends_no_spans(
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
     monkeypatch.setenv("OTEL_SERVICE_NAME", "from-the-environment")
-    with configure_otel(timeout=PATIENCE, content=True):
+    with configure_otel(timeout=TIMEOUT, content=True):
         report = suite().run()
 
     assert report.passed == 2
@@ -387,7 +387,7 @@ def test_an_unsampled_trace_sends_no_spans(
 
 def test_a_second_call_replaces_the_first(receiver: OtlpReceiver) -> None:
     first = configure_otel(endpoint="http://127.0.0.1:9")
-    with configure_otel(endpoint=receiver.url, timeout=PATIENCE) as second:
+    with configure_otel(endpoint=receiver.url, timeout=TIMEOUT) as second:
         suite().run()
         first.shutdown()
         assert tracing.is_tracing()
@@ -432,7 +432,7 @@ def test_a_burst_of_spans_arrives_completely(receiver: OtlpReceiver) -> None:
     async def agent(text: str) -> str:
         return text
 
-    with configure_otel(endpoint=receiver.url, timeout=PATIENCE):
+    with configure_otel(endpoint=receiver.url, timeout=TIMEOUT):
         EvalSuite(agent, samples, exact_match, config=EvalConfig(max_concurrent=50)).run()
 
     assert Counter(span.name for span in receiver.spans) == {

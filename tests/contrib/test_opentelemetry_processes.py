@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE, until
+from tests.processes import TIMEOUT, until
 from tests.traced import CAPITALS
 from weakincentives.contrib import configure_from_environment
 from weakincentives.errors import UsageError
@@ -42,12 +42,12 @@ def test_a_sample_is_one_trace_from_the_submitter_to_the_main_loop(
             with configure_from_environment():
                 submission = submit_dataset(CAPITALS, requests, reply_to=results)
                 until(lambda: len(receiver.spans) == 2)
-            report = collect_results(results, submission, timeout_seconds=PATIENCE)
+            report = collect_results(results, submission, timeout_seconds=TIMEOUT)
             until(lambda: (len(receiver.spans), len(receiver.logs)) == (14, 2))
         finally:
             for worker in workers:
                 worker.terminate()
-            codes = [worker.wait(PATIENCE) for worker in workers]
+            codes = [worker.wait(TIMEOUT) for worker in workers]
         spans, logs = receiver.spans, receiver.logs
 
     assert (report.passed, codes) == (2, [0, 0])
@@ -85,7 +85,7 @@ def test_remaining_spans_are_sent_at_exit_or_dropped_if_the_server_hangs(hang: b
         code = (
             "from tests.traced import suite\n"
             "from weakincentives.contrib.opentelemetry import configure_otel\n"
-            f"configure_otel(endpoint={receiver.url!r}, timeout={1 if hang else PATIENCE})\n"
+            f"configure_otel(endpoint={receiver.url!r}, timeout={1 if hang else TIMEOUT})\n"
             "print(suite().run())"
         )
         command = [sys.executable, "-c", code]
@@ -103,7 +103,7 @@ def test_a_forked_child_sends_its_own_spans() -> None:
             "import os, sys\n"
             "from tests.traced import suite\n"
             "from weakincentives.contrib.opentelemetry import configure_otel\n"
-            f"configure_otel(endpoint={receiver.url!r}, timeout={PATIENCE})\n"
+            f"configure_otel(endpoint={receiver.url!r}, timeout={TIMEOUT})\n"
             "if os.fork():\n"
             "    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))\n"
             "print(suite().run())"

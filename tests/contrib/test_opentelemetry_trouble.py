@@ -12,13 +12,13 @@ import anyio
 import pytest
 
 from tests.contrib.langsmith_fixtures import closed_port
-from tests.processes import PATIENCE, until
+from tests.processes import TIMEOUT, until
 from tests.traced import suite
 from weakincentives.contrib.opentelemetry import configure_otel
 from weakincentives.evals import EvalConfig, EvalReport, Sample, evaluate, exact_match
 from weakincentives.testing import OtlpReceiver
 
-TIMEOUT = 0.5
+EXPORT_TIMEOUT = 0.5
 
 
 @contextmanager
@@ -51,7 +51,7 @@ async def test_a_broken_collector_changes_no_result(
     caplog.set_level(logging.WARNING)
     untraced = outcomes(await suite().run_async())
     with collector() as endpoint:
-        otel = configure_otel(endpoint=endpoint, timeout=TIMEOUT)
+        otel = configure_otel(endpoint=endpoint, timeout=EXPORT_TIMEOUT)
         start = time.monotonic()
         for _ in range(5):
             assert outcomes(await suite().run_async()) == untraced
@@ -59,7 +59,7 @@ async def test_a_broken_collector_changes_no_result(
             await anyio.to_thread.run_sync(until, lambda: otel._export._spans.logged)
         otel.shutdown()
 
-    assert time.monotonic() - start < PATIENCE  # waiting for a response would take ten minutes
+    assert time.monotonic() - start < TIMEOUT  # waiting for a response would take ten minutes
     warnings = [record.getMessage() for record in caplog.records]
     assert len(warnings) == 1, warnings
     assert warnings[0].startswith("not all that is traced arrives, and runs go on: ")
@@ -70,7 +70,7 @@ async def test_a_broken_collector_changes_no_result(
 def test_a_collector_that_recovers_is_used_again(caplog: pytest.LogCaptureFixture) -> None:
     with (
         OtlpReceiver(status=500) as receiver,
-        configure_otel(endpoint=receiver.url, timeout=PATIENCE) as otel,
+        configure_otel(endpoint=receiver.url, timeout=TIMEOUT) as otel,
     ):
         suite().run()
         assert otel.flush()

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine import PATIENCE
+from tests.engine import TIMEOUT
 from tests.sshd import as_program, ssh_to_own_sshd
 from weakincentives.contrib.remote import remote_side as _remote_side
 from weakincentives.contrib.remote import run_remote
@@ -185,7 +185,7 @@ def _start_remote_script(
 
 
 def _wait_until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not done():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -203,7 +203,7 @@ def test_ctrl_c_ends_the_remote_script_and_fetches_its_results(
 ) -> None:
     local, pid = _start_remote_script(ssh, project, remote_folder)
     os.killpg(local.pid, signal.SIGINT)
-    _, stderr = local.communicate(timeout=PATIENCE)
+    _, stderr = local.communicate(timeout=TIMEOUT)
 
     assert stderr.count("\nKeyboardInterrupt\n") == 2  # of the remote and the local process
     assert local.returncode == -signal.SIGINT
@@ -217,7 +217,7 @@ def test_the_remote_side_cleans_up_after_the_local_process_was_killed(
 ) -> None:
     local, pid = _start_remote_script(ssh, project, remote_folder)
     local.kill()
-    local.communicate(timeout=PATIENCE)
+    local.communicate(timeout=TIMEOUT)
 
     _wait_until(lambda: _has_exited(pid) and not list(remote_folder.iterdir()))
 
@@ -229,7 +229,7 @@ def test_a_second_ctrl_c_kills_a_script_that_ignores_signals(
     while local.poll() is None:
         os.killpg(local.pid, signal.SIGINT)
         time.sleep(0.1)  # two signals at the same time count as one
-    local.communicate(timeout=PATIENCE)
+    local.communicate(timeout=TIMEOUT)
 
     _wait_until(lambda: _has_exited(pid) and not list(remote_folder.iterdir()))
 

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from tests.engine import PATIENCE
+from tests.engine import TIMEOUT
 from weakincentives.clock import SYSTEM_CLOCK, Clock
 from weakincentives.errors import MailboxConnectionError, UsageError
 from weakincentives.evals import (
@@ -78,7 +78,7 @@ def running_in_threads(*loops: Any, **run_options: float) -> Iterator[None]:
     try:
         yield
     finally:
-        assert [loop.shutdown(timeout=PATIENCE) for loop in loops] == [True] * len(loops)
+        assert [loop.shutdown(timeout=TIMEOUT) for loop in loops] == [True] * len(loops)
         for thread in threads:
             thread.join()
 
@@ -89,7 +89,7 @@ def running_in_threads(*loops: Any, **run_options: float) -> Iterator[None]:
 def test_one_iteration_processes_all_queued_samples(mailboxes: Mailboxes) -> None:
     submission = submit_dataset(DATASET, mailboxes.requests)
     mailboxes.loop().run(max_iterations=1)
-    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT)
 
     assert (report.total, report.passed, report.missing) == (25, 25, ())
     assert [result.sample_id for result in report.results] == [s.id for s in DATASET]
@@ -102,12 +102,12 @@ async def test_a_loop_runs_inside_an_event_loop(mailboxes: Mailboxes) -> None:
     submission = submit_dataset(DATASET, mailboxes.requests)
     await mailboxes.loop().run_async(max_iterations=1)
 
-    assert collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).passed == 25
+    assert collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT).passed == 25
 
 
 def test_samples_run_concurrently(mailboxes: Mailboxes) -> None:
     """The barrier opens only when ten samples run concurrently."""
-    barrier = threading.Barrier(10, timeout=PATIENCE)
+    barrier = threading.Barrier(10, timeout=TIMEOUT)
 
     def waits_for_others(number: int) -> int:
         barrier.wait()
@@ -116,21 +116,21 @@ def test_samples_run_concurrently(mailboxes: Mailboxes) -> None:
     submission = submit_dataset(DATASET[:20], mailboxes.requests)
     mailboxes.loop(waits_for_others, config=EvalLoopConfig(max_concurrent=10)).run(max_iterations=1)
 
-    assert collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).passed == 20
+    assert collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT).passed == 20
 
 
 def test_results_go_to_the_reply_address_if_the_loop_has_none(mailboxes: Mailboxes) -> None:
     submission = submit_dataset(DATASET, mailboxes.requests, reply_to=mailboxes.results)
     EvalLoop(adds_one, exact_match, mailboxes.requests).run(max_iterations=1)
 
-    assert collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).passed == 25
+    assert collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT).passed == 25
 
 
 def test_experiments_and_epochs_are_counted_separately(mailboxes: Mailboxes) -> None:
     experiments = [Experiment("plain"), Experiment("bold")]
     submission = submit_experiments(DATASET[:3], experiments, mailboxes.requests, epochs=2)
     mailboxes.loop().run(max_iterations=1)
-    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT)
 
     assert len(submission) == report.total == 12
     assert report.by_experiment().keys() == {"plain", "bold"}
@@ -156,7 +156,7 @@ def test_a_result_that_is_delivered_twice_counts_once(mailboxes: Mailboxes) -> N
     loop.run(max_iterations=0)
     for message in mailboxes.results.receive(max_messages=10, visibility_timeout=0):
         mailboxes.results.send(message.body)
-    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT)
     assert report.total == 25
 
 
@@ -182,9 +182,7 @@ def test_results_can_be_collected_by_count(mailboxes: Mailboxes) -> None:
     submit_dataset(DATASET[:3], mailboxes.requests)
     mailboxes.loop().run(max_iterations=1)
 
-    assert (
-        collect_results(mailboxes.results, expected_count=3, timeout_seconds=PATIENCE).passed == 3
-    )
+    assert collect_results(mailboxes.results, expected_count=3, timeout_seconds=TIMEOUT).passed == 3
     late = collect_results(mailboxes.results, expected_count=2, timeout_seconds=0.05)
     assert "2 of 2 missing" in late.stopped
 
@@ -193,7 +191,7 @@ def test_results_of_another_run_stay_in_the_mailbox(mailboxes: Mailboxes) -> Non
     submit_dataset(DATASET[:2], mailboxes.requests, run_id="other")
     submission = submit_dataset(DATASET[:2], mailboxes.requests, run_id="mine")
     mailboxes.loop().run(max_iterations=1)
-    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT)
 
     assert {result.run_id for result in report.results} == {"mine"}
     assert mailboxes.results.approximate_count() == 2
@@ -207,7 +205,7 @@ def test_requests_that_a_server_lost_are_resubmitted(mailboxes: Mailboxes) -> No
         report = collect_results(
             mailboxes.results,
             submission,
-            timeout_seconds=PATIENCE,
+            timeout_seconds=TIMEOUT,
             requests=mailboxes.requests,
             resubmit_after=0.1,
         )
@@ -221,7 +219,7 @@ def test_on_result_is_called_before_a_result_is_acknowledged(mailboxes: Mailboxe
     collect_results(
         mailboxes.results,
         submission,
-        timeout_seconds=PATIENCE,
+        timeout_seconds=TIMEOUT,
         on_result=lambda result: queued.append(mailboxes.results.approximate_count()),
     )
 
@@ -238,7 +236,7 @@ async def always_fails(number: int) -> int:
 def test_without_a_policy_a_failure_is_an_error_result_at_once(mailboxes: Mailboxes) -> None:
     submission = submit_dataset(DATASET[:2], mailboxes.requests)
     mailboxes.loop(always_fails).run(max_iterations=1)
-    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT)
 
     assert [(r.error, r.error_source) for r in report.results] == [
         ("no 0", "agent"),
@@ -255,7 +253,7 @@ def test_with_a_policy_a_failure_is_retried_and_then_dead_lettered(mailboxes: Ma
 
     submission = submit_dataset(DATASET[:1], mailboxes.requests)
     mailboxes.loop(failing_agent, dlq=mailboxes.policy(max_delivery_count=3)).run(max_iterations=1)
-    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT)
 
     assert calls == [0, 0, 0]
     assert report.results[0].error == "gave up after 3 deliveries: never"
@@ -276,7 +274,7 @@ def test_a_retry_that_succeeds_is_a_result(mailboxes: Mailboxes) -> None:
 
     submission = submit_dataset(DATASET, mailboxes.requests)
     mailboxes.loop(fails_once, dlq=mailboxes.policy()).run(max_iterations=1)
-    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT)
 
     assert report.passed == 25
     assert {result.attempt for result in report.results} == {2}
@@ -289,7 +287,7 @@ def test_an_evaluators_failure_is_never_retried(mailboxes: Mailboxes) -> None:
 
     submission = submit_dataset(DATASET[:1], mailboxes.requests)
     mailboxes.loop(evaluator=broken, dlq=mailboxes.policy()).run(max_iterations=1)
-    (result,) = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).results
+    (result,) = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT).results
 
     assert (result.error_source, result.output, result.attempt) == ("evaluator", 1, 1)
 
@@ -302,7 +300,7 @@ def test_a_sample_that_times_out_is_an_error(mailboxes: Mailboxes) -> None:
     submission = submit_dataset(DATASET[:1], mailboxes.requests)
     config = EvalLoopConfig(timeout=0.05)
     mailboxes.loop(never, config=config).run(max_iterations=1)
-    (result,) = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).results
+    (result,) = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT).results
 
     assert "timed out after 0.05 s" in (result.error or "")
     assert "EvalLoopConfig.timeout" in (result.error or "")
@@ -322,7 +320,7 @@ def test_a_message_that_kills_its_worker_is_dead_lettered_before_it_runs_again(
         mailboxes.requests.receive(visibility_timeout=0)
     loop = mailboxes.loop(always_fails)
     loop.run(max_iterations=1)
-    (result,) = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).results
+    (result,) = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT).results
 
     assert "delivered 5 times and never finished" in (result.error or "")
     assert result.error_source == "infrastructure"
@@ -335,7 +333,7 @@ def test_a_message_with_another_body_is_dead_lettered(mailboxes: Mailboxes) -> N
     loop = mailboxes.loop()
     loop.run(max_iterations=1)
 
-    assert collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).passed == 1
+    assert collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT).passed == 1
     (letter,) = dead_letters_of(loop.dead_letters)
     assert "expected an `EvalRequest`" in letter.last_error
 
@@ -365,7 +363,7 @@ def test_an_unavailable_mailbox_is_retried(mailboxes: Mailboxes) -> None:
 
     mailboxes.requests.queue.take = take_or_fail  # type: ignore[method-assign]
     with running_in_threads(mailboxes.loop(config=config)):
-        assert collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).passed == 25
+        assert collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT).passed == 25
 
 
 # ── leases, stores, stopping ────────────────────────────────────────────────────────────────────
@@ -391,7 +389,7 @@ def test_a_slow_sample_keeps_its_lease() -> None:
     async def slow(number: int) -> int:
         runs.append(number)
         for _ in range(5):
-            assert await to_thread.run_sync(extended.wait, PATIENCE)
+            assert await to_thread.run_sync(extended.wait, TIMEOUT)
             with advancing:
                 clock.advance(20)
                 extended.clear()
@@ -404,7 +402,7 @@ def test_a_slow_sample_keeps_its_lease() -> None:
         mailboxes.loop(slow, config=FREQUENT_EXTENSION),
     ]
     with running_in_threads(*loops, visibility_timeout=30, wait_time_seconds=0.01):
-        report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
+        report = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT)
 
     assert runs == [0]
     assert report.passed == 1
@@ -416,7 +414,7 @@ def test_a_lost_lease_cancels_the_work(mailboxes: Mailboxes) -> None:
     async def slow(number: int) -> int:
         mailboxes.requests.purge()  # ends the lease
         try:
-            await anyio.sleep(PATIENCE)
+            await anyio.sleep(TIMEOUT)
         finally:
             cancelled.set()
         return number
@@ -442,7 +440,7 @@ def test_without_extension_a_slow_sample_is_run_twice_and_counted_once() -> None
     submission = submit_dataset(DATASET[:1], mailboxes.requests)
     loop = mailboxes.loop(slow_at_first, config=config)
     loop.run(max_iterations=1, visibility_timeout=30)
-    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT)
 
     assert report.total == 1
     assert runs == [0, 0]
@@ -469,7 +467,7 @@ def test_a_stored_result_is_not_run_again(mailboxes: Mailboxes, tmp_path: Path) 
         mailboxes.loop(counting_agent, config=config).run(max_iterations=1)
 
     assert runs == [0]
-    assert collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).passed == 1
+    assert collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT).passed == 1
 
 
 def test_shutdown_lets_samples_in_flight_finish(mailboxes: Mailboxes) -> None:
@@ -483,7 +481,7 @@ def test_shutdown_lets_samples_in_flight_finish(mailboxes: Mailboxes) -> None:
     submit_dataset(DATASET[:3], mailboxes.requests)
     loop = mailboxes.loop(slow, config=EvalLoopConfig(max_concurrent=1))
     with running_in_threads(loop):
-        assert started.wait(PATIENCE)
+        assert started.wait(TIMEOUT)
 
     assert mailboxes.results.approximate_count() >= 1
     assert mailboxes.results.approximate_count() + mailboxes.requests.approximate_count() == 3
@@ -501,10 +499,10 @@ def test_shutdown_releases_samples_that_do_not_finish_in_time(mailboxes: Mailbox
     loop = mailboxes.loop(never)
     thread = threading.Thread(target=loop.run)
     thread.start()
-    assert started.wait(PATIENCE)
+    assert started.wait(TIMEOUT)
 
     loop.shutdown(timeout=0.1)
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     assert not loop.running
     (message,) = mailboxes.requests.receive()  # available at once, not only when its lease ends
     assert message.delivery_count == 2  # it reached the agent, so the delivery counts

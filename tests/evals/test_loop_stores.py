@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.processes import PATIENCE, running_loops
+from tests.processes import TIMEOUT, running_loops
 from tests.seeds.in_memory_cluster import DATASET, Cluster, adds
 from weakincentives.errors import StoreError
 from weakincentives.evals import (
@@ -60,12 +60,12 @@ def run(sessions: Any, calls: list[Any], **options: Any) -> tuple[EvalResult[Any
         requests=cluster.requests,
         mainloop_requests=cluster.main,
         session_store=sessions,
-        config=EvalLoopConfig(mainloop_timeout=PATIENCE, backoff=NO_DELAY),
+        config=EvalLoopConfig(mainloop_timeout=TIMEOUT, backoff=NO_DELAY),
         **options,
     )
     submission = cluster.submit(DATASET[:1])
     with running_loops(main_loop, eval_loop):
-        report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+        report = collect_results(cluster.results, submission, timeout_seconds=TIMEOUT)
         assert main_loop.running
         assert eval_loop.running
     return report.results[0], cluster
@@ -127,7 +127,7 @@ def test_a_main_loop_reports_that_its_provider_was_overloaded() -> None:
     cluster = Cluster()
     submission = cluster.submit(DATASET[:1])
     with running_loops(cluster.main_loop(overloaded), cluster.eval_loop()):
-        report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+        report = collect_results(cluster.results, submission, timeout_seconds=TIMEOUT)
 
     assert report.results[0].error_source == "infrastructure"
 
@@ -163,7 +163,7 @@ def evaluate_with(store: Any) -> tuple[EvalResult[Any], int]:
     loop = EvalLoop(agent, exact_match, requests, results, store=store, config=config)
     submission = submit_dataset(DATASET[:1], requests)
     with running_loops(loop):
-        report = collect_results(results, submission, timeout_seconds=PATIENCE)
+        report = collect_results(results, submission, timeout_seconds=TIMEOUT)
         assert loop.running
     return report.results[0], len(calls)
 
@@ -201,6 +201,6 @@ def test_the_outcome_store_of_a_main_loop_is_retried_too(method: str) -> None:
     main_loop = cluster.main_loop(store=store, config=MainLoopConfig(backoff=NO_DELAY))
     submission = cluster.submit(DATASET[:1])
     with running_loops(main_loop, cluster.eval_loop()):
-        report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+        report = collect_results(cluster.results, submission, timeout_seconds=TIMEOUT)
 
     assert report.passed == 1

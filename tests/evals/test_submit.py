@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import PATIENCE, running_loops
+from tests.processes import TIMEOUT, running_loops
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
     BASELINE,
@@ -117,7 +117,7 @@ def test_several_evaluators_in_a_list_must_all_pass() -> None:
         lambda text: text, [exact_match, never], requests, results
     )
     loop.run(max_iterations=1)
-    report = collect_results(results, submission, timeout_seconds=PATIENCE)
+    report = collect_results(results, submission, timeout_seconds=TIMEOUT)
 
     assert (report.passed, report.errors) == (0, 0)
     assert report.scores_by_criterion == {"exact_match": 1.0, "never": 0.0}
@@ -137,7 +137,7 @@ def test_a_result_has_the_types_of_the_sample_on_every_back_end(kind: str, tmp_p
     dataset = [Sample("1", Question("a"), Answer("a"), {"level": 3})]
     submission = submit_dataset(dataset, requests)
     with running_loops(EvalLoop(answer, exact_match, requests, results)):
-        (result,) = collect_results(results, submission, timeout_seconds=PATIENCE).results
+        (result,) = collect_results(results, submission, timeout_seconds=TIMEOUT).results
 
     assert result.passed
     assert result.sample == dataset[0]

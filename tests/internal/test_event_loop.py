@@ -17,7 +17,7 @@ import anyio
 import pytest
 import trio
 
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from weakincentives.internal import event_loop
 from weakincentives.internal.event_loop import run_sync
 from weakincentives.internal.threads import in_thread
@@ -105,12 +105,12 @@ def test_concurrent_calls_share_the_loop_and_continue_when_its_first_caller_retu
 
     async def second() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
         started.set()
-        await in_thread(first_ended.wait, PATIENCE)
+        await in_thread(first_ended.wait, TIMEOUT)
         return await loop_and_thread()
 
     async def first() -> asyncio.AbstractEventLoop:
         future = thread.submit(run_sync, second)
-        await in_thread(started.wait, PATIENCE)
+        await in_thread(started.wait, TIMEOUT)
         futures.append(future)
         return asyncio.get_running_loop()
 
@@ -118,7 +118,7 @@ def test_concurrent_calls_share_the_loop_and_continue_when_its_first_caller_retu
     with ThreadPoolExecutor(1) as thread:
         loop = run_sync(first)
         first_ended.set()
-        other, background = futures[0].result(PATIENCE)
+        other, background = futures[0].result(TIMEOUT)
 
     assert other is loop
     assert background is not threading.main_thread()
@@ -166,7 +166,7 @@ def test_the_loop_survives_calls_that_stop_cancel_or_close_it(attack: str, calle
     async def attack_loop() -> None:
         action(asyncio.get_running_loop())
         try:
-            await asyncio.sleep(PATIENCE)
+            await asyncio.sleep(TIMEOUT)
         finally:
             await asyncio.sleep(0)
             cleaned_up.append(attack)
@@ -200,7 +200,7 @@ def test_an_error_of_a_signal_handler_cancels_the_call_in_another_thread() -> No
             signal.raise_signal(signal.SIGUSR1) if in_main_thread() else os.kill(
                 os.getpid(), signal.SIGUSR1
             )
-            await asyncio.sleep(PATIENCE)
+            await asyncio.sleep(TIMEOUT)
         finally:
             ended.append("cleaned up")
 
@@ -265,7 +265,7 @@ def python(code: str, *, strict: bool = True) -> subprocess.CompletedProcess[str
         [sys.executable, *options, "-c", HEAD + code],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
 
 
@@ -418,7 +418,7 @@ print(run_sync(later))
 def test_ctrl_c_cancels_the_call_and_waits_for_it(call: str) -> None:
     with _start(INTERRUPTED.replace("CALL", call)) as process:
         _interrupt_after(process, "begun")
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=TIMEOUT)
 
     assert (process.returncode, err) == (0, "")
     assert out == "cleaned up\ninterrupted\nusable\n"
@@ -429,7 +429,7 @@ def test_the_third_ctrl_c_abandons_a_call_that_ignores_cancellation(call: str) -
     with _start(INTERRUPTED.replace("CALL", call)) as process:
         for line in ("begun", "ignored", "ignored"):
             _interrupt_after(process, line)
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=TIMEOUT)
 
     assert (process.returncode, err) == (0, "")
     assert "interrupted\nusable\n" in out.replace("ignored\n", "")

@@ -18,7 +18,7 @@ import anyio
 import pytest
 from anyio import from_thread
 
-from tests.engine import LIMITS, PATIENCE
+from tests.engine import LIMITS, TIMEOUT
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
     EvalConfig,
@@ -67,10 +67,10 @@ async def test_a_thread_may_return_an_awaitable() -> None:
 
 
 async def test_a_hundred_threads_run_concurrently_besides_a_hanging_one() -> None:
-    barrier, unblock = threading.Barrier(100, timeout=PATIENCE), threading.Event()
+    barrier, unblock = threading.Barrier(100, timeout=TIMEOUT), threading.Event()
     try:
         with anyio.move_on_after(0.01):
-            await in_thread(unblock.wait, PATIENCE)
+            await in_thread(unblock.wait, TIMEOUT)
         async with anyio.create_task_group() as group:
             for _ in range(100):
                 group.start_soon(in_thread, barrier.wait)
@@ -94,7 +94,7 @@ async def test_an_abandoned_thread_is_notified_of_the_cancellation() -> None:
         group.start_soon(in_thread, work)
         await begun.wait()
         group.cancel_scope.cancel()
-    assert await in_thread(ended.wait, PATIENCE)
+    assert await in_thread(ended.wait, TIMEOUT)
 
 
 async def test_a_thread_has_the_context_of_its_caller_and_no_event_loop() -> None:
@@ -133,7 +133,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
 async def test_a_forked_process_has_its_own_threads() -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKS]
-    await in_thread(partial(subprocess.run, command, check=True, timeout=PATIENCE))
+    await in_thread(partial(subprocess.run, command, check=True, timeout=TIMEOUT))
 
 
 async def test_an_agent_can_run_in_another_process() -> None:
@@ -182,7 +182,7 @@ async def test_a_timeout_kills_the_process(tmp_path: Path) -> None:
 
 
 def _wait_for_exit(pid: int) -> bool:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         try:
             os.kill(pid, 0)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.authorities import one_authority
 from tests.contrib.langsmith_fixtures import clean_langsmith
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from weakincentives import ToolCall, serde
 from weakincentives.adapters import ModelAdapter, ModelRequest, ScriptedAdapter
 from weakincentives.adapters.openai import OpenAIAdapter
@@ -45,7 +45,7 @@ def adapter_replying(
             if request.param == "scripted":
                 return ScriptedAdapter(scripted)
             server = servers.enter_context(ModelServer(served))
-            return OpenAIAdapter("gpt-4o", base_url=server.openai_base_url, timeout=PATIENCE)
+            return OpenAIAdapter("gpt-4o", base_url=server.openai_base_url, timeout=TIMEOUT)
 
         yield make
 

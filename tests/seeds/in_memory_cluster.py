@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from tests.seeds.loops import QALoop
 from weakincentives.adapters import ScriptedAdapter
 from weakincentives.evals import (
@@ -45,7 +45,7 @@ class Cluster:
         )
 
     def eval_loop(self, evaluator: Any = exact_match, **options: Any) -> EvalLoop[Any, Any, Any]:
-        timeout = options.pop("mainloop_timeout", PATIENCE)
+        timeout = options.pop("mainloop_timeout", TIMEOUT)
         return EvalLoop(
             evaluator=evaluator,
             requests=self.requests,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE, forked_workers
+from tests.processes import TIMEOUT, forked_workers
 from tests.runtime.mailbox import redis_server, sqs_server
 from tests.seeds.cluster import Question, work
 from weakincentives.evals import Dataset, Sample, collect_results, submit_dataset
@@ -51,7 +51,7 @@ def test_workers_with_their_own_main_loop_share_the_work(url: str) -> None:
     with ModelServer(add_exclamation_mark) as server:
         submission = submit_dataset(DATASET, requests)
         with worker_processes(url, server.openai_base_url, "own", "own"):
-            report = collect_results(results, submission, timeout_seconds=PATIENCE)
+            report = collect_results(results, submission, timeout_seconds=TIMEOUT)
 
     assert (report.passed, report.errors) == (20, 0), report.results[0]
     assert [result.sample_id for result in report.results] == [s.id for s in DATASET]
@@ -63,7 +63,7 @@ def test_eval_loops_and_main_loops_in_separate_processes(url: str) -> None:
     with ModelServer(add_exclamation_mark) as server:
         submission = submit_dataset(DATASET, requests, reply_to=results)
         with worker_processes(url, server.openai_base_url, "eval", "main", "main"):
-            report = collect_results(results, submission, timeout_seconds=PATIENCE)
+            report = collect_results(results, submission, timeout_seconds=TIMEOUT)
 
     assert (report.passed, report.errors) == (20, 0), report.results[0]
     for result, sample in zip(report.results, DATASET, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import PATIENCE, running_loops, until
+from tests.processes import TIMEOUT, running_loops, until
 from tests.seeds.in_memory_cluster import DATASET, Cluster
 from tests.seeds.loops import MathLoop
 from weakincentives import ToolCall
@@ -34,7 +34,7 @@ def test_two_eval_loops_and_two_main_loops_share_the_work() -> None:
     loops = [cluster.eval_loop(), cluster.eval_loop(), cluster.main_loop(), cluster.main_loop()]
     submission = cluster.submit()
     with running_loops(*loops):
-        report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+        report = collect_results(cluster.results, submission, timeout_seconds=TIMEOUT)
 
     assert report.passed == 12
     assert [result.sample_id for result in report.results] == [s.id for s in DATASET]
@@ -48,7 +48,7 @@ async def test_a_mailbox_agent_answers_evaluate_too() -> None:
             DATASET,
             EvalConfig(max_concurrent=5),
             exact_match,
-            agent=mailbox_agent(cluster.main, PATIENCE),
+            agent=mailbox_agent(cluster.main, TIMEOUT),
         )
 
     assert report.passed == 12
@@ -67,7 +67,7 @@ def test_session_aware_evaluators_in_a_cluster(
         eval_loop = cluster.eval_loop(all_of(exact_match, tool_called("calculator")), **shared)
         submission = cluster.submit(DATASET[:1])
         with running_loops(main_loop, eval_loop):
-            report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+            report = collect_results(cluster.results, submission, timeout_seconds=TIMEOUT)
 
     assert report.passed == 1
 
@@ -79,7 +79,7 @@ def test_a_missing_main_loop_is_an_infrastructure_error() -> None:
     cluster = Cluster()
     submission = cluster.submit(DATASET[:1])
     cluster.eval_loop(mainloop_timeout=0.1).run(max_iterations=1)
-    (result,) = collect_results(cluster.results, submission, timeout_seconds=PATIENCE).results
+    (result,) = collect_results(cluster.results, submission, timeout_seconds=TIMEOUT).results
 
     assert result.error_source == "infrastructure"
     assert "got none in 0.1 s - is one running?" in (result.error or "")
@@ -91,7 +91,7 @@ def test_a_request_without_a_main_loop_is_retried_by_the_dead_letter_policy() ->
     policy = DLQPolicy(dead_letters, max_delivery_count=2, backoff=Backoff(0.0, longest=0.0))
     submission = cluster.submit(DATASET[:1])
     cluster.eval_loop(mainloop_timeout=0.1, dlq=policy).run(max_iterations=1)
-    (result,) = collect_results(cluster.results, submission, timeout_seconds=PATIENCE).results
+    (result,) = collect_results(cluster.results, submission, timeout_seconds=TIMEOUT).results
 
     assert (result.error or "").startswith("gave up after 2 deliveries")
     assert dead_letters.approximate_count() == 1
@@ -105,7 +105,7 @@ def test_a_failure_of_the_main_loop_is_an_error_of_the_agent() -> None:
     dead_letters: InMemoryMailbox[Any] = InMemoryMailbox("dead")
     submission = cluster.submit(DATASET[:1])
     with running_loops(cluster.main_loop(fails), cluster.eval_loop(dlq=DLQPolicy(dead_letters))):
-        (result,) = collect_results(cluster.results, submission, timeout_seconds=PATIENCE).results
+        (result,) = collect_results(cluster.results, submission, timeout_seconds=TIMEOUT).results
 
     assert result.error_source == "agent"
     assert "the model said no" in (result.error or "")
@@ -129,7 +129,7 @@ def test_after_a_network_partition_the_sample_is_redelivered() -> None:
     submission = cluster.submit(DATASET[:1])
     eval_loop = cluster.eval_loop()
     with running_loops(cluster.main_loop(), eval_loop):
-        report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+        report = collect_results(cluster.results, submission, timeout_seconds=TIMEOUT)
 
     assert report.passed == 1
     assert eval_loop.metrics()["retried_total"] == 1
@@ -145,10 +145,10 @@ def test_late_and_second_replies_are_dropped() -> None:
     eval_loop = cluster.eval_loop()
     main_loop = cluster.main_loop()
     with running_loops(main_loop, eval_loop):
-        first = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+        first = collect_results(cluster.results, submission, timeout_seconds=TIMEOUT)
         until(lambda: main_loop.metrics().get("acknowledged_total", 0) == 2)
         until(lambda: cluster.results.approximate_count() == 1)
-    messages = cluster.results.receive(max_messages=5, wait_time_seconds=PATIENCE)
+    messages = cluster.results.receive(max_messages=5, wait_time_seconds=TIMEOUT)
 
     assert first.results[0].error_source == "infrastructure"  # the first result of a sample is kept
     assert [message.body.passed for message in messages] == [True]

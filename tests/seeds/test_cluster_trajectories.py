@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import PATIENCE, running_loops, until
+from tests.processes import TIMEOUT, running_loops, until
 from tests.seeds.in_memory_cluster import DATASET, Cluster, adds
 from tests.seeds.loops import QALoop
 from weakincentives import TokenUsage, serde
@@ -65,7 +65,7 @@ def run_in_cluster(cluster: Cluster, evaluator: Any, **options: Any) -> EvalResu
     )
     submission = cluster.submit(DATASET[:1])
     with running_loops(main_loop, cluster.eval_loop(evaluator)):
-        report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+        report = collect_results(cluster.results, submission, timeout_seconds=TIMEOUT)
     return report.results[0]
 
 
@@ -99,7 +99,7 @@ def test_trajectories_are_sent_through_a_queue_of_bytes(tmp_path: Any) -> None:
 async def test_one_process_gives_the_same_result() -> None:
     main_loop = QALoop(adapter=Adapter(), bus=ControlDispatcher())
     report = await evaluate(
-        DATASET[:1], EvalConfig(timeout=PATIENCE), score_last_message, agent=main_loop
+        DATASET[:1], EvalConfig(timeout=TIMEOUT), score_last_message, agent=main_loop
     )
 
     assert report.results[0].trajectory == run_in_cluster(Cluster(), exact_match).trajectory
@@ -118,13 +118,13 @@ def test_the_latency_does_not_include_the_time_in_the_queue(fails: bool) -> None
         evaluator=exact_match,
         requests=cluster.requests,
         mainloop_requests=cluster.main,
-        config=EvalLoopConfig(mainloop_timeout=PATIENCE, clock=clock),
+        config=EvalLoopConfig(mainloop_timeout=TIMEOUT, clock=clock),
     )
     with running_loops(eval_loop):
         until(lambda: cluster.main.approximate_count() == 1)
         clock.advance(600)  # while the request is in the queue
         with running_loops(cluster.main_loop(answer)):
-            report = collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+            report = collect_results(cluster.results, submission, timeout_seconds=TIMEOUT)
 
     assert report.results[0].success is not fails
     assert report.results[0].latency_ms < 600_000

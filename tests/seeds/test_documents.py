@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.processes import PATIENCE, running_loops, until
+from tests.processes import TIMEOUT, running_loops, until
 from tests.runtime.mailbox.redis_server import running
 from tests.seeds.documents import BLOCKS, Key, as_function, namespace, run, source
 from tests.seeds.in_memory_cluster import Cluster
@@ -301,7 +301,7 @@ def test_the_specified_loop_runs_on_our_mailboxes_and_main_loop() -> None:
         loop=main_loop, evaluator=lambda o, e: exact_match(o, e), requests=requests, results=results
     )
     loop.run(max_iterations=2)
-    report = names["collect_results"](results, len(dataset), timeout_seconds=PATIENCE)
+    report = names["collect_results"](results, len(dataset), timeout_seconds=TIMEOUT)
 
     assert (report.total, report.pass_rate) == (2, 0.5)
 
@@ -524,7 +524,7 @@ def test_the_cluster_of_000() -> None:
         run(("000", 3), names)
         submission = cluster.submit()
         with running_loops(names["mainloop"], names["eval_loop"]):
-            report = evals.collect_results(cluster.results, submission, timeout_seconds=PATIENCE)
+            report = evals.collect_results(cluster.results, submission, timeout_seconds=TIMEOUT)
 
     assert report.passed == 12
 
@@ -556,7 +556,7 @@ def test_a_worker_and_a_client_on_redis(
     finally:
         until(lambda: worker["eval_loop"] is not before)
         worker["eval_loop"].shutdown()
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
 
     assert client["report"].passed == 2
     assert "Completed 2 evaluations\nPass rate: 100.0%" in capsys.readouterr().out

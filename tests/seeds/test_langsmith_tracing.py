@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.contrib.langsmith_fixtures import flush_langsmith
-from tests.processes import PATIENCE
+from tests.processes import TIMEOUT
 from tests.seeds.questions import QAInput, QAOutput, answers, qa_prompt
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.evals import Dataset, EvalSuite, Sample, composite, exact_match, llm_judge
@@ -37,7 +37,7 @@ def test_evaluation_runs_are_traced(
     configure_wink(
         project="my-evals",
         tracing_enabled=True,
-        flush_timeout=PATIENCE,
+        flush_timeout=TIMEOUT,
     )
 
     evaluator = composite(exact_match, llm_judge("Answers the question correctly and completely"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import PATIENCE, running_loops
+from tests.processes import TIMEOUT, running_loops
 from tests.seeds.in_memory_cluster import DATASET, Cluster, adds
 from tests.seeds.loops import QALoop
 from weakincentives.adapters import ScriptedAdapter
@@ -146,7 +146,7 @@ async def echo(messages: Any) -> str:
 async def test_messages_may_be_in_any_form_of_an_input(
     input: Any, prepare: Any, output: str
 ) -> None:
-    config = EvalConfig(endpoint=echo, timeout=PATIENCE)
+    config = EvalConfig(endpoint=echo, timeout=TIMEOUT)
     report = await evaluate([Sample("1", input, output)], config, exact_match, prepare)
 
     assert report.results[0].output == output
@@ -154,7 +154,7 @@ async def test_messages_may_be_in_any_form_of_an_input(
 
 @pytest.mark.anyio
 async def test_an_invalid_message_is_an_error_of_the_agent() -> None:
-    config = EvalConfig(endpoint=echo, timeout=PATIENCE)
+    config = EvalConfig(endpoint=echo, timeout=TIMEOUT)
     report = await evaluate([Sample("1", "a")], config, exact_match, lambda sample: 3)
 
     assert "expected a text or messages from `prepare_messages`" in (report.results[0].error or "")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.forked_wink import Completed, run_python, run_wink
-from tests.processes import PATIENCE, plain_environment
+from tests.processes import TIMEOUT, plain_environment
 
 __all__ = ["Output", "Shell"]
 
@@ -83,7 +83,7 @@ class Shell:
 
     def end(self, process: subprocess.Popen[str], code: int = 0) -> Output:
         """Wait for a command; it must exit with this code."""
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=TIMEOUT)
         assert process.returncode == code, f"exit code {process.returncode}\n{out}\n{err}"
         return Output(out, err)
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.forked_wink import run_python, run_wink
-from tests.processes import PATIENCE, plain_environment
+from tests.processes import TIMEOUT, plain_environment
 from weakincentives import MarkdownSection, PromptTemplate
 from weakincentives.adapters import adapter_for
 from weakincentives.evals import EvalSuite, Sample, exact_match
@@ -211,7 +211,7 @@ def test_a_notebook(tmp_path: Path, server: ModelServer) -> None:
             env=variables(tmp_path, server),
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
     )
 

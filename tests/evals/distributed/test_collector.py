@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.engine import PATIENCE
+from tests.engine import TIMEOUT
 from tests.runtime.mailbox import redis_server, sqs_server
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
@@ -65,7 +65,7 @@ class Mailboxes:
                 self.results,
                 submission,
                 requests=self.requests,
-                timeout_seconds=PATIENCE,
+                timeout_seconds=TIMEOUT,
                 resubmit_after=0.1,
                 **options,
             )
@@ -81,7 +81,7 @@ def running_in_thread(loop: EvalLoop[Any, Any, Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        assert loop.shutdown(timeout=PATIENCE)
+        assert loop.shutdown(timeout=TIMEOUT)
         thread.join()
 
 
@@ -116,7 +116,7 @@ Change = Callable[[bytes], bytes]
 
 def replace_first(mailbox: QueueMailbox[Any], change: Change) -> tuple[str, bytes]:
     """Change the bytes of one queued message; return its id and new content."""
-    (message,) = mailbox.receive(visibility_timeout=PATIENCE)
+    (message,) = mailbox.receive(visibility_timeout=TIMEOUT)
     raw = message.raw if isinstance(message.raw, bytes) else pack(message.body)
     message.acknowledge()
     put(mailbox, message.id, change(raw))
@@ -209,7 +209,7 @@ def test_a_full_mailbox_of_dead_letters_does_not_end_the_collection(mailboxes: M
 
     # Without resubmission, which could produce duplicate results.
     with running_in_thread(mailboxes.loop()):
-        report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
+        report = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT)
 
     assert report.passed == 6
 
@@ -305,7 +305,7 @@ def test_a_result_of_a_type_that_is_not_importable_is_counted(mailboxes: Mailbox
 
     put(mailboxes.results, "0", _checksum(b" " + unknown) + b" " + unknown)
 
-    assert collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE).passed == 1
+    assert collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT).passed == 1
 
 
 def test_a_damaged_outcome_in_a_workers_store_causes_a_second_run(
@@ -325,7 +325,7 @@ def test_a_damaged_outcome_in_a_workers_store_causes_a_second_run(
         max_iterations=1, wait_time_seconds=0.2
     )
 
-    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT)
     assert (report.passed, report.errors) == (6, 0)
 
 
@@ -349,7 +349,7 @@ def test_a_secret_in_a_sample_id_does_not_hide_its_result(
     submission = submit_dataset(WITH_SECRETS, mailboxes.requests)
     mailboxes.loop().run(max_iterations=1, wait_time_seconds=0.2)
 
-    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT)
 
     assert [result.sample_id for result in report.results] == [*SECRET_IDS]
     assert report.passed == 3
@@ -366,7 +366,7 @@ def test_the_collector_need_not_know_the_workers_secrets(
     secrets.delenv("FIRST_API_KEY")
     secrets.delenv("SECOND_API_KEY")
 
-    report = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
+    report = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT)
 
     assert {result.sample_id for result in report.results} == {*SECRET_IDS}
 
@@ -377,7 +377,7 @@ def test_a_bare_count_distinguishes_ids_that_differ_only_in_a_secret(
     submit_dataset(WITH_SECRETS, mailboxes.requests)
     mailboxes.loop().run(max_iterations=1, wait_time_seconds=0.2)
 
-    report = collect_results(mailboxes.results, 3, timeout_seconds=PATIENCE)
+    report = collect_results(mailboxes.results, 3, timeout_seconds=TIMEOUT)
 
     assert len({result.sample_id for result in report.results}) == 3
     assert SECRET not in repr([result.sample_id for result in report.results])
@@ -388,7 +388,7 @@ def test_known_results_are_matched_by_their_redacted_ids(
 ) -> None:
     submission = submit_dataset(WITH_SECRETS, mailboxes.requests)
     mailboxes.loop().run(max_iterations=1, wait_time_seconds=0.2)
-    first = collect_results(mailboxes.results, submission, timeout_seconds=PATIENCE)
+    first = collect_results(mailboxes.results, submission, timeout_seconds=TIMEOUT)
     first.save(tmp_path / "report")
     assert not any(SECRET in file.read_text() for file in (tmp_path / "report").iterdir())
     known = EvalReport.load(tmp_path / "report").results

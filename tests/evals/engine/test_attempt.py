@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.engine import PATIENCE
+from tests.engine import TIMEOUT
 from weakincentives import Session
 from weakincentives.errors import EvaluatorShapeError, UsageError
 from weakincentives.evals import (
@@ -177,7 +177,7 @@ async def test_the_error_message_is_taken_from_the_exception(
 
 
 async def test_synchronous_agents_run_concurrently() -> None:
-    barrier = threading.Barrier(3, timeout=PATIENCE)
+    barrier = threading.Barrier(3, timeout=TIMEOUT)
 
     def agent(question: str) -> str:
         barrier.wait()

@@ -17,7 +17,7 @@ from typing import Any
 import pyte
 import pytest
 
-from tests.processes import PATIENCE, plain_environment, until
+from tests.processes import TIMEOUT, plain_environment, until
 from weakincentives.evals import RunStore
 
 SCRIPT = """
@@ -83,7 +83,7 @@ class Terminal:
                 self.written += more
         except OSError:  # on Linux: the other end is closed
             pass
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
         os.close(self._controller)
         self._stream.feed(self.written)
         above = ["".join(line[x].data for x in range(80)) for line in self.screen.history.top]
@@ -187,7 +187,7 @@ def test_without_a_terminal_a_script_prints_only_its_own_output(tmp_path: Path) 
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
 
     assert (process.stdout, process.stderr) == (f"{VERDICT}\n", "")
@@ -223,7 +223,7 @@ def run_notebook(folder: Path, *cells: str) -> Any:
     notebook = nbformat.v4.new_notebook(cells=nodes)
     client = NotebookClient(
         notebook,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         kernel_name="python3",
         allow_errors=True,
         resources={"metadata": {"path": str(folder)}},

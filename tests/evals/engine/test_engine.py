@@ -40,7 +40,7 @@ async def test_as_many_samples_run_concurrently_as_allowed(max_concurrent: int) 
     run = await ran(SAMPLES, agent, max_concurrent=max_concurrent)
 
     assert sorted(run.ids) == sorted(sample.id for sample in SAMPLES)
-    assert busy.most == expected
+    assert busy.peak == expected
     assert run.engine.running == {}
 
 
@@ -61,8 +61,8 @@ async def test_a_waiting_sample_lends_its_slot_and_concurrency_stays_limited() -
     run = await ran([*SAMPLES], agent, max_concurrent=2)
 
     assert sorted(run.ids) == sorted(sample.id for sample in SAMPLES)
-    assert busy.most == 2
-    assert 2 < in_flight.most <= 2 * MAX_OVERCOMMIT
+    assert busy.peak == 2
+    assert 2 < in_flight.peak <= 2 * MAX_OVERCOMMIT
 
 
 @in_jumping_time
@@ -81,7 +81,7 @@ async def test_a_slot_that_is_lost_to_a_timeout_is_acquired_again() -> None:
     run = await ran(SAMPLES, agent, clock=LOOP_TIME, timeout_per_sample_ms=100, max_retries=1)
 
     assert Counter(run.ids) == Counter(sample.id for sample in SAMPLES)
-    assert busy.most == 1
+    assert busy.peak == 1
     assert list(run.errors) == ["1"]
 
 

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from tests.engine import LIMITS, LOOP_TIME, PATIENCE, SAMPLES, in_jumping_time, ran, right
+from tests.engine import LIMITS, LOOP_TIME, SAMPLES, TIMEOUT, in_jumping_time, ran, right
 from weakincentives.errors import ProviderError, RunIncompleteError, UsageError
 from weakincentives.evals import (
     EvalConfig,
@@ -105,7 +105,7 @@ async def test_an_async_agent_that_hangs_ends_at_the_timeout() -> None:
 def hang() -> Iterator[Callable[[], object]]:
     """Yield a function that blocks its thread until the end of the test."""
     end = threading.Event()
-    yield lambda: end.wait(PATIENCE)
+    yield lambda: end.wait(TIMEOUT)
     end.set()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import PATIENCE, plain_environment
+from tests.processes import TIMEOUT, plain_environment
 from weakincentives.chat import TokenUsage, ToolCall
 from weakincentives.testing import ModelServer, Reply, ServedRequest
 
@@ -55,7 +55,7 @@ def test_evaluators_of_tools_and_usage_work_on_agents_of_other_frameworks(
             env=environment,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
     assert process.returncode == 0, process.stderr
     results: list[dict[str, Any]] = json.loads(process.stdout.splitlines()[-1])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine import PATIENCE
+from tests.engine import TIMEOUT
 from weakincentives.evals import RunStore
 
 SCRIPT = """
@@ -79,7 +79,7 @@ print(run(), flush=True)
 
 def _wait_until_interrupted(folder: Path) -> None:
     """Wait until the run is stored as interrupted; threads of agents may still be running."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     with RunStore(folder / "runs.db") as store:
         while store.run("latest").status != "interrupted":
             assert time.monotonic() < deadline
@@ -100,7 +100,7 @@ def test_an_interrupted_run_closes_its_environments_and_can_be_resumed(
             os.kill(process.pid, signal.SIGINT)
             _wait_until_interrupted(tmp_path)
             (tmp_path / "interrupted").touch()
-            _, stderr = process.communicate(timeout=PATIENCE)
+            _, stderr = process.communicate(timeout=TIMEOUT)
         finally:
             process.kill()
 
@@ -127,7 +127,7 @@ def test_an_interrupted_run_closes_its_environments_and_can_be_resumed(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=True,
     )
 

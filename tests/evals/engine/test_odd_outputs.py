@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.engine import PATIENCE
+from tests.engine import TIMEOUT
 from tests.odd_values import ODD
 from tests.runtime.mailbox.redis_server import KINDS, running
 from weakincentives import serde
@@ -119,8 +119,8 @@ def test_a_queue_gives_the_same_verdicts_and_notes(
         loop = EvalLoop(answer, same_type, requests, results)
         worker = threading.Thread(target=loop.run)
         worker.start()
-        report = collect_results(results, submission, timeout_seconds=PATIENCE)
-        assert loop.shutdown(timeout=PATIENCE)
+        report = collect_results(results, submission, timeout_seconds=TIMEOUT)
+        assert loop.shutdown(timeout=TIMEOUT)
         worker.join()
 
     assert report.missing == ()

@@ -16,7 +16,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
-from tests.processes import PATIENCE, plain_environment
+from tests.processes import TIMEOUT, plain_environment
 from weakincentives.chat import ChatMessage, TokenUsage
 from weakincentives.contrib.opentelemetry import configure_otel
 from weakincentives.errors import UsageError
@@ -352,7 +352,7 @@ def stdout_of(script: str, folder: Path) -> str:
         capture_output=True,
         text=True,
         env=plain_environment(),
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
     assert process.returncode == 0, process.stderr
     return process.stdout

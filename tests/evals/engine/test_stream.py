@@ -14,7 +14,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from tests.engine import PATIENCE
+from tests.engine import TIMEOUT
 from tests.soak import soak_size
 from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals import (
@@ -53,7 +53,7 @@ async def test_results_are_yielded_as_they_finish() -> None:
         return "ok"
 
     config = EvalConfig(max_concurrent=2)
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         async for result in stream(numbers(5), config, exact_match, agent=agent):
             ids.append(result.sample_id)
             if result.sample_id == "4":
@@ -74,7 +74,7 @@ async def test_leaving_the_stream_early_cancels_samples_in_flight(store: RunStor
         return "ok"
 
     config = EvalConfig(max_concurrent=3)
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         async with stream(numbers(), config, exact_match, agent=agent, store=store) as results:
             async for result in results:
                 assert result.sample_id == "0"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from tests.engine import PATIENCE
+from tests.engine import TIMEOUT
 from tests.seeds.loops import QALoop
 from weakincentives import MarkdownSection, PromptTemplate
 from weakincentives.adapters import ScriptedAdapter
@@ -179,7 +179,7 @@ def test_a_task_that_an_agent_left_behind_does_not_affect_the_next_run() -> None
 
 
 def test_samples_run_concurrently() -> None:
-    barrier = threading.Barrier(2, timeout=PATIENCE)
+    barrier = threading.Barrier(2, timeout=TIMEOUT)
 
     def agent(question: Question) -> str:
         barrier.wait()
@@ -191,7 +191,7 @@ def test_samples_run_concurrently() -> None:
 
 
 def test_eight_samples_run_concurrently_by_default() -> None:
-    barrier = threading.Barrier(8, timeout=PATIENCE)
+    barrier = threading.Barrier(8, timeout=TIMEOUT)
 
     def agent(number: int) -> str:
         barrier.wait()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.engine import PATIENCE
+from tests.engine import TIMEOUT
 from weakincentives.errors import EvaluatorError, EvaluatorShapeError
 from weakincentives.evals import (
     Criterion,
@@ -348,7 +348,7 @@ async def test_async_evaluators_run_concurrently() -> None:
 
         return evaluate
 
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         assert (
             await all_of(waits_for_other(0), exact_match, waits_for_other(1)).ask(CONTEXT)
         ).value == 2 / 3

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.engine import PATIENCE
+from tests.engine import TIMEOUT
 from tests.judging import FAILING, SAMPLE, Recording, gullible, saying, values, verdict
 from weakincentives import ChatMessage
 from weakincentives.adapters import ModelRequest, ScriptedAdapter
@@ -120,7 +120,7 @@ async def test_the_judges_run_concurrently() -> None:
         await all_running.wait()
         return True
 
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         score = await judge_panel(waits_for_all, waits_for_all, waits_for_all).ask(EvalContext())
     assert score.passed
 

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.processes import PATIENCE, plain_environment, until
+from tests.processes import TIMEOUT, plain_environment, until
 from weakincentives.chat import ChatMessage
 from weakincentives.evals import (
     EvalConfig,
@@ -66,7 +66,7 @@ def start_run(folder: Path, size: int, count: int, concurrency: int) -> subproce
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says the peak")
 def test_large_outputs_do_not_accumulate_in_memory(tmp_path: Path) -> None:
     with start_run(tmp_path, LARGE, count=80, concurrency=4) as process:
-        assert process.wait(PATIENCE * 3) == 0
+        assert process.wait(TIMEOUT * 3) == 0
 
     peak = (tmp_path / "status.txt").read_text().partition("VmHWM:")[2].split()[0]
     assert int(peak) / 1024 < 250  # MB; all 80 outputs are 400 MB
@@ -191,7 +191,7 @@ async def test_results_wait_while_another_process_locks_the_store(tmp_path: Path
     finished_while_locked: list[int] = []
     samples = [Sample(str(number), number, "ok") for number in range(600)]
     config = EvalConfig(max_concurrent=4)
-    with RunStore(tmp_path / "runs.db") as store, anyio.fail_after(PATIENCE):
+    with RunStore(tmp_path / "runs.db") as store, anyio.fail_after(TIMEOUT):
         async with anyio.create_task_group() as group:
             group.start_soon(lock_store)
             await evaluate(samples, config, exact_match, agent=agent, store=store)
@@ -223,7 +223,7 @@ with RunStore(sys.argv[1]) as store:
     print(store.run("run").total, store.pending)
 """
     command = [sys.executable, "-c", code, str(tmp_path / "runs.db")]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
     assert process.stdout.split() == ["refused", "1", "0"], process
 
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import strategies as ours
-from tests.engine import PATIENCE
+from tests.engine import TIMEOUT
 from weakincentives.chat import TokenUsage
 from weakincentives.errors import SnapshotError, StoreError, UsageError
 from weakincentives.evals import EvalConfig, EvalResult, Metric, Sample, Score, Trajectory
@@ -337,7 +337,7 @@ def test_rows_of_a_run_that_another_process_deleted_are_dropped(store: RunStore)
 def test_a_row_is_committed_soon_without_a_flush(store: RunStore) -> None:
     store.put(row("1"))
     with RunStore(store.path) as other:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while (not other.run("run").total or store.pending) and time.monotonic() < deadline:
             time.sleep(0.01)
 
