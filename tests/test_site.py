@@ -24,6 +24,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return build(tmp_path_factory.mktemp("site"))
 
 
+# Tests with a browser run next to each other, so that one process builds the site for both tests.
+@pytest.mark.usefixtures("browser")
 def test_the_site_builds_and_needs_nothing_from_elsewhere(built: tuple[Path, list[str]]) -> None:
     site, problems = built
 

@@ -36,11 +36,13 @@ def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=300.0,
         help="seconds that one step may take (default 300)")  # fmt: skip
     parser.add_argument("--python", help="Python for all environments (default: 3.13 if found)")
-    parser.add_argument("--page", type=Path, help="Markdown file to write "
+    parser.add_argument("--page", type=Path, help="Markdown file to update "
         "(default: docs/benchmarks.md in a run of all tools and parts)")  # fmt: skip
     args = parser.parse_args(arguments)
     if args.size < SMALLEST:
         parser.error(f"expected a size of at least {SMALLEST}, got {args.size}")
+    if args.page and not args.page.is_file():
+        parser.error(f"expected a Markdown file to update, got {args.page}")
     return args
 
 

@@ -125,30 +125,52 @@ def test_a_run_links_to_a_comparison_with_the_previous_run(opened: Open, address
 
 
 @pytest.mark.soak
-def test_a_long_transcript_is_loaded_in_parts(opened: Open, serve: Serve, tmp_path: Path) -> None:
-    def messages(count: int) -> list[ChatMessage]:
-        turn = [
-            ChatMessage("assistant", "", [ToolCall("1", "search", {"q": "x" * 200})]),
-            ChatMessage("tool", "found " * 50, (), "1"),
-        ]
-        return [ChatMessage("user", "Begin."), *turn * (count // 2), ChatMessage("user", "Stop.")]
-
+def long_transcript(folder: Path, count: int) -> Path:
+    """Store a run of one sample with this many messages and two more; return the store's path."""
+    turn = [
+        ChatMessage("assistant", "", [ToolCall("1", "search", {"q": "x" * 200})]),
+        ChatMessage("tool", "found " * 50, (), "1"),
+    ]
+    messages = [ChatMessage("user", "Begin."), *turn * (count // 2), ChatMessage("user", "Stop.")]
     long = attempt(1, True)
     assert long.trajectory is not None
-    with RunStore(tmp_path / "runs.db") as store:
-        trajectory = replace(long.trajectory, messages=messages(soak_size(700, 2_000)))
+    with RunStore(folder / "runs.db") as store:
+        trajectory = replace(long.trajectory, messages=messages)
         put(store, "long", [replace(long, trajectory=trajectory)])
-    page = opened(f"{serve(tmp_path / 'runs.db')}#/sample/long/q001")
+    return folder / "runs.db"
+
+
+def test_a_long_transcript_is_loaded_in_parts(opened: Open, serve: Serve, tmp_path: Path) -> None:
+    path = long_transcript(tmp_path, soak_size(700, 2_000))
+    page = opened(f"{serve(path)}#/sample/long/q001")
     more = page.get_by_role("button", name="Show 200 more messages")
     while more.count():
         loaded = page.locator(".message").count()
-        more.click()
+        more.press("Enter")  # a click may miss a button that moves while messages are laid out
         page.locator(".message").nth(loaded).wait_for(state="attached")
-    page.get_by_role("button", name="more message").click()
+    page.get_by_role("button", name="more message").press("Enter")
     page.get_by_text("Stop.").scroll_into_view_if_needed()
     # The browser neither lays out nor paints messages outside the viewport.
     style = "getComputedStyle(document.querySelector('.message')).contentVisibility"
     assert page.evaluate(style) == "auto"
+
+
+def test_messages_are_loaded_once_and_a_failure_is_reported(
+    opened: Open, serve: Serve, tmp_path: Path
+) -> None:
+    page = opened(f"{serve(long_transcript(tmp_path, 398))}#/sample/long/q001")
+    more = page.get_by_role("button", name="Show 200 more messages")
+
+    unreachable = "() => { real = fetch; fetch = () => Promise.reject(Error('no server')) }"
+    page.evaluate(unreachable)
+    more.press("Enter")
+    page.get_by_role("alert").get_by_text("no server").wait_for()
+    page.evaluate("() => { fetch = real }")
+    more.evaluate("button => { button.click(); button.click() }")
+
+    page.get_by_text("Stop.").wait_for(state="attached")
+    assert page.locator(".message").count() == 1 + 199 + 1
+    assert page.get_by_role("alert").count() == 0
 
 
 def test_a_saved_list_and_comparison_open_without_a_server(

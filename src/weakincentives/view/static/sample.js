@@ -128,10 +128,18 @@ function conversation(item, key, signal) {
   const draw = () => {
     const left = item.message_count - messages.length;
     const more = el("button", { type: "button" }, `Show ${plural(Math.min(left, 200), "more message")} of ${number(left)}`);
+    const problem = el("p", { class: "problem", role: "alert" });
     more.addEventListener("click", async () => {
-      const next = await ask("sample", { ...key, message: messages.length }, signal);
-      messages.push(...next.messages);
-      draw();
+      more.toggleAttribute("disabled", true); // a second click would load the same messages again
+      try {
+        const next = await ask("sample", { ...key, message: messages.length }, signal);
+        messages.push(...next.messages);
+        draw();
+      } catch (error) {
+        problem.textContent = /** @type {Error} */ (error).message;
+        more.after(problem);
+        more.toggleAttribute("disabled", false);
+      }
     });
     fill(box, el("h2", {}, `Conversation, ${plural(item.message_count, "message")}`), timeline(messages, key, item.tool_errors, item.calls), left > 0 ? more : null);
   };
