@@ -167,12 +167,14 @@ def test_the_readme_quotes_the_fastest_other_tool(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{QUOTE}\nold\n{END}\nafter\n")
 
-    write_quote(comparison(), readme)
+    on_sdk = Outcome("wink-sdk", "http-100", 3.0, 3.0, 50.0)
+    write_quote(replace(comparison(), outcomes=[*comparison().outcomes, on_sdk]), readme)
 
     assert readme.read_text() == (
         f"before\n{QUOTE}\nTime of the fastest other tool, as a multiple of WINK's: "
         "0.75 (pydantic-evals; in process, 50,000 samples) and "
-        f"0.75 (pydantic-evals; HTTP 100 ms, 2,000 samples).\n{END}\nafter\n"
+        "0.75 (pydantic-evals; HTTP 100 ms, 2,000 samples). Over HTTP, WINK uses its own client; "
+        f"with the OpenAI SDK in both tools, the ratio is 0.5.\n{END}\nafter\n"
     )
 
 
@@ -189,13 +191,14 @@ def test_the_ratios_in_the_readme_are_those_of_the_page() -> None:
 
 
 def test_the_command_refuses_what_it_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["10"], ["--only", "nope"]):
+    for arguments in (["10"], ["--only", "nope"], ["--page", "missing.md"]):
         with pytest.raises(SystemExit):
             command.main(arguments)
     assert command.main(["--part", "nope"]) == 2
     assert command.main(["--python", "/nowhere/python"]) == 2
     error = capsys.readouterr().err
     assert "at least 250" in error
+    assert "expected a Markdown file to update, got missing.md" in error
     assert "expected the start of a measurement's name" in error
     assert "expected Python 3.11 or newer, got nothing that runs (/nowhere/python)" in error
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .environments import TOOLS, Tool
+from .environments import OPENAI, TOOLS, Tool
 from .measure import Outcome
 from .measurements import FULL, Measurement
 from .plot import draw
@@ -32,7 +32,7 @@ BEGIN = "<!-- peers: begin; written by `make bench-peers` -->"
 END = "<!-- peers: end -->"
 QUOTE = "<!-- two ratios of docs/benchmarks.md; written by `make bench-peers` -->"
 PLOT = "benchmarks-peers.svg"
-FLOOR, OURS = "floor", "wink"
+FLOOR, OURS, OURS_ON_SDK = "floor", "wink", "wink-sdk"
 
 # What a reader has to know to judge the figures of a tool, none of it measured.
 DIFFERENCES = {
@@ -294,17 +294,25 @@ def quote(comparison: Comparison) -> str:
     """Return how much longer the fastest other tool takes, in process and over HTTP."""
     in_process = [each for each in comparison.measurements if each.steps == ("in_process",)][-1:]
     over_http = [each for each in comparison.measurements if each.name == "http-100"]
-    facts = []
+    facts, on_sdk = [], ""
     for each in (*in_process, *over_http):
         ratios = {
-            tool.title: comparison.ratio(tool.name, each.name, OURS) for tool in comparison.tools()
+            tool: ratio
+            for tool in comparison.tools()
+            if tool.peer and (ratio := comparison.ratio(tool.name, each.name, OURS))
         }
-        peers = {tool.title for tool in comparison.tools() if tool.peer}
-        measured = {name: ratio for name, ratio in ratios.items() if ratio and name in peers}
-        if measured:
-            fastest = min(measured, key=measured.__getitem__)
-            facts.append(f"{figure(measured[fastest])} ({fastest}; {each.title} samples)")
-    return f"Time of the fastest other tool, as a multiple of WINK's: {' and '.join(facts)}."
+        if ratios:
+            fastest = min(ratios, key=ratios.__getitem__)
+            facts.append(f"{figure(ratios[fastest])} ({fastest.title}; {each.title} samples)")
+            ratio = comparison.ratio(fastest.name, each.name, OURS_ON_SDK)
+            if each.http and OPENAI in fastest.packages and ratio:
+                on_sdk = (
+                    " Over HTTP, WINK uses its own client; with the OpenAI SDK in both tools, the "
+                    f"ratio is {figure(ratio)}."
+                )
+    return (
+        f"Time of the fastest other tool, as a multiple of WINK's: {' and '.join(facts)}.{on_sdk}"
+    )
 
 
 def _replace(page: Path, begin: str, content: str) -> None:
