@@ -33,14 +33,14 @@ __all__ = ["convert", "decode", "decoder", "encode", "plain", "refuse_non_finite
 
 T = TypeVar("T")
 
-# msgspec puts what it knows of a class on the class before it has read all of it. A second thread
-# that finds it there crashes the process, so only one thread at a time lets msgspec read types.
-_reading_types = threading.RLock()
-if hasattr(os, "register_at_fork"):  # or a child could be born with the lock taken
+# msgspec caches what it knows about a class on the class itself, before that is complete. A second
+# thread that uses the cache then crashes the process, so one thread at a time inspects types.
+_inspecting_types = threading.RLock()
+if hasattr(os, "register_at_fork"):  # otherwise a child process could start with the lock held
     os.register_at_fork(
-        before=_reading_types.acquire,
-        after_in_parent=_reading_types.release,
-        after_in_child=_reading_types.release,
+        before=_inspecting_types.acquire,
+        after_in_parent=_inspecting_types.release,
+        after_in_child=_inspecting_types.release,
     )
 
 
@@ -160,7 +160,7 @@ def decoder(wanted: Any = Any) -> Callable[[bytes], Any]:
 @lru_cache(maxsize=256)
 def _decoder(wanted: Any) -> Callable[[bytes], Any]:
     try:
-        with _reading_types:
+        with _inspecting_types:
             decode_fast = msgspec.json.Decoder(wanted, dec_hook=_from_json).decode
     except (TypeError, NameError) as error:  # NameError: an annotation that does not resolve
         raise SerializationError(
@@ -213,8 +213,8 @@ def convert(value: Any, wanted: type[T]) -> T: ...
 def convert(value: Any, wanted: Any) -> Any: ...
 def convert(value: Any, wanted: Any) -> Any:
     """Convert plain data to `wanted`: `convert({"question": "?"}, QAInput)`."""
-    with suppress(TypeError, NameError):  # what is wrong with a type, `msgspec.convert` says too
-        _read_type(wanted)
+    with suppress(TypeError, NameError):  # `msgspec.convert` reports it
+        _inspect_type(wanted)
     try:
         return msgspec.convert(value, wanted, dec_hook=_from_json)
     except (TypeError, ValueError) as error:  # msgspec's own errors are ValueErrors
@@ -222,9 +222,9 @@ def convert(value: Any, wanted: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _read_type(wanted: Any) -> None:
-    """Let msgspec read a type; MessagePack has fewer limits than JSON."""
-    with _reading_types:
+def _inspect_type(wanted: Any) -> None:
+    """Let msgspec inspect and cache a type; MessagePack accepts more types than JSON."""
+    with _inspecting_types:
         msgspec.msgpack.Decoder(wanted, dec_hook=_from_json)
 
 
