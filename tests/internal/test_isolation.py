@@ -11,6 +11,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+import trio
+import trio.lowlevel
 
 from tests.engine import JumpingLoop, in_jumping_time
 from weakincentives.internal.isolation import CancelledFromInside, run_isolated
@@ -67,6 +69,45 @@ async def test_a_task_that_cancels_itself_is_an_error() -> None:
 
     assert isinstance(await run_isolated(fn), CancelledFromInside)
     await anyio.lowlevel.checkpoint()  # our own task is not cancelled
+
+
+@asyncio_only
+async def test_a_task_that_is_cancelled_before_its_first_step_is_an_error() -> None:
+    began = []
+
+    async def fn() -> None:
+        began.append(True)
+
+    def cancel_new_tasks() -> None:
+        for task in asyncio.all_tasks() - known:
+            task.cancel()
+
+    known = asyncio.all_tasks()
+    asyncio.get_running_loop().call_soon(cancel_new_tasks)
+    assert isinstance(await run_isolated(fn), CancelledFromInside)
+    assert not began
+
+
+async def test_trio_as_a_guest_of_asyncio_runs_code_in_a_nursery() -> None:
+    in_trio = []
+
+    async def fn() -> None:
+        in_trio.append(trio.lowlevel.in_trio_task())
+        await trio.lowlevel.checkpoint()
+
+    async def host() -> None:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        trio.lowlevel.start_guest_run(
+            run_isolated,
+            fn,
+            run_sync_soon_threadsafe=loop.call_soon_threadsafe,
+            done_callback=lambda outcome: done.set_result(outcome.unwrap()),
+        )
+        await done
+
+    await anyio.to_thread.run_sync(asyncio.run, host())
+    assert in_trio == [True]
 
 
 @asyncio_only

@@ -18,8 +18,8 @@ nursery of its own. It cannot be left behind: what shields itself is waited for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from functools import partial
+import types
+from collections.abc import Awaitable, Callable, Generator
 
 import anyio
 import anyio.lowlevel
@@ -49,9 +49,17 @@ async def run_isolated(
     After `timeout` seconds it is cancelled; unless it returns all the same, the error is a
     `TimeoutError`. Cancelling the caller cancels it, too.
     """
-    if anyio.get_cancelled_exc_class() is asyncio.CancelledError:
+    if _in_asyncio_task():
         return await _in_own_task(fn, timeout)
     return await _in_own_nursery(fn, timeout)
+
+
+def _in_asyncio_task() -> bool:
+    """Return False on trio, also where trio runs as a guest of asyncio's event loop."""
+    try:
+        return asyncio.current_task() is not None
+    except RuntimeError:  # no event loop of asyncio
+        return False
 
 
 async def _in_own_task(
@@ -59,8 +67,9 @@ async def _in_own_task(
 ) -> BaseException | None:
     loop = asyncio.get_running_loop()
     woken = loop.create_future()
-    task = loop.create_task(_outcome(fn, woken))
-    task.add_done_callback(partial(_wake, woken))  # also if it is cancelled before its first step
+    code = _outcome(fn, woken)
+    code.send(None)  # enter its `try`, which then catches a cancellation before the first step
+    task = loop.create_task(code)
     timer = None if timeout is None else loop.call_later(timeout, _wake, woken)
     try:
         await woken
@@ -71,14 +80,14 @@ async def _in_own_task(
         if timer is not None:
             timer.cancel()
     if task.done():
-        failure = _failure(task)
+        failure = task.result()
         return CancelledFromInside() if isinstance(failure, asyncio.CancelledError) else failure
     if await _end(task):
-        return _failure(task) and _timed_out(timeout)
+        return task.result() and _timed_out(timeout)
     return _timed_out(timeout, " (it ignored its cancellation and was left running)")
 
 
-def _wake(woken: asyncio.Future[None], _: object = None) -> None:
+def _wake(woken: asyncio.Future[None]) -> None:
     if not woken.done():
         woken.set_result(None)
 
@@ -88,19 +97,20 @@ async def _outcome(
 ) -> BaseException | None:
     """Catch everything here: asyncio would let a `SystemExit` end the whole event loop."""
     try:
+        await _pause()
         await fn()
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         return error
     finally:
-        _wake(woken)  # one turn of the event loop earlier than the task's callback would
+        _wake(woken)
     return None
 
 
-def _failure(task: asyncio.Task[BaseException | None]) -> BaseException | None:
-    # A task that was cancelled before its first step never came to catch anything.
-    return asyncio.CancelledError() if task.cancelled() else task.result()
+@types.coroutine
+def _pause() -> Generator[None]:
+    yield
 
 
 async def _end(task: asyncio.Task[BaseException | None]) -> bool:
