@@ -80,6 +80,18 @@ def test_list_fits_the_terminal(wink: Run, monkeypatch: pytest.MonkeyPatch, colu
     assert "100.0% (20.7-100.0)" in text
 
 
+def test_names_have_the_space_of_errors_that_no_run_has(wink: Run) -> None:
+    for end in ("abc111", "abd222"):
+        stored(f"20260102-030405-{end}", answer("1"), dataset_name="capitals", model="demo/large")
+
+    text = wink("list")[1]
+    assert "demo/large" in text
+    assert "errors" not in text
+
+    stored("20260102-030406-aaaaaa", broken("1"), dataset_name="capitals", model="demo/large")
+    assert "errors" in wink("list")[1]
+
+
 def test_short_ids_stay_unambiguous(wink: Run) -> None:
     for end in ("abc111", "abd222"):
         stored(f"20260102-030405-{end}", answer("1"))

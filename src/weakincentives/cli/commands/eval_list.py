@@ -140,6 +140,8 @@ def _print_runs(runs: RatedRuns, more: bool, store_option: str) -> None:
     if wide and table_width(table) > to.width:  # shorten ids before names
         ids = short_ids(records, whole=False)
         table = _table(runs, ids, wide=wide)
+    if table_width(table) > to.width and not any(record.errors for record in records):
+        del table["errors"]
     drop = [*(["dataset"] if "suite" in table else []), "tags", "when", "agent", "errors"]
     drop += ["flaky", "pass@k", "pass^k"]
     print_stdout(to, columns(table, to.width, right=RIGHT, shrink=SHRINK, drop=drop))
