@@ -44,14 +44,14 @@ class Environment(CalculatorEnvironment):
 async def endpoint(messages):
     number = int(messages[-1].content.split()[-1])
     note(f"asked {number}")
-    if number >= 3 and not again:
+    if number >= 3 and "again" not in sys.argv:
         await anyio.sleep_forever()
     return "answer"
 
 def agent(question):
     number = int(question.split()[-1])
     note(f"asked {number}")
-    while number >= 3 and not again and not Path("interrupted").exists():
+    while number >= 3 and "again" not in sys.argv and not Path("interrupted").exists():
         time.sleep(0.01)
     return "answer"
 

@@ -23,6 +23,8 @@ from ... import serde
 from ...adapters.wire import INVALID_JSON, token_trace, tool_arguments
 from .scores import TOKENS
 
+__all__ = ["WinkHarness"]  # verifiers looks for its class here
+
 HARNESS = "wink_harness"  # a plugin's id is the name of a module
 RETRIES = 5  # of one model call
 
