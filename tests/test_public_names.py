@@ -91,7 +91,8 @@ def test_a_file_does_not_repeat_its_names() -> None:
     public = {file.name for file in package.glob("*.py")} | {f"evals/{name}" for name in named}
     found = files_that_repeat_names(package)
 
-    assert set(found) - public == set()
+    # verifiers looks for the class of a harness in the `__all__` of its module
+    assert set(found) - public == {"contrib/verifiers/harness.py"}
 
 
 def test_a_file_that_repeats_its_names_is_found(tmp_path: Path) -> None:
