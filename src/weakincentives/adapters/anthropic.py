@@ -20,7 +20,7 @@ _FINISH = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
-_NO_SAMPLING = "leave `temperature` and `top_p` out of the settings: this API takes them no more"
+_NO_SAMPLING = "leave `temperature` and `top_p` out of the settings: this API rejects them now"
 _HINTS = {"temperature": _NO_SAMPLING, "top_p": _NO_SAMPLING}
 _CACHES = ("cache_read_input_tokens", "cache_creation_input_tokens")
 _COUNTS = (*_CACHES, "input_tokens", "output_tokens")
