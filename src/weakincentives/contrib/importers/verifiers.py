@@ -1,7 +1,7 @@
 """Read results of Prime Intellect's verifiers, without the package.
 
 `results.jsonl` of its older stack (up to 0.3) has one rollout a line, `traces.jsonl` of the newer
-one (from 0.2 on, the only one in 0.4) one episode a line. Which it is, is seen from the lines.
+one (from 0.2 on, the only one in 0.4) one episode a line. The lines show which one it is.
 
 Rules of this file:
 1. A reward counts only if the trace is `ok` and every reward was given: a reward function that

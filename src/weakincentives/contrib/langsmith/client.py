@@ -1,4 +1,4 @@
-"""A LangSmith client with short timeouts, daemon threads and no log output of its own."""
+"""A LangSmith client with short timeouts, daemon threads and without its own log output."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class OwnClient:
         self._closed = False
         self._log = logging.getLogger("langsmith.client")
         self._log.addFilter(self._is_not_ours)
-        # Threads that are no daemons would delay the exit for as long as a server hangs.
+        # Non-daemon threads would delay the exit for as long as a server hangs.
         daemon = property(lambda client: True, lambda client, value: None)
         kind = type("Client", (library.Client,), {"_use_daemon_threads": daemon})
         try:

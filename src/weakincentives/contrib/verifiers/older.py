@@ -23,7 +23,7 @@ from ...evals import Dataset, EvalContext, Sample, Trajectory, criterion
 from ...evals.engine.agents import Agent, AgentOutput, current, name_agent
 from ...rollouts import Endpoint
 from ..importers.reading import chat_message
-from .scores import left_by_rollout
+from .scores import rollout_with_rewards
 from .service import Service
 
 _raised: ContextVar[dict[str, str] | None] = ContextVar("weakincentives.verifiers", default=None)
@@ -74,7 +74,7 @@ def older_agent(
         attempt = current()
         group = f"{attempt.run_id}/{sample.id}" if attempt.run_id else sample.id
         facts = {"group": group, "is_truncated": bool(row.get("is_truncated"))}
-        return left_by_rollout(row, weights, raised, facts), None
+        return rollout_with_rewards(row, weights, raised, facts), None
 
     return name_agent(agent, environment, str(endpoint), code=type(env))
 
@@ -159,7 +159,7 @@ def _load(environment: str, arguments: Mapping[str, Any] | None) -> Any:
 
 
 def _keep_exceptions(rubric: Any) -> None:
-    """Keep what the reward functions of a rubric raise, before the rubric makes a 0 of it."""
+    """Keep what the reward functions of a rubric raise, before the rubric turns it into 0."""
     for part in getattr(rubric, "rubrics", ()):
         _keep_exceptions(part)
     rubric.funcs[:] = [_keeping(function) for function in rubric.funcs]
