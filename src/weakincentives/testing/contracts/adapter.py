@@ -1,4 +1,4 @@
-"""What every adapter promises, as a suite that your own tests inherit.
+"""The contract of an adapter, as a suite that your own tests inherit.
 
 Rules of this file:
 1. Every test runs with `evaluate` and with `evaluate_async`, under asyncio and trio: `ask` is each
