@@ -166,7 +166,7 @@ class ResumePlan:
                 yield row
 
     def is_current(self, row: StoredRow) -> bool:
-        """Return whether today's criteria scored the row, and need not do so again."""
+        """Return whether the current criteria scored the row, so that it need not be rescored."""
         return self._is_final(row.criteria, row.result.error_source)
 
     def _is_final(self, criteria: str, error_source: str | None) -> bool:
