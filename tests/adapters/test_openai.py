@@ -427,7 +427,7 @@ def test_a_stream_that_breaks_off_between_events_is_noticed() -> None:
     error = parse_error(as_events(chunk({"content": "half"})), stream=True)
 
     assert error.retryable
-    assert "broke off" in str(error)
+    assert "a truncated stream" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def _reply(message: Any) -> ModelReply:
 async def _read_stream(stream: Any) -> Any:
     """Return the message of a stream; the input of a tool stays JSON text."""
     message: Any = None
-    pieces: list[list[str]] = []  # of each block; joined once, as appending takes quadratic time
+    pieces: list[list[str]] = []  # per block; joined once, since appending takes quadratic time
     async with stream:
         async for event in stream:
             if event.type == "message_start":
@@ -76,7 +76,7 @@ async def _read_stream(stream: Any) -> Any:
                     if (number := getattr(event.usage, name, None)) is not None:
                         setattr(message.usage, name, number)
     if message is None or message.stop_reason is None:
-        raise MalformedError("a stream that broke off")
+        raise MalformedError("a truncated stream")
     for block, texts in zip(message.content, pieces, strict=False):
         if block.type == "text":
             block.text += "".join(texts)

@@ -36,7 +36,7 @@ from .model import Model, ModelReply, ModelRequest
 
 logger = logger_for(__name__)
 
-_FORMAT = 1  # of keys and of the file: raise it when either changes
+_FORMAT = 1  # version of keys and file: increase it when either changes
 _APPLICATION = 0x57494E4B  # "WINK": SQLite's application id
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS replies "

@@ -279,7 +279,7 @@ def _classify(error: Exception, service: Service) -> _Failure:
     if isinstance(error, sdk.APIConnectionError | OSError) or package in _TRANSPORTS:
         host = urlsplit(service.base_url or "").hostname or service.name
         return _Failure(
-            f"no connection, or one that broke ({_reason(error)})",
+            f"no connection, or a lost one ({_reason(error)})",
             f"try again, and check that {host} is reachable",
         )
     if isinstance(error, sdk.APIError):

@@ -72,7 +72,7 @@ def trl_reward(
         await for_each(score, range(len(completions)), max_concurrent)
         return rewards
 
-    reward.__name__ = judged.name  # which TRL logs
+    reward.__name__ = judged.name  # TRL logs this name
     return reward
 
 

@@ -66,7 +66,7 @@ class DataBuffer:
         self._samples = samples
         self._held = held
         self._by_id = {sample.id: sample for sample in held or ()}
-        self._served = 0  # of this epoch
+        self._served = 0  # in this epoch
         self._coming: Iterator[Any] | None = None
         self._back: deque[RolloutGroup] = deque()
 

@@ -18,7 +18,7 @@ from ..internal.threads import in_thread
 from ..prompt import Tool, ToolResult
 from .environment import check_envelope
 
-MAX_SNAPSHOT_BYTES = 4 << 20  # of all files together
+MAX_SNAPSHOT_BYTES = 4 << 20  # all files together
 
 
 @dataclass(frozen=True, slots=True)

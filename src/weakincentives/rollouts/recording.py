@@ -24,7 +24,7 @@ from .trajectory import Trajectory
 logger = logger_for(__name__)
 
 MAX_ITEMS = 10_000  # spans and calls of `record` for one attempt
-MAX_CHARACTERS = 50_000_000  # of their texts
+MAX_CHARACTERS = 50_000_000  # total length of their texts
 
 
 @dataclass(frozen=True, slots=True)

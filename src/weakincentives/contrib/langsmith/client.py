@@ -17,7 +17,7 @@ from ...secrets import keep_secret
 
 HOSTED = "https://api.smith.langchain.com"
 LOCAL = {"localhost", "127.0.0.1", "0.0.0.0", "::1"}
-TIMEOUT_MS = (3_000, 10_000)  # to connect, and for an answer
+TIMEOUT_MS = (3_000, 10_000)  # connect and read timeouts
 
 
 def imported(name: str) -> Any:

@@ -46,7 +46,7 @@ class _GroupSource:
         """Return that many groups: first returned ones, then new ones."""
         returned = self.returned[:num_samples]
         missing = num_samples - len(returned)
-        new = self.buffer.get_samples(missing) if missing else []  # which may raise
+        new = self.buffer.get_samples(missing) if missing else []  # this may raise
         self.returned = self.returned[num_samples:]
         return [*returned, *(self._group(each.sample) for each in new)]
 

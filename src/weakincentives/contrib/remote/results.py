@@ -44,7 +44,7 @@ class IncomingResults:
         self._entries_left = MAX_ENTRIES
         self._max_bytes = max_bytes
         self._staging: Path | None = None
-        self._in_file = False  # also for a refused file, whose content is discarded
+        self._in_file = False  # True for a refused file too, whose content is discarded
         self._file: IO[bytes] | None = None
         self._modified = 0
         self._folded: set[int] = set()  # hashes of the case-folded paths so far

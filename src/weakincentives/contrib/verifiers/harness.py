@@ -24,7 +24,7 @@ from ...adapters.wire import INVALID_JSON, token_trace, tool_arguments
 from .scores import TOKENS
 
 HARNESS = "wink_harness"  # a plugin's id is the name of a module
-RETRIES = 5  # of one model call
+RETRIES = 5  # per model call
 
 
 class WinkHarnessConfig(HarnessConfig):  # type: ignore[misc]

@@ -122,7 +122,7 @@ def sampling_settings(endpoint: Endpoint) -> dict[str, Any]:
 def _sampling(endpoint: Endpoint) -> dict[str, Any]:
     known = sampling_settings(endpoint)
     extra = dict(endpoint.extra)
-    if "logprobs" in extra:  # which the client of verifiers knows
+    if "logprobs" in extra:  # the client of verifiers has its own option
         known["logprobs"] = extra.pop("logprobs")
     return {**known, **({"extra_body": extra} if extra else {})}
 
@@ -206,7 +206,7 @@ def verifiers_rubric(
 
 def _reward(evaluator: Callable[..., Any], expected: str, vf: Any) -> Callable[..., Any]:
     judged = criterion(evaluator)
-    failure = type("EvaluatorError", (vf.Error,), {})  # which its result lines name
+    failure = type("EvaluatorError", (vf.Error,), {})  # its result lines have this name
     lock = threading.Lock()
 
     async def reward(prompt: Any, completion: Any, state: Any, **columns: Any) -> float:
