@@ -421,7 +421,7 @@ def _chosen(store: RunStore, run_id: str, sample: str, epoch: int) -> StoredRow 
     return next((row for row in rows if epoch in (0, row.result.epoch)), rows[0] if rows else None)
 
 
-# ── the query of the address ──────────────────────────────────────────────────────────────────
+# ── the query of the address ────────────────────────────────────────────────────────────────────
 
 
 def row_filter(query: Query) -> RowFilter:

@@ -176,7 +176,7 @@ class ReviewApi:
         self._sample = sample
         self._writing = threading.Lock()
 
-    # ── reads ───────────────────────────────────────────────────────────────────────────────
+    # ── reads ───────────────────────────────────────────────────────────────────────────────────
 
     def review_progress(self, query: Query) -> dict[str, Any]:
         """Return how many outputs each reviewer has labelled, and the categories."""

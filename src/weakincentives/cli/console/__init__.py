@@ -5,7 +5,7 @@ text          lines of text: one line, ages, stderr
 tables        the console of stdout, and tables that fit its width
 views         one result in a line, and why it failed
 documents     runs as JSON
-progress a run in progress
+progress      a run in progress
 summary       the end of a run: verdict, details, next commands
 sample_view   one sample in full
 review_screen one output to review, and the keys that label it

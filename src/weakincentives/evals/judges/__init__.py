@@ -4,7 +4,7 @@ ready_made   correctness, groundedness, tool choice, ...: one call each
 rubric       several criteria in one call
 rubric_files rubrics as JSON, for outcomes and for single replies
 panel        several judges, one verdict
-pairwise which of two outputs is better, asked in both orders
+pairwise     which of two outputs is better, asked in both orders
 ranking      several runs by strength, from pairwise judgements; biases of the judge
 calibration  agreement of a judge with people; Cohen's kappa
 """

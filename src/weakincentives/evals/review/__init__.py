@@ -6,7 +6,7 @@ taxonomy      failure categories with their counts, and how many are still to be
 agreement     how far reviewers agree, where they differ, and what was decided
 sampling      draw outputs to label, with known probabilities
 label_files   a file for people to fill, and how it is read
-calibration a run's judge compared with the labels: corrected pass rate, agreement, kappa
+calibration   a run's judge compared with the labels: corrected pass rate, agreement, kappa
 improvement   disagreements on one half of the labels, a report on the other
 """
 

@@ -16,7 +16,7 @@ strata         the rate of a dataset from a part of it, drawn by strata
 trends         a line and a step through several runs
 rankings       strengths of contenders, from comparisons of two at a time
 correction     the rate of a judge, corrected by labels of people
-agreement how far people agree in their labels
+agreement      how far people agree in their labels
 """
 
 from typing import TYPE_CHECKING
