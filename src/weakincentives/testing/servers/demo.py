@@ -19,7 +19,7 @@ _ROLES = get_args(Role)
 
 
 def use_demo_model() -> None:
-    """Let clients of OpenAI ask `demo/large`, unless `OPENAI_API_KEY` is set.
+    """Let clients of OpenAI call `demo/large`, unless `OPENAI_API_KEY` is set.
 
     It serves the model on loopback until the process ends, and sets `OPENAI_BASE_URL` and
     `OPENAI_API_KEY`. Call it before a client is made. With your own key it does nothing, so
