@@ -347,7 +347,7 @@ def test_a_store_that_cannot_be_written_changes_no_outcome(
         ("dataset='no.jsonl'", "x", "no.jsonl"),
         ("'capitals.jsonl', failunder=1", "x", "unexpected keyword argument 'failunder'"),
         ("'capitals.jsonl', fail_under=80", "x", "`fail_under` between 0 and 1, got 80"),
-        ("'capitals.jsonl', fail_under=0", "x", "to fail nothing, pass `record_only=True`"),
+        ("'capitals.jsonl', fail_under=0", "x", "to let nothing fail, pass `record_only=True`"),
         (
             "'capitals.jsonl', fail_under=1, record_only=True",
             "x",

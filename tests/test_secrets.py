@@ -35,7 +35,7 @@ values = st.one_of(
     st.text("QXZ0123456789abc/+-_=", min_size=8, max_size=40),
     st.text('QXZ789n"\\/&<>%+ \né', min_size=8, max_size=20),
     st.text(min_size=8, max_size=20),
-).filter(lambda value: [*secrets._worth_hiding(value.strip())])
+).filter(lambda value: [*secrets._worth_redacting(value.strip())])
 
 
 @contextmanager
@@ -157,7 +157,7 @@ keys = st.tuples(
     st.text("ABCDEFGHJKabcdefghjk23456789_-", min_size=10, max_size=30),
     st.text("QXZ789abc+/=&\"'<>\\ é", max_size=12),
 ).map(lambda parts: "".join(parts).strip())
-keys = keys.filter(lambda key: [*secrets._worth_hiding(key)])
+keys = keys.filter(lambda key: [*secrets._worth_redacting(key)])
 
 
 def dotnet(text: str) -> str:

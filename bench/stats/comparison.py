@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 from scipy import optimize, stats
 
-from weakincentives.evals.comparison.compare import adjusted_beside
+from weakincentives.evals.comparison.compare import adjust_secondary
 from weakincentives.evals.stats import mcnemar, paired_difference, unpaired_difference
 from weakincentives.evals.stats.differences import Difference
 
@@ -105,7 +105,7 @@ def _whole_tables(runs: int) -> Table:
             metric.append(claimed(differences[0]))
             raw.append(any(map(claimed, differences)))
             p_values = [each.p_value or 0.0 for each in differences[1:]]
-            adjusted = adjusted_beside(p_values, [metric[-1]] * len(p_values))
+            adjusted = adjust_secondary(p_values, [metric[-1]] * len(p_values))
             anything.append(metric[-1] or any(map(claimed, differences[1:], adjusted)))
         rows.append((f"{n} samples", [percent(each) for each in (metric, anything, raw)]))
     columns = ["", "the metric", "any row", "any row, not adjusted"]

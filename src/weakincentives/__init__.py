@@ -1,4 +1,4 @@
-"""WINK: agents, and evals that say how good they are.
+"""WINK: build LLM agents, and evaluate them.
 
 The names below are loaded when they are first used, so that the command line starts at once.
 """

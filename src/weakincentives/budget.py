@@ -49,8 +49,8 @@ class Deadline:
         """Raise DeadlineExceededError once it has passed."""
         if self.expired:
             raise DeadlineExceededError(
-                f"expected to be done by {self.expires_at.isoformat()}, and it is "
-                f"{-self.remaining():.1f} s later"
+                f"expected to be done by {self.expires_at.isoformat()}, exceeded it by "
+                f"{-self.remaining():.1f} s"
             )
 
 

@@ -1,7 +1,7 @@
 """Every exception that WINK raises on purpose.
 
     WinkError
-    ├── UsageError (ValueError)          you called us wrongly; names the argument
+    ├── UsageError (ValueError)          a call is wrong; names the argument
     │   ├── EvaluatorShapeError (TypeError)   a function with no valid evaluator signature
     │   ├── InvalidParameterError        a lease, a wait or a number of messages out of range
     │   ├── PromptError                  a template, section, tool or binding is wrong; names it
@@ -87,7 +87,7 @@ def short_repr(value: object, limit: int = 80) -> str:
 
 
 def _signature(function: FunctionType) -> str:
-    """Return `answer(question, context)`, which says more than an address does."""
+    """Return `answer(question, context)`, which says more than the default `repr`."""
     code = function.__code__
     count = code.co_argcount + code.co_kwonlyargcount
     return f"`{function.__qualname__}({', '.join(code.co_varnames[:count])})`"
@@ -98,7 +98,7 @@ class WinkError(Exception):
 
 
 class UsageError(WinkError, ValueError):
-    """You called us wrongly. Raised at construction, never in the middle of a run."""
+    """A call is wrong. Raised at construction, never in the middle of a run."""
 
 
 class EvaluatorShapeError(UsageError, TypeError):
@@ -226,9 +226,9 @@ class RunIncompleteError(WinkError):
 
     def __init__(self, done: int) -> None:
         super().__init__(
-            f"expected the run to reach its last sample, got {done:,} and then a cancellation from "
-            "inside - code of the agent, an evaluator or a callback cancelled our tasks or stopped "
-            "the event loop; what is stored is kept, and `resume` continues the run"
+            f"expected the run to reach its last sample, got a cancellation after {done:,} - the "
+            "agent, an evaluator or a callback cancelled our tasks or stopped the event loop; "
+            "stored results are kept, and `resume` continues the run"
         )
         self.done = done
 
@@ -299,13 +299,12 @@ class StoreError(WinkError):
 
 
 class SimulatedUserError(WinkError):
-    """The model that plays a user failed, or said nothing: no failure of the agent."""
+    """The model that plays a user failed or gave no reply; not the agent's fault."""
 
 
 def is_infrastructure_error(error: BaseException | None) -> bool:
-    """Return whether a provider, a mailbox or a store is busy or unavailable: no agent's error.
-
-    What goes wrong with a simulated user is no agent's error either.
+    """Return whether an error is not the agent's fault.  A provider, a mailbox or a store is busy
+    or unavailable, or a simulated user failed.
     """
     if isinstance(error, ProviderError):
         return error.retryable or (error.status or 0) >= 500

@@ -16,9 +16,9 @@ __all__ = ["BASELINE", "CONTROL", "Experiment"]
 @wire_name("wink:Experiment", "weakincentives.experiment:Experiment")
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What varies between two runs: a name, a tag for prompt overrides, and any flags.
+    """A variant of an agent: a name, a tag for prompt overrides, and any flags.
 
-    Flags may also be given in the second place: `Experiment("concise", {"max_words": 20})`.
+    Flags may also be the second argument: `Experiment("concise", {"max_words": 20})`.
 
     >>> Experiment("concise").with_flag("max_words", 20).get_flag("max_words")
     20
@@ -57,7 +57,7 @@ class Experiment:
         return self.flags.get(key, default)
 
     def has_flag(self, key: str) -> bool:
-        """Return whether the flag is set, also to False or None."""
+        """Return whether the flag is set, even to False or None."""
         return key in self.flags
 
 

@@ -2,7 +2,7 @@
 
 Theory of operation. There are two kinds of redaction:
 
-- `redact` replaces values that are known to be secret by `***`. Known are the values given to
+- `redact` replaces values that are known to be secret by `***`. These are the values given to
   `keep_secret`, and those of environment variables whose names say so: `OPENAI_API_KEY`,
   `GITHUB_TOKEN`, `DB_PASSWORD`, the password in `DATABASE_URL`. A value is found as it is, escaped
   as in JSON, URLs and HTML, and within base64, also nested (`internal/redaction.py` does that).
@@ -32,7 +32,7 @@ from .internal.redaction import HIDDEN, Redactor, StreamRedactor
 
 __all__ = [
     "HIDDEN",
-    "SHORTEST",
+    "MIN_SECRET_CHARS",
     "keep_secret",
     "logger_for",
     "redact",
@@ -42,7 +42,7 @@ __all__ = [
     "shorten",
 ]
 
-SHORTEST = 8  # characters: a shorter value occurs in ordinary words
+MIN_SECRET_CHARS = 8  # shorter values occur in ordinary words
 
 
 def redact(text: str) -> str:
@@ -86,8 +86,8 @@ def shorten(text: str, limit: int) -> str:
 def keep_secret(value: str) -> None:
     """Redact this value from now on, such as a key that is in no environment variable.
 
-    Ignored are values of fewer than eight characters, numbers, and words that occur in ordinary
-    text (`not-needed`, `postgres`).
+    Values of fewer than eight characters, numbers, and words that occur in ordinary text
+    (`not-needed`, `postgres`) are ignored.
     """
     if not isinstance(value, str):
         raise TypeError(f"expected a secret as text, got a value of type {type(value).__name__}")
@@ -142,8 +142,8 @@ def _known() -> _Known:
     current = _current
     if current.kept != len(_kept) or current.environment != environment:
         kept, copy = tuple(_kept), dict(environment)
-        secrets = {*_worth_hiding(*kept), *_worth_hiding(*_in_environment(os.environ))}
-        # The longest first, in case that one is the beginning of another.
+        secrets = {*_worth_redacting(*kept), *_worth_redacting(*_in_environment(os.environ))}
+        # Longest first, in case one secret is a prefix of another.
         values = tuple(sorted(secrets, key=lambda value: (-len(value), value)))
         current = _current = _Known(copy, len(kept), values)
     return current
@@ -209,11 +209,11 @@ def _json_object(value: str) -> Mapping[str, Any]:
         return {}
 
 
-def _worth_hiding(*values: str) -> Iterable[str]:
-    """Yield the values that are no ordinary words, numbers or existing files."""
+def _worth_redacting(*values: str) -> Iterable[str]:
+    """Yield the values that are not ordinary words, numbers or existing files."""
     for value in values:
         words = _WORDS.fullmatch(value) and len(value) < 20
-        if len(value) < SHORTEST or words or _NUMBERS.fullmatch(value):
+        if len(value) < MIN_SECRET_CHARS or words or _NUMBERS.fullmatch(value):
             continue
         # Not `Path.exists`, which raises for a name that is too long.
         if not (value.startswith("/") and os.path.exists(value)):  # noqa: PTH110

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from weakincentives.adapters.demo import demo_reply
-from weakincentives.adapters.demo_reading import Reader, needed_tools, spoken
+from weakincentives.adapters.demo_reading import Reader, needed_tools, results_as_text
 from weakincentives.adapters.model import ModelRequest, ToolSpec
 from weakincentives.chat import ChatMessage
 from weakincentives.evals import EvalContext, Sample, Trajectory, groundedness
@@ -105,7 +105,10 @@ def test_a_question_needs_the_tools_that_it_names(question: str, names: list[str
 
 
 def test_the_results_of_tools_become_the_answer() -> None:
-    assert spoken(['{"status": "sent", "in_days": 2}', "done"]) == "status: sent, in days: 2. done"
+    assert (
+        results_as_text(['{"status": "sent", "in_days": 2}', "done"])
+        == "status: sent, in days: 2. done"
+    )
 
 
 def test_each_tool_is_called_once_and_then_it_answers() -> None:

@@ -335,12 +335,12 @@ def test_a_transient_status_is_retryable(status: int, stream: bool) -> None:
 @pytest.mark.parametrize(
     ("status", "advice"),
     [
-        (400, "change what is asked for"),
+        (400, "change the request"),
         (401, "set the environment variable OPENAI_API_KEY"),
         (403, "use a key that may use this model"),
         (404, "check the model's name and the base URL"),
-        (413, "send less"),
-        (422, "change what is asked for"),
+        (413, "send a shorter request"),
+        (422, "change the request"),
     ],
 )
 def test_a_permanent_status_is_not_retryable(status: int, advice: str) -> None:
@@ -427,7 +427,7 @@ def test_a_stream_that_breaks_off_between_events_is_noticed() -> None:
     error = parse_error(as_events(chunk({"content": "half"})), stream=True)
 
     assert error.retryable
-    assert "broke off" in str(error)
+    assert "a truncated stream" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -445,7 +445,7 @@ def test_a_refused_connection_is_retryable() -> None:
     with socket.socket() as closed_port:
         closed_port.bind(("127.0.0.1", 0))  # and does not listen
         url = f"http://me:pass@127.0.0.1:{closed_port.getsockname()[1]}/v1"
-        with pytest.raises(ProviderError, match=r"see that 127\.0\.0\.1 can be reached") as caught:
+        with pytest.raises(ProviderError, match=r"check that 127\.0\.0\.1 is reachable") as caught:
             anyio.run(OpenAIAdapter("m", retries=0, base_url=url).ask, request())
 
     assert caught.value.retryable

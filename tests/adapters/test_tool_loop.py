@@ -159,7 +159,7 @@ async def test_a_cancelled_tool_records_an_event_too() -> None:
         )
 
     assert scope.cancelled_caught
-    assert session[ToolInvoked].latest().error == "cut off before it was done"  # type: ignore[union-attr]
+    assert session[ToolInvoked].latest().error == "cancelled before it finished"  # type: ignore[union-attr]
 
 
 async def test_a_model_that_only_calls_tools_is_stopped() -> None:

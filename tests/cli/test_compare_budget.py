@@ -74,7 +74,7 @@ def test_the_command_prints_the_best_model_and_the_dropped_ones(wink: Run, bad_m
     assert "round 1: openai/m 0/6, demo/small " in text
     assert "dropped: openai/m" in text
     assert "best: demo/large" in text
-    assert "which did not choose the two:" in " ".join(text.split())
+    assert "which did not select the two:" in " ".join(text.split())
     with RunStore() as store:
         assert sorted(record.total for record in store.runs()) == [6, 26, 26]
 

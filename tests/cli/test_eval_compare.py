@@ -332,7 +332,7 @@ def test_models_run_once_and_are_compared(wink: Run) -> None:
 
     again = wink("compare", *args, *models)
     assert again[1] == text
-    assert again[2].count("is stored, and is not run again") == 2
+    assert again[2].count("is stored, so it is not run again") == 2
 
     Path("qa.jsonl").write_text(CAPITALS.splitlines()[0] + "\n")
     wink("compare", *args, *models)

@@ -120,7 +120,7 @@ def test_with_one_epoch_the_effect_of_more_epochs_is_a_range(wink: Run) -> None:
     assert agreeing["detectable"] == once["detectable"]
     assert differing["detectable"] < once["detectable"] / 2
     _, text, err = wink("power", "run", "--epochs", "5")
-    assert "all epochs of a sample end alike" in text.replace("\n", " ")
+    assert "all epochs of a sample have the same outcome" in text.replace("\n", " ")
     assert "A run with one epoch does not show how much the epochs of a sample differ" in err
 
 

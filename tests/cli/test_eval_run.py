@@ -142,8 +142,8 @@ def test_an_empty_dataset_is_named(folder: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("args", "code", "rule"),
     [
-        (["--fail-under", "75%"], 0, "PASS: 75.0% passed, --fail-under asks for 75.0%"),
-        (["--fail-under", "0.76"], 1, "FAIL: 75.0% passed, --fail-under asks for 76.0%"),
+        (["--fail-under", "75%"], 0, "PASS: 75.0% passed, --fail-under requires 75.0%"),
+        (["--fail-under", "0.76"], 1, "FAIL: 75.0% passed, --fail-under requires 76.0%"),
     ],
 )
 def test_a_gate_decides_the_exit_code(

@@ -104,7 +104,7 @@ def test_score_has_the_gates_of_run(wink: Run, cities: str) -> None:
     assert wink(*args, "--max-error-rate", "0.5")[0] == 0
     code, text, err = wink(*args, "--max-error-rate", "50%", "--fail-under=90%", "--format=json")
     assert code == 1
-    assert "exit 1: FAIL: 33.3% passed, --fail-under asks for 90.0%" in err
+    assert "exit 1: FAIL: 33.3% passed, --fail-under requires 90.0%" in err
     data = json.loads(text)
     assert (data["exit_code"], data["changed"]) == (1, {"pass to fail": 3})
     assert (data["before"]["passed"], data["after"]["passed"]) == (5, 2)

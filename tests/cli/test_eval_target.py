@@ -59,7 +59,7 @@ def test_references(folder: Path) -> None:
             "expected a file, found none (nope.py) - known: ",
         ),
         (["sum.py"], "expected a file, found none (sum.py) - did you mean sums.py?"),
-        (["--agent", "sums.py", "--dataset", "qa.jsonl"], "name what in the file is the agent: su"),
+        (["--agent", "sums.py", "--dataset", "qa.jsonl"], "name the agent in the file: sums.py"),
         (["--agent", "sums:adder", "--dataset", "aq.jsonl"], "did you mean `qa.jsonl`? (aq.jsonl)"),
         (
             ["sums.py:god"],

@@ -54,10 +54,10 @@ def test_a_gate_for_each_criterion(wink: Run) -> None:
 
     code, _, err = wink(*args, "contains=80%")
     assert code == 0
-    assert "80.0% passed contains, --fail-under asks for 80.0%" in err
+    assert "80.0% passed contains, --fail-under requires 80.0%" in err
     code, _, err = wink(*args, "exact_match=0.7")
     assert code == 1
-    assert "exit 1: FAIL: 60.0% passed exact_match, --fail-under asks for 70.0%" in err
+    assert "exit 1: FAIL: 60.0% passed exact_match, --fail-under requires 70.0%" in err
 
 
 def test_the_gate_uses_the_verdict_of_a_criterion_and_not_its_value(
@@ -96,7 +96,7 @@ def test_an_unknown_criterion_is_refused_before_anything_runs(wink: Run) -> None
 def test_metrics_of_an_evaluator_have_gates_too(wink: Run) -> None:
     code, _, err = wink("run", "own.py", "--fail-under", "short=0.7")
     assert code == 0
-    assert "80.0% passed short, --fail-under asks for 70.0%" in err
+    assert "80.0% passed short, --fail-under requires 70.0%" in err
     code, _, err = wink("run", "own.py", "--fail-under", "polite=0.1")
     assert code == 1
     code, _, err = wink("run", "own.py", "--fail-under", "rude=0.1")
@@ -192,7 +192,7 @@ def test_junit_can_follow_the_gate(wink: Run, folder: Path) -> None:
     assert suite.get("failures") == "5"
     failed = [case.get("name") for case in suite if case.find("failure") is not None]
     assert failed == ["6", "7", "8", "9", "(gate)"]
-    assert "--fail-under asks for 70.0%" in suite.find("testcase[@name='(gate)']/failure").text
+    assert "--fail-under requires 70.0%" in suite.find("testcase[@name='(gate)']/failure").text
 
 
 def test_junit_of_a_run_without_a_verdict_has_an_error(wink: Run, folder: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_review_by_keyboard_ends_in_a_calibrated_judge(
 ) -> None:
     review = terminal("--reviewer", "ann", "-n", "8", "--order", "random")
     review.wait_for("1 of 8").wait_for("Judge")
-    review.press("?").wait_for("Any key goes back").press("x").wait_for("1 of 8")
+    review.press("?").wait_for("Press any key to go back").press("x").wait_for("1 of 8")
     review.press("n").wait_for("What went wrong first?").press("invents a date\n")
     review.wait_for("You:   invents a date")
     review.press("c").wait_for("Name of the category").press("Dates\n").wait_for("1 labelled")

@@ -152,7 +152,7 @@ def test_a_usage_error_is_not_restarted(deployment: Deployment) -> None:
     assert "expected one agent, got --main and --agent" in stderr
     code, _, stderr = deployment.wink("worker", "main", "--loop", "qa.py:make_loop", "-j", "3")
     assert code == 2
-    assert "expected qa.py:make_loop to take `config`, for -j, and it does not" in stderr
+    assert "expected qa.py:make_loop to take `config`, for -j, but it does not" in stderr
 
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)

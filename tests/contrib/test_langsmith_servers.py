@@ -86,7 +86,7 @@ def test_without_experiments_traces_go_to_the_configured_project(
     assert sorted(trace["name"] for trace in traces) == sorted([*map(str, range(12))] * 2)
     assert all(trace["outputs"]["passed"] in (True, False) for trace in traces)
     [message] = [record.getMessage() for record in caplog.records]
-    assert "makes no experiment" in message
+    assert "creates no experiment" in message
     assert "its traces are in the project 'my-evals'" in message
 
 
@@ -105,7 +105,7 @@ def test_without_permission_to_create_examples_the_experiment_has_its_traces(
     assert len(traces) == 12
     assert set(server.feedback_of(traces[0])) == QUALITY
     assert [record.getMessage().partition(" for ")[0] for record in caplog.records] == [
-        "LangSmith makes no examples"
+        "LangSmith creates no examples"
     ]
 
 
@@ -262,7 +262,7 @@ def test_a_full_queue_drops_traces_and_counts_them(
 
     assert tracing.dropped >= 7
     assert tracing.sent + tracing.dropped == 1 + 12
-    assert f"{tracing.dropped} found no place in the queue" in caplog.text
+    assert f"{tracing.dropped} were dropped from the full queue" in caplog.text
 
 
 def test_flush_returns_whether_it_finished_in_time(clean_langsmith: None) -> None:

@@ -346,7 +346,9 @@ def test_a_script_that_calls_run_remote_is_not_sent_twice(
     )
     assert run_script("--gpu-id=2").stdout == "[] 2\n"
     again = run_script("--gpu", "2")  # an abbreviation of --gpu-id, which is not removed
-    assert "UsageError: expected a run on this machine, the remote one" in again.stderr
+    assert (
+        "UsageError: expected no `run_remote` inside a script on the remote machine" in again.stderr
+    )
 
 
 def _frame(kind: bytes, data: bytes) -> bytes:
@@ -449,7 +451,7 @@ def test_an_unsafe_path_is_refused_and_the_other_files_are_kept(
     with pytest.raises(RemoteError, match=r"expected results for .*, got: refused .*") as raised:
         hostile(good + _file(b"good", b"fine") + _file(path) + _file(b"folder/more", b"too") + END)
 
-    kept = Path(str(raised.value).rpartition("what came is in ")[2])
+    kept = Path(str(raised.value).rpartition("the received files are in ")[2])
     assert kept.parent == project / "outputs"
     assert _file_contents(kept) == {"good": b"fine", "folder/more": b"too"}
     after = _file_contents(project.parent)
@@ -520,7 +522,7 @@ def test_results_are_merged_into_existing_ones(hostile: Callable[..., Path], pro
         (_frame(b"x", b""), "expected an exit code, got b''"),
         (_frame(b"x", b"1_0"), "expected an exit code, got b'1_0'"),
         (_frame(b"?", b""), r"expected a frame of a known kind, got b'\?'"),
-        (_frame(b"f", b"123"), "expected the header of a file, got one that is cut off"),
+        (_frame(b"f", b"123"), "expected the header of a file, got a truncated one"),
         (_frame(b"d", b"a") + _frame(b"t", b"x"), "expected a file before its content"),
         (_frame(b"d", b"a") * 100_001, "expected at most 100,000 files and folders, got more"),
     ],
@@ -551,10 +553,12 @@ def test_results_have_a_configurable_size_limit(
 def test_results_received_before_the_connection_ended_are_kept(
     hostile: Callable[..., Path], project: Path
 ) -> None:
-    with pytest.raises(RemoteError, match="the connection ended - what came is in") as raised:
+    with pytest.raises(
+        RemoteError, match="the connection ended - the received files are in"
+    ) as raised:
         hostile(_file(b"whole", b"fine") + FRAME.pack(b"t", 10) + b"half")
 
-    kept = Path(str(raised.value).rpartition("what came is in ")[2].splitlines()[0])
+    kept = Path(str(raised.value).rpartition("the received files are in ")[2].splitlines()[0])
     assert _file_contents(kept) == {"whole": b"fine"}
     assert sorted((project / "outputs").iterdir()) == [kept]
 
@@ -616,7 +620,7 @@ def test_a_full_disk_is_one_clear_error(
 
     last = done.stderr.splitlines()[-1]
     assert last.startswith("weakincentives.errors.RemoteError: expected results for ")
-    assert "File too large - what came is in " in last
+    assert "File too large - the received files are in " in last
 
 
 def test_links_that_lead_out_of_the_project_are_not_sent(

@@ -10,7 +10,11 @@ import anyio.to_thread
 import pytest
 
 from weakincentives.contrib.verifiers import verifiers_agent, verifiers_dataset, verifiers_score
-from weakincentives.contrib.verifiers.scores import VerifiersError, left_by_rollout, left_by_trace
+from weakincentives.contrib.verifiers.scores import (
+    VerifiersError,
+    rollout_with_rewards,
+    trace_with_rewards,
+)
 from weakincentives.contrib.verifiers.service import Service
 from weakincentives.errors import EvaluatorError, MissingExtraError, ProviderError
 from weakincentives.evals import Sample, Trajectory, environment_score
@@ -28,7 +32,7 @@ def trace(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_score_is_the_weighted_sum_and_survives_storage() -> None:
-    trajectory = left_by_trace(trace(), [], {"group": "g"})
+    trajectory = trace_with_rewards(trace(), [], {"group": "g"})
     score = verifiers_score(trajectory, SAMPLE)
 
     assert (score.value, trajectory.output, trajectory.metadata["verifiers"]["group"]) == (
@@ -55,7 +59,7 @@ def test_the_score_is_the_weighted_sum_and_survives_storage() -> None:
 def test_a_missing_reward_is_an_error_and_keeps_the_output(
     changes: dict[str, Any], errors: list[Any]
 ) -> None:
-    trajectory = left_by_trace(trace(**changes), errors, {})
+    trajectory = trace_with_rewards(trace(**changes), errors, {})
 
     assert trajectory.output == "4"
     with pytest.raises(EvaluatorError):
@@ -65,10 +69,10 @@ def test_a_missing_reward_is_an_error_and_keeps_the_output(
 def test_a_failed_rollout_raises_an_error_by_its_source() -> None:
     for kind, error in (("ProviderError", ProviderError), ("HarnessError", VerifiersError)):
         with pytest.raises(error):
-            left_by_trace(trace(ok=False), [{"type": kind, "message": "no"}], {})
+            trace_with_rewards(trace(ok=False), [{"type": kind, "message": "no"}], {})
     row = {"error": {"error": "ModelError", "error_chain_repr": "ModelError()"}}
     with pytest.raises(ProviderError):
-        left_by_rollout(row, {}, {}, {})
+        rollout_with_rewards(row, {}, {}, {})
 
 
 def test_a_rollout_of_the_older_stack_has_its_weights_and_tokens() -> None:
@@ -79,8 +83,8 @@ def test_a_rollout_of_the_older_stack_has_its_weights_and_tokens() -> None:
         "metrics": {"right": 1.0, "words": 3.0},
         "trajectory": [{"tokens": {**tokens, "completion_mask": [1]}}, {"tokens": None}],
     }
-    trajectory = left_by_rollout(row, {"right": 0.5}, {}, {})
-    with_error = left_by_rollout(row, {"right": 0.5}, {"right": "ValueError: broke"}, {})
+    trajectory = rollout_with_rewards(row, {"right": 0.5}, {}, {})
+    with_error = rollout_with_rewards(row, {"right": 0.5}, {"right": "ValueError: broke"}, {})
 
     assert verifiers_score(trajectory, SAMPLE).value == 0.5
     (trace,) = trajectory.tokens

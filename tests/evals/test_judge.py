@@ -337,7 +337,7 @@ def test_an_endpoint_makes_a_judge_and_a_single_text_is_the_criterion() -> None:
         assert server.requests[0].body["temperature"] == 0.5
 
     assert llm_judge("openai/gpt-4o-mini").name == "openai/gpt-4o-mini"
-    with pytest.raises(UsageError, match="expected a model that is known, got 'gpt4'"):
+    with pytest.raises(UsageError, match="expected a known model, got 'gpt4'"):
         llm_judge("gpt4", "Correct")
 
 

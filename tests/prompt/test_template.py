@@ -252,11 +252,11 @@ def test_a_wrong_binding_names_template_section_and_parameter(
         ),
         (
             [MarkdownSection[Style]("", "$tone", "x")],
-            "every parameter of `Style`, got none of `words` - in section `x` of template `n/k`",
+            "parameter of `Style` to be used, got no use of `words` - in section `x` of template",
         ),
         (
             [MarkdownSection("", "$a", "x", default_params={"a": 1, "b": 2})],
-            "every parameter of its default parameters, got none of `b` - in section `x`",
+            "of its default parameters to be used, got no use of `b` - in section `x`",
         ),
         (
             [MarkdownSection("", "$a", "x", default_params={"a": object()})],
@@ -266,7 +266,7 @@ def test_a_wrong_binding_names_template_section_and_parameter(
         (["x"], r"got 'x' - at `n/k.sections\[0\]`"),
         (
             [MarkdownSection("", "", "x", tools=[tool("t"), tool("t")])],
-            "tools of different names, got two `t` - in section `x`",
+            "tools with different names, got two `t` - in section `x`",
         ),
     ],
 )

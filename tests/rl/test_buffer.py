@@ -90,7 +90,7 @@ def test_returned_samples_are_served_first() -> None:
 
     buffer.add_samples([first[2], SAMPLES[1], other])
 
-    assert repr(buffer) == "<DataBuffer: epoch 0, 3 served, 3 came back>"
+    assert repr(buffer) == "<DataBuffer: epoch 0, 3 served, 3 returned>"
     served = buffer.get_samples(4)
     assert ids(served) == "21x3"
     assert served[2] is other
@@ -249,7 +249,7 @@ def test_the_state_of_another_buffer_is_refused(tmp_path: Path) -> None:
     state = buffer.state_dict()
 
     for other in (DataBuffer(SAMPLES), DataBuffer(SAMPLES[1:], seed=1)):
-        with pytest.raises(UsageError, match="make the buffer as it was made"):
+        with pytest.raises(UsageError, match="construct the buffer as before"):
             other.load_state_dict(state)
     with pytest.raises(UsageError, match="same version"):
         buffer.load_state_dict({**state, "version": 2})

@@ -187,7 +187,7 @@ async def test_a_training_with_other_settings_does_not_continue(tmp_path: Path) 
         )
 
     await run(config(1))
-    with pytest.raises(UsageError, match="expected to go on with group_size=3, got 4"):
+    with pytest.raises(UsageError, match="expected to resume with group_size=3, got 4"):
         await run(config(2, group_size=4))
     assert len(await run(config(2))) == 2
     (tmp_path / "state.json").write_text("{")

@@ -205,7 +205,7 @@ def test_a_folder_that_is_too_large_has_no_snapshot(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", ""])
 def test_a_path_out_of_the_folder_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="a path inside of the folder"):
+    with pytest.raises(UsageError, match="a path inside the folder"):
         PythonEnvironment({name: "x"})
 
 

@@ -220,7 +220,7 @@ async def test_the_transcript_and_usage_survive_a_cancellation() -> None:
 
     assert roles(transcript) == ["system", "user", "assistant", "tool"]
     (executed,) = session[PromptExecuted].all()
-    assert executed.error == "cut off before it was done"
+    assert executed.error == "cancelled before it finished"
     assert executed.usage is not None
 
 

@@ -102,7 +102,7 @@ def test_a_snapshot_is_taken_after_each_turn() -> None:
 
 def test_no_snapshot_is_taken_by_default() -> None:
     assert run().snapshots == ()
-    with pytest.raises(UsageError, match="ask for them: snapshots='turn'"):
+    with pytest.raises(UsageError, match="enable them: snapshots='turn'"):
         run().snapshot_at(1)
 
 
@@ -337,7 +337,7 @@ def untyped(sample: Sample[Any, Any]):  # type: ignore[no-untyped-def]
     ("agent", "problem"),
     [
         (endpoint_agent(add_up), "an agent with an environment"),
-        (endpoint_agent(add_up, environment_factory=untyped), "which environment"),
+        (endpoint_agent(add_up, environment_factory=untyped), "whose environment type is known"),
         (lambda sample: None, "an agent with an environment"),
     ],
 )

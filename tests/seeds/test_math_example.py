@@ -158,7 +158,7 @@ def test_the_example_runs_on_another_machine(run: Run, tmp_path: Path) -> None:
     ("flags", "error"),
     [
         (("--remote",), "expected a host for `run_remote`, got "),
-        (("--model", "nothing"), "expected a model that is known, got 'nothing' - "),
+        (("--model", "nothing"), "expected a known model, got 'nothing' - "),
     ],
 )
 def test_a_missing_setting_of_the_example_is_an_error_in_one_line(

@@ -125,7 +125,7 @@ def test_list_and_trend_report_a_changed_dataset(shell: Shell) -> None:
     ("args", "message"),
     [
         (("add", "faq"), "expected SUITE SAMPLE to add, got only faq"),
-        (("add", "faq", "fr"), "expected --reason TEXT and --until DATE"),
+        (("add", "faq", "fr"), "expected both --reason TEXT and --until DATE"),
         (("add", "faq", "fr", "--reason", "r", "--until", "soon"), "expected a day such as"),
         (("remove", "faq", "fr"), "expected a quarantined sample, got faq fr"),
     ],

@@ -66,8 +66,8 @@ def test_a_gate_for_a_criterion_decides_the_exit_code(shell: Shell) -> None:
         code=1,
     )
 
-    assert "exit 0: PASS: 90.0% passed contains, --fail-under asks for 90.0%" in passing.text
-    assert "exit 1: FAIL: 90.0% passed contains, --fail-under asks for 95.0%" in failed.text
+    assert "exit 0: PASS: 90.0% passed contains, --fail-under requires 90.0%" in passing.text
+    assert "exit 1: FAIL: 90.0% passed contains, --fail-under requires 95.0%" in failed.text
 
 
 def test_a_criterion_that_no_suite_has_is_refused_before_anything_runs(shell: Shell) -> None:
@@ -95,7 +95,7 @@ def test_a_folder_is_one_junit_file_and_the_highest_exit_code(shell: Shell) -> N
 
     assert output.text.endswith(  # the failed suite is repeated at the end
         "Suites billing_eval 9/10 passed, 0 errors, exit 0 shipping_eval 7/10 passed, 0 errors, "
-        "exit 1: FAIL: 70.0% passed polite, --fail-under asks for 80.0%"
+        "exit 1: FAIL: 70.0% passed polite, --fail-under requires 80.0%"
     )
     assert cases(shell) == {"billing_eval": ["q1"], "shipping_eval": ["q2", "q3", "q4"]}
 

@@ -25,7 +25,7 @@ Price = Callable[[str, TokenUsage], float | None]
 
 
 def _nothing_to_check() -> None:
-    """Return: this model needs no key."""
+    """Do nothing: this model needs no key."""
 
 
 @frozen_generic

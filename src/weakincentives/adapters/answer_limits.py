@@ -49,7 +49,7 @@ async def _limit_answer(response: Any) -> None:
     coding = response.headers.get("content-encoding", "identity")
     if coding.lower() != "identity":
         raise RefusedAnswerError(
-            f"a compressed answer ({coding[:40]}, status {status}), which was not asked for",
+            f"a compressed answer ({coding[:40]}, status {status}), which was not requested",
             "turn compression off in that server, or in the proxy before it",
             status,
         )
@@ -60,7 +60,7 @@ async def _limit_answer(response: Any) -> None:
 
 @cache
 def _limited_stream(base: Any) -> Any:
-    """Return a stream class that the HTTP library accepts: a subclass of its own."""
+    """Return a stream class that the HTTP library accepts: a subclass of the library's class."""
 
     class LimitedStream(base):  # type: ignore[misc]
         def __init__(self, stream: Any, is_stream: bool) -> None:

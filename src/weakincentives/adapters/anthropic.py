@@ -20,7 +20,7 @@ _FINISH = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
-_NO_SAMPLING = "leave `temperature` and `top_p` out of the settings: this API takes them no more"
+_NO_SAMPLING = "leave `temperature` and `top_p` out of the settings: this API rejects them now"
 _HINTS = {"temperature": _NO_SAMPLING, "top_p": _NO_SAMPLING}
 _CACHES = ("cache_read_input_tokens", "cache_creation_input_tokens")
 _COUNTS = (*_CACHES, "input_tokens", "output_tokens")
@@ -57,7 +57,7 @@ def _reply(message: Any) -> ModelReply:
 async def _read_stream(stream: Any) -> Any:
     """Return the message of a stream; the input of a tool stays JSON text."""
     message: Any = None
-    pieces: list[list[str]] = []  # of each block; joined once, as appending takes quadratic time
+    pieces: list[list[str]] = []  # per block; joined once, since appending takes quadratic time
     async with stream:
         async for event in stream:
             if event.type == "message_start":
@@ -76,7 +76,7 @@ async def _read_stream(stream: Any) -> Any:
                     if (number := getattr(event.usage, name, None)) is not None:
                         setattr(message.usage, name, number)
     if message is None or message.stop_reason is None:
-        raise MalformedError("a stream that broke off")
+        raise MalformedError("a truncated stream")
     for block, texts in zip(message.content, pieces, strict=False):
         if block.type == "text":
             block.text += "".join(texts)

@@ -36,7 +36,7 @@ from .model import Model, ModelReply, ModelRequest
 
 logger = logger_for(__name__)
 
-_FORMAT = 1  # of keys and of the file: raise it when either changes
+_FORMAT = 1  # version of keys and file: increase it when either changes
 _APPLICATION = 0x57494E4B  # "WINK": SQLite's application id
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS replies "
@@ -153,7 +153,7 @@ class ResponseCache(Closing):
             if redact_bytes(data) is not data:
                 return
             if serde.decode(data, ModelReply) != reply:
-                raise SerializationError("it would not come back equal")
+                raise SerializationError("it would not be read back equal")
             with self._lock:
                 self._connection.execute(
                     "INSERT OR REPLACE INTO replies VALUES (?, ?, ?)",
@@ -213,6 +213,6 @@ def _open(path: Path, busy_timeout: float) -> sqlite3.Connection:
             connection.close()
         raise UsageError(
             f"expected a file for cached replies, got: {error} ({path}) - "
-            "give another path, or move that file away"
+            "pass another path, or move that file"
         ) from error
     return connection

@@ -22,14 +22,15 @@ from typing import Any
 from anyio.lowlevel import checkpoint
 
 from .. import serde
-from ..chat import ChatMessage, TokenUsage, ToolCall
+from ..chat import ChatMessage, ToolCall
 from ..errors import SerializationError, UsageError, short_repr
 from ..internal.arithmetic import evaluate_arithmetic, format_fraction
 from ..internal.typevars import OutputT
 from ..secrets import logger_for
 from .adapter import ModelAdapter
-from .demo_reading import NOT_KNOWN, Reader, needed_tools, spoken, words_of
+from .demo_reading import NOT_KNOWN, Reader, needed_tools, results_as_text, words_of
 from .model import ModelReply, ModelRequest, ModelSettings, ToolSpec
+from .scripted import approximate_usage
 
 _ERROR_RATES = {"large": 0.05, "small": 0.35}
 _SMALL_TALK = "This answer is simulated: the demo model knows some arithmetic and a few facts."
@@ -83,14 +84,10 @@ def demo_reply(model: str, request: ModelRequest, *, mistakes: bool = True) -> M
     message = _message(model, request, mistakes=mistakes)
     return ModelReply(
         message=message,
-        usage=TokenUsage(sum(map(_tokens, request.messages)), max(1, _tokens(message))),
+        usage=approximate_usage(request, message),
         finish_reason="tool_calls" if message.tool_calls else "stop",
         model=f"demo/{model} (simulated)",
     )
-
-
-def _tokens(message: ChatMessage) -> int:
-    return len(message.content.split()) + len(message.tool_calls)
 
 
 def _message(model: str, request: ModelRequest, *, mistakes: bool) -> ChatMessage:
@@ -240,7 +237,7 @@ def _answer_after(results: Sequence[str], expression: str) -> str:
     """Return the last number of a calculator's result, or what other tools returned."""
     numbers = re.findall(r"-?\d+(?:\.\d+)?", results[-1])
     if not expression:
-        return spoken(results)
+        return results_as_text(results)
     return numbers[-1] if numbers else results[-1]
 
 

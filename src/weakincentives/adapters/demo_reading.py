@@ -1,4 +1,4 @@
-"""How the demo model reads what a prompt has: a context, a text, labels, fields, tools.
+"""How the demo model reads a prompt: a context, a text, labels, fields, tools.
 
 Plain rules on words, so that evals of retrieval, classification, extraction, summaries and tools
 can be tried without a key. It reads a prompt whose parts have titles, as headings (`## Context`) or
@@ -210,12 +210,12 @@ def _arguments(question: str, schema: Mapping[str, Any]) -> dict[str, Any] | Non
     return arguments or (None if schema.get("properties") else {})
 
 
-def spoken(results: Sequence[str]) -> str:
+def results_as_text(results: Sequence[str]) -> str:
     """Return the results of tools as a text: the values of an object, with their names."""
-    return " ".join(map(_spoken, results))
+    return " ".join(map(_result_as_text, results))
 
 
-def _spoken(result: str) -> str:
+def _result_as_text(result: str) -> str:
     try:
         value = json.loads(result)
     except ValueError:

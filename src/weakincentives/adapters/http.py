@@ -128,7 +128,7 @@ def _model(
             if not safe:
                 raise ProviderError(
                     f"expected https to send the key in ${key_variable} to {host}, got plain http "
-                    "- pass allow_plain=True to send it all the same, or key_variable=None"
+                    "- pass allow_plain=True to send it anyway, or key_variable=None"
                 )
             if not key.isascii() or not key.isprintable():
                 raise ProviderError(f"expected printable ASCII as the key in ${key_variable}")
@@ -200,7 +200,7 @@ def _reply(response: Response, host: str, request: ModelRequest, key: str) -> Mo
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         body = response.body.replace(key.encode(), b"***") if key else response.body
         raise ProviderError(
-            f"expected a chat completion of {host}, got {short_repr(body, _MAX_QUOTED)}: {error}",
+            f"expected a chat completion from {host}, got {short_repr(body, _MAX_QUOTED)}: {error}",
             retryable=True,
             status=response.status,
         ) from error
@@ -245,7 +245,7 @@ def _status_error(response: Response, host: str, key: str, variable: str | None)
     status = response.status
     if 300 <= status < 400:
         return ProviderError(
-            f"expected an answer of {host}, got a redirect ({status}), which is never followed - "
+            f"expected an answer from {host}, got a redirect ({status}), which is never followed - "
             "give the final address as `base_url`",
             status=status,
         )
@@ -255,7 +255,7 @@ def _status_error(response: Response, host: str, key: str, variable: str | None)
         reason = reason.replace(key, "***")  # servers may quote it, and it may be a short one
     advice = f" - set the environment variable {variable}" if status == 401 and variable else ""
     return ProviderError(
-        f"expected status 200 of {host}, got {status}: {shorten(reason, _MAX_QUOTED)}{advice}",
+        f"expected status 200 from {host}, got {status}: {shorten(reason, _MAX_QUOTED)}{advice}",
         retryable=again,
         retry_after=retry_after(_texts(response.headers)) if again else None,
         status=status,

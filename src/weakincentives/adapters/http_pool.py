@@ -99,7 +99,7 @@ class HTTPClient:
             return await self._send(pool, sent, SYSTEM_CLOCK.monotonic() + self._timeout)
         except DeadlineExceeded:
             raise ProviderError(
-                f"timed out after {self._timeout:g} s without an answer of {self._origin}",
+                f"timed out after {self._timeout:g} s without an answer from {self._origin}",
                 retryable=True,
             ) from None
         finally:
@@ -166,7 +166,7 @@ class HTTPClient:
     def _lost(self, error: BaseException) -> ProviderError:
         reason = str(error) or type(error).__name__
         return ProviderError(
-            f"expected a whole answer of {self._origin}, got: {reason}", retryable=True
+            f"expected a complete answer from {self._origin}, got: {reason}", retryable=True
         )
 
 
@@ -224,7 +224,7 @@ class _Connection:
             parts, size = [data[begin:]], len(data) - begin
             while size < length:
                 if not (more := await self._receive(deadline, started=True)):
-                    raise self._h11.RemoteProtocolError("the connection ended in mid-answer")
+                    raise self._h11.RemoteProtocolError("the connection was closed in mid-answer")
                 parts.append(more)
                 size += len(more)
             # More bytes than announced: the connection is out of step and must not be reused.

@@ -1,4 +1,4 @@
-"""A byte stream for one connection: on trio anyio's, on asyncio a protocol of our own.
+"""A byte stream for one connection: anyio's on trio, our own protocol on asyncio.
 
 On asyncio, anyio's streams yield to the event loop before each send, and pause and resume reading
 around each receive. That costs as much as the rest of a short call.

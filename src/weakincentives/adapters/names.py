@@ -96,7 +96,7 @@ def adapter_for(
     make = PROVIDERS[provider]
     try:
         inspect.signature(make).bind(model, **options)
-    except TypeError as error:  # such as `base_url` for the demo's models, which are nowhere
+    except TypeError as error:  # such as `base_url` for the demo's models, which have no server
         raise UsageError(f"expected options that `{name}` has, got: {error}") from None
     return make(model, **options)
 
@@ -124,7 +124,7 @@ def split_name(name: str) -> tuple[str, str]:
             return owner, full
     close = get_close_matches(provider, PROVIDERS, n=1)
     hint = f"did you mean `{close[0]}{separator or '/'}{model or '...'}`? " if close else ""
-    raise UsageError(f"expected a model that is known, got {short_repr(name)} - {hint}{_known()}")
+    raise UsageError(f"expected a known model, got {short_repr(name)} - {hint}{_known()}")
 
 
 def _known() -> str:

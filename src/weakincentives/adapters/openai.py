@@ -115,7 +115,7 @@ async def _read_stream(stream: Any) -> _Completion:
                 completion.finish_reason = choice.finish_reason or completion.finish_reason
                 completion.add_tokens(chunk, choice)
     if completion.finish_reason is None:
-        raise MalformedError("a stream that broke off")
+        raise MalformedError("a truncated stream")
     completion.text = "".join(texts)
     for entry, pieces in zip(completion.calls, arguments, strict=True):
         entry[2] = "".join(pieces)

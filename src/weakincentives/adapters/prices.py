@@ -2,7 +2,7 @@
 
 Prices change, and a table in a package is outdated when it is published: these are standard list
 prices as of autumn 2026 (no batch, no priority, no surcharge for long prompts, no price of writing
-to a cache), for an estimate and not for a bill. Pass your own where it matters:
+to a cache), for an estimate and not for a bill. Pass your own if it matters:
 
     OpenAIAdapter("my-model", prices={**PRICES, "my-model": Price(1.0, 0.1, 4.0)})
 """

@@ -123,7 +123,7 @@ class RetryingModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Retrying:
-    """What `retrying` returns: a wrapper that makes a model retry."""
+    """A wrapper that makes a model retry; `retrying` returns it."""
 
     policy: RetryPolicy
     sleep: Callable[[float], Awaitable[object]]
@@ -168,7 +168,7 @@ def _is_transient(error: Exception) -> bool:
     """Return whether another attempt may succeed."""
     if isinstance(error, ProviderError):
         return error.retryable
-    # Our own errors are final, also those that are timeouts: `DeadlineExceededError`.
+    # Our own errors are final, even those that are timeouts: `DeadlineExceededError`.
     return isinstance(error, OSError) and not isinstance(error, (WinkError, *_PERMANENT))
 
 

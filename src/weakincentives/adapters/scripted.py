@@ -68,9 +68,7 @@ def scripted_model(replies: Script, *, latency: float = 0.0) -> Model:
         message = _message(reply)
         return ModelReply(
             message=message,
-            usage=TokenUsage(
-                sum(_words(each) for each in request.messages), max(1, _words(message))
-            ),
+            usage=approximate_usage(request, message),
             finish_reason="tool_calls" if message.tool_calls else "stop",
             model=request.model,
             latency_ms=(SYSTEM_CLOCK.monotonic() - start) * 1000,
@@ -92,7 +90,7 @@ def _in_order(replies: Iterable[Any]) -> Callable[[ModelRequest], Any]:
             for reply in rest:
                 used += 1
                 return reply
-        raise ProviderError(f"the script has {used} replies, and one more was asked for")
+        raise ProviderError(f"the script has {used} replies, and one more was requested")
 
     return next_reply
 
@@ -109,6 +107,10 @@ def _message(reply: Any) -> ChatMessage:
     return ChatMessage("assistant", serde.encode(reply).decode())
 
 
-def _words(message: ChatMessage) -> int:
-    """Return an approximate number of tokens."""
-    return len(message.content.split()) + len(message.tool_calls)
+def approximate_usage(request: ModelRequest, reply: ChatMessage) -> TokenUsage:
+    """Estimate the tokens of a call: one for each word and each tool call."""
+    sent, received = (
+        sum(len(each.content.split()) + len(each.tool_calls) for each in messages)
+        for messages in (request.messages, [reply])
+    )
+    return TokenUsage(sent, max(1, received))

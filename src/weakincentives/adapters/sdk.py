@@ -36,21 +36,21 @@ from .prices import PRICES, Price, price_of
 from .retry import DEFAULT_RETRIES, with_retries
 from .wire import is_transient, retry_after
 
-_NO_KEY = "no-key-set"  # the SDKs demand a key, also for a local server that needs none
+_NO_KEY = "no-key-set"  # the SDKs demand a key, even for a local server that needs none
 _TRANSPORTS = {"anyio", "httpcore", "httpcore2", "httpx", "httpx2"}
 _PERMANENT = re.compile(r"invalid|authentication|permission|billing|not_found|too_large|quota")
 _ADVICE = {
-    **dict.fromkeys((400, 422), "change what is asked for"),
+    **dict.fromkeys((400, 422), "change the request"),
     403: "use a key that may use this model",
     404: "check the model's name and the base URL",
-    413: "send less",
-    429: "ask less often, or wait",
+    413: "send a shorter request",
+    429: "send fewer requests, or wait",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """What is special about a provider: the names in its SDK, and how to make a model.
+    """A provider's specifics: the names in its SDK, and how to make a model.
 
     `hints` maps a word of an error message to advice; `unsupported` are settings that it lacks.
     """
@@ -90,7 +90,7 @@ class Service:
 
     @property
     def no_key(self) -> str:
-        """What is wrong without a key."""
+        """The error message for a missing key."""
         return (
             f"expected a key for {self.name}, got none - "
             f"set the environment variable {self.name.upper()}_API_KEY"
@@ -279,16 +279,16 @@ def _classify(error: Exception, service: Service) -> _Failure:
     if isinstance(error, sdk.APIConnectionError | OSError) or package in _TRANSPORTS:
         host = urlsplit(service.base_url or "").hostname or service.name
         return _Failure(
-            f"no connection, or one that broke ({_reason(error)})",
-            f"try again, and see that {host} can be reached",
+            f"no connection, or a lost one ({_reason(error)})",
+            f"try again, and check that {host} is reachable",
         )
     if isinstance(error, sdk.APIError):
         kind, text = _error_body(error.body)
         again = not _PERMANENT.search(kind)
-        return _Failure(f"an error while it came ({text})", retryable=again)
+        return _Failure(f"an error while it was received ({text})", retryable=again)
     return _Failure(
         f"{type(error).__name__} ({_line(error)})",
-        f"see whether the settings are what {service.name}'s SDK takes",
+        f"check that {service.name}'s SDK accepts the settings",
         retryable=False,
     )
 

@@ -1,4 +1,4 @@
-"""Limits that workers on many machines keep together, through Redis.
+"""Limits that workers on many machines share, through Redis.
 
 Rules of this file:
 1. The clock is the server's, and each operation is one atomic script.

@@ -1,9 +1,9 @@
 """The tool loop that every adapter uses: ask the model, call its tools, ask again.
 
 Rules of this file:
-1. Every tool call records an event, in the order of the model's calls: also if the tool raised,
+1. Every tool call records an event, in the order of the model's calls, even if the tool raised,
    does not exist, or was cancelled.
-2. Every prompt records an event with its usage, also if it failed or was cancelled.
+2. Every prompt records an event with its usage, even if it failed or was cancelled.
 3. A failing tool never ends the conversation: the model gets the error as the tool's result.
 """
 
@@ -36,7 +36,7 @@ from .model import Model, ModelReply, ModelRequest, ToolSpec
 AfterTurn = Callable[[Sequence[ChatMessage]], Awaitable[None]]
 
 _MAX_RESULT_TEXT = 1000  # characters of a tool's result that an event stores
-_CANCELLED = "cut off before it was done"
+_CANCELLED = "cancelled before it finished"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from .model import Model, ModelReply, ModelRequest, ToolSpec
 
 logger = logger_for(__name__)
 
-INVALID_JSON = "__invalid_json__"  # the key of arguments that are no JSON; no tool has it
+INVALID_JSON = "__invalid_json__"  # the key of arguments that are not JSON; no tool has it
 
 _object = serde.decoder(dict[str, Any])
 
@@ -93,7 +93,7 @@ def schema_or_words(ask: Callable[[ModelRequest, bool], Awaitable[ModelReply]]) 
 
     `ask` gets the request and whether to send the schema as a schema.
     """
-    takes_schemas = True  # until the server refuses one, and answers without
+    takes_schemas = True  # until the server refuses one, and answers without it
 
     async def ask_either_way(request: ModelRequest) -> ModelReply:
         nonlocal takes_schemas

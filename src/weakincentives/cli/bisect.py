@@ -1,10 +1,10 @@
 """Find the first commit that made an eval worse, between a good and a bad one.
 
 Rules of this file:
-1. The user's working tree is never touched: each commit is checked out in a worktree of its own, in
-   a temporary folder, which is removed whatever happens.
+1. The user's working tree is never touched: each commit is checked out in its own worktree, in a
+   temporary folder, which is always removed.
 2. A commit is bad if its run is shown to be worse than that of the good end, and good if it is not,
-   and is shown to be better than that of the bad end. Anything else is not known, and is not
+   and is shown to be better than that of the bad end. Otherwise its state is unknown, and not
    guessed: another commit is tried instead.
 """
 
@@ -27,7 +27,7 @@ from ..errors import UsageError
 from ..evals import RunStore
 from ..evals.comparison import compare_runs
 
-_STOP_SECONDS = 30.0  # that an interrupted run gets to store its rows
+_STOP_SECONDS = 30.0  # for an interrupted run to store its rows
 
 Verdict = Literal["good", "bad", "unknown"]
 
@@ -45,7 +45,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What the run of a commit showed, in words; `run_id` is "" if there was no run."""
+    """The result of a commit's run, in words; `run_id` is "" if there was no run."""
 
     verdict: Verdict
     reason: str
@@ -159,7 +159,7 @@ def worktrees() -> Iterator[Callable[[Commit], Path]]:
 
 
 class Bisection:
-    """Runs an eval at commits, and says of each whether it is good or bad."""
+    """Runs an eval at commits, and says whether each is good or bad."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Bisection:
         self._good = self._bad = ""
 
     def run_ends(self, good: Commit, bad: Commit) -> CommitResult:
-        """Run both ends wholly; the answer is "bad" if the bad one is shown to be worse."""
+        """Run both ends in full; the answer is "bad" if the bad one is shown to be worse."""
         for commit in (good, bad):
             tested = self._run(commit)
             if not tested.run_id:
@@ -228,7 +228,7 @@ class Bisection:
 def _call(
     command: str | Sequence[str], folder: Path, environment: dict[str, str]
 ) -> tuple[int, str]:
-    """Run a command to its end; an interrupt lets it store what it has."""
+    """Run a command to its end; after an interrupt, it may store what it has."""
     process = subprocess.Popen(
         command,
         cwd=folder,

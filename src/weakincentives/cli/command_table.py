@@ -15,7 +15,7 @@ GROUPS = {
         "init": "create an example eval in a folder",
         "run": "run an eval: a file, a prompt with a dataset, or a function",
         "resume": "continue an interrupted run",
-        "branch": "go on from a snapshot of a sample's environment, several times",
+        "branch": "continue from a snapshot of a sample's environment, several times",
         "submit": "send a dataset to the workers of a queue",
         "collect": "collect the results of a submitted run",
         "list": "list the stored runs, newest first",

@@ -1,4 +1,4 @@
-"""What a command line will run: built and checked before anything runs, and shown by --dry-run."""
+"""The plan of a command line: built and checked before anything runs, and shown by --dry-run."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def suite_from_options(
     agent = load_reference(args.agent, "agent")
     if args.model is not None:
         raise UsageError("expected --model only with --prompt, got --agent, which has its own")
-    agent_model(args, cache)  # refuses settings of a model that is not there
+    agent_model(args, cache)  # refuses settings without a model
     return EvalSuite(agent, load(None), evaluators)
 
 
@@ -401,8 +401,8 @@ def _model(
         if getattr(args, setting) is not None:
             names = [f"--{each.replace('_', '-')}" for each in (option, setting)]
             raise UsageError(
-                f"expected {names[0]} with {names[1]}, got none - the settings of other models are "
-                "where they are made: adapter_for(name, temperature=0)"
+                f"expected {names[0]} with {names[1]}, got none - set those of other models "
+                "where they are constructed: adapter_for(name, temperature=0)"
             )
     return None
 

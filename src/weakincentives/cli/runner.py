@@ -126,7 +126,7 @@ def _separate_outputs(args: Namespace, plans: list[Plan]) -> Iterator[tuple[Plan
         taken.add(name)
         paths = {path: _suite_path(Path(path), name) for path in args.output}
         separate = [str(own) for path, own in paths.items() if not _is_junit(Path(path))]
-        # What resumes this suite alone must not overwrite the results of the others.
+        # Resuming this suite alone must not overwrite the results of the others.
         alone = Namespace(**{**vars(args), "output": [*map(str, paths.values())]})
         plan = replace(plan, command=command_of(alone, plan.target))
         yield plan, Namespace(**{**vars(args), "output": separate})
@@ -323,7 +323,7 @@ def _baseline_of_file(reference: str | None) -> Baseline | None:
         return None
     passes: dict[str, tuple[int, int, str]] = {}
     for row in outcomes.rows:
-        if not row.error:  # such a file does not say whether it was the agent's
+        if not row.error:  # such a file does not say whether an error was the agent's
             passed, attempts, _ = passes.get(row.sample, (0, 0, ""))
             passes[row.sample] = passed + row.passed, attempts + 1, row.digest
     return Baseline(outcomes.name, passes)

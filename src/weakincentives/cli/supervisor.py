@@ -22,18 +22,18 @@ from types import FrameType
 from ..clock import SYSTEM_CLOCK
 from .console.text import print_stderr
 
-EXIT_FINISHED = 90  # exit code of a child that has no more to do; an agent may exit with 0
+EXIT_FINISHED = 90  # exit code of a child that has nothing left to do; an agent may exit with 0
 EXIT_USAGE = 2  # exit code of a command that will never work
 WORKER_NUMBER = "WINK_WORKER"  # environment variable: the number of a child, from 1
 RESTARTED = "WINK_WORKER_RESTARTED"  # environment variable: set if it replaces one that died
 POLL_SECONDS = 0.1
-STABLE_SECONDS = 60.0  # of running, after which the backoff starts over
+STABLE_SECONDS = 60.0  # after running this long, the backoff is reset
 KILL_AFTER_SECONDS = 10.0  # beyond its own shutdown timeout, before a child is killed
 CLEAN_EXITS = (EXIT_FINISHED, 0, 130, -signal.SIGTERM, -signal.SIGINT)  # of a stopped child
 
 
 class Child:
-    """A worker process, or the place of one that is to be started."""
+    """A worker process that is running, or is about to be started."""
 
     def __init__(self, number: int) -> None:
         self.number = number

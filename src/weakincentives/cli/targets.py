@@ -54,8 +54,8 @@ def load_reference(text: str, kind: str) -> Any:
         known |= {name for name in evals.__all__ if isinstance(getattr(evals, name), Criterion)}
     if text.endswith(".py"):
         raise UsageError(
-            f"expected `path.py:object` for --{kind}, got {short_repr(text)} - name what in the "
-            f"file is the {kind}: {text}:NAME"
+            f"expected `path.py:object` for --{kind}, got {short_repr(text)} - name the "
+            f"{kind} in the file: {text}:NAME"
         )
     raise UsageError(
         f"expected `module:object`, `path.py:object` or a name for --{kind}, got "
@@ -67,7 +67,7 @@ def load_reference(text: str, kind: str) -> Any:
 def load_suites(targets: Sequence[str]) -> dict[str, EvalSuite[Any, Any, Any]]:
     """Return suites by their references: of `FILE.py`, the one of `FILE.py:name`, of a folder.
 
-    The evals of a folder are its files `*_eval.py` and `eval_*.py`, also in folders below it; those
+    The evals of a folder are its files `*_eval.py` and `eval_*.py`, at any depth; those
     without a suite are skipped.
     """
     suites: dict[str, EvalSuite[Any, Any, Any]] = {}

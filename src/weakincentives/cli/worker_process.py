@@ -1,4 +1,4 @@
-"""What `wink worker eval` and `wink worker main` share: their options, and the worker process.
+"""Shared by `wink worker eval` and `wink worker main`: their options, and the worker process.
 
 What an agent prints goes to stderr, like the worker's own messages.
 """
@@ -56,8 +56,8 @@ def add_worker_options(parser: ArgumentParser) -> None:
     add("--lease", type=number, default=60.0, metavar="SECONDS",
         help="redeliver the messages of a dead worker after this time (default 60)")  # fmt: skip
     add("--store", metavar="URL",
-        help="redis://... or a file for sessions and outcomes; a message that is redelivered is "
-        "then not run again")  # fmt: skip
+        help="redis://... or a file for sessions and outcomes; with it, a redelivered message "
+        "is not run again")  # fmt: skip
     add("--drain", action="store_true", help="stop when the queue is empty")
     add("--health-port", type=whole(0), metavar="P",
         help="serve /health/live, /health/ready, /metrics; N processes on P, P+1, ...")  # fmt: skip
@@ -71,7 +71,7 @@ def add_worker_options(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    """What a worker works with: its queue, its store, and its limit of deliveries."""
+    """The resources of a worker: its queue, its store, and its limit of deliveries."""
 
     queue: Deployment
     store: Any
@@ -252,7 +252,7 @@ def _progress_line(metrics: Mapping[str, float]) -> str:
         "in flight": metrics.get("in_flight"),
     }
     parts = (f"{count:,.0f} {what}" for what, count in counts.items() if count)
-    # The counts of a process that died are gone with it.
+    # The counts of a process that died are lost.
     since = " since its restart" if os.environ.get(RESTARTED) else ""
     return ", ".join((f"{done:,.0f} done{since}", *parts))
 

@@ -1,4 +1,4 @@
-"""Our endpoints inside of OpenAI's simple-evals: a sampler for its evals."""
+"""Our endpoints inside OpenAI's simple-evals: a sampler for its evals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..rollouts import endpoint_of, run_agent
 
 @dataclass(frozen=True, slots=True)
 class SamplerResponse:
-    """What a sampler of simple-evals returns."""
+    """The return value of a sampler of simple-evals."""
 
     response_text: str
     actual_queried_message_list: list[dict[str, Any]]
@@ -23,8 +23,8 @@ class SamplerResponse:
 class Sampler:
     """A sampler for the evals of simple-evals that asks one of our endpoints.
 
-    `MMLUEval(num_examples=10)(Sampler("openai/gpt-4o"))`. What the endpoint raises is raised: it is
-    never graded as an answer.
+    `MMLUEval(num_examples=10)(Sampler("openai/gpt-4o"))`. Errors of the endpoint propagate: they
+    are never graded as answers.
     """
 
     def __init__(self, endpoint: Any) -> None:

@@ -37,7 +37,7 @@ def trl_reward(
 ) -> RewardFunction:
     """Return an evaluator as a reward function: `GRPOTrainer(reward_funcs=trl_reward(numeric()))`.
 
-    `expected` and `id` are columns of the training dataset. `adapter` is there for judges. A
+    `expected` and `id` are columns of the training dataset. `adapter` is the model for judges. A
     completion that cannot be scored is logged, and `on_failure` gets its id and the error. TRL
     awaits the function; several of them are weighted by its `reward_weights`.
     """
@@ -72,7 +72,7 @@ def trl_reward(
         await for_each(score, range(len(completions)), max_concurrent)
         return rewards
 
-    reward.__name__ = judged.name  # which TRL logs
+    reward.__name__ = judged.name  # TRL logs this name
     return reward
 
 

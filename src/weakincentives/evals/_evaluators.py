@@ -257,7 +257,7 @@ def _missing(got: Any, wanted: Any, path: str) -> str:
     if not isinstance(wanted, dict):
         return "" if _same(got, wanted) else f"{path}: {got_and_expected(got, wanted)}"
     if not isinstance(got, dict):
-        return f"{path or 'the output is no object'}: {got_and_expected(got, wanted)}"
+        return f"{path or 'the output is not an object'}: {got_and_expected(got, wanted)}"
     for key, value in wanted.items():
         below = f"{path}.{key}" if path else str(key)
         if key not in got:

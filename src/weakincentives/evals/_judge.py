@@ -3,12 +3,12 @@
 Rules of this file:
 1. Labels, never numbers: models calibrate numbers badly. The scale decides the value and the
    verdict of a label; nothing that the judge writes is read as a number.
-2. Judged text is passed as JSON strings, in a message of its own. A JSON string has no line breaks
+2. Judged text is passed as JSON strings, in a separate message. A JSON string has no line breaks
    and cannot leave its quotes, so judged text cannot inject instructions into the prompt. This
    holds for everything that a judge sees, and for templates of users (`QuotedSection`).
 3. The judge gives its reason before the label, so that the label follows from it.
 4. The labels are a closed list in the schema of the answer, so that a provider with strict output
-   can return no other. An unparsable verdict is asked for again, and then an error, never a score.
+   can return no other. An unparsable verdict is requested again, and then an error, never a score.
 5. No answer of a judge becomes part of another prompt, not even when it is asked again. What the
    adapter raises becomes an `EvaluatorError`.
 6. The judge's tokens and cost are metrics of its score, and count for the run, apart from the
@@ -168,7 +168,7 @@ class Question:
             )
 
     async def ask(self, adapter: Any, params: Any) -> Answer:
-        """Return the judge's answer; an unparsable one is asked for again.
+        """Return the judge's answer; ask again if it is unparsable.
 
         `params` are those of the template: a dataclass, or a mapping of names to values.
         """
@@ -403,7 +403,7 @@ def llm_judge(
     with one argument, the criterion, it is the adapter of the run. The judge sees input, output and
     expected, and what `sees` names: `context`, `metadata`, `messages`, or a field of them. With a
     `template` of your own it sees what its slots name: "Answer: ${output.answer}". An unparsable
-    verdict is asked for again, `retries` times. The score has the judge's reason.
+    verdict is requested again, `retries` times. The score has the judge's reason.
     """
     if criterion is None and isinstance(adapter, str):
         adapter, criterion = None, adapter
@@ -488,7 +488,7 @@ def _refuse_unused(own: Mapping[str, Source], used: Mapping[str, Source]) -> Non
     for name in own:
         if name not in used:
             raise UsageError(
-                f"expected a use of everything that `sees` names, got none of `{name}` - write "
+                f"expected everything that `sees` names to be used, got no use of `{name}` - write "
                 f"${{{name}}} in the template"
             )
 

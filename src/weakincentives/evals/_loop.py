@@ -101,7 +101,7 @@ class WorkBudget(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalLoopConfig(WorkerConfig):
-    """How an `EvalLoop` works, and what it works with.
+    """The settings and resources of an `EvalLoop`.
 
     mainloop_timeout: Seconds to wait for a main loop at the other end of a mailbox.
     timeout: Seconds that a sample may take, its evaluators included (default one hour; None: no

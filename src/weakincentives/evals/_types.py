@@ -90,7 +90,7 @@ def _as_bool(passed: Any) -> bool:
     try:
         if not isinstance(passed, (str, bytes)) and passed in (True, False):
             return bool(passed)
-    except Exception:  # such as an array, which cannot be compared so
+    except Exception:  # such as an array, which cannot be compared like this
         pass
     raise UsageError(f"expected a bool for `Score.passed`, got {short_repr(passed)}")
 
@@ -629,7 +629,7 @@ class Dataset(Generic[InputT, ExpectedT]):
 
         The suffix says the format (`.jsonl`, `.json`, `.csv`, `.tsv`, `.parquet`, `.yaml`, also
         `.gz` and `.zst`). `input="question"`, `expected="answer"` and `id="nr"` name columns that
-        are called otherwise. Every defect is a `DatasetError` that names file, line and field.
+        have other names. Every defect is a `DatasetError` that names file, line and field.
         """
         sample_type = Sample[input_type, expected_type]
         from .datasets.reader import admits_none, dataset_header, read_samples

@@ -167,7 +167,7 @@ def load_yaml(
 ) -> Any:
     """Load a YAML list of objects, one under `samples`, or an object a document; read whole.
 
-    As in JSON, only `null`, `true`, `false` and decimal numbers are no texts.
+    As in JSON, only `null`, `true`, `false` and decimal numbers are not texts.
     """
     return _load(path, input_type, expected_type, "yaml", options)
 

@@ -6,7 +6,7 @@ backoff       the delay before a retry
 checks        arguments and fields: expected, got, where, what to do
 closing       `with` for everything that has a `close` method
 concurrency   gather, exception groups
-encodings     the encodings that a secret can hide in
+encodings     the encodings that a secret can be in
 escaping      control characters made visible
 event_loop    the one event loop behind synchronous functions
 formatting    durations, money, numbers and events as people read them
@@ -15,9 +15,9 @@ garbage       the garbage collector, paused while many objects are made
 http_server   an HTTP server on the standard library, for health checks and tests
 ids           UUIDs
 interrupts    Ctrl-C as one line
-isolation     user code in a task of its own
+isolation     user code in a separate task
 lazy          names of a package that are loaded when first used
-limited       Python code that is not trusted, in a process with limits
+limited       untrusted Python code, in a process with limits
 names         names of functions, classes and objects
 public_module  public objects say where users find them
 redaction     secrets in texts and bytes

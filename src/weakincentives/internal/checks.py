@@ -55,7 +55,7 @@ def instance_or_none(owner: object, name: str, cls: type, advice: str) -> None:
 
 
 def finite(value: Any, where: str) -> float:
-    """Return a number of any kind as a float; refuse NaN, infinity and what is no number."""
+    """Return a number of any kind as a float; refuse NaN, infinity and everything else."""
     if value.__class__ is float and math.isfinite(value):
         return value
     given = value.value if isinstance(value, Enum) else value
@@ -138,7 +138,7 @@ def plain_numbers(
 
 
 def _number(kind: type[float], value: Any, flags: bool) -> float:
-    """Return the value as this kind of number; NaN if it is none."""
+    """Return the value as this kind of number; NaN if it is not one."""
     if isinstance(value, str | bytes) or (isinstance(value, bool) and not flags):
         return math.nan
     try:

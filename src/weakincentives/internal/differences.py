@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from ..errors import short_repr
 from ..secrets import redact
 
-MAX_CHARS = 80  # of a value
+MAX_CHARS = 80  # per value
 _BEFORE = 20  # characters in front of the first difference
 _MARGIN = 20_000  # characters around what is shown: a secret has fewer
 _BLOCK = 1 << 16
@@ -74,7 +74,7 @@ def first_difference(a: str, b: str) -> int:
 
 # ── word by word ────────────────────────────────────────────────────────────────────────────────
 
-_DIFF_CHARS = 1_500  # of what differs, on each side
+_DIFF_CHARS = 1_500  # of the differing part, on each side
 _CONTEXT = 60  # characters around it
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 
@@ -140,7 +140,7 @@ def _compared(a: str, b: str) -> list[DiffPart]:
 
     for kind, i, j, k, m in SequenceMatcher(_no_word, old, new, autojunk=False).get_opcodes():
         same = "".join(old[i:j]) if kind == "equal" else ""
-        # A space between two changes belongs to them: otherwise sentences become confetti.
+        # A space between two changes belongs to them: otherwise sentences fall apart into words.
         if same and (same.strip() or not (removed or added)):
             flush()
             parts.append(DiffPart("same", same))

@@ -166,7 +166,7 @@ class _Base64Run(NamedTuple):
     def decoded(self, first: int) -> str:
         """Return the decoded bytes, with the first group of four at that character."""
         size = len(self.code) - first
-        size -= size % 4 == 1  # a single remaining character is no whole byte
+        size -= size % 4 == 1  # a single remaining character is not a whole byte
         code = self.code[first : first + size] + "=" * (-size % 4)
         return a2b_base64(code).decode("latin-1")
 

@@ -1,4 +1,4 @@
-"""What is kept of an error besides its message: its type, its place, and its traceback.
+"""The details of an error besides its message: its type, its place, and its traceback.
 
 Rules of this file:
 1. Only text is kept, never an exception, a frame or a local variable: those would hold memory.
@@ -27,9 +27,9 @@ from .public_module import set_public_module
 from .wire_names import wire_name
 
 MAX_TRACEBACK_CHARS = 8_000
-_MAX_MESSAGE_CHARS = 1_000  # of an exception, in its traceback
-_MAX_LINE_CHARS = 200  # of a line of source code
-_MAX_FRAMES = 40  # of one exception
+_MAX_MESSAGE_CHARS = 1_000  # per exception, in a traceback
+_MAX_LINE_CHARS = 200  # per line of source code
+_MAX_FRAMES = 40  # per exception
 _MAX_CHAINED = 6  # exceptions that led to one another
 
 
@@ -62,7 +62,7 @@ def error_details(failure: BaseException) -> ErrorDetails:
     """
     error = _original(failure)
     if isinstance(error, MainLoopError) and isinstance(error.details, ErrorDetails):
-        return error.details  # those of the other process
+        return error.details  # the details from the other process
     kind = redact_message(_type_name(error))
     try:
         blocks = [_Block(each, link) for each, link in _chain(error)]
@@ -252,7 +252,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _without_middle(text: str, limit: int) -> str:
-    """Return the head and the tail of a text that is too long: the tail says most."""
+    """Return the head and the tail of a text that is too long: the tail matters most."""
     if len(text) <= limit:
         return text
     note = "\n[…]\n"

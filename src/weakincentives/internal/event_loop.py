@@ -1,9 +1,9 @@
 """One event loop behind every synchronous function of the process: `run_sync`.
 
 Theory of operation. An async client keeps its connections on the event loop that opened them, and
-people create one client per module. So `EvalSuite.run`, `EvalLoop.run`, a judge called by hand,
-pytest and the command line all use the same asyncio loop, which exists until the process ends. It
-runs only while such a call is in progress, in one thread at a time:
+people create one client per module. So `EvalSuite.run`, `EvalLoop.run`, a judge that is called
+directly, pytest and the command line all use the same asyncio loop, which exists until the process
+ends. It runs only while such a call is in progress, in one thread at a time:
 
 - A call on the main thread runs it right there, as `asyncio.run` would: Ctrl-C and objects that
   belong to a thread, such as a connection of `sqlite3`, work as usual.
@@ -20,9 +20,10 @@ What user code can do to the loop:
 
 - `loop.stop()`, or a callback that raises `SystemExit`: all tasks are cancelled, and the calls in
   progress raise that error. The loop stays usable. One that was closed is replaced.
-- A task that outlives its call is suspended with the loop, and goes on during the next call: it may
-  belong to a client. It is cancelled when the process ends, which waits for it a few seconds only.
-- After a fork, the child starts with a loop of its own.
+- A task that outlives its call is suspended with the loop, and continues during the next call: it
+  may belong to a client. It is cancelled when the process ends, which waits for it a few seconds
+  only.
+- After a fork, the child starts with its own loop.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class _Call(Generic[T]):
     async def _run(self) -> None:
         """Catch everything: a `SystemExit` would end the loop, and with it the calls of others."""
         try:
-            for _ in range(3):  # lets clients notice connections that were closed meanwhile
+            for _ in range(3):  # lets clients notice connections that were closed in the meantime
                 await asyncio.sleep(0)
             self._value = await self._fn()
         except BaseException as error:
@@ -187,7 +188,7 @@ class _SharedLoop:
                 self._loop = asyncio.new_event_loop()
                 self._loop.set_default_executor(self._executor)
             call.loop = self._loop
-            # It is this thread already if a signal handler raised while it was leaving.
+            # It may be this thread already, if a signal handler raised while it was leaving.
             if here and self._runner in (None, threading.current_thread()):
                 self._runner = threading.current_thread()
             elif self._runner is None:
@@ -295,7 +296,7 @@ class _SharedLoop:
                 return
         ending = loop.create_task(_end_tasks(loop))
         ending._log_destroy_pending = False  # type: ignore[attr-defined]
-        with suppress(BaseException):  # of a callback that a task left behind
+        with suppress(BaseException):  # raised by a callback that a task left behind
             loop.run_until_complete(ending)
         self._executor.shutdown()
         loop.close()

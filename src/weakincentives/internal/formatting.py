@@ -50,7 +50,7 @@ def tokens_text(total: int, judges: int) -> str:
 def cost_text(total: float, judges: float | None) -> str:
     """Return the cost of a run: $1.20, or $1.20 (agent $0.20, judges $1.00).
 
-    What an agent costs is often unknown. Its part is then not called $0.
+    The cost of an agent is often unknown; then it is not reported as $0.
     """
     if not judges:
         return money(total)

@@ -1,11 +1,11 @@
-"""Run the garbage collector less often, where it would search much and find nothing.
+"""Run the garbage collector less often, when it would search a lot and find nothing.
 
 While a dataset is loaded, it is paused: it would search every sample that was loaded, over and
 over, and loading 200,000 samples would take 1.4 times as long.
 
 A process that is ours (`wink`) has a higher threshold. The collector counts objects that were made
 and not freed. Samples that run at once often end together and begin together; then the count rises
-by what all of them hold, though none is left behind. With 50 at once on the `openai` client,
+by what all of them hold, although none of it is garbage. With 50 at once on the `openai` client,
 collecting takes a quarter of the CPU time. A library call leaves the collector as the user has set
 it: in the process of a trainer, uncollected cycles may hold a GPU's memory.
 """
@@ -25,7 +25,7 @@ _MANY = 50_000
 
 
 class _Pauses:
-    """How many callers have the collector paused, and whether it was enabled before the first."""
+    """The number of callers that paused the collector, and whether it was enabled before."""
 
     lock = threading.Lock()
     count = 0
@@ -47,7 +47,7 @@ def collector_paused() -> Iterator[None]:
             _Pauses.count -= 1
             if _Pauses.count == 0 and _Pauses.was_enabled:
                 if gc.get_count()[0] > _MANY and gc.get_freeze_count() == 0:
-                    # What was loaded stays for a while: move it to the oldest generation.
+                    # The loaded objects stay for a while: move them to the oldest generation.
                     gc.freeze()
                     gc.unfreeze()
                 gc.enable()

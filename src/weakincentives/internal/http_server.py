@@ -1,7 +1,7 @@
 """An HTTP/1.1 server on the standard library: one thread per connection, all of them bounded.
 
 `HealthServer`, `LangSmithServer` and `OtlpReceiver` are subclasses that return their response from
-`_respond`. `ModelServer` has an asyncio protocol of its own: a script must be asked in the order in
+`_respond`. `ModelServer` has its own asyncio protocol: a script must be asked in the order in
 which requests arrive, and it is faster. With 50 connections it answered 14,500 requests a second,
 scripts and wire formats included; this server answered 10,300 with a constant (with one connection
 10,400 and 7,300; two cores, November 2026).
@@ -67,7 +67,7 @@ class HttpServer(Closing):
         raise NotImplementedError
 
     def _refuse(self, status: int) -> HttpResponse:
-        """Return the response to what is no valid request."""
+        """Return the response to an invalid request."""
         return HttpResponse(status, "text/plain", HTTPStatus(status).phrase.encode())
 
     @property

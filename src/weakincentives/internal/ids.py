@@ -10,7 +10,7 @@ from random import Random
 from uuid import UUID, SafeUUID
 
 _random = Random()
-if hasattr(os, "register_at_fork"):  # or a child would repeat its parent's ids
+if hasattr(os, "register_at_fork"):  # otherwise a child would repeat its parent's ids
     os.register_at_fork(after_in_child=_random.seed)
 
 

@@ -1,7 +1,7 @@
 """A `KeyboardInterrupt` with a message, which ends a script in one line instead of a traceback.
 
-It is no subclass: Python ends a process with the signal, as a shell expects after Ctrl-C, only for
-a `KeyboardInterrupt` itself.
+It is not a subclass: Python ends a process with the signal, as a shell expects after Ctrl-C, only
+for a `KeyboardInterrupt` itself.
 """
 
 from __future__ import annotations

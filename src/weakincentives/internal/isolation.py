@@ -1,6 +1,6 @@
 """Run user code in a separate task, so that it can end neither our task nor our event loop.
 
-Theory of operation. On asyncio anybody can cancel any task: an agent with a home-made timer, a
+Theory of operation. On asyncio any code can cancel any task: an agent with its own timer, a
 library that cancels every task, a cancellation that was caught but never taken back. In our own
 task such a cancellation looks just like one of ours, and a task group that sees it ends quietly,
 with samples missing. So user code runs in a task that belongs to no task group:
@@ -11,8 +11,8 @@ with samples missing. So user code runs in a task that belongs to no task group:
 - whatever it raises is returned, `SystemExit` and Rust panics included. Only `KeyboardInterrupt`,
   which is the user's, passes through.
 
-Trio has no tasks outside of a nursery and no way to cancel one task, so there the code runs in a
-nursery of its own. It cannot be left behind: what shields itself is waited for.
+Trio has no tasks outside of a nursery and no way to cancel one task, so there the code runs in its
+own nursery. It cannot be left behind: code that shields itself is waited for.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class CancelledFromInside(Exception):
 async def run_isolated(
     fn: Callable[[], Awaitable[object]], timeout: float | None = None
 ) -> BaseException | None:
-    """Run `fn` in a task of its own; return what it raised, or None if it returned.
+    """Run `fn` in a separate task; return what it raised, or None if it returned.
 
-    After `timeout` seconds it is cancelled; unless it returns all the same, the error is a
+    After `timeout` seconds it is cancelled; unless it returns anyway, the error is a
     `TimeoutError`. Cancelling the caller cancels it, too.
     """
     if _in_asyncio_task():
@@ -115,7 +115,7 @@ def _pause() -> Generator[None]:
 
 async def _end(task: asyncio.Task[BaseException | None]) -> bool:
     """Cancel the task; return False if it does not end and is left behind."""
-    # From here on asyncio does not know it, or `asyncio.run` would wait for it without end.
+    # From here on asyncio does not know it, or `asyncio.run` would wait for it forever.
     asyncio._unregister_task(task)
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # nor complain about it
     with anyio.CancelScope(shield=True):

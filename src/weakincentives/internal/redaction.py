@@ -207,14 +207,14 @@ def _beginnings_at(rare: str, probes: list[_Probe]) -> re.Pattern[str]:
 
 
 class StreamRedactor:
-    """Redact a stream of bytes, also secrets that are split between pieces.
+    """Redact a stream of bytes, even secrets that are split between pieces.
 
-    What may be the beginning of a secret is held back until the next piece. Its first few
+    Bytes that may be the beginning of a secret are held back until the next piece. Its first few
     characters are passed on, so that the end of an interactive prompt is never held back.
     """
 
     def __init__(self, current: Callable[[], Redactor]) -> None:
-        self._current = current  # a function, since values may become known meanwhile
+        self._current = current  # a function, since secrets may be added at any time
         # The last bytes, redacted ones too: base64 is recognised by the length of its lines.
         self._recent = ""
         self._passed = 0  # how many of these were passed on

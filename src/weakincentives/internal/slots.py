@@ -1,7 +1,7 @@
 """Concurrency slots that a task can lend to others while it only sleeps.
 
 The engine runs a limited number of samples concurrently. A call that sleeps on a `Retry-After` runs
-nothing, so it lends its slot to another sample and reacquires one before it goes on.
+nothing, so it lends its slot to another sample and reacquires one before it continues.
 
 Rules of this file:
 1. A task holds one slot or none, however many of its calls are sleeping at the same time.

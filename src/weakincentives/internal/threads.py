@@ -31,7 +31,7 @@ from anyio import to_thread
 
 T = TypeVar("T")
 
-IDLE_SECONDS = 10.0  # after which a thread without work ends
+IDLE_SECONDS = 10.0  # an idle thread ends after this time
 GRACE_SECONDS = 5.0  # for calls of `asyncio.to_thread` that still run when their event loop ends
 
 _limiter: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar(
@@ -194,7 +194,7 @@ class _Thread(threading.Thread):
         except Empty:
             try:
                 _idle.remove(self)
-            except ValueError:  # it was just taken, and a job is about to come
+            except ValueError:  # it was just taken, and a job is about to arrive
                 return self.jobs.get()
             return None
 

@@ -23,7 +23,7 @@ def wire_name(name: str, *earlier: str) -> Callable[[C], C]:
         _names[cls] = names = (name, *earlier)
         for each in names:
             other = _types.setdefault(each, cls)
-            # The same class again is fine: its module was imported anew, as pytester does.
+            # The same class again is fine: its module was imported again, as pytester does.
             if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise ValueError(f"two types have the wire name {each!r}")
             _types[each] = cls

@@ -2,7 +2,7 @@
 
 Rules of this file:
 1. A template is parsed once, into literal pieces and names; filling it is one pass. A value is
-   inserted unchanged: a dollar in it is no placeholder.
+   inserted unchanged: a dollar in it is not a placeholder.
 2. Indentation and blank lines around a template, as in triple quotes, are removed when it is
    parsed. Values keep theirs.
 """
@@ -168,7 +168,7 @@ def distinct(
     for key in keys:
         if keys.count(key) > 1:
             raise PromptError(
-                f"expected sections with keys of their own, got two `{key}` - in {where}"
+                f"expected sections with different keys, got two `{key}` - in {where}"
             )
     return sections
 

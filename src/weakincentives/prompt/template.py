@@ -140,7 +140,7 @@ class PromptTemplate(Typed, Generic[OutputT]):
                     unused = set()  # `enabled` may use them
             for name in sorted(unused):
                 raise self._wrong(
-                    f"expected a use of every parameter of {owner}, got none of `{name}`",
+                    f"expected every parameter of {owner} to be used, got no use of `{name}`",
                     node,
                     f"write `${name}` in the template, or remove it",
                 )
@@ -157,7 +157,7 @@ def _offered(nodes: Iterable[Node], template: PromptTemplate[Any]) -> tuple[Tool
         for tool in node.section.tools:
             if tool.name in tools:
                 raise template._wrong(
-                    f"expected tools of different names, got two `{tool.name}`", node
+                    f"expected tools with different names, got two `{tool.name}`", node
                 )
             tools[tool.name] = tool
     return tuple(tools.values())

@@ -226,7 +226,7 @@ def _match_signature(
     if first is not None and given is None:
         wanted = _annotation(handler, first, where)
         if first.default is not first.empty and not is_params_type(wanted):
-            first = wanted = None  # an optional parameter that is no dataclass
+            first = wanted = None  # an optional parameter that is not a dataclass
     if first is not None and not is_params_type(wanted):
         raise PromptError(
             f"expected a dataclass for the parameters of {where}, got "

@@ -37,7 +37,7 @@ class Batch(Generic[CaseT, OutcomeT]):
         self._started: dict[CaseT, asyncio.Task[OutcomeT]] = {}
 
     async def outcome_of(self, case: CaseT) -> OutcomeT:
-        """Return the outcome of a case, and run others meanwhile. A second time, run it again."""
+        """Return the outcome of a case, while others run too; a second call runs it again."""
         if case not in self._started:
             if case in self._waiting:
                 self._waiting.remove(case)

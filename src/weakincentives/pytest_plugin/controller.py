@@ -61,7 +61,7 @@ class EvalProgress:
         self.passed[key] = result.passed
         if self.cluster_by is not None:
             self.clusters[result.sample_id] = result_cluster(result, self.cluster_by)
-        self.errors.discard(key)  # of an item that was run again
+        self.errors.discard(key)  # the item was run again
         if result.error is not None:
             self.errors.add(key)
         if not result.passed:
@@ -198,7 +198,7 @@ class ControllerPlugin:
 
 
 def verdict(found: EvalProgress) -> Verdict:
-    """By the rate; with a `confidence`, by the one-sided bound of that confidence."""
+    """Judge the rate; with a `confidence`, judge its one-sided bound of that confidence."""
     from ..evals.comparison.gates import check_rate, two_sided_confidence
     from ..evals.stats.pass_rate import rate_words
 

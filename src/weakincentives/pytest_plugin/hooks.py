@@ -97,7 +97,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End what runs ahead of its item, if the session ends before it."""
+    """Cancel samples that run ahead of their items, if the session ends first."""
     if groups := session.config.stash.get(_groups, None):
         from .items import close_batches
 

@@ -114,7 +114,7 @@ def make_items(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
         signature.bind(metafunc, *mark.args, **mark.kwargs)
     except TypeError as error:
         names = ", ".join([*signature.parameters][1:])
-        _refuse(metafunc, f"expected of {names}, got: {error}")
+        _refuse(metafunc, f"expected a mark with {names}, got: {error}")
     try:
         marked = _parse_mark(metafunc, *mark.args, **mark.kwargs)
     except WinkError as error:
@@ -148,7 +148,7 @@ def _parse_mark(
     config: EvalConfig | None = None,
 ) -> Marked:
     if fail_under is not None and not (isinstance(fail_under, int | float) and 0 < fail_under <= 1):
-        hint = " - to fail nothing, pass `record_only=True`" if fail_under == 0 else ""
+        hint = " - to let nothing fail, pass `record_only=True`" if fail_under == 0 else ""
         got = f"{short_repr(fail_under)}{hint}"
         _refuse(metafunc, f"expected `fail_under` between 0 and 1, got {got}")
     if confidence is not None and not (
@@ -241,7 +241,7 @@ def _group_name(item: pytest.Function) -> str:
 # ── running ─────────────────────────────────────────────────────────────────────────────────────
 
 
-# Exceptions that control pytest. They are no result of the sample.
+# Exceptions that control pytest. They are not a result of the sample.
 NO_RESULT = (pytest.skip.Exception, pytest.exit.Exception, pytest.xfail.Exception)
 
 
@@ -303,16 +303,16 @@ def _why_serial(item: pytest.Function, case: Case) -> str | None:
     if case.marked.suite.config.max_concurrent == 1 or hasattr(item.config, "workerinput"):
         return ""
     if item.cls is not None:
-        return "one sample at a time: a method has an instance of its own for each item"
+        return "one sample at a time: a method gets a new instance for each item"
     for name in item.fixturenames:
         for fixture in item._fixtureinfo.name2fixturedefs.get(name, ())[-1:]:
-            is_parameter = name in item.callspec.params and _is_of_pytest(fixture.func)
+            is_parameter = name in item.callspec.params and _is_pytest_fixture(fixture.func)
             if fixture.scope == "function" and not is_parameter:
                 return f"one sample at a time: the scope of the fixture `{name}` is a function"
     return None
 
 
-def _is_of_pytest(function: Callable[..., Any]) -> bool:
+def _is_pytest_fixture(function: Callable[..., Any]) -> bool:
     return function.__module__.startswith("_pytest.")
 
 

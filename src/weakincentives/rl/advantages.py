@@ -105,10 +105,10 @@ def compute_turn_advantages(
         G_i(t)  =  reward_i  -  sum over metrics with turn < t of  weight x value / all weights
         A_i(t)  =  advantages of G_1(t) ... G_n(t), the returns of the group from turn t on
 
-    Every member counts in the baseline of every turn, also one that has ended: it has earned all
+    Every member counts in the baseline of every turn, even one that has ended: it has earned all
     it ever will. So the baseline of a turn depends on the turn and on other rollouts, never on how
-    long this one goes on. (The mean of those rollouts that reached each turn, taken off turn by
-    turn and summed, would depend on it, and pay or fine the policy for another turn.)
+    long this one continues. (The mean of those rollouts that reached each turn, taken off turn by
+    turn and summed, would depend on it, and reward or punish the policy for another turn.)
 
     `turns` is the number of replies of each rollout; a score of None is a failed attempt.
     """

@@ -66,7 +66,7 @@ class DataBuffer:
         self._samples = samples
         self._held = held
         self._by_id = {sample.id: sample for sample in held or ()}
-        self._served = 0  # of this epoch
+        self._served = 0  # in this epoch
         self._coming: Iterator[Any] | None = None
         self._back: deque[RolloutGroup] = deque()
 
@@ -76,7 +76,7 @@ class DataBuffer:
         return len(self._back)
 
     def __repr__(self) -> str:
-        return f"<DataBuffer: epoch {self.epoch}, {self._served} served, {self.waiting} came back>"
+        return f"<DataBuffer: epoch {self.epoch}, {self._served} served, {self.waiting} returned>"
 
     def get_samples(self, n: int, *, step: int = 0) -> list[RolloutGroup]:
         """Return the next n groups of different samples; fewer at the end of an iterator.
@@ -101,7 +101,7 @@ class DataBuffer:
                 if repeats >= 2 * n:  # more than the end of one epoch and the start of the next
                     raise UsageError(
                         f"expected {n} different samples, got {len(taken)}: a sample is in a batch "
-                        "once - ask for fewer, or roll each out more often (`group_size`)"
+                        "once - request fewer, or roll out each more often (`group_size`)"
                     )
         except BaseException:  # such as a failing source or filter: they were not served
             self._back.extendleft(reversed([*taken.values(), *twice]))
@@ -195,7 +195,7 @@ class DataBuffer:
                 raise UsageError(
                     f"expected the state of a buffer with the same {name} "
                     f"({short_repr(mine)}), got "
-                    f"{short_repr(state.get(name))} - make the buffer as it was made"
+                    f"{short_repr(state.get(name))} - construct the buffer as before"
                 )
         if self._coming is not None and isinstance(self._samples, Iterator):
             raise UsageError("expected a new iterator to restore from, got one that was used")

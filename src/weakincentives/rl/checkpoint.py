@@ -53,10 +53,9 @@ class Checkpoint:
         for name, mine in self._facts.items():
             if state["facts"].get(name) != mine:
                 raise UsageError(
-                    f"expected to go on with {name}={short_repr(state['facts'].get(name))}, got "
-                    f"{short_repr(mine)} ({self._file}) - a training with other settings is "
-                    "another "
-                    "one: give it a folder of its own"
+                    f"expected to resume with {name}={short_repr(state['facts'].get(name))}, got "
+                    f"{short_repr(mine)} ({self._file}) - a training with other settings needs "
+                    "another folder"
                 )
         history: History = state["history"]
         if self._own_files:
@@ -86,7 +85,7 @@ class Checkpoint:
             if not own.exists():
                 raise UsageError(
                     f"expected `{type(self._backend).__qualname__}.save` to write {own}, got no "
-                    "such file - write to just the path that it is given"
+                    "such file - write to exactly the path that it gets"
                 )
         else:
             state["backend"] = self._backend.state_dict()

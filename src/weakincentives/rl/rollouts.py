@@ -128,7 +128,7 @@ async def branch_rollouts(
     timeout: float | None = None,
     seed: int = 0,
 ) -> Rollouts:
-    """Go on n times from each snapshot, and return the rollouts as one group for each.
+    """Continue n times from each snapshot, and return the rollouts as one group for each.
 
     A snapshot is that of a trajectory, `trajectory.snapshot_at(turn)`, next to its sample. The
     group has the sample's id with the turn, `maze@3`, so that advantages are computed among

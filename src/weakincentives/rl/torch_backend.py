@@ -4,7 +4,7 @@ Rules of this file:
 1. Only `trajectory.tokens` is trained on: never text, and no output of an environment.
 2. The policy is causal, so rows are padded on the right: later tokens do not affect earlier ones.
 3. Turns that continue each other become one sequence. That saves time, and changes no gradient.
-4. A trajectory whose advantages are all zero is left out, also of the entropy bonus and the KL
+4. A trajectory whose advantages are all zero is left out, even from the entropy bonus and the KL
    penalty.
 """
 
@@ -229,8 +229,8 @@ class PyTorchTrainingBackend:
             norm = float(torch.nn.utils.clip_grad_norm_(self.policy.parameters(), max_norm))
             if not math.isfinite(norm):
                 raise WinkError(
-                    f"expected a finite gradient, got one of norm {norm}, and made no step - look "
-                    "at the policy's logits, or learn more slowly"
+                    f"expected a finite gradient, got one of norm {norm}, and made no step - check "
+                    "the policy's logits, or lower the learning rate"
                 )
             self.optimizer.step()
             losses.append(float(sums[0]) / divisor)

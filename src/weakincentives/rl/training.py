@@ -183,7 +183,7 @@ def _agent(backend: Any, config: RLTrainingConfig) -> Agent:
     endpoint = getattr(backend, "endpoint", None) if config.endpoint is None else config.endpoint
     if endpoint is None:
         raise UsageError(
-            "expected someone to answer, got none - set `RLTrainingConfig(endpoint=...)`, or give "
+            "expected an endpoint, got none - set `RLTrainingConfig(endpoint=...)`, or give "
             f"`{type(backend).__qualname__}` an `endpoint`"
         )
     return endpoint_agent(endpoint, config.prepare_messages, config.environment_factory)
@@ -269,7 +269,7 @@ async def _train_step(
     if not math.isfinite(loss):
         raise WinkError(
             f"expected a finite loss from `{type(backend).__qualname__}.train_step`, got {loss} - "
-            f"at step {step}; lower the learning rate, or go on from an earlier checkpoint"
+            f"at step {step}; lower the learning rate, or resume from an earlier checkpoint"
         )
     return loss
 

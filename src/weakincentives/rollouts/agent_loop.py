@@ -117,7 +117,7 @@ async def _conversed(
     max_turns: int,
     after_turn: AfterTurn | None,
 ) -> PromptResponse[Any]:
-    """Converse, and go on while the environment's user responds; return the responses added up."""
+    """Converse, and continue while the environment's user responds; combine the responses."""
     max_replies = max_turns + _replies(conversation)
     response = await converse(max_turns)
     while respond is not None and response.finish_reason != "max_turns":
@@ -161,7 +161,9 @@ async def _tools_of(env: Any) -> tuple[Tool[Any, Any], ...]:
     names = [tool.name for tool in found]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"expected tools of different names, got two `{name}` - at `{where}`")
+            raise UsageError(
+                f"expected tools with different names, got two `{name}` - at `{where}`"
+            )
     return found
 
 

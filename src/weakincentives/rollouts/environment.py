@@ -78,7 +78,7 @@ def check_envelope(data: Any, kind: str, version: str) -> None:
 
 
 def major_version(version: Any) -> int | None:
-    """Return the first number of a version; None if it is none."""
+    """Return the first number of a version; None if there is none."""
     found = _VERSION.fullmatch(version) if isinstance(version, str) else None
     return int(found[1]) if found else None
 

@@ -18,7 +18,7 @@ from ..internal.threads import in_thread
 from ..prompt import Tool, ToolResult
 from .environment import check_envelope
 
-MAX_SNAPSHOT_BYTES = 4 << 20  # of all files together
+MAX_SNAPSHOT_BYTES = 4 << 20  # all files together
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class PythonCode:
 
 
 class PythonEnvironment:
-    """Python code as a tool. Each call is a process of its own; files in its folder stay.
+    """Python code as a tool. Each call is a new process; files in its folder stay.
 
     A call may take `timeout` seconds and `memory_mb`; it has the standard library, no network and
     no files but those of its folder, as far as the system can guarantee it (docs/security.md;
@@ -97,7 +97,7 @@ class PythonEnvironment:
 
     @staticmethod
     async def deserialize(data: dict[str, Any]) -> PythonEnvironment:
-        """Return an environment with those files, in a folder of its own."""
+        """Return an environment with those files, in a new folder."""
         check_envelope(data, PythonEnvironment.ENV_KIND, PythonEnvironment.VERSION)
         files = {
             name: base64.b64decode(text)
@@ -123,7 +123,7 @@ def _checked_path(name: str) -> str:
     """Refuse a path that leads out of the folder."""
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise UsageError(f"expected a path inside of the folder, got {short_repr(name)}")
+        raise UsageError(f"expected a path inside the folder, got {short_repr(name)}")
     return name
 
 

@@ -1,4 +1,4 @@
-"""What an agent does while a sample runs, recorded from outside: model calls, tools, messages.
+"""Record what an agent does while a sample runs, from outside: model calls, tools, messages.
 
 Rules of this file:
 1. A model call has the whole conversation so far as its input. A message that several calls have in
@@ -24,7 +24,7 @@ from .trajectory import Trajectory
 logger = logger_for(__name__)
 
 MAX_ITEMS = 10_000  # spans and calls of `record` for one attempt
-MAX_CHARACTERS = 50_000_000  # of their texts
+MAX_CHARACTERS = 50_000_000  # total length of their texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """A tool that ran. `id` is the id of the call that asked for it, if it is known."""
+    """A tool that ran. `id` is the id of the tool call, if it is known."""
 
     start: float
     end: float
@@ -79,7 +79,7 @@ Item = ModelCall | ToolRun | RecordedMessage
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """What was recorded for one attempt. Any thread may add to it, until it is closed."""
+    """The recording of one attempt. Any thread may add to it, until it is closed."""
 
     items: list[Item] = field(default_factory=list)
     spans: list[SpanRecord] = field(default_factory=list)
@@ -167,7 +167,7 @@ class _Transcript:
                     self._add(time, message)
 
     def add_message(self, item: RecordedMessage) -> None:
-        """Add a message, also if an equal one is there."""
+        """Add a message, even if an equal one is there."""
         self._counts[_key(item.message)] += 1
         self._add(item.start, item.message)
 

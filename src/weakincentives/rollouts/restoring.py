@@ -3,7 +3,7 @@
 Rules of this file:
 1. Kind and version are checked before any state is read; state of an older major version is
    migrated step by step, or refused.
-2. A snapshot is taken between turns: of a turn that was cut off, the messages are left out.
+2. A snapshot is taken between turns: the messages of an interrupted turn are left out.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def environment_type_of(factory: Any) -> type[Any]:
     if isinstance(found, type) and hasattr(found, "deserialize"):
         return found
     raise UsageError(
-        f"expected to know which environment {short_repr(factory)} makes, to restore one - say "
-        "it: def make(sample) -> MyEnvironment"
+        f"expected a factory whose environment type is known, got {short_repr(factory)} - "
+        "annotate it: def make(sample) -> MyEnvironment"
     )
 
 

@@ -1,7 +1,7 @@
 """A simulated user: a model with a persona and a goal, who talks to the agent.
 
 Rules of this file:
-1. What goes wrong with the user's own model is a `SimulatedUserError`: no failure of the agent.
+1. An error of the user's own model is a `SimulatedUserError`, not a failure of the agent.
 2. The user sees messages, never the agent's tools and system messages.
 """
 
@@ -123,7 +123,7 @@ class SimulatedUserEnvironment:
             self.usage = reply.usage if self.usage is None else self.usage + reply.usage
         answer = reply.message.content.strip()
         if not answer:
-            raise SimulatedUserError("expected a message of the simulated user, got none")
+            raise SimulatedUserError("expected a message from the simulated user, got none")
         return answer
 
     async def serialize(self) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class SimulatedUserEnvironment:
 
     @staticmethod
     async def deserialize(data: dict[str, Any]) -> SimulatedUserEnvironment:
-        """Return a user who goes on from there."""
+        """Return a user who continues from there."""
         check_envelope(data, SimulatedUserEnvironment.ENV_KIND, SimulatedUserEnvironment.VERSION)
         user = SimulatedUserEnvironment(
             serde.convert(data["endpoint"], Endpoint),

@@ -22,7 +22,7 @@ class EnvironmentSnapshot:
     `state` is what its `serialize()` returned. `turn` counts the model's replies, with their tools
     run; the conversation is `messages`. In a trajectory they are left out, and `message_count` says
     how many of the trajectory's belong to it: `trajectory.snapshot_at(turn)` has them. An episode
-    that goes on from a snapshot has its `id` as `parent_id`. `created_ns` is in nanoseconds since
+    that continues from a snapshot has its `id` as `parent_id`. `created_ns` is in nanoseconds since
     1970.
     """
 
@@ -79,7 +79,7 @@ class EnvironmentSnapshot:
         plain: dict[str, Any] = serde.decode(serde.encode(state))
         if plain != state:
             raise SerializationError(
-                "expected JSON data from `serialize()`, got objects that come back as others: "
+                "expected JSON data from `serialize()`, got objects that JSON does not preserve: "
                 f"{short_repr(state)}"
             )
         return cls(

@@ -287,7 +287,7 @@ def _parsed_message(data: Mapping[str, Any], role: Any) -> list[ChatMessage]:
 
 
 def _from_parts(parts: list[Mapping[str, Any]], role: Any) -> list[ChatMessage]:
-    """Return a message of parts; each result of a tool is a message of its own."""
+    """Return a message of parts; each result of a tool is a separate message."""
     results = [
         ChatMessage(
             "tool",

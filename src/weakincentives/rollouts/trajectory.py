@@ -99,5 +99,5 @@ class Trajectory(Generic[OutputT]):
         known = ", ".join(str(snapshot.turn) for snapshot in self.snapshots)
         raise UsageError(
             f"expected a snapshot{'' if turn is None else f' at turn {turn}'}, got "
-            + (f"those at turns {known}" if known else "none - ask for them: snapshots='turn'")
+            + (f"those at turns {known}" if known else "none - enable them: snapshots='turn'")
         )

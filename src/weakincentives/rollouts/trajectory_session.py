@@ -3,7 +3,7 @@
 Rules of this file:
 1. It is derived from the trajectory alone, which is stored and sent with every result. So an
    evaluator sees the same events live, from another process and in a run stored a month ago.
-2. What the trajectory does not say is an error, never an empty slice: without messages, it
+2. Missing information is an error, never an empty slice: without messages, it
    is unknown which tools were called.
 """
 

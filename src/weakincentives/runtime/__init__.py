@@ -1,4 +1,4 @@
-"""What agents and workers run on.
+"""The runtime of agents and workers.
 
 events      the telemetry of an agent run
 dispatcher  the bus that routes events to sessions
@@ -8,7 +8,7 @@ mailbox/    queues of messages: in memory, SQLite, Redis, SQS
 worker/     the loop on a mailbox: leases, retries, dead letters
 process/    several loops in one process: signals, health, watchdog
 tracing     spans for tracers
-metering    tokens and cost of model calls, for those of judges
+metering    tokens and cost of model calls, such as those of judges
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
 """Count what model calls use: those of the judges, apart from the agent's.
 
-A call counts with every reply, also if its answer was unparsable, and so do calls of threads and
-tasks that were started meanwhile. What an inner meter counts, an outer one counts too.
+A call counts with every reply, even if its answer was unparsable, and so do calls of threads and
+tasks that were started inside. An outer meter includes the calls of inner ones.
 
 A meter also takes records of calls, such as the prompt and the answer of a judge.
 """

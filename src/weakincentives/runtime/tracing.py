@@ -172,5 +172,5 @@ class _suppress_errors:  # lower case, like `contextlib.suppress`
         if id(tracer) not in _failed and any(each is tracer for each in _tracers):
             _failed.add(id(tracer))
             name = type(tracer).__qualname__
-            logger.warning("tracing by `%s` failed, the run goes on: %r", name, error)
+            logger.warning("tracing by `%s` failed, the run continues: %r", name, error)
         return True

@@ -1,12 +1,12 @@
 """`wink view`: a local web page over the run store.
 
 app          the server: routes, and what it serves
-api          what the page asks for, as JSON: thin, on top of `weakincentives.evals`
+api          what the page requests, as JSON: thin, on top of `weakincentives.evals`
 sample_data  one row, whole
 timeline     what its session and its judges did, and for how long
-comparing    runs beside one another
+comparing    runs side by side
 queues       runs that workers on a queue work on
-review_api   what the Review screen asks for and writes
+review_api   what the Review screen requests and writes
 queries      the query of an address
 writes       what the other screens may write: tags
 security     which requests are accepted (hosts, origins, tokens), and headers of every answer

@@ -1,4 +1,4 @@
-"""What the page asks for, as plain data. Every function takes what stands in the address.
+"""Answer the page's requests with plain data. Every function takes the query of the address.
 
 Figures and words are those of the library and the command: nothing is computed here that they do
 not compute.
@@ -47,7 +47,7 @@ _MAX_RUNS = 200
 _MAX_EVENTS = 1_000
 _SPARK = 12  # earlier runs of the same suite
 _MAX_COMPARED = 5
-_MAX_OVERVIEWS, _MAX_RATES = 20, 10_000  # that are kept
+_MAX_OVERVIEWS, _MAX_RATES = 20, 10_000  # cached values
 _PAGE_SAMPLES = 50  # compared samples in one answer
 _MAX_ALIGNED = 200  # flips whose trajectories are aligned for the summary
 
@@ -55,7 +55,7 @@ _MAX_ALIGNED = 200  # flips whose trajectories are aligned for the summary
 class Api:
     """Answers of the server over one run store. Threads may share it.
 
-    `ANSWERS` are the names of the methods that the page asks, as `/api/<name>?...`.
+    `ANSWERS` are the names of the methods that the page calls, as `/api/<name>?...`.
     """
 
     ANSWERS = (
@@ -68,7 +68,7 @@ class Api:
         self._browser = RunBrowser(store)
         self._listing = RunListing(store)
         self._overviews = StateCache(_MAX_OVERVIEWS)
-        self.writes = 0  # of this server, which its own connection does not notice
+        self.writes = 0  # writes of this server, which `data_version` does not show
         self._labels = RowLabels(store)
         self._rates = StateCache(_MAX_RATES)
         self._lock = threading.Lock()
@@ -208,7 +208,7 @@ class Api:
         return {"rows": rows, "total": page.total, "indexed": page.indexed, "of": page.of}
 
     def facets(self, query: Query) -> dict[str, Any]:
-        """Return what the rows of a run can be filtered by; index more of it meanwhile."""
+        """Return what the rows of a run can be filtered by, and index more rows."""
         name = self._id(run_of(query))
         indexed, of = self._browser.update(name)
         facets = self._browser.facets(name)
@@ -250,7 +250,7 @@ class Api:
             and experiment in ("", row.result.experiment_name)
         ]
         if not chosen:
-            raise UsageError(f"expected an epoch of sample {sample_id!r}, found none like that")
+            raise UsageError(f"expected an epoch of sample {sample_id!r}, found none")
         return {
             **row_data(chosen[0], whole(query, "message", 0)),
             "labels": labels_on(self._store, name, chosen[0].result),
@@ -421,11 +421,11 @@ def _chosen(store: RunStore, run_id: str, sample: str, epoch: int) -> StoredRow 
     return next((row for row in rows if epoch in (0, row.result.epoch)), rows[0] if rows else None)
 
 
-# ── what stands in the address ──────────────────────────────────────────────────────────────────
+# ── the query of the address ────────────────────────────────────────────────────────────────────
 
 
 def row_filter(query: Query) -> RowFilter:
-    """Return the filters that an address asks for."""
+    """Return the filters in the query of an address."""
     verdict: Any = one(query, "verdict") or None
     pairs = (pair.partition("=") for pair in query.get("meta", ()))
     return RowFilter(

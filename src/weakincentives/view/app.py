@@ -77,7 +77,7 @@ class Server:
         if not is_loopback(host) and not token:
             raise UsageError(
                 f"expected --auth-token with the address {host}: everyone who reaches it could "
-                "read the runs - give one, or leave --host out"
+                "read the runs - pass one, or omit --host"
             )
         config = uvicorn.Config(
             create_app(store, hosts=(host, *LOOPBACK), token=token),
@@ -128,7 +128,7 @@ class _Pages:
         self._index = self._static["index.html"].replace(b"</head>", meta.encode(), 1)
 
     def routes(self) -> list[Route]:
-        """Return what can be asked for."""
+        """Return the routes."""
         return [
             Route("/", self._page),
             Route("/static/{name}", self._file),

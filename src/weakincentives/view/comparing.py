@@ -1,4 +1,4 @@
-"""Runs beside one another, as the screen for comparisons shows them."""
+"""Runs side by side, as the screen for comparisons shows them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Server-sent events: the page hears within half a second that a run has changed.
 
-SQLite tells for the price of one number whether another connection has written the file. Only then
-are the newest runs listed; the event has those whose figures are new. While a run is going, they
-are listed every two seconds anyway: a process that dies writes nothing. A heartbeat lets the page
-notice a server that is gone.
+SQLite says whether another connection has written the file, at the cost of reading one number. Only
+then are the newest runs listed; the event has those whose figures are new. While a run is in
+progress, they are listed every two seconds anyway: a process that dies writes nothing. A heartbeat
+lets the page notice a server that is gone.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .queues import queue_data, states_of
 _INTERVAL = 0.4
 _WHILE_RUNNING = 2.0
 _HEARTBEAT = 15.0
-_REST = 10.0  # times as long as listing took: a large run is not slowed down by being watched
-_LISTED = 50  # the newest: a run that is going on is one of them
+_REST = 10.0  # times as long as listing took, so that watching does not slow down a large run
+_LISTED = 50  # the newest; a run in progress is one of them
 
 
 class Summaries(Protocol):

@@ -15,7 +15,7 @@ def one(query: Query, name: str) -> str:
 
 
 def run_of(query: Query) -> str:
-    """Return the run that is asked for."""
+    """Return the id of the requested run."""
     if run := one(query, "run"):
         return run
     raise UsageError("expected a `run`, got none")

@@ -1,7 +1,7 @@
-"""What the Review screen asks for and writes, as plain data.
+"""Answer the requests and writes of the Review screen, with plain data.
 
-Everything is computed by `weakincentives.evals.review`. A blind answer has nothing of the judge in
-it: a reviewer who is not to see the verdict does not get it at all.
+Everything is computed by `weakincentives.evals.review`. A blind answer has nothing from the judge
+in it: if a reviewer must not see the verdict, it is not sent.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ from .queries import Query, one, run_of
 
 MAX_QUEUE = 500
 _MAX_NOTES = 300  # in one answer
-_MAX_LABELLED_RUNS = 500  # whose labels are kept
-# What a reviewer sees of a sample without seeing what a judge says.
+_MAX_LABELLED_RUNS = 500  # runs with cached labels
+# The fields of a sample that a reviewer sees in a blind review.
 _BLIND_KEYS = (
     *("sample_id", "epoch", "experiment", "run_id", "input", "expected", "output", "diff"),
     *("messages", "message_count", "tool_errors", "events", "latency_ms", "problem", "error"),
@@ -176,7 +176,7 @@ class ReviewApi:
         self._sample = sample
         self._writing = threading.Lock()
 
-    # ── questions ───────────────────────────────────────────────────────────────────────────────
+    # ── reads ───────────────────────────────────────────────────────────────────────────────────
 
     def review_progress(self, query: Query) -> dict[str, Any]:
         """Return how many outputs each reviewer has labelled, and the categories."""
@@ -311,7 +311,7 @@ class ReviewApi:
         }
 
     def review_label(self, body: bytes) -> dict[str, Any]:
-        """Store what a reviewer says of an output."""
+        """Store what a reviewer says about an output."""
         write = _decoded(body, LabelWrite)
         row = write.experiment, write.sample, write.epoch
         criterion = write.criterion or None
@@ -360,7 +360,7 @@ class ReviewApi:
 
 
 def labels_on(store: RunStore, run_id: str, result: EvalResult[Any]) -> list[dict[str, Any]]:
-    """Return what people say of one output, by every criterion."""
+    """Return what people say about one output, by every criterion."""
     manifest = store.run(run_id).manifest
     names = categories_of(store, run_title(manifest))
     row, content = (result.experiment_name, result.sample_id, result.epoch), content_of(result)

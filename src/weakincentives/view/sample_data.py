@@ -12,7 +12,7 @@ from ..internal.escaping import as_text
 from ..internal.formatting import pretty
 from .timeline import call_durations, events, judge_calls, session_slices, slices, spans
 
-_MAX_CHARS = 100_000  # of one text; the page asks for the rest by its part
+_MAX_CHARS = 100_000  # per text; the page requests the rest separately
 MAX_DIFF_CHARS = 20_000
 _MAX_MESSAGES = 200  # in one answer
 
@@ -107,7 +107,7 @@ def _message(message: Any, number: int) -> dict[str, Any]:
 
 
 def value_data(value: Any) -> dict[str, Any]:
-    """Return a value as a text, and whether it is data (and no text of its own)."""
+    """Return a value as a text, and whether it is data rather than text."""
     return {**cut(pretty(value)), "data": not isinstance(value, str)}
 
 

@@ -1,7 +1,7 @@
 """Which requests the server accepts, and what its answers allow a browser to do.
 
-1. `Host` must be one of the names that this server was started for. A page of a stranger that
-   points its own name at this machine (DNS rebinding) sends another one.
+1. `Host` must be one of the names that this server was started for. A foreign page that points its
+   own name at this machine (DNS rebinding) sends another one.
 2. A write must come from our own page: `Origin` is ours, and the header `X-Wink` has the token that
    only the page has, which is new each time the server starts. No other site can read it.
 3. A browser that says a request comes from another site (`Sec-Fetch-Site`) is refused.
@@ -80,7 +80,7 @@ class Guard:
             return _refused(f"this server does not answer to the host {host!r}")
         is_page = scope["path"] == "/" and scope["method"] == "GET"
         if not is_page and headers.get("sec-fetch-site", "") not in _OWN_SITE:
-            return _refused("only the page of this server may ask it")
+            return _refused("only the page of this server may send requests")
         if scope["method"] not in _SAFE and not self._is_own(headers):
             return _refused("a write must come from the page of this server")
         if not self._token:
@@ -94,7 +94,7 @@ class Guard:
             and scope["path"] == "/"
             and hmac.compare_digest(asked.encode(), self._token.encode())
         ):
-            answer = RedirectResponse("/", 303)  # so that the token leaves the address
+            answer = RedirectResponse("/", 303)  # remove the token from the address
             answer.set_cookie(COOKIE, self._token, httponly=True, samesite="strict", path="/")
             return answer
         return PlainTextResponse(

@@ -1,6 +1,6 @@
-"""A view as one HTML file: the page, its modules, and the answers that it asked for.
+"""A view as one HTML file: the page, its modules, and the answers that it requested.
 
-The page keeps the addresses that it has asked the server for. To share a view, it sends this list;
+The page keeps the addresses that it has requested. To share a view, it sends this list;
 the server answers each of them again and writes them into the file as data. There the page finds
 them in place of a server. Modules become `data:` addresses in an import map, since a browser loads
 no module from a file. The policy of the file allows no request at all.

@@ -1,4 +1,4 @@
-"""What a session and the judges of a sample did: when, for how long, and with which tokens."""
+"""The activity of a session and of the judges of a sample: when, how long, and which tokens."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..secrets import shorten
 _TOOL, _MODEL = "ToolInvoked", "PromptExecuted"
 _TELEMETRY = (_TOOL, _MODEL, "PromptRendered")
 _MAX_EVENTS = 1_000
-_MAX_ITEMS = 100  # of one slice
-_MAX_CHARS = 20_000  # of one text
+_MAX_ITEMS = 100  # per slice
+_MAX_CHARS = 20_000  # per text
 
 Slices = list[tuple[str, list[Any]]]
 
@@ -90,7 +90,7 @@ def call_durations(found: Slices) -> dict[str, dict[str, Any]]:
 
 
 def slices(found: Slices) -> list[dict[str, Any]]:
-    """Return what the session holds beside the telemetry: the state that agents and tools keep."""
+    """Return what the session holds besides telemetry: the state that agents and tools keep."""
     return [
         {
             "type": kind,

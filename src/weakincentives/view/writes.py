@@ -1,4 +1,4 @@
-"""What the page may write: tags. Every write names its fields, and has limits."""
+"""The writes of the page: tags. Every write names its fields, and has limits."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_without_a_significant_difference_the_detectable_one_is_stated() -> None
     compared = compare_runs(report(first_pass(20)), report(first_pass(21)))
 
     assert str(compared).startswith("no difference shown: +2.5 points (95% interval")
-    assert str(compared).endswith("; this comparison could have seen 16.2 points")
+    assert str(compared).endswith("; this comparison could have detected 16.2 points")
 
 
 def test_equal_runs_have_a_detectable_difference() -> None:
@@ -85,7 +85,7 @@ def test_very_few_samples_cannot_show_a_difference() -> None:
     compared = compare_runs(report(first_pass(0, 4)), report(first_pass(4, 4)))
 
     assert compared.measure.outcome == "none"
-    assert str(compared).endswith("with so few, none can be shown")
+    assert str(compared).endswith("with this few, none can be shown")
 
 
 def test_five_changes_in_the_same_direction_are_the_minimum_for_a_difference() -> None:

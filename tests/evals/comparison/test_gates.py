@@ -36,8 +36,8 @@ def outcomes(name: str, passing: int, total: int = 40) -> RunOutcomes:
     ("run", "fail_under", "outcome", "reason"),
     [
         (record(9, 10), None, "passed", "no gate failed"),
-        (record(9, 10), 0.9, "passed", "PASS: 90.0% passed, --fail-under asks for 90.0%"),
-        (record(8, 10), 0.9, "failed", "FAIL: 80.0% passed, --fail-under asks for 90.0%"),
+        (record(9, 10), 0.9, "passed", "PASS: 90.0% passed, --fail-under requires 90.0%"),
+        (record(8, 10), 0.9, "failed", "FAIL: 80.0% passed, --fail-under requires 90.0%"),
         (record(8, 10, 1), 0.5, "undecided", "1 of 10 are errors (10.0%), --max-error-rate"),
         (record(9, 9), 0.5, "undecided", "9 of 10 planned rows are stored"),
         (record(9, 9, status="stopped", note="budget"), None, "undecided", "budget, before the"),

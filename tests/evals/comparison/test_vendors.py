@@ -121,8 +121,8 @@ def test_the_reason_says_what_is_wrong_with_a_tool_call(golden: EvalReport[str])
     reasons = [result.score.reason for result in golden.results]
 
     assert "5 is not of type" in reasons[1]
-    assert reasons[2] == "get_weather: the arguments are no JSON object"
-    assert "there is no such tool, there are: get_weather" in reasons[3]
+    assert reasons[2] == "get_weather: the arguments are not a JSON object"
+    assert "there is no such tool; known: get_weather" in reasons[3]
     assert '"city" is a required property' in reasons[4]
     assert "there are none" in reasons[5]
 

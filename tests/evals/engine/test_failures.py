@@ -241,7 +241,7 @@ async def test_a_source_that_cancels_its_reader_ends_the_run_with_an_error() -> 
                 task.cancel()
             yield sample
 
-    with pytest.raises(RunIncompleteError, match="cancellation from inside"):
+    with pytest.raises(RunIncompleteError, match="a cancellation after 3"):
         await evaluate(source(), EvalConfig(max_concurrent=1), exact_match, agent=right)
 
 

@@ -116,7 +116,7 @@ def test_a_tool_that_fails_is_marked_as_failed() -> None:
     assert sorted(trajectory_of(result).tool_errors.values()) == [
         "TimeoutError: too slow",
         "no such page",
-        "the tool said it failed",
+        "the tool reported a failure",
     ]
 
 

@@ -171,7 +171,7 @@ async def test_a_comparison_without_a_verdict_is_not_counted() -> None:
 
 
 def test_a_judge_that_never_gives_a_verdict_is_an_error() -> None:
-    with pytest.raises(EvaluatorError, match="expected answers of the judge `better`, got none"):
+    with pytest.raises(EvaluatorError, match="expected answers from the judge `better`, got none"):
         rank_reports(
             judge_with(lambda a, b: "neither"),
             {"a": report_at_level(1, 2), "b": report_at_level(9, 2)},

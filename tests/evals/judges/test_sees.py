@@ -240,7 +240,7 @@ def test_a_prompt_template_is_sent_unchanged_with_quoted_values() -> None:
         ({"template": "${}"}, r"expected one of .* got ''"),
         ({"template": " "}, "expected text or a `PromptTemplate` for `template`"),
         ({"template": 3}, "expected text or a `PromptTemplate` for `template`"),
-        ({"template": "$output", "sees": {"docs": "context"}}, "got none of `docs` - write"),
+        ({"template": "$output", "sees": {"docs": "context"}}, "got no use of `docs` - write"),
         (
             {
                 "template": PromptTemplate[str](

@@ -45,12 +45,12 @@ def test_a_failed_gate_writes_a_summary_and_an_error(
     text = step_summary.read_text()
     assert text.startswith("before\n\n### ❌ sums, all\n")
     assert "**3/4 passed, 0 errors (75.0%, 95% interval 30.1% to 95.4%, n = 4)**" in text
-    assert "exit 1: FAIL: 75.0% passed, --fail-under asks for 90.0%" in text
+    assert "exit 1: FAIL: 75.0% passed, --fail-under requires 90.0%" in text
     assert "| exact_match | 0.750 |" in text
     assert "<details><summary>Worst samples</summary>" in text
     assert annotations(capsys) == [
         "::error title=sums%2C all%3A exit 1::"
-        "FAIL: 75.0%25 passed, --fail-under asks for 90.0%25%0A"
+        "FAIL: 75.0%25 passed, --fail-under requires 90.0%25%0A"
         "3/4 passed, 0 errors (75.0%25, 95%25 interval 30.1%25 to 95.4%25, n = 4)"
     ]
 

@@ -255,7 +255,7 @@ def test_rows_are_matched_across_experiment_names(store: RunStore) -> None:
 def test_runs_that_were_measured_differently_are_compared_with_a_warning(store: RunStore) -> None:
     for run_id, version in (("a", "1"), ("b", "2")):
         put(store, run_id, scored("s", 1.0), criteria=(CriterionInfo(name="x", version=version),))
-    assert "Not measured alike: evaluators differ" in visible_text(page(store, "b", "a"))
+    assert "Not measured the same way: evaluators differ" in visible_text(page(store, "b", "a"))
 
 
 def test_runs_with_different_epochs_are_compared_by_sample(store: RunStore) -> None:
@@ -271,7 +271,7 @@ def test_flips_by_sample_explain_their_rule_and_name_errors(store: RunStore) -> 
     put(store, "a", *(scored(f"s{n}", float(n > 1), epoch=e) for n in range(3) for e in (1, 2)))
     put(store, "b", scored("s0", 1.0), scored("s1", 0.0), error)
     text = visible_text(page(store, "b", "a"))
-    assert "A sample counts as passed where most of its epochs do." in text
+    assert "A sample counts as passed if most of its epochs do." in text
     assert "Sample Flip s0 fixed s2 broken: now it has an error" in text
 
 

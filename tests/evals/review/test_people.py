@@ -154,7 +154,7 @@ def test_only_the_random_half_of_the_queue_calibrates_the_judge(store: RunStore)
     assert calibration.correction.labels == 30
     assert calibration.correction.corrected is not None
     assert 2 / 3 in calibration.correction.corrected
-    assert calibration.notes == ("30 labels are left out: chosen by no known probability",)
+    assert calibration.notes == ("30 labels are left out: chosen with an unknown probability",)
 
 
 def test_informative_outputs_are_used_to_improve_the_judge(store: RunStore) -> None:

@@ -321,7 +321,7 @@ def test_labels_without_a_probability_count_only_if_there_are_no_others(store: R
     add_labels(store, labels[30:])
     calibration = calibrate_run(store, report.run_id)
     assert calibration.correction.labels == 20
-    assert "30 labels are left out: chosen by no known probability" in calibration.notes[0]
+    assert "30 labels are left out: chosen with an unknown probability" in calibration.notes[0]
     assert "30 of 50 drawn outputs have no label yet" in calibration.notes[1]
 
 

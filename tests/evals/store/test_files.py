@@ -48,7 +48,7 @@ def test_a_damaged_header_is_reported(tmp_path: Path) -> None:
     with (tmp_path / "runs.db").open("r+b") as file:
         file.write(b"not SQLite")
 
-    with pytest.raises(StoreError, match=r"runs.db.*its beginning is damaged.*put a good copy"):
+    with pytest.raises(StoreError, match=r"runs.db.*its header is damaged.*restore a backup"):
         RunStore(tmp_path / "runs.db")
 
 

@@ -151,5 +151,5 @@ def test_a_loop_that_overrides_prepare_needs_no_initialize() -> None:
     loop = Prepared(adapter=ScriptedAdapter(["because"]))
 
     assert loop.execute("?")[0].output == "because"
-    with pytest.raises(UsageError, match="prepares nothing by this name"):
+    with pytest.raises(UsageError, match="does not override `initialize`"):
         loop.initialize("?")

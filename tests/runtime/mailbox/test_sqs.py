@@ -262,8 +262,8 @@ def test_a_second_purge_is_an_error_with_a_retry_time(
     ("code", "status", "lasting", "advice"),
     [
         ("OverLimit", 403, False, "120,000 messages are leased"),
-        ("RequestThrottled", 403, False, "SQS asks to go slower"),
-        ("ThrottlingException", 400, False, "SQS asks to go slower"),
+        ("RequestThrottled", 403, False, "SQS throttles this client"),
+        ("ThrottlingException", 400, False, "SQS throttles this client"),
         ("InternalFailure", 500, False, "check that SQS is reachable"),
         ("QueueDoesNotExist", 400, True, "create the queue"),
         ("AccessDeniedException", 400, True, "let this identity use the queue"),

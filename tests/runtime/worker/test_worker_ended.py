@@ -55,7 +55,7 @@ def run_until_empty(loop: Any, requests: InMemoryMailbox[Any]) -> list[str]:
         1
     ) as thread:  # as in a group of loops, so that an interrupt does not reach pytest
         while requests.approximate_count():
-            assert len(ended) < 10, f"it comes back for ever: {ended}"
+            assert len(ended) < 10, f"it comes back forever: {ended}"
             try:
                 thread.submit(partial(loop.run, max_iterations=1)).result()
             except WorkerEndedError as error:

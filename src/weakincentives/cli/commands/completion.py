@@ -25,7 +25,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.epilog = HELP
     add = parser.add_argument
     add("shell", nargs="?", choices=("bash", "zsh", "fish"), help="shell to print the script for")
-    add("--runs", action="store_true", help="print what can stand for a run: ids, and latest")
+    add("--runs", action="store_true", help="print the names of runs: ids, and latest")
     add_store(parser)
 
 
@@ -52,8 +52,8 @@ def run(args: Namespace) -> int:
 def _newest_run_ids(path: Path) -> list[str]:
     """Return the ids of the newest runs; none if the file is missing or locked.
 
-    Here and not in the store, whose import takes three times as long as all of this: a shell waits
-    for it at each press of the key.
+    Done here and not by the store, whose import takes three times as long as all of this: a shell
+    waits for it on every Tab.
     """
     query = f"SELECT run_id FROM runs ORDER BY created DESC, id DESC LIMIT {MAX_RUNS}"
     try:

@@ -60,7 +60,7 @@ def _print_table(letters: Sequence[DeadLetter[Any]]) -> None:
 
 
 def _unique_prefixes(letters: Sequence[DeadLetter[Any]], length: int) -> list[str]:
-    """Return the beginning of each id, at least so long that they differ."""
+    """Return a prefix of each id, long enough that they differ."""
     ids = [letter.message_id for letter in letters]
     while len({id[:length] for id in ids}) < len(set(ids)):
         length += 1

@@ -20,7 +20,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Replay them; return 0 if all were sent, 1 if some could not be taken."""
+    """Replay them; return 0 if all were sent, 1 if some could not be."""
     from shlex import quote
 
     from ...errors import UsageError

@@ -38,7 +38,7 @@ expected value (oracle), that of another sample (other), and its words shuffled.
 a model are left out without --judges; those that read a session always are.
 
 exit codes:
-  0    no problem found; notes may be
+  0    no problem found, perhaps notes
   1    a problem found, which makes numbers wrong
   2    wrong usage, or something that the command names is missing or broken
   4    no samples selected

@@ -1,6 +1,6 @@
 """`wink eval baseline`: save runs as the baseline that later runs are compared with.
 
-It is the only command that writes a baseline, so that none moves unless you ask for it.
+It is the only command that writes a baseline, so that no baseline changes by accident.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`wink eval bisect`: the first commit that made an eval worse."""
+"""`wink eval bisect`: find the first commit that made an eval worse."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
     for word in words:
         if word.partition("=")[0] in _REFUSED:
             raise UsageError(f"expected no {word} after BAD: bisect sets it itself")
-    signal.signal(signal.SIGTERM, _terminate)  # so that worktrees are removed then too
+    signal.signal(signal.SIGTERM, _terminate)  # remove the worktrees on SIGTERM, too
     good, between = commits_between(args.good, args.bad)
     steps: list[tuple[Commit, CommitResult]] = []
 
@@ -68,7 +68,7 @@ def run(args: Namespace) -> int:
             return _answer(args, steps, (), f"{why}{ends.reason}")
         answer = search(between, lambda commit: noted(commit, bisection.test(commit)))
     unknown = ", ".join(str(commit) for commit, step in steps if step.verdict == "unknown")
-    return _answer(args, steps, answer.candidates, f"it is not known of {unknown}")
+    return _answer(args, steps, answer.candidates, f"it is unknown for {unknown}")
 
 
 def _answer(

@@ -1,4 +1,4 @@
-"""`wink eval branch`: go on from a snapshot of a sample's environment, several times."""
+"""`wink eval branch`: continue from a snapshot of a sample's environment, several times."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def configure(parser: ArgumentParser) -> None:
     add("run_id", metavar="RUN", help=REFERENCES)
     add("sample_id", metavar="SAMPLE", help="id of a sample whose agent took snapshots")
     add("--at", type=whole(0), metavar="TURN",
-        help="go on after this turn; 0 is the start (default: the last snapshot)")  # fmt: skip
+        help="continue after this turn; 0 is the start (default: the last snapshot)")  # fmt: skip
     add("-n", type=whole(1), default=8, metavar="N",
-        help="how often to go on from there (default 8; 1 resumes an attempt)")  # fmt: skip
+        help="how often to continue from there (default 8; 1 resumes an attempt)")  # fmt: skip
     add("--epoch", type=whole(1), metavar="N",
         help="epoch of the sample (default: the first with that snapshot)")  # fmt: skip
     add_max_concurrency(add, "default: as in the run")
@@ -45,8 +45,8 @@ def run(args: Namespace) -> int:
         manifest = store.run(args.run_id).manifest
         if not manifest.command:
             raise UsageError(
-                f"expected a run of `wink eval run`, got {manifest.run_id}, which a script began - "
-                "in the script, call `branch_sample` of evals.engine.branching"
+                f"expected a run of `wink eval run`, got {manifest.run_id}, which a script started "
+                "- in the script, call `branch_sample` of evals.engine.branching"
             )
         result, snapshot = find_snapshot(
             store, manifest.run_id, args.sample_id, at=args.at, epoch=args.epoch

@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from ...evals.store.queue_state import QueueState
     from ..console.summary import Outcome
 
-RUNS_USER_CODE = True  # so its output is redacted at the file descriptors
+RUNS_USER_CODE = True  # redact its output at the file descriptors
 
 EXIT_CODES = """\
 exit codes:
   0    all results are stored, and every gate passed
   1    a gate failed: fewer samples passed than --fail-under
   2    usage error, or the queue cannot be reached
-  3    results are missing after --timeout, or after resubmitting them in vain;
+  3    results are missing after --timeout, or after resubmitting them without success;
        or more errors than --max-error-rate
   130  interrupted; the same command continues
 """
 POLL_SECONDS = 1.0  # longest wait for a batch of results
 IDLE_SECONDS = 10.0  # without a result, before the progress mentions it
-MAX_ROUNDS = 3  # of resubmitting missing samples without a new result
+MAX_ROUNDS = 3  # resubmissions without a new result
 CONNECT_TIMEOUT = 60.0  # seconds for the queue to answer for the first time
 
 
@@ -56,8 +56,8 @@ def configure(parser: ArgumentParser) -> None:
     add("run_id", nargs="?", default="latest", metavar="RUN", help="run id (default latest)")
     add_queue(parser)
     add("--timeout", type=number, metavar="SECONDS",
-        help="stop waiting for results after this long (default: never); the timeout of a sample "
-        "is the worker's")  # fmt: skip
+        help="stop waiting for results after this long (default: never); workers have their own "
+        "timeout per sample")  # fmt: skip
     add("--resubmit-after", type=number, default=30.0, metavar="SECONDS",
         help="resubmit missing samples after this long with an empty queue and no new result "
         "(default 30)")  # fmt: skip

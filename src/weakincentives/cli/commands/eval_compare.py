@@ -188,7 +188,7 @@ def _run_of(args: Namespace, plan: Plan) -> str | int:
         for record in _stored_runs(store, plan):
             run_id = record.manifest.run_id
             if record.status == "complete":
-                print_stderr(f"{args.model}: run {run_id} is stored, and is not run again")
+                print_stderr(f"{args.model}: run {run_id} is stored, so it is not run again")
                 return run_id
             if record.status in ("interrupted", "stopped", "damaged"):
                 args.resume = run_id
@@ -267,7 +267,7 @@ class _Unfinished(Exception):
 
 
 class _ModelSearch:
-    """Runs models on random samples, of which each round has those of the one before."""
+    """Runs models on random samples; each round includes those of the one before."""
 
     def __init__(self, args: Namespace, sizes: Sequence[int]) -> None:
         self._args, self._sizes = args, sizes
@@ -291,7 +291,7 @@ class _ModelSearch:
         return self._outcomes(model, wanted).passed
 
     def verdict(self, other: str, best: str) -> str:
-        """Compare the finalists by the samples of the last round, which did not choose them."""
+        """Compare the finalists by the samples of the last round, which did not select them."""
         drawn = [
             {redact_id(sample.id) for sample in _planned(self._args, best, size)[1].samples}
             for size in self._sizes[-2:]
@@ -299,12 +299,12 @@ class _ModelSearch:
         fresh = drawn[-1] - (drawn[0] if len(drawn) > 1 else set())
         if not fresh:
             return (
-                f"whether {best} is better than {other} is not tested: the last round had no "
-                "further samples, and the others chose the two"
+                f"whether {best} is better than {other} is not tested: the last round had no new "
+                "samples, and earlier rounds selected the two"
             )
         compared = compare_runs(self._outcomes(other, fresh), self._outcomes(best, fresh))
         words = str(replace(compared, label=best)).replace("shown", f"from {other} shown", 1)
-        alone = " of the last round, which did not choose the two" if len(drawn) > 1 else ""
+        alone = " of the last round, which did not select the two" if len(drawn) > 1 else ""
         return f"by the {len(fresh):,} samples{alone}: {words}"
 
     def _outcomes(self, model: str, samples: Collection[str]) -> RunOutcomes:

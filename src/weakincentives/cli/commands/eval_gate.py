@@ -71,7 +71,7 @@ def configure(parser: ArgumentParser) -> None:
         default=MAX_ERROR_RATE,
         help="tolerated share of errors that are left out "
         f"(default {MAX_ERROR_RATE:.0%})".replace("%", "%%"))  # fmt: skip
-    add("--save-baseline", metavar="FILE", help=argparse.SUPPRESS)  # which an earlier release had
+    add("--save-baseline", metavar="FILE", help=argparse.SUPPRESS)  # of an earlier release
     add_cluster_by(add)
     add("--force", action="store_true", help="compare even if evaluators or samples differ")
     add_format(parser)

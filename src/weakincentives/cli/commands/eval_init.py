@@ -1,7 +1,7 @@
 """`wink eval init`: create a working eval. It needs no key, since its model is built in.
 
 The files of `--template` are in the folder `cli/templates/`, which has links to the examples of the
-repository: they have one home, where they are run and shown in the docs.
+repository, where they are run and shown in the docs.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ capitals = "evals/capitals.py:prompt"
 
 IGNORED = ".wink/"
 
-# In every sample, so that data for training can be searched for it, and left out.
+# In every sample, so that training data can be searched for it, and filtered.
 CANARY = "EVALUATION DATA, DO NOT TRAIN ON IT, canary GUID"
 
 

@@ -73,7 +73,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Return exit code 0, also if there are no runs."""
+    """Return exit code 0, even if there are no runs."""
     runs, more = _stored_runs(args)
     documents = (
         {
@@ -103,7 +103,7 @@ def _stored_runs(args: Namespace) -> tuple[RatedRuns, bool]:
     if limit is None and args.format == "text":
         limit = DEFAULT_LIMIT
     filtered = bool(used_filters(args))
-    matching_runs((), args)  # raises also if there is no store
+    matching_runs((), args)  # raises even if there is no store
     if not store_path(args).exists():
         return [], False
     with open_store(args) as store:

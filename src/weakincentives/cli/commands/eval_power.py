@@ -147,7 +147,7 @@ def _assumptions(run: RunOutcomes, epochs: int) -> dict[str, Flips]:
         if epochs == 1:
             return {cautious: Flips(share)}
         return {
-            f"{cautious} and all epochs of a sample end alike": Flips(share),
+            f"{cautious} and all epochs of a sample have the same outcome": Flips(share),
             f"{cautious} and the epochs of a sample differ as samples do": Flips(share, epochs),
         }
     split = variance_split(groups)

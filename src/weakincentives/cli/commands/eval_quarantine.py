@@ -40,8 +40,8 @@ def configure(parser: ArgumentParser) -> None:
     add("suite", nargs="?", metavar="SUITE", help="name of the suite, or else of its dataset")
     add("sample", nargs="?", metavar="SAMPLE", help="id of the sample")
     add("--reason", metavar="TEXT", help="why the sample does not count")
-    add("--until", type=_day, metavar="DATE", help="last day of it: 2026-12-31")
-    add("--file", metavar="FILE", help="another file than quarantine.jsonl")
+    add("--until", type=_day, metavar="DATE", help="last day of the quarantine: 2026-12-31")
+    add("--file", metavar="FILE", help="file to use instead of quarantine.jsonl")
     add_format(parser)
 
 
@@ -61,7 +61,7 @@ def run(args: Namespace) -> int:
         print_stderr(f"{one_line(args.sample)} of {one_line(args.suite)} counts again ({file})")
         return 0
     if args.reason is None or args.until is None:
-        raise UsageError("expected --reason TEXT and --until DATE to add a sample, got less")
+        raise UsageError("expected both --reason TEXT and --until DATE to add a sample")
     entry = QuarantinedSample(
         suite=args.suite, sample=args.sample, reason=args.reason, until=args.until
     )

@@ -33,7 +33,7 @@ def run(args: Namespace) -> int:
     manifest = record.manifest
     if not manifest.command:
         raise UsageError(
-            f"expected a run of `wink eval run`, got {manifest.run_id}, which a script began - "
+            f"expected a run of `wink eval run`, got {manifest.run_id}, which a script started - "
             "run the script again with `resume=` and the same `store`"
         )
     if manifest.kind == "submission":
@@ -41,7 +41,7 @@ def run(args: Namespace) -> int:
     again = eval_run.parse(manifest.command[3:])
     again.resume, again.store = manifest.run_id, args.store or again.store
     if again.name and again.name == manifest.config.get("experiment_name"):
-        again.name, again.experiment = None, again.name  # which --name was in an earlier version
+        again.name, again.experiment = None, again.name  # --name was the experiment once
     if record.stop_reason == "rule":  # a run that stopped early is resumed to run all samples
         again.stop_when = NEVER
     if args.max_concurrency is not None:

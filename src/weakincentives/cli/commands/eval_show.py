@@ -34,7 +34,7 @@ from ..options.runs import add_format, add_run, add_store, open_store, same_stor
 from ..options.selection import filter_of
 
 WORST_SAMPLES = 5
-MAX_PARTS = 12  # of an agent's code that are named
+MAX_PARTS = 12  # named parts of an agent's code
 PAGE_ROWS = 200  # rows that are aligned together
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...evals import Submission
     from ..options.queues import Deployment
 
-RUNS_USER_CODE = True  # so its output is redacted at the file descriptors
+RUNS_USER_CODE = True  # redact its output at the file descriptors
 
 EXIT_CODES = """\
 exit codes:

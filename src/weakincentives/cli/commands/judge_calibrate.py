@@ -80,7 +80,7 @@ def run(args: Namespace) -> int:
         return _calibrate_run(args)
     if args.file is None:
         raise UsageError("expected a FILE of labels, or --run RUN with stored ones, got neither")
-    with redirect_stdout(sys.stderr):  # what a judge prints is no data
+    with redirect_stdout(sys.stderr):  # what a judge prints is not data
         judge = judge_of(args, args.criterion, "--criterion")
         labelled = _labelled(args.file, columns_of(args))
         found = calibrate(judge, labelled, max_concurrent=args.max_concurrency)

@@ -24,7 +24,7 @@ from .judge_calibrate import judge_of
 RUNS_USER_CODE = True
 
 DEFAULT_LISTED = 10
-MAX_CHARS = 300  # of a text
+MAX_CHARS = 300  # per text
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
     """Return exit code 0, whatever the agreement."""
     if args.model and not (args.judge or args.text):
         raise UsageError("expected --judge or --text with --model, got neither")
-    with open_store(args) as store, redirect_stdout(sys.stderr):  # what a judge prints is no data
+    with open_store(args) as store, redirect_stdout(sys.stderr):  # what a judge prints is not data
         judge = judge_of(args, args.text, "--text") if args.judge or args.text else None
         trial = try_judge(
             store,

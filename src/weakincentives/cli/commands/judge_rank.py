@@ -70,7 +70,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Return exit code 0, whatever the ranks."""
     with ExitStack() as stack:
-        stack.enter_context(redirect_stdout(sys.stderr))  # what a judge prints is no data
+        stack.enter_context(redirect_stdout(sys.stderr))  # what a judge prints is not data
         store = stack.enter_context(open_store(args))
         records = [store.run(reference) for reference in args.runs]
         ids = [record.manifest.run_id for record in records]

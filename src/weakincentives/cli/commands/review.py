@@ -83,7 +83,7 @@ def configure(parser: ArgumentParser) -> None:
     add("--seed", type=whole(0), default=0, metavar="S", help="seed of the draw (default 0)")
     other = parser.add_argument_group("instead of a review")
     add = other.add_argument
-    add("--agreement", action="store_true", help="print how far the reviewers agree")
+    add("--agreement", action="store_true", help="print how much the reviewers agree")
     add("--categories", action="store_true", help="print the failure categories with their counts")
     add("--rename-category", nargs=2, metavar=("OLD", "NEW"), help="rename a category")
     add("--merge-categories", nargs=2, metavar=("FROM", "INTO"),
@@ -277,7 +277,7 @@ class _Review:
     def _show(self, *, whole: bool = False) -> None:
         stored = row_of_key(self._store, self._manifest.run_id, *self._item.row)
         if stored is None:
-            raise UsageError(f"expected an output of {self._item.row[1]!r}, got none any more")
+            raise UsageError(f"the output of {self._item.row[1]!r} is no longer stored")
         categories = categories_of(self._store, self._suite)
         label = self._labels.get(self._item.row)
         category = categories.resolve(label.category) if label else ""

@@ -29,7 +29,7 @@ def run(args: Namespace) -> int:
     from ...view.app import new_token
 
     def ready(address: str) -> None:
-        print_stderr(f"WINK Evals is at {address} (Ctrl-C ends it)")
+        print_stderr(f"WINK Evals is at {address} (Ctrl-C stops it)")
         if args.open and not webbrowser.open(address):
             print_stderr("No browser could be opened: name one with the variable BROWSER.")
 

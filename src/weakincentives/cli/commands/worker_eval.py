@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...evals import EvalLoop, EvalSuite
     from ...runtime.mailbox import QueueMailbox
 
-RUNS_USER_CODE = True  # so its output is redacted at the file descriptors
+RUNS_USER_CODE = True  # redact its output at the file descriptors
 
 OPTIONS = (
     *("prompt", "agent", "model", "temperature", "max_tokens", "seed", "evaluator"),

@@ -14,7 +14,7 @@ from ..worker_process import EXIT_CODES, WorkerContext, add_worker_options, work
 if TYPE_CHECKING:
     from ...runtime import MainLoop
 
-RUNS_USER_CODE = True  # so its output is redacted at the file descriptors
+RUNS_USER_CODE = True  # redact its output at the file descriptors
 
 OPTIONS = ("loop", "model", "temperature", "max_tokens", "seed")
 
@@ -80,7 +80,7 @@ def _accepted(
         other = {"store": "session_store", "session_store": "store"}.get(keyword, keyword)
         if keyword not in parameters and other not in parameters:
             raise UsageError(
-                f"expected {name} to take `{keyword}`, for {options[keyword][1]}, and it does not "
+                f"expected {name} to take `{keyword}`, for {options[keyword][1]}, but it does not "
                 "- add a parameter of that name, and pass it to MainLoop"
             )
     return {keyword: value for keyword, value in values.items() if keyword in parameters}

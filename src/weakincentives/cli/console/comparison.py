@@ -82,7 +82,7 @@ def _find_run(
     try:
         run_id = store.run(reference).manifest.run_id
     except UsageError as error:
-        if path.suffix or len(path.parts) > 1:  # it was meant as a path
+        if path.suffix or len(path.parts) > 1:  # the user meant a path
             raise UsageError(f"{error}; nor is there a file or a folder {reference!r}") from None
         raise
     return stored_outcomes(store, run_id, by, cluster_by)
@@ -229,7 +229,7 @@ def comparison_text(
     if width < WIDE and len({run.dataset_name for run in runs}) == 1:
         del table["dataset"]
     if table_width(table) > width and len({run.suite for run in runs}) == 1:
-        table.pop("suite", None)  # so that names which differ are not cut off
+        table.pop("suite", None)  # leave more room for the names that differ
     right = {"passed", "rate (95%)", "errors"}
     shrink = ("suite", "tags", "agent", "dataset")
     drop = ("dataset", "tags", "agent", "suite")
@@ -435,7 +435,7 @@ def _change(change: FlipDetails, label: str) -> Iterator[RenderableType]:
         if side is not None:
             text = f"{side.verdict:<5} {one_line(side.why)}".rstrip()
             yield Text(f"{INDENT}{name}  {text}")
-    if len(change.criteria) > 1:  # one alone is named by the reason
+    if len(change.criteria) > 1:  # a single one is named by the reason
         criteria = _criteria_text(change)
         yield Text(f"{INDENT}{one_line(criteria)}", "dim")
     if output := _output_text(change):

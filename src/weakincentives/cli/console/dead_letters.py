@@ -1,4 +1,4 @@
-"""What the `wink dlq` verbs share: reading dead letters, and finding them by id.
+"""Shared by the `wink dlq` commands: read dead letters, and find them by id.
 
 Letters are read as plain data, so the classes of the agent need not be importable here. Their
 content comes from anywhere, and is escaped before it is printed.

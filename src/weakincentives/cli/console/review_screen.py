@@ -44,7 +44,7 @@ _MIN_TEXT_LINES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewView:
-    """What the screen shows of a queue: the output at `at` of `total`, and who labels it.
+    """The state of the screen: the output at `at` of `total` in the queue, and its reviewer.
 
     `categories` are the names that the keys 1 to 9 stand for.
     """
@@ -136,7 +136,7 @@ def show_help() -> None:
     """Clear the terminal and list the keys."""
     to = screen()
     rows = [Text.assemble((f"  {key:5}", "bold"), what) for key, what in KEYS.items()]
-    _write(to, [Text("Keys", "bold"), *rows, Text(), Text("Any key goes back.", "dim")])
+    _write(to, [Text("Keys", "bold"), *rows, Text(), Text("Press any key to go back.", "dim")])
 
 
 def _write(to: Console, lines: Sequence[Text]) -> None:

@@ -31,7 +31,7 @@ from .tables import print_stdout, screen
 from .text import COLOURS, one_line, print_stderr
 
 MAX_EVENT_CHARS = 400
-MAX_CHARS = 20_000  # of a text, unless --full
+MAX_CHARS = 20_000  # per text, unless --full
 
 
 def show_sample(store: RunStore, args: Namespace) -> int:

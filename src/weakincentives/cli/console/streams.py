@@ -263,7 +263,7 @@ def _redirected() -> Iterator[None]:
         for pump in pumps:
             pump.stop()
         _pumps.clear()
-    if pumps[0].error is not None:  # of stdout: data was lost
+    if pumps[0].error is not None:  # stdout failed: data was lost
         raise pumps[0].error
 
 

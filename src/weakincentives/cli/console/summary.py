@@ -44,7 +44,7 @@ def ending(outcome: Outcome, to: Console, store: str | None, *, brief: bool) -> 
     so_far = "so far " if outcome.found.record.status == "interrupted" else ""
     verdict = Text(f"{so_far}{outcome.found}", "bold" if outcome.code == 0 else "bold red")
     rule = Text(f"exit {outcome.code}: {outcome.rule}", "dim" if outcome.code == 0 else "")
-    if to.is_terminal:  # which would break words; elsewhere it stays one line, for grep
+    if to.is_terminal:  # a terminal would break words; elsewhere keep one line, for grep
         verdict.overflow = rule.overflow = "fold"
         verdict.no_wrap = rule.no_wrap = False
     if brief:

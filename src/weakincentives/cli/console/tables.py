@@ -48,7 +48,7 @@ def print_stdout(to: Console, *things: RenderableType) -> None:
 
 
 def _hanging(thing: RenderableType) -> RenderableType:
-    """Return a text whose further lines, where it is wrapped, are indented like its first one."""
+    """Return a text whose wrapped lines are indented like its first one."""
     if not isinstance(thing, Text) or thing.no_wrap or "\n" in thing.plain:
         return thing
     indent = len(thing.plain) - len(thing.plain.lstrip(" "))
@@ -92,7 +92,7 @@ def columns(
 
 
 def without_empty(table: Mapping[str, list[Text]], *titles: str) -> dict[str, list[Text]]:
-    """Return the table without those of these columns in which no cell has a text."""
+    """Return the table without those of these columns that are empty."""
     return {title: column for title, column in table.items() if title not in titles or any(column)}
 
 

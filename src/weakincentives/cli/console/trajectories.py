@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ...evals import EvalResult
 from ...evals.comparison import AlignedStep, Step, align, divergence
-from ...evals.comparison.flips import reason_beside
+from ...evals.comparison.flips import contrast_reason
 from ...evals.reporting.export import verdict_of
 from ...internal.differences import word_diff
 from ...internal.escaping import as_text
@@ -20,7 +20,7 @@ from .comparison import diff_text
 from .tables import label_width
 from .text import COLOURS, one_line
 
-MAX_CHARS = 300  # of a text, unless --full
+MAX_CHARS = 300  # per text, unless --full
 MARKS = {
     "same": (" ", "dim"),
     "changed": ("~", "yellow"),
@@ -40,7 +40,7 @@ def trajectories_text(
         yield Text.assemble(
             (f"{label}  ", "bold"),
             (f"{verdict:<5}", COLOURS[verdict]),
-            f" {one_line(result.error_message or reason_beside(result, other))}".rstrip(),
+            f" {one_line(result.error_message or contrast_reason(result, other))}".rstrip(),
             (f"  run {one_line(result.run_id)}", "dim"),
         )
     pairs = align(before.trajectory, after.trajectory)

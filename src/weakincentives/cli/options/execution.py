@@ -9,7 +9,7 @@ from .columns import COLUMNS, add_columns
 from .parsing import confidence, minimum, number, share, to_argv, whole
 
 DATASET_HELP = ".jsonl, .json, .csv, .tsv, .parquet, .yaml, or - (stdin)"
-# As `EvalConfig(max_concurrent=)`, and as it was called before.
+# The name in `EvalConfig`, and an earlier name of the option.
 MAX_CONCURRENT = ("-j", "--max-concurrent", "--max-concurrency")
 DECIDED, NEVER = "decided", "never"  # values of --stop-when, apart from a width
 

@@ -102,7 +102,7 @@ def allow_intermixed_args(parser: ArgumentParser) -> None:
     original = parser.parse_known_args
 
     def intermixed(args: Any = None, namespace: Any = None) -> Any:
-        vars(parser)["parse_known_args"] = original  # which the next line calls
+        vars(parser)["parse_known_args"] = original  # the next line calls it
         try:
             return parser.parse_known_intermixed_args(args, namespace)
         finally:

@@ -1,4 +1,4 @@
-"""Results of other systems as reports and stored runs, without their packages.
+"""Import results of other systems as reports and stored runs, without their packages.
 
 store           a report as a run of the store
 detect          which system wrote a file

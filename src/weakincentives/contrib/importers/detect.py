@@ -39,7 +39,7 @@ def detect_format(path: Path | str) -> str:
         if "traces" in document or "example_id" in document:
             return "verifiers"
     raise UsageError(
-        f"expected results of a system that is known, got others ({path}) - name it: --from SYSTEM"
+        f"expected results of a known system, got something else ({path}) - name it: --from SYSTEM"
     )
 
 

@@ -6,8 +6,8 @@ which Python before 3.14 reads the list of members only: here a member is found 
 Rules of this file:
 1. Each scorer is a criterion. `C` passes, `I`, `N` and `P` (partial, 0.5) do not; a number passes
    from 0.5 on. Of a score with several values each is a criterion.
-2. NaN means "unscored" in Inspect: such a scorer says nothing of the sample, and a sample that none
-   scored is an evaluator error.
+2. NaN means "unscored" in Inspect: such a scorer says nothing about the sample, and a sample that
+   no scorer scored is an evaluator error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The files of K2 Vendor Verifier: requests in, result lines in and out.
 
-A result line has the request, the response and what became of it. Lines are paired by
+A result line has the request, the response and how it was judged. Lines are paired by
 `data_index`, the number of the request from 1: its `hash` includes the name of the model.
 """
 

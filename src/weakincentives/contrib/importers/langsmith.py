@@ -2,10 +2,9 @@
 
 A line has what the results of `evaluate()` have: `run`, `example` and `evaluation_results`; or, for
 experiments of the past, `feedback` in place of the last. The page "Coming from LangSmith" has the
-few lines that write such a file. Nothing is asked of a server.
-
-A target that raised is scored by LangSmith nevertheless, as if it had returned nothing: here it is
-an agent error. Feedback with a number passes from 0.5 on; without one it is a label.
+few lines that write such a file. No server is contacted. LangSmith scores a target that raised as
+if it had returned nothing: here it is an agent error. Feedback with a number passes from 0.5 on;
+without one it is a label.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def _result(row: Mapping[str, Any], seen: Counter[str]) -> EvalResult[Any]:
 
 
 def _single(values: Mapping[str, Any]) -> Any:
-    """Return the only value of a mapping, and a mapping of several, or of none, as it is."""
+    """Return the only value of a mapping; a mapping with several, or none, unchanged."""
     return next(iter(values.values())) if len(values) == 1 else dict(values)
 
 

@@ -1,4 +1,4 @@
-"""What the readers of other systems' files share: JSON, numbers, messages, and results of them."""
+"""Shared by the readers of other systems' files: JSON, numbers, messages, results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...evals.evaluators.combine import combine_scores
 from ...evals.model.result import ErrorSource
 
 MALFORMED = (UsageError, KeyError, TypeError, ValueError, AttributeError, IndexError)
-"""What a reader raises if a file has not the expected form."""
+"""What a reader raises if a file does not have the expected form."""
 
 _ROLES = get_args(Role)
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Warning|Timeout|Exit))\b")
@@ -30,7 +30,7 @@ _MAX_TRACEBACK_CHARS = 8_000
 
 
 def json_file(path: Path, system: str) -> Any:
-    """Return the content of a JSON file. It may have NaN and Infinity, which are no JSON."""
+    """Return the content of a JSON file. It may have NaN and Infinity, which are not JSON."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -68,7 +68,7 @@ def json_lines(path: Path, system: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def unexpected(what: str, error: Exception, path: Path, where: str | int) -> ReportError:
-    """Return the error of a record that has not the expected form, with its place."""
+    """Return the error for a record that does not have the expected form, with its place."""
     problem = f"expected {what}: {type(error).__name__}: {error}"
     if isinstance(where, int):
         return ReportError(problem, file=path, line=where)
@@ -123,7 +123,7 @@ def error_details(message: str, traceback: str = "") -> ErrorDetails | None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a system says of one attempt: scores, or an error with its source."""
+    """The outcome of one attempt in another system: scores, or an error with its source."""
 
     scores: Sequence[Score] = ()
     tracked: Sequence[Metric] = ()

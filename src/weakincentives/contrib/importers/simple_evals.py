@@ -69,7 +69,7 @@ def _result(
     return EvalResult(
         sample_id,
         Score(0.0) if refused else _score(name, block, details, extracted),
-        error="the request was refused as a bad one" if refused else None,
+        error="the provider refused the request as bad" if refused else None,
         error_source="agent" if refused else None,
         sample=Sample(
             sample_id, [{"role": each.role, "content": each.content} for each in question], expected

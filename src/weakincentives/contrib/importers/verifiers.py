@@ -1,7 +1,7 @@
 """Read results of Prime Intellect's verifiers, without the package.
 
 `results.jsonl` of its older stack (up to 0.3) has one rollout a line, `traces.jsonl` of the newer
-one (from 0.2 on, the only one in 0.4) one episode a line. Which it is, is seen from the lines.
+one (from 0.2 on, the only one in 0.4) one episode a line. The lines show which one it is.
 
 Rules of this file:
 1. A reward counts only if the trace is `ok` and every reward was given: a reward function that
@@ -237,7 +237,7 @@ def problem_of_rollout(row: Mapping[str, Any]) -> tuple[str, str] | None:
         return str(error), "agent"
     kind = str(error.get("error") or "")
     text = str(error.get("error_chain_repr") or json.dumps(error))
-    if kind.endswith("EvaluatorError"):  # of our own evaluators in its rubrics
+    if kind.endswith("EvaluatorError"):  # raised by our own evaluators in its rubrics
         return text, "evaluator"
     return text, "infrastructure" if kind.startswith(("Model", *_INFRASTRUCTURE)) else "agent"
 
@@ -245,6 +245,6 @@ def problem_of_rollout(row: Mapping[str, Any]) -> tuple[str, str] | None:
 def _messages(given: Any) -> list[ChatMessage]:
     if given is None:
         return []
-    if isinstance(given, str):  # of an environment that completes texts
+    if isinstance(given, str):  # from an environment that completes texts
         return [ChatMessage("assistant", given)]
     return [chat_message(message) for message in given]

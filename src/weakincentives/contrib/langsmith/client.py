@@ -1,4 +1,4 @@
-"""A LangSmith client with short timeouts, daemon threads and no log output of its own."""
+"""A LangSmith client with short timeouts, daemon threads and without its own log output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...secrets import keep_secret
 
 HOSTED = "https://api.smith.langchain.com"
 LOCAL = {"localhost", "127.0.0.1", "0.0.0.0", "::1"}
-TIMEOUT_MS = (3_000, 10_000)  # to connect, and for an answer
+TIMEOUT_MS = (3_000, 10_000)  # connect and read timeouts
 
 
 def imported(name: str) -> Any:
@@ -70,7 +70,7 @@ class OwnClient:
         self._closed = False
         self._log = logging.getLogger("langsmith.client")
         self._log.addFilter(self._is_not_ours)
-        # Threads that are no daemons would delay the exit for as long as a server hangs.
+        # Non-daemon threads would delay the exit for as long as a server hangs.
         daemon = property(lambda client: True, lambda client, value: None)
         kind = type("Client", (library.Client,), {"_use_daemon_threads": daemon})
         try:

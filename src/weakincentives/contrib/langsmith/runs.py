@@ -136,7 +136,7 @@ def _sample(node: Node, _: Node) -> dict[str, Any]:
         judge_cost=result.judge_cost,
         error_source=result.error_source,
     )
-    judged = result.error_source == "evaluator"  # then the agent did its part
+    judged = result.error_source == "evaluator"  # the agent succeeded in this case
     return {
         "inputs": _fields(sample.input, "input"),
         "outputs": outputs,

@@ -45,10 +45,10 @@ def _one_line(error: Exception) -> str:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Return whether a server said no for good, or answered something else.
+    """Return whether the server refused permanently, or returned an unexpected answer.
 
-    A request that may succeed later is no refusal, and neither is a key that is not accepted at
-    all: then no trace can be sent.
+    A request that may succeed later is not a refusal. Nor is an invalid key: then no trace can be
+    sent.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -57,8 +57,8 @@ def _is_refusal(error: Exception) -> bool:
             return status < 500 and status not in (401, 408, 429)
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, JSONDecodeError) and error.doc.lstrip().startswith(("{", "[")):
-        return False  # an answer that broke off
-    # What reads an answer of another kind raises these; other failures to send are OSErrors.
+        return False  # a truncated answer
+    # Parsing an unexpected answer raises these; other failures to send are OSErrors.
     return isinstance(error, ValueError | KeyError | TypeError | AttributeError | IndexError)
 
 
@@ -139,8 +139,8 @@ class Sender:
         if (lost, errors) != self._reported:
             self._reported = lost, errors
             logger.warning(
-                "LangSmith did not get %d of %d traces (%d could not be sent, %d found no place in "
-                "the queue); the results of the run are not affected%s",
+                "LangSmith did not get %d of %d traces (%d could not be sent, %d were dropped from "
+                "the full queue); the results of the run are not affected%s",
                 lost,
                 lost + self.sent,
                 self.failed,
@@ -181,7 +181,7 @@ class Sender:
         delivered = self._try(self._flush_client) and self._errors == errors
         if delivered and self._try(self._send_feedback, sent):
             self._try(self._flush_client)
-        count, self._in_flight = self._in_flight, 0  # 0 if `close` has given up meanwhile
+        count, self._in_flight = self._in_flight, 0  # 0 if `close` has given up in the meantime
         if self._errors > errors:  # the client does not say for which of them
             self.failed += count
             return
@@ -266,12 +266,12 @@ class Sender:
             return None
 
     def _accept_refusal(self, place: Place, error: Exception, what: str) -> None:
-        """Go on without what the server refuses; raise any other error."""
+        """Continue without what the server refuses; raise any other error."""
         if not _is_refusal(error):
             raise error
         project = self._project if what == "experiment" else place.name
         self._refusal = (
-            f"LangSmith makes no {what} for run {place.run_id} ({_one_line(error)}) - its traces "
+            f"LangSmith creates no {what} for run {place.run_id} ({_one_line(error)}) - its traces "
             f"are in the project {project!r}"
         )
 

@@ -2,8 +2,8 @@
 
 Rules of this file:
 1. This runs inside every run: a node is one small object, and nothing is converted here.
-2. A tree is sent as a whole by the process that recorded it. Spans of another process are a tree of
-   their own, which refers to its parent by the parent's path.
+2. A tree is sent as a whole by the process that recorded it. Spans of another process are a
+   separate tree, which refers to its parent by the parent's path.
 """
 
 from __future__ import annotations

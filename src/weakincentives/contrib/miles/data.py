@@ -1,4 +1,4 @@
-"""A `DataBuffer` as the data source of miles, whose checkpoints have the groups that came back."""
+"""A `DataBuffer` as the data source of miles, whose checkpoints include the returned groups."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def miles_data_source(buffer: Callable[[Any], Any]) -> Any:
     """Return a `DataSource` of miles over our `DataBuffer`: `--data-source-path my_module.Data`.
 
     `buffer` makes the buffer from miles' arguments: `miles_data_source(lambda args:
-    DataBuffer(samples, seed=args.rollout_seed))`. Groups that come back are served first, whole,
-    and unlike in miles itself they are part of a checkpoint.
+    DataBuffer(samples, seed=args.rollout_seed))`. Returned groups are served first, whole, and
+    unlike in miles itself they are part of a checkpoint.
     """
     base = miles_module("miles.rollout.data_source").DataSource
 
@@ -43,10 +43,10 @@ class _GroupSource:
         self.samples = 0
 
     def get_samples(self, num_samples: int) -> list[list[Any]]:
-        """Return that many groups: first those that came back, then new ones."""
+        """Return that many groups: first returned ones, then new ones."""
         returned = self.returned[:num_samples]
         missing = num_samples - len(returned)
-        new = self.buffer.get_samples(missing) if missing else []  # which may raise
+        new = self.buffer.get_samples(missing) if missing else []  # this may raise
         self.returned = self.returned[num_samples:]
         return [*returned, *(self._group(each.sample) for each in new)]
 
@@ -61,7 +61,7 @@ class _GroupSource:
         return group
 
     def add_samples(self, samples: list[list[Any]]) -> None:
-        """Take groups back, to be served before others."""
+        """Return groups to the buffer, to be served before others."""
         size = self.args.n_samples_per_prompt
         for group in samples:
             if not isinstance(group, list) or len(group) != size:
@@ -69,11 +69,11 @@ class _GroupSource:
         self.returned += samples
 
     def get_buffer_length(self) -> int:
-        """Return the number of groups that came back."""
+        """Return the number of returned groups."""
         return len(self.returned)
 
     def save(self, rollout_id: Any) -> None:
-        """Write the state beside the other states of miles."""
+        """Write the state next to the other states of miles."""
         path = _state_path(self.args.save, rollout_id)
         path.parent.mkdir(parents=True, exist_ok=True)
         state = {
@@ -85,7 +85,7 @@ class _GroupSource:
         write_whole(path, [redact_bytes(json.dumps(state, allow_nan=False).encode())])
 
     def load(self, rollout_id: Any = None) -> None:
-        """Restore the state; without one, start anew, as miles itself does."""
+        """Restore the state; without one, start from the beginning, as miles itself does."""
         if self.args.load is None or not _state_path(self.args.load, rollout_id).exists():
             return
         state = json.loads(_state_path(self.args.load, rollout_id).read_bytes())

@@ -1,7 +1,7 @@
 """Evaluators as reward models of miles.
 
-What cannot be scored is not a 0: the sample is FAILED and is left out of the loss. miles has to
-have some number; by default it is 0, so groups with such a sample should be filtered.
+A sample that cannot be scored is not a 0: it is FAILED and left out of the loss. miles requires a
+number; by default it is 0, so groups with such a sample should be filtered.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _messages(prompt: Any) -> list[ChatMessage]:
 
 
 def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of the metadata is JSON; miles keeps its own objects there, too."""
+    """Return the metadata that is JSON; miles keeps its own objects there, too."""
     kept = {}
     for name, value in metadata.items():
         try:

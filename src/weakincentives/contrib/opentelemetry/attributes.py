@@ -5,7 +5,7 @@ do not define are under `wink.*`.
 
 Rules of this file:
 1. Texts of samples, prompts, models and tools are content, which only `content=True` includes, and
-   so are texts of errors and reasons. Names, ids, numbers and types of errors are no content.
+   so are texts of errors and reasons. Names, ids, numbers and types of errors are not content.
 2. Every text is redacted.
 3. Every value can be encoded: one text that is not valid UTF-8 would lose a whole batch.
 """

@@ -169,7 +169,7 @@ class _Tracer:
         self._tracer = tracer_provider.get_tracer(SCOPE)
         self._logger = None if logger_provider is None else logger_provider.get_logger(SCOPE)
         self._severity = SeverityNumber
-        self._identity = context.create_key("weakincentives")  # of the current run and sample
+        self._identity = context.create_key("weakincentives")  # key of the current run and sample
         kinds = trace.SpanKind
         self._kinds = {"model": kinds.CLIENT, "request": kinds.PRODUCER, "": kinds.INTERNAL}
 

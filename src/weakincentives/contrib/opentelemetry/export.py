@@ -122,14 +122,14 @@ class Export:
         """Log the first delivery failure."""
         if self._warned.acquire(blocking=False):
             where = self._spans.address
-            logger.warning("not all that is traced arrives, and runs go on: %s (%s)", reason, where)
+            logger.warning("some traces are lost, runs are not affected: %s (%s)", reason, where)
 
     def warn_timeout(self, seconds: float) -> None:
         """Log that the collector took too long, with what the SDK logged meanwhile."""
         logged = [*self._spans.logged, *self._records.logged]
         cause = re.search(r"\[Errno \d+\] ([\w ]+)", logged[0]) if logged else None
         reason = cause[1] if cause else logged[0] if logged else "no answer"
-        self.warn_once(f"expected it to be taken in {seconds:g} s, and it was not: {reason}")
+        self.warn_once(f"timed out after {seconds:g} s: {reason}")
 
     def stop(self) -> None:
         """Stop sending, including retries."""

@@ -175,7 +175,7 @@ def main() -> None:
     """Read a job from stdin and run it."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # or the script would inherit that it is ignored
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the script must not inherit SIG_IGN
     source = io.FileIO(0, closefd=False)
     job = json.loads(source.readline())
     where = Path(job["workdir"]).expanduser() if job["workdir"] else None

@@ -32,7 +32,7 @@ _MAX_LISTED = 3  # refused paths that an error lists
 
 
 class ResultsError(Exception):
-    """Results that cannot be accepted; says why, and where the files are that arrived."""
+    """Results that cannot be accepted; says why, and where the received files are."""
 
 
 class IncomingResults:
@@ -44,7 +44,7 @@ class IncomingResults:
         self._entries_left = MAX_ENTRIES
         self._max_bytes = max_bytes
         self._staging: Path | None = None
-        self._in_file = False  # also for a refused file, whose content is discarded
+        self._in_file = False  # True for a refused file too, whose content is discarded
         self._file: IO[bytes] | None = None
         self._modified = 0
         self._folded: set[int] = set()  # hashes of the case-folded paths so far
@@ -61,7 +61,7 @@ class IncomingResults:
         """Create a file, to which the following pieces are appended."""
         self._begin_entry()
         if len(header) < FILE_HEADER.size:
-            raise self.error("expected the header of a file, got one that is cut off")
+            raise self.error("expected the header of a file, got a truncated one")
         self._in_file = True
         self._modified, executable = FILE_HEADER.unpack_from(header)
 
@@ -74,12 +74,12 @@ class IncomingResults:
     def write(self, piece: bytes) -> None:
         """Append to the current file."""
         if not self._in_file:
-            raise self.error("expected a file before its content, got content that is of no file")
+            raise self.error("expected a file before its content, got content without a file")
         self._bytes_left -= len(piece)
         if self._bytes_left < 0:
             raise self.error(
                 f"expected at most {self._max_bytes:,} bytes of results, got more - "
-                "write less there, or raise `max_results_bytes`"
+                "write smaller results, or raise `max_results_bytes`"
             )
         if self._file is not None:
             self._file.write(piece)
@@ -96,7 +96,7 @@ class IncomingResults:
         with _open_folder(self._staging) as source, _open_folder(self.results) as target:
             conflict = next(_conflicts(source, target, ""), None)
             if conflict:
-                raise self.error(f"{conflict} - move it away")
+                raise self.error(f"{conflict} - move or remove it")
             _move(source, target)
         self.discard()
 
@@ -111,7 +111,7 @@ class IncomingResults:
         """Return an error that also says where the received files are."""
         with suppress(OSError):  # such as a full disk, which may be the cause
             self._end_file()
-        kept = f" - what came is in {self._staging}" if self._staging else ""
+        kept = f" - the received files are in {self._staging}" if self._staging else ""
         return ResultsError(problem + kept)
 
     def _begin_entry(self) -> None:

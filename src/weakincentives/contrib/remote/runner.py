@@ -1,11 +1,11 @@
 """`run_remote`: run a script on another machine, over the system's `ssh`.
 
-One connection is used: the project is sent as a tar, the output of the script comes back while it
+One connection is used: the project is sent as a tar, the output of the script is received while it
 runs, and its results at the end (`contrib/remote/remote_side.py` is the remote side).
 
 Rules of this file:
 1. No secret is on a command line: values of the environment are sent through the connection.
-2. What the remote side sends is not trusted: `contrib/remote/results.py` checks and writes it.
+2. Data from the remote side is not trusted: `contrib/remote/results.py` checks and writes it.
 3. Memory is bounded by the largest frame, whatever the remote side sends.
 """
 
@@ -74,7 +74,7 @@ def run_remote(
     target is sent, or if `files` names it; a message lists the others.
     """
     if "WINK_REMOTE" in os.environ:
-        raise UsageError("expected a run on this machine, the remote one, got `run_remote` again")
+        raise UsageError("expected no `run_remote` inside a script on the remote machine")
     host = _checked_host(host)
     script, root = _script_and_root(script)
     _check_results(results)
@@ -176,7 +176,7 @@ class _Connection:
                 call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
         except OSError as error:
-            raise RemoteError(f"expected to run `{call[0]}`, got {error}") from None
+            raise RemoteError(f"cannot run `{call[0]}`: {error}") from None
         self.input: Any = self.ssh.stdin
         self.output: Any = self.ssh.stdout
 

@@ -4,7 +4,7 @@ environment  its environments as agents: `verifiers_agent`, `verifiers_dataset`
 scores       the rewards that such an agent got: `verifiers_score`, which needs no package
 tasks        its tasks as evaluators, our evaluators as its rewards (from 0.4 on)
 older        the older stack (0.3): environments, and our evaluators in its rubrics
-harness      the conversation inside of its environments, in this process
+harness      the conversation inside its environments, in this process
 service      the event loop on which its environments are served
 
 Its files are read without the package: `contrib.importers.read_verifiers`.

@@ -6,7 +6,7 @@ model is any OpenAI-compatible endpoint.
 
 Rules of this file:
 1. Nothing is uploaded: neither the runner of verifiers nor its hosted sandbox is used.
-2. A harness that lets the model run code is used only where the caller says where it runs.
+2. A harness that lets the model run code is used only if the caller says where it runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ...internal.checks import check_whole
 from ...internal.threads import in_thread
 from ...rollouts import Endpoint
 from .older import has_load_environment, older_agent, older_dataset, sampling_settings
-from .scores import left_by_trace
+from .scores import trace_with_rewards
 from .service import Service
 
 
@@ -71,7 +71,7 @@ def verifiers_agent(
     `verifiers_score` is the score. With `Endpoint(..., extra={"return_token_ids": True,
     "logprobs": True})` the trajectory has the tokens.
 
-    Without a harness of its own an environment gets one that only talks and calls tools. One that
+    An environment without a harness gets one that only talks and calls tools. One that
     runs code needs a runtime: `config={"agent": {"runtime": {"type": "docker"}}}`.
     """
     check_package()
@@ -132,7 +132,7 @@ class _Play:
             task = await in_thread(self._task, sample.id, abandon=False)
             (slot,) = self.env.slots(task)
             episode = await self._service.run(lambda _: self.env.run_slot(slot, self._model))
-            return self._left(episode, sample), None
+            return self._trajectory(episode, sample), None
 
         return agent
 
@@ -149,7 +149,7 @@ class _Play:
                 self._tasks[task.key] = task
             return self._tasks[key]
 
-    def _left(self, episode: Any, sample: Sample[Any, Any]) -> Trajectory[str]:
+    def _trajectory(self, episode: Any, sample: Sample[Any, Any]) -> Trajectory[str]:
         attempt = current()
         group = f"{attempt.run_id}/{sample.id}" if attempt.run_id else sample.id
         row = episode.model_dump(mode="json", context={"float_decimals": None})
@@ -157,10 +157,10 @@ class _Play:
         traces = row["traces"] or [{"ok": False, "errors": []}]
         order = {name: place for place, name in enumerate(roles)}
         trace = min(traces, key=lambda each: order.get(_role(each), -1))
-        # Earlier attempts of verifiers' own leave errors on an episode that ended well.
+        # Retries by verifiers leave errors on an episode that succeeded in the end.
         errors = [] if row["ok"] else [*(trace.get("errors") or []), *row["errors"]]
         facts = {"group": group, "episode": row["id"], "agents": len(traces)}
-        return left_by_trace({**trace, "ok": row["ok"] and trace["ok"]}, errors, facts)
+        return trace_with_rewards({**trace, "ok": row["ok"] and trace["ok"]}, errors, facts)
 
 
 def _role(trace: Mapping[str, Any]) -> str:

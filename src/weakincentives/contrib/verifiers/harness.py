@@ -26,7 +26,7 @@ from .scores import TOKENS
 __all__ = ["WinkHarness"]  # verifiers looks for its class here
 
 HARNESS = "wink_harness"  # a plugin's id is the name of a module
-RETRIES = 5  # of one model call
+RETRIES = 5  # per model call
 
 
 class WinkHarnessConfig(HarnessConfig):  # type: ignore[misc]
@@ -73,7 +73,7 @@ class WinkHarness(Harness[WinkHarnessConfig]):  # type: ignore[misc]
                 except APIStatusError:
                     if trace.stop_condition is None:
                         raise
-                    break  # verifiers refused another turn, which is no error
+                    break  # verifiers refused another turn, which is not an error
                 reply = completion.model_dump(mode="json", exclude_none=True)
                 _put_tokens(trace, reply)
                 message = reply["choices"][0]["message"]
@@ -109,7 +109,7 @@ async def _result(call: Mapping[str, Any], connections: Any, names: Mapping[str,
     """Return what a tool returned. An invalid call is reported to the model."""
     name, arguments = call["function"]["name"], tool_arguments(call["function"]["arguments"])
     if name not in names:
-        return f"error: no tool is called {name}; there are {', '.join(names) or 'none'}"
+        return f"error: there is no tool {name}; known: {', '.join(names) or 'none'}"
     if INVALID_JSON in arguments:
         return "error: expected a JSON object as arguments"
     return await call_mcp(connections, names, name, dict(arguments))
@@ -130,7 +130,7 @@ def _put_tokens(trace: Trace, reply: Mapping[str, Any]) -> None:
     trace.info.setdefault(TOKENS, []).append(serde.plain(tokens))
     node, before = trace.nodes[sampled[-1]], _tokens_before(trace.nodes, sampled[-1])
     if list(tokens.prompt_ids[: len(before)]) != before:
-        return  # the server renders earlier turns anew: no sequence has all of them
+        return  # the server re-rendered earlier turns: no sequence has all of them
     new = list(tokens.prompt_ids[len(before) :])
     node.token_ids = [*new, *tokens.ids]
     node.mask = [False] * len(new) + [True] * len(tokens.ids)

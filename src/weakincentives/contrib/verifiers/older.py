@@ -23,7 +23,7 @@ from ...evals import Dataset, EvalContext, Sample, Trajectory, criterion
 from ...evals.engine.agents import Agent, AgentOutput, current, name_agent
 from ...rollouts import Endpoint
 from ..importers.reading import chat_message
-from .scores import left_by_rollout
+from .scores import rollout_with_rewards
 from .service import Service
 
 _raised: ContextVar[dict[str, str] | None] = ContextVar("weakincentives.verifiers", default=None)
@@ -74,7 +74,7 @@ def older_agent(
         attempt = current()
         group = f"{attempt.run_id}/{sample.id}" if attempt.run_id else sample.id
         facts = {"group": group, "is_truncated": bool(row.get("is_truncated"))}
-        return left_by_rollout(row, weights, raised, facts), None
+        return rollout_with_rewards(row, weights, raised, facts), None
 
     return name_agent(agent, environment, str(endpoint), code=type(env))
 
@@ -122,7 +122,7 @@ def sampling_settings(endpoint: Endpoint) -> dict[str, Any]:
 def _sampling(endpoint: Endpoint) -> dict[str, Any]:
     known = sampling_settings(endpoint)
     extra = dict(endpoint.extra)
-    if "logprobs" in extra:  # which the client of verifiers knows
+    if "logprobs" in extra:  # the client of verifiers has its own option
         known["logprobs"] = extra.pop("logprobs")
     return {**known, **({"extra_body": extra} if extra else {})}
 
@@ -159,7 +159,7 @@ def _load(environment: str, arguments: Mapping[str, Any] | None) -> Any:
 
 
 def _keep_exceptions(rubric: Any) -> None:
-    """Keep what the reward functions of a rubric raise, before the rubric makes a 0 of it."""
+    """Keep what the reward functions of a rubric raise, before the rubric turns it into 0."""
     for part in getattr(rubric, "rubrics", ()):
         _keep_exceptions(part)
     rubric.funcs[:] = [_keeping(function) for function in rubric.funcs]
@@ -206,7 +206,7 @@ def verifiers_rubric(
 
 def _reward(evaluator: Callable[..., Any], expected: str, vf: Any) -> Callable[..., Any]:
     judged = criterion(evaluator)
-    failure = type("EvaluatorError", (vf.Error,), {})  # which its result lines name
+    failure = type("EvaluatorError", (vf.Error,), {})  # its result lines have this name
     lock = threading.Lock()
 
     async def reward(prompt: Any, completion: Any, state: Any, **columns: Any) -> float:

@@ -50,7 +50,7 @@ def verifiers_score(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> Sc
     return score
 
 
-def left_by_trace(
+def trace_with_rewards(
     trace: Mapping[str, Any], errors: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
 ) -> Trajectory[str]:
     """Return the trajectory of a rollout, with its rewards; raise if it failed before scoring."""
@@ -75,7 +75,7 @@ def left_by_trace(
     return replace(left, tokens=tuple(serde.convert(each, TokenTrace) for each in tokens))
 
 
-def left_by_rollout(
+def rollout_with_rewards(
     row: Mapping[str, Any],
     weights: Mapping[str, float],
     raised: Mapping[str, str],
@@ -83,7 +83,7 @@ def left_by_rollout(
 ) -> Trajectory[str]:
     """Return the trajectory of a rollout of the older stack, with its rewards; or raise.
 
-    `raised` has what reward functions raised, by name: that stack itself makes a 0 of it.
+    `raised` has what reward functions raised, by name: that stack itself turns it into 0.
     """
     if (problem := problem_of_rollout(row)) is not None and problem[1] != "evaluator":
         _raise_unless_scoring(*problem)

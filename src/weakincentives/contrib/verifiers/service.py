@@ -3,7 +3,7 @@
 Theory of operation. verifiers runs on asyncio only, and its environments own servers that live on
 one event loop: an interception server through which every model call goes, and servers of tools.
 An eval may run on trio, or on a loop that ends before the next eval. So the environment is served
-on a loop in a thread of its own, from the first attempt until no attempt is in progress. An attempt
+on a loop in a separate thread, from the first attempt until no attempt is in progress. An attempt
 that is cancelled here is cancelled there, and waited for before its environment is closed.
 """
 

@@ -100,8 +100,8 @@ def verifiers_reward(
     """Return an evaluator as a reward function of verifiers.
 
     Plug it into a task by its configuration, `task.rewards.ours = {fn = "mine.py:reward"}`, or call
-    it in a method with `@vf.reward`. `expected` is the field of the task's data. What the evaluator
-    raises is raised: verifiers then leaves the reward empty.
+    it in a method with `@vf.reward`. `expected` is the field of the task's data. Errors of the
+    evaluator propagate: verifiers then leaves the reward empty.
     """
     judged = criterion(evaluator)
 

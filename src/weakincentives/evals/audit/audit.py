@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ..engine.suite import EvalSuite
     from ..store.run_store import RunRecord, RunStore
 
-_REPEATED_PROBES = ("oracle", "other")  # whose outputs are scored twice
-_STORED_RUNS = 3  # that are read to see whether criteria vary
+_REPEATED_PROBES = ("oracle", "other")  # score their outputs twice
+_STORED_RUNS = 3  # runs that are read to see whether criteria vary
 _PASSES = {
     "empty": "an empty output",
     "echo": "a copy of the input",

@@ -1,4 +1,4 @@
-"""The ledger: what each sample did over all stored runs of a suite.
+"""The ledger: the history of each sample over all stored runs of a suite.
 
 Rules of this file:
 1. A sample is flaky if the same version of the agent both passed and failed it.
@@ -6,9 +6,9 @@ Rules of this file:
    passed it. Only runs of the agent, model and experiment of the latest run say that.
 3. It is dead if no run ever passed it, and saturated if no run ever failed it, in at least
    `min_runs` runs.
-4. An error of the infrastructure or of an evaluator is no outcome. An error of the agent is a
+4. An error of the infrastructure or of an evaluator is not an outcome. An error of the agent is a
    failure.
-5. A sample whose content changed is another one: what it did before does not count.
+5. A sample whose content changed is another one: its earlier history does not count.
 6. Memory follows the number of samples, not that of runs: rows are read in pages.
 """
 
@@ -32,7 +32,7 @@ MIN_RUNS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """What one sample did: in how many runs, and how often it passed, failed or was an error.
+    """The history of one sample: its runs, and how often it passed, failed or was an error.
 
     `flaky_versions` are versions of the agent that both passed and failed it. `broken_since` is the
     run with which it began to fail, after `passed_before`; both are "" if it is not newly broken.
@@ -144,7 +144,7 @@ _PASSED, _FAILED = 1, 2
 
 @dataclass(slots=True)
 class _History:
-    """What a sample did so far. `versions` has the outcomes of each version of the agent."""
+    """The history of a sample so far. `versions` has the outcomes of each version of the agent."""
 
     digest: str
     runs: int = 0

@@ -1,8 +1,8 @@
 """Near-duplicates among many texts, in about linear time.
 
 Two texts are near-duplicates if they share at least 80% of their word triples (Jaccard). Comparing
-all pairs would take hours for 100,000 texts, so only those are compared that share one of their
-four smallest hashes of triples (MinHash). Of pairs at 80% it finds more than 99 in 100, and always
+all pairs would take hours for 100,000 texts, so only texts that share one of their four smallest
+hashes of triples are compared (MinHash). Of pairs at 80% it finds more than 99 in 100, and always
 the same ones. Triples in more than one text of twenty are a template, and do not count; of a long
 text the first and the last 250 words count.
 """
@@ -19,7 +19,7 @@ THRESHOLD = 0.8
 _END_WORDS = 250  # at the beginning and at the end of a long text
 _ANCHORS = 4  # smallest hashes of a text
 _MAX_CANDIDATES = 4  # texts with the same hash that a text is compared with
-_TEMPLATE_TEXTS = 1_000  # that are read to find the template
+_TEMPLATE_TEXTS = 1_000  # texts that are read to find the template
 _TEMPLATE_SHARE, _MIN_TEMPLATE = 0.05, 4
 # Words; but single characters of languages that are written without spaces.
 _TOKEN = re.compile(r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+|\S")
@@ -37,7 +37,7 @@ def near_duplicate_groups(texts: Sequence[str]) -> Iterator[tuple[int, ...]]:
     def shingles(at: int) -> frozenset[int]:
         return frozenset(_triples(_words(texts[at]), hash_of) - template)
 
-    first: list[int] = list(range(len(texts)))  # of the group of each text
+    first: list[int] = list(range(len(texts)))  # by text, the first one of its group
     buckets: dict[int | str, list[int]] = {}
     for at, text in enumerate(texts):
         words = _words(text)

@@ -1,7 +1,7 @@
 """Cheap agents, whose scores show whether evaluators tell right answers from wrong ones.
 
-They run through the same engine as any agent. The outputs are computed before: an agent has none
-for a sample if there is no such output, and that sample does not count for it.
+They run through the same engine as any agent. The outputs are computed before: a sample for which
+there is no such output does not count for that agent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..model.result import EvalResult, criterion_values
 from .report import AuditedSample, Finding, ProbeScore
 from .texts import text_of
 
-_ALL_MUST_PASS = ("all_of", "composite")  # of these, parts can be left out
+_ALL_MUST_PASS = ("all_of", "composite")  # parts of these can be left out
 _MIN_SHUFFLED = 3  # words
 _REPEATED = 200  # outputs that are scored twice
 Samples = Sequence[Sample[Any, Any]]
@@ -71,7 +71,7 @@ def _other(samples: Samples) -> Outputs:
     found: Outputs = {}
     for at, sample in enumerate(known):
         place = nexts[at]
-        if place == len(known):  # go on from the start
+        if place == len(known):  # continue from the start
             place = 0 if texts and texts[0] != texts[at] else nexts[0]
         if place < len(known):
             found[sample.id] = known[place].expected
@@ -141,7 +141,7 @@ def _needs_session(part: Criterion) -> bool:
 
 @dataclass(slots=True)
 class CriterionSpread:
-    """Which criteria ever gave two different values, and which ever differed from each other."""
+    """Tracks which criteria ever gave two different values, or differed from each other."""
 
     rows: int = 0
     first: dict[str, float] = field(default_factory=dict)
@@ -184,10 +184,8 @@ class CriterionSpread:
 
 @dataclass(slots=True)
 class ProbeRun:
-    """What a cheap agent scored.
-
-    `failures` are those of the oracle, `passes` those of the others; `unstable` are the samples
-    whose verdict changed, of the `repeated` ones.
+    """The scores of a cheap agent. `failures` are those of the oracle, `passes` those of the
+    others; `unstable` are the samples whose verdict changed, of the `repeated` ones.
     """
 
     score: ProbeScore

@@ -76,7 +76,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeScore:
-    """What a cheap agent scored. `not_applicable` samples have no such output, and do not count."""
+    """The score of a cheap agent; `not_applicable` samples have no such output and do not count."""
 
     agent: str
     passed: int
@@ -92,7 +92,7 @@ class ProbeScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadlineRange:
-    """What the pass rate of a stored run may be, if invalid verdicts may be wrong.
+    """The range of a stored run's pass rate, if invalid verdicts may be wrong.
 
     `low` and `high` are over all `rows`; `valid` is the rate over those of valid samples, with its
     interval, None if there are none.

@@ -87,7 +87,7 @@ def _last_number(text: str) -> Decimal | None:
     numbers = _NUMBER.findall(_THOUSANDS.sub("", text))
     try:
         return Decimal(numbers[-1].replace("−", "-")) if numbers else None
-    except InvalidOperation:  # digits that are no decimal ones, such as a superscript
+    except InvalidOperation:  # digits that are not decimal, such as a superscript
         return None
 
 

@@ -90,7 +90,7 @@ def _reason(exit_code: int | None, stderr: str, timeout: float) -> str:
     lines = stderr.strip().splitlines()
     if exit_code < 0:
         return f"ended by signal {-exit_code}"
-    if lines and lines[-1] == "AssertionError":  # which test it was is in the traceback
+    if lines and lines[-1] == "AssertionError":  # the traceback shows which test failed
         tests = [line.strip() for line in lines if line.strip().startswith("assert ")]
         lines += [f"AssertionError: {tests[-1]}"] if tests else []
     return lines[-1][:500] if lines else f"ended before its tests did, with exit code {exit_code}"

@@ -1,8 +1,8 @@
 """Benchmarks whose answers a model judges: SimpleQA, BrowseComp, HealthBench.
 
 The judges are ours (see docs/judges.md): they pick a label after a reason, what they judge is
-quoted, and a verdict that cannot be read is asked for again and then an error. In simple-evals it
-counts as "not attempted" or "no".
+quoted, and an unparsable verdict is requested again, and then an error. In simple-evals it counts
+as "not attempted" or "no".
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A step is a message, or a tool call together with its result. Steps are aligned as the lines of two
 files are by `diff`: the alignment with the smallest cost, where a step that changed costs less than
-one that is missing. Two agents rarely choose the same words, so a message between tool calls that
-is worded otherwise is a difference, but no divergence. These are divergences, in this order of
+one that is missing. Two agents rarely choose the same words, so a message between tool calls with
+another wording is a difference, but not a divergence. These are divergences, in this order of
 steps: a call that only one of them made, other arguments, another result, another last answer.
 """
 
@@ -21,7 +21,7 @@ from ...rollouts import Trajectory
 from .flips import Source, results_of
 from .result import Flip, RunComparison
 
-_MAX_CELLS = 250_000  # of the table of costs: 500 by 500 steps, about 0.2 s
+_MAX_CELLS = 250_000  # in the table of costs: 500 by 500 steps, about 0.2 s
 _MAX_SAMPLES = 5  # listed for each kind of divergence
 
 StepKind = Literal["system", "user", "answer", "tool"]
@@ -87,7 +87,7 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class DivergenceCount:
-    """How many samples diverge at a step in the same way, and the first of their ids."""
+    """The number of samples that diverge at a step in the same way, and the first of their ids."""
 
     divergence: str
     count: int
@@ -116,7 +116,7 @@ def _steps(messages: Sequence[ChatMessage]) -> Iterator[Step]:
     used: set[int] = set()
     for number, message in enumerate(messages):
         if message.role == "tool":
-            if number not in used:  # of a call that is not there
+            if number not in used:  # the result of a missing call
                 yield Step("tool", "", message.name or "", {}, message.content, (number,))
             continue
         if message.content or not message.tool_calls:
@@ -258,7 +258,7 @@ _ANSWERS = {"changed": "another answer", "before": "no answer", "after": "an ans
 
 
 def _divergence(pair: AlignedStep, is_last_answer: bool) -> str:
-    """Return what is different in a pair of steps; empty if it is no divergence."""
+    """Return what is different in a pair of steps; empty if it is not a divergence."""
     step = pair.step
     if pair.relation == "same":
         return ""

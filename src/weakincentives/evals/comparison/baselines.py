@@ -27,7 +27,7 @@ from ..stats.pass_rate import RateRule
 from ..store.queries import OutcomeRow
 from ..store.run_store import CriterionInfo
 from .columns import CountedRows
-from .comparability import measured_otherwise
+from .comparability import comparison_blockers
 from .outcomes import RunOutcomes
 
 BASELINE = "wink-baseline/2"
@@ -42,10 +42,10 @@ def pool_outcomes(runs: Sequence[RunOutcomes]) -> RunOutcomes:
     if repeated := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"expected different runs to pool, got {repeated[0]} twice")
     for first, other in combinations(runs, 2):
-        if problems := measured_otherwise(first, other):
+        if problems := comparison_blockers(first, other):
             raise UsageError(
-                f"expected runs that were measured alike, got {first.name} and {other.name}: "
-                f"{'; '.join(problems)}"
+                f"expected runs that were measured the same way, got {first.name} and "
+                f"{other.name}: {'; '.join(problems)}"
             )
     if len(runs) == 1:
         return replace(runs[0], runs=(runs[0].name,))

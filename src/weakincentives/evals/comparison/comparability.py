@@ -1,7 +1,7 @@
 """Which runs can be compared, and what differs between those that cannot, in one sentence.
 
-A headline depends on the samples, on the evaluators, and on the models that judge. Every face that
-puts the headlines of runs next to each other says which of these differ.
+A headline depends on the samples, on the evaluators, and on the models that judge. Every output
+that puts the headlines of runs next to each other says which of these differ.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DIGEST_CHARS = 8
 
 
 class Measured(Protocol):
-    """What a headline depends on; a `RunManifest` and `RunOutcomes` have it."""
+    """The facts that a headline depends on; a `RunManifest` and `RunOutcomes` have them."""
 
     @property
     def dataset_name(self) -> str: ...
@@ -35,7 +35,7 @@ class Measured(Protocol):
 def what_differs(runs: Sequence[Measured]) -> str:
     """Return in one sentence why the headlines of these runs are not comparable; "" if they are.
 
-    A fact that is unknown for a run, such as the digest of a stream, differs from none.
+    A fact that is unknown for a run, such as the digest of a stream, does not count as different.
     """
     names = {run.dataset_name for run in runs}
     digests = {run.dataset_digest for run in runs if run.dataset_digest}
@@ -58,8 +58,8 @@ def what_differs(runs: Sequence[Measured]) -> str:
     return f"not directly comparable: they differ in {_listed(parts)}" if parts else ""
 
 
-def measured_otherwise(before: RunOutcomes, after: RunOutcomes) -> list[str]:
-    """Return what forbids a verdict on these runs: other evaluators, judges or samples."""
+def comparison_blockers(before: RunOutcomes, after: RunOutcomes) -> list[str]:
+    """Return why there is no verdict on these runs: different evaluators, judges or samples."""
     outside = {*before.quarantined, *after.quarantined}
     a, b = ({*run.rows.samples} - outside for run in (before, after))
     counts = ((len(a - b), before.name), (len(b - a), after.name))
@@ -69,7 +69,7 @@ def measured_otherwise(before: RunOutcomes, after: RunOutcomes) -> list[str]:
 
 
 def differing_judges(before: Measured, after: Measured) -> Iterator[str]:
-    """Yield a sentence for each criterion that other models judged."""
+    """Yield a sentence for each criterion that different models judged."""
     for name, model in before.judge_models.items():
         other = after.judge_models.get(name, model)
         if other != model:

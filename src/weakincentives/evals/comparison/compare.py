@@ -2,12 +2,13 @@
 
 Rules of this file:
 1. An error of the agent is not a pass, and has no score. Errors of evaluators and infrastructure
-   say nothing about the agent: what they hit in either run is left out, and counted separately.
+   say nothing about the agent: rows with such an error in either run are left out, and counted
+   separately.
 2. Samples of both runs are compared in pairs; epochs of one sample are a cluster. With a
    `cluster_by`, so are all samples with the same value in their metadata.
-3. The metric decides, by its own p-value. The other numbers are read beside it, so their p-values
-   are adjusted together, and so that they add few false alarms to those of the metric. The
-   p-values of slices, and of several runs, are adjusted together as well.
+3. The metric decides, by its own p-value. The other numbers are secondary: their p-values are
+   adjusted together, such that they add few false alarms to those of the metric. The p-values of
+   slices, and of several runs, are adjusted together as well.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ __all__ = [
     "Measure",
     "RunComparison",
     "Slice",
-    "adjusted_beside",
+    "adjust_secondary",
     "compare_runs",
     "compare_several",
     "flips_between",
@@ -66,7 +67,7 @@ def compare_runs(
     """Compare two reports, or two runs of a store by their ids.
 
     `metric` decides the verdict, `by` is a key of the metadata to slice by. `cluster_by` is one
-    whose values make samples alike, such as the document that they ask about; by default, it is
+    whose value related samples share, such as the document that they ask about; by default, it is
     that of the runs. Samples that are in quarantine in one of the runs are left out of both. Runs
     with different evaluators, or with samples of different content, are refused without `force`.
 
@@ -165,7 +166,7 @@ def _check_comparable(
     problems = incomparable(before, after)
     if problems and not force:
         raise UsageError(
-            f"expected runs that were measured alike: {'; '.join(problems)} - "
+            f"expected runs that were measured the same way: {'; '.join(problems)} - "
             "`force` (--force) compares them anyway"
         )
     return problems
@@ -173,11 +174,10 @@ def _check_comparable(
 
 @dataclass(frozen=True, slots=True)
 class _Matched:
-    """Which rows of two runs are compared.
-
-    `every_pair` has all pairs, `pairs` those without errors that say nothing about the agent, and
-    `rows` the same as pairs of single rows. `sides` has the samples of either run, if they have
-    none in common. `clusters` has the cluster of each row of the first run.
+    """The rows of two runs that are compared. `every_pair` has all pairs, `pairs` those without
+    errors that say nothing about the agent, and `rows` the same as pairs of single rows. `sides`
+    has the samples of either run, if they have none in common. `clusters` has the cluster of each
+    row of the first run.
     """
 
     pairing: Pairing
@@ -222,13 +222,14 @@ def _measures(
     if (found := _sequential(before, after)) is not None:
         at_the_end = measures["passed"].difference
         for name, measure in measures.items():
-            if measure.difference == at_the_end:  # and of what is the same test: a score of 0 or 1
+            if measure.difference == at_the_end:  # a score of 0 or 1 is the same test
                 measures[name] = replace(measure, difference=found, detectable=None)
     return measures
 
 
 def _sequential(before: RunOutcomes, after: RunOutcomes) -> Difference | None:
-    """Return what the second run found while it ran, if it was compared with the first one then.
+    """Return the result of the sequential test, if the second run was compared with the first one
+    while it ran.
 
     A test of its rows now, as if their number had been fixed, would be wrong too often.
     """
@@ -338,7 +339,7 @@ def _passed(before: CountedRows, after: CountedRows) -> Number:
 def _numbers(before: CountedRows, after: CountedRows, metric: str) -> dict[str, Number]:
     """Return the numbers that can be compared, by name.
 
-    The only criterion of a run is its score, and has a line of its own only if it is the metric.
+    The only criterion of a run is its score, and has a separate line only if it is the metric.
     """
     known = set(after.criteria)
     criteria = [name for name in before.criteria if name in known]
@@ -440,14 +441,14 @@ OTHER_NUMBERS_SHARE = 0.2
 """The false alarms that all other numbers may add together, as a share of those of the metric.
 
 So of 100 comparisons of equal runs, about 5 claim a difference in any number, and not 5 in the
-metric and as many again beside it (`python -m bench stats comparison`).
+metric and as many again in the others (`python -m bench stats comparison`).
 """
 
 
-def adjusted_beside(p_values: Sequence[float], metric_differs: Sequence[bool]) -> list[float]:
-    """Adjust the p-values of numbers that are read beside a metric, by whether that one differs.
+def adjust_secondary(p_values: Sequence[float], metric_differs: Sequence[bool]) -> list[float]:
+    """Adjust the p-values of secondary numbers, by whether the metric differs.
 
-    If it does, its false alarm, if it is one, has happened already, and they may have as many.
+    If it does, a false alarm has happened already, if it is one, so they may have as many.
     """
     return [
         p if differs else min(1.0, p / OTHER_NUMBERS_SHARE)
@@ -467,9 +468,11 @@ def _adjusted(comparisons: Sequence[RunComparison]) -> tuple[RunComparison, ...]
         _with_metric_adjusted(each, p if several else None)
         for each, p in zip(comparisons, metrics, strict=True)
     ]
-    beside = [(each, name) for each in decided for name in _others(each)]
-    p_values = [_p(each.measures[name]) for each, name in beside]
-    others = iter(adjusted_beside(p_values, [each.measure.outcome != "none" for each, _ in beside]))
+    secondary = [(each, name) for each in decided for name in _others(each)]
+    p_values = [_p(each.measures[name]) for each, name in secondary]
+    others = iter(
+        adjust_secondary(p_values, [each.measure.outcome != "none" for each, _ in secondary])
+    )
     found = []
     for each in decided:
         measures = {
@@ -496,9 +499,8 @@ def _with_metric_adjusted(compared: RunComparison, p: float | None) -> RunCompar
 
 
 def _others(compared: RunComparison) -> list[str]:
-    """Return the numbers beside the metric.
-
-    One that differs in the same way as the metric is the same test: a score of 0 or 1, mostly.
+    """Return the secondary numbers. One that differs in the same way as the metric is the same
+    test: a score of 0 or 1, mostly.
     """
     metric = compared.measure.difference
     return [name for name, each in compared.measures.items() if each.difference != metric]

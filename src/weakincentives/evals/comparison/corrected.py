@@ -1,8 +1,9 @@
 """The difference between two runs that people would see, from their labels of a judge's verdicts.
 
-Best are labels on the outputs of both runs. If a run has none, the newest calibration of the same
-judge stands in, and the result says what that assumes: that the judge's verdicts are right as often
-in both. A judge that prefers the style of one agent breaks that, and only labels on both show it.
+Labels on the outputs of both runs are best. If a run has none, the newest calibration of the same
+judge is used instead, and the result says what that assumes: that the judge's verdicts are right as
+often in both. A judge that prefers the style of one agent violates this assumption, and only labels
+on both runs show it.
 """
 
 from __future__ import annotations

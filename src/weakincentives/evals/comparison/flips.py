@@ -1,4 +1,4 @@
-"""What changed in the samples whose verdict changed: outputs, criteria and reasons of both runs."""
+"""Details of samples whose verdict changed: outputs, criteria and reasons of both runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Source = EvalReport[Any] | RunStore | None
 
 @dataclass(frozen=True, slots=True)
 class FlipSide:
-    """A sample in one of the runs; `why` is its `reason_beside` the other."""
+    """A sample in one of the runs; `why` is its `contrast_reason`."""
 
     verdict: Literal["pass", "fail", "error"]
     value: float | None
@@ -49,7 +49,8 @@ class CriterionFlip:
 
 @dataclass(frozen=True, slots=True)
 class FlipDetails:
-    """A flip with the texts of both runs; a side is None if its run has no texts, as a baseline.
+    """A flip with the texts of both runs; a side is None if its run has no texts, as for a
+    baseline.
 
     `diff` has what changed in the output, word by word; it is empty if the outputs are equal.
     `input` is the beginning of the sample's input, for samples whose id says nothing.
@@ -114,8 +115,8 @@ def _details(
     return FlipDetails(flip, *sides, criteria, diff, text)
 
 
-def reason_beside(result: EvalResult[Any], other: EvalResult[Any] | None) -> str:
-    """Return why a result failed; of one that passed, the reasons of what failed in the other."""
+def contrast_reason(result: EvalResult[Any], other: EvalResult[Any] | None) -> str:
+    """Return why a result failed; if it passed, the reasons for what the other one failed."""
     if result.error is not None or not result.passed:
         return why_failed(result)
     flipped = () if other is None else _criteria(other, result)
@@ -130,7 +131,7 @@ def _side(result: EvalResult[Any] | None, other: EvalResult[Any] | None) -> Flip
         "error" if result.error is not None else "pass" if result.passed else "fail",
         None if result.error is not None else result.score.value,
         shorten(as_text(result.output), MAX_OUTPUT_CHARS),
-        shorten(reason_beside(result, other), _MAX_REASON_CHARS),
+        shorten(contrast_reason(result, other), _MAX_REASON_CHARS),
     )
 
 

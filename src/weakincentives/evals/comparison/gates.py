@@ -3,7 +3,7 @@
 Rules of this file:
 1. The absolute rules are `fail_under` (with or without a `confidence`) and `max_error_rate`.
    They use the strict pass rate: an error is not a pass. `fail_under` may also name criteria, each
-   of which has a pass rate of its own: `{"passed": 0.8, "contains": 0.9}`.
+   of which has its own pass rate: `{"passed": 0.8, "contains": 0.9}`.
 2. The rules against a baseline are "no-regression", "non-inferior" and "better". They leave out
    errors of evaluators and infrastructure, and cannot decide if those are too many.
 3. A `confidence` is one-sided: "at most 2 points worse" with a confidence of 95% is wrong in at
@@ -26,7 +26,7 @@ from ..stats.distributions import normal_quantile
 from ..stats.intervals import Interval
 from ..stats.power import samples_needed, samples_needed_flips, samples_needed_margin
 from ..store.run_store import RunRecord
-from .comparability import measured_otherwise
+from .comparability import comparison_blockers
 from .compare import compare_runs
 from .outcomes import RunOutcomes
 from .result import Measure, RunComparison
@@ -123,23 +123,20 @@ def check_run(
             for name, limit in limits.items()
         ]
         worst = max(checked, key=lambda result: _SEVERITY[result.outcome])
-        return GateResult(worst.outcome, "; ".join(_reasons(checked, worst.outcome)))
+        reasons = (result.reason for result in checked if result.outcome == worst.outcome)
+        return GateResult(worst.outcome, "; ".join(reasons))
     found = {name: interval.estimate for name, interval in (rates or {}).items()}
     found.setdefault(PASSED, record.passed / total if total else 0.0)
     shares = {name: found.get(name, 0.0) for name in limits}
     failed = [name for name, limit in limits.items() if shares[name] < limit]
     reasons = (
-        f"{shares[name]:.1%} passed{_criterion(name)}, --fail-under asks for {limits[name]:.1%}"
+        f"{shares[name]:.1%} passed{_criterion(name)}, --fail-under requires {limits[name]:.1%}"
         for name in failed or limits
     )
     return _verdict("failed" if failed else "passed", "; ".join(reasons))
 
 
 _SEVERITY: dict[Outcome, int] = {"passed": 0, "inconclusive": 1, "failed": 2, "undecided": 3}
-
-
-def _reasons(checked: list[GateResult], outcome: Outcome) -> list[str]:
-    return [result.reason for result in checked if result.outcome == outcome]
 
 
 def _criterion(name: str) -> str:
@@ -263,12 +260,12 @@ def undecidable(
             return f"{run.name} has too many errors of {sources}: {problem}"
         if left_out == len(run.rows):
             return f"{run.name} has no results without an error"
-    problems = [] if force else measured_otherwise(before, after)
+    problems = [] if force else comparison_blockers(before, after)
     return f"{'; '.join(problems)} (--force judges anyway)" if problems else ""
 
 
 def rule_outcome(measure: Measure, rule: BaselineRule, margin: float = 0.0) -> Outcome:
-    """Return what a rule says of a change; both ends of its interval are one-sided bounds."""
+    """Return what a rule says about a change; both ends of its interval are one-sided bounds."""
     measure = _judged(measure, rule)
     low, high = _bounds(measure)
     if rule == "no-regression":

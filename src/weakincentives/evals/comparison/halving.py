@@ -7,7 +7,7 @@ Rules of this file:
 2. Each round costs the same, so that the models that are hard to tell apart get more samples. The
    last one costs twice as much.
 3. The winner and the other finalist are compared on the samples of the last round alone: those did
-   not choose the two, so their test is as good as any.
+   not select the two, so the test is unbiased.
 
 (Z. Karnin, T. Koren and O. Somekh, Almost Optimal Exploration in Multi-Armed Bandits, ICML 2013.
 J.-Y. Audibert, S. Bubeck and R. Munos, Best Arm Identification in Multi-Armed Bandits, COLT 2010.)
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round: up to how many samples each model had run, its passes, and who was dropped."""
+    """A round: up to how many samples each model had run, its passes, and which were dropped."""
 
     samples: int
     passed: Mapping[str, int]

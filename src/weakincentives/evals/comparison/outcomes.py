@@ -200,7 +200,7 @@ def _reported(result: EvalResult[Any], by: str | None, cluster_by: str | None) -
 def stored_outcomes(
     store: RunStore, run_id: str, by: str | None = None, cluster_by: str | None = None
 ) -> RunOutcomes:
-    """Return the outcomes of a stored run, as `report_outcomes` does those of a report."""
+    """Return the outcomes of a stored run, as `report_outcomes` does for a report."""
     record = store.run(run_id)
     manifest = record.manifest
     cluster_by = cluster_by or clustered_by(manifest.config)

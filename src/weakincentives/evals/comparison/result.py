@@ -181,9 +181,9 @@ class RunComparison:
                 f"{self.label} is {measure.outcome}{where}: {change}, {measure.interval()}, {n} "
                 f"({measure.evidence()}){unpaired}"
             )
-        power = "" if delta.n >= MIN_PAIRS else "; with so few, none can be shown"
+        power = "" if delta.n >= MIN_PAIRS else "; with this few, none can be shown"
         if measure.detectable is not None:
-            power = f"; this comparison could have seen {measure.amount(measure.detectable)}"
+            power = f"; this comparison could have detected {measure.amount(measure.detectable)}"
         return (
             f"no difference shown{where}: {change} ({measure.interval()}, {n}, "
             f"{measure.evidence()}){power}{unpaired}"

@@ -1,8 +1,8 @@
 """Do the runs of an agent get better or worse? A line and a step through several runs.
 
 Rules of this file:
-1. Only runs that were measured alike are one history: after a change of evaluators, or of agents,
-   it says so.
+1. Only runs that were measured in the same way make one history: a change of evaluators, or of
+   agents, is reported.
 2. Only samples that all of its runs have, with the same content, are compared; each is compared
    with itself, by the share of its attempts that passed. Errors of evaluators and infrastructure
    are left out, with their number; an error of the agent is a failure.
@@ -169,7 +169,7 @@ def run_trend(
 def adjusted_steps(p_values: Sequence[float | None], looks: int) -> list[float]:
     """Adjust the p-values of the steps from run to run together, after Holm, for all looks.
 
-    Each look adds a step; so at least as many steps as looks were, or will be, looked at.
+    Each look adds a step, so there are, or will be, at least as many steps as looks.
     """
     known = [1.0 if p is None else p for p in p_values]
     unseen = [1.0] * max(0, looks - 1 - len(known))
@@ -187,7 +187,7 @@ def _outcomes(run: Any, store: RunStore | None, cluster_by: str | None) -> RunOu
 
 
 def _measured_alike(runs: Sequence[RunOutcomes]) -> tuple[list[RunOutcomes], list[str]]:
-    """Return the latest runs that were measured alike, and why earlier ones are left out."""
+    """Return the latest runs that were measured the same way, and why earlier ones are left out."""
     for at in range(len(runs) - 1, 0, -1):
         problems = measured_differently(runs[at - 1], runs[at])
         if problems:

@@ -69,7 +69,7 @@ class SampleColumns:
     # ── tables ──────────────────────────────────────────────────────────────────────────────────
 
     def path_of(self, column: str) -> tuple[str, ...] | None:
-        """Return where a column goes in a sample; None if its own name says it."""
+        """Return where a column goes in a sample; None if its name is that place."""
         if column in self.input:
             return ("input",) if len(self.input) == 1 else ("input", _last(column))
         if column == self.expected:
@@ -101,7 +101,7 @@ class SampleColumns:
         return names + [(o, n) for o, n in (("expected", self.expected), ("id", self.id)) if n]
 
     def _refuse_misspelt(self, names: Collection[str], what: str) -> None:
-        """Raise if the id or the expected output is there, but under a name that is a typo."""
+        """Raise if the id or the expected output is there, but under a misspelt name."""
         if not self.id and not _has(names, "id"):
             for name in names:
                 if name.strip().casefold() == "id":
@@ -111,7 +111,7 @@ class SampleColumns:
             raise _no_column("expected", "expected", names, what=what)
 
     def complete(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return the row of a table with an id, which is text, and with what is in a column."""
+        """Return the row of a table with a text id, its nested values, and its metadata."""
         for option, name in self._named():
             column, _, path = name.partition(".")
             if path and column in row.get("metadata", {}):
@@ -137,7 +137,7 @@ class SampleColumns:
         except msgspec.DecodeError:
             try:
                 fields = _plain_object(data)  # slower, but it reads lone surrogates
-            except Exception:  # which decoding the sample reports
+            except Exception:  # decoding the sample reports it
                 return data
         if fields.keys() <= _FIELDS and {"id", "input"} <= fields.keys() and not self.is_named:
             id = fields["id"]
@@ -174,7 +174,7 @@ class SampleColumns:
         return sample
 
     def _take(self, fields: dict[str, Any], name: str, option: str, keys: list[str]) -> Any:
-        """Return the value of a key, which is then no metadata; or the value at a path."""
+        """Return the value of a key, which is then not metadata, or the value at a path."""
         if name in fields:
             return fields.pop(name)
         first, _, path = name.partition(".")

@@ -299,7 +299,7 @@ def _lines_to_depth(data: bytes, max_depth: int) -> int | None:
 
 
 def _near(path: Path) -> str:
-    """Return a hint at files beside a missing one whose names are like its own, or ""."""
+    """Return a hint at files in the same folder with a similar name, or ""."""
     from difflib import get_close_matches
 
     try:

@@ -60,7 +60,7 @@ _scan = json.JSONDecoder().raw_decode
 
 
 class Defect(Exception):
-    """What is wrong with a record; the reader adds the file and the line."""
+    """A defect of a record; the reader adds the file and the line."""
 
     def __init__(
         self, problem: str, path: str = "", *, lines_down: int = 0, wrong_type: bool = False

@@ -49,7 +49,7 @@ def csv_rows(
 ) -> Iterator[Row]:
     """Yield rows by the names in the header: all text, or nested to be decoded as `sample_type`.
 
-    `names` are the columns that have a place in a sample which their own name does not say.
+    `names` are the columns whose place in a sample differs from their name.
     """
     # The limit is global, so it is never lowered; `lines` has its own.
     csv.field_size_limit(max(csv.field_size_limit(), max_bytes))
@@ -99,7 +99,7 @@ class _Column:
     empty: Any
 
     def value(self, text: str) -> Any:
-        """The cell as JSON data; UNSET where an empty cell means that there is nothing."""
+        """Return the cell as JSON data; UNSET if an empty cell means that there is no value."""
         if not text:
             return self.empty
         if str in self.kinds:

@@ -1,4 +1,4 @@
-"""What a type says about the JSON that fills it: whether any can, and which types at a path."""
+"""Inspect types: whether JSON can fill them, and which types they have at a path."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """YAML to JSON records: a list of samples, one under `samples`, or a document for each.
 
 1. Texts stay texts: `no`, `0012` and `2024-01-01` are not booleans, octal numbers or dates. Only
-   `null`, `true`, `false` and decimal numbers are something else, as in JSON.
+   `null`, `true`, `false` and decimal numbers are not texts, as in JSON.
 2. No tag creates an object. An alias may stand for a text or a number, not for a collection, so a
    small file cannot become a large one.
 """
@@ -120,7 +120,7 @@ def _loader_type() -> Any:
         for key_node, value_node in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise _error(yaml, key_node, f"the key {key!r}, which is no text - quote it")
+                raise _error(yaml, key_node, f"the key {key!r}, which is not text - quote it")
             if key in made:
                 raise _error(yaml, key_node, f"the key `{key}` twice")
             made[key] = self.construct_object(value_node, deep=True)
@@ -132,7 +132,7 @@ def _loader_type() -> Any:
     def construct_float(self: Any, node: Any) -> float:
         number = float(node.value.replace(".inf", "inf").replace(".nan", "nan").lower())
         if not math.isfinite(number):
-            raise _error(yaml, node, f"{node.value}, which is no finite number")
+            raise _error(yaml, node, f"{node.value}, which is not a finite number")
         return number
 
     for name, (pattern, first) in _RESOLVED.items():

@@ -1,4 +1,4 @@
-"""Evals over mailboxes: what lies between `evals/_helpers.py` and the worker, `evals/_loop.py`.
+"""Evals over mailboxes: the layer between `evals/_helpers.py` and the worker, `evals/_loop.py`.
 
 submission      the requests of a run, their keys, and the record of them in a run store
 ledgers         count results by key: in memory, or in a run store

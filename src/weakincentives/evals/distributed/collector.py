@@ -1,4 +1,4 @@
-"""Collect the results of a run from a mailbox, whatever else is in it.
+"""Collect the results of a run from a mailbox that may hold other messages too.
 
 Rules of this file:
 1. Order of work: count, commit, acknowledge. A crash in between redelivers a result, and its key
@@ -59,14 +59,14 @@ MAX_COUNT = 2**31  # exclusive upper bound of epochs and attempts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectConfig:
-    """How a collector waits, and what it does with the messages of others.
+    """Settings of a collector: how it waits, and what it does with messages of other runs.
 
     Missing requests are sent again after `resubmit_after` seconds without a result (None: never),
     and after `max_rounds` of that without a new result the collector gives up. `poll` is the
     longest wait for a batch. With `exclusive`, the mailbox is for this run only: results of other
     runs become dead letters, and the mailbox is emptied at the end. A server that does not answer
     in the first `connect_timeout` seconds is an error; without it, it is retried until the end.
-    Dead letters go to the mailbox `dead_letters`, or to `NAME-dlq` beside the results.
+    Dead letters go to the mailbox `dead_letters`, or to `NAME-dlq` next to the results.
     """
 
     resubmit_after: float | None = 30.0
@@ -97,12 +97,12 @@ class Collector:
     ) -> None:
         self.submission, self.ledger = submission, ledger
         self.workers: dict[str, WorkerState] = {}  # by their results
-        self.tally = Tally()  # of the results that were new
+        self.tally = Tally()  # new results only
         self.stopped = False
         self.gave_up = False  # because sending again brought no result
         self.queued: int | None = None  # requests queued or in flight, at the last poll
         self.dead_lettered = 0
-        self.rounds = 0  # of sending again, since the last new result
+        self.rounds = 0  # resubmissions since the last new result
         self.last_result = clock.monotonic()
         self._last_result_at: datetime | None = None
         self._on_poll = on_poll
@@ -154,7 +154,7 @@ class Collector:
             self._polled = now
             try:
                 await in_thread(self._on_poll, self.state(ended=ended))
-            except WinkError as error:  # it is for display only: collecting goes on
+            except WinkError as error:  # it is for display only: continue collecting
                 logger.debug("cannot report the state of the queue: %s", error)
 
     async def _run(self, deadline: float, connect_by: float) -> None:

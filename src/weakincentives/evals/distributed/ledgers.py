@@ -195,7 +195,7 @@ class StoreLedger:
         if missing and not interrupted:
             note = f"{len(missing)} of {len(self._submission)} missing{_listed(missing)}"
         status = "interrupted" if interrupted else "stopped" if missing else "complete"
-        if self._store.run(run_id).status != "complete":  # which nothing can undo
+        if self._store.run(run_id).status != "complete":  # a complete run stays complete
             self._store.finish(run_id, status, note)
         return len(missing)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ...runtime.worker.mailbox_loop import SessionStore
 
 POLL_SECONDS = 20.0  # longest wait of one receive
-LEASE_SECONDS = 60.0  # of a reply, which is acknowledged at once
+LEASE_SECONDS = 60.0  # lease of a reply, which is acknowledged at once
 MAX_LOAD_ATTEMPTS = 6  # to load a session, which another machine may not see yet: 15 s on average
 
 
@@ -192,7 +192,7 @@ class ReplyRouter:
         messages = await replies.receive_async(
             max_messages=100, visibility_timeout=LEASE_SECONDS, wait_time_seconds=POLL_SECONDS
         )
-        beat()  # the main loop has a heartbeat of its own
+        beat()  # the main loop has its own heartbeat
         for message in messages:
             result = message.body if message.problem is None else None
             for waiter in self._waiting.get(getattr(result, "request_id", None), ()):  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What is submitted as one run, and the record of it in a run store.
+"""A submission: the requests of one run, and the record of them in a run store.
 
 Rules of this file:
 1. A request has the same ids each time that it is built, so sending it again is idempotent.

@@ -2,7 +2,7 @@
 
 agents          what an agent is: functions, prompts, main loops, endpoints
 processes       synchronous code in another process
-record          `record`: an agent says what it does
+record          `record`: what an agent says it does
 span_processor  the spans of an agent's framework
 requirements    evaluators that cannot work are refused before the first sample
 attempts        one sample, one agent, one criterion, one result: timeout, isolation, retries
@@ -18,7 +18,7 @@ manifest        what a run is, stored before it starts
 row_writer      rows on their way to the store, with back-pressure
 resume          which stored rows of a run still count
 rescoring       score stored rows again
-branching       go on from the snapshot of a stored attempt
+branching       continue from the snapshot of a stored attempt
 request_agent   an agent that sends the request of a sample as it is
 run             `evaluate`, `stream`, and the run behind every entry point
 progress        a run at one moment, as a block of text or a line

@@ -1,7 +1,7 @@
 """Agents: a sample goes in, a trajectory (and perhaps a session) comes out.
 
-`current()` is the attempt that the agent is part of. What must survive a failure of the agent is
-put there: the session and the messages so far.
+`current()` is the attempt that the agent is part of. It holds what must survive a failure of the
+agent: the session and the messages so far.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Attempt:
     owns_session: bool = False  # nothing else refers to the session
     session: SessionView | None = None
     messages: list[ChatMessage] = field(default_factory=list)
-    latency_ms: int | None = None  # of a failed attempt, if it was measured elsewhere
+    latency_ms: int | None = None  # set by a failed attempt that was measured elsewhere
     snapshots: list[EnvironmentSnapshot] = field(default_factory=list)
 
 
@@ -138,7 +138,7 @@ def name_agent(
 def identity_of(agent: Any) -> AgentIdentity:
     """Return the identity of an agent, which is determined once; empty if it has no code."""
     facts = getattr(agent, "__dict__", {})
-    if "agent_version" in facts:  # as someone else has set it
+    if "agent_version" in facts:  # set by other code
         return AgentIdentity(facts["agent_version"])
     if "agent_identity" not in facts and facts.get("agent_code") is not None:
         facts["agent_identity"] = identify(facts["agent_code"])
@@ -158,7 +158,7 @@ def versions_before(agent: Any) -> set[str]:
 def check_models(agent: Agent, criterion: Criterion, adapter: Any) -> None:
     """Raise UsageError if a model of the agent or of a judge cannot be called: without its key.
 
-    Otherwise every sample would be an error, and perhaps after its agent was paid for.
+    Otherwise every sample would be an error, perhaps after paying for its agent.
     """
     judges = (adapter if judge is None else judge for judge in criterion.adapters)
     models = [getattr(agent, "agent_adapter", None), *judges]
@@ -232,7 +232,7 @@ def _recorded(recording: Recording) -> Trajectory[Any]:
 
 
 def _with_recorded(output: Any, recorded: Trajectory[Any]) -> Any:
-    """Return what the agent returned, with what it recorded, unless it says as much itself."""
+    """Return the agent's output with what it recorded, unless the output has it already."""
     if _is_pair(output):
         return output
     if not isinstance(output, Trajectory):
@@ -412,7 +412,7 @@ def endpoint_agent(
 
 
 def branch_agent(agent: Agent, snapshot: EnvironmentSnapshot) -> Agent:
-    """Return the agent as one that goes on from a snapshot, whatever the sample.
+    """Return the agent as one that continues from a snapshot, whatever the sample.
 
     It is an `endpoint_agent` whose factory says which environment it makes, so that it can be
     restored: `def make(sample) -> MyEnvironment`.
@@ -423,7 +423,7 @@ def branch_agent(agent: Agent, snapshot: EnvironmentSnapshot) -> Agent:
     factory = agent.agent_code[1] if agent_from is not None else None  # type: ignore[attr-defined]
     if agent_from is None or factory is None:
         raise UsageError(
-            "expected an agent with an environment to go on from a snapshot, got "
+            "expected an agent with an environment to continue from a snapshot, got "
             f"{short_repr(agent)} - use endpoint_agent(endpoint, environment_factory=...)"
         )
     environment_type_of(factory)  # raises here, not on the first sample

@@ -44,10 +44,9 @@ MAX_RETRY_AFTER_SECONDS = 120.0  # a `Retry-After` that is longer is not waited 
 
 @dataclass(slots=True, kw_only=True)
 class RunSpec:
-    """What is the same for every attempt of a run. `adapter` is there for judges.
-
-    `left_out` are the ids of samples that no stopping rule counts.
-    `baseline` is the run that this one is compared with while it runs (`EvalConfig.against`).
+    """The settings that all attempts of a run share. `adapter` is the model for judges. `left_out`
+    are the ids of samples that no stopping rule counts. `baseline` is the run that this one is
+    compared with while it runs (`EvalConfig.against`).
     """
 
     agent: Agent
@@ -163,7 +162,7 @@ def _retry_delay(outcome: AttemptOutcome, number: int, max_retries: int) -> floa
 async def _run_once(
     spec: RunSpec, sample: Sample[Any, Any], epoch: int, number: int
 ) -> AttemptOutcome:
-    """Run agent and evaluators in a separate task: what they do to it ends it alone."""
+    """Run agent and evaluators in a separate task, so that they can cancel only that one."""
     config = spec.config
     this = Attempt(
         spec.run_id,
@@ -192,7 +191,7 @@ async def _run_once(
 
 
 class _AttemptState:
-    """How far an attempt has come. What it left is here, also if it fails."""
+    """The progress of an attempt. What it left is here, even if it fails."""
 
     __slots__ = (
         *("_sample", "_spec", "_start", "_this"),
@@ -224,7 +223,7 @@ class _AttemptState:
             session, snapshot_session, self._this.keep_session, deferred=self._this.owns_session
         )
         return EvalContext(
-            # Returned as it is, it cannot be changed, or not be copied.
+            # Returned as it is: it is immutable, or cannot be copied.
             sample=sample if sample is self._sample else private_copy(self._sample),
             trajectory=trajectory,
             session=view,
@@ -244,7 +243,7 @@ class _AttemptState:
         self.source = None
 
     def recover(self) -> None:
-        """After the agent failed: say whose fault it was, and keep what it had put aside."""
+        """Record the source of an agent's failure, and keep its session and messages."""
         if is_infrastructure_error(self.failure):
             self.source = "infrastructure"
         if self._this.latency_ms is not None:
@@ -330,7 +329,7 @@ async def rescore_result(
 def _with_latency(t: Trajectory[Any], measured_ms: int) -> Trajectory[Any]:
     """Return the trajectory with a latency, its fields checked again.
 
-    A field may have been set behind the constructor's back; here that is still the agent's error.
+    A field may have been set without the constructor; here that is still the agent's error.
     """
     if t.latency_ms is None:
         return replace(t, latency_ms=measured_ms)

@@ -1,4 +1,4 @@
-"""Go on from a snapshot of a stored attempt: once to resume it, or several times to branch it."""
+"""Continue from a snapshot of a stored attempt: once to resume it, several times to branch it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def branch_run(
     tags: Mapping[str, str] | None = None,
     dataset_name: str = "",
 ) -> Run:
-    """Return the run that goes on n times from a snapshot, each time as an epoch of the sample."""
+    """Return the run that continues n times from a snapshot, each as an epoch of the sample."""
     check_whole(n, 1, "n")
     sample = result.sample
     if sample is None:
@@ -88,7 +88,7 @@ async def branch_sample(
     config: EvalConfig | None = None,
     adapter: Any = None,
 ) -> EvalReport[Any]:
-    """Go on n times from a snapshot of a stored sample; store and return the new run.
+    """Continue n times from a snapshot of a stored sample; store and return the new run.
 
     With n = 1 and no `at`, it resumes the attempt from its last snapshot.
     """

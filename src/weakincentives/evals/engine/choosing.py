@@ -1,4 +1,4 @@
-"""Choose the samples that teach most: by strata of their pass rates in earlier runs."""
+"""Choose the most informative samples: by strata of their pass rates in earlier runs."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 Rules of this file:
 1. Nothing is shown unless stderr is a terminal or the code runs in a notebook; nothing in CI and
    under pytest.
-2. What other code prints or logs meanwhile appears above the block. The `write` method of the
-   streams is replaced while the block is shown, and not `sys.stderr`: a logging handler keeps the
-   stream that it was made with.
+2. What other code prints or logs during that time appears above the block. The `write` method of
+   the streams is replaced while the block is shown, and not `sys.stderr`: a logging handler keeps
+   the stream that it was made with.
 3. One block at a time: a run in another thread, or inside an agent, is not shown.
 4. A display that fails never ends a run. Rich is imported only if something is shown.
 """
@@ -59,7 +59,7 @@ def progress_of(run: Run, *, wanted: bool = True) -> AbstractContextManager[Show
 
 
 async def run_with_progress(run: Callable[[], Awaitable[T]], show: Show | None) -> T:
-    """Run to the end, and show progress meanwhile."""
+    """Run to the end, and show progress while it runs."""
     if show is None:
         return await run()
     try:
@@ -126,7 +126,7 @@ class _Terminal:
 
 @contextmanager
 def _written_above(console: Any) -> Iterator[None]:
-    """Meanwhile, print above the block of `console` what is written to stdout and stderr.
+    """Print what is written to stdout and stderr above the block of `console`.
 
     Text appears once its line is complete, before a line of stdin is read, or at the end.
     """

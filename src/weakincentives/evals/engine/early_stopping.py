@@ -130,7 +130,7 @@ class RateStoppingRule:
         return reason
 
     def _may_have_decided(self) -> bool:
-        """Return False if it is quickly seen that the rule is not met."""
+        """Return False if a quick check shows that the rule is not met."""
         if self._kind == "width":
             return self._samples >= _MIN_SAMPLES
         if self._width is not None or self._epochs == 1 or self._against is None:
@@ -162,7 +162,7 @@ class RateStoppingRule:
             return ""
         if self._kind == "dataset":
             whole = f"the pass rate of all {self._size:,} samples is shown to be"
-            if low >= against:  # which is what --fail-under asks for
+            if low >= against:  # --fail-under requires just that
                 return f"stopped early: {whole} at least {against:.1%}"
             return f"stopped early: {whole} below {against:.1%}" if high < against else ""
         if low <= against <= high:

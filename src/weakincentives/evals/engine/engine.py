@@ -11,7 +11,7 @@ to use it: up to `MAX_OVERCOMMIT` workers per slot. When the call wakes up it wa
 free slot, and the first worker to finish a task beyond what the slots allow ends.
 
 Three things stop a run before its source ends: an error (`stop_on_error`), a budget, and a rule of
-`early_stopping.py`. `stop` sets the reason; workers look at it before they pull.
+`early_stopping.py`. `stop` sets the reason; workers check it before they pull.
 
 A task group ends without an error if something cancels one of its tasks from outside. So the engine
 counts tasks that were begun and not settled, and raises `RunIncompleteError` if any are left.
@@ -20,8 +20,9 @@ Rules of this file:
 1. Memory follows concurrency: a sample is pulled when there is a slot for it, and its result is
    passed on when it is there.
 2. Order of work: run, score, store, pass on.
-3. A bad sample is data. A source of samples that raises ends the run, after what is in flight.
-4. A stop (an error, a budget, a rule) starts nothing new; what is in flight ends.
+3. A bad sample is data. A source of samples that raises ends the run, once the samples in flight
+   have ended.
+4. After a stop (an error, a budget, a rule) nothing new is started; samples in flight finish.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ MAX_OVERCOMMIT = 3  # workers per slot, those that lent theirs included
 WAKE_INTERVAL = 1.0  # seconds; asyncio handles a late SIGINT only when it wakes up
 # A sample without a timeout is reported as slow if it runs longer than both.
 SLOW_SECONDS, SLOW_FACTOR = 300.0, 10.0  # the factor is of the median of finished samples
-_NOT_THE_AGENT = ("infrastructure", "evaluator")  # whose error says nothing about the agent
-MAX_LATENCIES = 1_000  # of the last samples, for that median
+_NOT_THE_AGENT = ("infrastructure", "evaluator")  # their errors say nothing about the agent
+MAX_LATENCIES = 1_000  # latest samples that the median is computed from
 
 logger = logger_for(__name__)
 
@@ -70,7 +71,7 @@ class Tally:
     done: int = 0
     passed: int = 0
     value: float = 0.0
-    tokens: int = 0  # of agent and judges
+    tokens: int = 0  # agent and judges
     cost: float = 0.0
     judge_tokens: int = 0
     judge_cost: float = 0.0

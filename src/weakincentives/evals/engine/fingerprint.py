@@ -5,7 +5,8 @@ What identifies an agent is in `engine/identity.py`; earlier releases used these
 A user's function is hashed by its syntax tree, so that comments, docstrings and formatting do not
 matter; by its defaults; and by what it closes over: plain values, containers and dataclasses of
 them, functions, and the model and settings of an adapter. What it calls by a global name is not
-seen. Our own evaluators have an explicit identity instead: a name, a version and their parameters.
+included. Our own evaluators have an explicit identity instead: a name, a version and their
+parameters.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def _parts(thing: Any, seen: dict[int, Any], by_text: bool) -> Iterator[str]:
     if id(thing) in seen:
         yield "again"
         return
-    seen[id(thing)] = thing  # kept, so that nothing else gets its id meanwhile
+    seen[id(thing)] = thing  # kept alive, so that no other object gets its id
     if isinstance(thing, (tuple, list)):
         yield f"{len(thing)} in order"
         for item in thing:

@@ -100,7 +100,7 @@ class _Reach:
         if id(thing) in self._seen:
             texts.append("again")
             return
-        self._seen[id(thing)] = thing  # kept, so that nothing else gets its id meanwhile
+        self._seen[id(thing)] = thing  # kept alive, so that no other object gets its id
         if isinstance(thing, tuple | list):
             texts.append(f"{len(thing)} in order")
             for item in thing:

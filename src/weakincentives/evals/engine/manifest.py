@@ -52,7 +52,7 @@ def build_manifest(
 ) -> RunManifest:
     """Return the manifest. Call it off the event loop: it runs git.
 
-    `adapter` is the one of judges that have none of their own.
+    `adapter` is that of judges without their own.
     """
     is_dataset = isinstance(samples, Dataset)
     count = count_of(samples, config)

@@ -45,8 +45,8 @@ def in_process(fn: Callable[P, T]) -> Callable[P, Awaitable[T]]:
 def _share_processes() -> None:
     """Let worker processes live as long as the event loop.
 
-    anyio kills them with the call that started the first one, also while other calls use them, and
-    offers them to the next call all the same. There is no public API to change that.
+    anyio kills them with the call that started the first one, even while other calls use them, and
+    still offers them to the next call. There is no public API to change that.
     """
     try:
         found, idle = to_process._process_pool_workers, to_process._process_pool_idle_workers

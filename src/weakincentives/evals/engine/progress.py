@@ -46,7 +46,7 @@ class ProgressSnapshot:
     slowest: tuple[tuple[str, float], ...] = ()
     slow: frozenset[str] = frozenset()  # ids of samples that run unusually long
     plain: bool = True  # one epoch and no early stopping: Wilson's interval is valid
-    queue: str = ""  # of a run in a cluster: the state of its queue
+    queue: str = ""  # the state of the queue, if workers run the samples
 
     @property
     def left(self) -> str:

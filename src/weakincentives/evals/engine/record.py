@@ -1,4 +1,4 @@
-"""`record`: say what an agent does, if no instrumentation says it.
+"""`record`: report what an agent does, if it is not instrumented.
 
 from weakincentives.evals import record
 
@@ -67,7 +67,7 @@ class Recorder:
             # The event converts values to JSON data, and reads `success` of a result.
             event = ToolInvoked(name=name, params=arguments, result=call.result, error=call.error)
             result = "" if event.result is None else as_text(event.result)
-            error_text = None if event.success else event.error or "the tool said it failed"
+            error_text = None if event.success else event.error or "the tool reported a failure"
             _add(ToolRun(start, time.time(), name, event.params, result, error_text))
 
     def usage(

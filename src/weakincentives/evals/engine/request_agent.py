@@ -21,8 +21,8 @@ def request_agent(endpoint: Any) -> Agent:
     """Return an agent that answers requests: inputs with `messages`, `tools` and settings.
 
     An input is the body of a Chat Completions request. Settings of the endpoint win over those of
-    the request; what else the request has is sent along. The output is the text of the reply, and
-    the stop reason is the provider's finish reason.
+    the request; other fields of the request are sent along. The output is the text of the reply,
+    and the stop reason is the provider's finish reason.
     """
     from ...adapters import ModelAdapter
     from ...adapters.model import ModelRequest

@@ -13,7 +13,7 @@ from ..evaluators.criteria import Criterion
 def check_requirements(criterion: Criterion, adapter: Any, agent: Any = None) -> None:
     """Raise `UsageError` if an evaluator needs an adapter or a session and there will be none.
 
-    An agent that may leave a session is not refused: only its first sample can tell.
+    An agent that may leave a session is not refused: only its first sample shows that.
     """
     for need, evaluator in criterion.requires:
         if need == "adapter" and adapter is None:

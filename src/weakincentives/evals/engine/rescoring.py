@@ -98,8 +98,8 @@ async def rescore_rows(
 ) -> None:
     """Score rows and store them under `context.run_id`; `on_result` gets each row and its result.
 
-    Rows that are current are passed on as they are. Of a row of the same run, only the criteria
-    that changed are asked.
+    Rows that are current are passed on unchanged. For a row of the same run, only the criteria that
+    changed are evaluated.
     """
     fingerprint = writer.criteria_fingerprint
     done = finished_workers = 0
@@ -141,7 +141,7 @@ async def _rescored(
     )
     result = await rescore_result(row.result, row.session, score, context, timeout)
     again = same_run and row.criteria == fingerprint  # a retry of an evaluator that failed
-    if same_run and result is not row.result:  # what the run spent before still counts
+    if same_run and result is not row.result:  # earlier usage of the run still counts
         result = _add_judge_usage(result, row.result)
     return replace(result, run_id=context.run_id, attempt=row.result.attempt + again)
 
@@ -156,7 +156,7 @@ def _add_judge_usage(result: EvalResult[Any], earlier: EvalResult[Any]) -> EvalR
 def _scorer_for_changed(
     row: StoredRow, criterion: Criterion, fingerprint: str
 ) -> Callable[[EvalContext], Awaitable[Score]]:
-    """Return a function that asks only the parts whose stored scores are not up to date."""
+    """Return a function that evaluates only the parts whose stored scores are outdated."""
     stored = _stored_scores(row)
     names = [part.name for part in criterion.parts]
     known = {
@@ -203,7 +203,7 @@ def _manifest(
         packages=packages(),
         tags={**earlier.tags, **tags},
         parent=earlier.run_id,
-        command=(),  # that of `wink eval run`, which this is not
+        command=(),  # the stored command is that of `wink eval run`
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import UsageError
+from ...internal.formatting import pluralize
 from .._types import Dataset, EvalConfig, stops_early
 from ..model.redacted_ids import redact_id
 from ..store.placement import Key, Stored, drop_damaged, move_rows, read_stored
@@ -143,17 +144,17 @@ class ResumePlan:
 
     def notes(self) -> Iterator[str]:
         """Yield what is reused, what is not, and why; to be called after the last task."""
-        yield f"reuses {_count(len(self.reused), 'result')} of run {self._now.run_id}"
+        yield f"reuses {pluralize(len(self.reused), 'result')} of run {self._now.run_id}"
         if self._agent_change:
             yield f"another agent ({self._agent_change}): stored results are kept"
         if self._dataset_changed:
             yield "the dataset changed: samples that are new or differ run again"
         if changed := self.counts["changed"]:
-            yield f"{_count(changed, 'sample')} changed since: run again"
+            yield f"{pluralize(changed, 'sample')} changed since: run again"
         if unreadable_rows := self.counts["unreadable"]:
-            yield f"{_count(unreadable_rows, 'stored row')} cannot be read: run again"
+            yield f"{pluralize(unreadable_rows, 'stored row')} cannot be read: run again"
         if errors := self.counts["errors"]:
-            yield f"{_count(errors, 'error')} retried"
+            yield f"{pluralize(errors, 'error')} retried"
         if self._changed:
             yield f"evaluators changed ({', '.join(self._changed)}): stored results are rescored"
         if line := not_counted_line(self._store.run(self._now.run_id)):
@@ -166,7 +167,7 @@ class ResumePlan:
                 yield row
 
     def is_current(self, row: StoredRow) -> bool:
-        """Return whether today's criteria scored the row, and need not do so again."""
+        """Return whether the current criteria scored the row, so that it need not be rescored."""
         return self._is_final(row.criteria, row.result.error_source)
 
     def _is_final(self, criteria: str, error_source: str | None) -> bool:
@@ -186,7 +187,3 @@ def _agent_change(
         difference = f"its {what.replace('_', ' ')} was {was!r} and is {is_now!r}"
         return f"{changed} changed; {difference}" if changed else difference
     return ""
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

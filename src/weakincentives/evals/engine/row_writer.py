@@ -35,7 +35,7 @@ class RowWriter:
     async def put(self, row: StoredRow) -> None:
         """Store the row: a large one at once, another one within the store's delay."""
         if not self._store.offer(row):
-            with anyio.CancelScope(shield=True):  # what is finished is stored, also on Ctrl-C
+            with anyio.CancelScope(shield=True):  # finished results are stored, even on Ctrl-C
                 await in_thread(self._store.put, row)
         elif self._store.behind(self._max_backlog):
             async with self._flush_lock:

@@ -279,7 +279,7 @@ class Run(RunSpec):
         await emit(task.position, outcome.result)
 
     async def _reuse_stored_rows(self, emit: Emit) -> None:
-        """Add the rows of an earlier run, scored by today's criteria."""
+        """Add the rows of an earlier run, scored by the current criteria."""
         plan, writer = self.resume_plan, self._writer
         if plan is None or writer is None:
             return
@@ -311,7 +311,7 @@ class Run(RunSpec):
 
 
 def _kept_decision(earlier: RunManifest) -> Decision | None:
-    """Return a comparison that was decided: more samples are no reason to decide it again."""
+    """Return a comparison that was decided earlier; more samples do not change it."""
     found = earlier.decision
     return found if found is not None and found.outcome != "none" else None
 
@@ -359,7 +359,7 @@ async def run_to_report(run: Run) -> EvalReport[Any]:
 
 
 def _corrections(store: RunStore, run_id: str) -> tuple[Correction, ...]:
-    """Return what people's labels say of the judges of a stored run."""
+    """Return what people's labels say about the judges of a stored run."""
     from ..store.corrections import corrections_of, has_calibrations
 
     # Without any, the manifest need not be read back.
@@ -397,7 +397,7 @@ class Stream:
         await self._results.aclose()
         if isinstance(error, anyio.get_cancelled_exc_class()):
             return await self._group.__aexit__(kind, error, traceback)
-        await self._group.__aexit__(None, None, None)  # which would wrap any other error
+        await self._group.__aexit__(None, None, None)  # it would wrap any other error
         if self._failure is not None and error is None:
             raise self._failure
         return None
@@ -531,9 +531,9 @@ async def evaluate(
     Samples are any iterable, lazy or async. The agent is `config.endpoint`, with the messages that
     `prepare_messages(sample)` returns and in the environment that `environment_factory(sample)`
     makes, of which `snapshots` are kept ("turn" or "failure"); or `agent`, any function or
-    `MainLoop`. `adapter` is there for judges. The samples of `quarantine`, such as
+    `MainLoop`. `adapter` is the model for judges. The samples of `quarantine`, such as
     `load_quarantine("capitals")`, run and do not count. With `store` every row is stored as it
-    finishes, and `resume="latest"` continues a run, with `force` also if the agent changed;
+    finishes, and `resume="latest"` continues a run, with `force` even if the agent changed;
     `on_note` gets a line on what is reused. `model` is the model's name in the store. Nothing is
     printed, and nothing is stored without `store`.
     """

@@ -4,7 +4,7 @@ Rules of this file:
 1. Nothing is run or imported: files are parsed. One that cannot be parsed has no content.
 2. Comments, docstrings and formatting do not matter. A file is parsed again when its size or its
    time of change differs.
-3. First-party is what lies in the project of the agent, but for installed packages and ours.
+3. A file is first-party if it is in the project of the agent, except installed packages and ours.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class SourceFile:
 
 
 def _remove_pytest_marks(node: ast.stmt) -> None:
-    """Remove `@pytest.mark.…`: the dataset and the gate of a mark are no part of an agent."""
+    """Remove `@pytest.mark.…`: the dataset and the gate of a mark are not part of an agent."""
     if isinstance(node, _Function) and any(map(_is_pytest_mark, node.decorator_list)):
         node.lineno = min(each.lineno for each in node.decorator_list)  # where it begins
         node.decorator_list = [each for each in node.decorator_list if not _is_pytest_mark(each)]
@@ -231,7 +231,7 @@ def _is_pytest_mark(node: ast.expr) -> bool:
 def _reads_a_file(node: ast.stmt) -> bool:
     """Return whether a function with a name such as `read_text` or `load_prompt` gives the value.
 
-    What comes from the environment, such as a key or an address, does not count.
+    Values from the environment, such as a key or an address, do not count.
     """
     if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
         return False
@@ -274,7 +274,7 @@ def _bound_by(node: ast.AST) -> Iterator[str]:
     """Yield the global names that a statement binds, or whose objects it changes."""
     parts = list(_outside_functions(node))
     targets = (part.target for part in parts if isinstance(part, ast.comprehension))
-    local = {name for target in targets for name in ast.walk(target)}  # of a comprehension
+    local = {name for target in targets for name in ast.walk(target)}  # bound by a comprehension
     for part in parts:
         if isinstance(part, _Function | ast.ClassDef):
             yield part.name

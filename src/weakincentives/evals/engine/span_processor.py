@@ -4,7 +4,7 @@ Rules of this file:
 1. OpenTelemetry is never imported here before the user's code has: without it, the cost is one
    look-up.
 2. A span belongs to the attempt of its parent span or, at the top, to the attempt in whose context
-   it starts. So it is found also in threads that a framework starts without a context.
+   it starts. So it is found even in threads that a framework starts without a context.
 3. Our own spans, and those of evaluators, are not the agent's.
 4. Nothing here raises into the agent.
 """
@@ -31,7 +31,7 @@ from ...secrets import logger_for
 logger = logger_for(__name__)
 
 OUR_SCOPE = "weakincentives"  # the instrumentation scope of `contrib.opentelemetry`
-MAX_SPANS = 100_000  # of one attempt whose parents are remembered, related to models or not
+MAX_SPANS = 100_000  # per attempt whose parents are kept, model-related or not
 
 _owners: dict[int, Recording] = {}  # the open recording of every span, by the span's id
 _watched: WeakSet[Any] = WeakSet()

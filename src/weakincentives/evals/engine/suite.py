@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 @dataclass(init=False, eq=False, repr=False)
 class EvalSuite(Generic[InputT, OutputT, ExpectedT]):
-    """What is evaluated, on which dataset, by which evaluators.
+    """An agent or a prompt, the dataset that it is evaluated on, and the evaluators.
 
     `prompt` is a `PromptTemplate` that `adapter` answers; `agent` is a function of the input or a
     `MainLoop`. The first argument may be either. Several evaluators in a list must all pass.
-    `adapter`, which may be a model's name (`"openai/gpt-4o"`), is also there for judges. `name`
-    tells its runs from those of other suites.
+    `adapter`, which may be a model's name (`"openai/gpt-4o"`), is also the model for judges. `name`
+    distinguishes its runs from those of other suites.
 
     >>> from weakincentives.evals import contains
     >>> dataset = Dataset([Sample("fr", "Capital of France?", "Paris")], name="capitals")
@@ -236,7 +236,7 @@ class EvalSuite(Generic[InputT, OutputT, ExpectedT]):
                     return await run_with_progress(partial(run_to_report, run), show)
             finally:
                 with anyio.CancelScope(shield=True):
-                    await in_thread(stack.close)  # which may wait for the disk
+                    await in_thread(stack.close)  # it may wait for the disk
 
     def build_run(
         self,

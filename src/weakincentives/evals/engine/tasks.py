@@ -22,7 +22,7 @@ from ...errors import SerializationError, UsageError, short_repr
 from .._types import Dataset, EvalConfig, Sample, stops_early
 from .requirements import check_cluster
 
-_MAX_KNOWN_IDS = 50_000  # of a source without a length: of the first ids and, twice, of the latest
+_MAX_KNOWN_IDS = 50_000  # for a source without a length: the first, and twice the latest
 
 
 @dataclass(frozen=True, slots=True, eq=False)

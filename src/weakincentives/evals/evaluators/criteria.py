@@ -64,7 +64,7 @@ Combine = Callable[[Sequence[Score]], Score]
 
 
 class Requirement(NamedTuple):
-    """What an evaluator cannot do without: an adapter for judges, or the agent's own session."""
+    """A requirement of an evaluator: an adapter for judges, or the agent's own session."""
 
     need: Literal["adapter", "session"]
     evaluator: str
@@ -93,7 +93,7 @@ class Criterion:
     combine: Combine | None = None
     # For the fingerprint, in place of the code: name, version, parameters.
     identity: tuple[Any, ...] = ()
-    requires: tuple[Requirement, ...] = ()  # what an agent or a run must have
+    requires: tuple[Requirement, ...] = ()  # requirements on the agent or the run
     # The models that its judges ask; None is the adapter of the run.
     adapters: tuple[Any, ...] = ()
 
@@ -242,7 +242,7 @@ def built_in(
     Its fingerprint is name, version and parameters, whatever its code. Increase the version when a
     verdict can change. `label` is the name of the criterion, if it differs. `adapters` are the
     models that it asks: None, which is the adapter of the run, is then required. `requires` is what
-    else it cannot do without.
+    else it needs.
     """
 
     def decorate(fn: Callable[..., Any]) -> Criterion:

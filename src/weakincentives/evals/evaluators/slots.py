@@ -7,7 +7,7 @@
 
 Rules of this file:
 1. A name is checked when the judge is made.
-2. What a sample does not have is an `EvaluatorError` that says so, never an empty text.
+2. A missing value is an `EvaluatorError` that says so, never an empty text.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .._types import EvalContext
 Source = str | Callable[[EvalContext], Any]
 """The name of something that a judge sees, or a function of the attempt that returns it."""
 Sees = str | Iterable[str] | Mapping[str, Source]
-"""Names of what a judge sees, or names of one's own with where each comes from."""
+"""Names of what a judge sees, or a mapping of your own names to their sources."""
 
-_WHOLE = ("messages", "transcript")  # no names of their parts
+_WHOLE = ("messages", "transcript")  # without fields
 _WITH_FIELDS = ("input", "output", "expected", "context", "metadata")
 _NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*", re.A)
 _MISSING = object()

@@ -18,9 +18,9 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b", re.IGNORECASE)
 def normalize(text: str, aspects: Collection[str]) -> str:
     """Return the text without these aspects; runs of whitespace become one blank."""
     if "accents" in aspects:
-        decomposed = unicodedata.normalize("NFD", text)
+        letters = [c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c)]
         # Composed again afterwards, since Hangul is decomposed into letters.
-        text = unicodedata.normalize("NFC", "".join(c for c in decomposed if not _is_accent(c)))
+        text = unicodedata.normalize("NFC", "".join(letters))
     if "case" in aspects:
         text = text.casefold()
     if "punctuation" in aspects:
@@ -35,10 +35,6 @@ def _unless_in_a_number(match: re.Match[str]) -> str:
     mark = match[0]
     is_punctuation = mark in string.punctuation or unicodedata.category(mark).startswith("P")
     return "" if is_punctuation and not match["number"] else mark
-
-
-def _is_accent(character: str) -> bool:
-    return unicodedata.combining(character) > 0
 
 
 def edit_distance(a: str, b: str) -> int:

@@ -1,6 +1,6 @@
 """How well a model calls tools: what K2 Vendor Verifier measures, on any trajectory.
 
-A reply is what the model said to the messages of the input; the replies of an agent's later turns
+A reply is the model's response to the messages of the input; the replies of an agent's later turns
 count in the rates of calls, and the first one gives the finish reason. The tools are given, or in
 the sample: `tools` in its input or its metadata, as in a request of Chat Completions.
 """
@@ -74,7 +74,7 @@ def tool_call_facts(
 
 
 def _replies(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> list[ChatMessage]:
-    """Return what the model said, without what it is quoted to have said in the input."""
+    """Return the model's replies, without those that are already in the input."""
     given = sample.input
     if isinstance(given, Mapping):
         given = given.get("messages", ())
@@ -132,9 +132,9 @@ def _problem(call: ToolCall, schemas: Mapping[str, str]) -> str:
     """Return what is wrong with a call, or ""."""
     if call.name not in schemas:
         known = ", ".join(schemas) or "none"
-        return f"{call.name}: there is no such tool, there are: {known}"
+        return f"{call.name}: there is no such tool; known: {known}"
     if _is_malformed(call):
-        return f"{call.name}: the arguments are no JSON object"
+        return f"{call.name}: the arguments are not a JSON object"
     problem = _checker(schemas[call.name])(dict(call.arguments))
     return f"{call.name}: {problem}" if problem else ""
 
@@ -145,8 +145,8 @@ def _problem(call: ToolCall, schemas: Mapping[str, str]) -> str:
 def tool_schema_accuracy(tools: Tools | None = None) -> Criterion:
     """Pass if every tool call names a tool and fits its schema; the value is the share of replies.
 
-    A reply that only says that it calls tools, and calls none, is not valid. An attempt without
-    tool calls has nothing to check, and passes. Needs the extra `schema`.
+    A reply whose finish reason is `tool_calls`, but which has no calls, is not valid. An attempt
+    without tool calls has nothing to check, and passes. Needs the extra `schema`.
     """
     if tools is not None:
         for schema in _schemas(tools).values():
@@ -165,7 +165,7 @@ def tool_schema_accuracy(tools: Tools | None = None) -> Criterion:
 
 
 def malformed_call_rate(maximum: float = 0.0) -> Criterion:
-    """Pass if at most this share of the tool calls has arguments that are no JSON object.
+    """Pass if at most this share of the tool calls has arguments that are not a JSON object.
 
     The value is 1 minus the rate. Unlike a tool that failed, this is a fault of the model, or of
     the server that parsed its reply.

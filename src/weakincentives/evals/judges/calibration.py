@@ -26,7 +26,7 @@ Labelled = tuple[Sample[Any, Any], Any, Label]
 """A sample, an output for it, and the verdict of a person: pass or fail, or a label."""
 
 _MAX_LISTED = 10  # disagreements and errors in a summary
-_RESAMPLES = 4_000  # of the confusion matrix, for the interval of kappa
+_RESAMPLES = 4_000  # draws of the confusion matrix, for the interval of kappa
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Calibration:
         """Return Cohen's kappa: the agreement beyond chance, divided by its maximum.
 
         If person and judge gave one and the same verdict throughout, chance explains all of it and
-        kappa is 0 / 0. Here it is 0.0: such data are no evidence that the judge can discriminate.
+        kappa is 0 / 0. Here it is 0.0: such data are not evidence that the judge can discriminate.
         (J. Cohen, Educational and Psychological Measurement 20, 1960.)
         """
         return _kappa(self.confusion)
@@ -208,7 +208,7 @@ async def calibrate_async(
     errors = tuple(failed[index] for index in sorted(failed))
     if not verdicts:
         raise EvaluatorError(
-            f"expected verdicts of the judge `{judge_criterion.name}`, got none on {len(cases)} "
+            f"expected verdicts from the judge `{judge_criterion.name}`, got none on {len(cases)} "
             f"outputs - the first error: {errors[0][1]}"
         )
     compared = [verdicts[index] for index in sorted(verdicts)]

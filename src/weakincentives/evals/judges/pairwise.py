@@ -86,7 +86,7 @@ _SWAPPED: dict[str, Winner] = {"A": "second", "B": "first", "tie": "tie"}
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """Which of two outputs won; a tie if the two orders disagree (`consistent` is False).
+    """The winner of two outputs; a tie if the two orders disagree (`consistent` is False).
 
     `reasons` has two: in the first, A is the first output; in the other, the second.
     """

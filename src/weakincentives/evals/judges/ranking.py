@@ -3,9 +3,9 @@
 Rules of this file:
 1. Every two reports are compared on every attempt that both have, in both orders. So a position
    bias of the judge cancels out, and can be measured.
-2. An agent that raised has no output and loses without a question; two equal outputs tie without
-   one. An attempt that failed because of infrastructure says nothing about the agent; it is left
-   out and counted.
+2. An agent that raised has no output and loses without asking the judge; equal outputs tie without
+   asking it. An attempt that failed because of infrastructure says nothing about the agent; it is
+   left out and counted.
 3. A question without a usable answer is one of `errors`, and counts for neither.
 """
 
@@ -36,7 +36,7 @@ _RESULTS: dict[Winner, float] = {"first": 1.0, "second": 0.0, "tie": 0.5}
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Which of two outputs won when it stood first, and when it stood second.
+    """The winner of two outputs in each order: the first output first, and second.
 
     `longer` is 1 if the first output has more characters, -1 if it has fewer. `decided_by` is the
     judge, an error of an agent, or equal outputs.
@@ -99,7 +99,7 @@ class Ranking:
             yield f"{pluralize(self.changed, 'sample')} left out: they differ between the runs"
         if self.errors:
             unanswered = pluralize(len(self.errors), "comparison")
-            yield f"{unanswered} without an answer of the judge; the first: {self.errors[0][1]}"
+            yield f"{unanswered} without an answer from the judge; the first: {self.errors[0][1]}"
 
     def __str__(self) -> str:
         names = [each.name for each in self.table.contenders]
@@ -169,7 +169,7 @@ async def rank_reports_async(
 
 @dataclass(slots=True)
 class _Answers:
-    """What is known of the comparisons, by their index; `failed` has sample and error.
+    """The comparisons so far, by their index; `failed` has sample and error.
 
     `left_out` are the ids of results that failed because of infrastructure.
     """
@@ -185,7 +185,7 @@ class _Answers:
             failed = self.failed
             first = f" - the first error: {failed[min(failed)][1]}" if failed else ""
             raise EvaluatorError(
-                f"expected answers of the judge `{judge}`, got none on {attempts} attempts{first}"
+                f"expected answers from the judge `{judge}`, got none on {attempts} attempts{first}"
             )
         return tuple(self.judged[index] for index in sorted(self.judged))
 
@@ -193,7 +193,7 @@ class _Answers:
 async def _compare_outputs(
     judge: PairwiseJudge, attempts: Attempts, names: Sequence[str], max_concurrent: int
 ) -> _Answers:
-    """Compare the outputs of every two reports, and ask the judge only where they must be read."""
+    """Compare the outputs of every two reports, and ask the judge only if it is needed."""
     answers = _Answers()
     questions = []
     samples = {
@@ -321,7 +321,7 @@ def _winner_by_error(first: EvalResult[Any], second: EvalResult[Any]) -> Winner 
 
 
 def _has_output(result: EvalResult[Any]) -> bool:
-    return result.success or result.error_source == "evaluator"  # which keeps the output
+    return result.success or result.error_source == "evaluator"  # it keeps the output
 
 
 def _biases(judgements: list[Judgement], confidence: float) -> tuple[Interval, Interval, Interval]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadyMade:
-    """What a ready-made judge is asked, its scale, and what it sees.
+    """The criterion of a ready-made judge, its scale, and what it sees.
 
     Without a template, it sees input, output and reference answer.
     """

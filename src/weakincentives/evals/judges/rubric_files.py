@@ -1,6 +1,6 @@
 """Rubrics as data, in the form of Synth AI: criteria with weights, some of them required.
 
-An outcome rubric rates what an attempt came to; an event rubric rates each reply of the model by
+An outcome rubric rates the outcome of an attempt; an event rubric rates each reply of the model by
 itself. Both are judged by `llm_rubric`.
 """
 

@@ -1,4 +1,4 @@
-"""`Correction`: the pass rate that people would give, beside the one of a judge."""
+"""`Correction`: the pass rate that people would give, next to that of a judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run knew when its rule stopped it, and how its pass rate is estimated because of it."""
+"""The state of a run when its rule stopped it, and how that affects its estimated pass rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..stats.pass_rate import FIXED, RateKind, RateRule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What the rule of a run found; stored with the run.
+    """The findings of a run's stopping rule; stored with the run.
 
     `low` and `high` are the ends of the interval of the pass rate when it stopped, after `samples`
     samples of a dataset of `size` (0: unknown). The rule "paired" compares with the run `against`,
@@ -34,7 +34,7 @@ class Decision:
 
     @property
     def verdict(self) -> str:
-        """How this run compares with the one that it ran against, in words; "" without one."""
+        """How this run compares with the one it was tested against, in words; "" without one."""
         if self.difference is None:
             return ""
         found, p = self.difference, self.difference.p_value

@@ -13,7 +13,7 @@ from .result import ErrorSource
 
 MAX_GROUPS = 1_000  # further errors are counted together
 _MAX_SAMPLES = 5  # ids in a group
-_MAX_CHARS = 500  # of a message
+_MAX_CHARS = 500  # per message
 
 
 class HasError(Protocol):

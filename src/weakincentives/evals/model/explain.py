@@ -43,7 +43,7 @@ def failed_criteria(result: EvalResult[Any]) -> tuple[FailedCriterion, ...]:
         return ()
     parts = _deciding(score)
     if score.reason and not any(part.reason for part in parts) and score.reason != _joined(parts):
-        return (FailedCriterion(score.criterion, score.reason),)  # of a user's own score
+        return (FailedCriterion(score.criterion, score.reason),)  # a user's own score
     return tuple(FailedCriterion(part.criterion, part.reason or _got(result)) for part in parts)
 
 

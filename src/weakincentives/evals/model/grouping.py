@@ -32,6 +32,6 @@ def slice_name(metadata: Mapping[str, Any], key: str) -> str:
 def cluster_of(sample: str, cluster: str | None) -> tuple[str | None, str]:
     """Return what a row is clustered with: the cluster that it is in, or else its sample alone.
 
-    A row without a cluster is one that could not be read: a run with `cluster_by` has no others.
+    Only a row that could not be read has no cluster, in a run with `cluster_by`.
     """
     return (cluster, "") if cluster not in (None, ABSENT) else (None, sample)

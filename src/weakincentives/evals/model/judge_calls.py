@@ -1,4 +1,4 @@
-"""What a judge was asked, and what it answered: kept with the result, for people who read it."""
+"""The prompts and answers of judges: kept with the result, for people who read it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ...internal.wire_names import wire_name
 from ...runtime.metering import Meter
 from ...secrets import shorten
 
-MAX_CHARS = 20_000  # of one message or answer
+MAX_CHARS = 20_000  # per message or answer
 
 
 @wire_name("wink:JudgeCall")
 @dataclass(frozen=True, slots=True)
 class JudgeCall:
-    """One prompt for a judge, as it was sent, and the text that came back.
+    """One prompt for a judge, as it was sent, and the text of the answer.
 
     `problem` says why the answer could not be used, in which case the judge was asked again; it is
     empty otherwise. Long texts are cut.

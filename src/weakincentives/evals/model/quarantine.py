@@ -27,7 +27,7 @@ FILE_NAME = "quarantine.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantinedSample:
-    """A sample of a suite that does not count, why not, and the last day of that."""
+    """A sample of a suite that does not count, the reason, and the last day of its quarantine."""
 
     suite: str
     sample: str

@@ -67,7 +67,7 @@ class EvalResult(Generic[OutputT]):
     error_details: ErrorDetails | None = None
     judge_usage: TokenUsage | None = None
     judge_cost: float | None = None
-    # How it came about, and not what came out: two results may differ in these and be equal.
+    # Provenance, not outcome: two results may differ in these and be equal.
     judge_calls: tuple[JudgeCall, ...] = field(default=(), compare=False)
     worker: str = field(default="", compare=False)
 

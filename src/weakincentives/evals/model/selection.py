@@ -1,4 +1,4 @@
-"""Which samples of a dataset a run has, if they were drawn by strata, and its pass rate then."""
+"""The samples of a run that were drawn by strata of a dataset, and its estimated pass rate."""
 
 from __future__ import annotations
 

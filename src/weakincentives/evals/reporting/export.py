@@ -16,7 +16,7 @@ Rules of this file:
 1. Rows are written as they are read: memory does not grow with the run.
 2. A cell of CSV that a spreadsheet would run as a formula is prefixed with an apostrophe. Numbers
    stay numbers. Control characters are escaped (`\\x1b`).
-3. Nothing of a run ever becomes part of a path.
+3. No content of a run ever becomes part of a path.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ COLUMNS = {
 """
 
 _PARQUET_ROWS = 1_000  # in a row group
-_CSV_ROWS, _CSV_CHARS = 100, 100_000  # that are escaped and written together, at most
+_CSV_ROWS, _CSV_CHARS = 100, 100_000  # maximum that is written at once
 _MAX_INTEGER = 2**63 - 1  # in Parquet
-_MARKDOWN_CHARS = 300  # of a cell
-_MARKDOWN_GROUPS = 10  # of errors
+_MARKDOWN_CHARS = 300  # per cell
+_MARKDOWN_GROUPS = 10  # listed groups of errors
 _WITH_COUNTS = {"json", "md", "junit"}  # formats that begin with the counts of the run
 
 

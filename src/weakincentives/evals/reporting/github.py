@@ -69,7 +69,7 @@ def add_summary(name: str, markdown: str) -> Iterator[str]:
     try:
         with Path(os.environ["GITHUB_STEP_SUMMARY"]).open("a", encoding="utf-8") as file:
             file.write(f"\n{markdown}\n")
-    except OSError as error:  # which changes nothing of the verdict
+    except OSError as error:  # this does not change the verdict
         yield annotation("warning", name, f"the summary could not be written: {error}")
 
 

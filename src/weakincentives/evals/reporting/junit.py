@@ -36,8 +36,8 @@ from ..store.labels import run_title
 from ..store.overview import Overview
 from .usage import usage_of
 
-_MAX_CHARS = 4_000  # of an input, an output or a reason
-_NOT_IN_XML = re.compile("[\ufffe\uffff]")  # that `escape_control_chars` does not escape
+_MAX_CHARS = 4_000  # per input, output or reason
+_NOT_IN_XML = re.compile("[\ufffe\uffff]")  # not escaped by `escape_control_chars`
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class JUnitRun:
 
     @property
     def is_tolerant(self) -> bool:
-        """Whether samples that failed are no failures: the gate passed."""
+        """Whether samples that failed are not reported as failures: the gate passed."""
         return self.gate is not None and self.gate.outcome == "passed"
 
     def counts(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What a run used, in words: tokens and cost, of the agent and of the judges."""
+"""The usage of a run, in words: tokens and cost, of the agent and of the judges."""
 
 from __future__ import annotations
 

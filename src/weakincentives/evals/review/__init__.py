@@ -1,4 +1,4 @@
-"""People beside judges: which outputs they review, and what their labels say of a judge.
+"""Human review: which outputs people review, and what their labels say about a judge.
 
 queue         the outputs to review, in the order in which they teach most
 labelling     give a label, a note or a category to an output, and undo that
@@ -6,7 +6,7 @@ taxonomy      failure categories with their counts, and how many are still to be
 agreement     how far reviewers agree, where they differ, and what was decided
 sampling      draw outputs to label, with known probabilities
 label_files   a file for people to fill, and how it is read
-calibration   a run's judge beside the labels: corrected pass rate, agreement, kappa
+calibration   a run's judge compared with the labels: corrected pass rate, agreement, kappa
 improvement   disagreements on one half of the labels, a report on the other
 """
 

@@ -1,6 +1,6 @@
 """Several reviewers: how far they agree, where they differ, and what was decided there.
 
-Decisions are no labels of their own: agreement is that of what people said before.
+Decisions are not labels: agreement is computed from the labels before a decision.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ReviewAgreement:
 
     `labels` counts the verdicts of each reviewer, `shared` the outputs that at least two of them
     labelled. `agreement` is the share of those on which all agree; `alpha` is Krippendorff's. Both
-    are None if there is nothing to compare, alpha also if all labels are the same.
+    are None if there is nothing to compare; alpha is also None if all labels are the same.
     """
 
     run_id: str

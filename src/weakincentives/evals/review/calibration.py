@@ -55,7 +55,7 @@ class LabelledRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCalibration:
-    """The judge of a run beside people; `str(...)` is the report.
+    """The judge of a run compared with people; `str(...)` is the report.
 
     `confusion[human, judge]` counts labels. `agreement` and `kappa` are of all outputs of the run.
     """
@@ -142,12 +142,14 @@ def labelled_rows(
 
     With `drawn_only`, labels of outputs that were not drawn count only if there are no others.
     """
-    found = [label for label in labels_of(store, manifest.run_id, criterion) if _is_verdict(label)]
+    found = [
+        label for label in labels_of(store, manifest.run_id, criterion) if label.passed is not None
+    ]
     newest = {(label.row, label.labeller, label.settled): label for label in found}
     current, contents, left_out = _current(store, manifest.run_id, newest.values())
     if drawn_only and any(label.probability is not None for label in current):
         known = [label for label in current if label.probability is not None]
-        left_out["chosen by no known probability"] += len(current) - len(known)
+        left_out["chosen with an unknown probability"] += len(current) - len(known)
         current = known
     rows: dict[RowKey, list[HumanLabel]] = {}
     for label in current:
@@ -173,10 +175,6 @@ def labelled_rows(
             if count
         ),
     )
-
-
-def _is_verdict(label: HumanLabel) -> bool:
-    return label.passed is not None
 
 
 def _current(

@@ -46,7 +46,7 @@ class TrialRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeTrial:
-    """A judge beside the labels of one half.
+    """A judge compared with the labels of one half.
 
     `agreed` of `n` verdicts are people's, `agreed_before` those of the run's own judge; `agreement`
     is that of all outputs of the run, as estimated from these. `rows` has the outputs of the
@@ -94,7 +94,7 @@ def try_judge(
     """
     manifest = store.run(run_id).manifest
     name = criterion_of(manifest, criterion)
-    # What was chosen for teaching helps to improve a judge, and would bias a test of it.
+    # Informative outputs help to improve a judge, but would bias a test of it.
     labelled = labelled_rows(store, manifest, name, drawn_only=half == "test")
     rows = dict(_rows_of_half(store, manifest, labelled, half))
     only = len(manifest.criteria) == 1

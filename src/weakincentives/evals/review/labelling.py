@@ -1,6 +1,6 @@
 """Give a label, a note or a category to an output, and undo that again.
 
-Everything is added as a row of its own that says only what changes (`store/human_labels.py`), so
+Everything is added as a new row that says only what changes (`store/human_labels.py`), so
 people who review the same outputs at the same time never overwrite each other.
 """
 
@@ -38,10 +38,10 @@ MAX_NOTE_CHARS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelChange:
-    """What a person says of an output; None leaves what was there.
+    """A change to a person's label of an output; None leaves the earlier value.
 
-    `category` is the id or the name of a category; "" takes it away. `settles`: this decides about
-    labels that differ. `labeller` is the author of the note, if that is someone else.
+    `category` is the id or the name of a category; "" removes it. `settles`: this settles labels
+    that differ. `labeller` is the author of the note, if that is someone else.
     """
 
     passed: bool | None = None
@@ -55,7 +55,7 @@ class LabelChange:
 
 @dataclass(frozen=True, slots=True)
 class RowLabel:
-    """What people say of an output, by all criteria: "pass", "fail", "mixed" or "" (a note)."""
+    """The label of an output, by all criteria: "pass", "fail", "mixed" or "" (a note)."""
 
     verdict: Literal["pass", "fail", "mixed", ""]
     labellers: tuple[str, ...]
@@ -77,7 +77,7 @@ def give_label(
     *,
     criterion: str | None = None,
 ) -> HumanLabel:
-    """Store what a reviewer says of an output, and return the row that was added."""
+    """Store what a reviewer says about an output, and return the row that was added."""
     reviewer = check_reviewer(reviewer)
     manifest = store.run(run_id).manifest
     name = review_criterion(manifest, criterion)
@@ -168,7 +168,7 @@ def current_labels(store: RunStore, run_id: str, criterion: str) -> list[HumanLa
 def labels_by_reviewer(
     store: RunStore, run_id: str, rows: Iterable[RowKey], *, criterion: str | None = None
 ) -> dict[str, dict[RowKey, HumanLabel]]:
-    """Return what each reviewer says of these outputs as they are now; decisions are left out."""
+    """Return what each reviewer says about these outputs as they are now, without decisions."""
     manifest = store.run(run_id).manifest
     wanted = {*rows}
     found: dict[str, dict[RowKey, HumanLabel]] = {}
@@ -180,7 +180,7 @@ def labels_by_reviewer(
 
 
 def row_labels(store: RunStore, run_id: str) -> dict[RowKey, RowLabel]:
-    """Return what people say of each output of a run that has a label, by any criterion."""
+    """Return what people say about each labelled output of a run, by any criterion."""
     manifest = store.run(run_id).manifest
     categories = categories_of(store, run_title(manifest))
     found: dict[RowKey, list[HumanLabel]] = {}

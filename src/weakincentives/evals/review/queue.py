@@ -1,12 +1,12 @@
-"""The outputs that a person reviews, in the order in which they teach most.
+"""The outputs that a person reviews, the most informative first.
 
 Theory of operation
 -------------------
 One half of the queue is drawn at random, as `wink judge sample` draws (`review/sampling.py`): its
-probabilities are stored, and only its labels correct a pass rate. The other half are the outputs
-from which one learns most: criteria or judges that disagree, samples that pass in one epoch or
-run and fail in another, values near the threshold. These are chosen because of what they are, so
-they have no probability, and a calibration leaves them out.
+probabilities are stored, and only its labels correct a pass rate. The other half are the most
+informative outputs: criteria or judges that disagree, samples that pass in one epoch or run and
+fail in another, values near the threshold. These are chosen because of what they are, so they have
+no probability, and a calibration leaves them out.
 
 Both halves are mixed evenly, the random one in random order. So whenever a reviewer stops, the
 random outputs that were reviewed are still a random choice. The same seed gives everyone the same
@@ -33,12 +33,12 @@ QueueOrder = Literal["informative", "random", "dataset"]
 DEFAULT_LENGTH = 50
 _RANDOM = "random"
 _DISAGREEMENT = "disagreement"  # the metric of a panel of judges
-_EARLIER_RUNS = 5  # of the same suite, to find samples that are not stable
+_EARLIER_RUNS = 5  # runs of the same suite that are read to find unstable samples
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewItem:
-    """An output to review, and why: "random", or what one learns from it."""
+    """An output to review, and why: "random", or what makes it informative."""
 
     row: RowKey
     reasons: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ def review_queue(
 ) -> ReviewQueue:
     """Return `n` outputs of a run to review, and store which of them were drawn at random."""
     if type(n) is not int or n < 1:
-        raise UsageError(f"expected a number of outputs from 1 on, got {n}")
+        raise UsageError(f"expected at least 1 output, got {n}")
     if order not in get_args(QueueOrder):
         names = ", ".join(get_args(QueueOrder))
         raise UsageError(f"expected an order ({names}), got {short_repr(order)}")
@@ -111,7 +111,7 @@ def _drawn(
     n: int,
     seed: int,
 ) -> dict[RowKey, float]:
-    """Draw `n` outputs at random, and store the draw unless it is stored."""
+    """Draw `n` outputs at random, and store the draw unless it is stored already."""
     drawn = draw_rows(verdicts, n, seed)
     known = draws_of(store, manifest.run_id, criterion)
     if any(row not in known or known[row].probability < drawn[row] for row in drawn):
@@ -131,7 +131,7 @@ def _informative(
     drawn: Mapping[RowKey, float],
     seed: int,
 ) -> list[ReviewItem]:
-    """Return other outputs, from which one learns most first; one of each sample."""
+    """Return other outputs, the most informative first; one of each sample."""
     rates = _pass_rates(store, manifest)
     ranked = []
     for outcome in outcome_rows(store, manifest.run_id):
@@ -188,7 +188,7 @@ def _variation(rate: float) -> float:
 
 
 def _mixed(random: Sequence[ReviewItem], chosen: Sequence[ReviewItem], n: int) -> list[ReviewItem]:
-    """Take both in turn, the random ones first; what one lacks, the other fills up."""
+    """Interleave both, a random one first; if one runs out, the other fills the rest."""
     mixed: list[ReviewItem] = []
     at = 0
     for place in range(min(n, len(random) + len(chosen))):

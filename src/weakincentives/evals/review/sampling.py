@@ -7,7 +7,7 @@ within each verdict: in proportion to its size, but at least a fifth of all for 
 that a judge that passes nearly everything is checked on its few failures too. Of a sample with
 several epochs, one is taken at random, since its epochs say much the same.
 
-Which outputs come first is decided by a hash of the seed and their key. The same seed draws the
+Outputs are ordered by a hash of the seed and their key. The same seed draws the
 same outputs again, and a larger number draws the same ones and more. In another run of the same
 samples it draws the same samples, as far as their verdicts allow: labels on both are then about the
 same questions. The probability of each is stored with the draw.
@@ -77,7 +77,7 @@ def draw_for_labels(
     are returned too, for a second person.
     """
     if type(n) is not int or n < 1:
-        raise UsageError(f"expected a number of outputs from 1 on, got {n}")
+        raise UsageError(f"expected at least 1 output, got {n}")
     manifest = store.run(run_id).manifest
     name = criterion_of(manifest, criterion)
     drawn = draw_rows(verdicts_of(store, manifest, name), n, seed)

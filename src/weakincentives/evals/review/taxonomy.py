@@ -36,7 +36,7 @@ class CategoryCount:
 class Taxonomy:
     """The categories of a run's suite, the largest first, and the notes that have none yet.
 
-    Notes on outputs that pass are no failures.
+    Notes on outputs that pass are not failures.
 
     `curve[i]` is the number of categories after `i + 1` notes. `new_category` is the estimated
     probability that the next note brings a new one; None before the first note.

@@ -10,7 +10,7 @@ Rules of this file:
    verdict, or by nothing (`wink judge sample` does that).
 2. An estimate is never moved by a prior; only its variance is, so that a few labels that agree are
    not taken for certainty.
-3. An error of the agent or the judge is not a pass, whatever people say of other outputs.
+3. An error of the agent or the judge is not a pass, whatever people say about other outputs.
 4. Rows of one sample (its epochs) are a cluster; labels should be of different samples.
 """
 
@@ -53,7 +53,7 @@ class CorrectedRate:
 
 @dataclass(frozen=True, slots=True)
 class VerdictLabels:
-    """What people say of the outputs with one verdict of the judge.
+    """The labels of the outputs with one verdict of the judge.
 
     `passed` of `labels` are passes. Labels that were drawn with different probabilities are
     weighted, and both numbers are effective ones; `count` is the number of labels as they are.
@@ -253,8 +253,8 @@ def corrected_difference_by(
 ) -> Interval:
     """Return the change of the corrected pass rate, by labels that are counted already.
 
-    With `same_labels` both runs are corrected by the same ones: what is uncertain about them
-    concerns both alike, and largely cancels out.
+    With `same_labels` both runs are corrected by the same ones: their uncertainty affects both in
+    the same way, and largely cancels out.
     """
     shared = [key for key in before[0] if key in after[0]]
     if not shared:
@@ -331,7 +331,7 @@ def _shares(judged: Verdicts[K]) -> dict[bool, float]:
 
 
 def _value(strata: Strata, verdict: bool | None) -> float:
-    """Return what a row is worth to people, by its verdict; an error is worth nothing."""
+    """Return the pass rate that people give rows of this verdict; an error does not pass."""
     return 0.0 if verdict is None else strata[verdict].smoothed
 
 

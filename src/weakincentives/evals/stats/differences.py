@@ -150,7 +150,7 @@ def mcnemar(fixed: float, broken: float, *, exact: bool = False) -> float:
     """Return the p-value of McNemar's test: a coin toss for each pair that changed.
 
     By default the mid-p value, in which an outcome as extreme as this one counts half: the exact
-    test is too careful. (M. W. Fagerland et al., BMC Medical Research Methodology 13, 2013.)
+    test is too conservative. (M. W. Fagerland et al., BMC Medical Research Methodology 13, 2013.)
 
     >>> round(mcnemar(8, 1), 3), round(mcnemar(8, 1, exact=True), 3)
     (0.021, 0.039)

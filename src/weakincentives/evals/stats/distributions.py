@@ -21,7 +21,7 @@ def normal_cdf(x: float) -> float:
 
 def normal_quantile(chance: float) -> float:
     """Return the quantile of the standard normal distribution."""
-    if chance == 0.975:  # for 95% intervals, and all that most reports need
+    if chance == 0.975:  # the quantile of 95% intervals, enough for most reports
         return Z_95
     from statistics import NormalDist  # here: importing it takes 2.5 ms, as long as a small report
 

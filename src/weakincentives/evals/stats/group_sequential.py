@@ -1,8 +1,8 @@
 """A paired test that may stop at one of a few planned looks, and is right at all of them together.
 
 The boundary is that of P. C. O'Brien and T. R. Fleming, Biometrics 35, 1979: at look k of 10 the
-statistic must reach 2.087 * sqrt(10 / k). Early looks ask for a lot, so that the last one costs
-little. At each look the test is that of `paired_difference`: McNemar's mid-p test for passes.
+statistic must reach 2.087 * sqrt(10 / k). Early looks need strong evidence, so that the last one
+costs little. At each look the test is that of `paired_difference`: McNemar's mid-p test for passes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .distributions import normal_cdf, normal_quantile
 
 LOOKS = 10
 _BOUNDARY = 2.087  # for ten looks and an error of 5 %, both sides together
-_CELL = 0.1  # of the grid on which the walk is followed; a step of the walk is about 0.3
+_CELL = 0.1  # grid spacing; a step of the walk is about 0.3
 
 
 def look_sizes(samples: int) -> list[int]:
@@ -63,7 +63,7 @@ def sequential_p(boundary: float) -> float:
         return 1.0
     # The sum of the evidence is a random walk of ten normal steps with variance 1/10. Its density
     # between the boundaries, where it would have ended, is integrated by Simpson's rule.
-    boundary = min(boundary, 5.0)  # which is reached in one case of a million
+    boundary = min(boundary, 5.0)  # reached once in a million cases
     halves = math.ceil(boundary / _CELL)
     cell = boundary / halves
     n = 2 * halves + 1

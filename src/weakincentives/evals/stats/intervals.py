@@ -69,7 +69,7 @@ def mean_interval(
     `clusters` names the cluster of each value: the sample that an epoch repeats, the document that
     a question is about. Scores from 0 to 1 of which some are exactly 0 or 1 are skewed: they have
     Wilson's interval, for the number of passes and failures with the same standard error. With
-    `shares=False`, values from 0 to 1 are no scores: they may be dollars.
+    `shares=False`, values from 0 to 1 are not scores: they may be dollars.
     """
     two_sided(confidence)
     values = finite_values(values)
@@ -207,7 +207,7 @@ def percentile_interval(values: Sequence[float], q: float, *, confidence: float 
         return Interval(0.0, -math.inf, math.inf, 0, None, confidence, "order statistics")
     tail = (1 - confidence) / 2
 
-    def probability(k: int) -> float:  # that at most k values are below the percentile
+    def probability(k: int) -> float:  # P(at most k values are below the percentile)
         return binomial_cdf(k, n, q)
 
     below = bisect_right(range(n + 1), tail, key=probability)

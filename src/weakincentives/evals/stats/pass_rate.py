@@ -24,16 +24,16 @@ _MIN_SAMPLES = 20
 FEW = f"few: fewer than {_MIN_SAMPLES} samples, too few to say much"
 # Between 1.96 and 2.1 lies the price of looking at the width (Y. S. Chow and H. Robbins, Annals of
 # Mathematical Statistics 36, 1965; the size of the price by `python -m bench stats`).
-_WIDTH_CONFIDENCE = 2 * normal_cdf(2.1) - 1  # of an interval that is said to be one of 95 %
+_WIDTH_CONFIDENCE = 2 * normal_cdf(2.1) - 1  # used for an interval that is reported as 95 %
 
 RateKind = Literal["fixed", "width", "population", "dataset"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateRule:
-    """How a run may have stopped, on which the interval of its pass rate depends.
+    """The stopping rule of a run, on which the interval of its pass rate depends.
 
-    "fixed": it may not stop early. "width": it stops once the interval is narrow, wherever that is.
+    "fixed": it may not stop early. "width": it stops once the interval is narrow, wherever it lies.
     "population" and "dataset": it stops once the rate of all samples like these, or of the `size`
     samples of its dataset, is shown to be above or below another one. `low` and `high` are the ends
     of the interval when it stopped: they stay valid.
@@ -91,7 +91,7 @@ def counted_rate(counts: Counts, *, rule: RateRule = FIXED, confidence: float = 
         if not repeated and total <= rule.size:  # else it depends on the order of the samples
             low, high = dataset_ends(passed, total, rule.size, confidence)
     low, high = max(low, rule.low), min(high, rule.high)
-    if low > high:  # at most one run in twenty: what was shown when it stopped stays
+    if low > high:  # at most one run in twenty: the ends at the stop stay valid
         low, high = rule.low, rule.high
     clusters = sum(counts.values()) if repeated else None
     rate = passed / total if total else 0.0

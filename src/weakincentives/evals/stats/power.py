@@ -116,7 +116,8 @@ def flip_power(n: int, effect: float, flips: float, *, alpha: float = 0.05) -> f
 def _chances_of_significance(first: int, last: int, fixes: float, alpha: float) -> Iterator[float]:
     """Yield the chance of enough fixes to be significant, for each number of flips.
 
-    Each chance follows from the one before: computing each anew takes several times as long.
+    Each chance follows from the one before: computing each from scratch takes several times as
+    long.
     """
     chance = _binomial_chances(fixes)
     fewest = _fewest_fixes(first, alpha)

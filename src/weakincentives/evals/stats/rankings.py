@@ -1,4 +1,4 @@
-"""Which of several contenders is better, from comparisons of two at a time: Bradley and Terry.
+"""Rank contenders by comparisons of two at a time: the model of Bradley and Terry.
 
 Rules of this file:
 1. Each contender has a strength. The chance that one beats another depends on the difference of
@@ -282,7 +282,7 @@ def _better(
         max(abs(differences[pair][at] - centres[pair]) / errors[pair] for pair in differences)
         for at in range(len(drawn))
     )
-    limit = _percentile(largest, confidence) * _for_few(samples, confidence)
+    limit = _percentile(largest, confidence) * _small_sample_factor(samples, confidence)
     better = set()
     for a, b in differences:
         difference = _chance(strengths[a] - strengths[b]) - 0.5
@@ -291,11 +291,11 @@ def _better(
     return better
 
 
-def _for_few(samples: int, confidence: float) -> float:
-    """Return how much further than the bootstrap says a mean of few samples may be off.
+def _small_sample_factor(samples: int, confidence: float) -> float:
+    """Return the factor by which the bootstrap underestimates the error of a mean of few samples.
 
-    As for any mean: by Student's t instead of the normal distribution, and by n - 1 instead of the
-    n + 1 that weighting at random comes to.
+    As for any mean, use Student's t instead of the normal distribution, and n - 1 instead of the
+    n + 1 that random weights imply.
     """
     if samples < 2:
         return math.inf

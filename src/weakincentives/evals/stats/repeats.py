@@ -104,7 +104,7 @@ def variance_split(groups: Mapping[K, Sequence[float]]) -> VarianceSplit:
 
 @dataclass(frozen=True, slots=True)
 class EpochStats:
-    """What the epochs of a run show. `str(...)` is one line.
+    """Statistics over the epochs of a run. `str(...)` is one line.
 
     `k` is the number of epochs. `pass_at_k` is the share of samples that passed at least once,
     `pass_hat_k` the share that passed every time; a sample with fewer than `k` attempts counts in

@@ -73,7 +73,7 @@ def permutation_test(
         sizes = np.repeat(sizes, counts)
     rng, extreme = np.random.default_rng(seed), 0
     for rows in _portions(resamples, len(sizes)):
-        if few:  # of n equal differences, a binomial number is positive
+        if few:  # the number of positive ones is binomial
             positive = rng.binomial(counts, 0.5, size=(rows, len(sizes)))
         else:
             coins = np.frombuffer(rng.bytes(rows * n // 8 + 1), np.uint8)

@@ -195,10 +195,10 @@ class DatasetBets:
 
 
 class _Bets:
-    """What was won by betting that the mean of a dataset is above `m`, by 24 stakes."""
+    """The winnings of betting that the mean of a dataset is above `m`, by 24 stakes."""
 
     def __init__(self, size: int, m: float) -> None:
-        self._left, self._sum = size, size * m  # of the values that are not drawn yet, if m is true
+        self._left, self._sum = size, size * m  # of values not drawn yet, if m is true
         self._logs = [0.0] * len(_STAKES)
 
     def add(self, value: float) -> None:

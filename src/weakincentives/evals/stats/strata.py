@@ -18,7 +18,7 @@ from .intervals import Interval, two_sided
 
 STRATIFIED = "stratified, of a dataset of "
 _MIN_DRAWN = 3  # expected of each stratum: with fewer, its spread is hardly known
-_PSEUDO_WEIGHT = 0.5  # of a pass and of a failure in each stratum, in the variance only
+_PSEUDO_WEIGHT = 0.5  # added passes and failures per stratum, in the variance only
 
 K = TypeVar("K", bound=Hashable)
 

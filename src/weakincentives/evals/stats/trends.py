@@ -99,7 +99,7 @@ def change_point(
 
     The p-value is the chance of a step as clear as this one anywhere in a history without any, in
     which the runs vary together as they do here: each sample, or cluster, is as likely to go up as
-    down, with all its runs. So samples that break for good between two runs count once each.
+    down, with all its runs. So samples that break permanently between two runs count once each.
     """
     runs, n = _check(samples), len(samples)
     residuals: dict[Hashable, list[float]] = {}
@@ -110,7 +110,7 @@ def change_point(
     steps = [mean(values[run:]) - mean(values[:run]) for values in samples]
     difference, _ = _mean_change(steps, clusters, looks, confidence)
     changed = [sums for sums in residuals.values() if any(abs(each) > 1e-9 for each in sums)]
-    if not changed or clearest < 1e-9:  # the rounding of equal means is no step
+    if not changed or clearest < 1e-9:  # the rounding of equal means is not a step
         return ChangePoint(run, difference, 1.0)
     p_value = max(_chance_of_step(clearest, changed, n), _same_sign(len(changed)))
     return ChangePoint(run, difference, over_looks(p_value, looks))
@@ -137,8 +137,8 @@ def _chance_of_step(clearest: float, residuals: Sequence[Sequence[float]], n: in
     The steps at all splits are normal, with the variances that the residuals give them and the
     covariances of neighbouring splits. The chance that none is as clear is taken to be the product
     of those of each split, given the split before it. Small chances are then right to a tenth of
-    themselves, on the careful side.
-    (J. Glaz and B. McK. Johnson, Journal of the American Statistical Association 79, 1984.)
+    themselves, and conservative. (J. Glaz and B. McK. Johnson, Journal of the American Statistical
+    Association 79, 1984.)
     """
     splits = [*zip(*map(_weighted_steps, residuals), strict=True)]
     deviations = [math.sqrt(math.fsum(step * step for step in split)) / n for split in splits]

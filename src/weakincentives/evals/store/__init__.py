@@ -16,9 +16,9 @@ ownership     one process runs a run: lock and heartbeat
 placement     which rows of a resumed run count, and in which order
 queries       counted columns, for comparisons and for resuming
 labels        the names of runs: suite, agent, version, experiment
-human_labels  what people say of outputs, and which outputs were drawn for that
+human_labels  what people say about outputs, and which outputs were drawn for that
 categories    failure categories that people sort their notes into
-calibrations  judges beside people, and the pass rates that this corrects
+calibrations  judges compared with people, and the corrected pass rates
 corrections   the corrected pass rates of a run, if there is a calibration
 overview      the numbers of a run, and its worst rows
 """

@@ -1,7 +1,7 @@
 """Rows of a run by filter, order and page, for people who look at it.
 
 Counted columns are filtered and ordered in the store itself; texts, metadata, tools and errors by
-the search index, which is brought up to date meanwhile. Nothing here reads a run whole.
+the search index, which is updated at the same time. Nothing here reads a run whole.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _ORDERS: Mapping[str, str] = {
 MAX_PAGE = 500
 _MAX_FACET_VALUES = 100
 _MAX_CACHED = 200  # counts and facets
-_PLAIN_NAME = re.compile(r"[\w .:/-]+")  # of a criterion, as a path of JSON can have it
-_FIRST_ROWS = 50  # that tell which columns a table has
+_PLAIN_NAME = re.compile(r"[\w .:/-]+")  # criteria that a JSON path can name
+_FIRST_ROWS = 50  # read to find out which columns a table has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFilter:
-    """Which rows of a run: those that match all that is given.
+    """Selects the rows of a run that match all given conditions.
 
     `failed` are names of criteria that failed, `tools` of tools that were called, `workers` of
     processes that ran them, `metadata` pairs of key and value, `errors` the keys of

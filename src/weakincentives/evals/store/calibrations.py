@@ -28,7 +28,7 @@ _CODE = "its code or settings"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeCalibration:
-    """A judge beside people: what they say of the outputs of a run that it passed and failed.
+    """A judge compared with people: what they say about the outputs that it passed and failed.
 
     `title` is the suite or dataset of that run.
     """

@@ -1,4 +1,4 @@
-"""What people say of outputs: which were drawn to be labelled, and their labels.
+"""What people say about outputs: which were drawn to be labelled, and their labels.
 
 Rules of this file:
 1. Rows are only ever added. A row says what its labeller changes: a verdict, a note, a category; or
@@ -62,7 +62,7 @@ class LabelDraw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HumanLabel:
-    """What a person says of an output, by one criterion.
+    """What a person says about an output, by one criterion.
 
     `passed` is the verdict, `note` what went wrong first, `category` the id of its failure category
     (`store/categories.py`). As stored, None leaves what the labeller said before; as `labels_of`
@@ -325,7 +325,7 @@ def _changed(before: HumanLabel, entry: HumanLabel) -> HumanLabel:
         passed=before.passed if entry.passed is None else entry.passed,
         note=before.note if entry.note is None else entry.note,
         category=before.category if entry.category is None else entry.category,
-        # Sorting a note into a category is no second look at the output.
+        # Sorting a note into a category is not a second look at the output.
         created_at=before.created_at if entry.by else entry.created_at,
         skipped=before.skipped if entry.by else entry.skipped,
         blind=before.blind if entry.by else entry.blind,

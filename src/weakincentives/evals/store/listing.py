@@ -1,8 +1,8 @@
-"""All runs of a store, again and again, for the price of those that have changed.
+"""List all runs of a store repeatedly, at the cost of those that have changed.
 
 A record counts the rows of its run (`records.py`), which takes time for large runs. The sums that
-the store keeps of each run (`tallies`) tell whether any row has changed since. Only then, and while
-a process may be running it, is its record read again.
+the store keeps of each run (`tallies`) show whether any row has changed since. Its record is read
+again only then, and while a process may be running it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_AT_ONCE = 500  # runs in one query
 
 
 def row_state(store: RunStore, run_id: str) -> tuple[Any, ...]:
-    """Return a value that differs once a row of the run has changed; it costs next to nothing."""
+    """Return a value that differs once a row of the run has changed; it is cheap."""
     query = "SELECT count, passed, errors, figures, checksums FROM tallies WHERE run = ?"
     return tuple(store._database.read(query, (store._run_key(run_id),)))
 

@@ -1,4 +1,4 @@
-"""Where runs are stored by default."""
+"""The run store that is used by default."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open_store(store: RunStore | Path | str | DefaultStore | None) -> Iterator[R
     """Yield the store, opened and closed here if it is not a `RunStore`; None for none.
 
     If the default store cannot be opened, as in a read-only folder, that is logged and nothing is
-    stored, since it was not asked for.
+    stored, since the user did not request a store.
     """
     from .run_store import RunStore
 

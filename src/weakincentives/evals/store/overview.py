@@ -39,7 +39,7 @@ from .run_store import RunRecord, RunStore, StoredRow
 _MAX_LISTED = 5  # sample ids in an error message
 # `position` makes SQLite read the rows, which have checksums, and not the index of their keys.
 _CHECKED = "run = ? AND position > -1e18"
-_MISMATCH_ROWS = 100  # that are read to find out why none passed
+_MISMATCH_ROWS = 100  # read to find out why none passed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

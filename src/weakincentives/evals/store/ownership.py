@@ -4,8 +4,8 @@ Rules of this file:
 1. On one machine a kernel lock decides. It ends with its process, so the run of a process that was
    killed can be taken over at once.
 2. Between machines the heartbeat decides: without one for `STALE_SECONDS` the owner is dead.
-3. An owner that was taken over, because it stood still, cannot write any more: every transaction
-   of an owner begins with a heartbeat, which fails then.
+3. An owner whose run was taken over, because it stalled, can no longer write: every transaction of
+   an owner begins with a heartbeat, which then fails.
 4. Time counts as active from heartbeat to heartbeat, so the time between two resumes does not.
 5. A run without a claim, such as one that workers write to, has no owner and accepts any process.
 """
@@ -186,8 +186,8 @@ class RunClaim:
                 file = open_private(path)
             except OSError as error:
                 raise StoreError(
-                    f"expected to make a lock beside the run store, got: {error} - give this "
-                    "user the right to write there"
+                    f"cannot create a lock next to the run store: {error} - give this user write "
+                    "permission there"
                 ) from error
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -227,9 +227,9 @@ class RunClaim:
         rows = cursor.execute(query, (self._stored_id,)).fetchall()
         owner = owner_of(rows[0][0]) if rows else None
         return StoreError(
-            f"expected to own the run {self._run_id!r}, got that {owner or 'another process'} took "
-            f"it over, because this process stood still for more than {STALE_SECONDS:g} seconds - "
-            "nothing more is stored here: stop this process, the other one continues the run"
+            f"expected to own the run {self._run_id!r}, but {owner or 'another process'} took "
+            f"it over, because this process stalled for more than {STALE_SECONDS:g} seconds - it "
+            "stores nothing more: stop this process, the other one continues the run"
         )
 
     def _beat(self) -> None:

@@ -17,7 +17,7 @@ from .rows import decode_id, encode_id
 from .run_store import RunStore
 
 Key = tuple[str, str, int]  # experiment, sample id, epoch
-_IN_TRANSIT = 0  # the key of no run
+_IN_TRANSIT = 0  # a key that no run has
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +60,7 @@ def read_stored(store: RunStore, run_id: str) -> list[Stored]:
 
 
 def drop_damaged(store: RunStore, run_id: str) -> None:
-    """Delete the rows of a run whose own columns changed: their key may be no sample's."""
+    """Delete the rows of a run whose own columns changed: their key may not be that of a sample."""
     with store._database.transaction() as cursor:
         cursor.execute(
             f"DELETE FROM rows WHERE run = ? AND NOT {INTACT}", (store._run_key(run_id),)

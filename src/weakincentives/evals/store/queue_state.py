@@ -1,7 +1,7 @@
-"""How far a submitted run is: what its collector last saw of the queue and of the workers.
+"""The progress of a submitted run: the queue and the workers as its collector last saw them.
 
 Workers may be on other machines and write nothing into the run store; the collector does. It writes
-this beside the rows, so that every process that reads the store can show it.
+this next to the rows, so that every process that reads the store can show it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .rows import compress, decode_id, decompress, encode_id
 from .run_store import RunStore
 
 _PREFIX = "queue-state:"
-_MAX_WORKERS = 200  # that are stored, those with the newest results
+_MAX_WORKERS = 200  # stored; those with the newest results
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """A worker, by its results: how many, how many of them errors, and when the last one came."""
+    """A worker, by its results: their number, how many are errors, and when the last arrived."""
 
     name: str
     results: int
@@ -32,9 +32,9 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """What a collector saw at `updated_at`.
+    """The queue as a collector saw it at `updated_at`.
 
-    `queued` are requests that wait or are being worked on; None if the queue did not say. `missing`
+    `queued` are requests that wait or are being worked on; None if that is unknown. `missing`
     results are still to come. `resubmitted` is how often missing requests were sent again since the
     last new result. `ended`: the collector has ended, and results stay in the queue.
     """

@@ -1,4 +1,4 @@
-"""How stored columns become rows again.
+"""Decode stored columns into rows.
 
 Rules of this file:
 1. A row that cannot be read costs that row, never the run: it is returned as an error that says

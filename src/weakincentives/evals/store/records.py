@@ -3,7 +3,7 @@
 Rules of this file:
 1. Counts are computed from the rows; a row that fails its checksum counts as an error.
 2. A run whose rows do not add up to its tally is "damaged", and its note says so.
-3. A run whose process died is "interrupted", not "running" for ever.
+3. A run whose process died is "interrupted", not "running" forever.
 """
 
 from __future__ import annotations

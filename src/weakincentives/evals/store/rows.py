@@ -36,7 +36,7 @@ _MAX_INTEGER = 2**63 - 1  # in SQLite
 _MAX_LISTED_PARTS = 5
 _MIN_COMPRESSED_BYTES = 1_100  # below, compressing takes more time than the space is worth
 _PROBE_BYTES = 16_384
-_MAX_COMPRESSED_SHARE = 0.7  # of a probe, for compressing to be worthwhile
+_MAX_COMPRESSED_SHARE = 0.7  # above this share of a probe, compressing is not worthwhile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,8 @@ class CriterionInfo:
     """The name of a criterion, and its version: a hash of its source.
 
     `judge` says what a judge is made of, to name what changed: its model by name, and hashes of the
-    model's settings, the prompt and the scale. It is empty for evaluators that ask no model. The
-    model is that of the run if the judge has none of its own; then the version does not include it.
+    model's settings, the prompt and the scale. It is empty for evaluators that ask no model. A
+    judge without its own model uses that of the run; then the version does not include it.
     """
 
     name: str
@@ -73,7 +73,7 @@ class RunManifest:
     `dataset_digest` is None if the samples are a stream, `planned` if the number of rows is
     unknown. `parent` is the run whose trajectories are scored again. Secrets are never stored: a
     command that contained one cannot be resumed as it is. `suite` is the name of the suite, empty
-    if it has none of its own.
+    if it has none.
 
     `agent_version` is a hash of the agent, `agent_parts` has one for each part of its code and its
     settings. `earlier_agents` are those of a run that was resumed with a changed agent (`force`).
@@ -177,7 +177,7 @@ class StoredRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyState:
-    """What a resumed run needs to know about the row of a key."""
+    """The state of the row of a key, as a resumed run needs it."""
 
     sample_digest: str
     criteria: str
@@ -265,7 +265,7 @@ def write_rows(
     stored: Sequence[StoredRow | Written],
     claims: Mapping[str, RunClaim] = MappingProxyType({}),
 ) -> None:
-    """Write rows in one transaction. Rows of a run that was deleted meanwhile are dropped.
+    """Write rows in one transaction. Rows of a run that has been deleted are dropped.
 
     Raise if another process has taken over a run that this one has claimed.
     """

@@ -33,7 +33,7 @@ Migrations. `PRAGMA user_version` counts the migrations that a file has had. Ope
 missing ones in one transaction; a file of a newer version, or of another program, is refused.
 
 Forks. SQLite's locks do not survive a fork. Connections are closed before and reopened after it in
-the parent; the child has to open a store of its own.
+the parent; the child has to open its own store.
 
 Rules of this file:
 1. What `begin`, `flush`, `finish`, `save`, `tag` and `delete` have returned from survives

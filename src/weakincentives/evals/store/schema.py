@@ -129,7 +129,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # The process that runs it, as JSON, and its last heartbeat, in microseconds since 1970.
         "ALTER TABLE runs ADD COLUMN owner BLOB",
         "ALTER TABLE runs ADD COLUMN heartbeat INTEGER",
-        # What the rows of a run add up to: where they do not, rows are missing or damaged.
+        # What the rows of a run add up to; if they do not, rows are missing or damaged.
         """CREATE TABLE tallies (
             run INTEGER PRIMARY KEY,
             count INTEGER NOT NULL,
@@ -171,7 +171,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         *_triggers(_figures),
     ),
     (
-        # What people say of outputs, and what that says of judges (`human_labels.py`,
+        # What people say about outputs, and what that says about judges (`human_labels.py`,
         # `calibrations.py`). Rows are only ever added, and stay when their run is removed.
         # `body` is JSON with everything; the other columns are for finding it.
         """CREATE TABLE label_draws (
@@ -287,7 +287,7 @@ class Database:
         except (AttributeError, OverflowError, TypeError, ValueError) as error:
             raise StoreError(
                 f"expected {what} as it was written, got: {error} ({self.path}) - the file is "
-                "damaged: keep a copy, then delete that run or put a good copy of the file there"
+                "damaged: keep a copy, then delete that run, or restore a backup of the file"
             ) from error
 
     def close(self) -> None:
@@ -367,7 +367,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     connection.text_factory = bytes
     register_functions(connection)
     try:
-        connection.execute("BEGIN")  # so that all answers are from before or after a migration
+        connection.execute("BEGIN")  # one snapshot: before or after a migration
         version = _version(connection, path)
         connection.execute("COMMIT")
         if version < len(MIGRATIONS):
@@ -422,16 +422,16 @@ _ADVICE = {
     sqlite3.SQLITE_FULL: "the disk is full: free some space, then flush or resume",
     sqlite3.SQLITE_CORRUPT: "the file is damaged: keep a copy, read what is left of it with "
     "`sqlite3 FILE .recover`, and give another path",
-    sqlite3.SQLITE_NOTADB: "it is a file of something else, or its beginning is damaged: "
-    "give another path, or put a good copy there",
+    sqlite3.SQLITE_NOTADB: "it is not a run store, or its header is damaged: give another "
+    "path, or restore a backup",
     sqlite3.SQLITE_BUSY: f"another process held it for more than {BUSY_SECONDS:.0f} seconds: "
     "wait for that one or stop it, then flush or resume",
     sqlite3.SQLITE_READONLY: "it cannot be written: give this user the right to write the file "
     "and its folder, or give another path",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened: check that its folder exists and that this "
     "user may write there, or give another path",
-    sqlite3.SQLITE_IOERR: "the disk does not read or write it: check its space and its health, "
-    "then flush or resume",
+    sqlite3.SQLITE_IOERR: "an I/O error: check the space and the health of the disk, then "
+    "flush or resume",
 }
 
 

@@ -1,8 +1,8 @@
-"""A search index beside a run store: the words, tags and first lines of its rows.
+"""A search index next to a run store: the words, tags and first lines of its rows.
 
 The store itself has only the columns that are counted; texts and metadata are in compressed bodies.
-This file (`runs.db-index`, beside the store) has what searching and filtering needs of them. It is
-a cache: it may be deleted at any time, is brought up to date while people look at a run, and is
+This file (`runs.db-index`, next to the store) has what searching and filtering need. It is
+a cache: it may be deleted at any time, is updated while people look at a run, and is
 rebuilt if its version differs. The store is attached to its connection and only ever read.
 
 Rules of this file:
@@ -40,7 +40,7 @@ from .schema import BUSY_SECONDS, register_functions
 VERSION = 2
 _PAGE_ROWS = 200
 _SNIPPET_CHARS = 200
-_MAX_TEXT_CHARS = 1_000_000  # of one row
+_MAX_TEXT_CHARS = 1_000_000  # per row
 _MAX_FACTS = 100  # metadata of one row
 _MAX_FACT_CHARS = 200
 
@@ -188,8 +188,8 @@ class SearchIndex(Closing):
             yield
         except (sqlite3.Error, OSError) as error:
             raise StoreError(
-                f"expected a search index beside {self._store.path}, got: {error} - delete "
-                f"{self._store.path.name}-index, which is made again"
+                f"expected a search index next to {self._store.path}, got: {error} - delete "
+                f"{self._store.path.name}-index, which is then rebuilt"
             ) from error
 
 

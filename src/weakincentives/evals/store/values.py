@@ -1,4 +1,4 @@
-"""Two small stores beside the runs: sessions by id, and the first outcome of each key."""
+"""Two small stores in the same file: sessions by id, and the first outcome of each key."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ MAX_BATCH = 1000  # items in one commit, during which other processes wait
 DELAY_SECONDS = 0.1
 LARGE_BYTES = 64_000  # an item of this size is written at once instead of being queued
 MAX_QUEUED_BYTES = 2_000_000  # about 50 ms of work for the thread
-MAX_AGE_SECONDS = 0.25  # of the oldest item
+MAX_AGE_SECONDS = 0.25  # age of the oldest item
 
 
 class Writer(Generic[T]):

@@ -23,7 +23,7 @@ _SET_PARENT_DEATH_SIGNAL, _SET_NO_NEW_PRIVILEGES = 1, 38
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every architecture
 _READ = 0b1101  # execute, read a file, read a folder
 _WRITABLE_FILE = 0b110  # read and write a file, such as /dev/null
-_UNPRIVILEGED = 65534  # the user inside of the namespace
+_UNPRIVILEGED = 65534  # the user inside the namespace
 _MAX_PROCESSES, _MAX_OPEN_FILES = 64, 64
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -3,7 +3,7 @@
 Rules of this file:
 1. The process gets no variable of ours, no file of ours but its folder, and no open pipe.
 2. However a call ends, the process and its group are killed, and its files are removed.
-3. What the system cannot limit is named in the result, never passed over.
+3. A limit that the system cannot enforce is named in the result, never ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHILD = Path(__file__).with_name("child.py")
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """What code may use: wall time and CPU time in seconds, memory, size of each file, output."""
+    """The limits of code: wall time and CPU time in seconds, memory, size of each file, output."""
 
     timeout: float = 10.0
     memory_bytes: int = 512 << 20
@@ -116,7 +116,7 @@ def _temporary_folder(stack: AsyncExitStack) -> Path:
 async def _run(settings: str, folder: Path, out: Path, err: Path, timeout: float) -> int | None:
     python = getattr(sys, "_base_executable", None) or sys.executable
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        with anyio.CancelScope(shield=True):  # or a process that has just started would be lost
+        with anyio.CancelScope(shield=True):  # otherwise a process that has just started would leak
             process = await anyio.open_process(
                 [python, "-I", "-S", str(_CHILD), settings],
                 stdin=DEVNULL,
@@ -124,7 +124,7 @@ async def _run(settings: str, folder: Path, out: Path, err: Path, timeout: float
                 stderr=stderr,
                 cwd=folder,
                 env=_environment(folder),
-                start_new_session=True,  # a process group of its own
+                start_new_session=True,  # its own process group
             )
         try:
             with anyio.move_on_after(timeout):
@@ -175,6 +175,6 @@ def _unlimited(status: Path, err: Path) -> tuple[str, ...]:
         limited: dict[str, Any] = json.loads(status.read_text())
     except (OSError, ValueError):
         raise WinkError(
-            f"expected a process with limits to start, and it did not: {_text(err, 500).strip()}"
+            f"expected a process with limits to start, but it did not: {_text(err, 500).strip()}"
         ) from None
     return tuple(name for name, is_limited in limited.items() if not is_limited)

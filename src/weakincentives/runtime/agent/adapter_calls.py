@@ -30,7 +30,7 @@ OPTIONS = frozenset({"session", "deadline", "budget_tracker"})
 
 
 def adapter_call(adapter: Any, purpose: str = "") -> AdapterCall:
-    """Return how to call an adapter; raise `UsageError` if nothing can."""
+    """Return how to call an adapter; raise `UsageError` if it cannot be called."""
     if not callable(getattr(adapter, "evaluate", None)):
         hint = f" - use adapter_for({adapter!r})" if isinstance(adapter, str) else ""
         raise UsageError(
@@ -38,7 +38,7 @@ def adapter_call(adapter: Any, purpose: str = "") -> AdapterCall:
         )
     call: Any = getattr(adapter, "evaluate_async", None)
     is_async = inspect.iscoroutinefunction(call) or hasattr(type(adapter), "evaluate_async")
-    if not is_async:  # or the attribute of a `Mock`, which has any that it is asked for
+    if not is_async:  # or the attribute of a `Mock`, which has every attribute
         call = adapter.evaluate
         is_async = inspect.iscoroutinefunction(call)
     return AdapterCall(
@@ -97,8 +97,8 @@ class AdapterCall:
         self, given: Any, prompt: Any, session: Any, recorded: int, began: tuple[Clock, float]
     ) -> PromptResponse[Any]:
         response = given if isinstance(given, PromptResponse) else self._read(given, prompt)
-        template = getattr(prompt, "template", None)
-        if response.output is None and response.text is not None and _is_text(template):
+        output_type = getattr(getattr(prompt, "template", None), "output_type", None)
+        if response.output is None and response.text is not None and output_type is str:
             response = replace(response, output=response.text)
         if not isinstance(session, Session):
             return response
@@ -162,10 +162,6 @@ def _pick(options: Mapping[str, Any], accepted: frozenset[str]) -> dict[str, Any
 
 def _count(session: Any) -> int:
     return len(session[PromptExecuted]) if isinstance(session, Session) else 0
-
-
-def _is_text(template: Any) -> bool:
-    return getattr(template, "output_type", None) is str
 
 
 def _executed(response: PromptResponse[Any], adapter: str, took_ms: float) -> PromptExecuted:

@@ -112,10 +112,10 @@ class MainLoopResult(Generic[OutputT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MainLoopConfig(WorkerConfig):
-    """Limits for every request that has none of its own, and settings of the worker.
+    """Default limits of requests, and settings of the worker.
 
-    A worker stops waiting for a request after `timeout` seconds, also for code that hangs, and its
-    message is answered with an error; None is no limit.
+    A worker replies with an error to a request that takes longer than `timeout` seconds, even if
+    its code hangs; None means no limit.
     """
 
     budget: Budget | None = None
@@ -189,7 +189,7 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
 
         It may be async, and may return the prompt alone: then the session is a new one.
         """
-        raise UsageError(f"`{type(self).__qualname__}` prepares nothing by this name")
+        raise UsageError(f"`{type(self).__qualname__}` does not override `initialize`")
 
     def prepare(
         self, request: InputT, *, experiment: Experiment | None = None
@@ -208,7 +208,7 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
     ) -> tuple[PromptResponse[OutputT], Session]:
         """Answer a request, plain or wrapped, from synchronous code.
 
-        Every call of the model and of a tool beats `heartbeat`, in a worker that of the worker.
+        Every model call and tool call beats `heartbeat`; in a worker, it is the worker's.
         """
         request, limits, experiment = self._limits(request, budget, deadline, experiment)
         prepared: Any = self.prepare(request, experiment=experiment)
@@ -252,10 +252,10 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
         experiment: Experiment | None = None,
         on_session: Callable[[Session], object] | None = None,
     ) -> tuple[PromptResponse[OutputT], Session]:
-        """Answer a request by `execute_async`, or by what a subclass overrides instead.
+        """Answer a request by `execute_async`, or by the method that a subclass overrides.
 
-        A synchronous `execute` runs in a thread. An override gets the plain request, and of its
-        budget, deadline and experiment what it accepts.
+        A synchronous `execute` runs in a thread. An override gets the plain request, and its
+        budget, deadline and experiment if it accepts them.
         """
         override = _override_of(type(self))
         if override is None:
@@ -448,7 +448,7 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
         return request, limits, experiment
 
     def _open(self, prepared: Any) -> tuple[AdapterCall, Prompt[OutputT], Session]:
-        """Return how to call the adapter, the prompt and the session; without one, a new one."""
+        """Return the adapter call, the prompt and the session; make one if none was prepared."""
         assert self._adapter_call is not None  # checked by `_limits`
         if isinstance(prepared, Prompt):
             prepared = prepared, Session(bus=self._bus)
@@ -491,7 +491,7 @@ def _keywords(function: Callable[..., Any], *known: str) -> frozenset[str]:
 
 
 def _trajectory_fields(response: PromptResponse[Any]) -> dict[str, Any]:
-    """Return what a response tells about its trajectory; a user's own kind may tell less."""
+    """Return the fields of a trajectory that a response has; a user's own class may have fewer."""
     fields: dict[str, tuple[Any, Any]] = {
         "messages": (tuple, getattr(response, "messages", None)),
         "stop_reason": (str, getattr(response, "finish_reason", None)),
@@ -505,6 +505,6 @@ def _trajectory_fields(response: PromptResponse[Any]) -> dict[str, Any]:
 
 
 def _error_source(error: BaseException) -> Literal["agent", "infrastructure"]:
-    """Return whose error it is; a message that was delivered too often may have crashed workers."""
+    """Return the source of an error: a message that was delivered too often may crash workers."""
     ours = isinstance(error, MaxDeliveriesExceeded) or is_infrastructure_error(error)
     return "infrastructure" if ours else "agent"

@@ -20,7 +20,7 @@ _FORMS = (
 
 
 class _InvalidUrl(ValueError):
-    """What is wrong with a URL, in a text that quotes nothing of it."""
+    """A problem with a URL, in a text that does not quote the URL."""
 
 
 def open_mailbox(url: str, body_type: Any = None, name: str | None = None) -> QueueMailbox[Any]:

@@ -45,7 +45,7 @@ class Runnable(Protocol):
         ...
 
     def shutdown(self, *, timeout: float = 30.0) -> bool:
-        """Stop, also before it runs, and wait; return whether it ended in time."""
+        """Stop, even before it runs, and wait; return whether it ended in time."""
         ...
 
     @property
@@ -173,7 +173,7 @@ class LoopGroup:
         self._raise(late)
 
     def shutdown(self, *, timeout: float | None = None) -> bool:
-        """Stop all loops for good, and wait; return whether all ended in time."""
+        """Stop all loops permanently, and wait; return whether all ended in time."""
         self._stop_all()
         return not self._wait(self._timeout if timeout is None else timeout)
 

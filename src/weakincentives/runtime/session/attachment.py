@@ -37,7 +37,7 @@ class BusAttachment:
             self.subscribe(event_type, session_id)
 
     def detach(self) -> None:
-        """Unsubscribe from all events, for good."""
+        """Unsubscribe from all events, permanently."""
         self._closed = True
         self._unsubscribe()
 

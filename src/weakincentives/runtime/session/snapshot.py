@@ -1,8 +1,8 @@
 """A session at one point in time: what evaluators read, and its encoding as bytes.
 
 Rules of this file:
-1. Bytes never name a class to import. A slice stays raw JSON until a reader asks for it with a
-   class of its own; only then are the items built, as that class.
+1. Bytes never name a class to import. A slice stays raw JSON until a reader names a class for it;
+   only then are the items built, as that class.
 2. A raw slice that was not read is written to the next snapshot unchanged.
 3. Invalid bytes always raise a `SnapshotError`.
 
@@ -151,7 +151,7 @@ def read_slice(data: bytes, cls: type[T]) -> tuple[T, ...]:
     """Decode raw items as instances of a class that the reader chose."""
     try:
         return tuple(serde.decode(data, list[cls]))  # type: ignore[valid-type]
-    except Exception as error:  # also what the class itself raises on invalid values
+    except Exception as error:  # the class itself may raise on invalid values
         raise SnapshotError(
             f"expected items that fit `{cls.__qualname__}`: {error} - "
             f"in the slice `{serde.type_name(cls)}`"

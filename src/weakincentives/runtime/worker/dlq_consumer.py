@@ -39,7 +39,7 @@ class DLQConsumer(MailboxLoop, Generic[T]):
     ) -> None:
         if not callable(handler):
             raise UsageError(f"expected a function as `handler`, got {short_repr(handler)}")
-        LeaseExtenderConfig().for_lease(visibility_timeout)  # raises if it is no lease
+        LeaseExtenderConfig().for_lease(visibility_timeout)  # raises if it is not a valid lease
         self.visibility_timeout = visibility_timeout
         self._mailbox = mailbox
         self._handler = handler

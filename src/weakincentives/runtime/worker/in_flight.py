@@ -32,7 +32,7 @@ class InFlight:
     lease_lost: bool = False
     started: bool = False  # the agent has received it, so this delivery counts
     finished: bool = False  # the work is done; only sending and acknowledging are left
-    isolated: bool = False  # nothing else runs beside it
+    isolated: bool = False  # nothing else runs at the same time
 
     @property
     def working(self) -> bool:

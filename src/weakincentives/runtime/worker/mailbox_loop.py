@@ -1,4 +1,4 @@
-"""What every loop on a mailbox has: `run`, `shutdown`, a heartbeat and metrics."""
+"""The base of every loop on a mailbox: `run`, `shutdown`, a heartbeat and metrics."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ logger = logger_for(__name__)
 TRANSIENT = (MailboxConnectionError, MailboxFullError)  # all other mailbox errors are permanent
 RETRY_TIMEOUT_SECONDS = 300.0  # then the message returns to its queue
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.05, 30.0  # between two attempts
-MAX_STORE_ATTEMPTS = 5  # of a user's store that raises an error we do not know
+MAX_STORE_ATTEMPTS = 5  # attempts, if a user's store raises an unknown error
 
 
 async def retry(

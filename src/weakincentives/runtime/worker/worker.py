@@ -160,7 +160,7 @@ class Worker(Generic[T]):
 
     @property
     def dead_letters(self) -> Any:
-        """The mailbox for dead letters: the policy's, or `NAME-dlq` beside the requests."""
+        """The mailbox for dead letters: the policy's, or `NAME-dlq` next to the requests."""
         if self._dead_letters is None:
             name = f"{self.requests.name}-dlq"
             self._dead_letters = self.requests.sibling(name, DeadLetter)
@@ -218,7 +218,7 @@ class Worker(Generic[T]):
     ) -> None:
         self._slot_freed = anyio.Event()
         done = 0
-        if iterations is None:  # with a wait of 0 it would poll at full speed for ever
+        if iterations is None:  # with a wait of 0 it would poll at full speed forever
             wait = max(wait, STOP_POLL_SECONDS)
         while not self._is_over() and (iterations is None or done < iterations):
             received = await self._receive_batch(group, lease, wait)
@@ -282,7 +282,7 @@ class Worker(Generic[T]):
         """Return messages and a time by which their leases have certainly ended.
 
         That time is counted from before the call, so one call waits for at most half a lease: a
-        message that comes at its end can still be handled.
+        message that arrives at its end can still be handled.
         """
         end = anyio.current_time() + wait
         while True:
@@ -346,7 +346,7 @@ class Worker(Generic[T]):
 
     async def _run_message(self, this: InFlight) -> None:
         message = this.message
-        if anyio.current_time() >= this.lease_end:  # this process was suspended meanwhile
+        if anyio.current_time() >= this.lease_end:  # this process was suspended in the meantime
             self.counts["lease_lost"] += 1
             logger.warning("the lease of %r ended before its work began", message)
             this.lease_lost = True

@@ -1,4 +1,4 @@
-"""What every adapter promises, as a suite that your own tests inherit.
+"""The contract of an adapter, as a suite that your own tests inherit.
 
 Rules of this file:
 1. Every test runs with `evaluate` and with `evaluate_async`, under asyncio and trio: `ask` is each
@@ -122,7 +122,7 @@ class AdapterContract:
 
         failed_once(session)
 
-    def test_a_second_prompt_starts_anew(self, ask: Ask) -> None:
+    def test_a_second_prompt_starts_a_new_conversation(self, ask: Ask) -> None:
         adapter = self.make([calls(call()), Reply("five"), Reply("six")])
         first, second = prompt_for(str, ADD), prompt_for(text="3 + 3?")
 
@@ -149,7 +149,7 @@ class AdapterContract:
         assert (event.success, event.error, event.result) == (True, None, "the sum is 5")
         assert event.prompt_name == "Maths"
 
-    def test_tools_are_called_turn_after_turn_also_without_a_session(self, ask: Ask) -> None:
+    def test_tools_are_called_turn_after_turn_even_without_a_session(self, ask: Ask) -> None:
         adapter = self.make([calls(call(id="1")), calls(call(id="2", a=1, b=1)), Reply("done")])
 
         response = ask(adapter, prompt_for(str, ADD))
@@ -183,7 +183,7 @@ class AdapterContract:
         ],
         ids=["unknown-tool", "raises", "missing", "wrong-type", "unknown-argument"],
     )
-    def test_a_failed_call_is_reported_and_the_conversation_goes_on(
+    def test_a_failed_call_is_reported_and_the_conversation_continues(
         self, ask: Ask, tool_call: ToolCall, reason: str
     ) -> None:
         session = Session()
@@ -198,7 +198,7 @@ class AdapterContract:
         assert reason in str(event.error)
         assert reason in response.messages[-2].content
 
-    def test_a_model_that_calls_tools_for_ever_is_stopped(self, ask: Ask) -> None:
+    def test_a_model_that_calls_tools_forever_is_stopped(self, ask: Ask) -> None:
         session = Session()
         adapter = self.make([calls(call(id=str(turn))) for turn in range(MANY_TURNS)])
 
@@ -232,7 +232,7 @@ class AdapterContract:
         assert len(session[ToolInvoked]) == 0
 
     @pytest.mark.parametrize("of_budget", [False, True], ids=["deadline", "deadline-of-budget"])
-    def test_nothing_is_asked_after_the_deadline(self, ask: Ask, of_budget: bool) -> None:
+    def test_no_call_is_made_after_the_deadline(self, ask: Ask, of_budget: bool) -> None:
         session, late = Session(), Deadline.after(-1)
         limit: dict[str, Any] = {"deadline": late}
         if of_budget:
@@ -263,7 +263,7 @@ class AdapterContract:
 
     # --- concurrency -------------------------------------------------------------------------
 
-    def test_conversations_at_once_do_not_mix(self, ask: Ask) -> None:
+    def test_concurrent_conversations_do_not_mix(self, ask: Ask) -> None:
         tool_calls = [ToolCall(f"call_{n}", "who") for n in range(CONCURRENT)]
         adapter = self.make([*map(calls, tool_calls), *[Reply("done")] * CONCURRENT])
         sessions = [Session() for _ in range(CONCURRENT)]

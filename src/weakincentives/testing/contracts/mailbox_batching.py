@@ -37,13 +37,13 @@ class BatchingSuite(MailboxSetup):
         assert mailbox.acknowledge_all(found) == [True] * 25
         self.assert_count(mailbox, 0)
 
-    def test_a_batch_has_at_most_what_was_asked_for(self, mailbox: Box) -> None:
+    def test_a_batch_has_at_most_the_requested_number(self, mailbox: Box) -> None:
         mailbox.send_all(range(5))
 
         assert len(mailbox.receive(max_messages=3, visibility_timeout=LONG)) <= 3
         assert len(mailbox.receive(max_messages=1, visibility_timeout=LONG)) <= 1
 
-    def test_more_than_one_call_can_carry_are_sent_in_several(self, mailbox: Box) -> None:
+    def test_a_batch_that_is_too_large_for_one_call_is_split(self, mailbox: Box) -> None:
         count = min(mailbox.queue.batch * 2 + 1, 2100)
 
         mailbox.send_all(range(count))
@@ -53,7 +53,7 @@ class BatchingSuite(MailboxSetup):
         assert all(mailbox.acknowledge_all(found))
         self.assert_empty(mailbox)
 
-    def test_no_messages_are_sent_and_ended_too(self, mailbox: Box) -> None:
+    def test_empty_batches_are_accepted(self, mailbox: Box) -> None:
         assert mailbox.send_all([]) == 0
         assert mailbox.acknowledge_all([]) == []
         assert mailbox.release_all([]) == []
@@ -110,7 +110,7 @@ class BatchingSuite(MailboxSetup):
             self.assert_empty(mailbox)
         assert {message.id for message in found} == {"a"}
 
-    def test_an_id_may_come_again_when_its_message_is_gone(self, mailbox: Box) -> None:
+    def test_an_id_can_be_reused_when_its_message_is_gone(self, mailbox: Box) -> None:
         mailbox.send("first", id="a")
         self.take(mailbox).acknowledge()
 
@@ -164,7 +164,7 @@ class BatchingSuite(MailboxSetup):
     # --- limits -------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("lease", [-1, -0.001, float("nan"), float("inf"), True, "5", None])
-    def test_a_lease_that_is_none_is_refused(self, mailbox: Box, lease: Any) -> None:
+    def test_an_invalid_lease_is_refused(self, mailbox: Box, lease: Any) -> None:
         mailbox.send("hello")
 
         with pytest.raises(InvalidParameterError, match="visibility_timeout"):
@@ -190,17 +190,17 @@ class BatchingSuite(MailboxSetup):
         message.acknowledge()
 
     @pytest.mark.parametrize("count", [0, -1, 1.0, True, "1", None])
-    def test_a_number_of_messages_that_is_none_is_refused(self, mailbox: Box, count: Any) -> None:
+    def test_an_invalid_number_of_messages_is_refused(self, mailbox: Box, count: Any) -> None:
         with pytest.raises(InvalidParameterError, match="max_messages"):
             mailbox.receive(max_messages=count)
 
     @pytest.mark.parametrize("wait", [-1, float("nan"), "1", None])
-    def test_a_wait_that_is_none_is_refused(self, mailbox: Box, wait: Any) -> None:
+    def test_an_invalid_wait_is_refused(self, mailbox: Box, wait: Any) -> None:
         with pytest.raises(InvalidParameterError, match="wait_time_seconds"):
             mailbox.receive(wait_time_seconds=wait)
 
     @pytest.mark.parametrize("size", [0, -1, 1.5, True, "1"])
-    def test_a_size_that_is_none_is_refused(self, size: Any) -> None:
+    def test_an_invalid_max_size_is_refused(self, size: Any) -> None:
         with pytest.raises(UsageError, match="max_size"):
             self.make("orders", max_size=size)
 

@@ -70,7 +70,7 @@ class DeliverySuite(MailboxSetup):
         self.assert_empty(mailbox)
         self.assert_count(mailbox, 0)
 
-    def test_a_message_comes_back_when_its_lease_ends(self, mailbox: Box) -> None:
+    def test_a_message_is_redelivered_when_its_lease_ends(self, mailbox: Box) -> None:
         mailbox.send("hello")
         first = self.take(mailbox, self.lease)
 
@@ -136,7 +136,9 @@ class DeliverySuite(MailboxSetup):
 
         assert self.take(mailbox).delivery_count == 2
 
-    def test_a_nack_may_come_back_before_the_lease_would_have_ended(self, mailbox: Box) -> None:
+    def test_a_nack_can_be_redelivered_before_the_lease_would_have_ended(
+        self, mailbox: Box
+    ) -> None:
         mailbox.send("hello")
         self.take(mailbox, LONG).nack(visibility_timeout=self.lease)
 

@@ -312,7 +312,7 @@ class RepliesSuite(MailboxSetup):
 
         with_limit(main, backend)
 
-    def test_an_event_loop_goes_on_while_it_waits(self, mailbox: Box, backend: str) -> None:
+    def test_an_event_loop_keeps_running_while_it_waits(self, mailbox: Box, backend: str) -> None:
         async def main() -> None:
             async with anyio.create_task_group() as group:
                 group.start_soon(send_later)

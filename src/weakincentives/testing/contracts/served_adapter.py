@@ -1,4 +1,4 @@
-"""What every adapter on HTTP promises, tested with a real server.
+"""The contract of an adapter on HTTP, tested with a real server.
 
 Rules of this file:
 1. Every test holds for every wire format: it looks for a text, not for its place in the JSON.

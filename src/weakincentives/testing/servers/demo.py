@@ -1,4 +1,4 @@
-"""The demo model behind OpenAI's API on loopback, for agents that have a client of their own."""
+"""The demo model behind OpenAI's API on loopback, for agents that have their own client."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ROLES = get_args(Role)
 
 
 def use_demo_model() -> None:
-    """Let clients of OpenAI ask `demo/large`, unless `OPENAI_API_KEY` is set.
+    """Let clients of OpenAI call `demo/large`, unless `OPENAI_API_KEY` is set.
 
     It serves the model on loopback until the process ends, and sets `OPENAI_BASE_URL` and
-    `OPENAI_API_KEY`. Call it before a client is made. With a key of your own it does nothing, so
+    `OPENAI_API_KEY`. Call it before a client is made. With your own key it does nothing, so
     the same code asks the real model. Here the demo model makes no random mistakes: which samples
     get one would depend on how a version of a framework words its requests.
     """
@@ -79,7 +79,7 @@ def _chat(body: Mapping[str, Any]) -> Iterator[ChatMessage]:
 
 
 def _items(body: Mapping[str, Any]) -> Iterator[ChatMessage]:
-    """Yield the messages of a Response, whose calls and results are items of their own."""
+    """Yield the messages of a Response, whose calls and results are separate items."""
     if body.get("instructions"):
         yield ChatMessage("system", body["instructions"])
     items = body["input"]

@@ -19,7 +19,7 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 seconds
 
 
 class BadRequest(Exception):
-    """Bytes that are no valid request; the connection cannot be used after them."""
+    """Bytes that are not a valid request; the connection cannot be used after them."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -36,7 +36,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What to send, and what to do with the connection afterwards."""
+    """The bytes to send, and what to do with the connection afterwards."""
 
     data: bytes = b""
     then: Literal["keep", "close", "reset", "hang"] = "keep"

@@ -1,4 +1,4 @@
-"""What the local servers for tests share: a free port on loopback, a thread per connection."""
+"""The base of local servers for tests: a free port on loopback, a thread per connection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LocalServer(HttpServer):
         return self
 
     def close(self) -> None:
-        """Stop answering. What was received stays readable."""
+        """Stop answering. Received data stays readable."""
         self._stopped.set()
         super().close()
 

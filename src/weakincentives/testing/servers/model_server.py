@@ -175,7 +175,7 @@ class ModelServer(Closing):
             return _error(wire, served, 400, problem)
         try:
             return self._scripted(wire, served)
-        except Exception as error:  # of the test's script: its client reports it
+        except Exception as error:  # the test's script failed: the client reports it
             reason = f"the script of ModelServer failed: {type(error).__name__}: {error}"
             return _error(wire, served, 500, reason, DO_NOT_RETRY)
 

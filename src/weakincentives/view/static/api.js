@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Questions to the server. In a shared file there is none: the answers are in the document.
+ * Requests to the server. A shared file has none: the answers are in the document.
  */
 
 /** @typedef {{[name: string]: string | number | (string | number)[] | null | undefined}} Params */
@@ -27,7 +27,7 @@ const linked = new Set();
 const MAX_LINKED = 400;
 
 /**
- * Forget what was asked for: a new screen begins.
+ * Forget the recorded requests: a new screen begins.
  */
 export function newScreen() {
   asked.clear();
@@ -35,7 +35,7 @@ export function newScreen() {
 }
 
 /**
- * Have the answer in a saved view too, because the screen links to what shows it.
+ * Include the answer in a saved view too, because the screen links to it.
  * @param {string} name
  * @param {Params} params
  */
@@ -59,7 +59,7 @@ export function addressOf(name, params = {}) {
 }
 
 /**
- * Ask the server; throw an `Error` with its own words if it refuses.
+ * Ask the server; throw an `Error` with its message if it refuses.
  * @param {string} name
  * @param {Params} [params]
  * @param {AbortSignal} [signal]
@@ -116,7 +116,7 @@ export async function save(view) {
 }
 
 /**
- * Hear of runs that are new or changed, until the returned function is called.
+ * Subscribe to new and changed runs, until the returned function is called.
  * @param {(runs: any[]) => void} onRuns
  * @param {(connected: boolean) => void} [onState]
  */

@@ -1,5 +1,5 @@
 // @ts-check
-/** The page: a header, and the screen that the address asks for. */
+/** The page: a header, and the screen that the address names. */
 
 import { isShared, newScreen, save, sharedView } from "./api.js";
 import { el, fill } from "./dom.js";

@@ -49,7 +49,7 @@ function verdict(each, several) {
   const said = several && !each.verdict.startsWith(each.label) ? `${each.label}: ${each.verdict}` : words;
   return el("div", { class: `conclusion ${each.outcome}` },
     el("p", { class: several ? "" : "said" }, said),
-    each.incomparable.map((/** @type {string} */ text) => el("p", { class: "problem" }, `Not measured alike: ${text}`)),
+    each.incomparable.map((/** @type {string} */ text) => el("p", { class: "problem" }, `Not measured the same way: ${text}`)),
     each.warnings.filter((/** @type {string} */ text) => !each.incomparable.includes(text)).map((/** @type {string} */ text) => el("p", { class: "note" }, text)),
     el("p", { class: "counts note" }, `${number(each.fixed)} fixed, ${number(each.broken)} broken, ${number(each.both)} passed in both, ${number(each.neither)} in neither`));
 }

@@ -105,7 +105,7 @@ export function short(value) {
 }
 
 /**
- * A long id without its middle: what tells ids apart is often at their end.
+ * A long id without its middle: ids often differ only at their end.
  * @param {string} id
  */
 export function middle(id) {

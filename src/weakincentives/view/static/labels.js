@@ -31,7 +31,7 @@ export function labelCounts({ labels = {}, of }) {
 }
 
 /**
- * What people say of a sample.
+ * What people say about a sample.
  * @param {any} item
  * @param {string} run
  */

@@ -1,5 +1,5 @@
 // @ts-check
-/** Review: a queue of outputs that a person labels by keyboard, and the tabs beside it. */
+/** Review: a queue of outputs that a person labels by keyboard, and the tabs next to it. */
 
 import { ask, isShared, tell } from "./api.js";
 import { el, fill, mark, number, plural } from "./dom.js";
@@ -71,7 +71,7 @@ function nameField(onChange) {
     try {
       localStorage.setItem("wink-reviewer", current);
     } catch {
-      // storage is turned off: the name is asked for again after a reload
+      // storage is turned off: the name must be entered again after a reload
     }
     onChange();
   });

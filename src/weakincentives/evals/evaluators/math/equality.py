@@ -53,7 +53,7 @@ def normalized_equal(answer: object, expected: object) -> bool:
 
     Numbers are compared exactly (`0.5` is `\frac12`; `0.33` is not `\frac13`), tuples, intervals
     and lists part by part, sets in any order. A unit or a name (`x =`) may be left out on one side.
-    Nothing is simplified: use `symbolic_equal`. None, which is no answer, equals nothing.
+    Nothing is simplified: use `symbolic_equal`. None, which means no answer, equals nothing.
 
     >>> normalized_equal(r"$\dfrac{1}{2}$", "0.50"), normalized_equal(None, "5")
     (True, False)

@@ -6,7 +6,7 @@ process, starting it and importing SymPy do not count against the timeout.
 
 Rules of this file:
 1. A check that times out, runs out of memory or crashes is an `EvaluatorError`, never a verdict.
-2. A process ends with its parent, also when that is killed.
+2. A process ends with its parent, even when that is killed.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 def _end(process: subprocess.Popen[bytes], timeout: float) -> str:
     if process.returncode == -signal.SIGALRM:
-        return f"none in {timeout:g} s of work - give it more: symbolic_equal(..., timeout=...)"
+        return f"none in {timeout:g} s of work - raise it: symbolic_equal(..., timeout=...)"
     return f"the end of the checking process (code {process.returncode})"
 
 

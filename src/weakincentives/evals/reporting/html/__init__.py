@@ -12,7 +12,7 @@ Rules of this package:
 1. Text is data: `markup.py` makes all markup and escapes; the script sets text, never markup.
 2. The page may load nothing: its Content-Security-Policy allows one script and one style, by hash.
    Only the page of a folder may load scripts: its parts.
-3. A page of up to 20,000 samples leaves nothing out. A larger one says what it has and has not.
+3. A page of up to 20,000 samples leaves nothing out. A larger one says what it leaves out.
 """
 
 from .document import WrittenPage, page, write_page

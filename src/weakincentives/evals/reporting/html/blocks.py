@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 _BLOCK_BYTES = 400_000  # about; opening one sample unpacks one block
-MAX_ITEMS = 256  # in a block: a place is the number of a block times this, plus an index
+MAX_ITEMS = 256  # per block; a place is the block's number times this, plus an index
 LEFT_OUT = -2  # the place of an item that there was no room for; -1 stands for no item
 
 _to_json = msgspec.json.Encoder().encode

@@ -24,7 +24,7 @@ _KINDS = {
     (False, False): "broken",
     (False, True): "broken: now it has an error",
 }
-_MAX_FLIPS = 200  # that are listed by sample
+_MAX_FLIPS = 200  # listed by sample
 
 
 def comparison(compared: RunComparison, records: tuple[RunRecord, RunRecord]) -> Html:
@@ -35,7 +35,7 @@ def comparison(compared: RunComparison, records: tuple[RunRecord, RunRecord]) ->
     return section(
         "comparison",
         "Comparison",
-        *(_note(f"Not measured alike: {problem}.") for problem in unlike),
+        *(_note(f"Not measured the same way: {problem}.") for problem in unlike),
         tag("p", verdict[:1].upper() + verdict[1:], class_="conclusion"),
         None
         if compared.corrected is None
@@ -94,7 +94,7 @@ def _measures(compared: RunComparison) -> Iterator[tuple[object, ...]]:
 def _legend(compared: RunComparison) -> str:
     legend = "p: how often chance alone would make a difference at least this large."
     if any(measure.adjusted is not None for measure in compared.measures.values()):
-        legend += f" Adjusted: raised, because it is read beside {compared.metric}, which decides."
+        legend += f" Adjusted: raised, because {compared.metric} decides, and this is secondary."
     return f"{legend} None shown: there may be one, too small to tell from chance here."
 
 
@@ -118,6 +118,6 @@ def flips(compared: RunComparison) -> Html:
         ]
         if more := len(compared.flips) - len(rows):
             rows.append(("others", f"{more:,} more are not listed"))
-        rule = tag("p", "A sample counts as passed where most of its epochs do.", class_="legend")
+        rule = tag("p", "A sample counts as passed if most of its epochs do.", class_="legend")
         listed = table("Flips, by the majority of epochs", ("Sample", "Flip"), rows)
     return section("flips", "Flips", counts, rule, listed)

@@ -21,7 +21,7 @@ from ...model.result import JUDGE_USAGE
 from ...store.overview import row_of_key
 from ...store.run_store import RunStore, StoredRow
 
-_TEXT_CHARS = 400_000  # of one text
+_TEXT_CHARS = 400_000  # per text
 _TRANSCRIPT_CHARS = 4_000_000
 _MAX_EVENTS, _EVENT_CHARS = 5_000, 20_000
 

@@ -32,9 +32,9 @@ from .markup import Html, join, opening, tag
 from .rows import Partners, Table
 from .sections import footer, headline, left_out_note, name_of, provenance, results, samples
 
-MAX_SAMPLES = 20_000  # that a file has all texts of
-_MAX_BYTES = 250_000_000  # of texts in a file; browsers refuse files of more than about 500 MB
-_SAMPLE_BYTES = 1_000_000  # of texts in a file of more samples
+MAX_SAMPLES = 20_000  # up to this number, a file has all texts
+_MAX_BYTES = 250_000_000  # texts in a file; browsers refuse files of more than about 500 MB
+_SAMPLE_BYTES = 1_000_000  # texts per sample in a file with more samples
 _CHUNK = 1 << 20
 _INDEX, _PARTS = "index.html", "parts"
 
@@ -55,7 +55,7 @@ class WrittenPage:
 
     @property
     def note(self) -> str:
-        """What the page has and has not, in words; empty if it has everything."""
+        """What the page contains and leaves out, in words; empty if it has everything."""
         return left_out_note(self.rows, self.left_out) if self.left_out else ""
 
 

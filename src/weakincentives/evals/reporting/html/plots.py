@@ -1,4 +1,4 @@
-"""Plots as inline SVG without text; the words are HTML beside them, so that they wrap and scale."""
+"""Plots as inline SVG without text; the words are HTML next to them, so they wrap and scale."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEIGHT = 100.0
 
 
 def interval_bar(estimate: float, low: float, high: float) -> Html:
-    """Return a bar from 0 to 1 with a rate and its interval; the figures are beside it."""
+    """Return a bar from 0 to 1 with a rate and its interval; the figures are next to it."""
     grid = [
         tag("line", x1=x, x2=x, y1=0, y2=16, class_="end" if x in (0, 100) else "grid")
         for x in (0, 25, 50, 75, 100)

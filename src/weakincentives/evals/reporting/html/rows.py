@@ -26,13 +26,13 @@ from .details import flip_of, item_of
 from .numbers import Numbers
 
 VERDICTS = ("pass", "fail", "error")
-_PREVIEW_CHARS = 120  # of the input and of the reason in a row of the table
+_PREVIEW_CHARS = 120  # of input and reason in the table
 _MIN_PREVIEW_CHARS = 20  # fewer say nothing, so a very large page has none
 _ALL_PREVIEW_CHARS = 4_800_000
-_BATCH_ROWS = 500  # that are packed together
+_BATCH_ROWS = 500  # packed together
 _MAX_CRITERIA = 50  # columns of criteria
-_MAX_KEYS, _MAX_VALUES, _VALUE_CHARS = 20, 100, 100  # of metadata that can be filtered by
-_REQUIRED_FLIPS = 1_000  # that have their texts in a page with no room for all rows
+_MAX_KEYS, _MAX_VALUES, _VALUE_CHARS = 20, 100, 100  # metadata to filter by
+_REQUIRED_FLIPS = 1_000  # flips whose texts a page always has
 
 _COLUMNS = (
     "id", "position", "verdict", "value", "scores", "failed", "metadata", "input", "reason",
@@ -56,7 +56,7 @@ class Partners:
 
     @property
     def have_verdicts(self) -> bool:
-        """Whether each row has a partner of its own; otherwise samples are compared."""
+        """Whether each row has its own partner; otherwise samples are compared."""
         return self._compared.pairing == "epoch"
 
     def _key(self, experiment: str, sample: str, epoch: int) -> Any:

@@ -91,7 +91,7 @@ def headline(run: Overview, numbers: Numbers) -> Html:
         planned = f" of {manifest.planned:,}" if manifest.planned else ""
         why = f": {record.note}" if record.note else ""
         note = f"is not complete ({record.status}{why})"
-        if record.stop_reason == "rule":  # by its own rule
+        if record.stop_reason == "rule":  # it stopped by its own rule
             note = record.note
         note = f"This run {note}; it has {record.stored:,}{planned} rows."
     elif record.note:
@@ -241,7 +241,7 @@ def _errors(groups: Sequence[ErrorGroup]) -> Html:
     rows: list[tuple[object, ...]] = [
         (
             group.source,
-            replace(group, source="agent").label,  # the source has a column of its own
+            replace(group, source="agent").label,  # the source has its own column
             f"{group.count:,}",
             join(part for name in group.samples for part in (link_to(name), " ")),
         )
@@ -258,7 +258,7 @@ def _errors(groups: Sequence[ErrorGroup]) -> Html:
 
 
 def left_out_note(total: int, left_out: int) -> str:
-    """Return what a page with too many rows has and has not."""
+    """Return what a page with too many rows contains, and what it leaves out."""
     return (
         f"This page has the texts and transcripts of {total - left_out:,} of {total:,} rows, "
         "failures first; of the other rows it has only what the table shows."

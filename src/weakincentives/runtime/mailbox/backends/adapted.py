@@ -1,16 +1,16 @@
-"""A mailbox class of a user's own, as one that workers can use.
+"""Adapt a user's own mailbox class, so that workers can use it.
 
 It needs `send(body)` to be sent to, and `receive()` to be received from, which returns messages
 with a `body`. A message is finalized by its `acknowledge()` and `nack(visibility_timeout=...)`, or
 by methods of the mailbox that take the message.
 
-All that is optional is used if it is there: the keyword arguments of our own mailboxes, `name`,
-`closed`, `close`, `sibling`, `purge` and `approximate_count`; of a message, `id`, `delivery_count`,
-`reply_to`, `headers` and `extend_visibility`.
+Everything else is optional, and used if it is there: the keyword arguments of our own mailboxes,
+`name`, `closed`, `close`, `sibling`, `purge` and `approximate_count`; of a message, `id`,
+`delivery_count`, `reply_to`, `headers` and `extend_visibility`.
 
 Rules of this file:
-1. What is missing is refused at construction, by name.
-2. Whatever a method raises is a `MailboxConnectionError`: workers retry, and do not end.
+1. A missing method is reported at construction, by name.
+2. Every error of a method becomes a `MailboxConnectionError`: workers retry, and do not end.
 3. Methods are called in threads, with short waits, so that a worker can be stopped.
 """
 
@@ -33,17 +33,17 @@ from .memory import InMemoryMailbox
 
 logger = logger_for(__name__)
 
-WAIT_SECONDS = 1.0  # of one `receive`; a worker that is stopped waits for it
+WAIT_SECONDS = 1.0  # per `receive`; a worker that is stopped waits for it
 POLL_SECONDS = 0.2  # between two calls of a `receive` that does not wait by itself
 
 
 def sending_mailbox(target: Any, what: str, *needed: str) -> Any:
-    """Return a mailbox that can be sent to: `target`, or one that adapts a user's own class."""
+    """Return a mailbox to send to: `target`, or one that adapts a user's own class."""
     return _adapted(target, what, ("send", *needed), ("send_all", "closed"))
 
 
 def receiving_mailbox(target: Any, what: str) -> Any:
-    """Return a mailbox that can be received from: `target`, or one that adapts it."""
+    """Return a mailbox to receive from: `target`, or one that adapts it."""
     used = "receive_async acknowledge_all release_all extend_all run_blocking wake queue closed"
     return _adapted(target, what, ("receive",), used.split())
 
@@ -69,7 +69,7 @@ def _adapted(target: Any, what: str, needed: Sequence[str], used: Sequence[str])
 
 
 class AdaptedMailbox(QueueMailbox[Any]):
-    """A mailbox over a user's own one. Without its `sibling`, dead letters stay in memory."""
+    """A mailbox that wraps a user's own. If that has no `sibling`, dead letters stay in memory."""
 
     queue: _UserQueue
 

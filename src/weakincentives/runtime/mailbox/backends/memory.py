@@ -322,7 +322,7 @@ class _Family:
     def create(self, identifier: str) -> Mailbox[Any]:
         if identifier not in self._queue.family:
             raise MailboxResolutionError(
-                f"expected the name of a mailbox beside {self._queue.name!r}, got {identifier!r}",
+                f"expected the name of a mailbox next to {self._queue.name!r}, got {identifier!r}",
                 identifier,
             )
         return InMemoryMailbox(queue=self._queue.family[identifier])

@@ -1,4 +1,4 @@
-"""What every mailbox shares.
+"""Shared by all mailboxes.
 
 types       the protocols: a mailbox, and the queue below it
 type_names  the name of a body's type

@@ -198,7 +198,7 @@ class QueueMailbox(Closing, Generic[T]):
                 group.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
             if taken:
-                with anyio.CancelScope(shield=True), suppress(MailboxError):  # or the lease ends
+                with anyio.CancelScope(shield=True), suppress(MailboxError):  # or it expires
                     handles = [delivery.handle for delivery in taken]
                     await self.run_blocking(lambda: self.queue.release(handles, 0, untried=True))
             raise
@@ -227,7 +227,7 @@ class QueueMailbox(Closing, Generic[T]):
     ) -> list[bool]:
         """Return messages to the queue, for redelivery after `delay`; return False as above.
 
-        With `untried`, this delivery does not count (SQS counts it all the same).
+        With `untried`, this delivery does not count (SQS counts it anyway).
         """
         _check_range("visibility_timeout", delay, MAX_VISIBILITY_TIMEOUT)
         release = partial(self.queue.release, delay=delay, untried=untried)
@@ -307,7 +307,7 @@ class QueueMailbox(Closing, Generic[T]):
 
 
 _random = Random()
-if hasattr(os, "register_at_fork"):  # or a child would repeat its parent's ids
+if hasattr(os, "register_at_fork"):  # otherwise a child would repeat its parent's ids
     os.register_at_fork(after_in_child=_random.seed)
 
 

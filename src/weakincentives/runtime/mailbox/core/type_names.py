@@ -56,7 +56,7 @@ def name_of(body: Any) -> str:
 def field_names(body: Any) -> dict[str, str]:
     """Return the names of types that a body's own type leaves open, by field, if JSON needs them.
 
-    A result has a `Sample[Any, Any]`; here is which.
+    For example, a result declares a `Sample[Any, Any]`; this says of which types.
     """
     kind: Any = type(body)
     names = {field: _name(getattr(body, field)) or "" for field in open_fields(kind)}
@@ -190,7 +190,7 @@ def type_for(name: str, body_type: Any) -> Any:
     for option in get_args(body_type) if union else (body_type,):
         wanted = get_origin(option) or option
         if isinstance(wanted, type) and isinstance(sent, type) and issubclass(sent, wanted):
-            # A receiver with type arguments of its own need not know the sender's.
+            # A receiver that has type arguments need not know the sender's.
             return option if get_args(option) else _type(name, _classes(body_type))
     wanted = class_name(body_type) if isinstance(body_type, type) else body_type
     raise SerializationError(f"expected a body of type `{wanted}`, got {short_repr(name)}")

@@ -9,7 +9,7 @@ Rules of every mailbox:
    the lease ends before it is acknowledged. A handler may see it twice.
 2. A lease is only ever extended, and its time is the server's.
 3. Only the handle of the newest delivery is valid. (SQS promises that less strictly; see there.)
-4. A body that cannot be decoded is delivered all the same: `body` raises, `problem` says why.
+4. A body that cannot be decoded is delivered anyway: `body` raises, `problem` says why.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Mailbox(Protocol[T]):
 
 
 class MessageOwner(Protocol):
-    """What a message needs of the mailbox that it came from."""
+    """The operations that a message needs from its mailbox."""
 
     body_type: Any
 

@@ -111,7 +111,7 @@ class RedisQueue:
             if self._woken:
                 return False
             with self._translated():
-                # 0 would block for ever, and servers may ignore less than a millisecond.
+                # 0 would block forever, and servers may ignore less than a millisecond.
                 timeout = max(0.001, min(seconds, self._max_blocking))
                 popped = self.client.execute_command(
                     "BLPOP", mine, self._keys[-1], f"{timeout:.3f}", NEVER_DECODE=True
@@ -181,7 +181,7 @@ def _microseconds(seconds: float) -> int:
 
 
 def seconds_of(ttl: float | timedelta | None) -> int:
-    """Return a time to live in whole seconds; 0 means for ever."""
+    """Return a time to live in whole seconds; 0 means forever."""
     if ttl is None:
         return 0
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl

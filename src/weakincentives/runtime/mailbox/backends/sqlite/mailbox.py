@@ -50,7 +50,7 @@ _SHORTEN = "UPDATE letters SET due = ? WHERE queue = ? AND due > ?"
 _ENDED = f"""SELECT number FROM letters WHERE queue = ? AND due > 0 AND due <= ?
     ORDER BY due, number LIMIT {_MAX_REQUEUED}"""
 _REQUEUE = "UPDATE letters SET due = 0, held = 0, place = ? WHERE number = ?"
-# The casts: a damaged value is delivered all the same.
+# With casts, so that a damaged value is delivered anyway.
 _NEXT = """SELECT number, CAST(id AS BLOB), coalesce(CAST(content AS BLOB), x''),
     coalesce(CAST(times AS INTEGER), 0) + 1, coalesce(CAST(enqueued AS INTEGER), 0),
     CAST(reply_to AS BLOB), coalesce(CAST(untried AS INTEGER), 0)

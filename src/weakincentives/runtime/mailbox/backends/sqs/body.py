@@ -135,7 +135,7 @@ def _decoded(body: str) -> bytes:
     if body.startswith(ENCODED):
         try:
             return b64decode(body.removeprefix(ENCODED), validate=True)
-        except (binascii.Error, ValueError):  # of a foreign client: deliver it as it is
+        except (binascii.Error, ValueError):  # sent by a foreign client: deliver it unchanged
             pass
     return body.encode("utf-8", "surrogatepass")
 

@@ -80,8 +80,8 @@ _ADVICE = (
     ("NonExistentQueue", "create the queue, or check region and account", False),
     ("PurgeQueueInProgress", "the queue was purged less than a minute ago: try again then", True),
     ("OverLimit", "120,000 messages are leased, the maximum: acknowledge some", True),
-    ("Throttl", "SQS asks to go slower: try again", True),
-    ("TooMany", "SQS asks to go slower: try again", True),
+    ("Throttl", "SQS throttles this client: wait, then try again", True),
+    ("TooMany", "SQS throttles this client: wait, then try again", True),
 )  # fmt: skip
 
 

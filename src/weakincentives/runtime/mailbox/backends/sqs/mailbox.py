@@ -1,6 +1,6 @@
 """A mailbox on Amazon SQS or a compatible service, for many machines without your own server.
 
-What SQS promises less than the others:
+SQS guarantees less than the other back-ends:
 1. It is a standard queue: a message may be delivered twice, out of order, or again after it was
    acknowledged, and an id that is sent twice is queued twice. Count by id.
 2. SQS accepts old handles. So this process records the end of every lease, by its monotonic clock
@@ -39,7 +39,7 @@ from .client import call_batch, is_missing, sqs_client, translated
 
 T = TypeVar("T")
 
-MAX_BYTES = 1_048_576  # of one message, and of one batch; 262,144 on older queues
+MAX_BYTES = 1_048_576  # per message, and per batch; 262,144 on older queues
 MAX_STORE_ATTEMPTS = 4  # deliveries of a long body before it is delivered without
 MAX_POLL_SECONDS = 2  # then a wait checks whether it was woken
 RETENTION_SECONDS = 14 * 24 * 3600  # the maximum of SQS
@@ -55,7 +55,7 @@ class _Lease(NamedTuple):
     until: float
 
 
-_leases: dict[str, _Lease] = {}  # of this process, by handle; SQS makes handles unique
+_leases: dict[str, _Lease] = {}  # this process's leases by handle, which SQS makes unique
 
 
 class SQSQueue:
@@ -157,7 +157,7 @@ class SQSQueue:
         for message in messages:
             try:
                 deliveries.append(self._delivery(message))
-            except MailboxConnectionError:  # of the store; a retry may succeed
+            except MailboxConnectionError:  # the store failed; a retry may succeed
                 with suppress(MailboxError):
                     self.release([message["ReceiptHandle"]], 1)
                 if message is messages[-1] and not deliveries:
@@ -318,7 +318,7 @@ class SQSMailbox(QueueMailbox[T]):
             queue, body_type=body_type, max_size=max_size, reply_resolver=reply_resolver
         )
         if create:
-            queue.find()  # so that it exists when others reply to its name
+            queue.find()  # create it before others reply to its name
 
     def sibling(
         self, name: str, body_type: Any = None, *, ephemeral: bool = False
