@@ -17,6 +17,7 @@ from bench.stats import FULL, Table, choosing, correction, gates, power, trends
 pytestmark = pytest.mark.no_cover
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("simulate", "runs"),
     [
