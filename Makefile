@@ -58,7 +58,7 @@ coverage: dev ## all tests with coverage and its lower limit; takes twice as lon
 
 quick: dev ## under a minute: check, and the fast tests that start no servers, browsers or processes
 	@$(MAKE) --no-print-directory check
-	$(QUICKLY) --quick --hypothesis-profile=quick
+	$(QUICKLY) --quick -m "not slow" --hypothesis-profile=quick
 
 check: dev ## lint, formatting, spelling, types and layers; no tests
 	@$(MAKE) --no-print-directory --jobs 2 types style

@@ -34,10 +34,7 @@ settings.register_profile("explore", WITHOUT_DEADLINE, max_examples=2000)
 settings.load_profile("ci")
 
 # A test file that mentions one of these starts servers or processes, or waits for them.
-NOT_QUICK = re.compile(
-    "subprocess|[Ss]erver|browser|Process|Popen|tests.processes|fork|mark.soak"
-    "|Serve,|Shell|Deployment|test_bench|bench.peers"
-)
+NOT_QUICK = re.compile("subprocess|[Ss]erver|browser|Process|Popen|tests.processes|fork|mark.soak")
 
 # Chromium loads pages of its own for the address bar, at a fifth of the processor time of our
 # browser tests. The last --disable-features counts, so those of Playwright are named again.
@@ -143,9 +140,7 @@ BROWSER_TESTS_SKIPPED = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--quick", action="store_true", help="only fast tests without servers or processes"
-    )
+    parser.addoption("--quick", action="store_true", help="only files without servers or processes")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -179,8 +174,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             "browser" not in getattr(item, "fixturenames", ()),
         )
     )
-    if config.getoption("--quick"):
-        deselect(config, items, [item for item in items if item.get_closest_marker("slow")])
     for item in items:
         # Coverage doubles the time of a test, and under both backends the same lines run.
         parameters = getattr(getattr(item, "callspec", None), "params", {})
@@ -190,14 +183,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     browser_tests = [item for item in items if "browser" in getattr(item, "fixturenames", ())]
     config.stash[BROWSER_TESTS_SKIPPED] = len(browser_tests)
-    deselect(config, items, browser_tests)
-
-
-def deselect(config: pytest.Config, items: list[pytest.Item], unwanted: list[pytest.Item]) -> None:
-    """Remove the unwanted tests from the list, and have pytest count them as deselected."""
-    config.hook.pytest_deselected(items=unwanted)
-    unwanted_ids = {id(item) for item in unwanted}
-    items[:] = [item for item in items if id(item) not in unwanted_ids]
+    config.hook.pytest_deselected(items=browser_tests)
+    items[:] = [item for item in items if item not in browser_tests]
 
 
 def pytest_terminal_summary(

@@ -7,6 +7,8 @@ import pytest
 from bench.__main__ import main
 from tests.test_bench import assert_under_bars, bench
 
+pytestmark = pytest.mark.slow  # it starts processes
+
 
 def test_the_simulations_of_the_statistics_run() -> None:
     done = bench("stats", "10")
