@@ -4,6 +4,8 @@ BIN := .venv/bin
 # Two workers a core: many tests wait for a server, a process or a clock.
 WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN))
 ON_ALL_CORES := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+# The tests of `make quick` never wait, so one worker a core is enough.
+QUICKLY := $(BIN)/python -m pytest --numprocesses logical --dist worksteal
 # A test that fails is run once more, alone: real servers and processes can be late on a busy machine.
 # A defect fails again.
 RERUN_FAILED := $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
@@ -54,9 +56,9 @@ coverage: dev ## all tests with coverage and its lower limit; takes twice as lon
 	@$(BIN)/python scripts/debian.py
 	$(ON_ALL_CORES) --cov --ignore tests/test_bench.py
 
-quick: dev ## under a minute: check, and the tests that start no servers, browsers or processes
+quick: dev ## under a minute: check, and the fast tests that start no servers, browsers or processes
 	@$(MAKE) --no-print-directory check
-	$(ON_ALL_CORES) --quick --hypothesis-profile=quick
+	$(QUICKLY) --quick -m "not slow" --hypothesis-profile=quick
 
 check: dev ## lint, formatting, spelling, types and layers; no tests
 	@$(MAKE) --no-print-directory --jobs 2 types style

@@ -27,7 +27,15 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import IO, Any, NoReturn
 
-__all__ = ["Completed", "Started", "run_file", "run_python", "run_wink", "start_wink"]
+__all__ = [
+    "Completed",
+    "Started",
+    "run_file",
+    "run_python",
+    "run_wink",
+    "start_python",
+    "start_wink",
+]
 
 TIMEOUT = 120  # seconds; only a command that hangs needs as long
 MAX_REQUEST = 1_000_000  # bytes
@@ -97,10 +105,20 @@ class Started:
 
 def start_wink(*words: str, cwd: str | Path, env: dict[str, str]) -> Started:
     """Start `wink WORDS` in a session of its own, with nothing on standard input."""
-    argv = ["wink", *words]
+    return _start(["wink", *words], cwd=cwd, env=env)
+
+
+def start_python(code: str, *words: str, cwd: str | Path, env: dict[str, str]) -> Started:
+    """Start `python -c CODE WORDS` in a session of its own, with nothing on standard input."""
+    return _start(["-c", *words], cwd=cwd, env=env, code=code)
+
+
+def _start(
+    argv: list[str], *, cwd: str | Path, env: dict[str, str], code: str | None = None
+) -> Started:
     (out, for_out), (err, for_err) = os.pipe(), os.pipe()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    request = {"argv": argv, "cwd": str(cwd), "env": env, "code": None, "merged": False}
+    request = {"argv": argv, "cwd": str(cwd), "env": env, "code": code, "merged": False}
     request["timeout"] = 5 * TIMEOUT  # a test may wait for several things while it runs
     with theirs, Path(os.devnull).open() as nothing:
         descriptors = [nothing.fileno(), for_out, for_err, theirs.fileno()]

@@ -1,6 +1,7 @@
 """Small benchmarks: their bars are checked on every run of the tests.
 
-The figures are times: `make test` runs this file alone, after the others.
+The figures are times that pass: `make test` runs this file alone, after the others. Those of CPU
+time only are in `tests/test_bench_command.py`.
 """
 
 from __future__ import annotations
@@ -36,13 +37,16 @@ def missed(output: str) -> set[str]:
         (("http", "1000"), 12),
         (("mailbox", "1000", "2"), 2),
         (("loop", "1000", "2"), 1),
-        (("resampling", "2000", "2"), 3),
-        (("rows", "3000", "2"), 4),
         (("view", "500", "20"), 3),  # its bars are for an idle machine
         (("engine", "500", "3"), 5),  # its bars are for many samples and an idle machine
     ],
 )
 def test_every_figure_is_under_its_bar(part: tuple[str, ...], figures: int) -> None:
+    assert_under_bars(part, figures)
+
+
+def assert_under_bars(part: tuple[str, ...], figures: int) -> None:
+    """Run a benchmark until each figure was under its bar once; at least so many are printed."""
     missed_every_time = None
     for _ in range(5):  # on a busy machine, a figure in µs means nothing
         done = bench(*part)

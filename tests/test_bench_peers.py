@@ -27,6 +27,8 @@ from bench.peers.page import (
     write_quote,
 )
 
+pytestmark = pytest.mark.slow  # it starts processes
+
 README = Path(__file__).parent.parent / "README.md"
 PAGE = README.parent / "docs" / "benchmarks.md"
 TINY = {each.name.partition("-")[0]: each for each in measurements(250)}

@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 SOURCE = Path(__file__).parent.parent / "src" / "weakincentives"
 MIN_LINES = 6
 MIN_PARTS = 60  # with fewer it is one call with its arguments on lines of their own
@@ -74,6 +76,7 @@ def duplicates(root: Path) -> list[str]:
     return [" and ".join(found) for found in places.values() if len(found) > 1]
 
 
+@pytest.mark.slow
 def test_no_logic_is_duplicated() -> None:
     assert duplicates(SOURCE) == []
 

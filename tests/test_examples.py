@@ -67,7 +67,7 @@ def test_an_example_for_python_runs_too(words: str, line: str, tmp_path: Path) -
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=copy_example(example, tmp_path),
-        env=plain_environment(),
+        env=plain_environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"),  # plugins of our own tests
         capture_output=True,
         text=True,
         timeout=TIMEOUT,

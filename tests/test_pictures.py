@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from scripts.picture_suite import v4, v5
 from weakincentives.evals.comparison import compare_runs
 
@@ -26,6 +28,7 @@ def test_the_terminal_asks_for_no_font_and_no_other_address() -> None:
     assert "B is worse: -14.6 points" in drawing.replace("&#160;", " ")
 
 
+@pytest.mark.slow
 def test_the_eval_in_the_pictures_has_the_same_verdicts_each_time() -> None:
     before, after = (suite.run(store=None, progress=False) for suite in (v4, v5))
     assert (before.passed, after.passed) == (44, 37)

@@ -115,7 +115,7 @@ def start(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         command,
         cwd=folder,
-        env=plain_environment(),
+        env=plain_environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"),  # plugins of our own tests
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -85,6 +85,7 @@ def texts_in(node: ast.AST) -> set[str]:
     return {value for value in constants if isinstance(value, str)}
 
 
+@pytest.mark.slow
 def test_a_file_does_not_repeat_its_names() -> None:
     package = SOURCE / "weakincentives"
     named = {"loaders.py", "analysis.py"}  # modules that users import by name

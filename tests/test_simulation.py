@@ -285,8 +285,8 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[int, Plan | None]] = {
     # with a seed that finds it soon, and a plan if that of the seed has too few faults
     acknowledged_before_it_is_stored: (1, CRASHES),
     counted_by_number: (3, None),
-    the_last_result_wins: (40, LATE),
-    deliveries_are_counted_only_after_an_error: (10, None),
+    the_last_result_wins: (14, LATE),
+    deliveries_are_counted_only_after_an_error: (13, None),
     a_lost_lease_is_ignored: (1, CUT_SHORT),
     an_unreadable_body_is_raised: (2, UNDECODABLE),
     an_unavailable_server_ends_the_worker: (6, None),

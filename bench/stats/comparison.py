@@ -176,7 +176,7 @@ def _mid_p_size(runs: int) -> Table:
             sizes.append(100 * max(_chance(n, q / 2, q / 2, shows) for q in (0.05, 0.2, 0.4, 0.7)))
         rows.append((f"{n} samples", sizes))
     title = "largest size of McNemar's test for 5 to 70% of flips, exactly computed, in %"
-    return Table(title, ["", "mid-p", "exact"], rows, at_most=5.0, digits=2)
+    return Table(title, ["", "mid-p", "exact"], rows, at_most=5.0, digits=2, exact=True)
 
 
 def exact_factor(n: int, flips: float) -> float:
@@ -224,7 +224,7 @@ def _unpaired(runs: int) -> Table:
         rows.append((f"{n} against {m} samples", [*figures, chi_squared]))
     title = "unpaired runs of one agent: % in which a difference is claimed, exactly computed"
     columns = ["", *(f"{rate:.0%}" for rate in rates), "chi-squared, at most"]
-    return Table(title, columns, rows, at_most=5.8, reference=columns[4:])
+    return Table(title, columns, rows, at_most=5.8, reference=columns[4:], exact=True)
 
 
 def _size(n: int, m: int, rate: float, claims: np.ndarray) -> float:

@@ -147,7 +147,7 @@ def _margin_exactly(runs: int) -> Table:
             rows.append((f"n = {n}, --margin {margin:g}", figures))
     columns = ["one epoch", "1% fixed", "5% fixed", "10% fixed"]
     title = "% of runs that are worse by the margin and that pass, exactly computed"
-    return Table(title, columns, rows, at_most=5.2)
+    return Table(title, columns, rows, at_most=5.2, exact=True)
 
 
 def _equal_runs_pass(runs: int) -> Table:

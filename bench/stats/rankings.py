@@ -26,7 +26,7 @@ RESAMPLES = 300
 
 def _ranks(runs: int) -> list[Table]:
     """Return the errors of ranks, and the coverage of win rates."""
-    runs = max(10, runs // 4)  # each is a whole bootstrap
+    runs = max(4, runs // 4)  # each is a whole bootstrap
     wrong, covered = [], []
     for number, (name, strengths) in enumerate(CONTENDERS.items()):
         rng = np.random.default_rng(number)
@@ -78,7 +78,7 @@ def _ranked(
 
 def _length(runs: int) -> Table:
     """Return how often the interval of the length bias covers it, if the longer one is better."""
-    runs, rng = max(10, runs // 4), np.random.default_rng(9)
+    runs, rng = max(4, runs // 4), np.random.default_rng(9)
     rows = []
     for often in (0.5, 0.8):
         figures = []

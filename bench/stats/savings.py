@@ -137,7 +137,7 @@ def _bets(runs: int) -> Table:
 def _until_excluded(rate: float, runs: int) -> float:
     """Return the mean number of samples until `anytime_ends` of the means exclude 85%."""
     rng, tried = np.random.default_rng(7), []
-    for _ in range(max(10, runs // 10)):
+    for _ in range(max(4, runs // 10)):
         means = rng.binomial(5, rng.beta(2 * rate, 2 * (1 - rate), SAMPLES)) / 5
         for n, total in enumerate(means.cumsum().tolist(), 1):
             low, high = anytime_ends(total, n)
@@ -149,7 +149,7 @@ def _until_excluded(rate: float, runs: int) -> float:
 
 def _paired(runs: int) -> Table:
     """A test of fixed size needs 172 samples to show 10 points in 80% of cases, if 20% flip."""
-    detected, samples = samples_until_compared(172, 0.2, 0.1, max(10, runs // 2))
+    detected, samples = samples_until_compared(172, 0.2, 0.1, max(4, runs // 2))
     rows = iter([("samples", 172 / 133, 172 / samples), ("shown, in %", 85.0, detected)])
     return _table("--against RUN --stop-when decided, 10 points, 20% flip", rows)
 
@@ -159,7 +159,7 @@ def _trend(runs: int) -> Table:
 
     def rows() -> Iterator[Row]:
         for n, share in {100: 72.0, 200: 96.0}.items():
-            yield f"{n} samples, seen in %", share, decline_detected(n, max(10, runs // 4))
+            yield f"{n} samples, seen in %", share, decline_detected(n, max(4, runs // 4))
 
     return _table("a line through 10 runs that lose a point each, 5% of false alarms", rows())
 

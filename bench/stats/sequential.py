@@ -102,7 +102,7 @@ def samples_until_decided(
     rng = np.random.default_rng(7)
     config = EvalConfig(stop_against=0.85, epochs=epochs, decide_for=decide_for)  # type: ignore[arg-type]
     samples, decided, missed = [], [], []
-    for _ in range(max(10, runs // 10)):
+    for _ in range(max(4, runs // 10)):
         passes = rng.binomial(epochs, rng.beta(2 * rate, 2 * (1 - rate), SAMPLES))
         rule = RateStoppingRule(config, SAMPLES)
         samples.append(next((n for n, k in enumerate(passes, 1) if rule.add(n, int(k))), SAMPLES))
@@ -124,7 +124,7 @@ def _paired(runs: int) -> Iterator[Table]:
         figures = []
         for effect in (0.0, 0.1, 0.2):
             detected, samples = samples_until_compared(
-                n, max(flips, effect), effect, max(10, runs // 2)
+                n, max(flips, effect), effect, max(4, runs // 2)
             )
             figures += [detected, samples]
         rows.append((f"{n}, {flips * 100:g}%", figures))

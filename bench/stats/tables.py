@@ -21,7 +21,8 @@ class Table:
     """Figures in rows, and the lower and upper bar of each of them.
 
     `columns` has the title of the first column, then one for each figure. `reference` are the
-    columns that are for comparison only, without a bar.
+    columns that are for comparison only, without a bar. `exact` figures do not depend on the number
+    of runs, so their bars are always strict.
     """
 
     title: str
@@ -31,10 +32,12 @@ class Table:
     at_most: float = math.inf
     digits: int = 1
     reference: Sequence[str] = ()
+    exact: bool = False
 
     def missed(self, runs: int) -> list[str]:
         """Return the figures outside the bars; few runs may be off by four standard errors."""
-        slack = 0.0 if runs >= FULL else 400 * math.sqrt(0.05 * 0.95 / runs)
+        strict = self.exact or runs >= FULL
+        slack = 0.0 if strict else 400 * math.sqrt(0.05 * 0.95 / runs)
         return [
             f"{name}, {column}: {figure:.{self.digits}f}"
             for name, figures in self.rows

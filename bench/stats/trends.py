@@ -48,7 +48,7 @@ def _one_look(runs: int) -> Table:
 
 
 def _many_looks(shape: str, runs: int) -> Table:
-    rng, runs = np.random.default_rng(17), max(20, runs // 4)  # each is a series of looks
+    rng, runs = np.random.default_rng(17), max(4, runs // 4)  # each is a series of looks
     rows = []
     for n in (50, 100, 200):
         adjusted, alone = [], []
@@ -72,7 +72,7 @@ def _many_looks(shape: str, runs: int) -> Table:
 
 
 def _power(looks: int, runs: int) -> Table:
-    rng, runs = np.random.default_rng(16), max(20, runs // 4)
+    rng, runs = np.random.default_rng(16), max(4, runs // 4)
     rows = []
     for name, changes in CHANGES.items():
         for n in (100, 200):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from tests.forked_wink import Started, start_wink
 from tests.processes import TIMEOUT, plain_environment, until
 from tests.soak import soak_size
 from weakincentives.evals import EvalReport, RunStore
 
-WINK = Path(sys.executable).with_name("wink")
 SAMPLES, SERIES = 40, 5
 KILLS = soak_size(15, 50)
 SUITE = f"""
@@ -52,32 +50,27 @@ class Project:
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         (folder / "killed.py").write_text(SUITE)
-        self.folder = folder
+        self.folder, self.stderr = folder, ""
         self.store = folder / ".wink" / "runs.db"
 
-    def start(self, *args: str) -> subprocess.Popen[bytes]:
+    def start(self, *args: str) -> Started:
         """Start a command in its own process group; return once it has printed a run id."""
-        with (self.folder / "stderr.txt").open("w") as stderr:
-            process = subprocess.Popen(
-                [WINK, "eval", *args],
-                cwd=self.folder,
-                env=plain_environment(),
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                start_new_session=True,
-                # A shell may start background jobs with SIGINT ignored.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-            )
-        until(lambda: "\nrun " in self.stderr() or process.poll() is not None)
+        process = start_wink("eval", *args, cwd=self.folder, env=plain_environment())
+        self.stderr = ""
+        for line in process.stderr:
+            self.stderr += line
+            if line.startswith("run "):
+                break
         return process
 
-    def stderr(self) -> str:
-        """Return what the last command has printed to stderr so far."""
-        return (self.folder / "stderr.txt").read_text()
+    def wait(self, process: Started) -> int:
+        """Wait for a process, keep the rest of its stderr, and return its exit code."""
+        self.stderr += process.communicate(TIMEOUT)[1]
+        return process.wait()
 
     def finish(self, *args: str) -> int:
         """Run a command to its end; return its exit code."""
-        return self.start(*args).wait(TIMEOUT)
+        return self.wait(self.start(*args))
 
     def next_command(self) -> tuple[str, ...]:
         """Return what a user types after a kill: `resume` if the run was stored, else `run`."""
@@ -93,7 +86,7 @@ class Project:
                 return None
             return {sample for _, sample, _ in store.keys(runs[0].manifest.run_id)}
 
-    def has_progressed(self, process: subprocess.Popen[bytes], stored: set[str]) -> bool:
+    def has_progressed(self, process: Started, stored: set[str]) -> bool:
         """Return whether the process has stored more than these rows, or has exited."""
         return process.poll() is not None or (self.stored() or set()) != stored
 
@@ -118,7 +111,7 @@ def kill_and_resume(project: Project, kills: int, random: Random) -> int:
     while kills:
         before, stored = project.calls(), project.stored() or set()
         if len(stored) > SAMPLES * 0.8:  # too close to the end to be killed: start over
-            assert project.finish(*project.next_command()) == 3, project.stderr()
+            assert project.finish(*project.next_command()) == 3, project.stderr
             check_complete(project)
             for file in (*project.store.parent.iterdir(), project.folder / "calls.txt"):
                 file.unlink()
@@ -129,9 +122,9 @@ def kill_and_resume(project: Project, kills: int, random: Random) -> int:
         time.sleep(random.uniform(0, 0.05 if kills % 2 else 0.3))
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        exit_code = project.wait(process)
         assert not stored & set(project.calls() - before), "a stored sample was run again"
-        if process.returncode == -signal.SIGKILL:
+        if exit_code == -signal.SIGKILL:
             kills -= 1
             partial_runs += bool(project.stored())
     return partial_runs
@@ -161,7 +154,7 @@ def test_a_run_survives_kills_at_any_moment(tmp_path: Path) -> None:
         assert sum(partial_runs) >= KILLS / 2
 
     for project in projects:
-        assert project.finish(*project.next_command()) == 3, project.stderr()
+        assert project.finish(*project.next_command()) == 3, project.stderr
         check_complete(project)
         assert outcomes(project.report()) == outcomes(uninterrupted.report())
 
@@ -173,8 +166,8 @@ def test_an_interrupt_stops_cleanly_and_prints_how_to_resume(tmp_path: Path) -> 
     until(project.stored)
     os.killpg(process.pid, signal.SIGINT)
 
-    assert process.wait(TIMEOUT) == 130
-    stderr = project.stderr()
+    assert project.wait(process) == 130
+    stderr = project.stderr
     with RunStore(project.store) as store:
         record = store.run("latest")
     assert record.status == "interrupted"
@@ -186,6 +179,6 @@ def test_an_interrupt_stops_cleanly_and_prints_how_to_resume(tmp_path: Path) -> 
     assert 0 < len(stored) < SAMPLES
     (project.folder / "halt").unlink()
     assert project.finish("resume", record.manifest.run_id) == 3
-    assert f"reuses {len(stored)} results" in project.stderr()
+    assert f"reuses {len(stored)} results" in project.stderr
     assert not stored & set(project.calls() - before)
     check_complete(project)

@@ -168,6 +168,7 @@ def test_a_failure_has_a_reason(
     assert reason in evaluator(output, expected).reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "evaluator",
     [exact_match, contains, one_of, matches("z{expected}"), similar(1), numeric(), json_subset],

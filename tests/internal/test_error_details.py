@@ -120,6 +120,7 @@ def test_secrets_are_redacted_in_messages_and_in_lines_of_source(tmp_path: Path)
     assert details.traceback.count("***") == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [

@@ -28,6 +28,7 @@ def mean_rewards(seed: int, backend: str = "asyncio", **config: object) -> list[
     return [entry["mean_reward"] for entry in history]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_policy_that_guesses_learns_to_add(seed: int) -> None:
     rewards = mean_rewards(seed)
@@ -38,6 +39,7 @@ def test_a_policy_that_guesses_learns_to_add(seed: int) -> None:
     assert sum(rewards[-20:]) / 20 >= 0.9
 
 
+@pytest.mark.slow
 def test_a_policy_with_negated_advantages_does_not_learn() -> None:
     """Check that the test above can fail."""
     rewards = mean_rewards(

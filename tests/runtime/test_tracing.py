@@ -388,6 +388,7 @@ async def test_a_redelivered_sample_continues_its_trace(recorder: Recorder) -> N
     assert second.facts["result"].attempt == 2
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 async def test_requests_are_created_lazily(recorder: Recorder) -> None:
     """Check that few of 3,000 requests are in memory at a time, traced or not."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from math import comb
@@ -19,6 +18,7 @@ import pytest
 import sympy
 from sympy import Eq, FiniteSet, Interval, Rational, S, oo, pi, sqrt, symbols
 
+from tests.forked_wink import Completed, run_file
 from tests.seeds.test_research_scripts import ANALYSIS, BASELINE
 from tests.sshd import as_program, ssh_to_own_sshd
 from weakincentives.evals import EvalReport, normalized_equal
@@ -28,7 +28,7 @@ from weakincentives.testing import ModelServer, Reply, ServedRequest
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "math"
 ROWS: list[dict[str, Any]] = load_jsonl(EXAMPLE / "data" / "problems.jsonl")
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Run = Callable[..., Completed]
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +48,7 @@ def run(tmp_path: Path, path: str) -> Run:
         "WINK_REMOTE_HOST": "machine",
         "WINK_REMOTE_PYTHON": sys.executable,
     }
-    return lambda *call, **variables: subprocess.run(
-        [sys.executable, *call],
-        cwd=tmp_path,
-        env=settings | variables,
-        capture_output=True,
-        text=True,
-    )
+    return lambda *call, **variables: run_file(*call, cwd=tmp_path, env=settings | variables)
 
 
 def boxed_answers(answer: Callable[[str], str]) -> ModelServer:

@@ -8,6 +8,8 @@ import pytest
 
 from tests.stories.shell import Shell
 
+pytestmark = pytest.mark.slow  # it starts processes
+
 EVAL = """
 from pathlib import Path
 from weakincentives.evals import Dataset, EvalSuite, contains

@@ -9,6 +9,8 @@ import pytest
 
 from tests.stories.shell import Shell
 
+pytestmark = pytest.mark.slow  # it starts processes
+
 EVAL = """
 from weakincentives.evals import Dataset, EvalSuite, Sample, all_of, contains
 

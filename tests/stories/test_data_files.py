@@ -12,6 +12,8 @@ import pytest
 
 from tests.stories.shell import Output, Shell
 
+pytestmark = pytest.mark.slow  # it starts processes
+
 AGENT = """
 CAPITALS = {"France": "Paris", "Japan": "Tokyo"}
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.stories.shell import Shell
 
+pytestmark = pytest.mark.slow  # it starts processes
+
 EVAL = """
 from collections import Counter
 from weakincentives.evals import Dataset, EvalSuite, Sample, contains

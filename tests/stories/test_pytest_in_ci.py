@@ -8,6 +8,8 @@ import pytest
 
 from tests.stories.shell import Output, Shell
 
+pytestmark = pytest.mark.slow  # it starts processes
+
 EVAL = """
 import asyncio
 import pytest

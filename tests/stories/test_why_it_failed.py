@@ -9,6 +9,8 @@ import pytest
 
 from tests.stories.shell import Shell
 
+pytestmark = pytest.mark.slow  # it starts processes
+
 AGENT = """
 def retrieve(question):
     if question % 3 == 1:

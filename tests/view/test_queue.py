@@ -22,6 +22,8 @@ from weakincentives.evals.store.queue_state import (
 )
 from weakincentives.view.queues import queue_data
 
+pytestmark = pytest.mark.slow  # it starts processes
+
 TIMEOUT = 120_000  # milliseconds; only a page that hangs takes that long
 
 

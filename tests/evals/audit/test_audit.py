@@ -209,6 +209,7 @@ def test_texts_from_one_template_are_not_near_duplicates() -> None:
     assert list(near_duplicate_groups([f"{long} {country}?" for country in CAPITALS])) == []
 
 
+@pytest.mark.slow
 def test_near_duplicates_are_found_in_about_linear_time() -> None:
     words, rng = [f"w{n}" for n in range(5_000)], Random(1)
     texts = [" ".join(rng.choices(words, k=40)) for _ in range(10_000)]

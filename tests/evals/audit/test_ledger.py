@@ -153,6 +153,7 @@ def test_an_unknown_suite_is_refused_with_the_known_ones(store: RunStore) -> Non
         read_ledger(store, "faqs")
 
 
+@pytest.mark.slow
 def test_reading_many_runs_is_fast_and_uses_little_memory(store: RunStore) -> None:
     samples = {f"s{n}": "+" for n in range(1_000)}
     for number in range(20):

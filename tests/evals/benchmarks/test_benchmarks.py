@@ -115,6 +115,7 @@ def test_an_invalid_row_is_refused_with_its_file(
 DOUBLE = benchmark("humaneval").load()[0]
 
 
+@pytest.mark.slow
 def test_the_bundled_solutions_pass_their_tests() -> None:
     rows = files("weakincentives.evals.benchmarks") / "rows" / "humaneval.jsonl"
     lines = rows.read_text("utf-8").splitlines()

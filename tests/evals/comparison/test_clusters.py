@@ -141,6 +141,7 @@ def test_the_commands_have_an_option_for_the_key(wink: Run) -> None:
     assert "expected 'page' in the metadata of every sample to cluster by, found none in" in err
 
 
+@pytest.mark.slow
 def test_equal_agents_with_cluster_effects_differ_in_about_five_percent() -> None:
     """Each run shifts all samples of a document together; `bench stats gates` has more."""
     rng = np.random.default_rng(3)

@@ -37,6 +37,7 @@ def random_report(seed: int, names: list[str], epochs: int = 1) -> EvalReport[An
     return EvalReport(results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [1, 3])
 @pytest.mark.parametrize("seed", range(6))
 def test_the_numbers_agree_with_a_plain_loop(seed: int, epochs: int) -> None:

@@ -159,6 +159,7 @@ def test_equal_outputs_have_no_diff() -> None:
     assert (change.before.why, change.criteria[0].reason_after) == ("fine", "rude")
 
 
+@pytest.mark.slow
 def test_long_outputs_are_truncated_and_secrets_redacted() -> None:
     keep_secret("correct-horse-battery-9")
     before = EvalReport([result("a", "Paris. " * 20_000 + ".")])

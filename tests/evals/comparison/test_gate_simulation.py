@@ -68,6 +68,7 @@ def gate_outcomes(
 # 5 % of 40 runs are 2 runs; 6 or fewer have a probability of 99.5 %.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_a_run_that_is_worse_by_the_margin_passes_in_at_most_five_percent(epochs: int) -> None:
     counts = gate_outcomes("non-inferior", margin=5, decline=5, epochs=epochs)
@@ -75,6 +76,7 @@ def test_a_run_that_is_worse_by_the_margin_passes_in_at_most_five_percent(epochs
     assert counts["passed"] <= 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "setting", [{}, {"epochs": 3}, {"pooled": 3}, {"errors": 0.05}, {"errors": 0.1}]
 )

@@ -325,6 +325,7 @@ def test_a_missing_package_is_named_before_anything_is_read(
         read_rows(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["exhausted", "closed", "failed"])
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".csv", ".json"])
 def test_the_file_is_closed_after_reading(end: str, suffix: str, tmp_path: Path) -> None:
@@ -414,6 +415,7 @@ def test_a_huge_line_is_measured_without_being_kept_in_memory(after: bytes, tmp_
     assert peak < 8_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 def test_lazy_reading_uses_constant_memory(tmp_path: Path) -> None:
     file = write(tmp_path, "a.jsonl.gz", b"".join(b'{"a":"%0500d"}\n' % i for i in range(20_000)))
@@ -434,6 +436,7 @@ def test_the_first_row_needs_only_the_start_of_the_file(suffix: str, tmp_path: P
     assert caught.value.line == 50_001
 
 
+@pytest.mark.slow
 def test_a_small_zstd_file_cannot_exhaust_the_memory(tmp_path: Path) -> None:
     file = write(tmp_path, "a.jsonl.zst", b" " * 200_000_000)
     assert file.stat().st_size < 20_000
@@ -567,6 +570,7 @@ json_values = st.recursive(
 json_rows = st.lists(st.dictionaries(st.text(), json_values, max_size=5), max_size=5)
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 @settings(IN_TMP_PATH, max_examples=soak_size(30, 2000))
 @given(rows=json_rows, ascii=st.booleans(), suffix=st.sampled_from(["jsonl", "jsonl.gz", "json"]))

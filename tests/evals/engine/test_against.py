@@ -142,6 +142,7 @@ def simulate(
     return better / runs, worse / runs, total_tried / runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "flips"), [(60, 0.1), (172, 0.2), (300, 0.05)])
 def test_equal_runs_are_decided_to_differ_in_at_most_5_percent(n: int, flips: float) -> None:
     better, worse, _ = simulate(np.random.default_rng(n), n, flips / 2, flips / 2, 400)
@@ -149,6 +150,7 @@ def test_equal_runs_are_decided_to_differ_in_at_most_5_percent(n: int, flips: fl
     assert better + worse <= 0.075  # 5 %, plus the noise of 400 runs
 
 
+@pytest.mark.slow
 def test_it_needs_fewer_samples_than_a_test_of_fixed_size() -> None:
     """10 points and 20 % flips: 172 samples for a power of 80 %."""
     better, worse, tried = simulate(np.random.default_rng(1), 172, 0.15, 0.05, 300)
@@ -168,6 +170,7 @@ suite = EvalSuite(agent, dataset, exact_match)
 """
 
 
+@pytest.mark.slow
 def test_the_command_compares_while_the_run_is_in_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

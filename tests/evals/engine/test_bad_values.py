@@ -269,6 +269,7 @@ def plain(value: Any) -> Any:
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", FIELDS)
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())

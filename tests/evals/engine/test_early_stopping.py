@@ -103,6 +103,7 @@ def test_it_stops_as_soon_as_the_interval_is_good_enough(rule: dict[str, float])
                 break
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [1, 3])
 @pytest.mark.parametrize("rate", [0.7, 0.8, 0.86])
 def test_a_dataset_is_decided_as_its_complete_run_would_be(rate: float, epochs: int) -> None:
@@ -127,6 +128,7 @@ def test_a_dataset_is_decided_as_its_complete_run_would_be(rate: float, epochs: 
     assert np.mean(tried) < 112
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "max_ratio"), [(0.9, 0.6), (0.92, 0.5), (0.75, 0.5)])
 def test_five_epochs_stop_earlier_than_one(rate: float, max_ratio: float) -> None:
     rng = np.random.default_rng(2)
@@ -145,6 +147,7 @@ def test_five_epochs_stop_earlier_than_one(rate: float, max_ratio: float) -> Non
     assert samples_tried(5) < max_ratio * samples_tried(1) + 20
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("decide_for", ["dataset", "population"])
 @pytest.mark.parametrize("epochs", [1, 2])

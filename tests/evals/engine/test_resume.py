@@ -236,6 +236,7 @@ async def test_evaluators_with_the_same_name_are_not_confused(store: RunStore) -
     assert [score.value for score in report.results[0].scores] == [1.0, 0.0]
 
 
+@pytest.mark.slow
 async def test_an_interrupted_rescoring_continues_with_the_remaining_rows(
     store: RunStore,
 ) -> None:

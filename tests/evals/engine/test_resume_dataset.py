@@ -205,6 +205,7 @@ async def test_deleting_a_run_deletes_rows_that_were_set_aside(store: RunStore) 
     assert store._database.read("SELECT count(*) FROM bodies") == [(0,)]
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 @pytest.mark.parametrize("late", [False, True])
 async def test_a_fault_at_any_step_leaves_a_run_that_can_be_resumed(

@@ -218,6 +218,7 @@ def test_an_unknown_experiment_is_refused() -> None:
         EvalReport([]).compare_experiments("a", "b")
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 @settings(max_examples=soak_size(30, 2000))
 @given(st.lists(our.results, max_size=5), st.randoms(use_true_random=False))
@@ -234,6 +235,7 @@ def test_no_number_depends_on_the_order_of_results(results: list[Any], random: A
 # ── on disk ─────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(report=our.reports)
 def test_a_saved_report_is_equal_when_loaded(

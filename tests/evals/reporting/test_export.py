@@ -184,6 +184,7 @@ def test_a_file_that_cannot_be_written_is_one_clear_error(store: RunStore, tmp_p
         write_export(store, "run", tmp_path / "file" / "out.csv")
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 def test_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
     class NullFile(io.RawIOBase):
@@ -260,6 +261,7 @@ def test_control_characters_of_a_terminal_are_escaped() -> None:
     )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=soak_size(30, 2000),
     suppress_health_check=[HealthCheck.function_scoped_fixture],  # one store for all examples

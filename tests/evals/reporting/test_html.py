@@ -368,6 +368,7 @@ def test_the_page_loads_nothing_and_runs_one_script(store: RunStore) -> None:
     assert not re.search(r"https?://|url\(|@import|innerHTML|eval\(", html)
 
 
+@pytest.mark.slow
 def test_a_page_of_a_thousand_samples_is_small_and_fast_to_write(store: RunStore) -> None:
     def conversation(n: int) -> tuple[ChatMessage, ...]:
         text = " ".join(f"{n * k % 7919:x}" for k in range(150))
@@ -390,6 +391,7 @@ def test_a_page_of_a_thousand_samples_is_small_and_fast_to_write(store: RunStore
     assert len(page(store, "r1").encode()) < 2_000_000
 
 
+@pytest.mark.slow
 def test_a_page_with_too_many_samples_says_so_and_keeps_failures(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -449,6 +449,7 @@ def test_alpha_has_the_published_value_and_is_unknown_if_all_labels_are_equal() 
     assert krippendorff_alpha([("pass",), ()]) is None
 
 
+@pytest.mark.slow
 def test_the_interval_of_alpha_covers_the_truth() -> None:
     """Two reviewers are each wrong about one output in ten; 80 % of the outputs pass."""
     rng = random.Random(7)

@@ -115,6 +115,7 @@ def test_a_rare_verdict_gets_a_fifth_of_the_draw_with_its_probability(
     assert Counter(row.passed for row in sheet.rows) == {True: 40, False: 10}
 
 
+@pytest.mark.slow
 def test_a_draw_depends_on_its_seed_and_a_larger_one_contains_it(store: RunStore) -> None:
     run_id = run(store).run_id
 
@@ -154,6 +155,7 @@ def test_a_run_with_several_criteria_needs_the_name_of_one(store: RunStore) -> N
     assert len(draw_for_labels(store, run_id, 5, criterion="kind").rows) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sensitivity", "specificity"), [(0.98, 0.95), (0.95, 0.9), (0.9, 0.8), (0.95, 0.7)]
 )
@@ -358,6 +360,7 @@ def judge(model: str = "m", text: str = "True", scale: Scale | None = None) -> o
     return llm_judge(ScriptedAdapter(rate, model=model), text, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "parts"),
     [

@@ -204,6 +204,7 @@ def test_unpaired_rates_have_the_published_interval(
     assert difference.effect_size == pytest.approx(h)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("m", "n"), [(20, 100), (10, 200), (50, 200), (20, 20)])
 def test_fishers_test_keeps_its_level_for_runs_of_different_sizes(m: int, n: int) -> None:
     """The chi-squared test reaches 8 %."""

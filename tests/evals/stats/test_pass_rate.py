@@ -114,6 +114,7 @@ def json_outputs(config: EvalConfig, folder: Path) -> list[dict[str, Any]]:
     return [*listed, *trend, json.loads(wink("show", "run", *options))]
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     st.lists(st.lists(st.booleans(), min_size=1, max_size=3), min_size=1, max_size=30),

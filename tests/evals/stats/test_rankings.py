@@ -31,6 +31,7 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(5)
 
 
+@pytest.mark.slow
 def test_strengths_agree_with_a_logistic_regression(rng: np.random.Generator) -> None:
     true = {"a": 1.0, "b": 0.2, "c": 0.0, "d": -1.2}
     matches = simulate_matches(rng, true, ties=0.2)
@@ -113,6 +114,7 @@ def test_contenders_that_cannot_be_distinguished_share_a_rank() -> None:
     assert contenders[-1].name == "weak"
 
 
+@pytest.mark.slow
 def test_equal_contenders_rarely_get_different_ranks(rng: np.random.Generator) -> None:
     equal = {"a": 0.0, "b": 0.0, "c": 0.0}
     tables = [
@@ -182,6 +184,7 @@ def test_a_better_contender_that_writes_longer_outputs_is_no_bias(rng: np.random
     assert 0.5 in length_bias(simulate_lengths(rng, 0.0, 0.8))
 
 
+@pytest.mark.slow
 def test_the_bias_does_not_depend_on_the_order_of_the_contenders(rng: np.random.Generator) -> None:
     matches = simulate_lengths(rng, 0.5, 0.5)
     swapped = [(sample, b, a, 1 - won, -longer) for sample, a, b, won, longer in matches]

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.faulty_sqlite import failing_statement
+from tests.forked_wink import Started, start_python
 from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals import EvalResult, Score, Trajectory
 from weakincentives.evals.store.run_store import RunManifest, RunStore, StoredRow
@@ -66,18 +67,12 @@ def positions(path: Path | str) -> list[int]:
         return stored_positions
 
 
-def start_process(code: str, path: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + code, str(path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start_process(code: str, path: Path) -> Started:
+    return start_python(PRELUDE + code, str(path), cwd=Path.cwd(), env={**os.environ})
 
 
-def finish_process(process: subprocess.Popen[str]) -> str:
-    with process:
-        stdout, stderr = process.communicate(timeout=240)
+def finish_process(process: Started) -> str:
+    stdout, stderr = process.communicate(timeout=240)
     assert (process.returncode, stderr) == (0, "")
     return stdout
 

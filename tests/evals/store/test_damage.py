@@ -63,6 +63,7 @@ def read_run(path: Path) -> Any:
         return summary, listed, rows
 
 
+@pytest.mark.slow
 async def test_a_flipped_bit_never_changes_figures_unnoticed(tmp_path: Path) -> None:
     await run(tmp_path / "a", run_id="r")
     whole, expected = (tmp_path / "a").read_bytes(), read_run(tmp_path / "a")
@@ -94,6 +95,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 async def test_a_damaged_row_is_an_error_and_runs_again_on_resume(
     tmp_path: Path, damage: str

@@ -66,6 +66,7 @@ def test_a_damaged_page_is_reported(tmp_path: Path) -> None:
         list(store.rows("run"))
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 def test_a_changed_byte_never_changes_a_score(tmp_path: Path) -> None:
     written = {row.result.sample_id: row.result for row in write_rows(tmp_path / "a", 60)}
@@ -229,6 +230,7 @@ def test_a_file_of_an_older_version_is_migrated(tmp_path: Path, version: int) ->
 # ── size ────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_reading_a_run_keeps_few_rows_in_memory(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         store.begin(MANIFEST)
@@ -256,6 +258,7 @@ def test_long_bodies_are_compressed(tmp_path: Path) -> None:
     assert (tmp_path / "runs.db").stat().st_size < 200_000
 
 
+@pytest.mark.slow
 def test_a_thousand_runs_and_a_hundred_thousand_rows_open_quickly(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         for index in range(1000):

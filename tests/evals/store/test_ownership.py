@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from tests.forked_wink import Started, start_python
 from tests.processes import plain_environment, until
 from weakincentives.errors import UsageError
 from weakincentives.evals import EvalConfig, RunStore, Sample, evaluate, exact_match, stream
@@ -67,22 +67,17 @@ needs_kernel_locks = pytest.mark.skipif(
 )
 
 
-def start_process(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(folder), *arguments],
-        env={**plain_environment(), **variables},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def start_process(folder: Path, *arguments: str, **variables: str) -> Started:
+    environment = {**plain_environment(), **variables}
+    return start_python(SCRIPT, str(folder), *arguments, cwd=Path.cwd(), env=environment)
 
 
-def stdout_of(process: subprocess.Popen[str]) -> str:
-    with process:
-        return process.communicate(timeout=60)[0]
+def stdout_of(process: Started) -> str:
+    return process.communicate(timeout=60)[0]
 
 
 @pytest.fixture
-def owner(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def owner(tmp_path: Path) -> Iterator[Started]:
     """Start a process that runs the run `r` and waits for the file `go` in its last sample."""
     process = start_process(tmp_path)
     until(lambda: status(tmp_path) == "running" and stored_rows(tmp_path) == 5)
@@ -114,9 +109,7 @@ async def resume(store: RunStore, **options: Any) -> int:
 
 
 @needs_kernel_locks
-def test_a_second_process_is_refused_and_the_owner_is_named(
-    owner: subprocess.Popen[str], tmp_path: Path
-) -> None:
+def test_a_second_process_is_refused_and_the_owner_is_named(owner: Started, tmp_path: Path) -> None:
     second = stdout_of(start_process(tmp_path, "resume"))
 
     assert second.startswith("refused: expected a run that no process is running, got 'r'")
@@ -131,9 +124,7 @@ def test_a_second_process_is_refused_and_the_owner_is_named(
 
 
 @needs_kernel_locks
-def test_a_suspended_process_still_owns_its_run(
-    owner: subprocess.Popen[str], tmp_path: Path
-) -> None:
+def test_a_suspended_process_still_owns_its_run(owner: Started, tmp_path: Path) -> None:
     owner.send_signal(signal.SIGSTOP)
     assert f"process {owner.pid} on " in stdout_of(start_process(tmp_path, "resume"))
     assert status(tmp_path) == "running"
@@ -142,7 +133,7 @@ def test_a_suspended_process_still_owns_its_run(
 
 @needs_kernel_locks
 def test_the_run_of_a_killed_process_can_be_taken_over_at_once(
-    owner: subprocess.Popen[str], tmp_path: Path
+    owner: Started, tmp_path: Path
 ) -> None:
     owner.kill()
     owner.wait()

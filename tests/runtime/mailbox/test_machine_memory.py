@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import settings
 
 from weakincentives.runtime.mailbox import InMemoryMailbox, MemoryQueue
 from weakincentives.testing import FakeClock, MailboxMachine
+
+pytestmark = pytest.mark.slow
 
 
 class MemoryMachine(MailboxMachine):

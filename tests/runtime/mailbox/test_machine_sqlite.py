@@ -7,10 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import settings
 
 from weakincentives.runtime.mailbox import SqliteMailbox
 from weakincentives.testing import FakeClock, MailboxMachine
+
+pytestmark = pytest.mark.slow
 
 
 class SqliteMachine(MailboxMachine):
