@@ -222,14 +222,14 @@ class DropsMessages(HandWritten):
     [
         (WithoutLimits, "a_budget_that_is_spent_ends_the_conversation"),
         (WithoutLimits, "a_deadline_that_passes_between_two_turns_ends_the_conversation"),
-        (WithoutLimits, "a_model_that_calls_tools_for_ever_is_stopped"),
+        (WithoutLimits, "a_model_that_calls_tools_forever_is_stopped"),
         (WithoutEvents, "a_prompt_leaves_an_event_of_its_text_and_one_of_its_answer"),
         (WithoutEvents, "a_model_that_fails_is_an_error_and_an_event"),
         (WithoutEvents, "a_tool_is_called_and_the_model_gets_its_result"),
-        (WithoutEvents, "conversations_at_once_do_not_mix"),
+        (WithoutEvents, "concurrent_conversations_do_not_mix"),
         (StopsAfterToolError, "results_of_one_turn_are_in_the_order_of_the_calls"),
         (DropsMessages, "a_response_has_the_whole_conversation"),
-        (DropsMessages, "a_second_prompt_starts_anew"),
+        (DropsMessages, "a_second_prompt_starts_a_new_conversation"),
         (DropsMessages, "usage_is_summed_over_turns"),
     ],
 )
