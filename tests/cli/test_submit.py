@@ -15,6 +15,7 @@ from tests.cli.deployments import SAMPLES, Deployment, deployment, outcomes
 from tests.processes import TIMEOUT
 from weakincentives.cli import main
 from weakincentives.evals import RunStore
+from weakincentives.runtime.mailbox import SqliteMailbox
 
 __all__ = ["deployment"]  # a fixture
 
@@ -132,10 +133,26 @@ def test_a_killed_collector_loses_nothing(deployment: Deployment) -> None:
     collector.stdout.readline()
     collector.kill()
 
-    # Its batch is redelivered after a minute, or resubmitted and run again sooner.
+    # A batch that it had not stored yet is redelivered after a minute.
     code, _, stderr = deployment.wink("eval", "collect", run_id, "--resubmit-after", "1")
     assert code == 3, stderr
     assert len(deployment.report(run_id).results) == SAMPLES
+
+
+@pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
+def test_results_that_a_dead_collector_had_received_are_waited_for(deployment: Deployment) -> None:
+    run_id = deployment.submit("--limit", "3")
+    deployment.wink(*deployment.worker("--drain"))
+    with SqliteMailbox(f"qa-results-{run_id}", deployment.folder / "mail.db") as results:
+        assert len(results.receive(visibility_timeout=3)) == 1
+
+    code, _, stderr = deployment.wink("eval", "collect", "--resubmit-after", "0.1")
+
+    assert code == 0, stderr
+    assert "waiting for 1 result that another collector has received" in stderr
+    assert "resubmitted" not in stderr
+    assert len(deployment.report(run_id).results) == 3
+    assert set(deployment.calls().values()) == {1}
 
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)

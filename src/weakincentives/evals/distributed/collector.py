@@ -32,6 +32,7 @@ from ...errors import (
     WinkError,
     short_repr,
 )
+from ...internal.formatting import pluralize
 from ...internal.threads import in_thread
 from ...runtime.mailbox.core.envelope import unpack
 from ...runtime.worker.dead_letters import DeadLetter
@@ -115,6 +116,7 @@ class Collector:
         self._clock = clock
         self._connected = False
         self._last_error = ""
+        self._noted_leases = False
 
     def stop(self) -> None:
         """Stop after the current batch."""
@@ -321,7 +323,7 @@ class Collector:
         idle = self._clock.monotonic() - self.last_result
         if self._requests is None or self.submission is None or after is None:
             return False
-        if self.queued or idle < after:
+        if self.queued or idle < after or await self._others_hold_results():
             return False
         if self.rounds == self._config.max_rounds:
             self.gave_up = True
@@ -331,6 +333,22 @@ class Collector:
         sent = await self._send(frozenset(self.ledger.missing()))
         self._on_note(f"the queue is empty, resubmitted missing samples: {sent:,}")
         return False
+
+    async def _others_hold_results(self) -> bool:
+        """Return whether results of this run are leased, by a collector that was killed perhaps.
+
+        They are delivered when the lease ends. Until then the mailbox drops new copies of them.
+        """
+        if not self._config.exclusive:
+            return False
+        held = await self._results.run_blocking(self._results.approximate_count)
+        if held and not self._noted_leases:
+            self._noted_leases = True
+            self._on_note(
+                f"waiting for {pluralize(held, 'result')} that another collector has received: if "
+                f"it was killed, for up to {LEASE_SECONDS:g} s"
+            )
+        return held > 0
 
     async def _send(self, keys: Container[Key]) -> int:
         assert self.submission is not None
