@@ -4,8 +4,8 @@ BIN := .venv/bin
 # Two workers a core: many tests wait for a server, a process or a clock.
 WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN))
 ON_ALL_CORES := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
-# The tests of `make quick` never wait, so one worker a core is enough.
-QUICKLY := $(BIN)/python -m pytest --numprocesses logical --dist worksteal
+# The tests of `make quick` never wait, and benchmarks need a quiet machine.
+ONE_A_CORE := $(BIN)/python -m pytest --numprocesses logical --dist worksteal
 # A test that fails is run once more, alone: real servers and processes can be late on a busy machine.
 # A defect fails again.
 RERUN_FAILED := $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
@@ -50,7 +50,7 @@ test: dev ## everything CI runs: check, all tests, the benchmarks in small
 	@$(BIN)/python scripts/debian.py
 	@$(MAKE) --no-print-directory --jobs 2 types style .venv/tests-rewritten
 	$(ON_ALL_CORES) --ignore tests/test_bench.py --ignore tests/test_layers.py || $(RERUN_FAILED)
-	$(BIN)/python -m pytest tests/test_bench.py
+	$(ONE_A_CORE) tests/test_bench.py
 
 coverage: dev ## all tests with coverage and its lower limit; takes twice as long as make test
 	@$(BIN)/python scripts/debian.py
@@ -58,7 +58,7 @@ coverage: dev ## all tests with coverage and its lower limit; takes twice as lon
 
 quick: dev ## under a minute: check, and the fast tests that start no servers, browsers or processes
 	@$(MAKE) --no-print-directory check
-	$(QUICKLY) --quick -m "not slow" --hypothesis-profile=quick
+	$(ONE_A_CORE) --quick -m "not slow" --hypothesis-profile=quick
 
 check: dev ## lint, formatting, spelling, types and layers; no tests
 	@$(MAKE) --no-print-directory --jobs 2 types style

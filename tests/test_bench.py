@@ -1,7 +1,7 @@
 """Small benchmarks: their bars are checked on every run of the tests.
 
-The figures are times that pass: `make test` runs this file alone, after the others. Those of CPU
-time only are in `tests/test_bench_command.py`.
+The figures are of elapsed time: `make test` runs this file after the others, one benchmark a core.
+Figures of CPU time only are in `tests/test_bench_command.py`.
 """
 
 from __future__ import annotations
