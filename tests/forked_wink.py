@@ -17,10 +17,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -220,7 +222,7 @@ def _serve(requests: socket.socket, *preload: str) -> None:
             requests.close()
             if (command := os.fork()) == 0:
                 code = _become(json.loads(request), descriptors)
-                sys.exit(main() if code is None else _execute(code))
+                _exit_after(main if code is None else partial(_execute, code))
             _report(command, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -248,6 +250,25 @@ def _report(command: int, descriptors: list[int]) -> NoReturn:
     ended = f"{os.waitstatus_to_exitcode(status)} {usage.ru_maxrss}"
     os.write(descriptors[3], ended.encode())
     os._exit(0)
+
+
+def _exit_after(run: Callable[[], Any]) -> NoReturn:
+    """Exit with the code that the function returns, like Python, but without freeing all modules.
+
+    That would take 30 ms of CPU time, ten times as long as the fork.
+    """
+    try:
+        code = run()
+    except SystemExit as ended:
+        code = ended.code
+    if code is not None and not isinstance(code, int):
+        sys.exit(code)
+    threading._shutdown()  # type: ignore[attr-defined]  # wait for threads
+    atexit._run_exitfuncs()
+    gc.collect()  # report what is only found to be left open when it is freed
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
 
 
 def _execute(code: str) -> None:
