@@ -33,7 +33,7 @@ FASTER = 4.0  # bar: the fast path's rate to the SDK's
 STEADY = 0.8  # bar: its rate with many calls at once to that with few; under 1 only for noise
 DEARER = 1.15  # bar: the OpenAI adapter's CPU time to that of its SDK
 ROUNDS = 3
-WHOLE = 5_000  # with fewer calls, rounds are fewer and smaller, and slow clients skip the second
+WHOLE = 2_000  # with fewer calls, rounds are fewer and smaller, and slow clients skip the second
 TEXT = "What is the capital of France? Answer in one word."
 SERVER = """
 import asyncio, ssl, sys
