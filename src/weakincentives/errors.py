@@ -303,8 +303,9 @@ class SimulatedUserError(WinkError):
 
 
 def is_infrastructure_error(error: BaseException | None) -> bool:
-    """Return whether an error is not the agent's fault.  A provider, a mailbox or a store is busy
-    or unavailable, or a simulated user failed.
+    """Return whether an error is not the agent's fault.
+
+    A provider, a mailbox or a store is busy or unavailable, or a simulated user failed.
     """
     if isinstance(error, ProviderError):
         return error.retryable or (error.status or 0) >= 500

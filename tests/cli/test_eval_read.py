@@ -80,7 +80,7 @@ def test_list_fits_the_terminal(wink: Run, monkeypatch: pytest.MonkeyPatch, colu
     assert "100.0% (20.7-100.0)" in text
 
 
-def test_names_have_the_space_of_errors_that_no_run_has(wink: Run) -> None:
+def test_a_column_without_errors_gives_way_to_names(wink: Run) -> None:
     for end in ("abc111", "abd222"):
         stored(f"20260102-030405-{end}", answer("1"), dataset_name="capitals", model="demo/large")
 

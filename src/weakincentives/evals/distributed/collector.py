@@ -335,9 +335,9 @@ class Collector:
         return False
 
     async def _others_hold_results(self) -> bool:
-        """Return whether results of this run are leased, by a collector that was killed perhaps.
+        """Return whether results of this run are leased to another collector, perhaps a dead one.
 
-        They are delivered when the lease ends. Until then the mailbox drops new copies of them.
+        They are delivered again when the lease ends. Until then the mailbox drops copies of them.
         """
         if not self._config.exclusive:
             return False
