@@ -103,10 +103,12 @@ def forbidden(text: str) -> set[str]:
 
 def test_no_source_file_turns_data_into_code() -> None:
     assert {
-        str(file): names
+        str(file.relative_to(SOURCE)): names
         for file in SOURCE.rglob("*.py")
         if (names := forbidden(file.read_text("utf-8")))
-    } == {}
+    } == {
+        "weakincentives/internal/frozen.py": {"exec"}
+    }  # of the fields of a class, as in `dataclasses`
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from .errors import UsageError, short_repr
 from .internal.checks import plain_mapping, plain_numbers, plain_texts, tuple_of, whole_or_none
+from .internal.frozen import fast_init
 from .internal.wire_names import wire_name
 
 __all__ = ["ChatMessage", "Role", "TokenTrace", "TokenUsage", "ToolCall"]
@@ -24,6 +25,7 @@ _set = object.__setattr__
 
 
 @wire_name("wink:TokenUsage", "weakincentives.chat:TokenUsage")
+@fast_init
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
     """Tokens as the provider counted them; None if it did not report them."""
@@ -101,6 +103,7 @@ class TokenTrace:
 
 
 @wire_name("wink:ToolCall", "weakincentives.chat:ToolCall")
+@fast_init
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A model's request to call a tool. `arguments` is the JSON object that it sent."""
@@ -116,6 +119,7 @@ class ToolCall:
 
 
 @wire_name("wink:ChatMessage", "weakincentives.chat:ChatMessage")
+@fast_init
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
     """One turn of a conversation.

@@ -30,6 +30,7 @@ from anyio.lowlevel import current_token
 
 from ..clock import SYSTEM_CLOCK
 from ..errors import MissingExtraError, ProviderError
+from ..internal.frozen import fast_init
 from .http_stream import ByteStream, DeadlineExceeded, connect
 
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
@@ -51,6 +52,7 @@ class Origin:
         return f"{self.host}:{self.port}"
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Response:
     """A complete response, and its latency in seconds. Header names are in lower case."""

@@ -13,6 +13,7 @@ from typing import Any
 from ..chat import ChatMessage, TokenTrace, TokenUsage
 from ..errors import UsageError, short_repr
 from ..internal.checks import check_number, plain_mapping, whole_or_none
+from ..internal.frozen import fast_init
 
 
 def check_model_name(name: Any, what: str = "model") -> None:
@@ -64,6 +65,7 @@ class ToolSpec:
     schema: Mapping[str, Any] = field(hash=False)
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """One call of a model. `epoch` distinguishes repeats, so that each is a new call to a cache."""
@@ -77,6 +79,7 @@ class ModelRequest:
     epoch: int = 1
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReply:
     """One reply. `latency_ms` is the provider's time, without rate limiting and retries.

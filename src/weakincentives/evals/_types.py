@@ -24,7 +24,7 @@ from ..errors import SerializationError, UsageError, short_repr
 from ..experiment import BASELINE, Experiment
 from ..internal.atomic_write import write_whole
 from ..internal.checks import check_whole, finite, plain_mapping, plain_text, plain_texts, tuple_of
-from ..internal.frozen import frozen_generic
+from ..internal.frozen import fast_init, frozen_generic
 from ..internal.garbage import collector_paused
 from ..internal.names import display_name
 from ..internal.public_module import set_public_module
@@ -663,6 +663,7 @@ NO_SAMPLE: Sample[Any, Any] = Sample("", None)
 NO_TRAJECTORY: Trajectory[Any] = Trajectory(metadata=MappingProxyType({}))
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class EvalContext:
     """Everything that an evaluator may look at; a new fact goes here, never into a signature."""

@@ -21,7 +21,7 @@ from .. import serde
 from ..chat import ChatMessage
 from ..errors import PromptError, SerializationError, short_repr
 from ..internal.checks import plain_texts, tuple_of
-from ..internal.frozen import frozen_generic
+from ..internal.frozen import fast_init, frozen_generic
 from ..internal.typevars import OutputT
 from .output import error_line, is_text, output_schema
 from .section import MarkdownSection, Node, check_key, distinct, placed, rendered_value
@@ -164,6 +164,7 @@ def _offered(nodes: Iterable[Node], template: PromptTemplate[Any]) -> tuple[Tool
 
 
 @frozen_generic
+@fast_init
 @dataclass(frozen=True, slots=True)
 class RenderedPrompt(Generic[OutputT]):
     """The messages and tools for a model."""

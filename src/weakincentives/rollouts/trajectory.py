@@ -17,7 +17,7 @@ from ..internal.checks import (
     plain_texts,
     tuple_of,
 )
-from ..internal.frozen import frozen_generic
+from ..internal.frozen import fast_init, frozen_generic
 from ..internal.typevars import OutputT
 from ..internal.wire_names import wire_name
 from .snapshot import EnvironmentSnapshot
@@ -25,6 +25,7 @@ from .snapshot import EnvironmentSnapshot
 
 @wire_name("wink:Trajectory", "weakincentives.rollouts._trajectory:Trajectory")
 @frozen_generic
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Trajectory(Generic[OutputT]):
     """The conversation of one attempt and its output.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, get_origin, runtime_checkable
 from uuid import UUID
 
+from ..internal.frozen import fast_init
 from ..secrets import logger_for
 
 logger = logger_for(__name__)
@@ -24,6 +25,7 @@ _Key = tuple[Any, UUID | None]
 _Handlers = tuple[Callable[[Any], object], ...]
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class DispatchResult:
     """The result of publishing one event: how many handlers ran, and what they raised."""

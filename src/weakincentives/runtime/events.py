@@ -22,6 +22,7 @@ from ..chat import TokenUsage
 from ..clock import SYSTEM_CLOCK
 from ..errors import UsageError, short_repr
 from ..internal.checks import plain_texts, tuple_of
+from ..internal.frozen import fast_init
 from ..internal.ids import new_uuid
 from ..internal.wire_names import wire_name
 from ..serde import plain
@@ -52,6 +53,7 @@ _set = object.__setattr__
 
 
 @wire_name("wink:ToolInvoked", "weakincentives.runtime.events:ToolInvoked")
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolInvoked:
     """A tool was called. If it raised, `error` is the message.
@@ -96,6 +98,7 @@ class ToolInvoked:
 
 
 @wire_name("wink:PromptExecuted", "weakincentives.runtime.events:PromptExecuted")
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptExecuted:
     """A prompt was executed: a model answered, or `error` says why none did.
@@ -123,6 +126,7 @@ class PromptExecuted:
 
 
 @wire_name("wink:PromptRendered", "weakincentives.runtime.events:PromptRendered")
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRendered:
     """A prompt was rendered; `tools` are the names of the tools that it offered."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...internal.frozen import fast_init
 from ...internal.wire_names import wire_name
 from .result import EvalResult
 
@@ -20,6 +21,7 @@ class EvalRunStarted:
 
 
 @wire_name("wink:SampleEvaluated", "weakincentives.evals._events:SampleEvaluated")
+@fast_init
 @dataclass(frozen=True, slots=True)
 class SampleEvaluated:
     """One attempt ended with this result."""

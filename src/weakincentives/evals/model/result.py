@@ -19,7 +19,7 @@ from ...internal.checks import (
     whole,
 )
 from ...internal.error_details import ErrorDetails, with_type
-from ...internal.frozen import frozen_generic
+from ...internal.frozen import fast_init, frozen_generic
 from ...internal.typevars import OutputT
 from ...internal.wire_names import wire_name
 from ...rollouts import Trajectory
@@ -40,6 +40,7 @@ _MAX_INTEGER = 2**63 - 1  # in the run store
 
 @wire_name("wink:EvalResult", "weakincentives.evals._report:EvalResult")
 @frozen_generic
+@fast_init
 @dataclass(frozen=True, slots=True)
 class EvalResult(Generic[OutputT]):
     """The outcome of one sample: a score, or an error and its source.

@@ -21,6 +21,8 @@ from typing import Any, Literal
 
 from ... import serde
 from ...errors import UsageError, short_repr
+from ...internal.checks import whole
+from ...internal.frozen import fast_init
 from ...runtime.session import Session
 from ...secrets import redact_bytes
 from ..model.decision import Decision
@@ -141,6 +143,7 @@ def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     return ", ".join(names[:_MAX_LISTED_PARTS]) + more
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRow:
     """One counted row: a result, and what a resumed run needs to know about it.
@@ -167,12 +170,9 @@ class StoredRow:
             raise UsageError(
                 f"expected an `EvalResult` for `StoredRow.result`, got {short_repr(result)}"
             )
-        for number in (self.position, result.epoch, result.attempt):
-            if not isinstance(number, int) or not 0 <= number <= _MAX_INTEGER:
-                raise UsageError(
-                    "expected whole numbers from 0 on for the position, epoch and attempt of a "
-                    f"row, got {short_repr(number)} - sample {short_repr(result.sample_id)}"
-                )
+        if self.position.__class__ is not int or not 0 <= self.position <= _MAX_INTEGER:
+            position = whole(self.position, "StoredRow.position", least=0, maximum=_MAX_INTEGER)
+            object.__setattr__(self, "position", position)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

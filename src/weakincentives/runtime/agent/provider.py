@@ -11,13 +11,14 @@ from typing import Any, Generic, Protocol, cast, runtime_checkable
 
 from ...budget import BudgetTracker, Deadline
 from ...chat import ChatMessage, TokenTrace, TokenUsage
-from ...internal.frozen import frozen_generic
+from ...internal.frozen import fast_init, frozen_generic
 from ...internal.typevars import OutputT
 from ...prompt import Prompt
 from ..session import Session
 
 
 @frozen_generic
+@fast_init
 @dataclass(frozen=True, slots=True)
 class PromptResponse(Generic[OutputT]):
     """The response to a prompt: the text of the model, and the output that was parsed from it.

@@ -23,12 +23,14 @@ import msgspec
 
 from ... import serde
 from ...errors import SerializationError, SnapshotError, UsageError, short_repr
+from ...internal.frozen import fast_init
 from ...internal.wire_names import named_type
 from .slices import SliceSnapshot, slice_type
 
 T = TypeVar("T")
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SessionSnapshot:
     """An immutable `SessionView`. Get one from `Session.view()` or `SessionSnapshot.from_bytes`.
