@@ -66,6 +66,7 @@ def test_references(folder: Path) -> None:
             "expected `god` in sums.py for the eval to run, found none - did you mean",
         ),
         (["sums.py:adder"], "expected an `EvalSuite` as sums.py:adder, got `adder(sample)`"),
+        (["sums.py:adder"], "--agent sums.py:adder (or --prompt) with --dataset FILE"),
         (["prompts.py"], "expected an `EvalSuite` at the top level of the file, found none"),
         (["sums"], "expected `FILE.py`, `FILE.py:name` or a folder to run, got 'sums'"),
         ([], "expected one of FILE.py, --prompt and --agent to run, got none"),

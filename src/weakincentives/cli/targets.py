@@ -112,7 +112,10 @@ def _file_suites(text: str) -> dict[str, EvalSuite[Any, Any, Any]]:
     if wanted:
         suite = _load(text, Path.cwd(), "the eval to run")
         if not isinstance(suite, EvalSuite):
-            raise UsageError(f"expected an `EvalSuite` as {text}, got {short_repr(suite)}")
+            raise UsageError(
+                f"expected an `EvalSuite` as {text}, got {short_repr(suite)} - to run an agent or "
+                f"a prompt on its own: --agent {text} (or --prompt) with --dataset FILE"
+            )
         return {text: suite}
     suites = _suites_in(file)
     if not suites:
