@@ -177,9 +177,8 @@ class Tool(Typed, Generic[ParamsT, ResultT]):
         return result
 
 
-@lru_cache(maxsize=256)  # an environment creates its tools again for every attempt
-def _schema_of_class(wanted: type) -> dict[str, Any]:
-    return json_schema(wanted)
+# An environment creates its tools again for every attempt.
+_schema_of_class = lru_cache(maxsize=256)(json_schema)
 
 
 def _schema_of(wanted: Any) -> dict[str, Any]:

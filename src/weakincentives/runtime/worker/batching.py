@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -19,14 +20,12 @@ B = TypeVar("B")
 _PENDING: Any = object()
 
 
-class _Entry(Generic[A, B]):
-    __slots__ = ("error", "item", "ready", "result")
-
-    def __init__(self, item: A) -> None:
-        self.item = item
-        self.ready = anyio.Event()  # it has its result, or it is the next leader
-        self.result: Any = _PENDING
-        self.error: BaseException | None = None
+@dataclass(slots=True, eq=False)
+class _Entry(Generic[A]):
+    item: A
+    ready: anyio.Event = field(default_factory=anyio.Event)  # has its result, or leads next
+    result: Any = _PENDING
+    error: BaseException | None = None
 
 
 class Batcher(Generic[A, B]):
@@ -48,7 +47,7 @@ class Batcher(Generic[A, B]):
         self._call = call
         self._max_batch = max_batch
         self._patient = patient
-        self._waiting: deque[_Entry[A, B]] = deque()
+        self._waiting: deque[_Entry[A]] = deque()
         self._busy = False
 
     @property
@@ -57,7 +56,7 @@ class Batcher(Generic[A, B]):
         return not self._busy
 
     async def __call__(self, item: A) -> B:
-        entry: _Entry[A, B] = _Entry(item)
+        entry = _Entry(item)
         self._waiting.append(entry)
         if self._busy:
             try:
