@@ -96,12 +96,8 @@ class BudgetTracker:
         """Raise if the deadline has passed or a limit is exceeded, and say which."""
         if self.budget.deadline is not None:
             self.budget.deadline.check()
-        used = self.consumed
-        for name, count in (
-            ("input_tokens", used.input_tokens or 0),
-            ("output_tokens", used.output_tokens or 0),
-            ("total_tokens", used.total_tokens),
-        ):
+        for name in ("input_tokens", "output_tokens", "total_tokens"):
+            count = getattr(self.consumed, name) or 0
             limit = getattr(self.budget, f"max_{name}")
             if limit is not None and count > limit:
                 raise BudgetExceededError(

@@ -72,6 +72,7 @@ from ...errors import (
     UsageError,
     WorkerEndedError,
 )
+from ...internal.checks import check_whole
 from ...internal.concurrency import unwrap_exception_group
 from ...secrets import logger_for
 from ..mailbox import Message, QueueMailbox
@@ -109,10 +110,7 @@ class WorkerConfig:
     backoff: Backoff = field(default_factory=Backoff)
 
     def __post_init__(self) -> None:
-        if type(self.max_concurrent) is not int or self.max_concurrent < 1:
-            raise UsageError(
-                f"expected a whole number >= 1 for `max_concurrent`, got {self.max_concurrent!r}"
-            )
+        check_whole(self.max_concurrent, 1, "max_concurrent")
 
 
 class Worker(Generic[T]):

@@ -171,9 +171,7 @@ class SQSQueue:
         try:
             content = resolve_claim(content, self.store)
         except MailboxConnectionError:
-            if (
-                times < MAX_STORE_ATTEMPTS
-            ):  # then deliver the claim itself, so that the message is seen
+            if times < MAX_STORE_ATTEMPTS:  # then the claim itself is delivered, to be seen
                 raise
         sent = int(attributes["SentTimestamp"]) / 1000
         return Delivery(id, content, message["ReceiptHandle"], times, sent, reply_to)
