@@ -217,10 +217,6 @@ class ProviderError(WinkError):
         self.retry_after = retry_after
         self.status = status
 
-    def __reduce__(self) -> tuple[object, ...]:
-        state = {k: getattr(self, k) for k in ("retryable", "retry_after", "status")}
-        return type(self), self.args, state
-
 
 class RunIncompleteError(WinkError):
     """A run ended before its last sample, because something in the process cancelled it."""

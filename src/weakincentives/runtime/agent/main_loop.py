@@ -298,18 +298,14 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
     async def _respond(
         self, request: MainLoopRequest[InputT]
     ) -> tuple[MainLoopResult[OutputT], BaseException | None]:
-        session: Session | None = None
+        sessions: list[Session] = []  # the last one counts
         done: dict[str, Any] = {}
         clock, timeout = self._config.clock, self._config.timeout
         start = clock.monotonic()
 
-        def keep_session(opened: Session) -> None:
-            nonlocal session
-            session = opened
-
         async def answer() -> None:
-            nonlocal session
-            response, session = await self.answer(request, on_session=keep_session)
+            response, session = await self.answer(request, on_session=sessions.append)
+            sessions.append(session)
             done.update(output=response.output, text=response.text, usage=response.usage)
             done.update(_trajectory_fields(response))
 
@@ -322,7 +318,8 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
             done = {"error": error, "error_details": error_details(failure)}
             done["error_source"] = _error_source(failure)
         done.setdefault("latency_ms", round(took * 1000))
-        if session is not None:
+        if sessions:
+            session = sessions[-1]
             done["session_id"] = session.session_id
             if self._session_store is None:
                 done["session_snapshot"] = redact_bytes(session.snapshot())
@@ -463,10 +460,10 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
         return self._adapter_call, *prepared
 
 
-OnSession = Callable[[Session], object]
-_sessions: ContextVar[tuple[MainLoop[Any, Any] | None, OnSession | None]] = ContextVar(
+# The loop whose overridden `execute` is running, and what receives the sessions that it opens.
+_sessions: ContextVar[tuple[Any, Callable[[Session], object] | None]] = ContextVar(
     "weakincentives.on_session", default=(None, None)
-)  # the loop whose overridden `execute` is running, and what receives the sessions that it opens
+)
 
 
 @cache
