@@ -195,6 +195,10 @@ class WorkerEndedError(WinkError):
         why: str = "something cancelled its tasks - an agent must cancel only tasks it started",
     ) -> None:
         super().__init__(f"the worker ended because {why}")
+        self.why = why
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.why,)
 
 
 class ProviderError(WinkError):
