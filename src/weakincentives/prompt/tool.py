@@ -189,9 +189,8 @@ def _schema_of(wanted: Any) -> dict[str, Any]:
 
 def is_params_type(wanted: Any) -> bool:
     """Return whether this is a dataclass, also a generic one with type arguments."""
-    return is_dataclass(get_origin(wanted) or wanted) and isinstance(
-        get_origin(wanted) or wanted, type
-    )
+    cls = get_origin(wanted) or wanted
+    return isinstance(cls, type) and is_dataclass(cls)
 
 
 def _match_signature(

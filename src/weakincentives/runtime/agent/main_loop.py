@@ -9,6 +9,7 @@ of a mailbox, and replies to their senders.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from ...errors import (
     short_repr,
 )
 from ...experiment import Experiment
+from ...internal.checks import check_number
 from ...internal.error_details import ErrorDetails, error_details
 from ...internal.event_loop import run_sync
 from ...internal.frozen import frozen_generic
@@ -125,11 +127,8 @@ class MainLoopConfig(WorkerConfig):
 
     def __post_init__(self) -> None:
         WorkerConfig.__post_init__(self)
-        limit = self.timeout
-        if limit is not None and not (isinstance(limit, int | float) and limit > 0):
-            raise UsageError(
-                f"expected a number > 0 for `MainLoopConfig.timeout`, got {short_repr(limit)}"
-            )
+        if self.timeout not in (None, math.inf):
+            check_number(self.timeout, "MainLoopConfig.timeout")
 
 
 class MainLoop(MailboxLoop, Generic[InputT, OutputT]):

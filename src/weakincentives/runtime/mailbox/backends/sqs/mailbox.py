@@ -213,17 +213,15 @@ class SQSQueue:
         now = self.clock.monotonic()
         done = dict.fromkeys(handles, False)
         entries: list[dict[str, Any]] = []
-        sent: list[str] = []
         for handle in done:
             lease = _leases.get(handle)
             if lease is None or lease.until <= now:
                 continue
             done[handle] = True
             if (values := change(lease, now)) is not None:
-                entries.append({"Id": str(len(sent)), "ReceiptHandle": handle, **values})
-                sent.append(handle)
+                entries.append({"Id": str(len(entries)), "ReceiptHandle": handle, **values})
         for number in self._batch(call, entries) if entries else ():
-            done[sent[int(number)]] = False
+            done[entries[int(number)]["ReceiptHandle"]] = False
         return [done[handle] for handle in handles]
 
     # ── the queue as a whole ───────────────────────────────────────────────────────────────────
