@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 
 from ...budget import Budget, BudgetTracker, Deadline
 from ...chat import ChatMessage, TokenTrace, TokenUsage
-from ...clock import SYSTEM_CLOCK, Clock
+from ...clock import SYSTEM_CLOCK
 from ...errors import (
     MailboxError,
     MailboxResolutionError,
@@ -123,7 +123,6 @@ class MainLoopConfig(WorkerConfig):
     budget: Budget | None = None
     deadline_seconds: float | None = None
     timeout: float | None = 3600.0
-    clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
         WorkerConfig.__post_init__(self)
@@ -336,12 +335,7 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
                 f"expected `{type(self).__qualname__}(requests=...)`, a mailbox with requests"
             )
         return Worker(
-            self._requests,
-            self._handle,
-            self._give_up,
-            config=self._config,
-            dlq=self._dlq,
-            clock=self._config.clock,
+            self._requests, self._handle, self._give_up, config=self._config, dlq=self._dlq
         )
 
     async def _handle(self, message: Message[MainLoopRequest[InputT]]) -> None:

@@ -108,6 +108,7 @@ class WorkerConfig:
     max_concurrent: int = 10
     lease_extender: LeaseExtenderConfig = field(default_factory=LeaseExtenderConfig)
     backoff: Backoff = field(default_factory=Backoff)
+    clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
         check_whole(self.max_concurrent, 1, "max_concurrent")
@@ -129,13 +130,12 @@ class Worker(Generic[T]):
         *,
         config: WorkerConfig,
         dlq: DLQPolicy[T] | None = None,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.requests = requests
-        self.heartbeat = Heartbeat(clock=clock)
+        self.heartbeat = Heartbeat(clock=config.clock)
         self.counts: Counter[str] = Counter()
         self.policy = dlq
-        self.clock = clock
+        self.clock = config.clock
         self._handle = handle
         self._give_up = give_up
         self._config = config
