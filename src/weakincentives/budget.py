@@ -72,15 +72,13 @@ class Budget:
             raise UsageError(f"expected a `Budget` with a deadline or one of {', '.join(limits)}")
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class BudgetTracker:
     """The usage of a budget. Thread-safe."""
 
-    __slots__ = ("_consumed", "_lock", "budget")
-
-    def __init__(self, budget: Budget) -> None:
-        self.budget = budget
-        self._consumed = TokenUsage()
-        self._lock = threading.Lock()
+    budget: Budget
+    _consumed: TokenUsage = field(default_factory=TokenUsage, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
     def consumed(self) -> TokenUsage:
