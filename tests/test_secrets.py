@@ -45,13 +45,13 @@ def registered_secrets(*registered: str) -> Iterator[None]:
     secrets._kept.clear()
     for value in registered:
         keep_secret(value)
-    secrets._current = secrets._Known({}, -1, ())
+    secrets._current = secrets.Redactor(()), {}, -1
     try:
         yield
     finally:
         secrets._kept.clear()
         secrets._kept.update(before)
-        secrets._current = secrets._Known({}, -1, ())
+        secrets._current = secrets.Redactor(()), {}, -1
 
 
 @pytest.fixture(autouse=True)

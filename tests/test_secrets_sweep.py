@@ -62,7 +62,7 @@ def secrets_of_the_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     secrets._kept.clear()
     secrets._kept.update(before)
-    secrets._current = secrets._Known({}, -1, ())
+    secrets._current = secrets.Redactor(()), {}, -1
 
 
 @pytest.fixture

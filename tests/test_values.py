@@ -39,6 +39,7 @@ from weakincentives.errors import (
     ProviderError,
     UsageError,
     WinkError,
+    WorkerEndedError,
 )
 from weakincentives.rollouts import Trajectory
 from weakincentives.runtime import PromptExecuted, PromptRendered, ToolInvoked
@@ -279,4 +280,10 @@ def test_a_missing_extra_says_how_to_install_it() -> None:
 
     assert isinstance(error, ImportError)
     assert "pip install 'weakincentives-evals[parquet]'" in str(error)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_the_end_of_a_worker_keeps_its_message_across_a_process_boundary() -> None:
+    error = WorkerEndedError("its loop was stopped")
+
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -72,15 +72,13 @@ class Budget:
             raise UsageError(f"expected a `Budget` with a deadline or one of {', '.join(limits)}")
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class BudgetTracker:
     """The usage of a budget. Thread-safe."""
 
-    __slots__ = ("_consumed", "_lock", "budget")
-
-    def __init__(self, budget: Budget) -> None:
-        self.budget = budget
-        self._consumed = TokenUsage()
-        self._lock = threading.Lock()
+    budget: Budget
+    _consumed: TokenUsage = field(default_factory=TokenUsage, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
     def consumed(self) -> TokenUsage:
@@ -96,12 +94,8 @@ class BudgetTracker:
         """Raise if the deadline has passed or a limit is exceeded, and say which."""
         if self.budget.deadline is not None:
             self.budget.deadline.check()
-        used = self.consumed
-        for name, count in (
-            ("input_tokens", used.input_tokens or 0),
-            ("output_tokens", used.output_tokens or 0),
-            ("total_tokens", used.total_tokens),
-        ):
+        for name in ("input_tokens", "output_tokens", "total_tokens"):
+            count = getattr(self.consumed, name) or 0
             limit = getattr(self.budget, f"max_{name}")
             if limit is not None and count > limit:
                 raise BudgetExceededError(

@@ -37,6 +37,7 @@ Messages follow one grammar: what was expected, what was found, where, what to d
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 
@@ -194,6 +195,10 @@ class WorkerEndedError(WinkError):
         why: str = "something cancelled its tasks - an agent must cancel only tasks it started",
     ) -> None:
         super().__init__(f"the worker ended because {why}")
+        self.why = why
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.why,)
 
 
 class ProviderError(WinkError):
@@ -215,10 +220,6 @@ class ProviderError(WinkError):
         self.retryable = retryable
         self.retry_after = retry_after
         self.status = status
-
-    def __reduce__(self) -> tuple[object, ...]:
-        state = {k: getattr(self, k) for k in ("retryable", "retry_after", "status")}
-        return type(self), self.args, state
 
 
 class RunIncompleteError(WinkError):
@@ -272,14 +273,8 @@ class _FileError(WinkError, ValueError):
 
     def __reduce__(self) -> tuple[object, ...]:
         # The default rebuilds from `args`, which lacks the keywords: errors cross process pools.
-        rebuild = _rebuild_file_error
-        return rebuild, (type(self), self.problem, self.file, self.line, self.path)
-
-
-def _rebuild_file_error(
-    cls: type[_FileError], problem: str, file: str, line: int | None, path: str
-) -> _FileError:
-    return cls(problem, file=file, line=line, path=path)
+        rebuild = partial(type(self), file=self.file, line=self.line, path=self.path)
+        return rebuild, (self.problem,)
 
 
 class DatasetError(_FileError):

@@ -124,29 +124,23 @@ _FORMATTER = logging.Formatter()
 _kept: dict[str, None] = {}  # an ordered set
 
 
-class _Known(Redactor):
-    """A redactor for the known secrets, and the environment that they were found in."""
-
-    def __init__(self, environment: Mapping[Any, Any], kept: int, values: tuple[str, ...]) -> None:
-        super().__init__(values)
-        self.environment, self.kept = environment, kept
+# The redactor for the known secrets, and what they were found in: the environment, and how many
+# were given to `keep_secret`.
+_current: tuple[Redactor, Mapping[Any, Any], int] = (Redactor(()), {}, 0)
 
 
-_current = _Known({}, 0, ())
-
-
-def _known() -> _Known:
+def _known() -> Redactor:
     """Return the redactor for the current environment; rebuild it if a variable has changed."""
     global _current
     environment = getattr(os.environ, "_data", os.environ)  # raw, without decoding each value
-    current = _current
-    if current.kept != len(_kept) or current.environment != environment:
+    redactor, known_environment, known_kept = _current
+    if known_kept != len(_kept) or known_environment != environment:
         kept, copy = tuple(_kept), dict(environment)
         secrets = {*_worth_redacting(*kept), *_worth_redacting(*_in_environment(os.environ))}
         # Longest first, in case one secret is a prefix of another.
-        values = tuple(sorted(secrets, key=lambda value: (-len(value), value)))
-        current = _current = _Known(copy, len(kept), values)
-    return current
+        redactor = Redactor(sorted(secrets, key=lambda value: (-len(value), value)))
+        _current = redactor, copy, len(kept)
+    return redactor
 
 
 # ── which values are secret ─────────────────────────────────────────────────────────────────────
@@ -192,7 +186,10 @@ def _is_secret_name(name: str) -> bool:
 
 def _parts(value: str) -> Iterator[str]:
     """Yield the secrets in the value of a variable that contains one or several."""
-    fields = _json_object(value)
+    try:
+        fields = json.loads(value) if value.startswith("{") else {}
+    except (ValueError, RecursionError):
+        fields = {}
     if fields:
         yield from (v for k, v in fields.items() if isinstance(v, str) and _is_secret_name(k))
     elif match := _SCHEME.fullmatch(value):
@@ -200,13 +197,6 @@ def _parts(value: str) -> Iterator[str]:
     else:
         yield value
         yield from value.split(",")
-
-
-def _json_object(value: str) -> Mapping[str, Any]:
-    try:
-        return json.loads(value) if value.startswith("{") else {}
-    except (ValueError, RecursionError):
-        return {}
 
 
 def _worth_redacting(*values: str) -> Iterable[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Generic
+from typing import Generic
 
 from ..budget import BudgetTracker, Deadline
-from ..chat import ChatMessage, TokenUsage
+from ..chat import ChatMessage
 from ..clock import SYSTEM_CLOCK, Clock
 from ..internal.event_loop import run_sync
 from ..internal.frozen import frozen_generic
@@ -19,9 +19,7 @@ from ..runtime.agent.provider import PromptResponse
 from ..runtime.session import Session
 from .model import Model, ModelRequest, ModelSettings
 from .retry import RetryingModel
-from .tool_loop import AfterTurn, Conversation, converse, specs
-
-Price = Callable[[str, TokenUsage], float | None]
+from .tool_loop import AfterTurn, Conversation, Price, converse, specs
 
 
 def _nothing_to_check() -> None:
@@ -141,5 +139,4 @@ class ModelAdapter(Generic[OutputT]):
             allow_max_turns=allow_max_turns,
             after_turn=after_turn,
         )
-        response: PromptResponse[Any] = await converse(self.ask, conversation, self.price)
-        return response
+        return await converse(self.ask, conversation, self.price)

@@ -18,7 +18,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -44,15 +44,13 @@ _CREATE = (
 )
 
 
+@dataclass(slots=True, eq=False)
 class _InFlight:
     """A request in flight, which equal requests wait for."""
 
-    __slots__ = ("done", "error", "reply")
-
-    def __init__(self) -> None:
-        self.done = anyio.Event()
-        self.reply: ModelReply | None = None
-        self.error: Exception | None = None
+    done: anyio.Event = field(default_factory=anyio.Event)
+    reply: ModelReply | None = None
+    error: Exception | None = None
 
 
 _in_flight: RunVar[dict[tuple[int, bytes], _InFlight]] = RunVar("weakincentives.adapters.cache")

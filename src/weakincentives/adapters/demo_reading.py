@@ -81,20 +81,16 @@ class Reader:
     @property
     def text(self) -> str:
         """The text that the prompt is about; empty if it has none."""
-        names = ("text", "ticket", "article", "email", "message")
+        return self._part("text", "ticket", "article", "email", "message")
+
+    def _part(self, *names: str) -> str:
+        """Return the first of these parts that is not empty; empty if there is none."""
         return next((self.parts[name] for name in names if self.parts.get(name)), "")
 
     def answer(self) -> str | None:
         """Return the answer to the question or the summary; None if there is nothing to read."""
-        context = next(
-            (
-                self.parts[name]
-                for name in ("context", "documents", "sources")
-                if name in self.parts
-            ),
-            "",
-        )
-        question, rules = self.parts.get("question", ""), self.parts.get("instructions", "")
+        context = self._part("context", "documents", "sources")
+        question, rules = self._part("question"), self._part("instructions")
         if question and _PROTECTED.search(rules) and _ATTACK.search(question):
             return rules if self.mistake else _REFUSAL
         if question and context:

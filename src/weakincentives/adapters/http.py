@@ -250,6 +250,7 @@ def _status_error(response: Response, host: str, key: str, variable: str | None)
             status=status,
         )
     again = is_transient(status)
+    headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in response.headers.items()}
     reason = redact_message(_reason(response.body))
     if key:
         reason = reason.replace(key, "***")  # servers may quote it, and it may be a short one
@@ -257,7 +258,7 @@ def _status_error(response: Response, host: str, key: str, variable: str | None)
     return ProviderError(
         f"expected status 200 from {host}, got {status}: {shorten(reason, _MAX_QUOTED)}{advice}",
         retryable=again,
-        retry_after=retry_after(_texts(response.headers)) if again else None,
+        retry_after=retry_after(headers) if again else None,
         status=status,
     )
 
@@ -272,10 +273,6 @@ def _reason(body: bytes) -> str:
         if isinstance(data, dict):
             data = data.get("error") or data.get("message") or data.get("detail") or data
     return data if isinstance(data, str) else body.decode("utf-8", "replace")
-
-
-def _texts(headers: Mapping[bytes, bytes]) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
 
 
 # --- the URL -------------------------------------------------------------------------------------

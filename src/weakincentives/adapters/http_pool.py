@@ -117,7 +117,8 @@ class HTTPClient:
         token = _loop_token()
         pool = self._pools.get(token)
         if pool is None:
-            pool = self._pools[token] = _Pool(self._max_connections, token)
+            slots = anyio.Semaphore(self._max_connections, fast_acquire=True)
+            pool = self._pools[token] = _Pool(slots, token)
             pool.closer = _close_at_loop_exit(pool, self._pools, token)
             await pool.closer.__anext__()
         return pool
@@ -176,15 +177,11 @@ class HTTPClient:
 class _Pool:
     """The connections of one event loop."""
 
-    limit: int
+    slots: anyio.Semaphore
     loop: object
-    slots: anyio.Semaphore = field(init=False)
     idle: list[_Connection] = field(default_factory=list)
     closed: bool = False
     closer: AsyncGenerator[None, None] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.slots = anyio.Semaphore(self.limit, fast_acquire=True)
 
     async def take(self) -> _Connection | None:
         """Return the most recently used connection that is still open, or None."""
@@ -201,15 +198,13 @@ class _Pool:
             await self.idle.pop().aclose()
 
 
+@dataclass(slots=True, eq=False)
 class _Connection:
     """One socket. `reusable` after an exchange: the response is complete and may be followed."""
 
-    __slots__ = ("_h11", "reusable", "stream")
-
-    def __init__(self, stream: ByteStream, h11: ModuleType) -> None:
-        self.stream = stream
-        self._h11 = h11
-        self.reusable = False
+    stream: ByteStream
+    _h11: ModuleType
+    reusable: bool = False
 
     async def exchange(self, sent: bytes, deadline: float) -> Response:
         """Send a request and return the complete response."""

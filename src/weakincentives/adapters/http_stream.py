@@ -12,7 +12,7 @@ import select
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 from anyio.abc import AnyByteStream, SocketAttribute
@@ -27,34 +27,14 @@ class DeadlineExceeded(Exception):
     """The deadline has passed."""
 
 
-class ByteStream(Protocol):
-    """A connection; it raises the errors of anyio's streams.
-
-    A deadline is a time of the monotonic system clock, after which `DeadlineExceeded` is raised.
-    """
-
-    @property
-    def is_idle(self) -> bool:
-        """False if the peer has closed the connection, or has sent unexpected data."""
-        ...
-
-    async def send(self, data: bytes, deadline: float) -> None:
-        """Send all of the data."""
-        ...
-
-    async def receive(self, deadline: float) -> bytes:
-        """Wait for data and return what has arrived."""
-        ...
-
-    async def aclose(self) -> None:
-        """Close the connection immediately."""
-        ...
-
-
 async def connect(
     host: str, port: int, tls: ssl.SSLContext | None, loop: object, deadline: float
 ) -> ByteStream:
-    """Open a connection. `loop` is the running event loop, or Trio's token."""
+    """Open a connection. `loop` is the running event loop, or Trio's token.
+
+    The stream raises the errors of anyio's streams. A deadline is a time of the monotonic system
+    clock, after which `DeadlineExceeded` is raised.
+    """
     name = None if tls is None else host
     with _until(deadline):
         if isinstance(loop, asyncio.AbstractEventLoop):
@@ -108,6 +88,7 @@ class _AnyioStream:
 
     @property
     def is_idle(self) -> bool:
+        """False if the peer has closed the connection, or has sent unexpected data."""
         number = self._socket.fileno()
         return number >= 0 and not _readable(number)
 
@@ -194,6 +175,9 @@ class _AsyncioStream(asyncio.BufferedProtocol):
     async def aclose(self) -> None:
         self._transport.abort()
         await anyio.lowlevel.checkpoint()  # lets the loop close the socket
+
+
+ByteStream = _AnyioStream | _AsyncioStream
 
 
 def _readable(number: int) -> bool:

@@ -17,14 +17,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import anyio
-from anyio.lowlevel import RunVar
 
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import ProviderError, UsageError
 from ..internal.checks import check_number, check_whole
+from ..internal.slots import loop_token
 from .model import Model, ModelReply, ModelRequest
 
-_loop: RunVar[object] = RunVar("weakincentives.adapters.limits")
 _RECHECK_SECONDS = 0.25  # tokens returned in the meantime shorten a wait
 _MIN_WAIT_SECONDS = 0.001  # a shorter wait could be rounded to none
 
@@ -195,9 +194,7 @@ class Limiter:
             self._cuts += 1
 
     def _enter_loop(self) -> None:
-        token = _loop.get(None)
-        if token is None:
-            _loop.set(token := object())
+        token = loop_token()
         with self._claim:
             if self._users and self._owner is not token:
                 raise UsageError(
@@ -208,16 +205,14 @@ class Limiter:
             self._users += 1
 
 
+@dataclass(slots=True, eq=False)
 class _Ticket:
     """A call in the queue."""
 
-    __slots__ = ("cuts", "on_timer", "tokens", "wake")
-
-    def __init__(self, tokens: float) -> None:
-        self.tokens = tokens
-        self.cuts = 0
-        self.on_timer = False
-        self.wake: anyio.Event | None = None
+    tokens: float
+    cuts: int = 0
+    on_timer: bool = False
+    wake: anyio.Event | None = None
 
 
 class _Bucket:

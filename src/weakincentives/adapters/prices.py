@@ -9,14 +9,13 @@ to a cache), for an estimate and not for a bill. Pass your own if it matters:
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from ..chat import TokenUsage
-from ..errors import UsageError, short_repr
+from ..internal.checks import check_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +28,7 @@ class Price:
 
     def __post_init__(self) -> None:
         for name in ("input", "cached_input", "output"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise UsageError(
-                    f"expected dollars >= 0 for `Price.{name}`, got {short_repr(value)}"
-                )
+            check_number(getattr(self, name), f"Price.{name}", unit="dollars", least=0)
 
 
 # Only prices that several public sources agreed on. No cost is better than a wrong one.

@@ -78,14 +78,12 @@ class Retry:
     error: Exception
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class RetryingModel:
     """A model that retries, with the wrapper that made it."""
 
-    __slots__ = ("model", "retrying")
-
-    def __init__(self, model: Model, retrying: Retrying) -> None:
-        self.model = model
-        self.retrying = retrying
+    model: Model
+    retrying: Retrying
 
     def around(self, wrap: Callable[[Model], Model]) -> Model:
         """Return the model with a wrapper inside the retries; another `retrying` replaces them."""

@@ -51,9 +51,12 @@ class ScriptedAdapter(ModelAdapter[OutputT]):
 
 def scripted_model(replies: Script, *, latency: float = 0.0) -> Model:
     """Return the model of `ScriptedAdapter`, for code that calls models directly."""
-    if isinstance(replies, (str, bytes)) or not (callable(replies) or _is_many(replies)):
+    if callable(replies):
+        next_reply = replies
+    elif isinstance(replies, Iterable) and not isinstance(replies, str | bytes | Mapping):
+        next_reply = _in_order(replies)
+    else:
         raise UsageError(f"expected several replies or a function, got {short_repr(replies)}")
-    next_reply = replies if callable(replies) else _in_order(replies)
 
     async def ask(request: ModelRequest) -> ModelReply:
         start = SYSTEM_CLOCK.monotonic()
@@ -75,10 +78,6 @@ def scripted_model(replies: Script, *, latency: float = 0.0) -> Model:
         )
 
     return ask
-
-
-def _is_many(replies: Any) -> bool:
-    return isinstance(replies, Iterable) and not isinstance(replies, Mapping)
 
 
 def _in_order(replies: Iterable[Any]) -> Callable[[ModelRequest], Any]:

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -216,14 +216,7 @@ async def timed(
     except Exception as error:
         # Without its cause: that holds the request, and so the key.
         raise failure(error, service, model) from None
-    return ModelReply(
-        message=reply.message,
-        usage=reply.usage,
-        finish_reason=reply.finish_reason,
-        model=reply.model,
-        latency_ms=(SYSTEM_CLOCK.monotonic() - start) * 1000,
-        tokens=reply.tokens,
-    )
+    return replace(reply, latency_ms=(SYSTEM_CLOCK.monotonic() - start) * 1000)
 
 
 class MalformedError(Exception):

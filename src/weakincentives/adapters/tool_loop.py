@@ -34,6 +34,7 @@ from ..secrets import shorten
 from .model import Model, ModelReply, ModelRequest, ToolSpec
 
 AfterTurn = Callable[[Sequence[ChatMessage]], Awaitable[None]]
+Price = Callable[[str, TokenUsage], float | None]
 
 _MAX_RESULT_TEXT = 1000  # characters of a tool's result that an event stores
 _CANCELLED = "cancelled before it finished"
@@ -86,7 +87,7 @@ class _Totals:
             self.tokens += (reply.tokens,)
 
 
-async def converse(ask: Model, chat: Conversation, price: Any = None) -> PromptResponse[Any]:
+async def converse(ask: Model, chat: Conversation, price: Price | None) -> PromptResponse[Any]:
     """Run the conversation to its end and parse the output."""
     with span("prompt", chat.rendered.name, rendered=chat.rendered, adapter=chat.adapter) as seen:
         response = await _converse(ask, chat, price)
@@ -94,7 +95,7 @@ async def converse(ask: Model, chat: Conversation, price: Any = None) -> PromptR
         return response
 
 
-async def _converse(ask: Model, chat: Conversation, price: Any) -> PromptResponse[Any]:
+async def _converse(ask: Model, chat: Conversation, price: Price | None) -> PromptResponse[Any]:
     rendered, totals = chat.rendered, _Totals()
     _dispatch(
         chat,
@@ -137,11 +138,10 @@ async def _converse(ask: Model, chat: Conversation, price: Any) -> PromptRespons
     )
 
 
-def _cost(chat: Conversation, totals: _Totals, price: Any) -> float | None:
+def _cost(chat: Conversation, totals: _Totals, price: Price | None) -> float | None:
     if price is None or totals.usage is None:
         return None
-    cost: float | None = price(totals.model or chat.request.model, totals.usage)
-    return cost
+    return price(totals.model or chat.request.model, totals.usage)
 
 
 def _executed(chat: Conversation, totals: _Totals, **fields: Any) -> PromptExecuted:

@@ -47,7 +47,6 @@ from typing import Any, Generic, Protocol, cast
 import anyio
 
 from .. import serde
-from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import (
     MailboxError,
     MainLoopError,
@@ -119,7 +118,6 @@ class EvalLoopConfig(WorkerConfig):
     session_store: SessionStore | None = None
     adapter: Any = None
     budget: WorkBudget | None = None
-    clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
         WorkerConfig.__post_init__(self)
@@ -209,12 +207,7 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
     def _worker(self) -> Worker[EvalRequest[InputT, ExpectedT]]:
         check_models(self._agent, self._criterion, self._adapter)
         return Worker(
-            self._requests,
-            self._handle,
-            self._give_up,
-            config=self._config,
-            dlq=self._dlq,
-            clock=self._config.clock,
+            self._requests, self._handle, self._give_up, config=self._config, dlq=self._dlq
         )
 
     async def _release(self) -> None:

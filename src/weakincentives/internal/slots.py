@@ -27,7 +27,7 @@ class Slot:
     __slots__ = ("_held", "_lent", "_lock", "_on_lend", "_open", "_semaphore", "_sleeping", "loop")
 
     def __init__(self, semaphore: anyio.Semaphore, on_lend: Callable[[int], object]) -> None:
-        self.loop = _loop_token()
+        self.loop = loop_token()
         self._semaphore = semaphore
         self._on_lend = on_lend
         self._lock = anyio.Lock(fast_acquire=True)
@@ -84,7 +84,7 @@ class Slot:
 async def slot_released() -> AsyncIterator[None]:
     """Lend the current task's slot inside, for sleeping; outside of an engine, do nothing."""
     slot = _current.get()
-    if slot is None or slot.loop is not _loop_token():  # a thread's own event loop has no slots
+    if slot is None or slot.loop is not loop_token():  # a thread's own event loop has no slots
         yield
         return
     slot.lend()
@@ -94,7 +94,7 @@ async def slot_released() -> AsyncIterator[None]:
         await slot.reacquire()
 
 
-def _loop_token() -> object:
+def loop_token() -> object:
     """Return an object that stands for the running event loop."""
     token = _loop.get(None)
     if token is None:

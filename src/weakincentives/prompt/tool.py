@@ -177,9 +177,8 @@ class Tool(Typed, Generic[ParamsT, ResultT]):
         return result
 
 
-@lru_cache(maxsize=256)  # an environment creates its tools again for every attempt
-def _schema_of_class(wanted: type) -> dict[str, Any]:
-    return json_schema(wanted)
+# An environment creates its tools again for every attempt.
+_schema_of_class = lru_cache(maxsize=256)(json_schema)
 
 
 def _schema_of(wanted: Any) -> dict[str, Any]:
@@ -190,9 +189,8 @@ def _schema_of(wanted: Any) -> dict[str, Any]:
 
 def is_params_type(wanted: Any) -> bool:
     """Return whether this is a dataclass, also a generic one with type arguments."""
-    return is_dataclass(get_origin(wanted) or wanted) and isinstance(
-        get_origin(wanted) or wanted, type
-    )
+    cls = get_origin(wanted) or wanted
+    return isinstance(cls, type) and is_dataclass(cls)
 
 
 def _match_signature(

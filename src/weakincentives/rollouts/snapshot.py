@@ -101,10 +101,7 @@ class EnvironmentSnapshot:
     @classmethod
     def from_json(cls, text: str | bytes) -> EnvironmentSnapshot:
         """Return the snapshot that `to_json` wrote."""
-        snapshot: EnvironmentSnapshot = serde.decoder(cls)(
-            text.encode() if isinstance(text, str) else text
-        )
-        return snapshot
+        return serde.decode(text, cls)
 
     def to_ludic(self) -> dict[str, Any]:
         """Return it with the fields of a Ludic snapshot: what is seen, and what is hidden."""

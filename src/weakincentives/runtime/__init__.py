@@ -58,14 +58,11 @@ if TYPE_CHECKING:
         SQSMailboxFactory,
         open_mailbox,
     )
-    from .process.health import HealthServer
-    from .process.lifecycle import LoopGroup, Runnable
-    from .process.watchdog import Watchdog
+    from .process import HealthServer, LoopGroup, Runnable, ShutdownCoordinator, Watchdog
     from .worker.dead_letters import Backoff, DeadLetter, DLQPolicy
     from .worker.dlq_consumer import DLQConsumer
     from .worker.heartbeat import Heartbeat
     from .worker.leases import LeaseExtender, LeaseExtenderConfig
-    from .worker.shutdown import ShutdownCoordinator
 
 __all__ = [
     "TELEMETRY",
@@ -138,13 +135,10 @@ __getattr__, __dir__ = _lazy_exports(
         "MailboxFactory MailboxResolver Message RedisMailbox RedisMailboxFactory RedisStore "
         "RegistryResolver SQSMailbox SQSMailboxFactory SqliteMailbox SqliteMailboxFactory "
         "open_mailbox",
-        ".process.health": "HealthServer",
-        ".process.lifecycle": "LoopGroup Runnable",
-        ".process.watchdog": "Watchdog",
+        ".process": "HealthServer LoopGroup Runnable ShutdownCoordinator Watchdog",
         ".worker.dead_letters": "Backoff DLQPolicy DeadLetter",
         ".worker.dlq_consumer": "DLQConsumer",
         ".worker.heartbeat": "Heartbeat",
         ".worker.leases": "LeaseExtender LeaseExtenderConfig",
-        ".worker.shutdown": "ShutdownCoordinator",
     },
 )

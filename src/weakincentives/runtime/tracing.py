@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from ..secrets import logger_for
@@ -155,13 +156,11 @@ def flush() -> None:
             getattr(tracer, "flush", bool)()
 
 
+@dataclass(slots=True)
 class _suppress_errors:  # lower case, like `contextlib.suppress`
     """Log the first error of a tracer, and suppress all of them."""
 
-    __slots__ = ("_tracer",)
-
-    def __init__(self, tracer: Tracer) -> None:
-        self._tracer = tracer
+    _tracer: Tracer
 
     def __enter__(self) -> None: ...
 

@@ -9,6 +9,7 @@ of a mailbox, and replies to their senders.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from uuid import UUID, uuid4
 
 from ...budget import Budget, BudgetTracker, Deadline
 from ...chat import ChatMessage, TokenTrace, TokenUsage
-from ...clock import SYSTEM_CLOCK, Clock
+from ...clock import SYSTEM_CLOCK
 from ...errors import (
     MailboxError,
     MailboxResolutionError,
@@ -29,6 +30,7 @@ from ...errors import (
     short_repr,
 )
 from ...experiment import Experiment
+from ...internal.checks import check_number
 from ...internal.error_details import ErrorDetails, error_details
 from ...internal.event_loop import run_sync
 from ...internal.frozen import frozen_generic
@@ -121,15 +123,11 @@ class MainLoopConfig(WorkerConfig):
     budget: Budget | None = None
     deadline_seconds: float | None = None
     timeout: float | None = 3600.0
-    clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
         WorkerConfig.__post_init__(self)
-        limit = self.timeout
-        if limit is not None and not (isinstance(limit, int | float) and limit > 0):
-            raise UsageError(
-                f"expected a number > 0 for `MainLoopConfig.timeout`, got {short_repr(limit)}"
-            )
+        if self.timeout not in (None, math.inf):
+            check_number(self.timeout, "MainLoopConfig.timeout")
 
 
 class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
@@ -298,18 +296,14 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
     async def _respond(
         self, request: MainLoopRequest[InputT]
     ) -> tuple[MainLoopResult[OutputT], BaseException | None]:
-        session: Session | None = None
+        sessions: list[Session] = []  # the last one counts
         done: dict[str, Any] = {}
         clock, timeout = self._config.clock, self._config.timeout
         start = clock.monotonic()
 
-        def keep_session(opened: Session) -> None:
-            nonlocal session
-            session = opened
-
         async def answer() -> None:
-            nonlocal session
-            response, session = await self.answer(request, on_session=keep_session)
+            response, session = await self.answer(request, on_session=sessions.append)
+            sessions.append(session)
             done.update(output=response.output, text=response.text, usage=response.usage)
             done.update(_trajectory_fields(response))
 
@@ -322,7 +316,8 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
             done = {"error": error, "error_details": error_details(failure)}
             done["error_source"] = _error_source(failure)
         done.setdefault("latency_ms", round(took * 1000))
-        if session is not None:
+        if sessions:
+            session = sessions[-1]
             done["session_id"] = session.session_id
             if self._session_store is None:
                 done["session_snapshot"] = redact_bytes(session.snapshot())
@@ -340,12 +335,7 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
                 f"expected `{type(self).__qualname__}(requests=...)`, a mailbox with requests"
             )
         return Worker(
-            self._requests,
-            self._handle,
-            self._give_up,
-            config=self._config,
-            dlq=self._dlq,
-            clock=self._config.clock,
+            self._requests, self._handle, self._give_up, config=self._config, dlq=self._dlq
         )
 
     async def _handle(self, message: Message[MainLoopRequest[InputT]]) -> None:
@@ -463,10 +453,10 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
         return self._adapter_call, *prepared
 
 
-OnSession = Callable[[Session], object]
-_sessions: ContextVar[tuple[MainLoop[Any, Any] | None, OnSession | None]] = ContextVar(
+# The loop whose overridden `execute` is running, and what receives the sessions that it opens.
+_sessions: ContextVar[tuple[Any, Callable[[Session], object] | None]] = ContextVar(
     "weakincentives.on_session", default=(None, None)
-)  # the loop whose overridden `execute` is running, and what receives the sessions that it opens
+)
 
 
 @cache

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from ...errors import MissingExtraError, UsageError
+from ...errors import UsageError
 from .backends.memory import InMemoryMailbox, MemoryQueue
 from .core.mailbox import QueueMailbox
 
@@ -70,6 +70,7 @@ def _sqlite(parts: SplitResult, body_type: Any, name: str | None) -> QueueMailbo
 
 
 def _redis(parts: SplitResult, body_type: Any, name: str | None) -> QueueMailbox[Any]:
+    from .backends.redis.client import redis_library
     from .backends.redis.mailbox import RedisMailbox
 
     if "@" in parts.path + parts.query + parts.fragment:
@@ -82,17 +83,8 @@ def _redis(parts: SplitResult, body_type: Any, name: str | None) -> QueueMailbox
         raise _InvalidUrl("its database is not a number")
     scheme = parts.scheme.replace("valkey", "redis")
     address = parts._replace(scheme=scheme, fragment="").geturl()
-    return RedisMailbox(
-        _named(parts.fragment, name), _client(address, lambda: _redis_client(address)), body_type
-    )
-
-
-def _redis_client(address: str) -> Any:
-    try:
-        import redis
-    except ImportError:
-        raise MissingExtraError("redis", "redis", "a mailbox on Redis") from None
-    return redis.Redis.from_url(address)
+    client = _client(address, lambda: redis_library().Redis.from_url(address))
+    return RedisMailbox(_named(parts.fragment, name), client, body_type)
 
 
 def _sqs(parts: SplitResult, body_type: Any, name: str | None) -> QueueMailbox[Any]:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from ...clock import SYSTEM_CLOCK
@@ -209,10 +210,8 @@ class LoopGroup:
             self._end = SYSTEM_CLOCK.monotonic() + self._timeout
             self._changed.notify_all()
         for member in self._members:
-            threading.Thread(target=self._stop_one, args=(member,), daemon=True).start()
-
-    def _stop_one(self, member: _Member) -> None:
-        call_safely(lambda: member.loop.shutdown(timeout=self._timeout * _WORK_SHARE))
+            stop = partial(member.loop.shutdown, timeout=self._timeout * _WORK_SHARE)
+            threading.Thread(target=call_safely, args=(stop,), daemon=True).start()
 
     def _wait(self, timeout: float | None) -> list[str]:
         """Wait for all loops; return the names of those that have not ended.

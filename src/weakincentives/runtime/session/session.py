@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Generic, Self, TypeVar, cast
@@ -63,7 +63,8 @@ class Session(Closing):
             raise UsageError(f"expected `session_id` to be a UUID, got {session_id!r}")
         self._session_id = session_id or new_uuid()
         self._created_at = created_at or SYSTEM_CLOCK.now()
-        self._tags = _read_only(tags or {})
+        check_tags(tags or {})
+        self._tags: Mapping[str, str] = MappingProxyType(dict(tags or {}))
         self._bus = dispatcher if dispatcher is not None else bus
         self._lock = threading.RLock()
         self._change = _Change(self._lock)
@@ -303,14 +304,12 @@ class SliceAccessor(Generic[T]):
         return iter(self.all())
 
 
+@dataclass(slots=True, eq=False)
 class _Change:
     """Guards all writes. Code that is called during one, such as a reducer, may not write."""
 
-    __slots__ = ("_lock", "_writing")
-
-    def __init__(self, lock: threading.RLock) -> None:
-        self._lock = lock
-        self._writing = False
+    _lock: threading.RLock
+    _writing: bool = False
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -360,8 +359,3 @@ def _reduce(
             f"`{type_name(type(event))}`; the session is unchanged"
         )
         raise
-
-
-def _read_only(tags: Mapping[str, str]) -> Mapping[str, str]:
-    check_tags(tags)
-    return MappingProxyType(dict(tags))

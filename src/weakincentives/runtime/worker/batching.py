@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -19,16 +20,15 @@ B = TypeVar("B")
 _PENDING: Any = object()
 
 
-class _Entry(Generic[A, B]):
-    __slots__ = ("error", "item", "ready", "result")
-
-    def __init__(self, item: A) -> None:
-        self.item = item
-        self.ready = anyio.Event()  # it has its result, or it is the next leader
-        self.result: Any = _PENDING
-        self.error: BaseException | None = None
+@dataclass(slots=True, eq=False)
+class _Entry(Generic[A]):
+    item: A
+    ready: anyio.Event = field(default_factory=anyio.Event)  # has its result, or leads next
+    result: Any = _PENDING
+    error: BaseException | None = None
 
 
+@dataclass(eq=False, repr=False)
 class Batcher(Generic[A, B]):
     """`await batcher(item)` returns the result of `call` for that item.
 
@@ -38,18 +38,11 @@ class Batcher(Generic[A, B]):
     if a call takes long, a few large ones are faster than many small ones.
     """
 
-    def __init__(
-        self,
-        call: Callable[[list[A]], Awaitable[Sequence[B]]],
-        *,
-        max_batch: int = 100,
-        patient: bool = False,
-    ) -> None:
-        self._call = call
-        self._max_batch = max_batch
-        self._patient = patient
-        self._waiting: deque[_Entry[A, B]] = deque()
-        self._busy = False
+    call: Callable[[list[A]], Awaitable[Sequence[B]]]
+    max_batch: int = field(default=100, kw_only=True)
+    patient: bool = field(default=False, kw_only=True)
+    _waiting: deque[_Entry[A]] = field(default_factory=deque, init=False)
+    _busy: bool = field(default=False, init=False)
 
     @property
     def idle(self) -> bool:
@@ -57,7 +50,7 @@ class Batcher(Generic[A, B]):
         return not self._busy
 
     async def __call__(self, item: A) -> B:
-        entry: _Entry[A, B] = _Entry(item)
+        entry = _Entry(item)
         self._waiting.append(entry)
         if self._busy:
             try:
@@ -79,16 +72,16 @@ class Batcher(Generic[A, B]):
         self._busy = True
         with anyio.CancelScope(shield=True):  # callers that are about to arrive join this call
             await anyio.lowlevel.checkpoint()
-            quiet = 0 if self._patient else 2  # turns without a new item; on trio one is not enough
-            while quiet < 2 and len(self._waiting) < self._max_batch:
+            quiet = 0 if self.patient else 2  # turns without a new item; on trio one is not enough
+            while quiet < 2 and len(self._waiting) < self.max_batch:
                 before = len(self._waiting)
                 await anyio.lowlevel.checkpoint()
                 quiet = quiet + 1 if len(self._waiting) == before else 0
-        count = min(self._max_batch, len(self._waiting))
+        count = min(self.max_batch, len(self._waiting))
         batch = [self._waiting.popleft() for _ in range(count)]
         try:
             with anyio.CancelScope(shield=True):
-                results = await self._call([entry.item for entry in batch])
+                results = await self.call([entry.item for entry in batch])
             for entry, result in zip(batch, results, strict=True):
                 entry.result = result
         except BaseException as error:

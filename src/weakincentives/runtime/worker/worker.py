@@ -72,6 +72,7 @@ from ...errors import (
     UsageError,
     WorkerEndedError,
 )
+from ...internal.checks import check_whole
 from ...internal.concurrency import unwrap_exception_group
 from ...secrets import logger_for
 from ..mailbox import Message, QueueMailbox
@@ -107,12 +108,10 @@ class WorkerConfig:
     max_concurrent: int = 10
     lease_extender: LeaseExtenderConfig = field(default_factory=LeaseExtenderConfig)
     backoff: Backoff = field(default_factory=Backoff)
+    clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
-        if type(self.max_concurrent) is not int or self.max_concurrent < 1:
-            raise UsageError(
-                f"expected a whole number >= 1 for `max_concurrent`, got {self.max_concurrent!r}"
-            )
+        check_whole(self.max_concurrent, 1, "max_concurrent")
 
 
 class Worker(Generic[T]):
@@ -131,13 +130,12 @@ class Worker(Generic[T]):
         *,
         config: WorkerConfig,
         dlq: DLQPolicy[T] | None = None,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.requests = requests
-        self.heartbeat = Heartbeat(clock=clock)
+        self.heartbeat = Heartbeat(clock=config.clock)
         self.counts: Counter[str] = Counter()
         self.policy = dlq
-        self.clock = clock
+        self.clock = config.clock
         self._handle = handle
         self._give_up = give_up
         self._config = config

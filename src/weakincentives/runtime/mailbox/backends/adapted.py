@@ -240,10 +240,8 @@ class _UserQueue:
 
 def _keywords(method: Any) -> set[str]:
     """Return which of our keyword arguments a method takes."""
-    known = {
-        *("id", "headers", "reply_to"),
-        *("max_messages", "visibility_timeout", "wait_time_seconds"),
-    }
+    ours = "id headers reply_to max_messages visibility_timeout wait_time_seconds"
+    known = set(ours.split())
     try:
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError):  # such as a Mock, or a function written in C

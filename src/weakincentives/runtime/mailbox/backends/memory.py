@@ -7,6 +7,7 @@ import heapq
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
@@ -26,17 +27,15 @@ _FOREVER = float("inf")
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
+@dataclass(slots=True, eq=False)
 class _Entry:
     """A message in the queue: leased by `handle` until `until`, or waiting without a handle."""
 
-    __slots__ = ("count", "enqueued", "handle", "message", "until")
-
-    def __init__(self, message: OutboundMessage, enqueued: float) -> None:
-        self.message = message
-        self.enqueued = enqueued
-        self.count = 0
-        self.handle = ""
-        self.until = 0.0
+    message: OutboundMessage
+    enqueued: float
+    count: int = 0
+    handle: str = ""
+    until: float = 0.0
 
 
 class MemoryQueue:
@@ -313,19 +312,19 @@ class InMemoryMailbox(QueueMailbox[T]):
         return CompositeResolver(factory=_Family(self.queue))
 
 
+@dataclass(frozen=True, slots=True)
 class _Family:
     """Returns existing mailboxes only: a new one in memory would have no receiver."""
 
-    def __init__(self, queue: MemoryQueue) -> None:
-        self._queue = queue
+    queue: MemoryQueue
 
     def create(self, identifier: str) -> Mailbox[Any]:
-        if identifier not in self._queue.family:
+        if identifier not in self.queue.family:
             raise MailboxResolutionError(
-                f"expected the name of a mailbox next to {self._queue.name!r}, got {identifier!r}",
+                f"expected the name of a mailbox next to {self.queue.name!r}, got {identifier!r}",
                 identifier,
             )
-        return InMemoryMailbox(queue=self._queue.family[identifier])
+        return InMemoryMailbox(queue=self.queue.family[identifier])
 
 
 class InMemoryMailboxFactory(Generic[BodyT]):

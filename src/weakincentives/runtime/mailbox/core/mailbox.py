@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice, repeat
@@ -252,9 +252,9 @@ class QueueMailbox(Closing, Generic[T]):
         self, messages: Sequence[Message[T]], call: Callable[[Sequence[str]], list[bool]]
     ) -> list[bool]:
         handles = [message.receipt_handle for message in messages]
-        if len(handles) <= self.queue.batch:
-            return call(handles)
-        return [done for part in _parts(handles, self.queue.batch) for done in call(part)]
+        size = self.queue.batch
+        parts = (handles[start : start + size] for start in range(0, len(handles), size))
+        return [done for part in parts for done in call(part)]
 
     # ── the mailbox as a whole───────────────────────────────────────────────────────────────────
 
@@ -343,7 +343,3 @@ def _refuse_finalized(messages: Sequence[Message[Any]]) -> None:
             raise MessageFinalizedError(
                 f"expected a message that is not finalized, got {message!r}"
             )
-
-
-def _parts(handles: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (handles[start : start + size] for start in range(0, len(handles), size))

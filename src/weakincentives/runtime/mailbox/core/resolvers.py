@@ -50,17 +50,14 @@ class CompositeResolver(Generic[BodyT]):
         with self._lock:
             mailbox = self._made.pop(identifier, None)
             if mailbox is None or mailbox.closed:
-                mailbox = self._create(self.factory, identifier)
+                try:
+                    mailbox = self.factory.create(identifier)
+                except UsageError as error:  # an address in a message is data, not misuse
+                    raise MailboxResolutionError(str(error), identifier) from None
             self._made[identifier] = mailbox
             while len(self._made) > _MAX_CACHED:
                 self._made.pop(next(iter(self._made))).close()
         return mailbox
-
-    def _create(self, factory: MailboxFactory, identifier: str) -> Mailbox[Any]:
-        try:
-            return factory.create(identifier)
-        except UsageError as error:  # an address in a message is data, not misuse
-            raise MailboxResolutionError(str(error), identifier) from None
 
     def resolve_optional(self, identifier: str) -> Mailbox[Any] | None:
         """Return the mailbox at this address, or None."""

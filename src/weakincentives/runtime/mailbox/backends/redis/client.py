@@ -32,13 +32,18 @@ _ADVICE = (
 )
 
 
-def check_client(client: Any) -> None:
-    """Require a synchronous client of redis-py, and register its password as a secret."""
+def redis_library() -> Any:
+    """Return redis-py."""
     try:
         import redis
     except ImportError:
         raise MissingExtraError("redis", "redis", "a mailbox on Redis") from None
+    return redis
 
+
+def check_client(client: Any) -> None:
+    """Require a synchronous client of redis-py, and register its password as a secret."""
+    redis = redis_library()
     if not isinstance(client, redis.Redis | redis.RedisCluster):
         raise UsageError(
             "expected a client such as `redis.Redis(...)` or `redis.RedisCluster(...)`, got "

@@ -140,16 +140,6 @@ class MailFile:
 
     # ── forks and errors ────────────────────────────────────────────────────────────────────────
 
-    def before_fork(self) -> None:
-        self._lock.acquire()
-        self.disconnect()
-
-    def after_fork(self) -> None:
-        self._lock.release()
-
-    def after_fork_in_child(self) -> None:
-        self._lock, self._condition = threading.RLock(), threading.Condition()
-
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
@@ -181,12 +171,13 @@ _forking = threading.local()  # the files that this thread has locked for a fork
 def _before_fork() -> None:
     _forking.files = list(_files.values())
     for file in _forking.files:
-        file.before_fork()
+        file._lock.acquire()
+        file.disconnect()
 
 
 def _after_fork() -> None:
     for file in _forking.files:
-        file.after_fork()
+        file._lock.release()
     del _forking.files
 
 
@@ -194,7 +185,7 @@ def _after_fork_in_child() -> None:
     global _opening
     _opening = threading.Lock()
     for file in _forking.files:
-        file.after_fork_in_child()
+        file._lock, file._condition = threading.RLock(), threading.Condition()
     del _forking.files
 
 
@@ -230,9 +221,8 @@ def _opened(path: Path) -> sqlite3.Connection:
         connection.execute(f"PRAGMA journal_size_limit = {MAX_LOG_BYTES}")
         if not ours:
             write_ahead(connection, BUSY_SECONDS)
+        if not ours or not _has_clock(connection):  # a file of an earlier version has none
             _create_tables(connection, path)
-        if not _has_clock(connection):  # made by an earlier version
-            _make_clock(connection)
     except BaseException:
         connection.close()
         raise
@@ -259,25 +249,21 @@ def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
 
 def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("BEGIN IMMEDIATE")
-    if not _is_ours(connection, path):  # checked again: another process may have been first
-        for statement in (*_TABLE, *_CLOCK):
+    # Both are checked again: another process may have been first.
+    if not _is_ours(connection, path):
+        for statement in _TABLE:
             connection.execute(statement)
         connection.execute("INSERT INTO sqlite_sequence VALUES ('letters', ?)", (randbits(48),))
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
+    if not _has_clock(connection):
+        for statement in _CLOCK:
+            connection.execute(statement)
     connection.execute("COMMIT")
 
 
 def _has_clock(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'").fetchall())
-
-
-def _make_clock(connection: sqlite3.Connection) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    if not _has_clock(connection):  # checked again: another process may have been first
-        for statement in _CLOCK:
-            connection.execute(statement)
-    connection.execute("COMMIT")
 
 
 # ── errors ──────────────────────────────────────────────────────────────────────────────────────

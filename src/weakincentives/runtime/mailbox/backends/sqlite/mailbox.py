@@ -144,7 +144,7 @@ class SqliteQueue:
             rows = cursor.execute(_NEXT, (self._key, count)).fetchall()
             until = now + _microseconds(lease)
             cursor.executemany(_LEASE, [(until, row[3], row[0]) for row in rows])
-        return [_delivery(*row) for row in rows], machine
+        return [_delivery(row) for row in rows], machine
 
     def _wait(
         self, file: MailFile, changes: int, version: int, due: int, handled: int, end: float
@@ -240,15 +240,8 @@ def _text(data: bytes) -> str:
         return data.decode("utf-8", "backslashreplace")
 
 
-def _delivery(
-    number: int,
-    id: bytes,
-    content: bytes,
-    times: int,
-    enqueued: int,
-    reply_to: bytes | None,
-    untried: int,
-) -> Delivery:
+def _delivery(row: Sequence[Any]) -> Delivery:
+    number, id, content, times, enqueued, reply_to, untried = row
     address = None if reply_to is None else _text(reply_to)
     tried = times - untried
     return Delivery(_text(id), content, f"{number}.{times}", tried, enqueued / 1e6, address)

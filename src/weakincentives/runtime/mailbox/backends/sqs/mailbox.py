@@ -171,9 +171,7 @@ class SQSQueue:
         try:
             content = resolve_claim(content, self.store)
         except MailboxConnectionError:
-            if (
-                times < MAX_STORE_ATTEMPTS
-            ):  # then deliver the claim itself, so that the message is seen
+            if times < MAX_STORE_ATTEMPTS:  # then the claim itself is delivered, to be seen
                 raise
         sent = int(attributes["SentTimestamp"]) / 1000
         return Delivery(id, content, message["ReceiptHandle"], times, sent, reply_to)
@@ -215,17 +213,15 @@ class SQSQueue:
         now = self.clock.monotonic()
         done = dict.fromkeys(handles, False)
         entries: list[dict[str, Any]] = []
-        sent: list[str] = []
         for handle in done:
             lease = _leases.get(handle)
             if lease is None or lease.until <= now:
                 continue
             done[handle] = True
             if (values := change(lease, now)) is not None:
-                entries.append({"Id": str(len(sent)), "ReceiptHandle": handle, **values})
-                sent.append(handle)
+                entries.append({"Id": str(len(entries)), "ReceiptHandle": handle, **values})
         for number in self._batch(call, entries) if entries else ():
-            done[sent[int(number)]] = False
+            done[entries[int(number)]["ReceiptHandle"]] = False
         return [done[handle] for handle in handles]
 
     # ── the queue as a whole ───────────────────────────────────────────────────────────────────
