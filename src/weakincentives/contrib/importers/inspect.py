@@ -22,14 +22,13 @@ from ...chat import ChatMessage, TokenUsage
 from ...errors import MissingExtraError, ReportError
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
 from .reading import (
-    MALFORMED,
     Outcome,
     chat_message,
+    expecting,
     finite,
     json_object,
     milliseconds,
     result_of,
-    unexpected,
 )
 
 _ZSTD = 93  # the number of this compression in a zip
@@ -43,18 +42,14 @@ def read_inspect(path: Path | str) -> EvalReport[str]:
     """Return the samples of a log as results, in the order of its dataset."""
     path = Path(path)
     header, samples = _whole(path) if path.suffix == ".json" else _members(path)
-    try:
+    with expecting("a log of Inspect", path, "$.eval"):
         about = header["eval"]
         order = {str(key): at for at, key in enumerate(about["dataset"].get("sample_ids") or ())}
         name = about["dataset"].get("name") or about["task"]
-    except MALFORMED as error:
-        raise unexpected("a log of Inspect", error, path, "$.eval") from None
     results = []
     for where, sample in samples:
-        try:
+        with expecting("a sample of Inspect", path, where):
             results.append(_result(_with_attachments(sample, sample.get("attachments") or {})))
-        except MALFORMED as error:
-            raise unexpected("a sample of Inspect", error, path, where) from None
     if not results:
         raise ReportError(
             "expected samples, got none - was it run with --no-log-samples?", file=path

@@ -19,7 +19,7 @@ from ...errors import UsageError, short_repr
 from ...evals import Dataset, EvalReport, EvalResult, Sample, Score, Trajectory, iter_rows
 from ...evals.benchmarks import benchmark
 from ...evals.evaluators.tool_calls import tool_call_facts, tool_schema_accuracy
-from .reading import MALFORMED, chat_message, unexpected
+from .reading import chat_message, expecting
 
 
 def load_k2_requests(path: Path | str) -> Dataset[Any, Any]:
@@ -32,11 +32,8 @@ def read_k2_results(path: Path | str) -> EvalReport[str]:
     schema_accuracy = tool_schema_accuracy()
     results = []
     for line, row in enumerate(iter_rows(path), 1):
-        try:
+        with expecting("a result line of K2 Vendor Verifier", Path(path), line):
             results.append(_result(row, schema_accuracy))
-        except MALFORMED as error:
-            what = "a result line of K2 Vendor Verifier"
-            raise unexpected(what, error, Path(path), line) from None
     return EvalReport(results, dataset_name="k2")
 
 

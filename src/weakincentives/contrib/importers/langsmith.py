@@ -19,14 +19,13 @@ from ...chat import TokenUsage
 from ...errors import ReportError
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
 from .reading import (
-    MALFORMED,
     Outcome,
+    expecting,
     finite,
     json_lines,
     next_epoch,
     plain_text,
     result_of,
-    unexpected,
 )
 
 
@@ -36,11 +35,9 @@ def read_langsmith(path: Path | str) -> EvalReport[Any]:
     results, names = [], []
     seen: Counter[str] = Counter()
     for line, row in json_lines(path, "LangSmith"):
-        try:
+        with expecting("a row of a LangSmith experiment", path, line):
             results.append(_result(row, seen))
             names.append(str(row["run"].get("session_name") or row["run"].get("name") or ""))
-        except MALFORMED as error:
-            raise unexpected("a row of a LangSmith experiment", error, path, line) from None
     if not results:
         raise ReportError("expected rows of a LangSmith experiment, got none", file=path)
     return EvalReport(results, dataset_name="langsmith", config={"agent": names[0]})

@@ -17,14 +17,13 @@ from ...chat import ChatMessage, TokenUsage
 from ...errors import ReportError, short_repr
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
 from .reading import (
-    MALFORMED,
     Outcome,
+    expecting,
     finite,
     json_file,
     next_epoch,
     plain_text,
     result_of,
-    unexpected,
 )
 
 _ERROR = 2  # `failureReason`: 0 none, 1 an assertion, 2 an error
@@ -48,7 +47,7 @@ def read_promptfoo(path: Path | str) -> list[EvalReport[Any]]:
     labels: dict[Any, tuple[str, str]] = {}
     seen: dict[Any, Counter[str]] = {}
     for index, row in enumerate(rows):
-        try:
+        with expecting("a result of promptfoo", path, f"$.results.results[{index}]"):
             prompt, provider = row["prompt"], row["provider"]
             key = row.get("promptIdx", (prompt["label"], provider["id"]))
             labels[key] = (
@@ -56,11 +55,7 @@ def read_promptfoo(path: Path | str) -> list[EvalReport[Any]]:
                 provider.get("label") or provider["id"],
             )
             result = _result(row, ids.of(row), seen.setdefault(key, Counter()))
-        except MALFORMED as error:
-            raise unexpected(
-                "a result of promptfoo", error, path, f"$.results.results[{index}]"
-            ) from None
-        reports.setdefault(key, []).append(result)
+            reports.setdefault(key, []).append(result)
     return [
         EvalReport(
             results, dataset_name=name, config={"agent": labels[key][0], "model": labels[key][1]}

@@ -18,14 +18,13 @@ from typing import Any
 from ...chat import TokenUsage
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
 from .reading import (
-    MALFORMED,
     Outcome,
+    expecting,
     finite,
     json_object,
     milliseconds,
     next_epoch,
     result_of,
-    unexpected,
 )
 
 
@@ -38,11 +37,8 @@ def read_pydantic_evals(path: Path | str) -> EvalReport[Any]:
     results = []
     for kind in ("cases", "failures"):
         for index, case in enumerate(data[kind]):
-            try:
+            with expecting("a case of pydantic-evals", path, f"$.{kind}[{index}]"):
                 results.append(_result(case, seen, asserted=asserted))
-            except MALFORMED as error:
-                where = f"$.{kind}[{index}]"
-                raise unexpected("a case of pydantic-evals", error, path, where) from None
     config = {"agent": str(data.get("name") or "")}
     return EvalReport(results, dataset_name="pydantic-evals", config=config)
 

@@ -22,7 +22,7 @@ from typing import Any
 from ...chat import ChatMessage, TokenTrace, TokenUsage
 from ...errors import UsageError
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-from .reading import MALFORMED, chat_message, finite, json_lines, next_epoch, unexpected
+from .reading import chat_message, expecting, finite, json_lines, next_epoch
 
 _INFRASTRUCTURE = ("Provider", "Sandbox", "Interception", "Tunnel", "Env")
 
@@ -33,15 +33,13 @@ def read_verifiers(path: Path | str) -> EvalReport[str]:
     results: list[EvalResult[str]] = []
     seen: Counter[str] = Counter()
     for number, row in json_lines(path, "verifiers"):
-        try:
+        with expecting("a rollout of verifiers", path, number):
             if "traces" in row:
                 results += _episode(row, seen)
             elif "example_id" in row:
                 results.append(_rollout(row, seen))
             else:
                 raise UsageError(f"neither `traces` nor `example_id`, but {', '.join(row)}")
-        except MALFORMED as error:
-            raise unexpected("a rollout of verifiers", error, path, number) from None
     return EvalReport(results, dataset_name=path.parent.name or "verifiers")
 
 
