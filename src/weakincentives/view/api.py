@@ -39,7 +39,7 @@ from ..internal.state_cache import StateCache
 from .comparing import comparison_data, matrix_row, pair_data, side_data
 from .queries import Query, number, one, run_of, whole
 from .queues import queue_data, states_of
-from .review_api import RowLabels, labels_on
+from .review_api import RowLabels, interval_data, labels_on
 from .sample_data import MAX_DIFF_CHARS, cut, row_data
 from .writes import set_tags
 
@@ -231,7 +231,8 @@ class Api:
         return {
             "by": key,
             "slices": [
-                {"value": value, "n": n, "passed": passed, "errors": errors, **_interval(passed, n)}
+                {"value": value, "n": n, "passed": passed, "errors": errors}
+                | interval_data(rate_interval(passed, n))
                 for value, (n, passed, errors) in found.items()
             ],
         }
@@ -458,8 +459,3 @@ def _key_data(row: Any) -> dict[str, Any] | None:
     if row is None:
         return None
     return {"sample": row.sample, "epoch": row.epoch, "experiment": row.experiment}
-
-
-def _interval(passed: int, n: int) -> dict[str, float]:
-    rate = rate_interval(passed, n)
-    return {"rate": rate.estimate, "low": rate.low, "high": rate.high}

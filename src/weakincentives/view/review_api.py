@@ -218,7 +218,7 @@ class ReviewApi:
                     "name": each.name,
                     "key": keys.index(each.category) + 1,
                     "count": each.count,
-                    **_interval(each.share),
+                    **interval_data(each.share),
                     "notes": [_note(label) for label in each.labels[:_MAX_NOTES]],
                 }
                 for each in found.categories
@@ -237,11 +237,11 @@ class ReviewApi:
             "criterion": found.criterion,
             "labels": found.labels,
             "shared": found.shared,
-            "agreement": found.agreement and _interval(found.agreement),
-            "alpha": found.alpha and _interval(found.alpha),
+            "agreement": found.agreement and interval_data(found.agreement),
+            "alpha": found.alpha and interval_data(found.alpha),
             "pairs": [
                 {"people": [each.first, each.second], "agreed": each.agreed, "n": each.rate.n}
-                | _interval(each.rate)
+                | interval_data(each.rate)
                 for each in found.pairs
             ],
             "disagreements": [
@@ -419,5 +419,6 @@ def _counts(found: Mapping[str, Mapping[RowKey, HumanLabel]]) -> dict[str, int]:
     }
 
 
-def _interval(found: Interval) -> dict[str, float]:
+def interval_data(found: Interval) -> dict[str, float]:
+    """Return a rate and the ends of its interval."""
     return {"rate": found.estimate, "low": found.low, "high": found.high}

@@ -6,12 +6,14 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rich.text import Text
 
 from ...errors import UsageError
-from ...evals import Dataset, EvalSuite
+from ...evals import EvalSuite
 from ...evals.audit import AuditReport, Finding, audit_suite
 from ..console.documents import write_line
 from ..console.tables import columns, print_stdout, screen, without_empty
@@ -104,10 +106,7 @@ def _suite_of_options(args: Namespace) -> EvalSuite[Any, Any, Any]:
     """Return the suite of --dataset and --evaluator; --prompt and --agent are accepted, too."""
     if args.dataset is None:
         raise UsageError("expected FILE.py or --dataset FILE to audit, got neither")
-
-    def load(output_type: Any) -> Dataset[Any, Any]:
-        return load_dataset(args, output_type)
-
+    load = partial(load_dataset, args)
     if args.prompt is not None or args.agent is not None:
         return suite_from_options(args, None, load)
     evaluators = [load_reference(name, "evaluator") for name in args.evaluator or ["exact_match"]]
@@ -124,8 +123,6 @@ def _with_concurrency(
 ) -> EvalSuite[Any, Any, Any]:
     if maximum is None:
         return suite
-    from dataclasses import replace
-
     config = replace(suite.config, max_concurrent=maximum)
     return EvalSuite(suite.prompt, suite.dataset, suite.evaluator, suite.adapter, config)
 

@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from types import FrameType
 
 from ...errors import UsageError
@@ -66,15 +67,15 @@ def run(args: Namespace) -> int:
         if ends.verdict != "bad":
             why = "BAD is not shown to be worse than GOOD: " if ends.run_id else ""
             return _answer(args, steps, (), f"{why}{ends.reason}")
-        answer = search(between, lambda commit: noted(commit, bisection.test(commit)))
+        candidates = search(between, lambda commit: noted(commit, bisection.test(commit)))
     unknown = ", ".join(str(commit) for commit, step in steps if step.verdict == "unknown")
-    return _answer(args, steps, answer.candidates, f"it is unknown for {unknown}")
+    return _answer(args, steps, candidates, f"it is unknown for {unknown}")
 
 
 def _answer(
     args: Namespace,
     steps: list[tuple[Commit, CommitResult]],
-    candidates: tuple[Commit, ...],
+    candidates: Sequence[Commit],
     reason: str,
 ) -> int:
     found = candidates[0] if len(candidates) == 1 else None

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
-from ...internal.formatting import pluralize
+from ...internal.formatting import duration, pluralize
 from ..options.execution import add_gates, add_output_options
 from ..options.parsing import number
-from ..options.queues import add_queue
+from ..options.queues import add_queue, deployment, safe_url
 from ..options.runs import add_store, open_store
 
 if TYPE_CHECKING:
@@ -133,10 +134,6 @@ def _outcome(
 
 
 def _dead_letter_note(args: Namespace, collector: Collector) -> str:
-    from shlex import quote
-
-    from ..options.queues import safe_url
-
     queue = f" --queue {quote(safe_url(args.queue))}" if args.queue else ""
     count = f"{collector.dead_lettered:,}"
     return f"moved to the dead letters, not results of this run: {count} (wink dlq list{queue})"
@@ -154,7 +151,6 @@ def _open_collector(
     from ...evals import EvalRequest
     from ...evals.distributed import CollectConfig, Collector
     from ..console.text import one_line
-    from ..options.queues import deployment
 
     def note(text: str, style: str = "dim") -> None:
         if not args.quiet:
@@ -250,8 +246,6 @@ def _snapshot(collector: Collector, began: float) -> ProgressSnapshot:
 
 
 def _queue_state(queued: int | None, idle: float) -> str:
-    from ...internal.formatting import duration
-
     if queued is None:
         return "-"
     state = f"{queued:,} queued or in flight"

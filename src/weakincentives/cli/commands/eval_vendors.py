@@ -5,18 +5,17 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ... import serde
+from ...evals import EvalResult
+from ...evals.comparison.vendors import VendorComparison, compare_vendors
+from ...evals.stats import Interval
 from ..console.documents import write_line
 from ..console.tables import print_stdout, rate_text, screen, two_columns
 from ..console.text import one_line
 from ..options.parsing import share
 from ..options.runs import REFERENCES, add_confidence, add_format, add_store, open_store
-
-if TYPE_CHECKING:
-    from ...evals import EvalResult
-    from ...evals.comparison.vendors import VendorComparison
-    from ...evals.stats import Interval
 
 FIGURES = {
     "tool_call_f1": "tool-call F1",
@@ -45,8 +44,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print the figures; with --fail-under, F1 decides the exit code."""
-    from ...evals.comparison.vendors import compare_vendors
-
     results = _results(args, args.run)
     compared = compare_vendors(results, _results(args, args.reference), confidence=args.confidence)
     if args.output:
@@ -96,7 +93,5 @@ def _print(compared: VendorComparison) -> None:
 
 
 def _data(compared: VendorComparison) -> dict[str, Any]:
-    from ... import serde
-
     data: dict[str, Any] = serde.plain(compared)
     return data

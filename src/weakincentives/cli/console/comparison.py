@@ -42,7 +42,7 @@ from ...evals.stats.pass_rate import FEW
 from ...evals.store.labels import agent_labels, version_labels
 from ...internal.differences import DiffPart
 from ...internal.escaping import escape_control_chars
-from ...internal.formatting import duration
+from ...internal.formatting import duration, verdict_word
 from ..options.runs import open_store
 from .tables import WIDE, columns, label_width, rate_text, table_width, tags_text
 from .text import one_line, pluralize, print_stderr
@@ -436,21 +436,17 @@ def _change(change: FlipDetails, label: str) -> Iterator[RenderableType]:
             text = f"{side.verdict:<5} {one_line(side.why)}".rstrip()
             yield Text(f"{INDENT}{name}  {text}")
     if len(change.criteria) > 1:  # a single one is named by the reason
-        criteria = _criteria_text(change)
-        yield Text(f"{INDENT}{one_line(criteria)}", "dim")
-    if output := _output_text(change):
+        yield Text(f"{INDENT}{one_line(_criteria_text(change))}", "dim")
+    if output := diff_text(change.diff) if change.diff else Text(_same_output(change), "dim"):
         yield Text.assemble((f"{INDENT}output  ", "dim"), output)
 
 
 def _criteria_text(change: FlipDetails) -> str:
     """Return the criteria that flipped: `contains pass > fail`."""
-    words = {True: "pass", False: "fail"}
-    flips = [f"{c.criterion} {words[c.before]} > {words[c.after]}" for c in change.criteria]
-    return ", ".join(flips)
-
-
-def _output_text(change: FlipDetails) -> Text:
-    return diff_text(change.diff) if change.diff else Text(_same_output(change), "dim")
+    return ", ".join(
+        f"{each.criterion} {verdict_word(each.before)} > {verdict_word(each.after)}"
+        for each in change.criteria
+    )
 
 
 def diff_text(parts: Iterable[DiffPart]) -> Text:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ...adapters.wire import INVALID_JSON, wire_call
 from ...chat import ChatMessage, TokenUsage
 from ...errors import UsageError, short_repr
 from ...evals import Dataset, EvalReport, EvalResult, Sample, Score, Trajectory, iter_rows
@@ -127,8 +128,6 @@ def _valid(result: EvalResult[Any]) -> bool | None:
 
 
 def _response(result: EvalResult[Any], model: str) -> dict[str, Any]:
-    from ...adapters.wire import INVALID_JSON, wire_call
-
     assert result.trajectory is not None
     reply, usage = result.trajectory.messages[-1], result.trajectory.usage
     message: dict[str, Any] = {"role": "assistant", "content": reply.content}
