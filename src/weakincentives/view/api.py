@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ..errors import UsageError
@@ -211,14 +212,8 @@ class Api:
         """Return what the rows of a run can be filtered by, and index more rows."""
         name = self._id(run_of(query))
         indexed, of = self._browser.update(name)
-        facets = self._browser.facets(name)
         return {
-            "verdicts": facets.verdicts,
-            "failed": facets.failed,
-            "tools": facets.tools,
-            "workers": facets.workers,
-            "errors": facets.errors,
-            "metadata": facets.metadata,
+            **asdict(self._browser.facets(name)),
             "labels": self._labels.counts(name),
             "indexed": indexed,
             "of": of,

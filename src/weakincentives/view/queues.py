@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -38,10 +39,7 @@ def queue_data(record: RunRecord, state: QueueState | None) -> dict[str, Any] | 
         "stale": is_stale,
         "workers": [
             {
-                "name": worker.name,
-                "results": worker.results,
-                "errors": worker.errors,
-                "last_result_at": worker.last_result_at,
+                **asdict(worker),
                 "silent": going
                 and not is_stale
                 and _age(now, worker.last_result_at) > _STALE_SECONDS,

@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -135,17 +135,7 @@ def _data(report: AuditReport) -> dict[str, Any]:
         "problems": len(report.problems),
         "invalid": {name: sorted(verdicts) for name, verdicts in report.invalid.items()},
         "headline": report.headline,
-        "probes": [
-            {
-                "agent": probe.agent,
-                "passed": probe.passed,
-                "scored": probe.scored,
-                "errors": probe.errors,
-                "not_applicable": probe.not_applicable,
-                "rate": probe.rate,
-            }
-            for probe in report.probes
-        ],
+        "probes": [{**asdict(probe), "rate": probe.rate} for probe in report.probes],
         "left_out": report.left_out,
         "findings": report.findings,
         "runs": report.runs,

@@ -251,10 +251,7 @@ def _find_best(args: Namespace) -> None:
         data = {
             "best": best,
             "verdict": verdict,
-            "rounds": [
-                {"samples": each.samples, "passed": dict(each.passed), "dropped": each.dropped}
-                for each in found.rounds
-            ],
+            "rounds": found.rounds,
             "runs": search.run_ids,
         }
         write_line(sys.stdout, data)
