@@ -246,10 +246,7 @@ def suites_from_files(
         if not isinstance(suite.prompt, PromptTemplate):
             raise UsageError(f"expected a suite with a prompt for --model, got {name} without one")
     return {
-        name: EvalSuite(
-            suite.prompt, suite.dataset, suite.evaluator, adapter, suite.config, name=suite.own_name
-        )
-        for name, suite in suites.items()
+        name: replace(suite, adapter=adapter, name=suite.own_name) for name, suite in suites.items()
     }
 
 

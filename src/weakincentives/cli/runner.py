@@ -271,20 +271,16 @@ def _write_output(args: Namespace, outcome: Outcome, store: RunStore, path: Path
 def _not_written(
     args: Namespace, outcome: Outcome, path: Path, error: Exception, to: Console
 ) -> Outcome:
-    outcome = replace(outcome, code=2, rule=_write_problem(args, outcome, path, error))
-    to.print(f"wink: {outcome.rule}", soft_wrap=True, style="red")
-    return outcome
-
-
-def _write_problem(args: Namespace, outcome: Outcome, path: Path, error: Exception) -> str:
     run_id = outcome.found.record.manifest.run_id
     store = ["--store", args.store] if args.store else []
     again = shlex.join(["wink", "eval", "export", run_id, *store, "-o", str(path)])
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return one_line(
+    rule = one_line(
         f"the results could not be written to {path}: {reason} - the run is stored "
         f"({store_path(args)}), so export it again: {again}"
     )
+    to.print(f"wink: {rule}", soft_wrap=True, style="red")
+    return replace(outcome, code=2, rule=rule)
 
 
 def _build_run(args: Namespace, plan: Plan, store: RunStore, to: Console) -> Run:

@@ -172,14 +172,7 @@ def _parse_mark(
     # Early stopping does not apply: pytest runs every item.
     own = replace(suite.config, epochs=epochs, stop_at_width=None, stop_against=None)
     if own != suite.config:
-        suite = EvalSuite(
-            suite.prompt,
-            suite.dataset,
-            suite.evaluator,
-            suite.adapter,
-            own,
-            name=suite.name,
-        )
+        suite = replace(suite, config=own)
     return Marked(suite, dataset is None, fail_under, confidence, record_only)
 
 

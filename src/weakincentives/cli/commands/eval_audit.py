@@ -82,13 +82,17 @@ def run(args: Namespace) -> int:
                 if not len(samples):
                     print_stderr(f"wink: nothing selected: {why_empty(suite.dataset, args.filter)}")
                     return 4
+                name = args.name or suite_name(target, suite) or suite.name
+                if args.max_concurrency is not None:
+                    config = replace(suite.config, max_concurrent=args.max_concurrency)
+                    suite = replace(suite, config=config)
                 report = audit_suite(
-                    _with_concurrency(suite, args.max_concurrency),
+                    suite,
                     samples=samples,
                     judges=args.judges,
                     adapter=judge,
                     store=store,
-                    name=args.name or suite_name(target, suite) or suite.name,
+                    name=name,
                     min_runs=args.min_runs,
                 )
                 reports.append(report)
@@ -116,15 +120,6 @@ def _suite_of_options(args: Namespace) -> EvalSuite[Any, Any, Any]:
 def _no_agent(question: Any) -> Any:
     """Stand in for the agent, which an audit does not run."""
     raise NotImplementedError
-
-
-def _with_concurrency(
-    suite: EvalSuite[Any, Any, Any], maximum: int | None
-) -> EvalSuite[Any, Any, Any]:
-    if maximum is None:
-        return suite
-    config = replace(suite.config, max_concurrent=maximum)
-    return EvalSuite(suite.prompt, suite.dataset, suite.evaluator, suite.adapter, config)
 
 
 def _data(report: AuditReport) -> dict[str, Any]:

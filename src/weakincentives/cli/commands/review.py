@@ -212,8 +212,7 @@ class _Review:
 
     @property
     def _done(self) -> int:
-        rows = (item.row for item in self._queue.items)
-        return sum(row in self._labels and self._labels[row].passed is not None for row in rows)
+        return sum(map(self._is_labelled, range(len(self._queue.items))))
 
     def _categorize(self, number: int) -> None:
         names = [*categories_of(self._store, self._suite).names]

@@ -67,12 +67,7 @@ def suites_text(outcomes: Iterable[Outcome]) -> RenderableType:
 
 def _details(outcome: Outcome, to: Console) -> Iterator[RenderableType]:
     overview, cache = outcome.found, outcome.cache
-    if overview.criteria:
-        yield means_text(overview.criteria)
-    if outcome.figures:
-        yield figures_text(outcome.figures)
-    if overview.epoch_stats is not None:
-        yield epochs_text(overview.epoch_stats)
+    yield from numbers_text(overview, outcome.figures)
     if overview.error_groups:
         yield Group(Text("Errors", "dim"), *lines_of_errors(overview.error_groups))
     if overview.type_mismatch:
@@ -85,12 +80,18 @@ def _details(outcome: Outcome, to: Console) -> Iterator[RenderableType]:
     yield Text(", ".join(facts if cache is None else [*facts, f"cache: {cache}"]))
 
 
-def means_text(means: Mapping[str, float]) -> Text:
-    """Return the mean of each criterion, in two columns."""
-    return two_columns((one_line(name), f"{mean:.3f}") for name, mean in means.items())
+def numbers_text(overview: Overview, figures: Mapping[str, Interval]) -> Iterator[Text]:
+    """Yield the mean of each criterion, the figures of a benchmark, and those of the epochs."""
+    if overview.criteria:
+        means = overview.criteria.items()
+        yield two_columns((one_line(name), f"{mean:.3f}") for name, mean in means)
+    if figures:
+        yield figures_text(figures)
+    if overview.epoch_stats is not None:
+        yield _epochs_text(overview.epoch_stats)
 
 
-def epochs_text(stats: EpochStats) -> Text:
+def _epochs_text(stats: EpochStats) -> Text:
     """Return pass@k and pass^k, then the flaky samples, with how often each passed."""
     listed = [f"{one_line(name)} {passed}/{n}" for name, (passed, n) in stats.flaky.items()]
     more = len(listed) - MAX_FLAKY
