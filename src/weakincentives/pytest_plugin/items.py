@@ -299,14 +299,12 @@ def _why_serial(item: pytest.Function, case: Case) -> str | None:
         return "one sample at a time: a method gets a new instance for each item"
     for name in item.fixturenames:
         for fixture in item._fixtureinfo.name2fixturedefs.get(name, ())[-1:]:
-            is_parameter = name in item.callspec.params and _is_pytest_fixture(fixture.func)
+            # Pytest itself makes the fixtures of parameters.
+            is_own = fixture.func.__module__.startswith("_pytest.")
+            is_parameter = name in item.callspec.params and is_own
             if fixture.scope == "function" and not is_parameter:
                 return f"one sample at a time: the scope of the fixture `{name}` is a function"
     return None
-
-
-def _is_pytest_fixture(function: Callable[..., Any]) -> bool:
-    return function.__module__.startswith("_pytest.")
 
 
 def _agent_of(item: pytest.Function, case: Case) -> Agent:

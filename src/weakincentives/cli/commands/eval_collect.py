@@ -17,6 +17,7 @@ from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError
 from ...internal.formatting import duration, pluralize
 from ..options.execution import add_gates, add_output_options
@@ -71,7 +72,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Collect missing results; gates and exit codes are those of `wink eval run`."""
-    from ...clock import SYSTEM_CLOCK
     from ...evals.distributed import StoreLedger, load_submission
     from ...evals.model.redacted_ids import redact_ids
     from ...evals.store.queue_state import save_queue_state
@@ -191,7 +191,6 @@ def _collect(args: Namespace, collector: Collector, to: Console) -> bool:
     """Collect until complete, the timeout, or a signal; return whether it was interrupted."""
     import anyio
 
-    from ...clock import SYSTEM_CLOCK
     from ...evals.engine.display import run_with_progress, supports_live
     from ...internal.concurrency import unwrap_exception_group
     from ...internal.event_loop import run_sync
@@ -231,7 +230,6 @@ async def _stop_on_signal(collector: Collector) -> None:
 
 
 def _snapshot(collector: Collector, began: float) -> ProgressSnapshot:
-    from ...clock import SYSTEM_CLOCK
     from ...evals.engine.progress import tally_snapshot
 
     submission = collector.submission

@@ -22,10 +22,9 @@ from ..console.comparison import (
     comparison_data,
     comparison_markdown,
     comparison_text,
-    details_of_flips,
-    divergences_of_flips,
     find_runs,
     print_warnings,
+    read_flips,
 )
 from ..console.documents import write_line
 from ..console.streams import print_commands
@@ -133,8 +132,7 @@ def _compare(args: Namespace) -> None:
     )
     flips = DEFAULT_FLIPS if args.flips is None else args.flips
     listed = args.flips if args.format == "json" else flips
-    details = details_of_flips(args, references, comparisons, listed)
-    diverging = divergences_of_flips(args, references, comparisons) if args.samples else []
+    details, diverging = read_flips(args, references, comparisons, listed, diverging=args.samples)
     if args.format == "json":
         write_line(sys.stdout, comparison_data(comparisons, args.flips, details, diverging))
     elif args.format == "md":
@@ -248,12 +246,7 @@ def _find_best(args: Namespace) -> None:
     best, other = found.finalists[:2]
     verdict = search.verdict(other, best)
     if args.format == "json":
-        data = {
-            "best": best,
-            "verdict": verdict,
-            "rounds": found.rounds,
-            "runs": search.run_ids,
-        }
+        data = {"best": best, "verdict": verdict, "rounds": found.rounds, "runs": search.run_ids}
         write_line(sys.stdout, data)
         return
     lines = []

@@ -126,13 +126,11 @@ def _subset(reports: Reports, size: int | None, seed: int | None) -> Reports:
     samples = list(dict.fromkeys(sample for sample, _ in common_attempts(reports)[0]))
     Random(seed or 0).shuffle(samples)
     chosen = {*samples[:size]}
-    return {name: _only(report, chosen) for name, report in reports.items()}
-
-
-def _only(report: EvalReport[Any], samples: set[str]) -> EvalReport[Any]:
-    """Return the report with the results of these samples only."""
-    results = [result for result in report.results if result.sample_id in samples]
-    return EvalReport(results, report.run_id, report.dataset_name)
+    subset = {}
+    for name, report in reports.items():
+        results = [result for result in report.results if result.sample_id in chosen]
+        subset[name] = EvalReport(results, report.run_id, report.dataset_name)
+    return subset
 
 
 def _print_plan(reports: Reports, judge: PairwiseJudge) -> None:

@@ -48,8 +48,7 @@ from ..console.review_screen import (
 )
 from ..console.tables import columns, print_stdout, screen
 from ..console.text import one_line, pluralize, print_stderr
-from ..options.parsing import whole
-from ..options.reviewers import login_name
+from ..options.parsing import login_name, whole
 from ..options.runs import add_format, add_run, add_store, open_store, same_store
 
 KEYS_HELP = """\

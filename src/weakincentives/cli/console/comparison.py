@@ -34,7 +34,6 @@ from ...evals.comparison import (
     load_baseline,
 )
 from ...evals.comparison.corrected import CorrectedChange
-from ...evals.comparison.flips import Source
 from ...evals.comparison.outcomes import report_outcomes, stored_outcomes
 from ...evals.reporting.documents import rate_data
 from ...evals.reporting.export import inline
@@ -100,43 +99,30 @@ def outcomes_of_file(
     return None
 
 
-def details_of_flips(
+def read_flips(
     args: Namespace,
     references: Sequence[str],
     comparisons: Sequence[RunComparison],
     maximum: int | None,
-) -> list[tuple[FlipDetails, ...]]:
-    """Return, for each comparison, the texts of the flips that are listed (None: of all)."""
+    *,
+    diverging: bool = False,
+) -> tuple[list[tuple[FlipDetails, ...]], list[dict[Flip, Divergence | None]]]:
+    """Return, for each comparison, the texts of the flips that are listed (None: of all).
+
+    With `diverging`, also return where the trajectories of all flips first diverge.
+    """
+    details, divergences = [], []
     with ExitStack() as stack:
-        return [
-            flip_details(comparison, before, after, _listed(comparison, maximum))
-            for comparison, before, after in _sources(args, references, comparisons, stack)
-        ]
-
-
-def divergences_of_flips(
-    args: Namespace, references: Sequence[str], comparisons: Sequence[RunComparison]
-) -> list[dict[Flip, Divergence | None]]:
-    """Return, for each comparison, where the trajectories of its flips first diverge."""
-    with ExitStack() as stack:
-        return [
-            flip_divergences(comparison, before, after, comparison.flips)
-            for comparison, before, after in _sources(args, references, comparisons, stack)
-        ]
-
-
-def _sources(
-    args: Namespace,
-    references: Sequence[str],
-    comparisons: Sequence[RunComparison],
-    stack: ExitStack,
-) -> Iterator[tuple[RunComparison, Source, Source]]:
-    """Yield each comparison with where the texts of its two runs are."""
-    store = cache(lambda: stack.enter_context(open_store(args)))
-    sources = [_source_of(reference, store) for reference in references]
-    others = sources[1:] or sources * len(comparisons)  # one run: its experiments
-    for comparison, other in zip(comparisons, others, strict=True):
-        yield comparison, sources[0], other
+        store = cache(lambda: stack.enter_context(open_store(args)))
+        before, *others = [_source_of(reference, store) for reference in references]
+        others = others or [before] * len(comparisons)  # one run: its experiments
+        for comparison, after in zip(comparisons, others, strict=True):
+            listed = _listed(comparison, maximum)
+            details.append(flip_details(comparison, before, after, listed))
+            if diverging:
+                found = flip_divergences(comparison, before, after, comparison.flips)
+                divergences.append(found)
+    return details, divergences
 
 
 def _source_of(

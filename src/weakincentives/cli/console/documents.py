@@ -8,10 +8,7 @@ from typing import Any, TextIO
 from ... import serde
 from ...errors import SerializationError
 from ...evals import EvalResult
-from ...evals.reporting.documents import (
-    overview_data,
-    sample_data,
-)
+from ...evals.reporting.documents import overview_data, sample_data
 from .figures import figures_data
 from .summary import Outcome
 

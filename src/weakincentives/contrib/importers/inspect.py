@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...chat import ChatMessage, TokenUsage
+from ...chat import TokenUsage
 from ...errors import MissingExtraError, ReportError
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
 from .reading import (
@@ -27,6 +27,7 @@ from .reading import (
     expecting,
     finite,
     json_object,
+    last_reply,
     milliseconds,
     result_of,
 )
@@ -200,7 +201,7 @@ def _trajectory(row: Mapping[str, Any]) -> Trajectory[str]:
     usage, cost = _usage((row.get("model_usage") or {}).values())
     return Trajectory(
         messages,
-        output.get("completion") or _last_reply(messages),
+        output.get("completion") or last_reply(messages),
         usage,
         limit.get("type") or choices[0].get("stop_reason"),
         milliseconds(row.get("working_time") or row.get("total_time")) or None,
@@ -211,10 +212,6 @@ def _trajectory(row: Mapping[str, Any]) -> Trajectory[str]:
             if turn.get("tool_call_id") and turn.get("error")
         },
     )
-
-
-def _last_reply(messages: Sequence[ChatMessage]) -> str:
-    return next((each.content for each in reversed(messages) if each.role == "assistant"), "")
 
 
 def _usage(models: Any) -> tuple[TokenUsage | None, float | None]:

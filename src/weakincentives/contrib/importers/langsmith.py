@@ -18,15 +18,7 @@ from typing import Any
 from ...chat import TokenUsage
 from ...errors import ReportError
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
-from .reading import (
-    Outcome,
-    expecting,
-    finite,
-    json_lines,
-    next_epoch,
-    plain_text,
-    result_of,
-)
+from .reading import Outcome, expecting, finite, json_lines, next_epoch, plain_text, result_of
 
 
 def read_langsmith(path: Path | str) -> EvalReport[Any]:

@@ -16,15 +16,7 @@ from typing import Any
 from ...chat import ChatMessage, TokenUsage
 from ...errors import ReportError, short_repr
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
-from .reading import (
-    Outcome,
-    expecting,
-    finite,
-    json_file,
-    next_epoch,
-    plain_text,
-    result_of,
-)
+from .reading import Outcome, expecting, finite, json_file, next_epoch, plain_text, result_of
 
 _ERROR = 2  # `failureReason`: 0 none, 1 an assertion, 2 an error
 _EXPECTED = ("expected", "answer", "reference", "ideal", "__expected")

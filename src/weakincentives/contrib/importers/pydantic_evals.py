@@ -17,15 +17,7 @@ from typing import Any
 
 from ...chat import TokenUsage
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-from .reading import (
-    Outcome,
-    expecting,
-    finite,
-    json_object,
-    milliseconds,
-    next_epoch,
-    result_of,
-)
+from .reading import Outcome, expecting, finite, json_object, milliseconds, next_epoch, result_of
 
 
 def read_pydantic_evals(path: Path | str) -> EvalReport[Any]:

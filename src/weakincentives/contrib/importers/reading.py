@@ -112,6 +112,11 @@ def chat_message(data: Mapping[str, Any]) -> ChatMessage:
     )
 
 
+def last_reply(messages: Sequence[ChatMessage]) -> str:
+    """Return the text of the model's last message; "" if there is none."""
+    return next((each.content for each in reversed(messages) if each.role == "assistant"), "")
+
+
 def error_details(message: str, traceback: str = "") -> ErrorDetails | None:
     """Return the type of an exception that a message begins with, and the end of its traceback."""
     found = _EXCEPTION.match(message)

@@ -167,10 +167,7 @@ _AT_START: dict[Kind, Callable[[str, Facts], tuple[str, Attributes]]] = {
     "prompt": _prompt,
     "model": _model,
     "tool": _tool,
-    "evaluator": lambda name, facts: (
-        _titled("evaluate", name),
-        {"gen_ai.evaluation.name": name},
-    ),
+    "evaluator": lambda name, facts: (_titled("evaluate", name), {"gen_ai.evaluation.name": name}),
 }
 
 
