@@ -7,7 +7,7 @@ not compute.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -293,18 +293,18 @@ class Api:
         if row is None:
             raise UsageError(f"expected a sample of run {run_id!r}, got {key[1]!r}")
         part, _, number = one(query, "part").partition(":")
-        result = row.result
+        result, sample = row.result, row.result.sample
         messages = result.trajectory.messages if result.trajectory else ()
         if part == "message" and number.isdecimal() and int(number) < len(messages):
             return messages[int(number)].content
-        parts: Mapping[str, Callable[[], Any]] = {
-            "input": lambda: result.sample and result.sample.input,
-            "expected": lambda: result.sample and result.sample.expected,
-            "output": lambda: result.output,
+        parts = {
+            "input": sample and sample.input,
+            "expected": sample and sample.expected,
+            "output": result.output,
         }
         if part not in parts:
             raise UsageError(f"expected input, expected, output or message:N, got {part!r}")
-        return pretty(parts[part]())
+        return pretty(parts[part])
 
     # ── comparison ──────────────────────────────────────────────────────────────────────────────
 

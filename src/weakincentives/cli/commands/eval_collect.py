@@ -11,7 +11,7 @@ import sys
 import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from shlex import quote
@@ -191,15 +191,10 @@ def _collect(args: Namespace, collector: Collector, to: Console) -> bool:
     """Collect until complete, the timeout, or a signal; return whether it was interrupted."""
     import anyio
 
-    from ...evals.engine.display import run_with_progress, supports_live
     from ...internal.concurrency import unwrap_exception_group
-    from ...internal.event_loop import run_sync
-    from ..console.progress import live_progress
+    from ..console.progress import run_showing_progress
 
-    moving = supports_live() and not (args.format == "jsonl" and sys.stdout.isatty())
-    hidden = args.quiet or args.no_progress
     snapshot = partial(_snapshot, collector, SYSTEM_CLOCK.monotonic())
-    progress = nullcontext(None) if hidden else live_progress(snapshot, to=to, moving=moving)
 
     async def collect() -> None:
         async with anyio.create_task_group() as group:
@@ -209,8 +204,7 @@ def _collect(args: Namespace, collector: Collector, to: Console) -> bool:
             group.cancel_scope.cancel()
 
     try:
-        with progress as show:
-            run_sync(run_with_progress, collect, show)
+        run_showing_progress(collect, snapshot, args, to, sys.stdout)
     except KeyboardInterrupt:
         collector.stop()
     except BaseExceptionGroup as group:

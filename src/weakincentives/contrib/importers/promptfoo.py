@@ -34,7 +34,7 @@ def read_promptfoo(path: Path | str) -> list[EvalReport[Any]]:
             f"expected `results.results` of promptfoo, got {short_repr(rows)}", file=path
         )
     name = (data.get("config") or {}).get("description") or path.stem
-    ids = _SampleIds(rows)
+    ids = _sample_ids(rows)
     reports: dict[Any, list[EvalResult[Any]]] = {}
     labels: dict[Any, tuple[str, str]] = {}
     seen: dict[Any, Counter[str]] = {}
@@ -46,7 +46,7 @@ def read_promptfoo(path: Path | str) -> list[EvalReport[Any]]:
                 prompt.get("label") or prompt["raw"],
                 provider.get("label") or provider["id"],
             )
-            result = _result(row, ids.of(row), seen.setdefault(key, Counter()))
+            result = _result(row, ids[_test_key(row)], seen.setdefault(key, Counter()))
             reports.setdefault(key, []).append(result)
     return [
         EvalReport(
@@ -56,27 +56,22 @@ def read_promptfoo(path: Path | str) -> list[EvalReport[Any]]:
     ]
 
 
-class _SampleIds:
-    """The id of each test: its description if no other test has it, otherwise its number."""
+def _sample_ids(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the id of each test: its description if no other has it, otherwise its number."""
+    tests: dict[str, str] = {}
+    for row in rows:
+        tests.setdefault(_test_key(row), (row.get("testCase") or {}).get("description") or "")
+    counts = Counter(tests.values())
+    return {
+        key: name if name and counts[name] == 1 else f"{name or 'test'}-{number}"
+        for number, (key, name) in enumerate(tests.items(), 1)
+    }
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        tests: dict[str, str] = {}
-        for row in rows:
-            tests.setdefault(self._key(row), (row.get("testCase") or {}).get("description") or "")
-        counts = Counter(tests.values())
-        self._ids = {
-            key: name if name and counts[name] == 1 else f"{name or 'test'}-{number}"
-            for number, (key, name) in enumerate(tests.items(), 1)
-        }
 
-    @staticmethod
-    def _key(row: Mapping[str, Any]) -> str:
-        test = row.get("testCase") or {}
-        content = [test.get("description"), row.get("vars") or test.get("vars"), test.get("assert")]
-        return json.dumps(content, sort_keys=True, default=str)
-
-    def of(self, row: Mapping[str, Any]) -> str:
-        return self._ids[self._key(row)]
+def _test_key(row: Mapping[str, Any]) -> str:
+    test = row.get("testCase") or {}
+    content = [test.get("description"), row.get("vars") or test.get("vars"), test.get("assert")]
+    return json.dumps(content, sort_keys=True, default=str)
 
 
 def _result(row: Mapping[str, Any], sample_id: str, seen: Counter[str]) -> EvalResult[Any]:
