@@ -7,7 +7,6 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from ... import serde
 from ...evals import EvalResult
 from ...evals.comparison.vendors import VendorComparison, compare_vendors
 from ...evals.stats import Interval
@@ -51,7 +50,7 @@ def run(args: Namespace) -> int:
 
         write_k2_results(results, args.output)
     if args.format == "json":
-        write_line(sys.stdout, _data(compared))
+        write_line(sys.stdout, compared)
     else:
         _print(compared)
     f1 = compared.tool_call_f1
@@ -90,8 +89,3 @@ def _print(compared: VendorComparison) -> None:
         more = len(compared.disagreements) - 5
         rows.append(("one calls a tool", listed + (f" and {more} more" if more > 0 else "")))
     print_stdout(screen(), two_columns(rows, "dim"))
-
-
-def _data(compared: VendorComparison) -> dict[str, Any]:
-    data: dict[str, Any] = serde.plain(compared)
-    return data

@@ -175,11 +175,9 @@ def _agents(records: Sequence[RunRecord]) -> dict[str, str]:
 
 def _usage(ranking: Ranking) -> str:
     tokens = ranking.usage.total_tokens if ranking.usage else None
-    facts = ["judge:"]
-    facts.append("tokens unknown" if tokens is None else pluralize(tokens, "token"))
-    if ranking.cost is not None:
-        facts.append(f"({money(ranking.cost)})")
-    return " ".join(facts)
+    used = "tokens unknown" if tokens is None else pluralize(tokens, "token")
+    cost = "" if ranking.cost is None else f" ({money(ranking.cost)})"
+    return f"judge: {used}{cost}"
 
 
 def _data(ranking: Ranking, records: Sequence[RunRecord]) -> dict[str, Any]:

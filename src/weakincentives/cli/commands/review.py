@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -325,17 +324,13 @@ def _print_taxonomy(found: Taxonomy, args: Namespace) -> None:
             "share (95%)": [Text(_rate(each.share)) for each in found.categories],
         }
         print_stdout(to, columns(table, to.width, right={"notes"}, shrink=("category",)))
-    for line in _taxonomy_lines(found):
-        print_stderr(line)
-
-
-def _taxonomy_lines(found: Taxonomy) -> Iterator[str]:
-    yield (
+    print_stderr(
         f"{len(found.categories):,} {'category' if len(found.categories) == 1 else 'categories'}, "
         f"{pluralize(len(found.curve), 'note')} in them, {len(found.unsorted):,} not sorted yet"
     )
     if found.new_category is not None:
-        yield f"The next note brings a new category with a probability of {found.new_category:.0%}."
+        chance = f"{found.new_category:.0%}"
+        print_stderr(f"The next note brings a new category with a probability of {chance}.")
 
 
 def _taxonomy_data(found: Taxonomy) -> dict[str, Any]:

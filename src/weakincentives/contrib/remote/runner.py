@@ -88,8 +88,7 @@ def run_remote(
         "env": _environment(env, gpu_id),
     }
     python = python or os.environ.get("WINK_REMOTE_PYTHON") or "python3"
-    source = Path(_remote_side.__file__).read_text("utf-8")
-    command = f"exec {_quote_path(python)} -c {shlex.quote(source)}"
+    command = f"exec {_quote_path(python)} -c {shlex.quote(_source())}"
     call = (*_IGNORE_SIGINT, *ssh, "-T", "-o", "ServerAliveInterval=15", "--", host, command)
     with tempfile.TemporaryFile() as project:
         sys.stderr.write(pack_project(project, root, script, files, root / results))
@@ -156,6 +155,10 @@ def _environment(names: Sequence[str], gpu_id: str | int | None) -> dict[str, st
 def _quote_path(path: str) -> str:
     """Quote a path for the remote shell, which expands the home folder."""
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
+
+
+def _source() -> str:
+    return Path(_remote_side.__file__).read_text("utf-8")
 
 
 # ── the connection ──────────────────────────────────────────────────────────────────────────────
