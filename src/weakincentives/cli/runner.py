@@ -37,10 +37,9 @@ from ..internal.concurrency import unwrap_exception_group
 from ..internal.names import file_name
 from .console.comparison import outcomes_of_file
 from .console.documents import run_data, write_line
-from .console.figures import figures_of
 from .console.progress import console, run_showing_progress
 from .console.streams import print_commands
-from .console.summary import Outcome, ending, suites_text
+from .console.summary import Outcome, ending, figures_of, suites_text
 from .console.text import one_line
 from .options.execution import command_of
 from .options.parsing import minimums, pairs

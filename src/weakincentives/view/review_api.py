@@ -258,16 +258,13 @@ class ReviewApi:
         """Return the name and the content of a file: `form` is csv, jsonl or pairs."""
         run_id, criterion = self._run(query)
         form = one(query, "form")
-        if form == "csv":
-            lines = csv_lines(label_rows(self._store, run_id, criterion=criterion), COLUMNS)
-        elif form == "jsonl":
-            lines = jsonl_lines(label_rows(self._store, run_id, criterion=criterion))
-        elif form == "pairs":
-            lines = jsonl_lines(label_pairs(self._store, run_id, criterion=criterion))
-        else:
+        names = {"csv": "labels.csv", "jsonl": "labels.jsonl", "pairs": "pairs.jsonl"}
+        if form not in names:
             raise UsageError(f"expected csv, jsonl or pairs, got {form!r}")
-        name = {"csv": "labels.csv", "jsonl": "labels.jsonl", "pairs": "pairs.jsonl"}[form]
-        return name, b"".join(lines)
+        read = label_pairs if form == "pairs" else label_rows
+        rows = read(self._store, run_id, criterion=criterion)
+        lines = csv_lines(rows, COLUMNS) if form == "csv" else jsonl_lines(rows)
+        return names[form], b"".join(lines)
 
     # ── writes ──────────────────────────────────────────────────────────────────────────────────
 

@@ -23,9 +23,9 @@ from ...evals.stats.pass_rate import FEW, too_few
 from ...evals.store.overview import Overview, rows_where, worst
 from ...evals.store.overview import overview as read_overview
 from ...internal.formatting import duration
-from ..console.figures import figures_data, figures_of
+from ..console.documents import figures_data
 from ..console.sample_view import show_sample
-from ..console.summary import numbers_text, spent
+from ..console.summary import figures_of, numbers_text, spent
 from ..console.tables import columns, label_width, print_stdout, rate_text, screen
 from ..console.text import ago, one_line, print_stderr
 from ..console.views import line_of, lines_of_errors
@@ -247,7 +247,7 @@ def _json(
     """Yield one JSON object, whose samples are written as they are read."""
     head = {
         **overview_data(overview),
-        **({"figures": figures_data(figures)} if figures else {}),
+        **figures_data(figures),
         "slices": [{"value": name, "n": r.n, **rate_data(r)} for name, r in slices.items()],
         "manifest": overview.record.manifest,
     }

@@ -43,23 +43,20 @@ def _result(row: Mapping[str, Any], seen: Counter[str]) -> EvalResult[Any]:
         _single(example.get("outputs") or {}),
         example.get("metadata") or {},
     )
-    error = run.get("error")
-    first_line = str(error).strip().partition("\n")[0] if error else None
-    tokens = run.get("prompt_tokens"), run.get("completion_tokens")
-    trajectory = None
-    if not error:
-        trajectory = Trajectory(
-            (),
-            _single(run.get("outputs") or {}),
-            TokenUsage(*tokens) if any(tokens) else None,
-            latency_ms=_latency(run) or None,
-            cost=finite(run.get("total_cost")),
-        )
-    if first_line is not None:
+    epoch = next_epoch(seen, sample.id)
+    if error := run.get("error"):
+        first_line = str(error).strip().partition("\n")[0]
         outcome = Outcome(error=first_line, source="agent", traceback=str(error))
-    else:
-        outcome = _outcome(row)
-    return result_of(sample, trajectory, outcome, next_epoch(seen, sample.id))
+        return result_of(sample, None, outcome, epoch)
+    tokens = run.get("prompt_tokens"), run.get("completion_tokens")
+    trajectory = Trajectory(
+        (),
+        _single(run.get("outputs") or {}),
+        TokenUsage(*tokens) if any(tokens) else None,
+        latency_ms=_latency(run) or None,
+        cost=finite(run.get("total_cost")),
+    )
+    return result_of(sample, trajectory, _outcome(row), epoch)
 
 
 def _single(values: Mapping[str, Any]) -> Any:

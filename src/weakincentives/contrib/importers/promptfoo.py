@@ -82,14 +82,13 @@ def _result(row: Mapping[str, Any], sample_id: str, seen: Counter[str]) -> EvalR
     response = row.get("response") or {}
     output, asked = response.get("output"), str(row["prompt"].get("raw") or "")
     tokens = response.get("tokenUsage") or row.get("tokenUsage") or {}
-    cost = finite(row.get("cost"))
     trajectory = Trajectory(
         (ChatMessage("user", asked), ChatMessage("assistant", plain_text(output))),
         output,
         TokenUsage(tokens.get("prompt"), tokens.get("completion")) if tokens.get("total") else None,
         None,
         round(finite(row.get("latencyMs")) or 0) or None,
-        cost,
+        finite(row.get("cost")),
     )
     return result_of(sample, trajectory, _outcome(row), next_epoch(seen, sample_id))
 

@@ -80,15 +80,12 @@ def _outcome(case: Mapping[str, Any], asserted: bool) -> Outcome:
         Score(float(each["value"]), criterion=name, reason=each.get("reason") or "")
         for name, each in (case.get(kind) or {}).items()
     ]
+    numbers = [*(case.get("metrics") or {}).items()]
+    if asserted:
+        rated = (case.get("scores") or {}).items()
+        numbers = [*((name, each["value"]) for name, each in rated), *numbers]
     tracked = [
-        Metric(name, value)
-        for name, each in (case.get("scores") or {}).items()
-        if asserted and (value := finite(each["value"])) is not None
-    ]
-    tracked += [
-        Metric(name, value)
-        for name, number in (case.get("metrics") or {}).items()
-        if (value := finite(number)) is not None
+        Metric(name, value) for name, number in numbers if (value := finite(number)) is not None
     ]
     labels = {name: each["value"] for name, each in (case.get("labels") or {}).items()}
     kept = {"labels": labels, "attributes": case.get("attributes")}
