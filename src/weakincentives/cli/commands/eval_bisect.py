@@ -7,9 +7,9 @@ import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from types import FrameType
 
 from ...errors import UsageError
+from ...internal.interrupts import handled_signals
 from ..bisect import Bisection, Commit, CommitResult, commits_between, search, worktrees
 from ..console.documents import write_line
 from ..console.text import one_line, print_stderr
@@ -51,7 +51,6 @@ def run(args: Namespace) -> int:
     for word in words:
         if word.partition("=")[0] in _REFUSED:
             raise UsageError(f"expected no {word} after BAD: bisect sets it itself")
-    signal.signal(signal.SIGTERM, _terminate)  # remove the worktrees on SIGTERM, too
     good, between = commits_between(args.good, args.bad)
     steps: list[tuple[Commit, CommitResult]] = []
 
@@ -60,7 +59,9 @@ def run(args: Namespace) -> int:
         print_stderr(one_line(f"{tested.verdict:<7}  {commit}: {tested.reason}"))
         return tested
 
-    with worktrees() as checked_out:
+    # The worktrees are removed on SIGTERM, too.
+    on_sigterm = handled_signals(lambda number: sys.exit(128 + number), signal.SIGTERM)
+    with on_sigterm, worktrees() as checked_out:
         store = store_path(args).absolute()
         bisection = Bisection(words, store, checked_out, setup=args.setup)
         ends = noted(between[-1], bisection.run_ends(good, between[-1]))
@@ -98,7 +99,3 @@ def _answer(
         for commit in candidates:
             print(one_line(f"may be the first bad commit: {commit}"))
     return 0 if found is not None else 3
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
