@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn
 
 import pytest
 
@@ -129,10 +129,10 @@ def make_items(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
         for epoch in range(1, epochs + 1)
     ]
     ids = [case_name(case.sample.id, case.epoch, epochs=epochs > 1) for case in cases]
-    parameters = _parameters(metafunc)
     if marked.whole:
         metafunc.fixturenames.append(PARAMETER)
-    metafunc.parametrize(PARAMETER if marked.whole else parameters[0], cases, ids=ids)
+    parameter = PARAMETER if marked.whole else _parameters(metafunc)[0]
+    metafunc.parametrize(parameter, cases, ids=ids)
 
 
 def _parse_mark(
@@ -195,7 +195,7 @@ def _suite_from(metafunc: pytest.Metafunc) -> EvalSuite[Any, Any, Any]:
             f"expected an `EvalSuite` from the function, got {short_repr(suite)} - "
             "to be an agent, it needs a `dataset`",
         )
-    return cast("EvalSuite[Any, Any, Any]", suite)
+    return suite
 
 
 def _parameters(metafunc: pytest.Metafunc) -> list[str]:
@@ -203,7 +203,7 @@ def _parameters(metafunc: pytest.Metafunc) -> list[str]:
     return names[1:] if metafunc.cls is not None else names
 
 
-def _refuse(metafunc: pytest.Metafunc, problem: str) -> Any:
+def _refuse(metafunc: pytest.Metafunc, problem: str) -> NoReturn:
     pytest.fail(f"wink_eval: {problem} - {metafunc.definition.nodeid}", pytrace=False)
 
 

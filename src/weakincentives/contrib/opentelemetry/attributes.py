@@ -210,17 +210,12 @@ def _prompt_ended(facts: Facts) -> Attributes:
     return {**_response(response), "wink.cost": response.cost, "wink.waited_ms": response.waited_ms}
 
 
-def _model_ended(facts: Facts) -> Attributes:
-    reply = facts["reply"]
-    return {**_response(reply), "wink.cached": reply.cached}
-
-
 _AT_END: dict[Kind, Callable[[Facts], Attributes]] = {
     "run": _run_ended,
     "request": lambda facts: {},
     "sample": _sample_ended,
     "prompt": _prompt_ended,
-    "model": _model_ended,
+    "model": lambda facts: {**_response(facts["reply"]), "wink.cached": facts["reply"].cached},
     "tool": lambda facts: {} if facts["result"].success else {"error.type": TOOL_FAILED},
     "evaluator": lambda facts: _verdict(facts["score"]),
 }
