@@ -143,7 +143,7 @@ def test_the_search_ends_at_the_first_bad_commit_or_its_neighbours(
             return CommitResult("unknown", "")
         return CommitResult("bad" if number >= first else "good", "")
 
-    candidates = {int(commit.sha) for commit in search(commits, run_commit).candidates}
+    candidates = {int(commit.sha) for commit in search(commits, run_commit)}
     assert first in candidates
     assert len(tested) == len(set(tested))
     if not unknown:

@@ -52,27 +52,18 @@ class CommitResult:
     run_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The commits among which the first bad one is: one, if it was found."""
+def search(commits: Sequence[Commit], test: Callable[[Commit], CommitResult]) -> Sequence[Commit]:
+    """Return the commits among which the first bad one is: one, if it was found.
 
-    candidates: tuple[Commit, ...]
-
-    @property
-    def first_bad(self) -> Commit | None:
-        """The first bad commit; None if it could not be found."""
-        return self.candidates[0] if len(self.candidates) == 1 else None
-
-
-def search(commits: Sequence[Commit], test: Callable[[Commit], CommitResult]) -> Answer:
-    """Find the first bad of these commits, oldest first, of which the last is known to be bad."""
+    The given ones are in order, oldest first, and the last is known to be bad.
+    """
     last_good, first_bad = -1, len(commits) - 1
     unknown: set[int] = set()
     while True:
         middle = (last_good + first_bad) / 2
         left = [at for at in range(last_good + 1, first_bad) if at not in unknown]
         if not left:
-            return Answer(tuple(commits[last_good + 1 : first_bad + 1]))
+            return commits[last_good + 1 : first_bad + 1]
         at = min(left, key=lambda at: abs(at - middle))
         verdict = test(commits[at]).verdict
         if verdict == "good":

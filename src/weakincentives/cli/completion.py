@@ -51,7 +51,10 @@ class Command:
 def script_for(shell: Shell, parsers: Mapping[Path, ArgumentParser]) -> str:
     """Return the completion script of a shell; `parsers` has the parser of every command."""
     commands = [_command(path, parser) for path, parser in parsers.items()]
-    return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](commands)
+    if shell == "fish":
+        return FISH + "".join(f"{line}\n" for line in _fish_lines(commands))
+    script = BASH if shell == "bash" else ZSH
+    return script.format(paths=_paths(), cases=_cases(commands), runs=RUNS)
 
 
 def groups() -> dict[Path, dict[str, str]]:
@@ -134,14 +137,6 @@ CASES = """\
     esac"""
 
 
-def _bash(commands: list[Command]) -> str:
-    return BASH.format(paths=_paths(), cases=_cases(commands), runs=RUNS)
-
-
-def _zsh(commands: list[Command]) -> str:
-    return ZSH.format(paths=_paths(), cases=_cases(commands), runs=RUNS)
-
-
 def _paths() -> str:
     """Return a pattern of a command's words so far, and the next one."""
     words = (f"{' '.join(group)} {name}" for group, names in groups().items() for name in names)
@@ -200,10 +195,6 @@ function __wink_group
 end
 complete -c wink -f
 """
-
-
-def _fish(commands: list[Command]) -> str:
-    return FISH + "".join(f"{line}\n" for line in _fish_lines(commands))
 
 
 def _fish_lines(commands: list[Command]) -> Iterator[str]:

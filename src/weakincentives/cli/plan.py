@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +169,8 @@ def plans_of(args: Namespace, stack: ExitStack) -> list[Plan]:
     """Return the plans; resources that must be closed after them go on the stack."""
     cache = _cache(args, stack)
     judge = judge_model(args, cache)
-    loader = _dataset_loader(args)
-    suites = suites_of(args, cache, lambda: suite_from_options(args, cache, loader))
+    load = partial(load_dataset, args)
+    suites = suites_of(args, cache, lambda: suite_from_options(args, cache, load))
     plans = [
         Plan(
             suite=suite,
@@ -245,20 +246,8 @@ def suites_from_files(
         if not isinstance(suite.prompt, PromptTemplate):
             raise UsageError(f"expected a suite with a prompt for --model, got {name} without one")
     return {
-        name: EvalSuite(
-            suite.prompt, suite.dataset, suite.evaluator, adapter, suite.config, name=suite.own_name
-        )
-        for name, suite in suites.items()
+        name: replace(suite, adapter=adapter, name=suite.own_name) for name, suite in suites.items()
     }
-
-
-def _dataset_loader(args: Namespace) -> Callable[[Any], Dataset[Any, Any]]:
-    def load(output_type: Any) -> Dataset[Any, Any]:
-        if args.dataset is None:
-            raise UsageError("expected --dataset FILE, got none")
-        return load_dataset(args, output_type)
-
-    return load
 
 
 def suite_from_options(
@@ -377,29 +366,21 @@ def _cache(args: Namespace, stack: ExitStack) -> ResponseCache | None:
 
 def agent_model(args: Namespace, cache: ResponseCache | None = None) -> ModelAdapter[Any] | None:
     """Return the model of --model, with its settings."""
-    return _model(args, cache, "model", "temperature", "max_tokens")
+    return _model(args, cache, "")
 
 
 def judge_model(args: Namespace, cache: ResponseCache | None = None) -> ModelAdapter[Any] | None:
     """Return the model of --judge-model, with its settings."""
-    return _model(args, cache, "judge_model", "judge_temperature", "judge_max_tokens")
+    return _model(args, cache, "judge_")
 
 
-def _model(
-    args: Namespace, cache: ResponseCache | None, option: str, temperature: str, max_tokens: str
-) -> ModelAdapter[Any] | None:
-    if (name := getattr(args, option)) is not None:
-        seed = getattr(args, "seed", None)
-        return model_of(
-            name,
-            cache,
-            temperature=getattr(args, temperature),
-            max_tokens=getattr(args, max_tokens),
-            seed=seed,
-        )
-    for setting in (temperature, max_tokens):
-        if getattr(args, setting) is not None:
-            names = [f"--{each.replace('_', '-')}" for each in (option, setting)]
+def _model(args: Namespace, cache: ResponseCache | None, prefix: str) -> ModelAdapter[Any] | None:
+    settings = {name: getattr(args, prefix + name) for name in ("temperature", "max_tokens")}
+    if (name := getattr(args, f"{prefix}model")) is not None:
+        return model_of(name, cache, **settings, seed=getattr(args, "seed", None))
+    for setting, value in settings.items():
+        if value is not None:
+            names = [f"--{prefix}{each}".replace("_", "-") for each in ("model", setting)]
             raise UsageError(
                 f"expected {names[0]} with {names[1]}, got none - set those of other models "
                 "where they are constructed: adapter_for(name, temperature=0)"

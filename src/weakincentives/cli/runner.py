@@ -9,7 +9,7 @@ import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, nullcontext, redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ from ..errors import RunIncompleteError, UsageError, WinkError
 from ..evals import EvalResult, RunStore
 from ..evals.comparison.gates import PASSED, GateResult, check_run, two_sided_confidence
 from ..evals.engine.baselines import Baseline
-from ..evals.engine.display import run_with_progress, supports_live
 from ..evals.engine.manifest import new_run_id
 from ..evals.engine.progress import progress_snapshot
 from ..evals.engine.run import Run
@@ -35,14 +34,12 @@ from ..evals.reporting.github import on_github, report_to_github
 from ..evals.statistics import Interval
 from ..evals.store.overview import Overview, overview, stored_rate, worst
 from ..internal.concurrency import unwrap_exception_group
-from ..internal.event_loop import run_sync
 from ..internal.names import file_name
 from .console.comparison import outcomes_of_file
 from .console.documents import run_data, write_line
-from .console.figures import figures_of
-from .console.progress import console, live_progress
+from .console.progress import console, run_showing_progress
 from .console.streams import print_commands
-from .console.summary import Outcome, ending, suites_text
+from .console.summary import Outcome, ending, figures_of, suites_text
 from .console.text import one_line
 from .options.execution import command_of
 from .options.parsing import minimums, pairs
@@ -181,15 +178,11 @@ def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console
         if args.format == "jsonl":
             write_line(data, redact_ids(result))
 
-    moving = supports_live() and not (args.format == "jsonl" and data.isatty())
     began = SYSTEM_CLOCK.monotonic()
     interrupted, ended_by = False, ""
     now = partial(progress_snapshot, run, plan.total, began)
-    hidden = args.quiet or args.no_progress
-    progress = nullcontext(None) if hidden else live_progress(now, to=to, moving=moving)
     try:
-        with progress as show:
-            run_sync(run_with_progress, partial(run.execute, emit), show)
+        run_showing_progress(partial(run.execute, emit), now, args, to, data)
     except KeyboardInterrupt:
         if not hasattr(run, "engine"):  # before anything was stored
             raise
@@ -271,20 +264,16 @@ def _write_output(args: Namespace, outcome: Outcome, store: RunStore, path: Path
 def _not_written(
     args: Namespace, outcome: Outcome, path: Path, error: Exception, to: Console
 ) -> Outcome:
-    outcome = replace(outcome, code=2, rule=_write_problem(args, outcome, path, error))
-    to.print(f"wink: {outcome.rule}", soft_wrap=True, style="red")
-    return outcome
-
-
-def _write_problem(args: Namespace, outcome: Outcome, path: Path, error: Exception) -> str:
     run_id = outcome.found.record.manifest.run_id
     store = ["--store", args.store] if args.store else []
     again = shlex.join(["wink", "eval", "export", run_id, *store, "-o", str(path)])
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return one_line(
+    rule = one_line(
         f"the results could not be written to {path}: {reason} - the run is stored "
         f"({store_path(args)}), so export it again: {again}"
     )
+    to.print(f"wink: {rule}", soft_wrap=True, style="red")
+    return replace(outcome, code=2, rule=rule)
 
 
 def _build_run(args: Namespace, plan: Plan, store: RunStore, to: Console) -> Run:

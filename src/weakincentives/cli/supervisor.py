@@ -12,14 +12,13 @@ import os
 import queue
 import signal
 import subprocess
-import threading
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from random import random
-from types import FrameType
 
 from ..clock import SYSTEM_CLOCK
+from ..internal.interrupts import handled_signals
 from .console.text import print_stderr
 
 EXIT_FINISHED = 90  # exit code of a child that has nothing left to do; an agent may exit with 0
@@ -72,7 +71,8 @@ class Supervisor:
 
         `announce` is called once signals are handled.
         """
-        with _signals_into(self._signals):
+        # Its `put` is reentrant, unlike a lock.
+        with handled_signals(self._signals.put, signal.SIGTERM, signal.SIGINT):
             announce()
             try:
                 while not all(child.done for child in self._children):
@@ -146,21 +146,3 @@ class Supervisor:
             self._code = 128 + number
         for child in self._children:
             child.signal(number if self._stop_requests == 1 else signal.SIGKILL)
-
-
-@contextmanager
-def _signals_into(signals: queue.SimpleQueue[int]) -> Iterator[None]:
-    """Put SIGTERM and SIGINT into a queue; only the main thread can."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def put(number: int, frame: FrameType | None) -> None:
-        signals.put(number)  # reentrant, unlike a lock
-
-    before = {number: signal.signal(number, put) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

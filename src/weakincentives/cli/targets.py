@@ -128,6 +128,8 @@ def _file_suites(text: str) -> dict[str, EvalSuite[Any, Any, Any]]:
 
 def load_dataset(args: Namespace, output_type: Any = None) -> Dataset[Any, Any]:
     """Load --dataset; if the output type is a dataclass, decode expected values as that type."""
+    if args.dataset is None:
+        raise UsageError("expected --dataset FILE, got none")
     path, dataset = args.dataset, Dataset.load(args.dataset, Any, Any, **columns_of(args))
     if not hasattr(output_type, "__dataclass_fields__"):
         return dataset

@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..clock import SYSTEM_CLOCK
-from .console.text import print_stderr
+from ..errors import MailboxConnectionError, UsageError, WinkError
+from ..secrets import redact_message
+from .console.text import one_line, print_stderr
 from .options.execution import MAX_CONCURRENT
 from .options.parsing import number, to_argv, whole
-from .options.queues import Deployment, add_queue, deployment
+from .options.queues import Deployment, add_queue, deployment, safe_url
 from .supervisor import EXIT_FINISHED, RESTARTED, WORKER_NUMBER, Supervisor
 
 if TYPE_CHECKING:
@@ -131,9 +133,7 @@ def _open_store(url: str | None) -> Any:
         from ..evals import RunStore
 
         return RunStore(url)
-    from ..errors import UsageError
     from ..runtime.mailbox import RedisMailbox, RedisStore, open_mailbox
-    from .options.queues import safe_url
 
     mailbox = open_mailbox(url, name="store")
     if not isinstance(mailbox, RedisMailbox):
@@ -142,10 +142,7 @@ def _open_store(url: str | None) -> Any:
 
 
 def _run_loop(args: Namespace, loop: MailboxLoop, number: str | None) -> int:
-    from ..errors import UsageError, WinkError
     from ..runtime.process.lifecycle import LoopGroup
-    from ..secrets import redact_message
-    from .console.text import one_line
 
     port = args.health_port
     member = DrainingLoop(loop, args.shutdown_timeout, drain=args.drain)
@@ -214,7 +211,6 @@ class DrainingLoop:
                 visibility_timeout=visibility_timeout, wait_time_seconds=wait_time_seconds
             )
             return
-        from ..errors import MailboxConnectionError
         from ..runtime.worker.mailbox_loop import run_to_end
 
         requests = self._loop.worker.requests
@@ -278,8 +274,6 @@ class _OneLineFormatter(logging.Formatter):
     """Formats a log record as one line; the traceback follows only with WINK_DEBUG."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from .console.text import one_line
-
         text = one_line(record.getMessage())
         if os.environ.get("WINK_DEBUG"):
             trace = record.exc_info and self.formatException(record.exc_info)

@@ -1,16 +1,33 @@
-"""A `KeyboardInterrupt` with a message, which ends a script in one line instead of a traceback.
+"""Signals; and a `KeyboardInterrupt` with a message, which ends a script without a traceback.
 
-It is not a subclass: Python ends a process with the signal, as a shell expects after Ctrl-C, only
-for a `KeyboardInterrupt` itself.
+The latter is not a subclass: Python ends a process with the signal, as a shell expects after
+Ctrl-C, only for a `KeyboardInterrupt` itself.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 _MARK = "_weakincentives_one_line"
+
+
+@contextmanager
+def handled_signals(handle: Callable[[int], object], *numbers: int) -> Iterator[None]:
+    """Call `handle` with each of these signals; outside of the main thread, do nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {each: signal.signal(each, lambda number, _: handle(number)) for each in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def keyboard_interrupt(message: str) -> KeyboardInterrupt:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..secrets import shorten
+
 if TYPE_CHECKING:
     from ..evals import EvalResult, RunManifest, RunStore
     from ..evals.statistics import Interval
@@ -52,7 +54,7 @@ class EvalProgress:
         from ..evals.model.explain import failure_message
         from ..evals.model.result import result_cluster
         from ..evals.reporting.junit import case_name
-        from ..internal.escaping import escape_control_chars
+        from ..internal.escaping import one_line
 
         key, epochs = (result.sample_id, result.epoch), self.first.manifest.config["epochs"] > 1
         if result.sample_id in self.first.manifest.quarantined:
@@ -69,8 +71,7 @@ class EvalProgress:
             error = f"error: {result.error_message}"
             why = failure_message(result) if result.error is None else error
             value = -1.0 if result.error is not None else result.score.value
-            line = escape_control_chars(" ".join(f"{name}: {why}".split()))
-            line = line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…"
+            line = shorten(one_line(f"{name}: {why}"), MAX_LINE)
             self.worst = sorted([*self.worst, (value, line)])[:MAX_LISTED]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn
 
 import pytest
 
@@ -129,10 +129,10 @@ def make_items(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
         for epoch in range(1, epochs + 1)
     ]
     ids = [case_name(case.sample.id, case.epoch, epochs=epochs > 1) for case in cases]
-    parameters = _parameters(metafunc)
     if marked.whole:
         metafunc.fixturenames.append(PARAMETER)
-    metafunc.parametrize(PARAMETER if marked.whole else parameters[0], cases, ids=ids)
+    parameter = PARAMETER if marked.whole else _parameters(metafunc)[0]
+    metafunc.parametrize(parameter, cases, ids=ids)
 
 
 def _parse_mark(
@@ -172,14 +172,7 @@ def _parse_mark(
     # Early stopping does not apply: pytest runs every item.
     own = replace(suite.config, epochs=epochs, stop_at_width=None, stop_against=None)
     if own != suite.config:
-        suite = EvalSuite(
-            suite.prompt,
-            suite.dataset,
-            suite.evaluator,
-            suite.adapter,
-            own,
-            name=suite.name,
-        )
+        suite = replace(suite, config=own)
     return Marked(suite, dataset is None, fail_under, confidence, record_only)
 
 
@@ -202,7 +195,7 @@ def _suite_from(metafunc: pytest.Metafunc) -> EvalSuite[Any, Any, Any]:
             f"expected an `EvalSuite` from the function, got {short_repr(suite)} - "
             "to be an agent, it needs a `dataset`",
         )
-    return cast("EvalSuite[Any, Any, Any]", suite)
+    return suite
 
 
 def _parameters(metafunc: pytest.Metafunc) -> list[str]:
@@ -210,7 +203,7 @@ def _parameters(metafunc: pytest.Metafunc) -> list[str]:
     return names[1:] if metafunc.cls is not None else names
 
 
-def _refuse(metafunc: pytest.Metafunc, problem: str) -> Any:
+def _refuse(metafunc: pytest.Metafunc, problem: str) -> NoReturn:
     pytest.fail(f"wink_eval: {problem} - {metafunc.definition.nodeid}", pytrace=False)
 
 
@@ -306,14 +299,12 @@ def _why_serial(item: pytest.Function, case: Case) -> str | None:
         return "one sample at a time: a method gets a new instance for each item"
     for name in item.fixturenames:
         for fixture in item._fixtureinfo.name2fixturedefs.get(name, ())[-1:]:
-            is_parameter = name in item.callspec.params and _is_pytest_fixture(fixture.func)
+            # Pytest itself makes the fixtures of parameters.
+            is_own = fixture.func.__module__.startswith("_pytest.")
+            is_parameter = name in item.callspec.params and is_own
             if fixture.scope == "function" and not is_parameter:
                 return f"one sample at a time: the scope of the fixture `{name}` is a function"
     return None
-
-
-def _is_pytest_fixture(function: Callable[..., Any]) -> bool:
-    return function.__module__.startswith("_pytest.")
 
 
 def _agent_of(item: pytest.Function, case: Case) -> Agent:

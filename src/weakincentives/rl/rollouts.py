@@ -14,11 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from math import inf
 from random import Random
 from typing import Any, overload
 
-from ..errors import UsageError, short_repr
+from ..errors import UsageError
 from ..evals import (
     Criterion,
     EvalConfig,
@@ -30,7 +29,7 @@ from ..evals import (
     stream,
 )
 from ..evals.engine.agents import Agent, AgentOutput, branch_agent, current
-from ..internal.checks import check_whole
+from ..internal.checks import check_number, check_whole
 from ..rollouts import EnvironmentSnapshot
 from .groups import RolloutGroup, group_of
 from .scoring import UNSCORED, Scorer, score_groups, scorer_of
@@ -159,9 +158,8 @@ class Plan:
         check_whole(self.n, 1, "n")
         if self.enough is not None:
             check_whole(self.enough, 1, "enough")
-        seconds = self.timeout
-        if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < inf):
-            raise UsageError(f"expected seconds > 0 for `timeout`, got {short_repr(seconds)}")
+        if self.timeout is not None:
+            check_number(self.timeout, "timeout", unit="seconds")
 
     @property
     def config(self) -> EvalConfig:

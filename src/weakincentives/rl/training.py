@@ -34,8 +34,8 @@ from .checkpoint import Checkpoint
 from .groups import GroupFilter, RolloutGroup, keep_groups
 from .rollouts import Plan, Rollouts, roll_out
 from .scoring import Scorer, scorer_of
+from .sequences import Advantage
 
-Advantage = float | Sequence[float]
 LogMetric = Callable[..., object]
 OnStep = Callable[[dict[str, Any], EvalReport[Any]], "Awaitable[object] | object"]
 

@@ -7,7 +7,8 @@ not compute.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ..errors import UsageError
@@ -39,7 +40,7 @@ from ..internal.state_cache import StateCache
 from .comparing import comparison_data, matrix_row, pair_data, side_data
 from .queries import Query, number, one, run_of, whole
 from .queues import queue_data, states_of
-from .review_api import RowLabels, labels_on
+from .review_api import RowLabels, interval_data, labels_on
 from .sample_data import MAX_DIFF_CHARS, cut, row_data
 from .writes import set_tags
 
@@ -211,14 +212,8 @@ class Api:
         """Return what the rows of a run can be filtered by, and index more rows."""
         name = self._id(run_of(query))
         indexed, of = self._browser.update(name)
-        facets = self._browser.facets(name)
         return {
-            "verdicts": facets.verdicts,
-            "failed": facets.failed,
-            "tools": facets.tools,
-            "workers": facets.workers,
-            "errors": facets.errors,
-            "metadata": facets.metadata,
+            **asdict(self._browser.facets(name)),
             "labels": self._labels.counts(name),
             "indexed": indexed,
             "of": of,
@@ -231,7 +226,8 @@ class Api:
         return {
             "by": key,
             "slices": [
-                {"value": value, "n": n, "passed": passed, "errors": errors, **_interval(passed, n)}
+                {"value": value, "n": n, "passed": passed, "errors": errors}
+                | interval_data(rate_interval(passed, n))
                 for value, (n, passed, errors) in found.items()
             ],
         }
@@ -297,18 +293,18 @@ class Api:
         if row is None:
             raise UsageError(f"expected a sample of run {run_id!r}, got {key[1]!r}")
         part, _, number = one(query, "part").partition(":")
-        result = row.result
+        result, sample = row.result, row.result.sample
         messages = result.trajectory.messages if result.trajectory else ()
         if part == "message" and number.isdecimal() and int(number) < len(messages):
             return messages[int(number)].content
-        parts: Mapping[str, Callable[[], Any]] = {
-            "input": lambda: result.sample and result.sample.input,
-            "expected": lambda: result.sample and result.sample.expected,
-            "output": lambda: result.output,
+        parts = {
+            "input": sample and sample.input,
+            "expected": sample and sample.expected,
+            "output": result.output,
         }
         if part not in parts:
             raise UsageError(f"expected input, expected, output or message:N, got {part!r}")
-        return pretty(parts[part]())
+        return pretty(parts[part])
 
     # ── comparison ──────────────────────────────────────────────────────────────────────────────
 
@@ -458,8 +454,3 @@ def _key_data(row: Any) -> dict[str, Any] | None:
     if row is None:
         return None
     return {"sample": row.sample, "epoch": row.epoch, "experiment": row.experiment}
-
-
-def _interval(passed: int, n: int) -> dict[str, float]:
-    rate = rate_interval(passed, n)
-    return {"rate": rate.estimate, "low": rate.low, "high": rate.high}

@@ -137,22 +137,17 @@ class _Pages:
             Route("/api/text", self._text),
             Route("/api/share", self._share, methods=["POST"]),
             Route("/api/review_export", self._export),
-            *(Route(f"/api/{name}", _json(answer)) for name, answer in self._answers().items()),
+            Route("/api/tags", _write(self._api.tags), methods=["POST"]),
             *(
-                Route(f"/api/{name}", _write(write), methods=["POST"])
-                for name, write in self._writes().items()
+                Route(f"/api/{name}", _json(getattr(api, name)))
+                for api in (self._api, self._review)
+                for name in api.ANSWERS
+            ),
+            *(
+                Route(f"/api/{name}", _write(getattr(self._review, name)), methods=["POST"])
+                for name in ReviewApi.WRITES
             ),
         ]
-
-    def _answers(self) -> dict[str, Callable[[Query], Any]]:
-        return {name: getattr(self._api, name) for name in Api.ANSWERS} | {
-            name: getattr(self._review, name) for name in ReviewApi.ANSWERS
-        }
-
-    def _writes(self) -> dict[str, Callable[[bytes], Any]]:
-        return {"tags": self._api.tags} | {
-            name: getattr(self._review, name) for name in ReviewApi.WRITES
-        }
 
     @asynccontextmanager
     async def lifespan(self, app: Any) -> AsyncIterator[None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 
@@ -18,6 +18,7 @@ from .. import serde
 from ..evals import RunRecord, RunStore
 from ..evals.store.browse import data_version
 from ..internal.threads import in_thread
+from .api import Api
 from .queues import queue_data, states_of
 
 _INTERVAL = 0.4
@@ -27,24 +28,8 @@ _REST = 10.0  # times as long as listing took, so that watching does not slow do
 _LISTED = 50  # the newest; a run in progress is one of them
 
 
-class Summaries(Protocol):
-    """Lines of the list of runs; `writes` counts what this server has written itself."""
-
-    writes: int
-
-    def records(self) -> list[RunRecord]:
-        """Return all runs, newest first."""
-        ...
-
-    def summary(self, record: RunRecord) -> dict[str, Any]:
-        """Return a run as a line of the list."""
-        ...
-
-
 async def changes(
-    store: RunStore,
-    api: Summaries,
-    is_gone: Callable[[], Awaitable[bool]],
+    store: RunStore, api: Api, is_gone: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[bytes]:
     """Yield events until the client is gone: `runs`, with the runs that are new or changed."""
     known: dict[str, tuple[Any, ...]] | None = None

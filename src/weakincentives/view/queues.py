@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -25,18 +26,11 @@ def queue_data(record: RunRecord, state: QueueState | None) -> dict[str, Any] | 
     manifest = record.manifest
     if manifest.kind != "submission":
         return None
-    going = record.status == "running"
-    if state is None:
-        return {
-            "queue": manifest.queue,
-            "going": going,
-            "text": "submitted; no collector has run yet" if going else "",
-            "collect": f"wink eval collect {manifest.run_id}" if going else "",
-            "workers": [],
-            "stale": going,
-        }
-    now = SYSTEM_CLOCK.now()
-    is_stale = going and (state.ended or _age(now, state.updated_at) > _STALE_SECONDS)
+    going, now = record.status == "running", SYSTEM_CLOCK.now()
+    is_stale = going and (
+        state is None or state.ended or _age(now, state.updated_at) > _STALE_SECONDS
+    )
+    workers = () if state is None else state.workers
     return {
         "queue": manifest.queue,
         "going": going,
@@ -45,20 +39,19 @@ def queue_data(record: RunRecord, state: QueueState | None) -> dict[str, Any] | 
         "stale": is_stale,
         "workers": [
             {
-                "name": worker.name,
-                "results": worker.results,
-                "errors": worker.errors,
-                "last_result_at": worker.last_result_at,
+                **asdict(worker),
                 "silent": going
                 and not is_stale
                 and _age(now, worker.last_result_at) > _STALE_SECONDS,
             }
-            for worker in sorted(state.workers, key=lambda each: each.name)
+            for worker in sorted(workers, key=lambda each: each.name)
         ],
     }
 
 
-def _text(state: QueueState, now: datetime, *, is_stale: bool) -> str:
+def _text(state: QueueState | None, now: datetime, *, is_stale: bool) -> str:
+    if state is None:
+        return "submitted; no collector has run yet"
     if is_stale:
         return f"no collector is running; {state.missing:,} results are missing"
     parts = [f"{state.missing:,} to come"]

@@ -218,7 +218,7 @@ class ReviewApi:
                     "name": each.name,
                     "key": keys.index(each.category) + 1,
                     "count": each.count,
-                    **_interval(each.share),
+                    **interval_data(each.share),
                     "notes": [_note(label) for label in each.labels[:_MAX_NOTES]],
                 }
                 for each in found.categories
@@ -237,11 +237,11 @@ class ReviewApi:
             "criterion": found.criterion,
             "labels": found.labels,
             "shared": found.shared,
-            "agreement": found.agreement and _interval(found.agreement),
-            "alpha": found.alpha and _interval(found.alpha),
+            "agreement": found.agreement and interval_data(found.agreement),
+            "alpha": found.alpha and interval_data(found.alpha),
             "pairs": [
                 {"people": [each.first, each.second], "agreed": each.agreed, "n": each.rate.n}
-                | _interval(each.rate)
+                | interval_data(each.rate)
                 for each in found.pairs
             ],
             "disagreements": [
@@ -258,16 +258,13 @@ class ReviewApi:
         """Return the name and the content of a file: `form` is csv, jsonl or pairs."""
         run_id, criterion = self._run(query)
         form = one(query, "form")
-        if form == "csv":
-            lines = csv_lines(label_rows(self._store, run_id, criterion=criterion), COLUMNS)
-        elif form == "jsonl":
-            lines = jsonl_lines(label_rows(self._store, run_id, criterion=criterion))
-        elif form == "pairs":
-            lines = jsonl_lines(label_pairs(self._store, run_id, criterion=criterion))
-        else:
+        names = {"csv": "labels.csv", "jsonl": "labels.jsonl", "pairs": "pairs.jsonl"}
+        if form not in names:
             raise UsageError(f"expected csv, jsonl or pairs, got {form!r}")
-        name = {"csv": "labels.csv", "jsonl": "labels.jsonl", "pairs": "pairs.jsonl"}[form]
-        return name, b"".join(lines)
+        read = label_pairs if form == "pairs" else label_rows
+        rows = read(self._store, run_id, criterion=criterion)
+        lines = csv_lines(rows, COLUMNS) if form == "csv" else jsonl_lines(rows)
+        return names[form], b"".join(lines)
 
     # ── writes ──────────────────────────────────────────────────────────────────────────────────
 
@@ -419,5 +416,6 @@ def _counts(found: Mapping[str, Mapping[RowKey, HumanLabel]]) -> dict[str, int]:
     }
 
 
-def _interval(found: Interval) -> dict[str, float]:
+def interval_data(found: Interval) -> dict[str, float]:
+    """Return a rate and the ends of its interval."""
     return {"rate": found.estimate, "low": found.low, "high": found.high}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..evals import EvalResult, StoredRow
+from ..evals import EvalResult, StoredRow, Trajectory
 from ..evals.model.result import JUDGE_USAGE
 from ..evals.reporting.documents import sample_data
 from ..internal.differences import word_diff
@@ -20,8 +20,8 @@ _MAX_MESSAGES = 200  # in one answer
 def row_data(row: StoredRow, first_message: int = 0) -> dict[str, Any]:
     """Return everything that a row has, with messages from a number on."""
     result, session = row.result, session_slices(row.session)
-    trajectory, sample = result.trajectory, result.sample
-    messages = trajectory.messages if trajectory else ()
+    trajectory, sample = result.trajectory or Trajectory(), result.sample
+    messages = trajectory.messages
     page = messages[first_message : first_message + _MAX_MESSAGES]
     return {
         **sample_data(result),
@@ -34,17 +34,15 @@ def row_data(row: StoredRow, first_message: int = 0) -> dict[str, Any]:
         "expected": None
         if sample is None or sample.expected is None
         else value_data(sample.expected),
-        "output": None if trajectory is None else value_data(result.output),
+        "output": None if result.trajectory is None else value_data(result.output),
         "diff": _diff(result),
         "metadata": {key: pretty(value) for key, value in result.metadata.items()},
-        "trajectory_metadata": {}
-        if trajectory is None
-        else {key: pretty(value) for key, value in trajectory.metadata.items()},
+        "trajectory_metadata": {key: pretty(value) for key, value in trajectory.metadata.items()},
         "scores": scores_data(result),
-        "usage": None if trajectory is None else trajectory.usage,
-        "cost": None if trajectory is None else trajectory.cost,
-        "stop_reason": None if trajectory is None else trajectory.stop_reason,
-        "tool_errors": {} if trajectory is None else dict(trajectory.tool_errors),
+        "usage": trajectory.usage,
+        "cost": trajectory.cost,
+        "stop_reason": trajectory.stop_reason,
+        "tool_errors": dict(trajectory.tool_errors),
         "judge_tokens": result.judge_tokens,
         "judge_cost": result.judge_cost,
         "messages": [

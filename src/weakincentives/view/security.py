@@ -35,6 +35,7 @@ _HEADERS: Mapping[str, str] = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
 }
 _SAFE = ("GET", "HEAD")
 _OWN_SITE = ("", "same-origin", "none")  # none: typed, or a bookmark
@@ -67,7 +68,6 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-                headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
         refusal = self._refusal(scope)
@@ -89,11 +89,7 @@ class Guard:
         if given and hmac.compare_digest(given.encode(), self._token.encode()):
             return None
         asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if (
-            scope["method"] == "GET"
-            and scope["path"] == "/"
-            and hmac.compare_digest(asked.encode(), self._token.encode())
-        ):
+        if is_page and hmac.compare_digest(asked.encode(), self._token.encode()):
             answer = RedirectResponse("/", 303)  # remove the token from the address
             answer.set_cookie(COOKIE, self._token, httponly=True, samesite="strict", path="/")
             return answer

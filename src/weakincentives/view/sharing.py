@@ -12,6 +12,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from html import escape
 from importlib.resources import files
 from typing import Any
 
@@ -34,7 +35,7 @@ def share(view: str, answers: Mapping[str, Any], title: str) -> str:
     """Return an HTML document that shows the view (`#/run/...`) from these answers."""
     static = static_files()
     modules = {
-        f"wink/{name}": "data:text/javascript;base64," + _base64(_renamed(text, static))
+        f"wink/{name}": "data:text/javascript;base64," + _base64(_renamed(text, static).encode())
         for name, text in static.items()
         if name.endswith(".js")
     }
@@ -51,9 +52,9 @@ def share(view: str, answers: Mapping[str, Any], title: str) -> str:
     return (
         "<!doctype html>\n"
         f'<html lang="en" data-shared><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_escaped(policy)}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_escaped(title)}</title>\n<style>{style}</style>\n"
+        f"<title>{escape(title)}</title>\n<style>{style}</style>\n"
         f'<script type="importmap">{import_map}</script>\n'
         f'</head><body><div id="app"></div>\n'
         f'<script type="application/json" id="shared">{_in_script(data)}</script>\n'
@@ -73,19 +74,12 @@ def _renamed(text: str, static: Mapping[str, str]) -> str:
     return text
 
 
-def _base64(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def _hash(text: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    return f"'sha256-{digest}'"
-
-
-def _escaped(text: str) -> str:
-    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;")):
-        text = text.replace(character, entity)
-    return text
+    return f"'sha256-{_base64(hashlib.sha256(text.encode()).digest())}'"
 
 
 def _in_script(data: str) -> str:

@@ -7,9 +7,12 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
+from ... import serde
 from ..console import dead_letters
 from ..console.tables import columns, print_stdout, screen
-from ..console.text import ago, print_stderr
+from ..console.text import ago, one_line, print_stderr
 from ..options.runs import add_format
 
 if TYPE_CHECKING:
@@ -27,8 +30,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print the dead letters, as text or JSON."""
-    from ... import serde
-
     letters = dead_letters.read_letters(args)
     if args.format == "json":
         sys.stdout.write(serde.encode(letters).decode() + "\n")
@@ -42,10 +43,6 @@ def run(args: Namespace) -> int:
 
 
 def _print_table(letters: Sequence[DeadLetter[Any]]) -> None:
-    from rich.text import Text
-
-    from ..console.text import one_line
-
     to = screen()
     ids = _unique_prefixes(letters, 32 if to.width >= WIDE_TERMINAL else SHORT_ID)
     table = {

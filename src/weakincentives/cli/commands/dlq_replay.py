@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from ...errors import UsageError
 from ..console import dead_letters
 from ..console.text import one_line, pluralize, print_stderr
 
@@ -21,9 +23,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Replay them; return 0 if all were sent, 1 if some could not be."""
-    from shlex import quote
-
-    from ...errors import UsageError
     from ...evals import EvalRequest
     from ...runtime.agent.main_loop import MainLoopRequest
     from ...runtime.worker.dead_letters import DeadLetter, replay

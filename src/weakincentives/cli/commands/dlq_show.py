@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
+from ... import serde
+from ...internal.escaping import escape_control_chars
 from ..console import dead_letters
 from ..console.tables import print_stdout, screen
-from ..console.text import ago, print_stderr
+from ..console.text import ago, one_line, print_stderr
 from ..options.runs import add_format
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from ...runtime.worker.dead_letters import DeadLetter
 
 
@@ -28,8 +31,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print the dead letter, as text or JSON."""
-    from ... import serde
-
     (letter,) = dead_letters.find_letters([args.id], dead_letters.read_letters(args))
     if args.format == "json":
         sys.stdout.write(serde.encode(letter).decode() + "\n")
@@ -41,11 +42,6 @@ def run(args: Namespace) -> int:
 
 
 def _lines(letter: DeadLetter[Any]) -> Iterator[Text]:
-    from rich.text import Text
-
-    from ...internal.escaping import escape_control_chars
-    from ..console.text import one_line
-
     facts = {
         "sample": dead_letters.sample_id_of(letter),
         "mailbox": letter.source_mailbox,
@@ -68,8 +64,6 @@ def _lines(letter: DeadLetter[Any]) -> Iterator[Text]:
 
 def _body(letter: DeadLetter[Any]) -> str:
     """Return the body as indented JSON, or the bytes if they could not be decoded."""
-    import json
-
     if letter.raw is not None:
         return letter.raw.decode("utf-8", "backslashreplace")
     return json.dumps(letter.body, indent=2, ensure_ascii=False)

@@ -6,12 +6,14 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from rich.text import Text
 
 from ...errors import UsageError
-from ...evals import Dataset, EvalSuite
+from ...evals import EvalSuite
 from ...evals.audit import AuditReport, Finding, audit_suite
 from ..console.documents import write_line
 from ..console.tables import columns, print_stdout, screen, without_empty
@@ -80,13 +82,17 @@ def run(args: Namespace) -> int:
                 if not len(samples):
                     print_stderr(f"wink: nothing selected: {why_empty(suite.dataset, args.filter)}")
                     return 4
+                name = args.name or suite_name(target, suite) or suite.name
+                if args.max_concurrency is not None:
+                    config = replace(suite.config, max_concurrent=args.max_concurrency)
+                    suite = replace(suite, config=config)
                 report = audit_suite(
-                    _with_concurrency(suite, args.max_concurrency),
+                    suite,
                     samples=samples,
                     judges=args.judges,
                     adapter=judge,
                     store=store,
-                    name=args.name or suite_name(target, suite) or suite.name,
+                    name=name,
                     min_runs=args.min_runs,
                 )
                 reports.append(report)
@@ -104,10 +110,7 @@ def _suite_of_options(args: Namespace) -> EvalSuite[Any, Any, Any]:
     """Return the suite of --dataset and --evaluator; --prompt and --agent are accepted, too."""
     if args.dataset is None:
         raise UsageError("expected FILE.py or --dataset FILE to audit, got neither")
-
-    def load(output_type: Any) -> Dataset[Any, Any]:
-        return load_dataset(args, output_type)
-
+    load = partial(load_dataset, args)
     if args.prompt is not None or args.agent is not None:
         return suite_from_options(args, None, load)
     evaluators = [load_reference(name, "evaluator") for name in args.evaluator or ["exact_match"]]
@@ -119,17 +122,6 @@ def _no_agent(question: Any) -> Any:
     raise NotImplementedError
 
 
-def _with_concurrency(
-    suite: EvalSuite[Any, Any, Any], maximum: int | None
-) -> EvalSuite[Any, Any, Any]:
-    if maximum is None:
-        return suite
-    from dataclasses import replace
-
-    config = replace(suite.config, max_concurrent=maximum)
-    return EvalSuite(suite.prompt, suite.dataset, suite.evaluator, suite.adapter, config)
-
-
 def _data(report: AuditReport) -> dict[str, Any]:
     return {
         "suite": report.suite,
@@ -138,17 +130,7 @@ def _data(report: AuditReport) -> dict[str, Any]:
         "problems": len(report.problems),
         "invalid": {name: sorted(verdicts) for name, verdicts in report.invalid.items()},
         "headline": report.headline,
-        "probes": [
-            {
-                "agent": probe.agent,
-                "passed": probe.passed,
-                "scored": probe.scored,
-                "errors": probe.errors,
-                "not_applicable": probe.not_applicable,
-                "rate": probe.rate,
-            }
-            for probe in report.probes
-        ],
+        "probes": [{**asdict(probe), "rate": probe.rate} for probe in report.probes],
         "left_out": report.left_out,
         "findings": report.findings,
         "runs": report.runs,

@@ -6,9 +6,10 @@ import argparse
 import signal
 import sys
 from argparse import ArgumentParser, Namespace
-from types import FrameType
+from collections.abc import Sequence
 
 from ...errors import UsageError
+from ...internal.interrupts import handled_signals
 from ..bisect import Bisection, Commit, CommitResult, commits_between, search, worktrees
 from ..console.documents import write_line
 from ..console.text import one_line, print_stderr
@@ -50,7 +51,6 @@ def run(args: Namespace) -> int:
     for word in words:
         if word.partition("=")[0] in _REFUSED:
             raise UsageError(f"expected no {word} after BAD: bisect sets it itself")
-    signal.signal(signal.SIGTERM, _terminate)  # remove the worktrees on SIGTERM, too
     good, between = commits_between(args.good, args.bad)
     steps: list[tuple[Commit, CommitResult]] = []
 
@@ -59,22 +59,24 @@ def run(args: Namespace) -> int:
         print_stderr(one_line(f"{tested.verdict:<7}  {commit}: {tested.reason}"))
         return tested
 
-    with worktrees() as checked_out:
+    # The worktrees are removed on SIGTERM, too.
+    on_sigterm = handled_signals(lambda number: sys.exit(128 + number), signal.SIGTERM)
+    with on_sigterm, worktrees() as checked_out:
         store = store_path(args).absolute()
         bisection = Bisection(words, store, checked_out, setup=args.setup)
         ends = noted(between[-1], bisection.run_ends(good, between[-1]))
         if ends.verdict != "bad":
             why = "BAD is not shown to be worse than GOOD: " if ends.run_id else ""
             return _answer(args, steps, (), f"{why}{ends.reason}")
-        answer = search(between, lambda commit: noted(commit, bisection.test(commit)))
+        candidates = search(between, lambda commit: noted(commit, bisection.test(commit)))
     unknown = ", ".join(str(commit) for commit, step in steps if step.verdict == "unknown")
-    return _answer(args, steps, answer.candidates, f"it is unknown for {unknown}")
+    return _answer(args, steps, candidates, f"it is unknown for {unknown}")
 
 
 def _answer(
     args: Namespace,
     steps: list[tuple[Commit, CommitResult]],
-    candidates: tuple[Commit, ...],
+    candidates: Sequence[Commit],
     reason: str,
 ) -> int:
     found = candidates[0] if len(candidates) == 1 else None
@@ -97,7 +99,3 @@ def _answer(
         for commit in candidates:
             print(one_line(f"may be the first bad commit: {commit}"))
     return 0 if found is not None else 3
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)

@@ -7,6 +7,8 @@ from contextlib import ExitStack, redirect_stdout
 from sys import stderr
 
 from ...errors import UsageError
+from ...evals.engine.branching import branch_run, find_snapshot
+from ...evals.engine.run import run_to_report
 from ...internal.event_loop import run_sync
 from ..console.tables import screen
 from ..console.text import one_line
@@ -37,9 +39,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Run the branches as a new run; exit code 3 if one of them is an error."""
-    from ...evals.engine.branching import branch_run, find_snapshot
-    from ...evals.engine.run import run_to_report
-
     with ExitStack() as stack:
         store = stack.enter_context(open_store(args))
         manifest = store.run(args.run_id).manifest

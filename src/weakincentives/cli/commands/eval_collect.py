@@ -11,16 +11,18 @@ import sys
 import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError
-from ...internal.formatting import pluralize
+from ...internal.formatting import duration, pluralize
 from ..options.execution import add_gates, add_output_options
 from ..options.parsing import number
-from ..options.queues import add_queue
+from ..options.queues import add_queue, deployment, safe_url
 from ..options.runs import add_store, open_store
 
 if TYPE_CHECKING:
@@ -70,7 +72,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Collect missing results; gates and exit codes are those of `wink eval run`."""
-    from ...clock import SYSTEM_CLOCK
     from ...evals.distributed import StoreLedger, load_submission
     from ...evals.model.redacted_ids import redact_ids
     from ...evals.store.queue_state import save_queue_state
@@ -133,10 +134,6 @@ def _outcome(
 
 
 def _dead_letter_note(args: Namespace, collector: Collector) -> str:
-    from shlex import quote
-
-    from ..options.queues import safe_url
-
     queue = f" --queue {quote(safe_url(args.queue))}" if args.queue else ""
     count = f"{collector.dead_lettered:,}"
     return f"moved to the dead letters, not results of this run: {count} (wink dlq list{queue})"
@@ -154,7 +151,6 @@ def _open_collector(
     from ...evals import EvalRequest
     from ...evals.distributed import CollectConfig, Collector
     from ..console.text import one_line
-    from ..options.queues import deployment
 
     def note(text: str, style: str = "dim") -> None:
         if not args.quiet:
@@ -195,16 +191,10 @@ def _collect(args: Namespace, collector: Collector, to: Console) -> bool:
     """Collect until complete, the timeout, or a signal; return whether it was interrupted."""
     import anyio
 
-    from ...clock import SYSTEM_CLOCK
-    from ...evals.engine.display import run_with_progress, supports_live
     from ...internal.concurrency import unwrap_exception_group
-    from ...internal.event_loop import run_sync
-    from ..console.progress import live_progress
+    from ..console.progress import run_showing_progress
 
-    moving = supports_live() and not (args.format == "jsonl" and sys.stdout.isatty())
-    hidden = args.quiet or args.no_progress
     snapshot = partial(_snapshot, collector, SYSTEM_CLOCK.monotonic())
-    progress = nullcontext(None) if hidden else live_progress(snapshot, to=to, moving=moving)
 
     async def collect() -> None:
         async with anyio.create_task_group() as group:
@@ -214,8 +204,7 @@ def _collect(args: Namespace, collector: Collector, to: Console) -> bool:
             group.cancel_scope.cancel()
 
     try:
-        with progress as show:
-            run_sync(run_with_progress, collect, show)
+        run_showing_progress(collect, snapshot, args, to, sys.stdout)
     except KeyboardInterrupt:
         collector.stop()
     except BaseExceptionGroup as group:
@@ -235,7 +224,6 @@ async def _stop_on_signal(collector: Collector) -> None:
 
 
 def _snapshot(collector: Collector, began: float) -> ProgressSnapshot:
-    from ...clock import SYSTEM_CLOCK
     from ...evals.engine.progress import tally_snapshot
 
     submission = collector.submission
@@ -250,8 +238,6 @@ def _snapshot(collector: Collector, began: float) -> ProgressSnapshot:
 
 
 def _queue_state(queued: int | None, idle: float) -> str:
-    from ...internal.formatting import duration
-
     if queued is None:
         return "-"
     state = f"{queued:,} queued or in flight"

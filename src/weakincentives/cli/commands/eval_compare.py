@@ -22,10 +22,9 @@ from ..console.comparison import (
     comparison_data,
     comparison_markdown,
     comparison_text,
-    details_of_flips,
-    divergences_of_flips,
     find_runs,
     print_warnings,
+    read_flips,
 )
 from ..console.documents import write_line
 from ..console.streams import print_commands
@@ -95,11 +94,25 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Return exit code 0, whatever the verdict: `wink eval gate` is the command that fails."""
-    if args.budget is not None:
-        return _find_best(args)
+    try:
+        if args.budget is None:
+            _compare(args)
+        else:
+            _find_best(args)
+    except _UnfinishedRunError as unfinished:
+        return unfinished.code
+    return 0
+
+
+class _UnfinishedRunError(Exception):
+    """A missing run could not be completed; `code` is its exit code."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+def _compare(args: Namespace) -> None:
     references = _references(args)
-    if isinstance(references, int):
-        return references
     runs = find_runs(args, references, args.by, args.cluster_by)
     if len(runs) == 1:
         runs = runs[0].by_experiment()
@@ -119,8 +132,7 @@ def run(args: Namespace) -> int:
     )
     flips = DEFAULT_FLIPS if args.flips is None else args.flips
     listed = args.flips if args.format == "json" else flips
-    details = details_of_flips(args, references, comparisons, listed)
-    diverging = divergences_of_flips(args, references, comparisons) if args.samples else []
+    details, diverging = read_flips(args, references, comparisons, listed, diverging=args.samples)
     if args.format == "json":
         write_line(sys.stdout, comparison_data(comparisons, args.flips, details, diverging))
     elif args.format == "md":
@@ -142,11 +154,10 @@ def run(args: Namespace) -> int:
         print_commands(
             report_comparison_to_github(name, outcomes, comparison_markdown(comparisons, details))
         )
-    return 0
 
 
-def _references(args: Namespace) -> list[str] | int:
-    """Return references to the runs; or an exit code, if a missing run could not be completed."""
+def _references(args: Namespace) -> list[str]:
+    """Return references to the runs; those of --models run first, unless they are stored."""
     if not args.models:
         extra = [name for name in ("prompt", "dataset", "evaluator") if getattr(args, name)]
         if extra:
@@ -163,14 +174,8 @@ def _references(args: Namespace) -> list[str] | int:
             "expected a file for --dataset, since each of --models reads it, got a pipe - "
             "write the samples to a file first"
         )
-    ids = []
     plans = [_planned(args, model) for model in dict.fromkeys(args.models)]  # all, before any runs
-    for run_args, plan in plans:
-        run_id = _run_of(run_args, plan)
-        if isinstance(run_id, int):
-            return run_id
-        ids.append(run_id)
-    return ids
+    return [_run_of(run_args, plan) for run_args, plan in plans]
 
 
 def _planned(args: Namespace, model: str, sample: int | None = None) -> tuple[Namespace, Plan]:
@@ -182,7 +187,7 @@ def _planned(args: Namespace, model: str, sample: int | None = None) -> tuple[Na
     return run_args, plan
 
 
-def _run_of(args: Namespace, plan: Plan) -> str | int:
+def _run_of(args: Namespace, plan: Plan) -> str:
     """Return the id of a run of this plan: a stored one, or else a new one."""
     with RunStore(store_path(args)) as store:
         for record in _stored_runs(store, plan):
@@ -193,9 +198,14 @@ def _run_of(args: Namespace, plan: Plan) -> str | int:
             if record.status in ("interrupted", "stopped", "damaged"):
                 args.resume = run_id
                 break
+    return _run_now(args, plan)
+
+
+def _run_now(args: Namespace, plan: Plan) -> str:
+    """Run the plan of these arguments, and return the id of its run."""
     code = run_all(args)
     if code in (4, 130):
-        return code
+        raise _UnfinishedRunError(code)
     with RunStore(store_path(args)) as store:
         return next(_stored_runs(store, plan)).manifest.run_id
 
@@ -219,7 +229,7 @@ def _stored_runs(store: RunStore, plan: Plan) -> Iterator[RunRecord]:
 # ── the best of several models ──────────────────────────────────────────────────────────────────
 
 
-def _find_best(args: Namespace) -> int:
+def _find_best(args: Namespace) -> None:
     """Find the best model within --budget, and print the rounds and the verdict."""
     models = list(dict.fromkeys(args.models))
     if len(models) < 2 or args.runs:
@@ -232,24 +242,13 @@ def _find_best(args: Namespace) -> int:
         least = len(models) * plan.config.epochs * (len(sizes) + 1)
         raise UsageError(f"expected a --budget of {least} or more for {len(models)} models")
     search = _ModelSearch(args, sizes)
-    try:
-        found = halve(models, sizes, search.passed)
-    except _Unfinished as unfinished:
-        return unfinished.code
+    found = halve(models, sizes, search.passed)
     best, other = found.finalists[:2]
     verdict = search.verdict(other, best)
     if args.format == "json":
-        data = {
-            "best": best,
-            "verdict": verdict,
-            "rounds": [
-                {"samples": each.samples, "passed": dict(each.passed), "dropped": each.dropped}
-                for each in found.rounds
-            ],
-            "runs": search.run_ids,
-        }
+        data = {"best": best, "verdict": verdict, "rounds": found.rounds, "runs": search.run_ids}
         write_line(sys.stdout, data)
-        return 0
+        return
     lines = []
     for number, each in enumerate(found.rounds, 1):
         attempts = each.samples * plan.config.epochs
@@ -258,12 +257,6 @@ def _find_best(args: Namespace) -> int:
         if each.dropped:
             lines.append(f"  dropped: {', '.join(each.dropped)}")
     print_stdout(screen(), *lines, f"best: {best} (run {search.run_ids[best]})", verdict)
-    return 0
-
-
-class _Unfinished(Exception):
-    def __init__(self, code: int) -> None:
-        self.code = code
 
 
 class _ModelSearch:
@@ -282,11 +275,7 @@ class _ModelSearch:
             stored = set() if run_id is None else set(stored_outcomes(store, run_id).rows.samples)
         if not wanted <= stored:
             run_args.resume = run_id
-            code = run_all(run_args)
-            if code in (4, 130):
-                raise _Unfinished(code)
-            with RunStore(store_path(run_args)) as store:
-                run_id = next(_stored_runs(store, plan)).manifest.run_id
+            run_id = _run_now(run_args, plan)
         self.run_ids[model] = str(run_id)
         return self._outcomes(model, wanted).passed
 

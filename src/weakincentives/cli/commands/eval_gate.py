@@ -9,17 +9,17 @@ from argparse import ArgumentParser, Namespace
 from rich.text import Text
 
 from ...errors import UsageError
-from ...evals.comparison import RunComparison, RunOutcomes
+from ...evals.comparison import FlipDetails, RunComparison, RunOutcomes
 from ...evals.comparison.gates import MAX_ERROR_RATE, PASSED, BaselineRule, check_baseline
 from ...evals.reporting.github import on_github, report_gate_to_github
 from ..console.comparison import (
     age_of,
     comparison_data,
     comparison_markdown,
-    details_of_flips,
     facts_line,
     find_runs,
     print_warnings,
+    read_flips,
 )
 from ..console.documents import write_line
 from ..console.streams import print_commands
@@ -95,9 +95,9 @@ def run(args: Namespace) -> int:
         force=args.force,
     )
     code, reason, compared = EXIT_CODES[gate.outcome], gate.reason, gate.compared
-    details = []
+    details: list[tuple[FlipDetails, ...]] = []
     if compared is not None and (args.format == "json" or on_github()):
-        details = details_of_flips(args, [args.baseline, args.run_id], [compared], None)
+        details, _ = read_flips(args, [args.baseline, args.run_id], [compared], None)
     if args.format == "json":
         data = {
             "exit_code": code,

@@ -68,23 +68,20 @@ def run(args: Namespace) -> int:
     wanted = args.only or ["flaky", "broken", "dead"]
     entries = ledger.with_status(*wanted)
     if args.format == "json":
-        listed = entries if args.only else ledger.entries
-        write_line(sys.stdout, {**_data(ledger), "entries": listed})
-        return 0
-    _print(ledger, entries, args.limit, same_store(args))
+        data = {
+            "suite": ledger.suite,
+            "runs": ledger.runs,
+            "samples": len(ledger.entries),
+            "min_runs": ledger.min_runs,
+            "counts": ledger.counts,
+            "differences": ledger.differences,
+            "quarantined": ledger.quarantined,
+            "entries": entries if args.only else ledger.entries,
+        }
+        write_line(sys.stdout, data)
+    else:
+        _print(ledger, entries, args.limit, same_store(args))
     return 0
-
-
-def _data(ledger: Ledger) -> dict[str, object]:
-    return {
-        "suite": ledger.suite,
-        "runs": ledger.runs,
-        "samples": len(ledger.entries),
-        "min_runs": ledger.min_runs,
-        "counts": ledger.counts,
-        "differences": ledger.differences,
-        "quarantined": ledger.quarantined,
-    }
 
 
 def _print(ledger: Ledger, entries: Sequence[LedgerEntry], limit: int, store: str) -> None:

@@ -170,23 +170,20 @@ def _table(runs: RatedRuns, ids: Sequence[str], *, wide: bool) -> dict[str, list
     manifests = [record.manifest for record in records]
     agents = agent_labels([(each.agent, _model(each.model, wide=wide)) for each in manifests])
     versions = version_labels(agents, [each.agent_version for each in manifests])
+    datasets = [each.dataset_name for each in manifests]
     names = {
         "suite": [each.suite for each in manifests],
+        "dataset": datasets,
+        "agent": agents,
         "version": versions,
         "experiment": [experiment_name(each) for each in manifests],
         "tags": [tags_text(each.tags) for each in manifests],
     }
-    cells = {title: [Text(one_line(name or "-")) for name in each] for title, each in names.items()}
     table = {
         "": [Text(*MARKS.get(_state(record), ("", ""))) for record in records],
         "run": [Text(one_line(run_id), "bold") for run_id in ids],
         "when": [Text(ago(record.manifest.created_at)) for record in records],
-        "suite": cells["suite"],
-        "dataset": [Text(one_line(record.manifest.dataset_name or "-")) for record in records],
-        "agent": [Text(one_line(name or "-")) for name in agents],
-        "version": cells["version"],
-        "experiment": cells["experiment"],
-        "tags": cells["tags"],
+        **{title: [Text(one_line(name or "-")) for name in each] for title, each in names.items()},
         "passed": [Text(f"{record.passed}/{record.total}") for record in records],
         "rate (95%)": [rate_text(rate) for _, rate, *_ in runs],
         "corrected": [_corrected_text(corrections) for *_, corrections in runs],
@@ -197,8 +194,8 @@ def _table(runs: RatedRuns, ids: Sequence[str], *, wide: bool) -> dict[str, list
         "quarantined": [Text(f"{r.quarantined:,}" if r.quarantined else "") for r in records],
         "cost": [Text("" if r.cost is None else money(r.cost)) for r in records],
     }
-    for title, each in names.items():  # columns that say nothing
-        if not any(each) or each == [manifest.dataset_name for manifest in manifests]:
+    for title in ("suite", "version", "experiment", "tags"):  # columns that say nothing
+        if not any(names[title]) or names[title] == datasets:
             del table[title]
     if not wide:
         table.pop("tags", None)

@@ -54,7 +54,8 @@ def run(args: Namespace) -> int:
         _print(args, load_quarantine(args.suite, args.file))
         return 0
     if args.suite is None or args.sample is None:
-        raise UsageError(f"expected SUITE SAMPLE to {args.action}, got {_given(args)}")
+        given = "neither" if args.suite is None else f"only {args.suite}"
+        raise UsageError(f"expected SUITE SAMPLE to {args.action}, got {given}")
     if args.action == "remove":
         _refuse(args, "reason", "until")
         file = remove_quarantine(args.suite, args.sample, args.file)
@@ -78,10 +79,6 @@ def _day(text: str) -> date:
         return date.fromisoformat(text)
     except ValueError:
         raise ArgumentTypeError(f"expected a day such as 2026-12-31, got {text!r}") from None
-
-
-def _given(args: Namespace) -> str:
-    return "neither" if args.suite is None else f"only {args.suite}"
 
 
 def _refuse(args: Namespace, *names: str) -> None:

@@ -10,7 +10,7 @@ from argparse import ArgumentParser, Namespace
 from ...errors import UsageError
 from ..options.execution import NEVER, add_max_concurrency, add_output_options
 from ..options.runs import add_run, add_store, open_store
-from . import eval_run
+from . import eval_collect, eval_run
 
 RUNS_USER_CODE = True
 
@@ -53,8 +53,6 @@ def run(args: Namespace) -> int:
 
 def _collect(args: Namespace) -> int:
     """Continue a submitted run by collecting its results."""
-    from . import eval_collect
-
     parser = ArgumentParser(prog="wink eval collect")
     eval_collect.configure(parser)
     again = parser.parse_args([])

@@ -23,9 +23,9 @@ from ...evals.stats.pass_rate import FEW, too_few
 from ...evals.store.overview import Overview, rows_where, worst
 from ...evals.store.overview import overview as read_overview
 from ...internal.formatting import duration
-from ..console.figures import figures_data, figures_of, figures_text
+from ..console.documents import figures_data
 from ..console.sample_view import show_sample
-from ..console.summary import epochs_text, means_text, spent
+from ..console.summary import figures_of, numbers_text, spent
 from ..console.tables import columns, label_width, print_stdout, rate_text, screen
 from ..console.text import ago, one_line, print_stderr
 from ..console.views import line_of, lines_of_errors
@@ -133,14 +133,8 @@ def _head(overview: Overview) -> Iterator[RenderableType]:
 
 
 def _numbers(overview: Overview, figures: Mapping[str, Interval]) -> Iterator[RenderableType]:
-    if overview.criteria:
-        yield means_text(overview.criteria)
-        yield ""
-    if figures:
-        yield figures_text(figures)
-        yield ""
-    if overview.epoch_stats is not None:
-        yield epochs_text(overview.epoch_stats)
+    for block in numbers_text(overview, figures):
+        yield block
         yield ""
     errors = ", ".join(f"{count} {source}" for source, count in overview.errors.items())
     if facts := [*([f"errors: {errors}"] if errors else []), *spent(overview)]:
@@ -253,7 +247,7 @@ def _json(
     """Yield one JSON object, whose samples are written as they are read."""
     head = {
         **overview_data(overview),
-        **({"figures": figures_data(figures)} if figures else {}),
+        **figures_data(figures),
         "slices": [{"value": name, "n": r.n, **rate_data(r)} for name, r in slices.items()],
         "manifest": overview.record.manifest,
     }

@@ -10,16 +10,16 @@ import shlex
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+from ...experiment import BASELINE, Experiment
 from ..console.text import one_line, pluralize, print_stderr
 from ..options.columns import COLUMNS, add_columns
 from ..options.execution import DATASET_HELP, add_name, add_selection, add_tag
-from ..options.parsing import to_argv
-from ..options.queues import add_queue, deployment
+from ..options.parsing import pairs, to_argv
+from ..options.queues import Deployment, add_queue, deployment
 from ..options.runs import add_cluster_by, add_store, same_store, store_path
 
 if TYPE_CHECKING:
     from ...evals import Submission
-    from ..options.queues import Deployment
 
 RUNS_USER_CODE = True  # redact its output at the file descriptors
 
@@ -69,8 +69,6 @@ def run(args: Namespace) -> int:
     from ...evals.distributed import record_submission
     from ...evals.engine.manifest import new_run_id
     from ...evals.engine.requirements import check_clusters
-    from ...experiment import BASELINE, Experiment
-    from ..options.parsing import pairs
     from ..options.selection import selected, why_empty
     from ..targets import load_dataset
 

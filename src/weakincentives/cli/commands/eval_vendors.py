@@ -5,18 +5,16 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...evals import EvalResult
+from ...evals.comparison.vendors import VendorComparison, compare_vendors
+from ...evals.stats import Interval
 from ..console.documents import write_line
 from ..console.tables import print_stdout, rate_text, screen, two_columns
 from ..console.text import one_line
 from ..options.parsing import share
 from ..options.runs import REFERENCES, add_confidence, add_format, add_store, open_store
-
-if TYPE_CHECKING:
-    from ...evals import EvalResult
-    from ...evals.comparison.vendors import VendorComparison
-    from ...evals.stats import Interval
 
 FIGURES = {
     "tool_call_f1": "tool-call F1",
@@ -45,8 +43,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print the figures; with --fail-under, F1 decides the exit code."""
-    from ...evals.comparison.vendors import compare_vendors
-
     results = _results(args, args.run)
     compared = compare_vendors(results, _results(args, args.reference), confidence=args.confidence)
     if args.output:
@@ -54,7 +50,7 @@ def run(args: Namespace) -> int:
 
         write_k2_results(results, args.output)
     if args.format == "json":
-        write_line(sys.stdout, _data(compared))
+        write_line(sys.stdout, compared)
     else:
         _print(compared)
     f1 = compared.tool_call_f1
@@ -93,10 +89,3 @@ def _print(compared: VendorComparison) -> None:
         more = len(compared.disagreements) - 5
         rows.append(("one calls a tool", listed + (f" and {more} more" if more > 0 else "")))
     print_stdout(screen(), two_columns(rows, "dim"))
-
-
-def _data(compared: VendorComparison) -> dict[str, Any]:
-    from ... import serde
-
-    data: dict[str, Any] = serde.plain(compared)
-    return data

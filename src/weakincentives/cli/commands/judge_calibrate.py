@@ -32,7 +32,7 @@ from ..console.documents import write_line
 from ..console.text import one_line, print_stderr
 from ..options.columns import add_columns, columns_of
 from ..options.execution import DATASET_HELP, add_max_concurrency, add_model_settings
-from ..options.reviewers import login_name
+from ..options.parsing import login_name
 from ..options.runs import REFERENCES, add_format, add_store, open_store, same_store
 from ..plan import agent_model, check_key
 from ..targets import load_reference
@@ -163,9 +163,12 @@ def _with_adapter(judge: Criterion, adapter: Any) -> Criterion:
 
 
 def _labelled(file: str, columns: Columns) -> list[Labelled]:
+    """Return the outputs of a file with their labels; fields of a sample may be missing."""
+    inputs = columns.get("input", [])
+    named = [columns[name] for name in ("expected", "id") if name in columns]
     labelled: list[Labelled] = []
     for number, row in enumerate(iter_rows(file), start=1):
-        for name in ("output", "label"):
+        for name in ("output", "label", *inputs, *named):
             if name not in row:
                 raise DatasetError(
                     f"expected `{name}` in every row, got {', '.join(row) or 'nothing'} - "
@@ -181,24 +184,12 @@ def _labelled(file: str, columns: Columns) -> list[Labelled]:
                 f"{number}",
                 file=file,
             )
-        sample = _sample(row, number, columns, file)
+        given = {name: row[name] for name in inputs}
+        input = given if len(given) > 1 else next(iter(given.values()), row.get("input"))
+        expected = row.get(columns.get("expected", "expected"))
+        sample = Sample(str(row.get(columns.get("id", "id"), number)), input, expected)
         labelled.append((sample, row["output"], label))
     return labelled
-
-
-def _sample(row: dict[str, Any], number: int, columns: Columns, file: str) -> Sample[Any, Any]:
-    """Return the sample of a row, whose fields may have other names and may all be missing."""
-    inputs = columns.get("input", [])
-    names = [*inputs, *(columns[name] for name in ("expected", "id") if name in columns)]
-    for name in names:
-        if name not in row:
-            raise DatasetError(
-                f"expected `{name}` in every row, got {', '.join(row)} - row {number}", file=file
-            )
-    given = {name: row[name] for name in inputs}
-    input = given if len(given) > 1 else next(iter(given.values()), row.get("input"))
-    expected = row.get(columns.get("expected", "expected"))
-    return Sample(str(row.get(columns.get("id", "id"), number)), input, expected)
 
 
 def _word(label: bool | str) -> str:

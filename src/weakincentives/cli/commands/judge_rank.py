@@ -126,13 +126,11 @@ def _subset(reports: Reports, size: int | None, seed: int | None) -> Reports:
     samples = list(dict.fromkeys(sample for sample, _ in common_attempts(reports)[0]))
     Random(seed or 0).shuffle(samples)
     chosen = {*samples[:size]}
-    return {name: _only(report, chosen) for name, report in reports.items()}
-
-
-def _only(report: EvalReport[Any], samples: set[str]) -> EvalReport[Any]:
-    """Return the report with the results of these samples only."""
-    results = [result for result in report.results if result.sample_id in samples]
-    return EvalReport(results, report.run_id, report.dataset_name)
+    subset = {}
+    for name, report in reports.items():
+        results = [result for result in report.results if result.sample_id in chosen]
+        subset[name] = EvalReport(results, report.run_id, report.dataset_name)
+    return subset
 
 
 def _print_plan(reports: Reports, judge: PairwiseJudge) -> None:
@@ -177,11 +175,9 @@ def _agents(records: Sequence[RunRecord]) -> dict[str, str]:
 
 def _usage(ranking: Ranking) -> str:
     tokens = ranking.usage.total_tokens if ranking.usage else None
-    facts = ["judge:"]
-    facts.append("tokens unknown" if tokens is None else pluralize(tokens, "token"))
-    if ranking.cost is not None:
-        facts.append(f"({money(ranking.cost)})")
-    return " ".join(facts)
+    used = "tokens unknown" if tokens is None else pluralize(tokens, "token")
+    cost = "" if ranking.cost is None else f" ({money(ranking.cost)})"
+    return f"judge: {used}{cost}"
 
 
 def _data(ranking: Ranking, records: Sequence[RunRecord]) -> dict[str, Any]:

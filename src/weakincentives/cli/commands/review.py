@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -48,8 +47,7 @@ from ..console.review_screen import (
 )
 from ..console.tables import columns, print_stdout, screen
 from ..console.text import one_line, pluralize, print_stderr
-from ..options.parsing import whole
-from ..options.reviewers import login_name
+from ..options.parsing import login_name, whole
 from ..options.runs import add_format, add_run, add_store, open_store, same_store
 
 KEYS_HELP = """\
@@ -212,8 +210,7 @@ class _Review:
 
     @property
     def _done(self) -> int:
-        rows = (item.row for item in self._queue.items)
-        return sum(row in self._labels and self._labels[row].passed is not None for row in rows)
+        return sum(map(self._is_labelled, range(len(self._queue.items))))
 
     def _categorize(self, number: int) -> None:
         names = [*categories_of(self._store, self._suite).names]
@@ -327,17 +324,13 @@ def _print_taxonomy(found: Taxonomy, args: Namespace) -> None:
             "share (95%)": [Text(_rate(each.share)) for each in found.categories],
         }
         print_stdout(to, columns(table, to.width, right={"notes"}, shrink=("category",)))
-    for line in _taxonomy_lines(found):
-        print_stderr(line)
-
-
-def _taxonomy_lines(found: Taxonomy) -> Iterator[str]:
-    yield (
+    print_stderr(
         f"{len(found.categories):,} {'category' if len(found.categories) == 1 else 'categories'}, "
         f"{pluralize(len(found.curve), 'note')} in them, {len(found.unsorted):,} not sorted yet"
     )
     if found.new_category is not None:
-        yield f"The next note brings a new category with a probability of {found.new_category:.0%}."
+        chance = f"{found.new_category:.0%}"
+        print_stderr(f"The next note brings a new category with a probability of {chance}.")
 
 
 def _taxonomy_data(found: Taxonomy) -> dict[str, Any]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
+from ...errors import UsageError
 from ..options.execution import add_agent_options
 from ..options.parsing import number, whole
+from ..options.queues import or_plain_json
 from ..worker_process import EXIT_CODES, WorkerContext, add_worker_options, work
 
 if TYPE_CHECKING:
@@ -92,7 +94,6 @@ def _apply_shared_limits(
 ) -> None:
     """Wrap the suite's model with the rate limits that all workers share."""
     from ...adapters import ModelAdapter, SharedLimiter
-    from ...errors import UsageError
 
     rates = {name: getattr(args, name) for name in ("requests_per_minute", "tokens_per_minute")}
     if not any(rates.values()):
@@ -117,7 +118,6 @@ def _shared_budget(args: Namespace, requests: QueueMailbox[Any]) -> Any:
 
 
 def _redis(requests: QueueMailbox[Any]) -> Any:
-    from ...errors import UsageError
     from ...runtime.mailbox import RedisMailbox
 
     if not isinstance(requests, RedisMailbox):
@@ -127,7 +127,6 @@ def _redis(requests: QueueMailbox[Any]) -> Any:
 
 def _suite(args: Namespace) -> EvalSuite[Any, Any, Any]:
     """Return the suite of a file, or one made from the options."""
-    from ...errors import UsageError
     from ...evals import Dataset
     from ..plan import suite_from_options, suites_from_files
 
@@ -156,7 +155,6 @@ def _remote_agent(input: object) -> object:
 def _request_type(suite: EvalSuite[Any, Any, Any]) -> Any:
     """Return the type of requests, with the input and expected types of the suite's samples."""
     from ...evals import EvalRequest
-    from ..options.queues import or_plain_json
 
     request: Any = EvalRequest
     sample = next(iter(suite.dataset), None)

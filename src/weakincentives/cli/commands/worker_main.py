@@ -7,8 +7,10 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
+from ...errors import UsageError, short_repr
 from ..options.execution import add_model_settings
 from ..options.parsing import whole
+from ..options.queues import or_plain_json
 from ..worker_process import EXIT_CODES, WorkerContext, add_worker_options, work
 
 if TYPE_CHECKING:
@@ -38,7 +40,6 @@ def run(args: Namespace) -> int:
 
 
 def _make_loop(args: Namespace, context: WorkerContext) -> MainLoop[Any, Any]:
-    from ...errors import UsageError, short_repr
     from ...runtime import MainLoop
     from ...runtime.agent.main_loop import MainLoopConfig
     from ..plan import agent_model, check_key
@@ -70,8 +71,6 @@ def _accepted(
     make: Callable[..., Any], options: dict[str, tuple[Any, str]], name: str
 ) -> dict[str, Any]:
     """Return the options that are set and that `make` takes; raise if one would have no effect."""
-    from ...errors import UsageError
-
     values = {keyword: value for keyword, (value, _) in options.items() if value is not None}
     parameters = inspect.signature(make).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
@@ -90,7 +89,6 @@ def _request_type(make: Any) -> Any:
     """Return the type of requests: of a `MainLoop[Question, Answer]`, those with a Question."""
     from ...runtime import MainLoop
     from ...runtime.agent.main_loop import MainLoopRequest
-    from ..options.queues import or_plain_json
 
     request: Any = MainLoopRequest
     for base in getattr(make, "__orig_bases__", ()):

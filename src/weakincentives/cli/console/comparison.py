@@ -34,7 +34,6 @@ from ...evals.comparison import (
     load_baseline,
 )
 from ...evals.comparison.corrected import CorrectedChange
-from ...evals.comparison.flips import Source
 from ...evals.comparison.outcomes import report_outcomes, stored_outcomes
 from ...evals.reporting.documents import rate_data
 from ...evals.reporting.export import inline
@@ -42,7 +41,7 @@ from ...evals.stats.pass_rate import FEW
 from ...evals.store.labels import agent_labels, version_labels
 from ...internal.differences import DiffPart
 from ...internal.escaping import escape_control_chars
-from ...internal.formatting import duration
+from ...internal.formatting import duration, verdict_word
 from ..options.runs import open_store
 from .tables import WIDE, columns, label_width, rate_text, table_width, tags_text
 from .text import one_line, pluralize, print_stderr
@@ -100,43 +99,30 @@ def outcomes_of_file(
     return None
 
 
-def details_of_flips(
+def read_flips(
     args: Namespace,
     references: Sequence[str],
     comparisons: Sequence[RunComparison],
     maximum: int | None,
-) -> list[tuple[FlipDetails, ...]]:
-    """Return, for each comparison, the texts of the flips that are listed (None: of all)."""
+    *,
+    diverging: bool = False,
+) -> tuple[list[tuple[FlipDetails, ...]], list[dict[Flip, Divergence | None]]]:
+    """Return, for each comparison, the texts of the flips that are listed (None: of all).
+
+    With `diverging`, also return where the trajectories of all flips first diverge.
+    """
+    details, divergences = [], []
     with ExitStack() as stack:
-        return [
-            flip_details(comparison, before, after, _listed(comparison, maximum))
-            for comparison, before, after in _sources(args, references, comparisons, stack)
-        ]
-
-
-def divergences_of_flips(
-    args: Namespace, references: Sequence[str], comparisons: Sequence[RunComparison]
-) -> list[dict[Flip, Divergence | None]]:
-    """Return, for each comparison, where the trajectories of its flips first diverge."""
-    with ExitStack() as stack:
-        return [
-            flip_divergences(comparison, before, after, comparison.flips)
-            for comparison, before, after in _sources(args, references, comparisons, stack)
-        ]
-
-
-def _sources(
-    args: Namespace,
-    references: Sequence[str],
-    comparisons: Sequence[RunComparison],
-    stack: ExitStack,
-) -> Iterator[tuple[RunComparison, Source, Source]]:
-    """Yield each comparison with where the texts of its two runs are."""
-    store = cache(lambda: stack.enter_context(open_store(args)))
-    sources = [_source_of(reference, store) for reference in references]
-    others = sources[1:] or sources * len(comparisons)  # one run: its experiments
-    for comparison, other in zip(comparisons, others, strict=True):
-        yield comparison, sources[0], other
+        store = cache(lambda: stack.enter_context(open_store(args)))
+        before, *others = [_source_of(reference, store) for reference in references]
+        others = others or [before] * len(comparisons)  # one run: its experiments
+        for comparison, after in zip(comparisons, others, strict=True):
+            listed = _listed(comparison, maximum)
+            details.append(flip_details(comparison, before, after, listed))
+            if diverging:
+                found = flip_divergences(comparison, before, after, comparison.flips)
+                divergences.append(found)
+    return details, divergences
 
 
 def _source_of(
@@ -345,14 +331,13 @@ def _marked_down(part: DiffPart) -> str:
 def _cells(measure: Measure) -> tuple[str, str, str, str, str]:
     """Return before, after, change, interval and p of a measure."""
     delta = measure.difference.delta
-    known = math.isfinite(delta.low) and math.isfinite(delta.high)
     low, high = (measure.amount(end, unit=False) for end in (delta.low, delta.high))
     adjusted = measure.adjusted
     return (
         measure.amount(measure.before, unit=False),
         measure.amount(measure.after, unit=False),
         measure.amount(delta.estimate, sign=True, unit=False),
-        f"{low} to {high}" if known else "unknown",
+        f"{low} to {high}" if delta.known else "unknown",
         p_value_text(measure.difference.p_value if adjusted is None else adjusted),
     )
 
@@ -436,21 +421,17 @@ def _change(change: FlipDetails, label: str) -> Iterator[RenderableType]:
             text = f"{side.verdict:<5} {one_line(side.why)}".rstrip()
             yield Text(f"{INDENT}{name}  {text}")
     if len(change.criteria) > 1:  # a single one is named by the reason
-        criteria = _criteria_text(change)
-        yield Text(f"{INDENT}{one_line(criteria)}", "dim")
-    if output := _output_text(change):
+        yield Text(f"{INDENT}{one_line(_criteria_text(change))}", "dim")
+    if output := diff_text(change.diff) if change.diff else Text(_same_output(change), "dim"):
         yield Text.assemble((f"{INDENT}output  ", "dim"), output)
 
 
 def _criteria_text(change: FlipDetails) -> str:
     """Return the criteria that flipped: `contains pass > fail`."""
-    words = {True: "pass", False: "fail"}
-    flips = [f"{c.criterion} {words[c.before]} > {words[c.after]}" for c in change.criteria]
-    return ", ".join(flips)
-
-
-def _output_text(change: FlipDetails) -> Text:
-    return diff_text(change.diff) if change.diff else Text(_same_output(change), "dim")
+    return ", ".join(
+        f"{each.criterion} {verdict_word(each.before)} > {verdict_word(each.after)}"
+        for each in change.criteria
+    )
 
 
 def diff_text(parts: Iterable[DiffPart]) -> Text:

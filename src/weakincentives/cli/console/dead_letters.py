@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from ... import serde
+from ...clock import SYSTEM_CLOCK
 from ...errors import SerializationError, UsageError
-from ..options.queues import add_queue, deployment
+from ..options.queues import Deployment, add_queue, deployment, safe_url
 from .text import print_stderr
 
 if TYPE_CHECKING:
     from ...runtime.worker.dead_letters import DeadLetter
-    from ..options.queues import Deployment
 
 MAX_LETTERS = 1_000  # read at once
 
@@ -49,8 +51,6 @@ def read_letters(args: Namespace) -> list[DeadLetter[Any]]:
 
 
 def _to_letter(data: Any) -> DeadLetter[Any]:
-    from ... import serde
-    from ...clock import SYSTEM_CLOCK
     from ...runtime.worker.dead_letters import DeadLetter
 
     try:
@@ -97,10 +97,6 @@ def run_id_of(letter: DeadLetter[Any]) -> str:
 
 def queue_options(args: Namespace) -> str:
     """Return the options that the next command needs to find the same letters."""
-    from shlex import quote
-
-    from ..options.queues import safe_url
-
     queue = f" --queue {quote(safe_url(args.queue))}" if args.queue else ""
     return queue + (" --main" if args.main else "")
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TextIO
 
 from ... import serde
 from ...errors import SerializationError
 from ...evals import EvalResult
-from ...evals.reporting.documents import (
-    overview_data,
-    sample_data,
-)
-from .figures import figures_data
+from ...evals.reporting.documents import interval_data, overview_data, sample_data
+from ...evals.statistics import Interval
 from .summary import Outcome
 
 
@@ -29,12 +27,18 @@ def write_line(data: TextIO, value: Any) -> None:
     data.flush()
 
 
+def figures_data(figures: Mapping[str, Interval]) -> dict[str, Any]:
+    """Return the field with the figures of a benchmark, if there are any."""
+    data = {name: interval_data(figure) for name, figure in figures.items()}
+    return {"figures": data} if data else {}
+
+
 def run_data(outcome: Outcome) -> dict[str, Any]:
     """Return a run that has just ended: its numbers, its worst samples, and its exit code."""
     cache = outcome.cache
     return {
         **overview_data(outcome.found),
-        **({"figures": figures_data(outcome.figures)} if outcome.figures else {}),
+        **figures_data(outcome.figures),
         "worst": [sample_data(row.result) for row in outcome.worst],
         "cache": None if cache is None else {"hits": cache.hits, "misses": cache.misses},
         "seconds": round(outcome.seconds, 3),

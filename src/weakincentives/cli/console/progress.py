@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from argparse import Namespace
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TextIO
 
 import anyio
 from rich.console import Console
 
-from ...evals.engine.display import Show, live_block
+from ...evals.engine.display import Show, live_block, run_with_progress, supports_live
 from ...evals.engine.progress import ProgressSnapshot, line
+from ...internal.event_loop import run_sync
 from .streams import terminal_width
 
 # Without a terminal: a line after another tenth, but not within 10 s; and at least one a minute.
@@ -21,10 +24,25 @@ def console() -> Console:
     return Console(stderr=True, highlight=False, markup=False, emoji=False, width=terminal_width())
 
 
+def run_showing_progress(
+    main: Callable[[], Awaitable[object]],
+    now: Callable[[], ProgressSnapshot],
+    args: Namespace,
+    to: Console,
+    data: TextIO,
+) -> None:
+    """Run `main` on the event loop, and meanwhile show what `now` returns, unless that is hidden.
+
+    A block that is redrawn would mix with lines of `data` on the same terminal.
+    """
+    moving = supports_live() and not (args.format == "jsonl" and data.isatty())
+    hidden = args.quiet or args.no_progress
+    with nullcontext(None) if hidden else _progress(now, to, moving=moving) as show:
+        run_sync(run_with_progress, main, show)
+
+
 @contextmanager
-def live_progress(
-    now: Callable[[], ProgressSnapshot], *, to: Console, moving: bool
-) -> Iterator[Show]:
+def _progress(now: Callable[[], ProgressSnapshot], to: Console, *, moving: bool) -> Iterator[Show]:
     """Yield an async function that shows what `now` returns, until it is cancelled."""
     if moving:
         with live_block(now, width=terminal_width()) as show:

@@ -25,7 +25,7 @@ from ...evals.stats.basic import known_sum
 from ...evals.store.overview import rows_of_sample
 from ...internal.escaping import as_text, escape_control_chars
 from ...internal.formatting import cost_text, duration, events_of, pretty, tokens_text
-from ...secrets import redact
+from ...secrets import redact, shorten
 from .documents import write_line
 from .tables import print_stdout, screen
 from .text import COLOURS, one_line, print_stderr
@@ -225,12 +225,9 @@ def _events(row: StoredRow, *, with_messages: bool) -> Iterator[RenderableType]:
     yield Text("Session", "bold")
     table = Table.grid(padding=(0, 2, 0, 0))
     for moment, kind, description in events:
-        text = one_line(description)
-        if len(text) > MAX_EVENT_CHARS:
-            text = f"{text[: MAX_EVENT_CHARS - 1]}…"
         table.add_row(
             Text(f"  {escape_control_chars(moment)}", "dim", no_wrap=True),
             Text(one_line(kind), "cyan", no_wrap=True),
-            Text(text, overflow="fold"),
+            Text(shorten(one_line(description), MAX_EVENT_CHARS), overflow="fold"),
         )
     yield table

@@ -10,13 +10,12 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from ...adapters import ResponseCache
-from ...evals import StoredRow
+from ...evals import RunStore, StoredRow
 from ...evals.comparison.gates import GateResult
 from ...evals.reporting.usage import usage_of
 from ...evals.statistics import EpochStats, Interval
 from ...evals.store import Overview
 from ...internal.formatting import duration
-from .figures import figures_text
 from .tables import two_columns
 from .text import one_line, pluralize
 from .views import lines_of_errors, lines_of_failures
@@ -67,12 +66,7 @@ def suites_text(outcomes: Iterable[Outcome]) -> RenderableType:
 
 def _details(outcome: Outcome, to: Console) -> Iterator[RenderableType]:
     overview, cache = outcome.found, outcome.cache
-    if overview.criteria:
-        yield means_text(overview.criteria)
-    if outcome.figures:
-        yield figures_text(outcome.figures)
-    if overview.epoch_stats is not None:
-        yield epochs_text(overview.epoch_stats)
+    yield from numbers_text(overview, outcome.figures)
     if overview.error_groups:
         yield Group(Text("Errors", "dim"), *lines_of_errors(overview.error_groups))
     if overview.type_mismatch:
@@ -85,12 +79,30 @@ def _details(outcome: Outcome, to: Console) -> Iterator[RenderableType]:
     yield Text(", ".join(facts if cache is None else [*facts, f"cache: {cache}"]))
 
 
-def means_text(means: Mapping[str, float]) -> Text:
-    """Return the mean of each criterion, in two columns."""
-    return two_columns((one_line(name), f"{mean:.3f}") for name, mean in means.items())
+def figures_of(store: RunStore, overview: Overview) -> dict[str, Interval]:
+    """Return the figures of a benchmark that its pass rate does not give; none for most runs."""
+    from ...evals.benchmarks import FIGURES, benchmark_figures
+
+    if not any(name in FIGURES for name in overview.criteria):
+        return {}  # most runs, whose rows are not read
+    return benchmark_figures(store.report(overview.record.manifest.run_id))
 
 
-def epochs_text(stats: EpochStats) -> Text:
+def numbers_text(overview: Overview, figures: Mapping[str, Interval]) -> Iterator[Text]:
+    """Yield the mean of each criterion, the figures of a benchmark, and those of the epochs."""
+    if overview.criteria:
+        means = overview.criteria.items()
+        yield two_columns((one_line(name), f"{mean:.3f}") for name, mean in means)
+    if figures:
+        yield two_columns(
+            (name.replace("_", " "), f"{each.estimate:.3f}  95% {each.low:.3f} to {each.high:.3f}")
+            for name, each in figures.items()
+        )
+    if overview.epoch_stats is not None:
+        yield _epochs_text(overview.epoch_stats)
+
+
+def _epochs_text(stats: EpochStats) -> Text:
     """Return pass@k and pass^k, then the flaky samples, with how often each passed."""
     listed = [f"{one_line(name)} {passed}/{n}" for name, (passed, n) in stats.flaky.items()]
     more = len(listed) - MAX_FLAKY

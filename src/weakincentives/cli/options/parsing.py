@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from ...errors import UsageError, short_repr
@@ -83,6 +84,15 @@ def pair(word: str, option: str) -> tuple[str, str]:
     if not key or not separator:
         raise UsageError(f"expected key=value for {option}, got {short_repr(word)}")
     return key, value
+
+
+def login_name() -> str:
+    """Return the name of the user who is logged in, as a default; "" if there is none."""
+    from getpass import getuser  # needed by few of the commands that import this file
+
+    with suppress(Exception):  # no such user, as in some containers
+        return getuser()
+    return ""
 
 
 def to_argv(args: Namespace, names: Iterable[str]) -> Iterator[str]:

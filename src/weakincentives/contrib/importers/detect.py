@@ -10,15 +10,18 @@ from typing import Any
 from ...errors import ReportError, UsageError
 
 # The first system all of whose keys the document, or the first line, has.
-_KEYS = {
-    "inspect": {"eval", "status"},
-    "simple-evals": {"htmls", "convos"},
-    "pydantic-evals": {"cases", "failures"},
-    "promptfoo": {"results", "config"},
-    "openai-evals": {"datasource_item", "results"},
-    "langsmith": {"run", "example"},
-    "k2": {"data_index", "request"},
-}
+_KEYS = (
+    ("inspect", {"eval", "status"}),
+    ("simple-evals", {"htmls", "convos"}),
+    ("pydantic-evals", {"cases", "failures"}),
+    ("promptfoo", {"results", "config"}),
+    ("openai-evals", {"datasource_item", "results"}),
+    ("langsmith", {"run", "example"}),
+    ("k2", {"data_index", "request"}),
+    ("openai-evals", {"spec"}),
+    ("verifiers", {"traces"}),
+    ("verifiers", {"example_id"}),
+)
 
 
 def detect_format(path: Path | str) -> str:
@@ -31,13 +34,9 @@ def detect_format(path: Path | str) -> str:
     except (OSError, ValueError) as error:
         raise ReportError(f"expected a file of results: {error}", file=path) from None
     if isinstance(document, Mapping):
-        for system, keys in _KEYS.items():
+        for system, keys in _KEYS:
             if keys <= set(document):
                 return system
-        if "spec" in document:
-            return "openai-evals"
-        if "traces" in document or "example_id" in document:
-            return "verifiers"
     raise UsageError(
         f"expected results of a known system, got something else ({path}) - name it: --from SYSTEM"
     )

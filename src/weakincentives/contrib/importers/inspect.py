@@ -18,18 +18,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...chat import ChatMessage, TokenUsage
+from ...chat import TokenUsage
 from ...errors import MissingExtraError, ReportError
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
 from .reading import (
-    MALFORMED,
     Outcome,
     chat_message,
+    expecting,
     finite,
     json_object,
+    last_reply,
     milliseconds,
     result_of,
-    unexpected,
 )
 
 _ZSTD = 93  # the number of this compression in a zip
@@ -43,18 +43,14 @@ def read_inspect(path: Path | str) -> EvalReport[str]:
     """Return the samples of a log as results, in the order of its dataset."""
     path = Path(path)
     header, samples = _whole(path) if path.suffix == ".json" else _members(path)
-    try:
+    with expecting("a log of Inspect", path, "$.eval"):
         about = header["eval"]
         order = {str(key): at for at, key in enumerate(about["dataset"].get("sample_ids") or ())}
         name = about["dataset"].get("name") or about["task"]
-    except MALFORMED as error:
-        raise unexpected("a log of Inspect", error, path, "$.eval") from None
     results = []
     for where, sample in samples:
-        try:
+        with expecting("a sample of Inspect", path, where):
             results.append(_result(_with_attachments(sample, sample.get("attachments") or {})))
-        except MALFORMED as error:
-            raise unexpected("a sample of Inspect", error, path, where) from None
     if not results:
         raise ReportError(
             "expected samples, got none - was it run with --no-log-samples?", file=path
@@ -205,7 +201,7 @@ def _trajectory(row: Mapping[str, Any]) -> Trajectory[str]:
     usage, cost = _usage((row.get("model_usage") or {}).values())
     return Trajectory(
         messages,
-        output.get("completion") or _last_reply(messages),
+        output.get("completion") or last_reply(messages),
         usage,
         limit.get("type") or choices[0].get("stop_reason"),
         milliseconds(row.get("working_time") or row.get("total_time")) or None,
@@ -216,10 +212,6 @@ def _trajectory(row: Mapping[str, Any]) -> Trajectory[str]:
             if turn.get("tool_call_id") and turn.get("error")
         },
     )
-
-
-def _last_reply(messages: Sequence[ChatMessage]) -> str:
-    return next((each.content for each in reversed(messages) if each.role == "assistant"), "")
 
 
 def _usage(models: Any) -> tuple[TokenUsage | None, float | None]:

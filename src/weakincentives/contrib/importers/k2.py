@@ -14,12 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ...adapters.wire import INVALID_JSON, wire_call
 from ...chat import ChatMessage, TokenUsage
 from ...errors import UsageError, short_repr
 from ...evals import Dataset, EvalReport, EvalResult, Sample, Score, Trajectory, iter_rows
 from ...evals.benchmarks import benchmark
 from ...evals.evaluators.tool_calls import tool_call_facts, tool_schema_accuracy
-from .reading import MALFORMED, chat_message, unexpected
+from .reading import chat_message, expecting
 
 
 def load_k2_requests(path: Path | str) -> Dataset[Any, Any]:
@@ -32,11 +33,8 @@ def read_k2_results(path: Path | str) -> EvalReport[str]:
     schema_accuracy = tool_schema_accuracy()
     results = []
     for line, row in enumerate(iter_rows(path), 1):
-        try:
+        with expecting("a result line of K2 Vendor Verifier", Path(path), line):
             results.append(_result(row, schema_accuracy))
-        except MALFORMED as error:
-            what = "a result line of K2 Vendor Verifier"
-            raise unexpected(what, error, Path(path), line) from None
     return EvalReport(results, dataset_name="k2")
 
 
@@ -100,40 +98,29 @@ def _lines(results: Iterable[EvalResult[Any]], model: str) -> Iterator[dict[str,
             raise UsageError(f"expected the number of a request as id, got {sample.id!r}")
         request = {**sample.input, **({"model": model} if model else {})}
         data = json.dumps(request, sort_keys=True, ensure_ascii=False)
-        failed = result.trajectory is None
+        response: dict[str, Any] = {"error": result.error}
+        reason = valid = None
+        if result.trajectory is not None:
+            facts = tool_call_facts(result.trajectory, sample)
+            reason = facts.finish_reason
+            valid = all(facts.valid) if reason == "tool_calls" and facts.calls else None
+            response = _response(result.trajectory, reason, model)
         yield {
             "data_index": int(sample.id),
             "request": request,
             "extra_body": {},
-            "response": {"error": result.error} if failed else _response(result, model),
-            "status": "failed" if failed else "success",
-            "finish_reason": None if failed else _reason(result),
-            "tool_calls_valid": None if failed else _valid(result),
+            "response": response,
+            "status": "failed" if result.trajectory is None else "success",
+            "finish_reason": reason,
+            "tool_calls_valid": valid,
             "last_run_at": datetime.now(UTC).isoformat(),
             "duration_ms": result.latency_ms,
             "hash": hashlib.md5(data.encode(), usedforsecurity=False).hexdigest(),
         }
 
 
-def _reason(result: EvalResult[Any]) -> str:
-    assert result.trajectory is not None
-    assert result.sample is not None
-    return tool_call_facts(result.trajectory, result.sample).finish_reason
-
-
-def _valid(result: EvalResult[Any]) -> bool | None:
-    """Return whether all calls fit; None if the reply is not one of calls, or has none."""
-    assert result.trajectory is not None
-    assert result.sample is not None
-    facts = tool_call_facts(result.trajectory, result.sample)
-    return all(facts.valid) if facts.finish_reason == "tool_calls" and facts.calls else None
-
-
-def _response(result: EvalResult[Any], model: str) -> dict[str, Any]:
-    from ...adapters.wire import INVALID_JSON, wire_call
-
-    assert result.trajectory is not None
-    reply, usage = result.trajectory.messages[-1], result.trajectory.usage
+def _response(trajectory: Trajectory[Any], finish_reason: str, model: str) -> dict[str, Any]:
+    reply, usage = trajectory.messages[-1], trajectory.usage
     message: dict[str, Any] = {"role": "assistant", "content": reply.content}
     if reply.tool_calls:
         message["tool_calls"] = [
@@ -154,5 +141,5 @@ def _response(result: EvalResult[Any], model: str) -> dict[str, Any]:
             "total_tokens": usage.total_tokens,
         }
     )
-    choice = {"index": 0, "message": message, "finish_reason": _reason(result)}
+    choice = {"index": 0, "message": message, "finish_reason": finish_reason}
     return {"object": "chat.completion", "model": model, "choices": [choice], "usage": counted}

@@ -18,16 +18,7 @@ from typing import Any
 from ...chat import TokenUsage
 from ...errors import ReportError
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
-from .reading import (
-    MALFORMED,
-    Outcome,
-    finite,
-    json_lines,
-    next_epoch,
-    plain_text,
-    result_of,
-    unexpected,
-)
+from .reading import Outcome, expecting, finite, json_lines, next_epoch, plain_text, result_of
 
 
 def read_langsmith(path: Path | str) -> EvalReport[Any]:
@@ -36,11 +27,9 @@ def read_langsmith(path: Path | str) -> EvalReport[Any]:
     results, names = [], []
     seen: Counter[str] = Counter()
     for line, row in json_lines(path, "LangSmith"):
-        try:
+        with expecting("a row of a LangSmith experiment", path, line):
             results.append(_result(row, seen))
             names.append(str(row["run"].get("session_name") or row["run"].get("name") or ""))
-        except MALFORMED as error:
-            raise unexpected("a row of a LangSmith experiment", error, path, line) from None
     if not results:
         raise ReportError("expected rows of a LangSmith experiment, got none", file=path)
     return EvalReport(results, dataset_name="langsmith", config={"agent": names[0]})
@@ -54,23 +43,20 @@ def _result(row: Mapping[str, Any], seen: Counter[str]) -> EvalResult[Any]:
         _single(example.get("outputs") or {}),
         example.get("metadata") or {},
     )
-    error = run.get("error")
-    first_line = str(error).strip().partition("\n")[0] if error else None
-    tokens = run.get("prompt_tokens"), run.get("completion_tokens")
-    trajectory = None
-    if not error:
-        trajectory = Trajectory(
-            (),
-            _single(run.get("outputs") or {}),
-            TokenUsage(*tokens) if any(tokens) else None,
-            latency_ms=_latency(run) or None,
-            cost=finite(run.get("total_cost")),
-        )
-    if first_line is not None:
+    epoch = next_epoch(seen, sample.id)
+    if error := run.get("error"):
+        first_line = str(error).strip().partition("\n")[0]
         outcome = Outcome(error=first_line, source="agent", traceback=str(error))
-    else:
-        outcome = _outcome(row)
-    return result_of(sample, trajectory, outcome, next_epoch(seen, sample.id))
+        return result_of(sample, None, outcome, epoch)
+    tokens = run.get("prompt_tokens"), run.get("completion_tokens")
+    trajectory = Trajectory(
+        (),
+        _single(run.get("outputs") or {}),
+        TokenUsage(*tokens) if any(tokens) else None,
+        latency_ms=_latency(run) or None,
+        cost=finite(run.get("total_cost")),
+    )
+    return result_of(sample, trajectory, _outcome(row), epoch)
 
 
 def _single(values: Mapping[str, Any]) -> Any:

@@ -17,15 +17,14 @@ from ...chat import ChatMessage, TokenUsage
 from ...errors import ReportError, short_repr
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
 from .reading import (
-    MALFORMED,
     Outcome,
     chat_message,
+    expecting,
     finite,
     json_lines,
     next_epoch,
     plain_text,
     result_of,
-    unexpected,
 )
 
 _EXPECTED = ("expected", "ideal", "answer", "reference", "correct_label", "ground_truth", "label")
@@ -42,12 +41,10 @@ def read_openai_evals(path: Path | str) -> list[EvalReport[Any]]:
     about: dict[str, tuple[str, str]] = {}
     seen: dict[str, Counter[str]] = {}
     for line, item in items:
-        try:
+        with expecting("an output item of OpenAI Evals", path, line):
             run = str(item["run_id"])
             about[run] = str(item["eval_id"]), str((item.get("sample") or {}).get("model") or "")
             runs.setdefault(run, []).append(_item_result(item, seen.setdefault(run, Counter())))
-        except MALFORMED as error:
-            raise unexpected("an output item of OpenAI Evals", error, path, line) from None
     if not runs:
         raise ReportError("expected output items of OpenAI Evals, got none", file=path)
     return [
@@ -128,18 +125,14 @@ def _read_log(path: Path, lines: Iterable[tuple[int, Mapping[str, Any]]]) -> Eva
     events: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     spec: Mapping[str, Any] = {}
     for line, row in lines:
-        try:
+        with expecting("an event of oaieval", path, line):
             if "spec" in row:
                 spec = row["spec"]
             elif row.get("sample_id"):
                 kinds = events.setdefault(str(row["sample_id"]), {})
                 kinds.setdefault(str(row["type"]), []).append(row["data"])
-        except MALFORMED as error:
-            raise unexpected("an event of oaieval", error, path, line) from None
-    try:
+    with expecting("events of oaieval", path, "$.data"):
         results = [_log_result(sample_id, kinds) for sample_id, kinds in events.items()]
-    except MALFORMED as error:
-        raise unexpected("events of oaieval", error, path, "$.data") from None
     models = spec.get("completion_fns") or []
     config = {"agent": "oaieval", "model": ", ".join(map(str, models))}
     return EvalReport(results, dataset_name=str(spec.get("base_eval") or path.stem), config=config)

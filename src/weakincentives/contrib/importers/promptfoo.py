@@ -16,16 +16,7 @@ from typing import Any
 from ...chat import ChatMessage, TokenUsage
 from ...errors import ReportError, short_repr
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
-from .reading import (
-    MALFORMED,
-    Outcome,
-    finite,
-    json_file,
-    next_epoch,
-    plain_text,
-    result_of,
-    unexpected,
-)
+from .reading import Outcome, expecting, finite, json_file, next_epoch, plain_text, result_of
 
 _ERROR = 2  # `failureReason`: 0 none, 1 an assertion, 2 an error
 _EXPECTED = ("expected", "answer", "reference", "ideal", "__expected")
@@ -43,24 +34,20 @@ def read_promptfoo(path: Path | str) -> list[EvalReport[Any]]:
             f"expected `results.results` of promptfoo, got {short_repr(rows)}", file=path
         )
     name = (data.get("config") or {}).get("description") or path.stem
-    ids = _SampleIds(rows)
+    ids = _sample_ids(rows)
     reports: dict[Any, list[EvalResult[Any]]] = {}
     labels: dict[Any, tuple[str, str]] = {}
     seen: dict[Any, Counter[str]] = {}
     for index, row in enumerate(rows):
-        try:
+        with expecting("a result of promptfoo", path, f"$.results.results[{index}]"):
             prompt, provider = row["prompt"], row["provider"]
             key = row.get("promptIdx", (prompt["label"], provider["id"]))
             labels[key] = (
                 prompt.get("label") or prompt["raw"],
                 provider.get("label") or provider["id"],
             )
-            result = _result(row, ids.of(row), seen.setdefault(key, Counter()))
-        except MALFORMED as error:
-            raise unexpected(
-                "a result of promptfoo", error, path, f"$.results.results[{index}]"
-            ) from None
-        reports.setdefault(key, []).append(result)
+            result = _result(row, ids[_test_key(row)], seen.setdefault(key, Counter()))
+            reports.setdefault(key, []).append(result)
     return [
         EvalReport(
             results, dataset_name=name, config={"agent": labels[key][0], "model": labels[key][1]}
@@ -69,27 +56,22 @@ def read_promptfoo(path: Path | str) -> list[EvalReport[Any]]:
     ]
 
 
-class _SampleIds:
-    """The id of each test: its description if no other test has it, otherwise its number."""
+def _sample_ids(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the id of each test: its description if no other has it, otherwise its number."""
+    tests: dict[str, str] = {}
+    for row in rows:
+        tests.setdefault(_test_key(row), (row.get("testCase") or {}).get("description") or "")
+    counts = Counter(tests.values())
+    return {
+        key: name if name and counts[name] == 1 else f"{name or 'test'}-{number}"
+        for number, (key, name) in enumerate(tests.items(), 1)
+    }
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        tests: dict[str, str] = {}
-        for row in rows:
-            tests.setdefault(self._key(row), (row.get("testCase") or {}).get("description") or "")
-        counts = Counter(tests.values())
-        self._ids = {
-            key: name if name and counts[name] == 1 else f"{name or 'test'}-{number}"
-            for number, (key, name) in enumerate(tests.items(), 1)
-        }
 
-    @staticmethod
-    def _key(row: Mapping[str, Any]) -> str:
-        test = row.get("testCase") or {}
-        content = [test.get("description"), row.get("vars") or test.get("vars"), test.get("assert")]
-        return json.dumps(content, sort_keys=True, default=str)
-
-    def of(self, row: Mapping[str, Any]) -> str:
-        return self._ids[self._key(row)]
+def _test_key(row: Mapping[str, Any]) -> str:
+    test = row.get("testCase") or {}
+    content = [test.get("description"), row.get("vars") or test.get("vars"), test.get("assert")]
+    return json.dumps(content, sort_keys=True, default=str)
 
 
 def _result(row: Mapping[str, Any], sample_id: str, seen: Counter[str]) -> EvalResult[Any]:
@@ -100,14 +82,13 @@ def _result(row: Mapping[str, Any], sample_id: str, seen: Counter[str]) -> EvalR
     response = row.get("response") or {}
     output, asked = response.get("output"), str(row["prompt"].get("raw") or "")
     tokens = response.get("tokenUsage") or row.get("tokenUsage") or {}
-    cost = finite(row.get("cost"))
     trajectory = Trajectory(
         (ChatMessage("user", asked), ChatMessage("assistant", plain_text(output))),
         output,
         TokenUsage(tokens.get("prompt"), tokens.get("completion")) if tokens.get("total") else None,
         None,
         round(finite(row.get("latencyMs")) or 0) or None,
-        cost,
+        finite(row.get("cost")),
     )
     return result_of(sample, trajectory, _outcome(row), next_epoch(seen, sample_id))
 

@@ -17,16 +17,7 @@ from typing import Any
 
 from ...chat import TokenUsage
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-from .reading import (
-    MALFORMED,
-    Outcome,
-    finite,
-    json_object,
-    milliseconds,
-    next_epoch,
-    result_of,
-    unexpected,
-)
+from .reading import Outcome, expecting, finite, json_object, milliseconds, next_epoch, result_of
 
 
 def read_pydantic_evals(path: Path | str) -> EvalReport[Any]:
@@ -38,11 +29,8 @@ def read_pydantic_evals(path: Path | str) -> EvalReport[Any]:
     results = []
     for kind in ("cases", "failures"):
         for index, case in enumerate(data[kind]):
-            try:
+            with expecting("a case of pydantic-evals", path, f"$.{kind}[{index}]"):
                 results.append(_result(case, seen, asserted=asserted))
-            except MALFORMED as error:
-                where = f"$.{kind}[{index}]"
-                raise unexpected("a case of pydantic-evals", error, path, where) from None
     config = {"agent": str(data.get("name") or "")}
     return EvalReport(results, dataset_name="pydantic-evals", config=config)
 
@@ -92,15 +80,12 @@ def _outcome(case: Mapping[str, Any], asserted: bool) -> Outcome:
         Score(float(each["value"]), criterion=name, reason=each.get("reason") or "")
         for name, each in (case.get(kind) or {}).items()
     ]
+    numbers = [*(case.get("metrics") or {}).items()]
+    if asserted:
+        rated = (case.get("scores") or {}).items()
+        numbers = [*((name, each["value"]) for name, each in rated), *numbers]
     tracked = [
-        Metric(name, value)
-        for name, each in (case.get("scores") or {}).items()
-        if asserted and (value := finite(each["value"])) is not None
-    ]
-    tracked += [
-        Metric(name, value)
-        for name, number in (case.get("metrics") or {}).items()
-        if (value := finite(number)) is not None
+        Metric(name, value) for name, number in numbers if (value := finite(number)) is not None
     ]
     labels = {name: each["value"] for name, each in (case.get("labels") or {}).items()}
     kept = {"labels": labels, "attributes": case.get("attributes")}

@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -17,9 +18,6 @@ from ...errors import ReportError, UsageError, short_repr
 from ...evals import ErrorDetails, EvalResult, Metric, Sample, Score, Trajectory
 from ...evals.evaluators.combine import combine_scores
 from ...evals.model.result import ErrorSource
-
-MALFORMED = (UsageError, KeyError, TypeError, ValueError, AttributeError, IndexError)
-"""What a reader raises if a file does not have the expected form."""
 
 _ROLES = get_args(Role)
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Warning|Timeout|Exit))\b")
@@ -67,12 +65,16 @@ def json_lines(path: Path, system: str) -> Iterator[tuple[int, dict[str, Any]]]:
         raise ReportError(f"expected JSON lines of {system}: {error}", file=path) from None
 
 
-def unexpected(what: str, error: Exception, path: Path, where: str | int) -> ReportError:
-    """Return the error for a record that does not have the expected form, with its place."""
-    problem = f"expected {what}: {type(error).__name__}: {error}"
-    if isinstance(where, int):
-        return ReportError(problem, file=path, line=where)
-    return ReportError(problem, file=path, path=where)
+@contextmanager
+def expecting(what: str, path: Path, where: str | int) -> Iterator[None]:
+    """Raise ReportError with the place of a record that does not have the expected form."""
+    try:
+        yield
+    except (UsageError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        problem = f"expected {what}: {type(error).__name__}: {error}"
+        if isinstance(where, int):
+            raise ReportError(problem, file=path, line=where) from None
+        raise ReportError(problem, file=path, path=where) from None
 
 
 # ── values ──────────────────────────────────────────────────────────────────────────────────────
@@ -108,6 +110,11 @@ def chat_message(data: Mapping[str, Any]) -> ChatMessage:
         data.get("tool_call_id"),
         data.get("name"),
     )
+
+
+def last_reply(messages: Sequence[ChatMessage]) -> str:
+    """Return the text of the model's last message; "" if there is none."""
+    return next((each.content for each in reversed(messages) if each.role == "assistant"), "")
 
 
 def error_details(message: str, traceback: str = "") -> ErrorDetails | None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...errors import ReportError, short_repr
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-from .reading import MALFORMED, chat_message, json_object, next_epoch, unexpected
+from .reading import chat_message, expecting, json_object, next_epoch
 
 _LINE = r"<p>\s*{}:\s*(.*?)\s*</p>"
 _SCORE, _CORRECT, _EXTRACTED = (
@@ -47,11 +47,8 @@ def read_simple_evals(path: Path | str) -> EvalReport[str]:
     for index, (block, turns, details) in enumerate(
         zip(blocks, conversations, graded, strict=True)
     ):
-        try:
+        with expecting("a sample of simple-evals", path, f"$.htmls[{index}]"):
             results.append(_result(name, block, turns, details or {}, seen))
-        except MALFORMED as error:
-            where = f"$.htmls[{index}]"
-            raise unexpected("a sample of simple-evals", error, path, where) from None
     return EvalReport(results, dataset_name=name)
 
 

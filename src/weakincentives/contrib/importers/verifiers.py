@@ -22,7 +22,7 @@ from typing import Any
 from ...chat import ChatMessage, TokenTrace, TokenUsage
 from ...errors import UsageError
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-from .reading import MALFORMED, chat_message, finite, json_lines, next_epoch, unexpected
+from .reading import chat_message, expecting, finite, json_lines, last_reply, next_epoch
 
 _INFRASTRUCTURE = ("Provider", "Sandbox", "Interception", "Tunnel", "Env")
 
@@ -33,15 +33,13 @@ def read_verifiers(path: Path | str) -> EvalReport[str]:
     results: list[EvalResult[str]] = []
     seen: Counter[str] = Counter()
     for number, row in json_lines(path, "verifiers"):
-        try:
+        with expecting("a rollout of verifiers", path, number):
             if "traces" in row:
                 results += _episode(row, seen)
             elif "example_id" in row:
                 results.append(_rollout(row, seen))
             else:
                 raise UsageError(f"neither `traces` nor `example_id`, but {', '.join(row)}")
-        except MALFORMED as error:
-            raise unexpected("a rollout of verifiers", error, path, number) from None
     return EvalReport(results, dataset_name=path.parent.name or "verifiers")
 
 
@@ -136,14 +134,13 @@ def trajectory_of_trace(trace: Mapping[str, Any]) -> Trajectory[str]:
         index = nodes[index].get("parent")
     path.reverse()
     messages = tuple(chat_message(node["message"]) for node in path)
-    replies = [message for message in messages if message.role == "assistant"]
     usages = [call["usage"] for call in trace.get("calls") or [] if call.get("usage")]
     costs = [usage["cost"] for usage in usages if usage.get("cost") is not None]
     agent = (trace.get("timing") or {}).get("agent") or {}
     parents = {node.get("parent") for node in nodes}
     return Trajectory(
         messages,
-        replies[-1].content if replies else "",
+        last_reply(messages),
         _usage(usages),
         trace.get("stop_condition"),
         round(1000 * (agent.get("end", 0.0) - agent.get("start", 0.0))) or None,
@@ -205,13 +202,12 @@ def _rollout(row: Mapping[str, Any], seen: Counter[str]) -> EvalResult[str]:
 def trajectory_of_rollout(row: Mapping[str, Any]) -> Trajectory[str]:
     """Return the trajectory of a rollout of the older stack; tokens are in its steps, if any."""
     prompt, completion = (_messages(row.get(name)) for name in ("prompt", "completion"))
-    replies = [message for message in completion if message.role == "assistant"]
     usage = row.get("token_usage") or {}
     timing = row.get("timing") or {}
     steps = [step.get("tokens") for step in row.get("trajectory") or ()]
     return Trajectory(
         (*prompt, *completion),
-        replies[-1].content if replies else "",
+        last_reply(completion),
         TokenUsage(int(usage["input_tokens"]), int(usage["output_tokens"])) if usage else None,
         row.get("stop_condition"),
         round(timing.get("generation_ms") or timing.get("total_ms") or 0) or None,

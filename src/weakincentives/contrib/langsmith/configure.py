@@ -42,11 +42,11 @@ class LangSmithTracing(Closing):
         self.project = project
         self._timeout = timeout
         self._own: OwnClient | None = None
-        self._sender: Sender | None = None
+        self._sender = sender = Sender(project, queue_size)
         if connect is None:
+            sender.closed = True
             return
         new_id = imported("langsmith").uuid7_from_datetime
-        self._sender = sender = Sender(project, queue_size)
         client = connect(sender.record_error)
         if isinstance(client, OwnClient):
             self._own, client = client, client.client
@@ -61,35 +61,33 @@ class LangSmithTracing(Closing):
     @property
     def sent(self) -> int:
         """Traces that LangSmith accepted."""
-        return self._sender.sent if self._sender else 0
+        return self._sender.sent
 
     @property
     def failed(self) -> int:
         """Traces of batches that failed, at least in part."""
-        return self._sender.failed if self._sender else 0
+        return self._sender.failed
 
     @property
     def dropped(self) -> int:
         """Traces that were not sent: the queue was full, or the time was up."""
-        return self._sender.dropped if self._sender else 0
+        return self._sender.dropped
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until pending traces are sent; return False after `timeout` seconds.
 
         The default is `flush_timeout`. It blocks: in async code, call it in a thread.
         """
-        seconds = self._timeout if timeout is None else timeout
-        return self._sender is None or self._sender.flush(seconds)
+        return self._sender.flush(self._timeout if timeout is None else timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """Stop tracing; wait up to `timeout` seconds for pending traces. Idempotent."""
-        sender, own = self._sender, self._own
-        if sender is None or sender.closed:
+        if self._sender.closed:
             return
         tracing.remove_tracer(self._tracer)
-        sender.close(self._timeout if timeout is None else timeout)
-        if own is not None:
-            own.close()
+        self._sender.close(self._timeout if timeout is None else timeout)
+        if self._own is not None:
+            self._own.close()
 
 
 def configure_wink(

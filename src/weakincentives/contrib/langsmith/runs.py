@@ -300,8 +300,7 @@ def facts_of_run(place: Place, manifest: RunManifest | None) -> dict[str, Any]:
             git_commit=manifest.git_commit,
             packages=dict(manifest.packages),
         )
-    cleaned: dict[str, Any] = clean(known)
-    return cleaned
+    return _fields(known, "facts")
 
 
 def summary_of(facts: Mapping[str, Any], error: BaseException | None) -> dict[str, Any]:
@@ -321,5 +320,4 @@ def summary_of(facts: Mapping[str, Any], error: BaseException | None) -> dict[st
         mean_score=tally.value / scored if scored else None,
         stopped=facts.get("stopped") or _error(error),
     )
-    cleaned: dict[str, Any] = clean(known)
-    return cleaned
+    return _fields(known, "summary")

@@ -118,8 +118,6 @@ class Sender:
 
     def close(self, timeout: float) -> None:
         """Send what is queued for up to `timeout` seconds, then stop."""
-        if self.closed:
-            return
         self._items.put(None)
         self._flushing.set()
         self.closed = True

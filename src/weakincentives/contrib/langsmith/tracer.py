@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -47,37 +48,23 @@ class RemoteParent(NamedTuple):
     place: Place
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Node:
     """One span, with its parent in this or another process."""
 
-    __slots__ = (
-        "_id",
-        "_new_id",
-        "_path",
-        "begun",
-        "children",
-        "ended",
-        "error",
-        "facts",
-        "kind",
-        "name",
-        "outer",
-        "parent",
-        "place",
-    )
-
-    def __init__(
-        self, kind: Kind, name: str, facts: Mapping[str, Any], new_id: Callable[[datetime], UUID]
-    ) -> None:
-        self.kind, self.name, self.facts = kind, name, dict(facts)
-        self.begun, self.ended = time.time_ns(), 0
-        self.error: BaseException | None = None
-        self.outer: Node | RemoteParent | None = None  # the span that was current before
-        self.parent: Node | RemoteParent | None = None  # in the same trace
-        self.children: list[Node] = []
-        self.place: Place | None = None
-        self._new_id, self._path = new_id, ""
-        self._id: UUID | None = None
+    kind: Kind
+    name: str
+    facts: dict[str, Any]
+    _new_id: Callable[[datetime], UUID]
+    outer: Node | RemoteParent | None  # the span that was current before
+    begun: int = field(default_factory=time.time_ns)
+    ended: int = 0
+    error: BaseException | None = None
+    parent: Node | RemoteParent | None = None  # in the same trace
+    children: list[Node] = field(default_factory=list)
+    place: Place | None = None
+    _path: str = ""
+    _id: UUID | None = None
 
     @property
     def id(self) -> UUID:
@@ -117,8 +104,8 @@ class SpanTracer:
         )
 
     def begin(self, kind: Kind, name: str, facts: Mapping[str, Any]) -> Node:
-        node = Node(kind, name, facts, self._new_id)
-        node.outer = outer = self._current.get()
+        outer = self._current.get()
+        node = Node(kind, name, dict(facts), self._new_id, outer)
         if kind in ("sample", "request"):
             node.place = self._place(facts, outer)
         elif outer is not None and kind != "run":

@@ -116,10 +116,6 @@ def _request(name: str, facts: Facts) -> tuple[str, Attributes]:
     return "submit_sample", {**_sample_ids(facts), "wink.eval.dataset.name": facts["dataset_name"]}
 
 
-def _sample(name: str, facts: Facts) -> tuple[str, Attributes]:
-    return "evaluate_sample", _sample_ids(facts)
-
-
 def _sample_ids(facts: Facts) -> Attributes:
     return {
         "wink.eval.run_id": facts["run_id"],
@@ -164,18 +160,14 @@ def _tool(name: str, facts: Facts) -> tuple[str, Attributes]:
     }
 
 
-def _evaluator(name: str, facts: Facts) -> tuple[str, Attributes]:
-    return _titled("evaluate", name), {"gen_ai.evaluation.name": name}
-
-
 _AT_START: dict[Kind, Callable[[str, Facts], tuple[str, Attributes]]] = {
     "run": _run,
     "request": _request,
-    "sample": _sample,
+    "sample": lambda name, facts: ("evaluate_sample", _sample_ids(facts)),
     "prompt": _prompt,
     "model": _model,
     "tool": _tool,
-    "evaluator": _evaluator,
+    "evaluator": lambda name, facts: (_titled("evaluate", name), {"gen_ai.evaluation.name": name}),
 }
 
 
@@ -218,22 +210,13 @@ def _prompt_ended(facts: Facts) -> Attributes:
     return {**_response(response), "wink.cost": response.cost, "wink.waited_ms": response.waited_ms}
 
 
-def _model_ended(facts: Facts) -> Attributes:
-    reply = facts["reply"]
-    return {**_response(reply), "wink.cached": reply.cached}
-
-
-def _tool_ended(facts: Facts) -> Attributes:
-    return {} if facts["result"].success else {"error.type": TOOL_FAILED}
-
-
 _AT_END: dict[Kind, Callable[[Facts], Attributes]] = {
     "run": _run_ended,
     "request": lambda facts: {},
     "sample": _sample_ended,
     "prompt": _prompt_ended,
-    "model": _model_ended,
-    "tool": _tool_ended,
+    "model": lambda facts: {**_response(facts["reply"]), "wink.cached": facts["reply"].cached},
+    "tool": lambda facts: {} if facts["result"].success else {"error.type": TOOL_FAILED},
     "evaluator": lambda facts: _verdict(facts["score"]),
 }
 

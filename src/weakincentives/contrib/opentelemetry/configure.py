@@ -14,7 +14,6 @@ Rules of this file:
 from __future__ import annotations
 
 import atexit
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ...errors import UsageError, short_repr
+from ...internal.checks import check_number
 from ...runtime import tracing
 from ...runtime.tracing import Kind
 from .attributes import (
@@ -68,10 +68,7 @@ def configure_otel(
             raise UsageError(f"expected a provider with `{name}`, got {short_repr(given)}")
     if endpoint is not None and not str(endpoint).startswith(("http://", "https://")):
         raise UsageError(f"expected http:// or https:// in `endpoint`, got {short_repr(endpoint)}")
-    if not isinstance(timeout, int | float) or not 0 <= timeout < math.inf:
-        raise UsageError(
-            f"expected a number of seconds >= 0 for `timeout`, got {short_repr(timeout)}"
-        )
+    check_number(timeout, "timeout", unit="a number of seconds", least=0)
     export = None
     if tracer_provider is None and endpoint is None:
         tracer_provider, global_logger = _global_providers()

@@ -42,24 +42,19 @@ TERMINATION_SECONDS = 5.0  # between SIGTERM and SIGKILL, once the other side is
 _writing = threading.Lock()
 
 
-class Sender:
-    """Write frames of one kind."""
+def send(kind: bytes, data: bytes) -> None:
+    """Write a frame."""
+    frame = FRAME.pack(kind, len(data)) + data
+    with _writing:
+        while frame:
+            frame = frame[os.write(1, frame) :]
 
-    def __init__(self, kind: bytes) -> None:
-        self.kind = kind
 
-    def write(self, data: bytes) -> int:
-        frame = FRAME.pack(self.kind, len(data)) + data
-        with _writing:
-            while frame:
-                frame = frame[os.write(1, frame) :]
-        return len(data)
-
-    def forward(self, pipe: IO[bytes]) -> None:
-        """Write what comes out of the pipe, until its end."""
-        with suppress(BrokenPipeError):  # the other side is gone
-            while data := os.read(pipe.fileno(), PIECE_BYTES):
-                self.write(data)
+def forward(kind: bytes, pipe: IO[bytes]) -> None:
+    """Write what comes out of the pipe as frames, until its end."""
+    with suppress(BrokenPipeError):  # the other side is gone
+        while data := os.read(pipe.fileno(), PIECE_BYTES):
+            send(kind, data)
 
 
 class Received:
@@ -111,7 +106,7 @@ def run(job: dict[str, Any], source: io.FileIO, project: Path) -> None:
     try:
         threading.Thread(target=watch, args=(source, child), daemon=True).start()
         readers = [
-            threading.Thread(target=Sender(kind).forward, args=(pipe,), daemon=True)
+            threading.Thread(target=forward, args=(kind, pipe), daemon=True)
             for kind, pipe in ((b"o", child.stdout), (b"e", child.stderr))
         ]
         for reader in readers:
@@ -122,7 +117,7 @@ def run(job: dict[str, Any], source: io.FileIO, project: Path) -> None:
     for reader in readers:
         reader.join(TERMINATION_SECONDS)  # a process that left the group may hold the pipes open
     send_results(project / job["results"])
-    Sender(b"x").write(str(code).encode())
+    send(b"x", str(code).encode())
 
 
 def send_results(results: Path) -> None:
@@ -130,7 +125,7 @@ def send_results(results: Path) -> None:
 
     def report(file: Path, problem: object) -> None:
         line = f"wink: {file.relative_to(results)} is not sent back: {problem}\n"
-        Sender(b"e").write(line.encode(errors="replace"))
+        send(b"e", line.encode(errors="replace"))
 
     def unreadable(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):  # there are no results
@@ -139,7 +134,7 @@ def send_results(results: Path) -> None:
     for name, folders, names in os.walk(results, onerror=unreadable):  # follows no link
         folder = Path(name)
         folders.sort()
-        Sender(b"d").write(os.fsencode(folder.relative_to(results)))
+        send(b"d", os.fsencode(folder.relative_to(results)))
         links = [each for each in folders if (folder / each).is_symlink()]
         for file in sorted(folder / each for each in names + links):
             problem = send_file(file, results)
@@ -159,10 +154,10 @@ def send_file(file: Path, results: Path) -> str:
             status = os.fstat(source.fileno())
             modified = min(max(0, int(status.st_mtime)), 2**32 - 1)
             head = FILE_HEADER.pack(modified, bool(status.st_mode & stat.S_IXUSR))
-            Sender(b"f").write(head + os.fsencode(file.relative_to(results)))
+            send(b"f", head + os.fsencode(file.relative_to(results)))
             left = status.st_size  # the file may keep growing
             while left > 0 and (data := source.read(min(left, PIECE_BYTES))):
-                Sender(b"t").write(data)
+                send(b"t", data)
                 left -= len(data)
     except BrokenPipeError:
         raise

@@ -22,13 +22,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from ...errors import RemoteError, UsageError, short_repr
 from ...internal.checks import check_whole
+from ...internal.interrupts import handled_signals
 from ...secrets import redact
 from . import remote_side as _remote_side
 from .project import pack_project
@@ -184,7 +185,8 @@ class _Connection:
         """Send the project, print the output, receive the results; return their folder."""
         stderr = threading.Thread(target=self._forward_stderr, daemon=True)
         stderr.start()
-        with self.ssh, _on_interrupt(self._interrupt):
+        # Ctrl-C must not raise within a frame.
+        with self.ssh, handled_signals(self._interrupt, signal.SIGINT):
             with suppress(BrokenPipeError):  # stderr has the reason
                 self.input.write(json.dumps(job).encode() + b"\n")
                 shutil.copyfileobj(project, self.input)
@@ -221,7 +223,7 @@ class _Connection:
             f"{job['script']} on {self.host}: {reason}" + (f"\n{output}" if output else "")
         )
 
-    def _interrupt(self) -> None:
+    def _interrupt(self, number: int) -> None:
         self.interrupts += 1
         if self.interrupts == 1 and self.sent:
             with suppress(OSError, ValueError):  # closed, since the script has ended
@@ -275,16 +277,3 @@ class _Connection:
         self.last = (self.last + text)[-2 * _MAX_OUTPUT_IN_ERROR :]
         stream.write(text)
         stream.flush()
-
-
-@contextmanager
-def _on_interrupt(act: Any) -> Iterator[None]:
-    """Call `act` on Ctrl-C instead of raising within a frame; only in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: act())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -46,22 +46,19 @@ class DeliverySuite(MailboxSetup):
             assert abs(datetime.now(UTC) - sent) < timedelta(minutes=5)
 
     def test_a_redelivery_was_sent_when_it_was_sent(self, mailbox: Box) -> None:
-        mailbox.send("hello")
-        first = self.take(mailbox, self.lease)
+        first = self.deliver(mailbox, self.lease)
         self.advance(self.lease)
 
         assert self.take(mailbox).enqueued_at == first.enqueued_at
 
     def test_a_leased_message_is_not_delivered_again(self, mailbox: Box) -> None:
-        mailbox.send("hello")
-        self.take(mailbox)
+        self.deliver(mailbox)
 
         self.assert_empty(mailbox)
         self.assert_count(mailbox, 1)
 
     def test_an_acknowledged_message_is_gone(self, mailbox: Box) -> None:
-        mailbox.send("hello")
-        message = self.take(mailbox, self.lease)
+        message = self.deliver(mailbox, self.lease)
 
         message.acknowledge()
         self.advance(self.lease)
@@ -71,8 +68,7 @@ class DeliverySuite(MailboxSetup):
         self.assert_count(mailbox, 0)
 
     def test_a_message_is_redelivered_when_its_lease_ends(self, mailbox: Box) -> None:
-        mailbox.send("hello")
-        first = self.take(mailbox, self.lease)
+        first = self.deliver(mailbox, self.lease)
 
         self.advance(self.lease)
         second = self.take(mailbox)
@@ -83,8 +79,7 @@ class DeliverySuite(MailboxSetup):
     def test_a_lease_lasts_until_it_ends(self, mailbox: Box) -> None:
         if not self.virtual_clock:
             pytest.skip("needs a fake clock: the last moment of a lease cannot be hit otherwise")
-        mailbox.send("hello")
-        message = self.take(mailbox, self.lease)
+        message = self.deliver(mailbox, self.lease)
 
         self.advance(self.lease - 1)
 
@@ -118,8 +113,7 @@ class DeliverySuite(MailboxSetup):
     # --- nack and extend ----------------------------------------------------------------------
 
     def test_a_released_message_is_queued_at_once(self, mailbox: Box) -> None:
-        mailbox.send("hello")
-        message = self.take(mailbox)
+        message = self.deliver(mailbox)
 
         message.nack()
 
@@ -127,8 +121,7 @@ class DeliverySuite(MailboxSetup):
         assert self.take(mailbox).delivery_count == 2
 
     def test_a_message_released_with_a_delay_is_delivered_later(self, mailbox: Box) -> None:
-        mailbox.send("hello")
-        self.take(mailbox).nack(visibility_timeout=self.lease)
+        self.deliver(mailbox).nack(visibility_timeout=self.lease)
 
         self.assert_empty(mailbox)
         self.assert_count(mailbox, 1)
@@ -139,16 +132,14 @@ class DeliverySuite(MailboxSetup):
     def test_a_nack_can_be_redelivered_before_the_lease_would_have_ended(
         self, mailbox: Box
     ) -> None:
-        mailbox.send("hello")
-        self.take(mailbox, LONG).nack(visibility_timeout=self.lease)
+        self.deliver(mailbox, LONG).nack(visibility_timeout=self.lease)
 
         self.advance(self.lease)
 
         assert self.take(mailbox).body == "hello"
 
     def test_an_extended_lease_lasts_longer(self, mailbox: Box) -> None:
-        mailbox.send("hello")
-        message = self.take(mailbox, self.lease)
+        message = self.deliver(mailbox, self.lease)
 
         message.extend_visibility(LONG)
         self.advance(self.lease)
@@ -157,8 +148,7 @@ class DeliverySuite(MailboxSetup):
         message.acknowledge()
 
     def test_an_extension_never_shortens_a_lease(self, mailbox: Box) -> None:
-        mailbox.send("hello")
-        message = self.take(mailbox, LONG)
+        message = self.deliver(mailbox, LONG)
 
         message.extend_visibility(self.lease)
         message.extend_visibility(0)
@@ -170,8 +160,7 @@ class DeliverySuite(MailboxSetup):
     def test_an_extension_counts_from_now(self, mailbox: Box) -> None:
         if not self.virtual_clock:
             pytest.skip("needs a fake clock: the last moment of a lease cannot be hit otherwise")
-        mailbox.send("hello")
-        message = self.take(mailbox, self.lease)
+        message = self.deliver(mailbox, self.lease)
         self.advance(self.lease / 2)
 
         message.extend_visibility(self.lease)
@@ -182,8 +171,7 @@ class DeliverySuite(MailboxSetup):
         assert self.take(mailbox).delivery_count == 2
 
     def test_a_lease_is_extended_as_often_as_asked(self, mailbox: Box) -> None:
-        mailbox.send("hello")
-        message = self.take(mailbox, self.lease * 3)
+        message = self.deliver(mailbox, self.lease * 3)
 
         for _ in range(4):
             self.advance(self.lease)
@@ -197,8 +185,7 @@ class DeliverySuite(MailboxSetup):
 
     @pytest.mark.parametrize("hours", [0.01, 1, 1000])
     def test_a_clock_that_is_set_back_prolongs_no_lease(self, mailbox: Box, hours: float) -> None:
-        mailbox.send("hello")
-        self.take(mailbox, self.lease)
+        self.deliver(mailbox, self.lease)
         self.advance(self.lease / 2)
         self.assert_empty(mailbox)
 
@@ -211,8 +198,7 @@ class DeliverySuite(MailboxSetup):
     def test_a_clock_set_back_between_two_calls_prolongs_a_lease_by_its_length_at_most(
         self, mailbox: Box
     ) -> None:
-        mailbox.send("hello")
-        self.take(mailbox, self.lease)
+        self.deliver(mailbox, self.lease)
 
         self.set_back(3600)
         self.advance(self.lease - 1)
@@ -222,8 +208,7 @@ class DeliverySuite(MailboxSetup):
         assert self.take(mailbox).delivery_count == 2
 
     def test_a_clock_that_is_set_back_again_and_again_prolongs_no_lease(self, mailbox: Box) -> None:
-        mailbox.send("hello")
-        self.take(mailbox, self.lease)
+        self.deliver(mailbox, self.lease)
 
         for _ in range(10):
             self.set_back(3600)
@@ -251,8 +236,7 @@ class DeliverySuite(MailboxSetup):
         self.assert_count(mailbox, 0)
 
     def test_a_delayed_message_is_delivered_when_the_clock_is_set_back(self, mailbox: Box) -> None:
-        mailbox.send("hello")
-        self.take(mailbox).nack(visibility_timeout=self.lease)
+        self.deliver(mailbox).nack(visibility_timeout=self.lease)
 
         self.set_back(3600)
         self.assert_empty(mailbox)
@@ -264,8 +248,7 @@ class DeliverySuite(MailboxSetup):
 
     @pytest.mark.parametrize("call", ["acknowledge", "nack"])
     def test_a_message_ends_once(self, mailbox: Box, call: str) -> None:
-        mailbox.send("hello")
-        message = self.take(mailbox)
+        message = self.deliver(mailbox)
         getattr(message, call)()
 
         for again in (message.acknowledge, message.nack, lambda: message.extend_visibility(5)):
@@ -274,8 +257,7 @@ class DeliverySuite(MailboxSetup):
 
     @pytest.mark.parametrize("call", ["acknowledge", "nack", "extend_visibility"])
     def test_an_old_handle_does_not_change_a_new_delivery(self, mailbox: Box, call: str) -> None:
-        mailbox.send("hello")
-        old = self.take(mailbox, self.lease)
+        old = self.deliver(mailbox, self.lease)
         self.advance(self.lease)
         new = self.take(mailbox)
 
@@ -288,8 +270,7 @@ class DeliverySuite(MailboxSetup):
             self.assert_count(mailbox, 0)
 
     def test_a_handle_ends_with_its_lease(self, mailbox: Box) -> None:
-        mailbox.send("hello")
-        message = self.take(mailbox, self.lease)
+        message = self.deliver(mailbox, self.lease)
         self.advance(self.lease)
 
         self.assert_stale(message, lambda: message.extend_visibility(LONG))

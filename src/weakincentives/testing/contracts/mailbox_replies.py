@@ -167,8 +167,7 @@ class RepliesSuite(MailboxSetup):
         assert len(found) == 1 or self.dedup == "none"
 
     def test_without_an_address_there_is_no_reply(self, mailbox: Box) -> None:
-        mailbox.send("hello")
-        message = self.take(mailbox)
+        message = self.deliver(mailbox)
 
         assert (message.reply_to, message.reply_address) == (None, None)
         with pytest.raises(ReplyNotAvailableError):
@@ -236,8 +235,7 @@ class RepliesSuite(MailboxSetup):
         assert [message.body for message in waiting.result()] == ["hello"]
 
     def test_a_wait_ends_with_a_released_message(self, mailbox: Box) -> None:
-        mailbox.send("hello")
-        message = self.take(mailbox)
+        message = self.deliver(mailbox)
         waiting = Waiting(mailbox)
 
         message.nack()

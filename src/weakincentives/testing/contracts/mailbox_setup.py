@@ -69,6 +69,11 @@ class MailboxSetup:
 
     # --- helpers ------------------------------------------------------------------------------
 
+    def deliver(self, mailbox: QueueMailbox[Any], lease: float = LONG) -> Message[Any]:
+        """Send a message to an empty mailbox, and receive it."""
+        mailbox.send("hello")
+        return self.take(mailbox, lease)
+
     def take(self, mailbox: QueueMailbox[Any], lease: float = LONG) -> Message[Any]:
         """Receive the one message that is queued."""
         (message,) = self.take_all(mailbox, lease, at_least=1)

@@ -153,10 +153,8 @@ class ServedAdapterContract(AdapterContract):
         assert "not like this" in str(error)
 
     def test_a_server_that_hangs_is_given_up_in_time(self, ask: Ask) -> None:
-        session, adapter = (
-            Session(),
-            self.connect(self.serve([Fault("hang")]), timeout=SHORT_TIMEOUT),
-        )
+        session = Session()
+        adapter = self.connect(self.serve([Fault("hang")]), timeout=SHORT_TIMEOUT)
 
         with pytest.raises(ProviderError) as caught:
             ask(adapter, prompt_for(), session=session)

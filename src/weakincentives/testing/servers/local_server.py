@@ -18,7 +18,7 @@ class LocalServer(HttpServer):
 
     def __init__(self) -> None:
         super().__init__()
-        self._started = False
+        self._address: tuple[str, int] | None = None  # also after the end
         self._stopped = Event()
 
     def _reply(self, request: HttpRequest) -> HttpResponse | bytes | None:
@@ -26,9 +26,8 @@ class LocalServer(HttpServer):
         raise NotImplementedError
 
     def __enter__(self) -> Self:
-        if self._started:
+        if self._address is not None:
             raise UsageError(f"`{type(self).__name__}` starts only once - make a new one")
-        self._started = True
         self.start()
         self._address = self.address
         return self
@@ -41,7 +40,7 @@ class LocalServer(HttpServer):
     @property
     def url(self) -> str:
         """The server's address, as `http://127.0.0.1:PORT`."""
-        if not self._started:
+        if self._address is None:
             raise UsageError(f"not started yet - use `with {type(self).__name__}() as server:`")
         return f"http://127.0.0.1:{self._address[1]}"
 

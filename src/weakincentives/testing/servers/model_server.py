@@ -78,7 +78,8 @@ class ModelServer(Closing):
         self._require_key = require_key
         self._tls = tls
         self._requests: list[ServedRequest] = []
-        self._connections = 0
+        self.connections = 0
+        """The number of connections so far."""
         self._open: set[Connection] = set()
         self._url: str | None = None
         self._stop: Callable[[], object] | None = None
@@ -129,11 +130,6 @@ class ModelServer(Closing):
         """Every request so far, refused ones included."""
         return tuple(self._requests)
 
-    @property
-    def connections(self) -> int:
-        """The number of connections so far."""
-        return self._connections
-
     def _run(
         self, loop: asyncio.AbstractEventLoop, listener: socket.socket, stopped: asyncio.Event
     ) -> None:
@@ -154,7 +150,7 @@ class ModelServer(Closing):
         server.close()
 
     def _connect(self) -> Connection:
-        self._connections += 1
+        self.connections += 1
         return Connection(self._answer, _refusal, self._open)
 
     def _answer(self, request: Request) -> Answer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ import msgspec
 
 from ...chat import TokenUsage, ToolCall
 from ...errors import UsageError, short_repr
-from ...internal.checks import plain_texts, tuple_of
+from ...internal.checks import check_number, plain_texts, tuple_of
 
 FaultKind = Literal["status", "hang", "reset", "close", "malformed", "truncated", "garbage"]
 
@@ -57,7 +56,7 @@ class Reply:
             raise UsageError(
                 f"expected `TokenUsage` for `Reply.usage`, got {short_repr(self.usage)}"
             )
-        _seconds(self.delay, "Reply.delay")
+        check_number(self.delay, "Reply.delay", unit="seconds", least=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +92,7 @@ class Fault:
                 f"expected 400 to 599 for `Fault.status`, got {short_repr(self.status)}"
             )
         if self.retry_after is not None:
-            _seconds(self.retry_after, "Fault.retry_after")
-
-
-def _seconds(value: object, where: str) -> None:
-    if not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise UsageError(f"expected seconds >= 0 for `{where}`, got {short_repr(value)}")
+            check_number(self.retry_after, "Fault.retry_after", unit="seconds", least=0)
 
 
 ScriptItem: TypeAlias = str | Reply | Fault
