@@ -35,7 +35,7 @@ from weakincentives.runtime.worker.mailbox_loop import OutcomeStore
 
 __all__ = ["SELF_HARM", "answer", "work"]
 
-BACKOFF = Backoff(base=0.05, longest=0.5)
+BACKOFF = Backoff(base=0.05, max_delay=0.5)
 MAX_DELIVERIES = 50  # waiting for a main loop that dies costs deliveries
 
 

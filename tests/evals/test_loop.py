@@ -41,7 +41,7 @@ from weakincentives.runtime.worker.leases import LeaseExtenderConfig
 from weakincentives.testing import FakeClock
 
 DATASET = Dataset([Sample(str(number), number, number + 1) for number in range(25)], name="sums")
-NO_DELAY = Backoff(base=0.0, longest=0.0)
+NO_DELAY = Backoff(base=0.0, max_delay=0.0)
 
 
 async def adds_one(number: int) -> int:
@@ -351,7 +351,7 @@ def test_a_request_without_a_mailbox_for_its_result_is_not_run(mailboxes: Mailbo
 
 
 def test_an_unavailable_mailbox_is_retried(mailboxes: Mailboxes) -> None:
-    config = EvalLoopConfig(backoff=Backoff(base=0.01, longest=0.02))
+    config = EvalLoopConfig(backoff=Backoff(base=0.01, max_delay=0.02))
     submission = submit_dataset(DATASET, mailboxes.requests)
     failures = iter([True] * 3)
     take = mailboxes.requests.queue.take

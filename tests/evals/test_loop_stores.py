@@ -22,7 +22,7 @@ from weakincentives.evals import (
 )
 from weakincentives.runtime import Backoff, InMemoryMailbox, MainLoopConfig
 
-NO_DELAY = Backoff(base=0.0, longest=0.0)
+NO_DELAY = Backoff(base=0.0, max_delay=0.0)
 USES_SESSION = all_of(exact_match, token_usage_under(10_000))
 
 

@@ -37,7 +37,7 @@ from weakincentives.testing import CollectingMailbox
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = Backoff(base=0.0, longest=0.0)
+AT_ONCE = Backoff(base=0.0, max_delay=0.0)
 MANY = Dataset([Sample(str(number), str(number), str(number)) for number in range(12)], name="many")
 
 

@@ -88,7 +88,7 @@ def test_a_missing_main_loop_is_an_infrastructure_error() -> None:
 def test_a_request_without_a_main_loop_is_retried_by_the_dead_letter_policy() -> None:
     cluster = Cluster()
     dead_letters: InMemoryMailbox[Any] = InMemoryMailbox("dead")
-    policy = DLQPolicy(dead_letters, max_delivery_count=2, backoff=Backoff(0.0, longest=0.0))
+    policy = DLQPolicy(dead_letters, max_delivery_count=2, backoff=Backoff(0.0, max_delay=0.0))
     submission = cluster.submit(DATASET[:1])
     cluster.eval_loop(mainloop_timeout=0.1, dlq=policy).run(max_iterations=1)
     (result,) = collect_results(cluster.results, submission, timeout_seconds=TIMEOUT).results

@@ -54,7 +54,7 @@ class Supervisor:
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], args: Namespace):
         from ..runtime.worker.dead_letters import Backoff  # here: `--help` must not wait for it
 
-        self._backoff = Backoff(base=0.5, longest=30.0, jitter=0.5)
+        self._backoff = Backoff(base=0.5, max_delay=30.0, jitter=0.5)
         self._command = list(command)
         if args.health_port is not None:
             self._command += ["--health-port", str(args.health_port)]

@@ -18,7 +18,7 @@ from weakincentives.evals import (
     compare_runs,
     llm_judge,
 )
-from weakincentives.evals.comparison import what_differs
+from weakincentives.evals.comparison import describe_differences
 
 CONTAINS = CriterionInfo(name="contains", version="1")
 
@@ -41,7 +41,7 @@ def manifest(**fields: Any) -> RunManifest:
 def test_runs_that_were_measured_in_the_same_way_are_comparable() -> None:
     runs = [manifest(), manifest(agent="other"), manifest(dataset_digest=None, criteria=())]
 
-    assert what_differs(runs) == ""
+    assert describe_differences(runs) == ""
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_runs_that_were_measured_in_the_same_way_are_comparable() -> None:
 def test_a_difference_is_one_sentence(fields: dict[str, Any], difference: str) -> None:
     expected = f"not directly comparable: they differ in {difference}"
 
-    assert what_differs([manifest(), manifest(**fields)]) == expected
+    assert describe_differences([manifest(), manifest(**fields)]) == expected
 
 
 def test_several_differences_are_listed() -> None:
     other = manifest(dataset_name="help", quarantined=("s1",), criteria=(CONTAINS, tone_by("m")))
 
-    assert what_differs([manifest(), other]) == (
+    assert describe_differences([manifest(), other]) == (
         "not directly comparable: they differ in datasets (faq and help), judges (m and "
         "openai/gpt-4o) and quarantined samples"
     )

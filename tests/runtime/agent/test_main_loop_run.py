@@ -69,7 +69,7 @@ def test_a_failure_is_sent_as_a_result() -> None:
 
 def test_with_a_policy_a_failure_is_retried_then_reported_and_dead_lettered() -> None:
     dead: InMemoryMailbox[Any] = InMemoryMailbox("dead")
-    policy = DLQPolicy(dead, max_delivery_count=2, backoff=Backoff(0.0, longest=0.0))
+    policy = DLQPolicy(dead, max_delivery_count=2, backoff=Backoff(0.0, max_delay=0.0))
     loop = LoopWithMailboxes(fails, dlq=policy)
     (result,) = loop.ask(MainLoopRequest("2+2?"))
 

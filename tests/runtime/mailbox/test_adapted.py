@@ -33,7 +33,7 @@ from weakincentives.runtime.mailbox.backends.adapted import receiving_mailbox, s
 from weakincentives.runtime.worker.dead_letters import dead_letters_of
 
 DATASET = Dataset([Sample(str(n), n, n + 1) for n in range(12)], name="sums")
-AT_ONCE = Backoff(base=0.0, longest=0.0)
+AT_ONCE = Backoff(base=0.0, max_delay=0.0)
 
 
 class OwnMessage:

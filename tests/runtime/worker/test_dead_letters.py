@@ -145,7 +145,7 @@ def test_delays_grow_and_jitter_spreads_them() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("base", -1), ("factor", 0.5), ("longest", 50_000), ("jitter", 1.1), ("base", "1")],
+    [("base", -1), ("factor", 0.5), ("max_delay", 50_000), ("jitter", 1.1), ("base", "1")],
 )
 def test_a_backoff_out_of_range_is_refused(name: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"`Backoff.{name}`"):

@@ -204,7 +204,7 @@ def test_an_unavailable_store_or_budget_costs_neither_runs_nor_deliveries(unavai
         results,
         dlq=DLQPolicy(dead, max_delivery_count=1),
         config=EvalLoopConfig(
-            max_concurrent=1, backoff=Backoff(base=0.01, longest=0.01), **unavailable
+            max_concurrent=1, backoff=Backoff(base=0.01, max_delay=0.01), **unavailable
         ),
     )
     loop.run(max_iterations=1)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ...errors import UsageError
 from ...evals import RunManifest, RunRecord
-from ...evals.comparison import what_differs
+from ...evals.comparison import describe_differences
 from ...evals.model.corrections import Correction
 from ...evals.reporting.documents import correction_data, epoch_data, record_data
 from ...evals.statistics import EpochStats, Interval
@@ -160,7 +160,7 @@ def _comparability(records: Sequence[RunRecord]) -> Iterator[str]:
     for record in records:
         suites.setdefault(run_title(record.manifest), []).append(record.manifest)
     for name, manifests in suites.items():
-        if problem := what_differs(manifests):
+        if problem := describe_differences(manifests):
             yield f"note: the runs of {one_line(name)} are {problem}"
 
 

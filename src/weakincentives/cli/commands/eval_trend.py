@@ -21,8 +21,8 @@ from ...evals.comparison import (
     RunOutcomes,
     RunTrend,
     compare_runs,
+    describe_differences,
     run_trend,
-    what_differs,
 )
 from ...evals.comparison.outcomes import incomparable, stored_outcomes
 from ...evals.comparison.trend import DEFAULT_LOOKS, MIN_RUNS, adjusted_steps
@@ -154,7 +154,7 @@ def _print_notes(lines: Sequence[Line], store_option: str, looks: int) -> None:
     notes += [
         f"note: the runs of {line.title} are {problem}"
         for line in lines
-        if (problem := what_differs([record.manifest for record in line.records]))
+        if (problem := describe_differences([record.manifest for record in line.records]))
     ]
     counts = [sum(step.measure is not None for step in line.steps) for line in lines]
     if max(counts) > 1:

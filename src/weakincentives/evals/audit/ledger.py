@@ -20,7 +20,7 @@ from typing import Literal
 
 from ...errors import UsageError
 from ...experiment import BASELINE
-from ..comparison.comparability import what_differs
+from ..comparison.comparability import describe_differences
 from ..store.labels import run_title
 from ..store.queries import VerdictRow, verdict_rows
 from ..store.run_store import RunManifest, RunRecord, RunStore
@@ -117,7 +117,9 @@ def read_ledger(
         runs=ids,
         entries=entries,
         min_runs=min_runs,
-        differences=what_differs([replace(each.manifest, quarantined=()) for each in records]),
+        differences=describe_differences(
+            [replace(each.manifest, quarantined=()) for each in records]
+        ),
         quarantined=latest.quarantined,
     )
 

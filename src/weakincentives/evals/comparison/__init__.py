@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         steps_of,
     )
     from .baselines import load_baseline, pool_outcomes, save_baseline
-    from .comparability import what_differs
+    from .comparability import describe_differences
     from .compare import compare_runs, compare_several
     from .flips import CriterionFlip, FlipDetails, FlipSide, flip_details
     from .gates import BaselineRule, GateResult, check_baseline, check_rate, check_run
@@ -69,6 +69,7 @@ __all__ = [
     "compare_several",
     "count_divergences",
     "count_kinds",
+    "describe_differences",
     "describe_divergences",
     "divergence",
     "flip_details",
@@ -80,7 +81,6 @@ __all__ = [
     "sample_matrix",
     "save_baseline",
     "steps_of",
-    "what_differs",
 ]
 
 __getattr__, __dir__ = _lazy_exports(
@@ -89,7 +89,7 @@ __getattr__, __dir__ = _lazy_exports(
         ".alignment": "AlignedStep Divergence DivergenceCount Step align count_divergences "
         "describe_divergences divergence flip_divergences steps_of",
         ".baselines": "load_baseline pool_outcomes save_baseline",
-        ".comparability": "what_differs",
+        ".comparability": "describe_differences",
         ".compare": "compare_runs compare_several",
         ".flips": "CriterionFlip FlipDetails FlipSide flip_details",
         ".gates": "BaselineRule GateResult check_baseline check_rate check_run",

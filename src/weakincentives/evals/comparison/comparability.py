@@ -32,7 +32,7 @@ class Measured(Protocol):
     def quarantined(self) -> tuple[str, ...]: ...
 
 
-def what_differs(runs: Sequence[Measured]) -> str:
+def describe_differences(runs: Sequence[Measured]) -> str:
     """Return in one sentence why the headlines of these runs are not comparable; "" if they are.
 
     A fact that is unknown for a run, such as the digest of a stream, does not count as different.

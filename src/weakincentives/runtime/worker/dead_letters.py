@@ -92,7 +92,7 @@ def _trace_id(traceparent: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential backoff in seconds: `base`, then times `factor`, at most `longest`.
+    """Exponential backoff in seconds: `base`, then times `factor`, at most `max_delay`.
 
     With `jitter=1.0` a delay is anything from zero to that, so that messages that failed together
     are not redelivered together; with `jitter=0.0` it is exactly that.
@@ -100,14 +100,14 @@ class Backoff:
 
     base: float = 1.0
     factor: float = 2.0
-    longest: float = 900.0
+    max_delay: float = 900.0
     jitter: float = 1.0
 
     def __post_init__(self) -> None:
         ranges = {
             "base": (0.0, MAX_VISIBILITY_TIMEOUT),
             "factor": (1.0, 1000.0),
-            "longest": (0.0, MAX_VISIBILITY_TIMEOUT),
+            "max_delay": (0.0, MAX_VISIBILITY_TIMEOUT),
             "jitter": (0.0, 1.0),
         }
         for name, (low, high) in ranges.items():
@@ -125,7 +125,7 @@ class Backoff:
             attempt,
             chance,
             base=self.base,
-            max_delay=self.longest,
+            max_delay=self.max_delay,
             factor=self.factor,
             jitter=self.jitter,
         )

@@ -19,7 +19,7 @@ from .worker import Worker, WorkerConfig
 T = TypeVar("T")
 logger = logger_for(__name__)
 
-_CONFIG = WorkerConfig(max_concurrent=1, backoff=Backoff(base=0.1, longest=30.0))
+_CONFIG = WorkerConfig(max_concurrent=1, backoff=Backoff(base=0.1, max_delay=30.0))
 
 
 class DLQConsumer(MailboxLoop, Generic[T]):
@@ -43,7 +43,7 @@ class DLQConsumer(MailboxLoop, Generic[T]):
         self.visibility_timeout = visibility_timeout
         self._mailbox = mailbox
         self._handler = handler
-        self._backoff = Backoff(base=60.0, longest=3600.0) if backoff is None else backoff
+        self._backoff = Backoff(base=60.0, max_delay=3600.0) if backoff is None else backoff
 
     def _worker(self) -> Worker[DeadLetter[T]]:
         return Worker(self._mailbox, self._handle, None, config=_CONFIG)
