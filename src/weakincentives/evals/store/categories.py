@@ -15,7 +15,7 @@ from uuid import uuid4
 from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError, short_repr
 from ...internal.checks import short_name
-from .human_labels import add_rows, stored_records
+from .human_labels import add_records, stored_records
 from .schema import Storage
 
 MAX_NAME_CHARS = 80
@@ -68,7 +68,7 @@ class Categories:
 
 def categories_of(store: Storage, suite: str) -> Categories:
     """Return the categories of a suite or dataset as they are now."""
-    changes = stored_records(store, "failure_categories", CategoryChange, {"suite": suite})
+    changes = stored_records(store, "failure_categories", CategoryChange, suite=suite)
     return folded_categories(suite, changes)
 
 
@@ -148,8 +148,7 @@ def _add(
         name=name,
         into=into,
     )
-    insert = "INSERT INTO failure_categories (suite, body) VALUES (?, ?)"
-    add_rows(store, insert, [(change, (suite,))])
+    add_records(store, "failure_categories", [change], "suite")
 
 
 def _checked(name: str) -> str:
