@@ -18,6 +18,7 @@ from ...chat import ChatMessage
 from ...errors import UsageError, short_repr
 from ...internal.escaping import as_text
 from ...rollouts import Trajectory
+from ..model.grouping import group_values
 from .flips import Source, results_of
 from .result import Flip, RunComparison
 
@@ -301,13 +302,10 @@ def count_divergences(
     divergences: Mapping[Flip, Divergence | None],
 ) -> list[DivergenceCount]:
     """Return how many flips diverge at the same step in the same way, the most frequent first."""
-    samples: dict[str, list[str]] = {}
-    for flip, found in divergences.items():
-        what = "no divergence" if found is None else str(found)
-        samples.setdefault(what, []).append(flip.sample)
+    kinds = ("no divergence" if each is None else str(each) for each in divergences.values())
+    samples = group_values((flip.sample for flip in divergences), kinds)
     counts = [
-        DivergenceCount(what, len(names), tuple(names[:_MAX_SAMPLES]))
-        for what, names in samples.items()
+        DivergenceCount(what, len(names), names[:_MAX_SAMPLES]) for what, names in samples.items()
     ]
     return sorted(counts, key=lambda each: -each.count)
 

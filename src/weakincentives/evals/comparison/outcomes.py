@@ -29,18 +29,6 @@ from ..store.run_store import CriterionInfo, RunStore
 from .columns import CountedRows
 from .corrected import JudgedRun, judged_run
 
-__all__ = [
-    "ABSENT",
-    "LEFT_OUT",
-    "RunOutcomes",
-    "incomparable",
-    "measured_differently",
-    "other_datasets",
-    "report_outcomes",
-    "sample_clusters",
-    "stored_outcomes",
-]
-
 LEFT_OUT = frozenset({"evaluator", "infrastructure"})
 """The sources of errors that say nothing about the agent, and so are in no comparison."""
 
@@ -154,6 +142,22 @@ class RunOutcomes:
             )
             for name, places in groups.items()
         ]
+
+
+def outcomes_of(
+    run: EvalReport[Any] | RunOutcomes | str,
+    store: RunStore | None,
+    by: str | None = None,
+    cluster_by: str | None = None,
+) -> RunOutcomes:
+    """Return the outcomes of a report, or of a run of the store by its id."""
+    if isinstance(run, RunOutcomes):
+        return run
+    if isinstance(run, EvalReport):
+        return report_outcomes(run, by, cluster_by)
+    if store is None:
+        raise UsageError(f"expected reports, or a `store` for the ids of runs, got {run!r}")
+    return stored_outcomes(store, run, by, cluster_by)
 
 
 def report_outcomes(
