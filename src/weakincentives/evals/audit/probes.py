@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from random import Random
 from typing import Any
 
@@ -154,22 +155,18 @@ class CriterionSpread:
         for name, value in values.items():
             if self.first.setdefault(name, value) != value:
                 self.varied.add(name)
-        names = sorted(values)
-        for at, name in enumerate(names):
-            for other in names[at + 1 :]:
-                if values[name] != values[other]:
-                    self.differed.add((name, other))
+        for name, other in combinations(sorted(values), 2):
+            if values[name] != values[other]:
+                self.differed.add((name, other))
 
     def finding(self) -> Finding:
         """Return criteria that never vary, and pairs that never differ."""
         if not self.rows:
             return Finding(check="criteria", level="skipped", message="no evaluator could be asked")
         constant = [name for name in self.first if name not in self.varied]
-        names = sorted(self.varied)
         same = [
             f"{name} and {other} never differ"
-            for at, name in enumerate(names)
-            for other in names[at + 1 :]
+            for name, other in combinations(sorted(self.varied), 2)
             if (name, other) not in self.differed
         ]
         lines = [f"{name} is always {self.first[name]:g}" for name in constant] + same
@@ -208,82 +205,65 @@ async def run_probe(
     """Run a cheap agent; with `repeat`, score its first outputs a second time."""
     outputs = PROBES[name](samples)
     chosen = [sample for sample in samples if sample.id in outputs]
-    passes: list[AuditedSample] = []
-    failures: list[AuditedSample] = []
-    verdicts: dict[str, tuple[Any, ...]] = {}
-    errors = passed = 0
-    wanted = {sample.id for sample in chosen[:_REPEATED]} if repeat else set()
+    repeated = chosen[:_REPEATED] if repeat else []
 
-    def count(result: EvalResult[Any]) -> None:
-        nonlocal errors, passed
-        errors += result.error is not None
-        if result.error is None:
-            spread.add(criterion_values(result.score))
-        passed += result.passed
-        if result.passed and name != "oracle":
-            why = f"{name} output {_short(outputs[result.sample_id])} passes"
-            passes.append(AuditedSample(result.sample_id, why))
-        elif not result.passed and name == "oracle":
-            failures.append(AuditedSample(result.sample_id, why_failed(result) or "it failed"))
-        if result.sample_id in wanted:
-            verdicts[result.sample_id] = _verdict(result)
+    async def verdicts_on(samples: Samples, spread: CriterionSpread) -> dict[str, _Verdict]:
+        """Run the agent on these; return the verdicts, in the order of the samples."""
+        found: dict[str, _Verdict] = {}
 
-    await _run(name, chosen, outputs, criterion, adapter, config, count)
-    unstable: list[AuditedSample] = []
+        async def agent(sample: Sample[Any, Any]) -> AgentOutput:
+            return Trajectory(output=outputs[sample.id]), None
 
-    def compare(result: EvalResult[Any]) -> None:
-        before, now = verdicts[result.sample_id], _verdict(result)
-        if before != now:
-            why = f"{_words(before)}, then {_words(now)}, for the {name} output"
-            unstable.append(AuditedSample(result.sample_id, why))
+        async def emit(position: int, result: EvalResult[Any]) -> None:
+            if result.error is None:
+                spread.add(criterion_values(result.score))
+            why = why_failed(result) if name == "oracle" and not result.passed else ""
+            error = result.error is not None
+            found[result.sample_id] = _Verdict(result.passed, result.score.value, error, why)
 
-    if repeat:
-        await _run(name, chosen[:_REPEATED], outputs, criterion, adapter, config, compare)
+        run = Run(
+            samples=list(samples),
+            agent=name_agent(agent, name),
+            criterion=criterion,
+            config=config,
+            adapter=adapter,
+        )
+        await run.execute(emit)
+        return {sample.id: found[sample.id] for sample in samples}
+
+    verdicts = await verdicts_on(chosen, spread)
+    again = await verdicts_on(repeated, CriterionSpread()) if repeated else {}
     score = ProbeScore(
         agent=name,
-        passed=passed,
+        passed=sum(verdict.passed for verdict in verdicts.values()),
         scored=len(chosen),
-        errors=errors,
+        errors=sum(verdict.error for verdict in verdicts.values()),
         not_applicable=len(samples) - len(chosen),
     )
-    places = {sample.id: place for place, sample in enumerate(chosen)}
-    for found in (passes, failures, unstable):  # results come as they finish
-        found.sort(key=lambda each: places[each.id])
-    return ProbeRun(score, passes, failures, unstable, len(wanted))
+    passes, failures = [], []
+    for id, verdict in verdicts.items():
+        if verdict.passed and name != "oracle":
+            passes.append(AuditedSample(id, f"{name} output {_short(outputs[id])} passes"))
+        elif not verdict.passed and name == "oracle":
+            failures.append(AuditedSample(id, verdict.why or "it failed"))
+    unstable = [
+        AuditedSample(id, f"{verdicts[id]}, then {now}, for the {name} output")
+        for id, now in again.items()
+        if now != verdicts[id]
+    ]
+    return ProbeRun(score, passes, failures, unstable, len(repeated))
 
 
-async def _run(
-    name: str,
-    samples: Samples,
-    outputs: Outputs,
-    criterion: Criterion,
-    adapter: Any,
-    config: EvalConfig,
-    count: Callable[[EvalResult[Any]], None],
-) -> None:
-    async def agent(sample: Sample[Any, Any]) -> AgentOutput:
-        return Trajectory(output=outputs[sample.id]), None
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    passed: bool
+    value: float
+    error: bool
+    why: str = field(compare=False)
 
-    async def emit(position: int, result: EvalResult[Any]) -> None:
-        count(result)
-
-    run = Run(
-        samples=list(samples),
-        agent=name_agent(agent, name),
-        criterion=criterion,
-        config=config,
-        adapter=adapter,
-    )
-    await run.execute(emit)
-
-
-def _verdict(result: EvalResult[Any]) -> tuple[Any, ...]:
-    return result.passed, result.score.value, result.error is not None
-
-
-def _words(verdict: tuple[Any, ...]) -> str:
-    passed, value, error = verdict
-    return "an error" if error else f"{'passed' if passed else 'failed'} with {value:g}"
+    def __str__(self) -> str:
+        verdict = "passed" if self.passed else "failed"
+        return "an error" if self.error else f"{verdict} with {self.value:g}"
 
 
 def _short(output: Any) -> str:

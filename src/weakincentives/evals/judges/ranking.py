@@ -222,7 +222,10 @@ def _decided_without_judge(
     names: tuple[str, str], first: EvalResult[Any], second: EvalResult[Any]
 ) -> Judgement | None:
     """Return the judgement if an agent raised or the outputs are equal; None if not."""
-    if winner := _winner_by_error(first, second):
+    has_output = _has_output(first), _has_output(second)
+    if has_output != (True, True):  # an agent raised
+        wins: dict[tuple[bool, bool], Winner] = {(True, False): "first", (False, True): "second"}
+        winner = wins.get(has_output, "tie")
         return Judgement(first.sample_id, *names, (winner, winner), 0, "error")
     if first.output == second.output:
         return Judgement(first.sample_id, *names, ("tie", "tie"), 0, "equal")
@@ -311,13 +314,6 @@ def _sample_of(results: Mapping[str, EvalResult[Any]]) -> Sample[Any, Any]:
         f"expected results with their samples, got none for {sample_id!r} - the judge must see the "
         "input"
     )
-
-
-def _winner_by_error(first: EvalResult[Any], second: EvalResult[Any]) -> Winner | None:
-    """Return which run wins because an agent raised; None if both have an output."""
-    if _has_output(first):
-        return None if _has_output(second) else "first"
-    return "second" if _has_output(second) else "tie"
 
 
 def _has_output(result: EvalResult[Any]) -> bool:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from ...errors import UsageError, short_repr
 from ...internal.checks import finite
@@ -14,7 +14,7 @@ from ...prompt import MarkdownSection, PromptTemplate
 from .._judge import (
     JUDGE_TEMPLATE,
     RATINGS,
-    JudgeAdapter,
+    JudgeModel,
     JudgeParams,
     Question,
     Scale,
@@ -31,9 +31,6 @@ from .._types import EvalContext, Sample, Score
 from ..evaluators.combine import combine_scores
 from ..evaluators.criteria import Criterion, built_in
 from ..evaluators.slots import Sees
-
-if TYPE_CHECKING:
-    from ...rollouts import Endpoint
 
 _TASK = MarkdownSection[JudgeParams](
     title="Evaluation Task",
@@ -76,7 +73,7 @@ class _Options(TypedDict, total=False):
 def llm_rubric(criteria: Mapping[str, str], /, **options: Unpack[_Options]) -> Criterion: ...
 @overload
 def llm_rubric(
-    adapter: str | Endpoint | JudgeAdapter | None,
+    adapter: JudgeModel,
     criteria: Mapping[str, str],
     **options: Unpack[_Options],
 ) -> Criterion: ...

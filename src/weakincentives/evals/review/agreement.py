@@ -5,6 +5,7 @@ Decisions are not labels: agreement is computed from the labels before a decisio
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -74,10 +75,7 @@ def review_agreement(
             decisions[label.row] = label
         else:
             by_row.setdefault(label.row, {})[label.labeller] = label
-    counts: dict[str, int] = {}
-    for labels in by_row.values():
-        for labeller in labels:
-            counts[labeller] = counts.get(labeller, 0) + 1
+    counts = Counter(labeller for labels in by_row.values() for labeller in labels)
     shared = {row: labels for row, labels in by_row.items() if len(labels) > 1}
     units = [[label.passed for label in labels.values()] for labels in shared.values()]
     agreed = sum(len(set(unit)) == 1 for unit in units)

@@ -25,7 +25,7 @@ from ...internal.atomic_write import write_whole
 from ...internal.escaping import as_text, spreadsheet_cells
 from ...secrets import redact_bytes, redact_message
 from ..datasets.reader import read_numbered_rows
-from ..store.human_labels import HumanLabel, LabelDraw, content_of, draw_by_key
+from ..store.human_labels import HumanLabel, content_of, draw_by_key
 from ..store.overview import rows_of_sample
 from ..store.run_store import RunStore
 from .sampling import LabelSheet, SheetRow
@@ -166,12 +166,12 @@ def _drawn(store: RunStore, row: Mapping[str, Any], run_id: str, criterion: str)
     """Return which output a row is about, and how it was drawn."""
     if not row.get("key"):
         return _by_id(store, row, run_id, criterion)
-    key = as_text(row["key"]).strip()
-    draw = draw_by_key(store, key)
+    given = as_text(row["key"]).strip()
+    draw = draw_by_key(store, given)
     if draw is None:
         raise _FieldError(
-            f"expected a key of `wink judge sample`, got {short_repr(key)}, which this store does "
-            "not know",
+            f"expected a key of `wink judge sample`, got {short_repr(given)}, which this store "
+            "does not know",
             "key",
         )
     if (draw.run_id, draw.criterion) != (run_id, criterion):
@@ -180,10 +180,6 @@ def _drawn(store: RunStore, row: Mapping[str, Any], run_id: str, criterion: str)
             f"by {draw.criterion!r}",
             "key",
         )
-    return _facts(draw)
-
-
-def _facts(draw: LabelDraw) -> dict[str, Any]:
     key = ("run_id", "experiment", "sample_id", "epoch", "content", "criterion")
     return {name: getattr(draw, name) for name in (*key, "judge_version", "probability")}
 

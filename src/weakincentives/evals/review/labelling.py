@@ -154,12 +154,18 @@ def undo_label(
 
 def current_labels(store: RunStore, run_id: str, criterion: str) -> list[HumanLabel]:
     """Return the labels of a run's outputs as they are now; those of changed ones are left out."""
+    return unchanged(store, run_id, labels_of(store, run_id, criterion))
+
+
+def unchanged(store: RunStore, run_id: str, labels: Iterable[HumanLabel]) -> list[HumanLabel]:
+    """Return the labels of outputs that the run has as they were labelled."""
     contents: dict[RowKey, str] = {}
     current = []
-    for label in labels_of(store, run_id, criterion):
+    for label in labels:
         if label.row not in contents:
             stored = row_of_key(store, run_id, *label.row)
-            contents[label.row] = "" if stored is None else content_of(stored.result)
+            usable = stored is not None and not stored.problem
+            contents[label.row] = content_of(stored.result) if stored and usable else ""
         if label.content == contents[label.row]:
             current.append(label)
     return current
