@@ -146,9 +146,9 @@ def _simpleqa(row: _Row) -> Sample[Any, Any]:
 
 
 def _browsecomp(row: _Row) -> Sample[Any, Any]:
-    canary, *encrypted = row.texts("canary", "problem", "answer")
+    (canary,) = row.texts("canary")
     try:
-        problem, answer = (decrypt(text, canary) for text in encrypted)
+        problem, answer = (decrypt(text, canary) for text in row.texts("problem", "answer"))
     except ValueError as error:
         raise row.error(
             f"expected a problem and an answer that the canary decrypts: {error}"

@@ -27,6 +27,7 @@ _MAX_SAMPLES = 5  # listed for each kind of divergence
 
 StepKind = Literal["system", "user", "answer", "tool"]
 Relation = Literal["same", "changed", "before", "after"]
+_KINDS: dict[str, StepKind] = {"system": "system", "developer": "system", "user": "user"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +122,14 @@ def _steps(messages: Sequence[ChatMessage]) -> Iterator[Step]:
                 yield Step("tool", "", message.name or "", {}, message.content, (number,))
             continue
         if message.content or not message.tool_calls:
-            yield Step(_kind(message), message.content, messages=(number,))
+            kind = _KINDS.get(message.role, "answer")
+            yield Step(kind, message.content, messages=(number,))
         for call in message.tool_calls:
             at, result = results.get(call.id, (None, None))
             places = (number,) if at is None or at in used else (number, at)
             answered = None if result is None or at in used else result.content
             used.update(places[1:])
             yield Step("tool", "", call.name, dict(call.arguments), answered, places)
-
-
-def _kind(message: ChatMessage) -> StepKind:
-    if message.role in ("system", "developer"):
-        return "system"
-    return "user" if message.role == "user" else "answer"
 
 
 # ── alignment ───────────────────────────────────────────────────────────────────────────────────

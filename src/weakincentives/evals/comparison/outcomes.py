@@ -192,7 +192,7 @@ def _reported(result: EvalResult[Any], by: str | None, cluster_by: str | None) -
         result.score.value,
         result.latency_ms,
         result.tokens_used,
-        result.trajectory.cost if result.trajectory else None,
+        result.cost,
         criterion_values(result.score),
         "",
         None if by is None else slice_name(result.metadata, by),

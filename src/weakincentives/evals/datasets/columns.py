@@ -20,9 +20,8 @@ import msgspec
 
 from ... import serde
 from ...errors import UsageError, short_repr
-from .records import NAMES, Defect, listed, misspelt, raw_object, refuse_repeated
+from .records import NAMES, Defect, fields_of, listed, misspelt, refuse_repeated
 
-_plain_object = serde.decoder(dict[str, Any])
 _plain = serde.decoder()
 _MISSING: Any = object()
 _TEXT = rb'"[^"\\]*+"'
@@ -122,10 +121,7 @@ class SampleColumns:
                     row.setdefault("input", {})[_last(name)] = value
                 else:
                     row[option] = value
-        if isinstance(id := row.get("id", _MISSING), int) and not isinstance(id, bool):
-            row["id"] = str(id)
-        elif id is _MISSING:
-            row["id"] = self._make_id(row.get("input"), _expected(row))
+        row["id"] = self._id(row.get("id", _MISSING), row)
         return row
 
     # ── JSON ────────────────────────────────────────────────────────────────────────────────────
@@ -133,12 +129,9 @@ class SampleColumns:
     def arranged(self, data: bytes) -> bytes:
         """Return a JSON object as the JSON of a sample; unchanged if it is one, or malformed."""
         try:
-            fields = raw_object(data)
-        except msgspec.DecodeError:
-            try:
-                fields = _plain_object(data)  # slower, but it reads lone surrogates
-            except Exception:  # decoding the sample reports it
-                return data
+            fields = fields_of(data)
+        except Exception:  # decoding the sample reports it
+            return data
         if fields.keys() <= _FIELDS and {"id", "input"} <= fields.keys() and not self.is_named:
             id = fields["id"]
             if isinstance(id, str) or bytes(id)[:1] == b'"':
@@ -185,7 +178,7 @@ class SampleColumns:
 
     def _id(self, id: Any, sample: dict[str, Any]) -> Any:
         if id is _MISSING:
-            return self._make_id(_value(sample["input"]), _value(_expected(sample)))
+            return self._make_id(_value(sample.get("input")), _value(_expected(sample)))
         id = _value(id)
         return str(id) if isinstance(id, int) and not isinstance(id, bool) else id
 

@@ -25,6 +25,7 @@ from ...internal.formatting import pluralize
 from ...runtime.metering import Meter
 from .._types import Sample
 from ..evaluators.slots import text_of
+from ..model.corrections import interval_words
 from ..model.report import EvalReport
 from ..model.result import EvalResult
 from ..stats.intervals import Interval, clustered_rate_interval
@@ -126,10 +127,7 @@ def bias_lines(ranking: Ranking) -> list[str]:
 
 
 def _percent(rate: Interval) -> str:
-    if (rate.low, rate.high) == (0, 1):
-        return "unknown"
-    level = f"{rate.confidence * 100:g}% interval"
-    return f"{rate.estimate:.1%} ({level} {rate.low:.1%} to {rate.high:.1%})"
+    return "unknown" if (rate.low, rate.high) == (0, 1) else interval_words(rate)
 
 
 async def rank_reports_async(

@@ -98,7 +98,7 @@ def write_export(
     problems: list[str] = []
     rows = _noting_problems(store.rows(run_id), problems)
     if not isinstance(target, Path):
-        export(rows, format, target, run)
+        target.writelines(_chunks(rows, format, run))
     else:
         _write_file(target, _chunks(rows, format, run))
     return overview(store, run_id, check=True) if problems else run
@@ -132,11 +132,6 @@ def _noting_problems(rows: Iterable[StoredRow], problems: list[str]) -> Iterator
         if row.problem:
             problems.append(row.problem)
         yield row
-
-
-def export(rows: Iterable[StoredRow], format: str, file: BinaryIO, run: Overview) -> None:
-    """Write rows to an open file; `run` has the names of their criteria."""
-    file.writelines(_chunks(rows, format, run))
 
 
 def format_by_suffix(path: Path) -> str:

@@ -34,6 +34,7 @@ from .queue import review_criterion
 
 MAX_REVIEWER_CHARS = 60
 MAX_NOTE_CHARS = 10_000
+_WORDS: dict[bool, Literal["pass", "fail"]] = {True: "pass", False: "fail"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,16 +199,11 @@ def row_labels(store: RunStore, run_id: str) -> dict[RowKey, RowLabel]:
     for row, given in found.items():
         decisions = [label for label in given if label.settled]
         verdicts = {label.passed for label in decisions or given if label.passed is not None}
-        word = "" if not verdicts else "mixed" if len(verdicts) > 1 else _word(True in verdicts)
         names = (categories.names.get(categories.resolve(label.category), "") for label in given)
         labels[row] = RowLabel(
-            word,
+            "" if not verdicts else "mixed" if len(verdicts) > 1 else _WORDS[True in verdicts],
             tuple(dict.fromkeys(label.labeller for label in given)),
             tuple(label.note for label in given if label.note),
             tuple(dict.fromkeys(filter(None, names))),
         )
     return labels
-
-
-def _word(passed: bool) -> Literal["pass", "fail"]:
-    return "pass" if passed else "fail"

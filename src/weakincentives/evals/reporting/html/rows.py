@@ -200,10 +200,8 @@ class Table:
         self.has_problems |= bool(row.problem)
         if result.sample_id not in self._outside:
             self.numbers.add(result, parts)
-        preview, sample, cost = self._preview_chars, result.sample, None
+        preview, sample = self._preview_chars, result.sample
         reason = why_failed(result) or as_text(result.output) if preview else ""
-        if result.trajectory is not None:
-            cost = result.trajectory.cost
         place, *flip = (
             [self._blocks.add(partial(item_of, row))]
             if self._partners is None
@@ -220,7 +218,7 @@ class Table:
             reason,
             result.latency_ms,
             result.tokens_used or None,  # not known, or none
-            cost,
+            result.cost,
             result.epoch,
             result.experiment_name,
             place,

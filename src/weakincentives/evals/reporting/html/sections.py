@@ -74,7 +74,7 @@ def headline(run: Overview, numbers: Numbers) -> Html:
             "div",
             tag("p", tag("b", f"{record.passed:,} of {record.total:,} passed"), f", {errors}"),
             tag("p", rate_words(rate)),
-            *(tag("p", _sentence(str(each))) for each in run.corrections),
+            *(tag("p", f"{capitalized(str(each))}.") for each in run.corrections),
             bar_of(rate),
             tag(
                 "div",
@@ -114,8 +114,9 @@ def headline(run: Overview, numbers: Numbers) -> Html:
     )
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+def capitalized(text: str) -> str:
+    """Return a sentence as it begins a line."""
+    return text[:1].upper() + text[1:]
 
 
 def _when(record: RunRecord) -> str:
