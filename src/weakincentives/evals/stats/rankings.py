@@ -149,7 +149,8 @@ def length_bias(
             key = (first, second), (1 if longer > 0 else -1)
             samples.setdefault(sample, {}).setdefault(key, []).append(result)
     lengths = {key for cells in samples.values() for key in cells}
-    pairs = {pair for pair, longer in lengths if longer > 0 and (pair, -1) in lengths}
+    # Sorted, so that they get the same random numbers in every process.
+    pairs = sorted(pair for pair, longer in lengths if longer > 0 and (pair, -1) in lengths)
     if not pairs:
         return Interval(0.5, 0.0, 1.0, len(samples), None, confidence, "unknown")
 
@@ -159,7 +160,7 @@ def length_bias(
         for cells in samples.values():
             weight = random.expovariate(1.0) if random else 1.0
             for (pair, longer), results in cells.items():
-                if pair in pairs:
+                if pair in wins:
                     won, at = mean(results), 0 if longer > 0 else 2
                     wins[pair][at] += weight * won
                     wins[pair][at + 1] += weight * (1 - won)
