@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from ..engine.suite import EvalSuite
     from ..store.run_store import RunRecord, RunStore
 
-_REPEATED_PROBES = ("oracle", "other")  # score their outputs twice
 _STORED_RUNS = 3  # runs that are read to see whether criteria vary
 _PASSES = {
     "empty": "an empty output",
@@ -99,19 +97,9 @@ def _run_probes(
 ) -> dict[str, ProbeRun]:
     """Run each cheap agent through the evaluators; `spread` gets the values of the criteria."""
     config = EvalConfig(max_concurrent=suite.config.max_concurrent, timeout=suite.config.timeout)
+    adapter = suite.adapter if adapter is None else adapter
     return {
-        probe: run_sync(
-            partial(
-                run_probe,
-                probe,
-                dataset.samples,
-                criterion,
-                spread,
-                adapter=suite.adapter if adapter is None else adapter,
-                config=config,
-                repeat=probe in _REPEATED_PROBES,
-            )
-        )
+        probe: run_sync(run_probe, probe, dataset.samples, criterion, spread, adapter, config)
         for probe in PROBES
     }
 

@@ -26,7 +26,8 @@ from .texts import text_of
 
 _ALL_MUST_PASS = ("all_of", "composite")  # parts of these can be left out
 _MIN_SHUFFLED = 3  # words
-_REPEATED = 200  # outputs that are scored twice
+_REPEATED = ("oracle", "other")  # agents whose outputs are scored twice
+_MAX_REPEATED = 200  # of their outputs
 Samples = Sequence[Sample[Any, Any]]
 Outputs = dict[str, Any]
 
@@ -197,15 +198,13 @@ async def run_probe(
     samples: Samples,
     criterion: Criterion,
     spread: CriterionSpread,
-    *,
-    adapter: Any = None,
+    adapter: Any,
     config: EvalConfig,
-    repeat: bool = False,
 ) -> ProbeRun:
-    """Run a cheap agent; with `repeat`, score its first outputs a second time."""
+    """Run a cheap agent; score the first outputs of some of them a second time."""
     outputs = PROBES[name](samples)
     chosen = [sample for sample in samples if sample.id in outputs]
-    repeated = chosen[:_REPEATED] if repeat else []
+    repeated = chosen[:_MAX_REPEATED] if name in _REPEATED else []
 
     async def verdicts_on(samples: Samples, spread: CriterionSpread) -> dict[str, _Verdict]:
         """Run the agent on these; return the verdicts, in the order of the samples."""

@@ -199,6 +199,21 @@ async def _compare_outputs(
         for key, results in attempts.items()
         if any(map(_has_output, results.values()))
     }
+
+    async def ask(
+        index: int, sample: Sample[Any, Any], names: tuple[str, str], *outputs: Any
+    ) -> None:
+        """Ask in both orders, and note the answers, or the error."""
+        try:
+            both = await judge.ask_both(sample, *outputs)
+        except Exception as error:
+            answers.failed[index] = (sample.id, str(error) or type(error).__name__)
+            return
+        answers.meter.calls += [(answer.usage, answer.cost) for answer in both]
+        a, b = (len(text_of(output)) for output in outputs)
+        longer = (a > b) - (a < b)
+        answers.judged[index] = Judgement(sample.id, *names, winners(*both), longer)
+
     pairs = ((key, pair) for key in attempts for pair in combinations(names, 2))
     for index, (key, pair) in enumerate(pairs):
         a, b = (attempts[key][name] for name in pair)
@@ -208,10 +223,7 @@ async def _compare_outputs(
         elif decided := _decided_without_judge(pair, a, b):
             answers.judged[index] = decided
         else:
-            outputs = (a.output, b.output)
-            questions.append(
-                partial(_ask_judge, judge, answers, index, pair, samples[key], outputs)
-            )
+            questions.append(partial(ask, index, samples[key], pair, a.output, b.output))
     await for_each(lambda ask: ask(), questions, max_concurrent)
     return answers
 
@@ -228,26 +240,6 @@ def _decided_without_judge(
     if first.output == second.output:
         return Judgement(first.sample_id, *names, ("tie", "tie"), 0, "equal")
     return None
-
-
-async def _ask_judge(
-    judge: PairwiseJudge,
-    answers: _Answers,
-    index: int,
-    names: tuple[str, str],
-    sample: Sample[Any, Any],
-    outputs: tuple[Any, Any],
-) -> None:
-    """Ask in both orders, and note the answers, or the error."""
-    try:
-        both = await judge.ask_both(sample, *outputs)
-    except Exception as error:
-        answers.failed[index] = (sample.id, str(error) or type(error).__name__)
-        return
-    answers.meter.calls += [(answer.usage, answer.cost) for answer in both]
-    a, b = (len(text_of(output)) for output in outputs)
-    longer = (a > b) - (a < b)
-    answers.judged[index] = Judgement(sample.id, *names, winners(*both), longer)
 
 
 def rank_reports(

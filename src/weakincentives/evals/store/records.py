@@ -255,12 +255,26 @@ def _record(database: Database, run_key: Any, run_id: Any, body: Any, *columns: 
     with database.corruption_errors(f"the run {short_repr(run_id).removeprefix('b')}"):
         if not is_intact:
             raise ValueError("other values than their checksum says")
+        manifest, status, note = read_manifest(decompress(body)), decode_id(status), decode_id(note)
+        finished_at = None if finished is None else _EPOCH + finished * _MICROSECOND
+        process = owner_of(owner) if status == "running" else None
+        alive = process is not None and is_alive(database.path, run_id, process, heartbeat)
+        if process is not None and not alive:
+            status = "interrupted"
+            note = f"process {process.pid} on {process.host} ended before the run did"
+        seconds = None
+        if active is not None:
+            seconds = active_seconds(active, heartbeat, alive=alive)
+        elif finished_at is not None:  # workers ran it, or an earlier release
+            seconds = (finished_at - manifest.created_at).total_seconds()
+        versions = _agent_versions(database, run_key) if manifest.earlier_agents else {}
         record = RunRecord(
-            manifest=read_manifest(decompress(body)),
-            status=decode_id(status),
-            note=decode_id(note),
+            manifest=manifest,
+            status=status,
+            note=note,
             stop_reason=cast(StopReason, decode_id(stop_reason)),
-            finished_at=None if finished is None else _EPOCH + finished * _MICROSECOND,
+            finished_at=finished_at,
+            active_seconds=seconds,
             total=actual[0],
             passed=actual[1],
             errors=actual[2],
@@ -271,20 +285,8 @@ def _record(database: Database, run_key: Any, run_id: Any, body: Any, *columns: 
             judge_cost=judge_cost,
             not_counted=not_counted,
             not_counted_samples=samples,
+            agent_versions=versions,
         )
-        process = owner_of(owner) if record.status == "running" else None
-        alive = process is not None and is_alive(database.path, run_id, process, heartbeat)
-        if active is not None:
-            seconds = active_seconds(active, heartbeat, alive=alive)
-            record = replace(record, active_seconds=seconds)
-        elif record.finished_at is not None:  # workers ran it, or an earlier release
-            span = record.finished_at - record.manifest.created_at
-            record = replace(record, active_seconds=span.total_seconds())
-        if record.manifest.earlier_agents:
-            record = replace(record, agent_versions=_agent_versions(database, run_key))
-        if process is not None and not alive:
-            note = f"process {process.pid} on {process.host} ended before the run did"
-            record = replace(record, status="interrupted", note=note)
     if written == actual:
         return recount(database, run_key, record)
     lost = [row.body for row in unreadable(database, run_key, bodies=False)]

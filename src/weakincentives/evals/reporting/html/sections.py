@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ....internal.escaping import as_text, escape_control_chars
-from ....internal.formatting import duration, file_size, number
+from ....internal.formatting import duration, file_size, number, pluralize
 from ...model.decision import rate_rule
 from ...model.errors import ErrorGroup
 from ...model.quarantine import quarantine_line
@@ -67,7 +67,7 @@ def headline(run: Overview, numbers: Numbers) -> Html:
     record = run.record
     manifest = record.manifest
     rate = run.rate
-    errors = f"{record.errors:,} {'error' if record.errors == 1 else 'errors'}"
+    errors = pluralize(record.errors, "error")
     verdict: tuple[object, ...] = (
         tag("p", percent(rate.estimate), class_="rate"),
         tag(
@@ -86,29 +86,28 @@ def headline(run: Overview, numbers: Numbers) -> Html:
     )
     if not record.total:
         verdict = (tag("div", tag("p", tag("b", "No sample has a result yet."))),)
-    note = None
+    notes = []
     if record.status != "complete":
         planned = f" of {manifest.planned:,}" if manifest.planned else ""
         why = f": {record.note}" if record.note else ""
-        note = f"is not complete ({record.status}{why})"
+        end = f"is not complete ({record.status}{why})"
         if record.stop_reason == "rule":  # it stopped by its own rule
-            note = record.note
-        note = f"This run {note}; it has {record.stored:,}{planned} rows."
+            end = record.note
+        notes.append(f"This run {end}; it has {record.stored:,}{planned} rows.")
     elif record.note:
-        note = record.note
+        notes.append(record.note)
     compared = "" if manifest.decision is None else manifest.decision.verdict
     outside = quarantine_line(record.quarantined, manifest.quarantine_expired)
     lines = (compared, not_counted_line(record), mixed_agents_line(record), outside)
-    for line in filter(None, lines):
-        note = f"{note} {line}." if note else f"{line}."
+    notes += [f"{line}." for line in lines if line]
     if run.unreadable_note:
-        note = f"{note or ''} {run.unreadable_note}: each counts as an error.".lstrip()
+        notes.append(f"{run.unreadable_note}: each counts as an error.")
     return tag(
         "header",
         tag("p", "Evaluation report", class_="kicker"),
         tag("h1", name_of(record)),
         tag("p", f"Run {manifest.run_id}, {_when(record)}", class_="byline"),
-        tag("p", note, class_="note", role="note") if note else None,
+        tag("p", " ".join(notes), class_="note", role="note") if notes else None,
         tag("div", *verdict, class_="verdict-line"),
         tag("dl", *_pairs(_usage(run, numbers)), class_="took"),
     )
