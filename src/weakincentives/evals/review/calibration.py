@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError
 from ..model.corrections import Correction, interval_words
+from ..model.grouping import group_values
 from ..stats.correction import corrected_agreement, corrected_kappa, labels_by_verdict
 from ..stats.intervals import Interval
 from ..store.calibrations import JudgeCalibration, add_calibration, correction_by
@@ -151,9 +152,7 @@ def labelled_rows(
         known = [label for label in current if label.probability is not None]
         left_out["chosen with an unknown probability"] += len(current) - len(known)
         current = known
-    rows: dict[RowKey, list[HumanLabel]] = {}
-    for label in current:
-        rows.setdefault(label.row, []).append(label)
+    rows = group_values(current, (label.row for label in current))
     passed = {}
     for row, labels in rows.items():
         if (verdict := people_verdict(labels)) is None:

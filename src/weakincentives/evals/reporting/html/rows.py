@@ -207,7 +207,10 @@ class Table:
             if self._partners is None
             else self._partners.add_both(row, self._blocks)
         )
-        columns: tuple[Any, ...] = (
+        was = []
+        if self._partners is not None and self._partners.have_verdicts:
+            was = [self._partners.verdict(_key(result))]
+        columns = (
             result.sample_id,
             row.position,
             VERDICTS.index(verdict_of(result)),
@@ -222,11 +225,9 @@ class Table:
             result.epoch,
             result.experiment_name,
             place,
+            *flip,
+            *was,
         )
-        if self._partners is not None:
-            columns = (*columns, *flip)
-            if self._partners.have_verdicts:
-                columns = (*columns, self._partners.verdict(_key(result)))
         self._batch.append(columns)
         self.total += 1
         self.left_out += place == LEFT_OUT
