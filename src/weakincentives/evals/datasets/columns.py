@@ -177,13 +177,11 @@ class SampleColumns:
         return value
 
     def _id(self, id: Any, sample: dict[str, Any]) -> Any:
-        if id is _MISSING:
-            return self._make_id(_value(sample.get("input")), _value(_expected(sample)))
-        id = _value(id)
-        return str(id) if isinstance(id, int) and not isinstance(id, bool) else id
-
-    def _make_id(self, input: Any, expected: Any) -> str:
-        content = serde.encode([_deep(input), _deep(expected)], sort=True)
+        if id is not _MISSING:
+            id = _value(id)
+            return str(id) if isinstance(id, int) and not isinstance(id, bool) else id
+        expected = sample.get("expected", sample.get("ground_truth"))
+        content = serde.encode([_deep(sample.get("input")), _deep(expected)], sort=True)
         made = blake2b(content, digest_size=6).hexdigest()
         self._made[made] += 1
         return made if self._made[made] == 1 else f"{made}-{self._made[made]}"
@@ -227,10 +225,6 @@ def _deep(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _value(part) for key, part in value.items()}
     return _value(value)
-
-
-def _expected(sample: Mapping[str, Any]) -> Any:
-    return sample.get("expected", sample.get("ground_truth"))
 
 
 def add_metadata(sample: dict[str, Any], name: str, value: Any) -> None:
