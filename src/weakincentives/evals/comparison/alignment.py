@@ -244,7 +244,7 @@ def divergence(aligned: Sequence[AlignedStep]) -> Divergence | None:
     )
     number = 0
     for index, pair in enumerate(aligned):
-        own = pair.step.kind in ("tool", "answer") and (pair.step.kind == "tool" or index == last)
+        own = pair.step.kind == "tool" or index == last
         number += own
         if what := _divergence(pair, index == last):
             return Divergence(index, number if own else number + 1, what)

@@ -72,7 +72,7 @@ class Defect(Exception):
         self.path = path
         self.lines_down = lines_down
 
-    def at(self, file: Path, line: int, root: str = "$") -> DatasetError:
+    def at(self, file: Path | str, line: int, root: str = "$") -> DatasetError:
         path = root + self.path.removeprefix("$")
         line += self.lines_down
         path = "" if path == "$" else path
@@ -150,14 +150,11 @@ def not_utf8(data: bytes, error: UnicodeDecodeError) -> Defect:
     )
 
 
-def problem_and_path(error: Exception, data: bytes = b"") -> tuple[str, str]:
-    """Return what is wrong, in our grammar, and at which `$.path`; more precise with the data."""
-    defect = explain(error, data)
-    return defect.problem, defect.path
-
-
 def explain(error: Exception, data: bytes = b"", wanted: Any = None) -> Defect:
-    """Return what msgspec or a user's type raised as a defect, in our grammar and with its path."""
+    """Return what msgspec or a user's type raised as a defect, in our grammar and with its path.
+
+    It is more precise with the data.
+    """
     if isinstance(error, RecursionError):
         return Defect("expected less nesting, got more than Python's recursion limit allows")
     if isinstance(error, UnicodeDecodeError):

@@ -110,10 +110,12 @@ def _results(folder: Path, result_type: Any) -> list[Any]:
                 if not line.endswith(b"\n"):
                     incomplete = number  # the writer was killed in its last line
                     break
-                from ..datasets.records import problem_and_path
+                from ..datasets.records import explain
 
-                problem, place = problem_and_path(error, line)
-                raise ReportError(problem, file=path, line=number, path=place) from None
+                defect = explain(error, line)
+                raise ReportError(
+                    defect.problem, file=path, line=number, path=defect.path
+                ) from None
     if incomplete:
         kept = f"kept {len(results)} results ({path}:{incomplete})"
         _warn(f"skipped an incomplete last line, {kept}")

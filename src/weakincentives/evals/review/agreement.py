@@ -6,6 +6,7 @@ Decisions are not labels: agreement is computed from the labels before a decisio
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -98,11 +99,9 @@ def review_agreement(
 
 def _pairs(
     shared: dict[RowKey, dict[str, HumanLabel]], labellers: list[str]
-) -> list[PairAgreement]:
-    pairs = []
+) -> Iterator[PairAgreement]:
     for first, second in combinations(labellers, 2):
         both = [each for each in shared.values() if first in each and second in each]
         agreed = sum(each[first].passed is each[second].passed for each in both)
         if both:
-            pairs.append(PairAgreement(first, second, agreed, rate_interval(agreed, len(both))))
-    return pairs
+            yield PairAgreement(first, second, agreed, rate_interval(agreed, len(both)))

@@ -94,7 +94,7 @@ def folded_categories(suite: str, changes: Iterable[CategoryChange]) -> Categori
 
 def create_category(store: Storage, suite: str, name: str, *, by: str = "") -> str:
     """Create a category and return its id; that of the same name, if there is one."""
-    name = _checked(name)
+    name = short_name(name, MAX_NAME_CHARS, "a category")
     known = categories_of(store, suite)
     for category, other in known.names.items():
         if other.casefold() == name.casefold():
@@ -109,7 +109,7 @@ def rename_category(store: Storage, suite: str, category: str, name: str, *, by:
 
     A name that another category has merges the two.
     """
-    name = _checked(name)
+    name = short_name(name, MAX_NAME_CHARS, "a category")
     known = categories_of(store, suite)
     found = known.find(category)
     for other, taken in known.names.items():
@@ -149,7 +149,3 @@ def _add(
         into=into,
     )
     add_records(store, "failure_categories", [change], "suite")
-
-
-def _checked(name: str) -> str:
-    return short_name(name, MAX_NAME_CHARS, "a category")

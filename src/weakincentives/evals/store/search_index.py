@@ -258,7 +258,7 @@ def _facts(result: EvalResult[Any], failed: list[str]) -> Iterator[str]:
     for name in failed:
         yield f"failed:{name}"
     if result.error is not None:
-        yield fact_of_error(result)
+        yield f"error:{shorten(' | '.join(error_key(result)), _MAX_FACT_CHARS)}"
     if result.worker:
         yield f"worker:{result.worker}"
     trajectory = result.trajectory
@@ -270,11 +270,6 @@ def _facts(result: EvalResult[Any], failed: list[str]) -> Iterator[str]:
             fact = f"metadata:{key}={as_text(value)}"
             if len(fact) <= _MAX_FACT_CHARS:
                 yield fact
-
-
-def fact_of_error(result: EvalResult[Any]) -> str:
-    """Return the fact that all errors of a group share."""
-    return f"error:{shorten(' | '.join(error_key(result)), _MAX_FACT_CHARS)}"
 
 
 def _plain(text: str) -> str:
