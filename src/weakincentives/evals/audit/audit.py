@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UsageError
 from ...internal.event_loop import run_sync
 from .._types import Dataset, EvalConfig
-from ..evaluators.criteria import Criterion
 from ..stats.pass_rate import pass_rate
 from ..store.queries import outcome_rows, verdict_rows
 from .ledger import MIN_RUNS, read_ledger, runs_of_suite
@@ -67,7 +66,15 @@ def audit_suite(
     name = name or suite.name
     spread = CriterionSpread()
     criterion, left_out = applicable_criterion(suite.evaluator, judges=judges)
-    runs = {} if criterion is None else _run_probes(suite, dataset, criterion, spread, adapter)
+    runs: dict[str, ProbeRun] = {}
+    if criterion is not None:
+        given = suite.config
+        config = EvalConfig(max_concurrent=given.max_concurrent, timeout=given.timeout)
+        model = suite.adapter if adapter is None else adapter
+        runs = {
+            probe: run_sync(run_probe, probe, dataset.samples, criterion, spread, model, config)
+            for probe in PROBES
+        }
     records = [] if store is None else runs_of_suite(store.runs(), name)
     if store is not None:
         _add_stored_scores(spread, store, records[:_STORED_RUNS])
@@ -86,22 +93,6 @@ def audit_suite(
         headline=_headline(store, records, invalid_verdicts(findings)),
         runs=len(records),
     )
-
-
-def _run_probes(
-    suite: EvalSuite[Any, Any, Any],
-    dataset: Dataset[Any, Any],
-    criterion: Criterion,
-    spread: CriterionSpread,
-    adapter: Any,
-) -> dict[str, ProbeRun]:
-    """Run each cheap agent through the evaluators; `spread` gets the values of the criteria."""
-    config = EvalConfig(max_concurrent=suite.config.max_concurrent, timeout=suite.config.timeout)
-    adapter = suite.adapter if adapter is None else adapter
-    return {
-        probe: run_sync(run_probe, probe, dataset.samples, criterion, spread, adapter, config)
-        for probe in PROBES
-    }
 
 
 def _add_stored_scores(

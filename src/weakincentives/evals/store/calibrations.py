@@ -149,14 +149,12 @@ class HeldOutLook:
     run_id: str
     criterion: str
     judge: str
-    created_at: datetime
+    created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
 
 
 def add_look(store: Storage, run_id: str, criterion: str, judge: str) -> None:
     """Store that the test half was looked at."""
-    look = HeldOutLook(
-        run_id=run_id, criterion=criterion, judge=judge, created_at=SYSTEM_CLOCK.now()
-    )
+    look = HeldOutLook(run_id=run_id, criterion=criterion, judge=judge)
     add_records(store, "judge_tests", [look], "run_id", "criterion")
 
 

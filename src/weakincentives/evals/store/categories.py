@@ -7,7 +7,7 @@ the id of its category, so that a new name or a merge changes no label.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 from uuid import uuid4
@@ -28,7 +28,7 @@ class CategoryChange:
     suite: str
     category: str
     kind: Literal["create", "rename", "merge"]
-    created_at: datetime
+    created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
     by: str = ""
     name: str = ""
     into: str = ""
@@ -100,7 +100,7 @@ def create_category(store: Storage, suite: str, name: str, *, by: str = "") -> s
         if other.casefold() == name.casefold():
             return category
     category = f"cat-{uuid4().hex[:12]}"
-    _add(store, suite, category, "create", by, name=name)
+    _add(store, CategoryChange(suite=suite, category=category, kind="create", by=by, name=name))
     return category
 
 
@@ -115,7 +115,7 @@ def rename_category(store: Storage, suite: str, category: str, name: str, *, by:
     for other, taken in known.names.items():
         if other != found and taken.casefold() == name.casefold():
             return merge_categories(store, suite, found, other, by=by)
-    _add(store, suite, found, "rename", by, name=name)
+    _add(store, CategoryChange(suite=suite, category=found, kind="rename", by=by, name=name))
     return found
 
 
@@ -125,27 +125,9 @@ def merge_categories(store: Storage, suite: str, category: str, into: str, *, by
     found, target = known.find(category), known.find(into)
     if found == target:
         raise UsageError(f"expected two categories to merge, got {known.names[found]!r} twice")
-    _add(store, suite, found, "merge", by, into=target)
+    _add(store, CategoryChange(suite=suite, category=found, kind="merge", by=by, into=target))
     return target
 
 
-def _add(
-    store: Storage,
-    suite: str,
-    category: str,
-    kind: Literal["create", "rename", "merge"],
-    by: str,
-    *,
-    name: str = "",
-    into: str = "",
-) -> None:
-    change = CategoryChange(
-        suite=suite,
-        category=category,
-        kind=kind,
-        created_at=SYSTEM_CLOCK.now(),
-        by=by,
-        name=name,
-        into=into,
-    )
+def _add(store: Storage, change: CategoryChange) -> None:
     add_records(store, "failure_categories", [change], "suite")
