@@ -161,6 +161,10 @@ class _Baseline:
     judge_models: dict[str, str] = field(default_factory=dict)
 
 
+def _judge(model: str | None) -> dict[str, str]:
+    return {} if model is None else {"model": model}
+
+
 def load_baseline(path: Path | str) -> RunOutcomes:
     """Read a file that `save_baseline` wrote."""
     path = Path(path)
@@ -193,11 +197,7 @@ def load_baseline(path: Path | str) -> RunOutcomes:
         dataset_name=head.dataset_name,
         dataset_digest=head.dataset_digest,
         criteria=tuple(
-            CriterionInfo(
-                name=name,
-                version=version,
-                judge={"model": head.judge_models[name]} if name in head.judge_models else {},
-            )
+            CriterionInfo(name=name, version=version, judge=_judge(head.judge_models.get(name)))
             for name, version in head.criteria
         ),
         agent=head.who,

@@ -15,7 +15,6 @@ from .outcomes import RunOutcomes, incomparable
 
 _DIGEST_CHARS = 8
 
-
 Measured = RunManifest | RunOutcomes
 """What has the facts that a headline depends on."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -58,13 +58,7 @@ def sample_matrix(runs: Sequence[RunOutcomes], kind: MatrixKind = "all") -> list
     "broken" passed in the first run and not in another, "fixed" the other way round, "failing"
     passed in none, and "different" has two verdicts.
     """
-    sides = [_by_sample(run) for run in runs]
-    samples = dict.fromkeys(sample for side in sides for sample in side)
-    rows = [
-        SampleVerdicts(sample, tuple(_side(side.get(sample)) for side in sides))
-        for sample in samples
-    ]
-    return of_kind(rows, kind)
+    return of_kind(list(_rows(runs)), kind)
 
 
 def of_kind(rows: list[SampleVerdicts], kind: MatrixKind) -> list[SampleVerdicts]:
@@ -79,6 +73,12 @@ def count_kinds(rows: Sequence[SampleVerdicts]) -> dict[MatrixKind, int]:
     """Return how many samples of each kind there are."""
     counts = Counter(kind for row in rows for kind in row.kinds)
     return {kind: counts[kind] for kind in get_args(MatrixKind)}
+
+
+def _rows(runs: Sequence[RunOutcomes]) -> Iterator[SampleVerdicts]:
+    sides = [_by_sample(run) for run in runs]
+    for sample in dict.fromkeys(sample for side in sides for sample in side):
+        yield SampleVerdicts(sample, tuple(_side(side.get(sample)) for side in sides))
 
 
 def _by_sample(run: RunOutcomes) -> dict[str, list[tuple[bool | None, RowKey]]]:
