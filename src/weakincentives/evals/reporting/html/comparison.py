@@ -8,8 +8,8 @@ from ...comparison.outcomes import incomparable
 from ...comparison.result import RunComparison
 from ...store.run_store import RunRecord
 from .markup import Html, table, tag
-from .numbers import percent
-from .sections import TO, bar_of, between, capitalized, link_to, name_of, section
+from .plots import interval_bar
+from .sections import TO, between, capitalized, link_to, name_of, section
 
 _LABELS = {
     "passed": "Pass rate, points",
@@ -67,8 +67,8 @@ def _runs(
         rate = outcomes.rate
         yield (
             f"{letter}: {name_of(record)}, run {record.manifest.run_id}",
-            percent(rate.estimate),
-            bar_of(rate),
+            f"{rate.estimate:.1%}",
+            interval_bar(rate),
             between(rate),
             f"{record.passed:,}/{record.total:,}",
             f"{record.errors:,}",

@@ -148,18 +148,9 @@ class Numbers:
     def slices(self) -> Iterator[tuple[str, dict[str, Tally]]]:
         """Yield the experiments, if there are several, and each property with a few values."""
         if self.several_experiments:
-            yield "experiment", _by_name(self._experiments)
+            yield "experiment", dict(sorted(self._experiments.items()))
         sliced = 0
         for name, groups in self._properties.items():
             if 1 < len(groups) < self._all.n and sliced < _MAX_SLICED:
-                yield name, _by_name(groups)
+                yield name, dict(sorted(groups.items()))
                 sliced += 1
-
-
-def _by_name(groups: Mapping[str, Tally]) -> dict[str, Tally]:
-    return {name: groups[name] for name in sorted(groups)}
-
-
-def percent(share: float) -> str:
-    """Format a rate."""
-    return f"{share:.1%}"

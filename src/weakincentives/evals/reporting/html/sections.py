@@ -24,7 +24,7 @@ from ...store.run_store import RunRecord
 from ..documents import changed_settings
 from ..usage import usage_of
 from .markup import Html, breakable, join, table, tag
-from .numbers import Numbers, Tally, percent
+from .numbers import Numbers, Tally
 from .plots import histogram, interval_bar
 from .rows import Table
 
@@ -51,12 +51,7 @@ def between(interval: Interval, *, share: bool = True) -> str:
     if not interval.known or not interval.n:
         return "unknown"
     ends = (interval.low, interval.high)
-    return TO.join(percent(end) if share else number(end) for end in ends)
-
-
-def bar_of(interval: Interval) -> Html:
-    """Return a plot of a rate and its interval."""
-    return interval_bar(interval.estimate, interval.low, interval.high) if interval.n else Html()
+    return TO.join(f"{end:.1%}" if share else number(end) for end in ends)
 
 
 # ── the headline ────────────────────────────────────────────────────────────────────────────────
@@ -69,13 +64,13 @@ def headline(run: Overview, numbers: Numbers) -> Html:
     rate = run.rate
     errors = pluralize(record.errors, "error")
     verdict: tuple[object, ...] = (
-        tag("p", percent(rate.estimate), class_="rate"),
+        tag("p", f"{rate.estimate:.1%}", class_="rate"),
         tag(
             "div",
             tag("p", tag("b", f"{record.passed:,} of {record.total:,} passed"), f", {errors}"),
             tag("p", rate_words(rate)),
             *(tag("p", f"{capitalized(str(each))}.") for each in run.corrections),
-            bar_of(rate),
+            interval_bar(rate),
             tag(
                 "div",
                 *(tag("span", f"{n}%") for n in (0, 50, 100)),
@@ -183,7 +178,7 @@ def _criteria(record: RunRecord, numbers: Numbers) -> Html:
         rows.append(
             (
                 tag("span", breakable(name), title=version),
-                percent(rate.estimate),
+                f"{rate.estimate:.1%}",
                 between(rate),
                 number(mean.estimate),
                 between(mean, share=False),
@@ -201,8 +196,8 @@ def _slice(key: str, groups: Mapping[str, Tally], *, rule: RateRule) -> Html:
         rows.append(
             (
                 join((breakable(name), tag("i", " few") if too_few(rate) else None)),
-                percent(rate.estimate),
-                bar_of(rate),
+                f"{rate.estimate:.1%}",
+                interval_bar(rate),
                 between(rate),
                 f"{tally.passed:,}/{rate.n:,}",
             )
@@ -221,7 +216,7 @@ def _epochs(stats: EpochStats, several_experiments: bool) -> Iterator[Html | Non
     )
     rows: list[tuple[object, ...]] = [
         # The name of a sample of several experiments is followed by that of its experiment.
-        (name if several_experiments else link_to(name), f"{passed}/{n}", percent(passed / n))
+        (name if several_experiments else link_to(name), f"{passed}/{n}", f"{passed / n:.1%}")
         for name, (passed, n) in islice(stats.flaky.items(), _MAX_FLAKY)
     ]
     if more := len(stats.flaky) - len(rows):
