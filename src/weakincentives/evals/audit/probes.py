@@ -63,20 +63,15 @@ def _other(samples: Samples) -> Outputs:
     """Give each sample the expected value of another one, the next in random order that differs."""
     known = [sample for sample in samples if sample.expected is not None]
     Random(0).shuffle(known)
-    texts = [text_of(sample.expected).strip().casefold() for sample in known]
-    differs = len(known)  # the next place whose text differs from that of the place before it
-    nexts = [0] * len(known)
-    for at in reversed(range(len(known))):
-        if at + 1 < len(known) and texts[at + 1] != texts[at]:
-            differs = at + 1
-        nexts[at] = differs
+    circle = [*known, *known]  # the first one follows the last
+    texts = [text_of(sample.expected).strip().casefold() for sample in known] * 2
     found: Outputs = {}
-    for at, sample in enumerate(known):
-        place = nexts[at]
-        if place == len(known):  # continue from the start
-            place = 0 if texts and texts[0] != texts[at] else nexts[0]
-        if place < len(known):
-            found[sample.id] = known[place].expected
+    differs = None  # the next place whose text differs from that of the place before it
+    for at in reversed(range(len(circle) - 1)):
+        if texts[at + 1] != texts[at]:
+            differs = at + 1
+        if at < len(known) and differs is not None:
+            found[circle[at].id] = circle[differs].expected
     return found
 
 
@@ -86,7 +81,6 @@ def _shuffled(samples: Samples) -> Outputs:
         words = sample.expected.split() if isinstance(sample.expected, str) else []
         if len(words) < _MIN_SHUFFLED or len(set(words)) < 2:
             continue
-        mixed = words
         for seed in range(10):
             mixed = Random(f"{sample.id} {seed}").sample(words, len(words))
             if mixed != words:
