@@ -101,10 +101,9 @@ class SampleColumns:
 
     def _refuse_misspelt(self, names: Collection[str], what: str) -> None:
         """Raise if the id or the expected output is there, but under a misspelt name."""
-        if not self.id and not _has(names, "id"):
-            for name in names:
-                if name.strip().casefold() == "id":
-                    raise _no_column("id", "id", names, what=what)
+        alike = (name.strip().casefold() == "id" for name in names)
+        if not self.id and not _has(names, "id") and any(alike):
+            raise _no_column("id", "id", names, what=what)
         known = self.expected or _has(names, "expected") or _has(names, "ground_truth")
         if not known and misspelt("expected", names):
             raise _no_column("expected", "expected", names, what=what)

@@ -165,8 +165,9 @@ def unchanged(store: RunStore, run_id: str, labels: Iterable[HumanLabel]) -> lis
     for label in labels:
         if label.row not in contents:
             stored = row_of_key(store, run_id, *label.row)
-            usable = stored is not None and not stored.problem
-            contents[label.row] = content_of(stored.result) if stored and usable else ""
+            contents[label.row] = (
+                "" if stored is None or stored.problem else content_of(stored.result)
+            )
         if label.content == contents[label.row]:
             current.append(label)
     return current
