@@ -153,15 +153,8 @@ class EvalReport(Generic[OutputT]):
         """The number of results that passed."""
         return sum(1 for result in self.counted if result.passed)
 
-    @property
-    def total_samples(self) -> int:
-        """The same as `total`."""
-        return self.total
-
-    @property
-    def successful_samples(self) -> int:
-        """The same as `successful`."""
-        return self.successful
+    total_samples = total
+    successful_samples = successful
 
     # ── scores ──────────────────────────────────────────────────────────────────────────────────
 
