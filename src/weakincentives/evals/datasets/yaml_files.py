@@ -117,9 +117,6 @@ def _loader_type() -> Any:
             made[key] = self.construct_object(value_node, deep=True)
         return made
 
-    def construct_int(self: Any, node: Any) -> int:
-        return int(node.value)
-
     def construct_float(self: Any, node: Any) -> float:
         number = float(node.value.replace(".inf", "inf").replace(".nan", "nan").lower())
         if not math.isfinite(number):
@@ -131,7 +128,7 @@ def _loader_type() -> Any:
             f"tag:yaml.org,2002:{name}", re.compile(f"^(?:{pattern})$"), first
         )
     Loader.add_constructor("tag:yaml.org,2002:map", construct_mapping)
-    Loader.add_constructor("tag:yaml.org,2002:int", construct_int)
+    Loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
     Loader.add_constructor("tag:yaml.org,2002:float", construct_float)
     for name in ("binary", "timestamp", "omap", "pairs", "set"):
         Loader.yaml_constructors.pop(f"tag:yaml.org,2002:{name}", None)
