@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, Unpack, overload
 
 from ..chat import TokenUsage
 from ..errors import EvaluatorError, OutputParseError, UsageError, short_repr
@@ -38,7 +38,7 @@ from ..runtime.session import Session
 from ._types import EvalContext, Metric, Sample, Score
 from .evaluators.criteria import Criterion, built_in
 from .evaluators.slots import Sees, Source, check_name, sources_of, text_of, value_of
-from .model.judge_calls import judge_call
+from .model.judge_calls import JudgeCall, with_short_texts
 
 if TYPE_CHECKING:
     from ..rollouts import Endpoint
@@ -62,6 +62,9 @@ class JudgeAdapter(Protocol):
     @property
     def evaluate(self) -> Callable[..., Any]: ...
 
+
+JudgeModel: TypeAlias = "str | Endpoint | JudgeAdapter | None"
+"""The model that a judge asks; None for the adapter of the run."""
 
 # The prompt differs when it is repeated: for the same one, a cache would return the same answer.
 _AGAIN: MarkdownSection[Any] = MarkdownSection(
@@ -204,23 +207,18 @@ class Question:
 
     def _record(self, prompt: Prompt[Any], response: PromptResponse[Any] | None, why: str) -> None:
         """Keep the prompt and the answer for people who read the result."""
-        messages = prompt.render().messages
-        if response is None:
-            record_call(judge_call(self.judge, messages, problem=why))
-            return
-        text = response.text if response.text is not None else as_text(response.output)
-        record_call(
-            judge_call(
-                self.judge,
-                messages,
-                text,
-                why,
+        call = JudgeCall(self.judge, prompt.render().messages, problem=why)
+        if response is not None:
+            text = response.text if response.text is not None else as_text(response.output)
+            call = replace(
+                call,
+                answer=text,
                 model=response.model,
                 usage=response.usage,
                 cost=response.cost,
                 latency_ms=response.latency_ms,
             )
-        )
+        record_call(with_short_texts(call))
 
 
 def _bound(template: PromptTemplate[Any], params: Any) -> Prompt[Any]:
@@ -380,7 +378,7 @@ def llm_judge(criterion: str, /, **options: Unpack[_Options]) -> Criterion: ...
 def llm_judge(*, criterion: str, **options: Unpack[_Options]) -> Criterion: ...
 @overload
 def llm_judge(
-    adapter: str | Endpoint | JudgeAdapter | None,
+    adapter: JudgeModel,
     criterion: str,
     **options: Unpack[_ModelOptions],
 ) -> Criterion: ...

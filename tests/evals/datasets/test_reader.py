@@ -34,7 +34,7 @@ from weakincentives.evals.datasets.reader import (
     read_rows,
     read_samples,
 )
-from weakincentives.evals.datasets.records import problem_and_path
+from weakincentives.evals.datasets.records import explain
 from weakincentives.internal.garbage import collector_paused
 
 GOOD = b'{"id":"good","input":"q","expected":"a"}\n'
@@ -798,9 +798,9 @@ def test_whether_a_type_admits_none(wanted: Any, admits: bool) -> None:
 def test_an_error_without_its_data_still_has_expected_and_got(
     error: Exception, problem: str, path: str
 ) -> None:
-    message, found_path = problem_and_path(error)
-    assert message.startswith(problem)
-    assert found_path == path
+    defect = explain(error)
+    assert defect.problem.startswith(problem)
+    assert defect.path == path
 
 
 @pytest.mark.parametrize(
@@ -817,8 +817,8 @@ def test_errors_in_reports_are_explained_like_errors_in_datasets(
 ) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         serde.decoder()(line)
-    assert problem_alone in problem_and_path(caught.value)[0]
-    assert problem_with_line in problem_and_path(caught.value, line)[0]
+    assert problem_alone in explain(caught.value).problem
+    assert problem_with_line in explain(caught.value, line).problem
 
 
 @pytest.mark.parametrize("enabled", [True, False])

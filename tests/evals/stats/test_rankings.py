@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from tests.processes import outputs_by_hash_seed
 from weakincentives.errors import UsageError
 from weakincentives.evals.stats import Match, bradley_terry, length_bias
 
@@ -196,3 +197,15 @@ def test_the_bias_is_unknown_if_one_contender_is_always_longer(rng: np.random.Ge
     bias = length_bias(simulate_lengths(rng, 1.0, 1.0))
 
     assert (bias.low, bias.high) == (0.0, 1.0)
+
+
+@pytest.mark.slow
+def test_the_bias_is_the_same_in_every_process() -> None:
+    outputs = outputs_by_hash_seed(
+        "from weakincentives.evals.stats import length_bias\n"
+        "pairs = [('a', 'b'), ('b', 'c'), ('c', 'a'), ('c', 'd')]\n"
+        "matches = [(n, *pairs[n % 4], n % 3 / 2, 1 - 2 * (n // 4 % 2)) for n in range(40)]\n"
+        "print(length_bias(matches, resamples=50))"
+    )
+
+    assert len(outputs) == 1

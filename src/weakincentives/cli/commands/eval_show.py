@@ -16,7 +16,8 @@ from rich.text import Text
 from ... import serde
 from ...errors import UsageError
 from ...evals import RunStore, StoredRow
-from ...evals.comparison.outcomes import ABSENT, stored_outcomes
+from ...evals.comparison.outcomes import stored_outcomes
+from ...evals.model.grouping import ABSENT
 from ...evals.reporting.documents import changed_settings, overview_data, rate_data, sample_data
 from ...evals.statistics import Interval
 from ...evals.stats.pass_rate import FEW, too_few

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
 from ...internal.event_loop import run_sync
 from .._types import Dataset, EvalConfig
-from ..evaluators.criteria import Criterion
 from ..stats.pass_rate import pass_rate
 from ..store.queries import outcome_rows, verdict_rows
 from .ledger import MIN_RUNS, read_ledger, runs_of_suite
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from ..engine.suite import EvalSuite
     from ..store.run_store import RunRecord, RunStore
 
-_REPEATED_PROBES = ("oracle", "other")  # score their outputs twice
 _STORED_RUNS = 3  # runs that are read to see whether criteria vary
 _PASSES = {
     "empty": "an empty output",
@@ -69,7 +66,15 @@ def audit_suite(
     name = name or suite.name
     spread = CriterionSpread()
     criterion, left_out = applicable_criterion(suite.evaluator, judges=judges)
-    runs = {} if criterion is None else _run_probes(suite, dataset, criterion, spread, adapter)
+    runs: dict[str, ProbeRun] = {}
+    if criterion is not None:
+        given = suite.config
+        config = EvalConfig(max_concurrent=given.max_concurrent, timeout=given.timeout)
+        model = suite.adapter if adapter is None else adapter
+        runs = {
+            probe: run_sync(run_probe, probe, dataset.samples, criterion, spread, model, config)
+            for probe in PROBES
+        }
     records = [] if store is None else runs_of_suite(store.runs(), name)
     if store is not None:
         _add_stored_scores(spread, store, records[:_STORED_RUNS])
@@ -88,32 +93,6 @@ def audit_suite(
         headline=_headline(store, records, invalid_verdicts(findings)),
         runs=len(records),
     )
-
-
-def _run_probes(
-    suite: EvalSuite[Any, Any, Any],
-    dataset: Dataset[Any, Any],
-    criterion: Criterion,
-    spread: CriterionSpread,
-    adapter: Any,
-) -> dict[str, ProbeRun]:
-    """Run each cheap agent through the evaluators; `spread` gets the values of the criteria."""
-    config = EvalConfig(max_concurrent=suite.config.max_concurrent, timeout=suite.config.timeout)
-    return {
-        probe: run_sync(
-            partial(
-                run_probe,
-                probe,
-                dataset.samples,
-                criterion,
-                spread,
-                adapter=suite.adapter if adapter is None else adapter,
-                config=config,
-                repeat=probe in _REPEATED_PROBES,
-            )
-        )
-        for probe in PROBES
-    }
 
 
 def _add_stored_scores(

@@ -14,7 +14,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -208,10 +208,16 @@ def _entry(sample: str, history: _History, runs: Sequence[str], min_runs: int) -
     history.end_run()
     both = _PASSED | _FAILED
     flaky = tuple(key[-1] for key, outcomes in history.versions.items() if outcomes == both)
-    broken = history.is_broken
+    broken, known = history.is_broken, history.runs >= min_runs
+    statuses: dict[LedgerStatus, bool] = {
+        "flaky": bool(flaky),
+        "broken": broken,
+        "dead": known and not history.passed,
+        "saturated": known and not history.failed,
+    }
     return LedgerEntry(
         sample=sample,
-        statuses=tuple(_statuses(history, bool(flaky), broken, min_runs)),
+        statuses=tuple(status for status, applies in statuses.items() if applies),
         runs=history.runs,
         passed=history.passed,
         failed=history.failed,
@@ -220,16 +226,3 @@ def _entry(sample: str, history: _History, runs: Sequence[str], min_runs: int) -
         broken_since=runs[history.bad_run] if broken else "",
         passed_before=runs[history.good_run] if broken else "",
     )
-
-
-def _statuses(
-    history: _History, flaky: bool, broken: bool, min_runs: int
-) -> Iterator[LedgerStatus]:
-    if flaky:
-        yield "flaky"
-    if broken:
-        yield "broken"
-    if history.runs >= min_runs and not history.passed:
-        yield "dead"
-    if history.runs >= min_runs and not history.failed:
-        yield "saturated"

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence, Set
 from functools import lru_cache
 from zlib import crc32
 
+from ..model.grouping import group_values
+
 THRESHOLD = 0.8
 _END_WORDS = 250  # at the beginning and at the end of a long text
 _ANCHORS = 4  # smallest hashes of a text
@@ -57,10 +59,8 @@ def near_duplicate_groups(texts: Sequence[str]) -> Iterator[tuple[int, ...]]:
             bucket = buckets.setdefault(anchor, [])
             if len(bucket) < _MAX_CANDIDATES:
                 bucket.append(at)
-    groups: dict[int, list[int]] = {}
-    for at, group in enumerate(first):
-        groups.setdefault(group, []).append(at)
-    yield from (tuple(group) for group in groups.values() if len(group) > 1)
+    groups = group_values(range(len(first)), first)
+    yield from (group for group in groups.values() if len(group) > 1)
 
 
 class _WordHashes(dict[str, int]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from random import Random
 from typing import Any
 
@@ -25,7 +26,8 @@ from .texts import text_of
 
 _ALL_MUST_PASS = ("all_of", "composite")  # parts of these can be left out
 _MIN_SHUFFLED = 3  # words
-_REPEATED = 200  # outputs that are scored twice
+_REPEATED = ("oracle", "other")  # agents whose outputs are scored twice
+_MAX_REPEATED = 200  # of their outputs
 Samples = Sequence[Sample[Any, Any]]
 Outputs = dict[str, Any]
 
@@ -61,20 +63,15 @@ def _other(samples: Samples) -> Outputs:
     """Give each sample the expected value of another one, the next in random order that differs."""
     known = [sample for sample in samples if sample.expected is not None]
     Random(0).shuffle(known)
-    texts = [text_of(sample.expected).strip().casefold() for sample in known]
-    differs = len(known)  # the next place whose text differs from that of the place before it
-    nexts = [0] * len(known)
-    for at in reversed(range(len(known))):
-        if at + 1 < len(known) and texts[at + 1] != texts[at]:
-            differs = at + 1
-        nexts[at] = differs
+    circle = [*known, *known]  # the first one follows the last
+    texts = [text_of(sample.expected).strip().casefold() for sample in known] * 2
     found: Outputs = {}
-    for at, sample in enumerate(known):
-        place = nexts[at]
-        if place == len(known):  # continue from the start
-            place = 0 if texts and texts[0] != texts[at] else nexts[0]
-        if place < len(known):
-            found[sample.id] = known[place].expected
+    differs = None  # the next place whose text differs from that of the place before it
+    for at in reversed(range(len(circle) - 1)):
+        if texts[at + 1] != texts[at]:
+            differs = at + 1
+        if at < len(known) and differs is not None:
+            found[circle[at].id] = circle[differs].expected
     return found
 
 
@@ -84,7 +81,6 @@ def _shuffled(samples: Samples) -> Outputs:
         words = sample.expected.split() if isinstance(sample.expected, str) else []
         if len(words) < _MIN_SHUFFLED or len(set(words)) < 2:
             continue
-        mixed = words
         for seed in range(10):
             mixed = Random(f"{sample.id} {seed}").sample(words, len(words))
             if mixed != words:
@@ -154,22 +150,18 @@ class CriterionSpread:
         for name, value in values.items():
             if self.first.setdefault(name, value) != value:
                 self.varied.add(name)
-        names = sorted(values)
-        for at, name in enumerate(names):
-            for other in names[at + 1 :]:
-                if values[name] != values[other]:
-                    self.differed.add((name, other))
+        for name, other in combinations(sorted(values), 2):
+            if values[name] != values[other]:
+                self.differed.add((name, other))
 
     def finding(self) -> Finding:
         """Return criteria that never vary, and pairs that never differ."""
         if not self.rows:
             return Finding(check="criteria", level="skipped", message="no evaluator could be asked")
         constant = [name for name in self.first if name not in self.varied]
-        names = sorted(self.varied)
         same = [
             f"{name} and {other} never differ"
-            for at, name in enumerate(names)
-            for other in names[at + 1 :]
+            for name, other in combinations(sorted(self.varied), 2)
             if (name, other) not in self.differed
         ]
         lines = [f"{name} is always {self.first[name]:g}" for name in constant] + same
@@ -200,90 +192,71 @@ async def run_probe(
     samples: Samples,
     criterion: Criterion,
     spread: CriterionSpread,
-    *,
-    adapter: Any = None,
-    config: EvalConfig,
-    repeat: bool = False,
-) -> ProbeRun:
-    """Run a cheap agent; with `repeat`, score its first outputs a second time."""
-    outputs = PROBES[name](samples)
-    chosen = [sample for sample in samples if sample.id in outputs]
-    passes: list[AuditedSample] = []
-    failures: list[AuditedSample] = []
-    verdicts: dict[str, tuple[Any, ...]] = {}
-    errors = passed = 0
-    wanted = {sample.id for sample in chosen[:_REPEATED]} if repeat else set()
-
-    def count(result: EvalResult[Any]) -> None:
-        nonlocal errors, passed
-        errors += result.error is not None
-        if result.error is None:
-            spread.add(criterion_values(result.score))
-        passed += result.passed
-        if result.passed and name != "oracle":
-            why = f"{name} output {_short(outputs[result.sample_id])} passes"
-            passes.append(AuditedSample(result.sample_id, why))
-        elif not result.passed and name == "oracle":
-            failures.append(AuditedSample(result.sample_id, why_failed(result) or "it failed"))
-        if result.sample_id in wanted:
-            verdicts[result.sample_id] = _verdict(result)
-
-    await _run(name, chosen, outputs, criterion, adapter, config, count)
-    unstable: list[AuditedSample] = []
-
-    def compare(result: EvalResult[Any]) -> None:
-        before, now = verdicts[result.sample_id], _verdict(result)
-        if before != now:
-            why = f"{_words(before)}, then {_words(now)}, for the {name} output"
-            unstable.append(AuditedSample(result.sample_id, why))
-
-    if repeat:
-        await _run(name, chosen[:_REPEATED], outputs, criterion, adapter, config, compare)
-    score = ProbeScore(
-        agent=name,
-        passed=passed,
-        scored=len(chosen),
-        errors=errors,
-        not_applicable=len(samples) - len(chosen),
-    )
-    places = {sample.id: place for place, sample in enumerate(chosen)}
-    for found in (passes, failures, unstable):  # results come as they finish
-        found.sort(key=lambda each: places[each.id])
-    return ProbeRun(score, passes, failures, unstable, len(wanted))
-
-
-async def _run(
-    name: str,
-    samples: Samples,
-    outputs: Outputs,
-    criterion: Criterion,
     adapter: Any,
     config: EvalConfig,
-    count: Callable[[EvalResult[Any]], None],
-) -> None:
-    async def agent(sample: Sample[Any, Any]) -> AgentOutput:
-        return Trajectory(output=outputs[sample.id]), None
+) -> ProbeRun:
+    """Run a cheap agent; score the first outputs of some of them a second time."""
+    outputs = PROBES[name](samples)
+    chosen = [sample for sample in samples if sample.id in outputs]
+    repeated = chosen[:_MAX_REPEATED] if name in _REPEATED else []
 
-    async def emit(position: int, result: EvalResult[Any]) -> None:
-        count(result)
+    async def verdicts_on(samples: Samples, spread: CriterionSpread) -> dict[str, _Verdict]:
+        """Run the agent on these; return the verdicts, in the order of the samples."""
+        found: dict[str, _Verdict] = {}
 
-    run = Run(
-        samples=list(samples),
-        agent=name_agent(agent, name),
-        criterion=criterion,
-        config=config,
-        adapter=adapter,
+        async def agent(sample: Sample[Any, Any]) -> AgentOutput:
+            return Trajectory(output=outputs[sample.id]), None
+
+        async def emit(position: int, result: EvalResult[Any]) -> None:
+            if result.error is None:
+                spread.add(criterion_values(result.score))
+            why = why_failed(result) if name == "oracle" and not result.passed else ""
+            error = result.error is not None
+            found[result.sample_id] = _Verdict(result.passed, result.score.value, error, why)
+
+        run = Run(
+            samples=list(samples),
+            agent=name_agent(agent, name),
+            criterion=criterion,
+            config=config,
+            adapter=adapter,
+        )
+        await run.execute(emit)
+        return {sample.id: found[sample.id] for sample in samples}
+
+    verdicts = await verdicts_on(chosen, spread)
+    again = await verdicts_on(repeated, CriterionSpread()) if repeated else {}
+    score = ProbeScore(
+        agent=name,
+        passed=sum(verdict.passed for verdict in verdicts.values()),
+        scored=len(chosen),
+        errors=sum(verdict.error for verdict in verdicts.values()),
+        not_applicable=len(samples) - len(chosen),
     )
-    await run.execute(emit)
+    passes, failures = [], []
+    for id, verdict in verdicts.items():
+        if verdict.passed and name != "oracle":
+            passes.append(AuditedSample(id, f"{name} output {_short(outputs[id])} passes"))
+        elif not verdict.passed and name == "oracle":
+            failures.append(AuditedSample(id, verdict.why or "it failed"))
+    unstable = [
+        AuditedSample(id, f"{verdicts[id]}, then {now}, for the {name} output")
+        for id, now in again.items()
+        if now != verdicts[id]
+    ]
+    return ProbeRun(score, passes, failures, unstable, len(repeated))
 
 
-def _verdict(result: EvalResult[Any]) -> tuple[Any, ...]:
-    return result.passed, result.score.value, result.error is not None
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    passed: bool
+    value: float
+    error: bool
+    why: str = field(compare=False)
 
-
-def _words(verdict: tuple[Any, ...]) -> str:
-    passed, value, error = verdict
-    return "an error" if error else f"{'passed' if passed else 'failed'} with {value:g}"
+    def __str__(self) -> str:
+        verdict = "passed" if self.passed else "failed"
+        return "an error" if self.error else f"{verdict} with {self.value:g}"
 
 
 def _short(output: Any) -> str:

@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from .._types import Sample
+from ..model.grouping import group_values
 from .near_duplicates import near_duplicate_groups
 from .report import AuditedSample, Finding
 
@@ -20,9 +21,7 @@ Samples = Sequence[Sample[Any, Any]]
 def text_findings(samples: Samples) -> Iterator[Finding]:
     """Yield a finding for each check of the texts."""
     texts = [" ".join(text_of(sample.input).split()) for sample in samples]
-    groups: dict[str, list[int]] = {}
-    for at, text in enumerate(texts):
-        groups.setdefault(text, []).append(at)
+    groups = group_values(range(len(texts)), texts)
     repeated = [group for group in groups.values() if len(group) > 1]
     yield _duplicates(samples, repeated)
     yield _ambiguous(samples, repeated)

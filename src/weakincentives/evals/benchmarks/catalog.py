@@ -39,22 +39,19 @@ class Benchmark:
         return read_benchmark(self.name, _ROWS / self.own_rows if path is None else Path(path))
 
 
-def _all() -> list[Benchmark]:
-    return [
-        Benchmark("browsecomp", "hard searches, judged", browsecomp, "browsecomp.csv"),
-        Benchmark("drop", "reading, by F1", lambda: drop_f1, "drop.jsonl"),
-        Benchmark("gpqa", "science, multiple choice", lambda: multiple_choice, "gpqa.csv"),
-        Benchmark("healthbench", "health, by rubric points", healthbench, "healthbench.jsonl"),
-        Benchmark("humaneval", "Python functions, by tests", python_tests, "humaneval.jsonl"),
-        Benchmark("k2", "tool calls, by their schemas", tool_schema_accuracy, "k2.jsonl", True),
-        Benchmark("math", "mathematics, by symbolic equality", lambda: math_equal, "math.csv"),
-        Benchmark("mgsm", "sums in eleven languages", lambda: final_number, "mgsm.tsv"),
-        Benchmark("mmlu", "knowledge, multiple choice", lambda: multiple_choice, "mmlu.csv"),
-        Benchmark("simpleqa", "short facts, judged", simpleqa, "simpleqa.csv"),
-    ]
-
-
-BENCHMARKS: dict[str, Benchmark] = {each.name: each for each in _all()}
+_ALL = (
+    Benchmark("browsecomp", "hard searches, judged", browsecomp, "browsecomp.csv"),
+    Benchmark("drop", "reading, by F1", lambda: drop_f1, "drop.jsonl"),
+    Benchmark("gpqa", "science, multiple choice", lambda: multiple_choice, "gpqa.csv"),
+    Benchmark("healthbench", "health, by rubric points", healthbench, "healthbench.jsonl"),
+    Benchmark("humaneval", "Python functions, by tests", python_tests, "humaneval.jsonl"),
+    Benchmark("k2", "tool calls, by their schemas", tool_schema_accuracy, "k2.jsonl", True),
+    Benchmark("math", "mathematics, by symbolic equality", lambda: math_equal, "math.csv"),
+    Benchmark("mgsm", "sums in eleven languages", lambda: final_number, "mgsm.tsv"),
+    Benchmark("mmlu", "knowledge, multiple choice", lambda: multiple_choice, "mmlu.csv"),
+    Benchmark("simpleqa", "short facts, judged", simpleqa, "simpleqa.csv"),
+)
+BENCHMARKS: dict[str, Benchmark] = {each.name: each for each in _ALL}
 """The benchmarks of simple-evals, by the names that it gives them, and K2 Vendor Verifier's."""
 
 

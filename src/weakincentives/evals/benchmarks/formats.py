@@ -10,6 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from itertools import cycle
 from pathlib import Path
@@ -18,9 +19,6 @@ from typing import Any
 from ...errors import DatasetError, short_repr
 from .._types import Dataset, Sample
 from ..loaders import iter_rows
-
-Row = Mapping[str, Any]
-Reader = Callable[[Path], Iterator[Sample[Any, Any]]]
 
 ANSWER_WORDS = {
     "bn": "উত্তর",
@@ -63,35 +61,42 @@ _SEARCH = (
 )
 
 
-def _field(row: Row, name: str, path: Path, number: int) -> str:
-    value = row.get(name)
-    if not isinstance(value, str) or not value.strip():
-        raise DatasetError(
-            f"expected a text in `{name}`, got {short_repr(value)} - its columns are "
-            f"{', '.join(map(str, row))}",
-            file=path,
-            line=number,
-        )
-    return value
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of a file, and its number, which an error names."""
+
+    fields: Mapping[str, Any]
+    path: Path
+    number: int
+
+    def texts(self, *names: str) -> list[str]:
+        """Return the texts of these fields; raise if one of them has none."""
+        for name in names:
+            value = self.fields.get(name)
+            if not isinstance(value, str) or not value.strip():
+                raise self.error(
+                    f"expected a text in `{name}`, got {short_repr(value)} - its columns are "
+                    f"{', '.join(map(str, self.fields))}"
+                )
+        return [self.fields[name] for name in names]
+
+    def error(self, problem: str) -> DatasetError:
+        return DatasetError(problem, file=self.path, line=self.number)
 
 
-def _mmlu(path: Path) -> Iterator[Sample[Any, Any]]:
-    for number, row in enumerate(iter_rows(path), 1):
-        question, *choices, answer = (
-            _field(row, name, path, number) for name in ("Question", *"ABCD", "Answer")
-        )
-        text = _choices(question, choices)
-        yield Sample("", text, answer.strip(), {"subject": row.get("Subject")})
+def _mmlu(row: _Row) -> Sample[Any, Any]:
+    question, *choices, answer = row.texts("Question", *"ABCD", "Answer")
+    text = _choices(question, choices)
+    return Sample("", text, answer.strip(), {"subject": row.fields.get("Subject")})
 
 
-def _gpqa(path: Path) -> Iterator[Sample[Any, Any]]:
+def _gpqa(row: _Row) -> Sample[Any, Any]:
     names = ("Correct Answer", *(f"Incorrect Answer {n}" for n in (1, 2, 3)))
-    for number, row in enumerate(iter_rows(path), 1):
-        question, *answers = (_field(row, name, path, number) for name in ("Question", *names))
-        order = random.Random(question).sample(range(4), 4)  # the same in every run
-        text = _choices(question, [answers[place].strip() for place in order])
-        metadata = {"subject": row.get("High-level domain"), "choices": order}
-        yield Sample(str(row.get("Record ID") or ""), text, "ABCD"[order.index(0)], metadata)
+    question, *answers = row.texts("Question", *names)
+    order = random.Random(question).sample(range(4), 4)  # the same in every run
+    text = _choices(question, [answers[place].strip() for place in order])
+    metadata = {"subject": row.fields.get("High-level domain"), "choices": order}
+    return Sample(str(row.fields.get("Record ID") or ""), text, "ABCD"[order.index(0)], metadata)
 
 
 def _choices(question: str, choices: Iterable[str]) -> str:
@@ -99,10 +104,9 @@ def _choices(question: str, choices: Iterable[str]) -> str:
     return _CHOICE.format("C", question.strip(), lines)
 
 
-def _math(path: Path) -> Iterator[Sample[Any, Any]]:
-    for number, row in enumerate(iter_rows(path), 1):
-        problem, answer = (_field(row, name, path, number) for name in ("Question", "Answer"))
-        yield Sample("", _MATHS.format(problem.strip()), answer)
+def _math(row: _Row) -> Sample[Any, Any]:
+    problem, answer = row.texts("Question", "Answer")
+    return Sample("", _MATHS.format(problem.strip()), answer)
 
 
 def _mgsm(path: Path) -> Iterator[Sample[Any, Any]]:
@@ -124,41 +128,32 @@ def _mgsm(path: Path) -> Iterator[Sample[Any, Any]]:
         yield Sample("", text, answer.strip(), {"language": language})
 
 
-def _drop(path: Path) -> Iterator[Sample[Any, Any]]:
-    for number, row in enumerate(iter_rows(path), 1):
-        context, answers = (_field(row, name, path, number) for name in ("context", "ref_text"))
-        expected = [answer for answer in answers.split("|") if answer.strip()]
-        yield Sample("", _PASSAGE.format(context.strip()), expected)
+def _drop(row: _Row) -> Sample[Any, Any]:
+    context, answers = row.texts("context", "ref_text")
+    expected = [answer for answer in answers.split("|") if answer.strip()]
+    return Sample("", _PASSAGE.format(context.strip()), expected)
 
 
-def _humaneval(path: Path) -> Iterator[Sample[Any, Any]]:
-    for number, row in enumerate(iter_rows(path), 1):
-        names = ("task_id", "prompt", "test", "entry_point")
-        task_id, prompt, test, entry_point = (_field(row, name, path, number) for name in names)
-        expected = {"prompt": prompt, "test": test, "entry_point": entry_point}
-        yield Sample(task_id, _CODE.format(prompt.rstrip()), expected)
+def _humaneval(row: _Row) -> Sample[Any, Any]:
+    task_id, prompt, test, entry_point = row.texts("task_id", "prompt", "test", "entry_point")
+    expected = {"prompt": prompt, "test": test, "entry_point": entry_point}
+    return Sample(task_id, _CODE.format(prompt.rstrip()), expected)
 
 
-def _simpleqa(path: Path) -> Iterator[Sample[Any, Any]]:
-    for number, row in enumerate(iter_rows(path), 1):
-        problem, answer = (_field(row, name, path, number) for name in ("problem", "answer"))
-        yield Sample("", problem, answer, {"about": row.get("metadata")})
+def _simpleqa(row: _Row) -> Sample[Any, Any]:
+    problem, answer = row.texts("problem", "answer")
+    return Sample("", problem, answer, {"about": row.fields.get("metadata")})
 
 
-def _browsecomp(path: Path) -> Iterator[Sample[Any, Any]]:
-    for number, row in enumerate(iter_rows(path), 1):
-        canary = _field(row, "canary", path, number)
-        try:
-            problem, answer = (
-                decrypt(_field(row, name, path, number), canary) for name in ("problem", "answer")
-            )
-        except ValueError as error:
-            raise DatasetError(
-                f"expected a problem and an answer that the canary decrypts: {error}",
-                file=path,
-                line=number,
-            ) from None
-        yield Sample("", _SEARCH.format(problem), answer, {"topic": row.get("problem_topic")})
+def _browsecomp(row: _Row) -> Sample[Any, Any]:
+    (canary,) = row.texts("canary")
+    try:
+        problem, answer = (decrypt(text, canary) for text in row.texts("problem", "answer"))
+    except ValueError as error:
+        raise row.error(
+            f"expected a problem and an answer that the canary decrypts: {error}"
+        ) from None
+    return Sample("", _SEARCH.format(problem), answer, {"topic": row.fields.get("problem_topic")})
 
 
 def decrypt(text: str, canary: str) -> str:
@@ -168,29 +163,23 @@ def decrypt(text: str, canary: str) -> str:
     return bytes(a ^ b for a, b in zip(data, cycle(key))).decode()
 
 
-def _healthbench(path: Path) -> Iterator[Sample[Any, Any]]:
-    for number, row in enumerate(iter_rows(path), 1):
-        for name in ("prompt", "rubrics"):
-            if not isinstance(row.get(name), list) or not row[name]:
-                raise DatasetError(
-                    f"expected a list in `{name}`, got {short_repr(row.get(name))}",
-                    file=path,
-                    line=number,
-                )
-        metadata = {"tags": row.get("example_tags", [])}
-        yield Sample(str(row.get("prompt_id") or ""), row["prompt"], row["rubrics"], metadata)
+def _healthbench(row: _Row) -> Sample[Any, Any]:
+    for name in ("prompt", "rubrics"):
+        value = row.fields.get(name)
+        if not isinstance(value, list) or not value:
+            raise row.error(f"expected a list in `{name}`, got {short_repr(value)}")
+    fields, metadata = row.fields, {"tags": row.fields.get("example_tags", [])}
+    return Sample(str(fields.get("prompt_id") or ""), fields["prompt"], fields["rubrics"], metadata)
 
 
-def _k2(path: Path) -> Iterator[Sample[Any, Any]]:
-    for number, row in enumerate(iter_rows(path), 1):
-        if not isinstance(row.get("messages"), list) or not row["messages"]:
-            raise DatasetError(
-                f"expected a request with `messages`, got {short_repr(row)}", file=path, line=number
-            )
-        yield Sample(str(number), {"tools": [], **row})
+def _k2(row: _Row) -> Sample[Any, Any]:
+    messages = row.fields.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise row.error(f"expected a request with `messages`, got {short_repr(row.fields)}")
+    return Sample(str(row.number), {"tools": [], **row.fields})
 
 
-READERS: dict[str, Reader] = {
+_READERS: dict[str, Callable[[_Row], Sample[Any, Any]]] = {
     "browsecomp": _browsecomp,
     "drop": _drop,
     "gpqa": _gpqa,
@@ -198,17 +187,23 @@ READERS: dict[str, Reader] = {
     "humaneval": _humaneval,
     "k2": _k2,
     "math": _math,
-    "mgsm": _mgsm,
     "mmlu": _mmlu,
     "simpleqa": _simpleqa,
 }
+
+
+def _samples(name: str, path: Path) -> Iterator[Sample[Any, Any]]:
+    if name == "mgsm":  # the only one without names of columns
+        return _mgsm(path)
+    rows = enumerate(iter_rows(path), 1)
+    return (_READERS[name](_Row(row, path, number)) for number, row in rows)
 
 
 def read_benchmark(name: str, path: Path) -> Dataset[Any, Any]:
     """Return the samples of a file, each with an id."""
     seen: Counter[str] = Counter()
     samples = []
-    for sample in READERS[name](path):
+    for sample in _samples(name, path):
         text = sample.id or blake2b(repr(sample.input).encode(), digest_size=6).hexdigest()
         seen[text] += 1
         id = text if seen[text] == 1 else f"{text}-{seen[text]}"

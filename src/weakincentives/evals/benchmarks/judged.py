@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import EvaluatorError, short_repr
 from ...internal.checks import finite
 from .._judge import (
     JUDGE_TEMPLATE,
-    JudgeAdapter,
+    JudgeModel,
     JudgeOutput,
     Question,
     Scale,
@@ -31,11 +31,6 @@ from .._judge import (
 )
 from .._types import EvalContext, Metric, Sample, Score
 from ..evaluators.criteria import Criterion, built_in
-
-if TYPE_CHECKING:
-    from ...rollouts import Endpoint
-
-    JudgeModel = str | Endpoint | JudgeAdapter | None
 
 _SIMPLEQA = Scale(
     {"correct": 1.0, "incorrect": 0.0, "not attempted": 0.0},
@@ -162,32 +157,26 @@ def _points_score(
     items: list[dict[str, Any]], verdicts: list[JudgeOutput], used: list[Metric]
 ) -> Score:
     met = [verdict.rating == "met" for verdict in verdicts]  # type: ignore[comparison-overlap]
-    value = _share(items, met)
+    judged = list(zip(items, met, strict=True))
+    value = _share(judged)
     assert value is not None  # `_rubric` refuses one without positive points
-    tags = dict.fromkeys(tag for item in items for tag in item.get("tags", ()))
-    metrics = []
-    for tag in tags:
-        chosen = [index for index, item in enumerate(items) if tag in item.get("tags", ())]
-        of_tag = _share([items[index] for index in chosen], [met[index] for index in chosen])
-        if of_tag is not None:
-            metrics.append(Metric(str(tag), of_tag))
-    points = sum(item["points"] for item, is_met in zip(items, met, strict=True) if is_met)
+    points = sum(item["points"] for item, is_met in judged if is_met)
     details = [
         {**item, "met": is_met, "reason": verdict.reason}
-        for item, is_met, verdict in zip(items, met, verdicts, strict=True)
+        for (item, is_met), verdict in zip(judged, verdicts, strict=True)
     ]
-    metrics.insert(0, Metric("points", points, metadata={"items": details}))
-    wrong = [
-        item["criterion"]
-        for item, is_met in zip(items, met, strict=True)
-        if is_met is (item["points"] < 0)
-    ]
+    metrics = [Metric("points", points, metadata={"items": details})]
+    for tag in dict.fromkeys(tag for item in items for tag in item.get("tags", ())):
+        of_tag = _share([each for each in judged if tag in each[0].get("tags", ())])
+        if of_tag is not None:
+            metrics.append(Metric(str(tag), of_tag))
+    wrong = [item["criterion"] for item, is_met in judged if is_met is (item["points"] < 0)]
     reason = "; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
     return Score(value, reason=f"missed: {reason}" if wrong else "", metrics=(*metrics, *used))
 
 
-def _share(items: list[dict[str, Any]], met: list[bool]) -> float | None:
+def _share(judged: list[tuple[dict[str, Any], bool]]) -> float | None:
     """Return the points of what was met as a share of all positive ones; None without those."""
-    possible = sum(item["points"] for item in items if item["points"] > 0)
-    achieved = sum(item["points"] for item, is_met in zip(items, met, strict=True) if is_met)
+    possible = sum(item["points"] for item, _ in judged if item["points"] > 0)
+    achieved = sum(item["points"] for item, is_met in judged if is_met)
     return achieved / possible if possible else None

@@ -18,6 +18,7 @@ from ...chat import ChatMessage
 from ...errors import UsageError, short_repr
 from ...internal.escaping import as_text
 from ...rollouts import Trajectory
+from ..model.grouping import group_values
 from .flips import Source, results_of
 from .result import Flip, RunComparison
 
@@ -26,6 +27,7 @@ _MAX_SAMPLES = 5  # listed for each kind of divergence
 
 StepKind = Literal["system", "user", "answer", "tool"]
 Relation = Literal["same", "changed", "before", "after"]
+_KINDS: dict[str, StepKind] = {"system": "system", "developer": "system", "user": "user"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +122,14 @@ def _steps(messages: Sequence[ChatMessage]) -> Iterator[Step]:
                 yield Step("tool", "", message.name or "", {}, message.content, (number,))
             continue
         if message.content or not message.tool_calls:
-            yield Step(_kind(message), message.content, messages=(number,))
+            kind = _KINDS.get(message.role, "answer")
+            yield Step(kind, message.content, messages=(number,))
         for call in message.tool_calls:
             at, result = results.get(call.id, (None, None))
             places = (number,) if at is None or at in used else (number, at)
             answered = None if result is None or at in used else result.content
             used.update(places[1:])
             yield Step("tool", "", call.name, dict(call.arguments), answered, places)
-
-
-def _kind(message: ChatMessage) -> StepKind:
-    if message.role in ("system", "developer"):
-        return "system"
-    return "user" if message.role == "user" else "answer"
 
 
 # ── alignment ───────────────────────────────────────────────────────────────────────────────────
@@ -247,7 +244,7 @@ def divergence(aligned: Sequence[AlignedStep]) -> Divergence | None:
     )
     number = 0
     for index, pair in enumerate(aligned):
-        own = pair.step.kind in ("tool", "answer") and (pair.step.kind == "tool" or index == last)
+        own = pair.step.kind == "tool" or index == last
         number += own
         if what := _divergence(pair, index == last):
             return Divergence(index, number if own else number + 1, what)
@@ -301,13 +298,10 @@ def count_divergences(
     divergences: Mapping[Flip, Divergence | None],
 ) -> list[DivergenceCount]:
     """Return how many flips diverge at the same step in the same way, the most frequent first."""
-    samples: dict[str, list[str]] = {}
-    for flip, found in divergences.items():
-        what = "no divergence" if found is None else str(found)
-        samples.setdefault(what, []).append(flip.sample)
+    kinds = ("no divergence" if each is None else str(each) for each in divergences.values())
+    samples = group_values((flip.sample for flip in divergences), kinds)
     counts = [
-        DivergenceCount(what, len(names), tuple(names[:_MAX_SAMPLES]))
-        for what, names in samples.items()
+        DivergenceCount(what, len(names), names[:_MAX_SAMPLES]) for what, names in samples.items()
     ]
     return sorted(counts, key=lambda each: -each.count)
 

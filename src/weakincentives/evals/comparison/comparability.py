@@ -6,30 +6,17 @@ that puts the headlines of runs next to each other says which of these differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
 
-from ..store.rows import CriterionInfo
+from ..store.rows import RunManifest
 from .columns import CountedRows
 from .outcomes import RunOutcomes, incomparable
 
 _DIGEST_CHARS = 8
 
-
-class Measured(Protocol):
-    """The facts that a headline depends on; a `RunManifest` and `RunOutcomes` have them."""
-
-    @property
-    def dataset_name(self) -> str: ...
-    @property
-    def dataset_digest(self) -> str | None: ...
-    @property
-    def criteria(self) -> tuple[CriterionInfo, ...]: ...
-    @property
-    def judge_models(self) -> Mapping[str, str]: ...
-    @property
-    def quarantined(self) -> tuple[str, ...]: ...
+Measured = RunManifest | RunOutcomes
+"""What has the facts that a headline depends on."""
 
 
 def describe_differences(runs: Sequence[Measured]) -> str:

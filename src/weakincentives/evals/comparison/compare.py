@@ -14,7 +14,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -29,28 +29,16 @@ from ..store.run_store import RunStore
 from .columns import CountedRows
 from .comparability import differing_judges, without_quarantined
 from .corrected import corrected_change
-from .measures import Flips, Number, Pairs, Places, Sides, first_of, flips_of, measured
+from .measures import Flips, Matched, Number, Pairs, Places, Sides, first_of, flips_of, measured
 from .outcomes import (
     LEFT_OUT,
     RunOutcomes,
     incomparable,
     other_datasets,
-    report_outcomes,
+    outcomes_of,
     sample_clusters,
-    stored_outcomes,
 )
 from .result import Flip, Measure, Pairing, RowKey, RunComparison, Slice
-
-__all__ = [
-    "Flip",
-    "Measure",
-    "RunComparison",
-    "Slice",
-    "adjust_secondary",
-    "compare_runs",
-    "compare_several",
-    "flips_between",
-]
 
 
 def compare_runs(
@@ -79,7 +67,7 @@ def compare_runs(
     """
     if not 0 < confidence < 1:
         raise UsageError(f"expected a `confidence` between 0 and 1, got {confidence}")
-    runs = (_outcomes(run, store, by, cluster_by) for run in (before, after))
+    runs = (outcomes_of(run, store, by, cluster_by) for run in (before, after))
     a, b = without_quarantined(*runs)
     problems = _check_comparable(a, b, by, force)
     cluster_by = cluster_by or b.cluster_by or a.cluster_by
@@ -126,7 +114,7 @@ def compare_several(
 
     The keyword arguments are those of `compare_runs`.
     """
-    a = _outcomes(first, store, by, cluster_by)
+    a = outcomes_of(first, store, by, cluster_by)
     compare = partial(
         compare_runs,
         a,
@@ -172,23 +160,7 @@ def _check_comparable(
     return problems
 
 
-@dataclass(frozen=True, slots=True)
-class _Matched:
-    """The rows of two runs that are compared. `every_pair` has all pairs, `pairs` those without
-    errors that say nothing about the agent, and `rows` the same as pairs of single rows. `sides`
-    has the samples of either run, if they have none in common. `clusters` has the cluster of each
-    row of the first run.
-    """
-
-    pairing: Pairing
-    every_pair: Pairs
-    pairs: Pairs
-    rows: Pairs
-    sides: Sides
-    clusters: Sequence[str]
-
-
-def _match_rows(before: RunOutcomes, after: RunOutcomes, cluster_by: str | None) -> _Matched:
+def _match_rows(before: RunOutcomes, after: RunOutcomes, cluster_by: str | None) -> Matched:
     """Return the rows that are compared; raise if there are none."""
     pairing, every_pair = _paired(before, after)
     pairs = _without_left_out(every_pair, before.rows, after.rows)
@@ -204,16 +176,15 @@ def _match_rows(before: RunOutcomes, after: RunOutcomes, cluster_by: str | None)
     if cluster_by is not None:
         names = sample_clusters(cluster_by, after, before)
         clusters = [names.get(sample, "") for sample in clusters]
-    return _Matched(pairing, every_pair, pairs, _row_pairs(pairs), sides, clusters)
+    return Matched(pairing, every_pair, pairs, _row_pairs(pairs), sides, clusters)
 
 
 def _measures(
-    before: RunOutcomes, after: RunOutcomes, matched: _Matched, metric: str, confidence: float
+    before: RunOutcomes, after: RunOutcomes, matched: Matched, metric: str, confidence: float
 ) -> dict[str, Measure]:
     """Return the difference of each number that both runs have, by name."""
-    compared = matched.pairing, matched.rows, matched.sides, matched.clusters
     comparable = (
-        measured(name, number, *compared, confidence)
+        measured(name, number, matched, confidence)
         for name, number in _numbers(before.rows, after.rows, metric).items()
     )
     measures = {measure.name: measure for measure in comparable if measure is not None}
@@ -237,18 +208,6 @@ def _sequential(before: RunOutcomes, after: RunOutcomes) -> Difference | None:
     if decision is None or decision.against not in (before.run_id, before.name):
         return None
     return decision.difference
-
-
-def _outcomes(
-    run: Any, store: RunStore | None, by: str | None, cluster_by: str | None
-) -> RunOutcomes:
-    if isinstance(run, RunOutcomes):
-        return run
-    if isinstance(run, EvalReport):
-        return report_outcomes(run, by, cluster_by)
-    if store is None:
-        raise UsageError(f"expected reports, or a `store` for the ids of runs, got {run!r}")
-    return stored_outcomes(store, run, by, cluster_by)
 
 
 def _letter(index: int) -> str:
@@ -409,7 +368,7 @@ def _any(column: bytearray, places: Places) -> bool:
 
 
 def _slices(
-    matched: _Matched, before: CountedRows, after: CountedRows, confidence: float
+    matched: Matched, before: CountedRows, after: CountedRows, confidence: float
 ) -> Iterator[Slice]:
     """Yield the pass rate of each slice, as the second run has them, the largest first."""
     names = [after.slices[first_of(b)] or "" for b in matched.rows[1]]
@@ -421,17 +380,10 @@ def _slices(
     groups = paired if matched.pairing != "none" else alone
     slices = []
     for name in groups[1]:
-        before_pairs, after_pairs = ([*side.get(name, ())] for side in paired)
-        before_alone, after_alone = ([*side.get(name, ())] for side in alone)
-        measure = measured(
-            "passed",
-            _passed(before, after),
-            matched.pairing,
-            (before_pairs, after_pairs),
-            (before_alone, after_alone),
-            matched.clusters,
-            confidence,
-        )
+        rows = paired[0].get(name, ()), paired[1].get(name, ())
+        sides = alone[0].get(name, ()), alone[1].get(name, ())
+        part = replace(matched, rows=rows, sides=sides)
+        measure = measured("passed", _passed(before, after), part, confidence)
         if measure is not None and name in groups[0]:
             slices.append(Slice(value=name, n=measure.difference.delta.n, measure=measure))
     yield from sorted(slices, key=lambda part: (-part.n, part.value))

@@ -68,7 +68,11 @@ def corrected_change(
     if before is None or after is None:
         return None
     a, b = before.calibration, after.calibration
-    pairs = [_by_sample(run.verdicts) for run in (before, after)]
+    # By sample and epoch: runs that are compared may differ in experiment.
+    pairs = [
+        {(sample_of(row), row[2]): verdict for row, verdict in run.verdicts.items()}
+        for run in (before, after)
+    ]
     if (a.criterion, a.version) != (b.criterion, b.version) or not pairs[0].keys() & pairs[1]:
         return None
     same = a == b
@@ -83,11 +87,6 @@ def corrected_change(
     return CorrectedChange(
         a.criterion, delta, (counts[0], counts[1]), same, _assumption(before, after), before.only
     )
-
-
-def _by_sample(verdicts: Mapping[RowKey, Verdict]) -> dict[tuple[str, int], Verdict]:
-    """Return the verdicts by sample and epoch: runs that are compared may differ in experiment."""
-    return {(sample_of(row), row[2]): verdict for row, verdict in verdicts.items()}
 
 
 def _assumption(before: JudgedRun, after: JudgedRun) -> str:

@@ -20,26 +20,34 @@ Places = int | tuple[int, ...]
 """The index of a row in its run, or the indexes of the rows of a sample."""
 Pairs = tuple[Sequence[Places], Sequence[Places]]
 """What is compared: the places of the first run and of the second, in the same order."""
-Sides = tuple[list[tuple[int, ...]], list[tuple[int, ...]]]
+Sides = tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]]
 Number = tuple[Callable[[int], float | None], Callable[[int], float | None]]
 """Functions that return a number of the row at a place, of the first run and of the second."""
 
 _UNBOUNDED = {"latency_ms", "tokens", "cost"}
 
 
-def measured(
-    name: str,
-    number: Number,
-    pairing: Pairing,
-    pairs: Pairs,
-    sides: Sides,
-    samples: Sequence[str],
-    confidence: float,
-) -> Measure | None:
-    """Compare a number; return None if no two rows have it. `samples` are those of one run."""
-    if pairing == "none":
-        return _unpaired(name, number, sides, confidence)
-    before, after, clusters = _values(pairs, number, samples)
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """The rows of two runs that are compared. `every_pair` has all pairs, `pairs` those without
+    errors that say nothing about the agent, and `rows` the same as pairs of single rows. `sides`
+    has the samples of either run, if they have none in common. `clusters` has the cluster of each
+    row of the first run.
+    """
+
+    pairing: Pairing
+    every_pair: Pairs
+    pairs: Pairs
+    rows: Pairs
+    sides: Sides
+    clusters: Sequence[str]
+
+
+def measured(name: str, number: Number, matched: Matched, confidence: float) -> Measure | None:
+    """Compare a number; return None if no two rows have it."""
+    if matched.pairing == "none":
+        return _unpaired(name, number, matched.sides, confidence)
+    before, after, clusters = _values(matched.rows, number, matched.clusters)
     if not before:
         return None
     binary = _binary(name, before, after)

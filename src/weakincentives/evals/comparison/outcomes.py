@@ -29,18 +29,6 @@ from ..store.run_store import CriterionInfo, RunStore
 from .columns import CountedRows
 from .corrected import JudgedRun, judged_run
 
-__all__ = [
-    "ABSENT",
-    "LEFT_OUT",
-    "RunOutcomes",
-    "incomparable",
-    "measured_differently",
-    "other_datasets",
-    "report_outcomes",
-    "sample_clusters",
-    "stored_outcomes",
-]
-
 LEFT_OUT = frozenset({"evaluator", "infrastructure"})
 """The sources of errors that say nothing about the agent, and so are in no comparison."""
 
@@ -156,6 +144,22 @@ class RunOutcomes:
         ]
 
 
+def outcomes_of(
+    run: EvalReport[Any] | RunOutcomes | str,
+    store: RunStore | None,
+    by: str | None = None,
+    cluster_by: str | None = None,
+) -> RunOutcomes:
+    """Return the outcomes of a report, or of a run of the store by its id."""
+    if isinstance(run, RunOutcomes):
+        return run
+    if isinstance(run, EvalReport):
+        return report_outcomes(run, by, cluster_by)
+    if store is None:
+        raise UsageError(f"expected reports, or a `store` for the ids of runs, got {run!r}")
+    return stored_outcomes(store, run, by, cluster_by)
+
+
 def report_outcomes(
     report: EvalReport[Any], by: str | None = None, cluster_by: str | None = None
 ) -> RunOutcomes:
@@ -188,7 +192,7 @@ def _reported(result: EvalResult[Any], by: str | None, cluster_by: str | None) -
         result.score.value,
         result.latency_ms,
         result.tokens_used,
-        result.trajectory.cost if result.trajectory else None,
+        result.cost,
         criterion_values(result.score),
         "",
         None if by is None else slice_name(result.metadata, by),

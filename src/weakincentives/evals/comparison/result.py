@@ -17,8 +17,6 @@ from ..stats.pass_rate import too_few
 from .corrected import CorrectedChange
 from .outcomes import RunOutcomes
 
-__all__ = ["Flip", "Measure", "Pairing", "RowKey", "RunComparison", "Slice", "p_text"]
-
 MIN_PAIRS = 5  # with fewer, McNemar's test never shows a difference at 95%
 UNITS = {"passed": "points", "latency_ms": "ms", "tokens": "tokens", "cost": "dollars"}
 Pairing = Literal["epoch", "sample", "none"]

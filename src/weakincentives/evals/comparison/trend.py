@@ -20,7 +20,7 @@ from typing import Any, Literal
 from ...errors import UsageError
 from ...internal.formatting import pluralize
 from ..model.report import EvalReport
-from ..stats.basic import mean
+from ..stats.basic import mean, p_text
 from ..stats.intervals import Interval
 from ..stats.multiplicity import holm
 from ..stats.trends import ChangePoint, Trend, change_point, linear_trend
@@ -30,11 +30,9 @@ from .outcomes import (
     LEFT_OUT,
     RunOutcomes,
     measured_differently,
-    report_outcomes,
+    outcomes_of,
     sample_clusters,
-    stored_outcomes,
 )
-from .result import p_text
 
 DEFAULT_LOOKS = 20
 MIN_RUNS = 3  # with two, a trend is their difference
@@ -124,7 +122,8 @@ def run_trend(
     """
     if not 0 < confidence < 1:
         raise UsageError(f"expected a `confidence` between 0 and 1, got {confidence}")
-    history, warnings = _measured_alike([_outcomes(run, store, cluster_by) for run in runs])
+    outcomes = [outcomes_of(run, store, cluster_by=cluster_by) for run in runs]
+    history, warnings = _measured_alike(outcomes)
     samples, unlike = _common_samples(history)
     warnings += _warnings(history, len(samples), unlike)
     if len(history) < MIN_RUNS or not samples:
@@ -174,16 +173,6 @@ def adjusted_steps(p_values: Sequence[float | None], looks: int) -> list[float]:
     known = [1.0 if p is None else p for p in p_values]
     unseen = [1.0] * max(0, looks - 1 - len(known))
     return [min(1.0, p / RUN_TO_RUN_SHARE) for p in holm([*known, *unseen])[: len(known)]]
-
-
-def _outcomes(run: Any, store: RunStore | None, cluster_by: str | None) -> RunOutcomes:
-    if isinstance(run, RunOutcomes):
-        return run
-    if isinstance(run, EvalReport):
-        return report_outcomes(run, cluster_by=cluster_by)
-    if store is None:
-        raise UsageError(f"expected reports, or a `store` for the ids of runs, got {run!r}")
-    return stored_outcomes(store, run, cluster_by=cluster_by)
 
 
 def _measured_alike(runs: Sequence[RunOutcomes]) -> tuple[list[RunOutcomes], list[str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from ...errors import UsageError
@@ -33,14 +33,8 @@ class FinishCounts:
 
     @property
     def vector(self) -> tuple[int, ...]:
-        """The five counts of the older similarity."""
-        return (
-            self.finish_stop,
-            self.finish_tool_calls,
-            self.finish_others,
-            self.schema_validation_error_count,
-            self.successful_tool_call_count,
-        )
+        """The first five counts, of which the older similarity is made."""
+        return astuple(self)[:5]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +84,7 @@ def compare_vendors(
             f"expected runs of the same requests, got {len(ours)} and {len(theirs)} results with "
             f"{len(keys)} samples in common, of which none is without an error"
         )
-    mine, other = [_known(ours[key]) for key in both], [_known(theirs[key]) for key in both]
+    mine, other = ([facts for key in both if (facts := side[key])] for side in (ours, theirs))
     clusters = [sample_id for sample_id, _ in both]
     called = [facts.finish_class == "tool_calls" for facts in mine]
     wanted = [facts.finish_class == "tool_calls" for facts in other]
@@ -144,11 +138,6 @@ def _facts(results: Iterable[EvalResult[Any]]) -> dict[Key, ToolCallFacts | None
     return found
 
 
-def _known(facts: ToolCallFacts | None) -> ToolCallFacts:
-    assert facts is not None
-    return facts
-
-
 def _malformed(facts: ToolCallFacts) -> Sequence[bool]:
     return [index < facts.malformed for index in range(facts.calls)]
 
@@ -168,12 +157,8 @@ def _pooled(
     return pass_rate(pairs, confidence=confidence) if pairs else None
 
 
-def count_finishes(results: Iterable[EvalResult[Any]]) -> FinishCounts:
-    """Return the counts of a run; an attempt with an error is a failure."""
-    return _counts(_facts(results).values())
-
-
 def _counts(all_facts: Iterable[ToolCallFacts | None]) -> FinishCounts:
+    """Return the counts of a run; an attempt with an error is a failure."""
     known = [facts for facts in all_facts if facts is not None]
     failures = sum(1 for _ in all_facts) - len(known)
     classes = [facts.finish_class for facts in known]

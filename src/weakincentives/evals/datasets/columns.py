@@ -20,9 +20,8 @@ import msgspec
 
 from ... import serde
 from ...errors import UsageError, short_repr
-from .records import NAMES, Defect, listed, misspelt, raw_object, refuse_repeated
+from .records import NAMES, Defect, fields_of, listed, misspelt, refuse_repeated
 
-_plain_object = serde.decoder(dict[str, Any])
 _plain = serde.decoder()
 _MISSING: Any = object()
 _TEXT = rb'"[^"\\]*+"'
@@ -102,10 +101,9 @@ class SampleColumns:
 
     def _refuse_misspelt(self, names: Collection[str], what: str) -> None:
         """Raise if the id or the expected output is there, but under a misspelt name."""
-        if not self.id and not _has(names, "id"):
-            for name in names:
-                if name.strip().casefold() == "id":
-                    raise _no_column("id", "id", names, what=what)
+        alike = (name.strip().casefold() == "id" for name in names)
+        if not self.id and not _has(names, "id") and any(alike):
+            raise _no_column("id", "id", names, what=what)
         known = self.expected or _has(names, "expected") or _has(names, "ground_truth")
         if not known and misspelt("expected", names):
             raise _no_column("expected", "expected", names, what=what)
@@ -122,10 +120,7 @@ class SampleColumns:
                     row.setdefault("input", {})[_last(name)] = value
                 else:
                     row[option] = value
-        if isinstance(id := row.get("id", _MISSING), int) and not isinstance(id, bool):
-            row["id"] = str(id)
-        elif id is _MISSING:
-            row["id"] = self._make_id(row.get("input"), _expected(row))
+        row["id"] = self._id(row.get("id", _MISSING), row)
         return row
 
     # ── JSON ────────────────────────────────────────────────────────────────────────────────────
@@ -133,12 +128,9 @@ class SampleColumns:
     def arranged(self, data: bytes) -> bytes:
         """Return a JSON object as the JSON of a sample; unchanged if it is one, or malformed."""
         try:
-            fields = raw_object(data)
-        except msgspec.DecodeError:
-            try:
-                fields = _plain_object(data)  # slower, but it reads lone surrogates
-            except Exception:  # decoding the sample reports it
-                return data
+            fields = fields_of(data)
+        except Exception:  # decoding the sample reports it
+            return data
         if fields.keys() <= _FIELDS and {"id", "input"} <= fields.keys() and not self.is_named:
             id = fields["id"]
             if isinstance(id, str) or bytes(id)[:1] == b'"':
@@ -184,13 +176,11 @@ class SampleColumns:
         return value
 
     def _id(self, id: Any, sample: dict[str, Any]) -> Any:
-        if id is _MISSING:
-            return self._make_id(_value(sample["input"]), _value(_expected(sample)))
-        id = _value(id)
-        return str(id) if isinstance(id, int) and not isinstance(id, bool) else id
-
-    def _make_id(self, input: Any, expected: Any) -> str:
-        content = serde.encode([_deep(input), _deep(expected)], sort=True)
+        if id is not _MISSING:
+            id = _value(id)
+            return str(id) if isinstance(id, int) and not isinstance(id, bool) else id
+        expected = sample.get("expected", sample.get("ground_truth"))
+        content = serde.encode([_deep(sample.get("input")), _deep(expected)], sort=True)
         made = blake2b(content, digest_size=6).hexdigest()
         self._made[made] += 1
         return made if self._made[made] == 1 else f"{made}-{self._made[made]}"
@@ -234,10 +224,6 @@ def _deep(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _value(part) for key, part in value.items()}
     return _value(value)
-
-
-def _expected(sample: Mapping[str, Any]) -> Any:
-    return sample.get("expected", sample.get("ground_truth"))
 
 
 def add_metadata(sample: dict[str, Any], name: str, value: Any) -> None:

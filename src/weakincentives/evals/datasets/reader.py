@@ -24,9 +24,11 @@ from .formats import Format, Record, Source, dataset_name, format_of, json_recor
 from .records import (
     Defect,
     decode_record,
+    fields_of,
     masked,
     missing,
     misspelt,
+    plain_object,
     raw_object,
     refuse_repeated,
 )
@@ -41,7 +43,6 @@ _TABLES = ("csv", "parquet", "tsv")
 MAX_ID_BYTES = 512
 
 _GROUND_TRUTH = b'"ground_truth"'
-_plain_object = serde.decoder(dict[str, Any])
 
 
 class Limits(TypedDict, total=False):
@@ -141,7 +142,7 @@ def _rows(source: Source, limits: Limits) -> Iterator[Row]:
             return
         for line, root, data in _json(file, source, limits):
             try:
-                row = decode_record(data, _plain_object, limits["max_depth"])
+                row = decode_record(data, plain_object, limits["max_depth"])
             except Defect as defect:
                 raise defect.at(source.path, line, root) from None
             yield line, row
@@ -217,10 +218,7 @@ def _either_name(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     def decode_either(data: bytes) -> Any:
         if not (times := data.count(_GROUND_TRUTH)):
             return decode(data)
-        try:
-            fields = raw_object(data)
-        except msgspec.DecodeError:
-            fields = _plain_object(data)  # slower, but it reads lone surrogates
+        fields = fields_of(data)
         if times > 1:
             refuse_repeated(_GROUND_TRUTH, data)
         if "ground_truth" not in fields:

@@ -55,6 +55,7 @@ _NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 
 raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 """An object whose values are still JSON."""
+plain_object: Callable[[bytes], dict[str, Any]] = serde.decoder(dict[str, Any])
 
 _scan = json.JSONDecoder().raw_decode
 
@@ -71,7 +72,7 @@ class Defect(Exception):
         self.path = path
         self.lines_down = lines_down
 
-    def at(self, file: Path, line: int, root: str = "$") -> DatasetError:
+    def at(self, file: Path | str, line: int, root: str = "$") -> DatasetError:
         path = root + self.path.removeprefix("$")
         line += self.lines_down
         path = "" if path == "$" else path
@@ -100,6 +101,14 @@ def decode_record(
         for quoted in (_ID, _INPUT, _EXPECTED, _METADATA):
             refuse_repeated(quoted, data)
     return value
+
+
+def fields_of(data: bytes) -> dict[str, Any]:
+    """Return the fields of an object, whose values are still JSON if that is possible."""
+    try:
+        return raw_object(data)
+    except msgspec.DecodeError:
+        return plain_object(data)  # slower, but it reads lone surrogates
 
 
 def too_deep(max_depth: int, *, lines_down: int = 0) -> Defect:
@@ -141,14 +150,11 @@ def not_utf8(data: bytes, error: UnicodeDecodeError) -> Defect:
     )
 
 
-def problem_and_path(error: Exception, data: bytes = b"") -> tuple[str, str]:
-    """Return what is wrong, in our grammar, and at which `$.path`; more precise with the data."""
-    defect = explain(error, data)
-    return defect.problem, defect.path
-
-
 def explain(error: Exception, data: bytes = b"", wanted: Any = None) -> Defect:
-    """Return what msgspec or a user's type raised as a defect, in our grammar and with its path."""
+    """Return what msgspec or a user's type raised as a defect, in our grammar and with its path.
+
+    It is more precise with the data.
+    """
     if isinstance(error, RecursionError):
         return Defect("expected less nesting, got more than Python's recursion limit allows")
     if isinstance(error, UnicodeDecodeError):

@@ -53,7 +53,9 @@ def yaml_records(file: io.BufferedReader, source: Source, max_bytes: int) -> Ite
             documents += 1
             for path, node in _samples_in(document, root, yaml):
                 line = node.start_mark.line + 1
-                yield line, path, serde.encode(_constructed(loader, node))
+                value = loader.construct_object(node, deep=True)
+                loader.constructed_objects.clear()
+                yield line, path, serde.encode(value)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = line if mark is None else mark.line + 1
@@ -77,19 +79,8 @@ def _samples_in(document: Any, root: str, yaml: Any) -> Iterator[tuple[str, Any]
     if isinstance(document, yaml.SequenceNode):
         for index, node in enumerate(document.value):
             yield f"{root}[{index}]", node
-    elif not _is_empty(document):
-        yield root, document
-
-
-def _is_empty(document: Any) -> bool:
-    """Return whether a document has nothing in it, as one after a last `---`."""
-    return bool(document.tag == "tag:yaml.org,2002:null" and document.value == "")
-
-
-def _constructed(loader: Any, node: Any) -> Any:
-    value = loader.construct_object(node, deep=True)
-    loader.constructed_objects.clear()
-    return value
+    elif document.tag != "tag:yaml.org,2002:null" or document.value:
+        yield root, document  # it is not empty, as one after a last `---` is
 
 
 @lru_cache(maxsize=1)
@@ -126,9 +117,6 @@ def _loader_type() -> Any:
             made[key] = self.construct_object(value_node, deep=True)
         return made
 
-    def construct_int(self: Any, node: Any) -> int:
-        return int(node.value)
-
     def construct_float(self: Any, node: Any) -> float:
         number = float(node.value.replace(".inf", "inf").replace(".nan", "nan").lower())
         if not math.isfinite(number):
@@ -140,7 +128,7 @@ def _loader_type() -> Any:
             f"tag:yaml.org,2002:{name}", re.compile(f"^(?:{pattern})$"), first
         )
     Loader.add_constructor("tag:yaml.org,2002:map", construct_mapping)
-    Loader.add_constructor("tag:yaml.org,2002:int", construct_int)
+    Loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
     Loader.add_constructor("tag:yaml.org,2002:float", construct_float)
     for name in ("binary", "timestamp", "omap", "pairs", "set"):
         Loader.yaml_constructors.pop(f"tag:yaml.org,2002:{name}", None)

@@ -153,7 +153,7 @@ class Criterion:
             return verdict
         from ...internal.event_loop import run_sync
 
-        return run_sync(_result_of, verdict)
+        return run_sync(lambda: verdict)
 
 
 def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -165,10 +165,6 @@ def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, 
             + (f" and {', '.join(kwargs)} by name" if kwargs else "")
         )
     return [values[name] for name in names]
-
-
-async def _result_of(verdict: Awaitable[Score]) -> Score:
-    return await verdict
 
 
 def criterion(fn: Callable[..., Any], *, name: str = "", blocking: bool = True) -> Criterion:

@@ -206,8 +206,7 @@ def tool_call_f1(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> Score
     wanted = _expected_reason(sample) == "tool_calls"
     got = _first_reason(trajectory, sample) == "tool_calls"
     kind = {(True, True): "tp", (True, False): "fp", (False, True): "fn", (False, False): "tn"}
-    names = ("tp", "fp", "fn", "tn")
-    metrics = tuple(Metric(name, float(kind[got, wanted] == name)) for name in names)
+    metrics = tuple(Metric(name, float(kind[got, wanted] == name)) for name in kind.values())
     reasons = {"fp": "called a tool, the reference did not", "fn": "called no tool, unlike it"}
     return Score(float(got == wanted), reason=reasons.get(kind[got, wanted], ""), metrics=metrics)
 

@@ -25,6 +25,7 @@ from ...internal.formatting import pluralize
 from ...runtime.metering import Meter
 from .._types import Sample
 from ..evaluators.slots import text_of
+from ..model.corrections import interval_words
 from ..model.report import EvalReport
 from ..model.result import EvalResult
 from ..stats.intervals import Interval, clustered_rate_interval
@@ -126,10 +127,7 @@ def bias_lines(ranking: Ranking) -> list[str]:
 
 
 def _percent(rate: Interval) -> str:
-    if (rate.low, rate.high) == (0, 1):
-        return "unknown"
-    level = f"{rate.confidence * 100:g}% interval"
-    return f"{rate.estimate:.1%} ({level} {rate.low:.1%} to {rate.high:.1%})"
+    return "unknown" if (rate.low, rate.high) == (0, 1) else interval_words(rate)
 
 
 async def rank_reports_async(
@@ -201,6 +199,21 @@ async def _compare_outputs(
         for key, results in attempts.items()
         if any(map(_has_output, results.values()))
     }
+
+    async def ask(
+        index: int, sample: Sample[Any, Any], names: tuple[str, str], *outputs: Any
+    ) -> None:
+        """Ask in both orders, and note the answers, or the error."""
+        try:
+            both = await judge.ask_both(sample, *outputs)
+        except Exception as error:
+            answers.failed[index] = (sample.id, str(error) or type(error).__name__)
+            return
+        answers.meter.calls += [(answer.usage, answer.cost) for answer in both]
+        a, b = (len(text_of(output)) for output in outputs)
+        longer = (a > b) - (a < b)
+        answers.judged[index] = Judgement(sample.id, *names, winners(*both), longer)
+
     pairs = ((key, pair) for key in attempts for pair in combinations(names, 2))
     for index, (key, pair) in enumerate(pairs):
         a, b = (attempts[key][name] for name in pair)
@@ -210,10 +223,7 @@ async def _compare_outputs(
         elif decided := _decided_without_judge(pair, a, b):
             answers.judged[index] = decided
         else:
-            outputs = (a.output, b.output)
-            questions.append(
-                partial(_ask_judge, judge, answers, index, pair, samples[key], outputs)
-            )
+            questions.append(partial(ask, index, samples[key], pair, a.output, b.output))
     await for_each(lambda ask: ask(), questions, max_concurrent)
     return answers
 
@@ -222,31 +232,14 @@ def _decided_without_judge(
     names: tuple[str, str], first: EvalResult[Any], second: EvalResult[Any]
 ) -> Judgement | None:
     """Return the judgement if an agent raised or the outputs are equal; None if not."""
-    if winner := _winner_by_error(first, second):
+    has_output = _has_output(first), _has_output(second)
+    if has_output != (True, True):  # an agent raised
+        wins: dict[tuple[bool, bool], Winner] = {(True, False): "first", (False, True): "second"}
+        winner = wins.get(has_output, "tie")
         return Judgement(first.sample_id, *names, (winner, winner), 0, "error")
     if first.output == second.output:
         return Judgement(first.sample_id, *names, ("tie", "tie"), 0, "equal")
     return None
-
-
-async def _ask_judge(
-    judge: PairwiseJudge,
-    answers: _Answers,
-    index: int,
-    names: tuple[str, str],
-    sample: Sample[Any, Any],
-    outputs: tuple[Any, Any],
-) -> None:
-    """Ask in both orders, and note the answers, or the error."""
-    try:
-        both = await judge.ask_both(sample, *outputs)
-    except Exception as error:
-        answers.failed[index] = (sample.id, str(error) or type(error).__name__)
-        return
-    answers.meter.calls += [(answer.usage, answer.cost) for answer in both]
-    a, b = (len(text_of(output)) for output in outputs)
-    longer = (a > b) - (a < b)
-    answers.judged[index] = Judgement(sample.id, *names, winners(*both), longer)
 
 
 def rank_reports(
@@ -311,13 +304,6 @@ def _sample_of(results: Mapping[str, EvalResult[Any]]) -> Sample[Any, Any]:
         f"expected results with their samples, got none for {sample_id!r} - the judge must see the "
         "input"
     )
-
-
-def _winner_by_error(first: EvalResult[Any], second: EvalResult[Any]) -> Winner | None:
-    """Return which run wins because an agent raised; None if both have an output."""
-    if _has_output(first):
-        return None if _has_output(second) else "first"
-    return "second" if _has_output(second) else "tie"
 
 
 def _has_output(result: EvalResult[Any]) -> bool:

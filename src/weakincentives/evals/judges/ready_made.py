@@ -7,16 +7,11 @@ Each takes the model (a name, an adapter, or nothing for the adapter of the run)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .._judge import JudgeAdapter, Scale, llm_judge
+from .._judge import JudgeModel, Scale, llm_judge
 from ..evaluators.criteria import Criterion
 from ..evaluators.slots import Sees, Source
-
-if TYPE_CHECKING:
-    from ...rollouts import Endpoint
-
-    JudgeModel = str | Endpoint | JudgeAdapter | None
 
 
 @dataclass(frozen=True, slots=True)

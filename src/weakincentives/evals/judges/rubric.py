@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from ...errors import UsageError, short_repr
 from ...internal.checks import finite
@@ -14,7 +14,7 @@ from ...prompt import MarkdownSection, PromptTemplate
 from .._judge import (
     JUDGE_TEMPLATE,
     RATINGS,
-    JudgeAdapter,
+    JudgeModel,
     JudgeParams,
     Question,
     Scale,
@@ -31,9 +31,6 @@ from .._types import EvalContext, Sample, Score
 from ..evaluators.combine import combine_scores
 from ..evaluators.criteria import Criterion, built_in
 from ..evaluators.slots import Sees
-
-if TYPE_CHECKING:
-    from ...rollouts import Endpoint
 
 _TASK = MarkdownSection[JudgeParams](
     title="Evaluation Task",
@@ -76,7 +73,7 @@ class _Options(TypedDict, total=False):
 def llm_rubric(criteria: Mapping[str, str], /, **options: Unpack[_Options]) -> Criterion: ...
 @overload
 def llm_rubric(
-    adapter: str | Endpoint | JudgeAdapter | None,
+    adapter: JudgeModel,
     criteria: Mapping[str, str],
     **options: Unpack[_Options],
 ) -> Criterion: ...
@@ -110,6 +107,9 @@ def llm_rubric(
         retries,
     )
 
+    def passed(verdicts: Iterable[bool]) -> bool:
+        return all(passes for passes, weight in zip(verdicts, numbers, strict=True) if weight)
+
     async def judge(sample: Sample[Any, Any], output: Any, *, context: EvalContext) -> Score:
         params = params_of(text, scale, sources, context, name)
         answer = await question.ask(adapter_of(context, adapter, name), params)
@@ -117,7 +117,8 @@ def llm_rubric(
         # The call was one for all: with the first score, `combine_scores` keeps names distinct.
         scores[0] = replace(scores[0], metrics=answer.metrics)
         reason = "; ".join(f"{key}: {answer.output[key].reason}" for key in criteria)
-        return replace(_combined(scores, numbers, name), reason=reason)
+        combined = combine_scores(scores, name, weights=numbers, passed=passed)
+        return replace(combined, reason=reason)
 
     seen = (list(sources.items()),) if sees else ()
     identity = (adapter, list(criteria.items()), scale, numbers, *seen)
@@ -137,15 +138,6 @@ def _problem(output: Any, criteria: Mapping[str, str], scale: Scale, name: str) 
         verdict_problem(output[key], scale, f"the judge `{name}` for `{key}`") for key in criteria
     )
     return next((problem for problem in problems if problem), "")
-
-
-def _combined(scores: list[Score], weights: list[float], name: str) -> Score:
-    """Return the weighted score; it passes if every criterion with a weight does."""
-
-    def passed(verdicts: Iterable[bool]) -> bool:
-        return all(passes for passes, weight in zip(verdicts, weights, strict=True) if weight)
-
-    return combine_scores(scores, name, weights=weights, passed=passed)
 
 
 @lru_cache(maxsize=256)

@@ -11,21 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from ... import serde
 from ...chat import ChatMessage
 from ...errors import EvaluatorError, SerializationError, UsageError, short_repr
 from ...internal.checks import finite
-from .._judge import RATINGS, JudgeAdapter, Scale
+from .._judge import RATINGS, JudgeModel, Scale
 from .._types import PASS_MARK, EvalContext, Metric, Sample, Score
 from ..evaluators.criteria import Criterion, built_in
 from .rubric import llm_rubric
-
-if TYPE_CHECKING:
-    from ...rollouts import Endpoint
-
-    JudgeModel = str | Endpoint | JudgeAdapter | None
 
 Aggregation = Literal["sum", "weighted_sum", "custom", "inherit"]
 
@@ -123,7 +118,7 @@ def outcome_rubric(
     async def judge(sample: Sample[Any, Any], output: Any, *, context: EvalContext) -> Score:
         return _with_required(await inner.score(context), rubric, pass_mark)
 
-    return _named("outcome_rubric", rubric, inner, scale, pass_mark, name)(judge)
+    return _named("outcome_rubric", rubric, inner, pass_mark, name)(judge)
 
 
 def event_rubric(
@@ -165,7 +160,7 @@ def event_rubric(
         failed = [f"event {n}: {each.reason}" for n, each in enumerate(rated, 1) if not each.passed]
         return Score(None, not failed, "; ".join(failed[:3]), metrics, name)
 
-    return _named("event_rubric", rubric, inner, scale, pass_mark, name)(judge)
+    return _named("event_rubric", rubric, inner, pass_mark, name)(judge)
 
 
 def _judge_of(rubric: Rubric, adapter: Any, scale: Scale, name: str) -> Criterion:
@@ -175,7 +170,7 @@ def _judge_of(rubric: Rubric, adapter: Any, scale: Scale, name: str) -> Criterio
 
 
 def _named(
-    kind: str, rubric: Rubric, inner: Criterion, scale: Scale, pass_mark: float, name: str
+    kind: str, rubric: Rubric, inner: Criterion, pass_mark: float, name: str
 ) -> Callable[[Callable[..., Any]], Criterion]:
     identity = (inner, serde.plain(rubric), finite(pass_mark, "pass_mark"))
     return built_in(kind, 1, *identity, label=name, blocking=True, adapters=inner.adapters)

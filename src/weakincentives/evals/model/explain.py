@@ -195,9 +195,7 @@ def type_mismatch(results: Iterable[EvalResult[Any]]) -> str:
         if result.error is not None or result.passed or match is None:
             return ""
         found.add((match[1], match[2]))
-        if len(found) > 1:
-            return ""
-    if not found:
+    if len(found) != 1:
         return ""
     ((output, expected),) = found
     return (

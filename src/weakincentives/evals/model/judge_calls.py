@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...chat import ChatMessage, TokenUsage
 from ...internal.wire_names import wire_name
@@ -31,21 +31,16 @@ class JudgeCall:
     latency_ms: float | None = None
 
 
-def judge_call(
-    judge: str,
-    messages: tuple[ChatMessage, ...],
-    answer: str = "",
-    problem: str = "",
-    *,
-    model: str | None = None,
-    usage: TokenUsage | None = None,
-    cost: float | None = None,
-    latency_ms: float | None = None,
-) -> JudgeCall:
-    """Return the record of a call, with its long texts cut."""
-    cut = tuple(ChatMessage(each.role, shorten(each.content, MAX_CHARS)) for each in messages)
-    answer, problem = shorten(answer, MAX_CHARS), shorten(problem, MAX_CHARS)
-    return JudgeCall(judge, cut, answer, problem, model, usage, cost, latency_ms)
+def with_short_texts(call: JudgeCall) -> JudgeCall:
+    """Return a call with its long texts cut."""
+    return replace(
+        call,
+        messages=tuple(
+            ChatMessage(each.role, shorten(each.content, MAX_CHARS)) for each in call.messages
+        ),
+        answer=shorten(call.answer, MAX_CHARS),
+        problem=shorten(call.problem, MAX_CHARS),
+    )
 
 
 def judge_calls_of(meter: Meter) -> tuple[JudgeCall, ...]:

@@ -153,15 +153,8 @@ class EvalReport(Generic[OutputT]):
         """The number of results that passed."""
         return sum(1 for result in self.counted if result.passed)
 
-    @property
-    def total_samples(self) -> int:
-        """The same as `total`."""
-        return self.total
-
-    @property
-    def successful_samples(self) -> int:
-        """The same as `successful`."""
-        return self.successful
+    total_samples = total
+    successful_samples = successful
 
     # ── scores ──────────────────────────────────────────────────────────────────────────────────
 
@@ -230,8 +223,7 @@ class EvalReport(Generic[OutputT]):
         With epochs also `pass_at_k`, `pass_hat_k` and the number of `flaky` samples.
         """
         values = [score.value for score in self._scores()]
-        repeated = self.epoch_stats
-        return {
+        numbers = {
             "mean": mean(values),
             "std": std(values),
             "min": min(values, default=0.0),
@@ -239,16 +231,12 @@ class EvalReport(Generic[OutputT]):
             "n": len(values),
             "errors": self.total - len(values),
             "total": self.total,
-            **(
-                {}
-                if repeated is None
-                else {
-                    "pass_at_k": repeated.pass_at_k,
-                    "pass_hat_k": repeated.pass_hat_k,
-                    "flaky": len(repeated.flaky),
-                }
-            ),
         }
+        if (repeated := self.epoch_stats) is not None:
+            numbers["pass_at_k"] = repeated.pass_at_k
+            numbers["pass_hat_k"] = repeated.pass_hat_k
+            numbers["flaky"] = len(repeated.flaky)
+        return numbers
 
     # ── usage ───────────────────────────────────────────────────────────────────────────────────
 

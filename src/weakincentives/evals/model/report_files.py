@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from ...internal.atomic_write import write_whole
 from ...internal.garbage import collector_paused
 from ...secrets import redact_bytes
 from .redacted_ids import redact_ids
+from .result import with_sample_types
 
 FORMAT = 1
 
@@ -92,9 +92,7 @@ def load(
             path="$.format",
         )
     results = _results(folder, result_type)
-    if input_type is not Any or expected_type is not Any:
-        results = [_with_types(result, folder, input_type, expected_type) for result in results]
-    return head, results
+    return head, [_with_types(result, folder, input_type, expected_type) for result in results]
 
 
 def _results(folder: Path, result_type: Any) -> list[Any]:
@@ -112,10 +110,12 @@ def _results(folder: Path, result_type: Any) -> list[Any]:
                 if not line.endswith(b"\n"):
                     incomplete = number  # the writer was killed in its last line
                     break
-                from ..datasets.records import problem_and_path
+                from ..datasets.records import explain
 
-                problem, place = problem_and_path(error, line)
-                raise ReportError(problem, file=path, line=number, path=place) from None
+                defect = explain(error, line)
+                raise ReportError(
+                    defect.problem, file=path, line=number, path=defect.path
+                ) from None
     if incomplete:
         kept = f"kept {len(results)} results ({path}:{incomplete})"
         _warn(f"skipped an incomplete last line, {kept}")
@@ -130,19 +130,12 @@ def _results(folder: Path, result_type: Any) -> list[Any]:
 
 
 def _with_types(result: Any, folder: Path, input_type: Any, expected_type: Any) -> Any:
-    if (sample := result.sample) is None:
-        return result
     try:
-        typed = replace(
-            sample,
-            input=serde.convert(sample.input, input_type),
-            expected=serde.convert(sample.expected, expected_type),
-        )
+        return with_sample_types(result, input_type, expected_type)
     except SerializationError as error:
         raise ReportError(
             f"sample {result.sample_id!r} does not fit the types: {error}", file=folder
         ) from None
-    return replace(result, sample=typed)
 
 
 def _warn(message: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, get_args
 
+from ... import serde
 from ...chat import TokenUsage
 from ...errors import UsageError, short_repr
 from ...experiment import BASELINE
@@ -162,6 +163,20 @@ class EvalResult(Generic[OutputT]):
     def aggregate_score(self) -> float:
         """The value of the score; 0.0 after an error."""
         return self.score.value if self.success else 0.0
+
+
+def with_sample_types(
+    result: EvalResult[Any], input_type: Any, expected_type: Any
+) -> EvalResult[Any]:
+    """Return the result with the input and expected output of its sample as these types."""
+    if (sample := result.sample) is None or input_type is expected_type is Any:
+        return result
+    typed = replace(
+        sample,
+        input=serde.convert(sample.input, input_type),
+        expected=serde.convert(sample.expected, expected_type),
+    )
+    return replace(result, sample=typed)
 
 
 def criterion_values(score: Score) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ..stats.basic import means_by_name
 from ..stats.intervals import Interval
 from ..stats.strata import stratified_rate
 
@@ -32,16 +33,14 @@ def selected_rate(
 
     `attempts` are the stored ids of the samples and whether they passed.
     """
-    passes: dict[str, list[bool]] = {}
-    for sample, passed in attempts:
-        passes.setdefault(sample, []).append(passed)
+    attempts = list(attempts)
+    means = means_by_name(attempts)
     drawn = [name for stratum in selection.strata for name in stratum.samples]
-    if not drawn or any(name not in passes for name in drawn):
+    if not drawn or any(name not in means for name in drawn):
         return None
-    means = {name: sum(verdicts) / len(verdicts) for name, verdicts in passes.items()}
     found = stratified_rate(
         ((stratum.size, [means[name] for name in stratum.samples]) for stratum in selection.strata),
         confidence=confidence,
     )
-    count = sum(map(len, passes.values()))
-    return replace(found, n=count, clusters=len(passes) if count > len(passes) else None)
+    count = len(attempts)
+    return replace(found, n=count, clusters=len(means) if count > len(means) else None)

@@ -77,7 +77,7 @@ def correction_data(correction: Correction) -> dict[str, Any]:
 
 def record_data(record: RunRecord, rate: Interval) -> dict[str, Any]:
     """Return the numbers of a run."""
-    manifest = record.manifest
+    manifest, scored = record.manifest, record.total - record.errors
     return {
         "run_id": manifest.run_id,
         "parent": manifest.parent,
@@ -105,17 +105,13 @@ def record_data(record: RunRecord, rate: Interval) -> dict[str, Any]:
         "damaged": record.damaged,
         **rate_data(rate),
         "strict_pass_rate": rate.estimate,
-        "pass_rate_without_errors": _share(record.passed, record.total - record.errors),
+        "pass_rate_without_errors": record.passed / scored if scored else None,
         "mean_score": record.mean_score,
         "tokens": record.tokens,
         "cost": record.cost,
         "judge_tokens": record.judge_tokens,
         "judge_cost": record.judge_cost,
     }
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
 
 
 def overview_data(overview: Overview) -> dict[str, Any]:

@@ -45,30 +45,40 @@ from ..store.run_store import RunStore, StoredRow
 from .junit import JUnitRun, junit, junit_document
 from .usage import usage_of
 
-COLUMNS = {
-    "run_id": str,
-    "sample_id": str,
-    "epoch": int,
-    "experiment": str,
-    "attempt": int,
-    "verdict": str,
-    "value": float,
-    "reason": str,
-    "error": str,
-    "error_source": str,
-    "error_type": str,
-    "error_where": str,
-    "input": str,
-    "expected": str,
-    "output": str,
-    "metadata": str,
-    "latency_ms": int,
-    "tokens": int,
-    "cost": float,
-    "judge_tokens": int,
-    "judge_cost": float,
+
+def verdict_of(result: EvalResult[Any]) -> str:
+    """Return "pass", "fail" or "error"."""
+    return "error" if result.error is not None else "pass" if result.passed else "fail"
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else as_text(value)
+
+
+COLUMNS: dict[str, tuple[type, Callable[[EvalResult[Any]], Any]]] = {
+    "run_id": (str, lambda result: result.run_id),
+    "sample_id": (str, lambda result: result.sample_id),
+    "epoch": (int, lambda result: result.epoch),
+    "experiment": (str, lambda result: result.experiment_name),
+    "attempt": (int, lambda result: result.attempt),
+    "verdict": (str, verdict_of),
+    "value": (float, lambda result: result.score.value if result.error is None else None),
+    "reason": (str, lambda result: why_failed(result) if result.error is None else None),
+    "error": (str, lambda result: result.error),
+    "error_source": (str, lambda result: result.error_source),
+    "error_type": (str, lambda result: result.error_details and result.error_details.type),
+    "error_where": (str, lambda result: result.error_details and result.error_details.where),
+    "input": (str, lambda result: _text(result.sample and result.sample.input)),
+    "expected": (str, lambda result: _text(result.sample and result.sample.expected)),
+    "output": (str, lambda result: _text(result.output)),
+    "metadata": (str, lambda result: as_text(result.metadata or None)),
+    "latency_ms": (int, lambda result: result.latency_ms),
+    "tokens": (int, lambda result: result.tokens_used or None),  # 0 if they were not counted
+    "cost": (float, lambda result: result.cost),
+    "judge_tokens": (int, lambda result: result.judge_tokens or None),
+    "judge_cost": (float, lambda result: result.judge_cost),
 }
-"""The columns of a table and their types; one `score.NAME` for each criterion follows.
+"""The columns of a table: their types and values; one `score.NAME` for each criterion follows.
 
 `tokens` and `cost` are the agent's.
 """
@@ -98,7 +108,7 @@ def write_export(
     problems: list[str] = []
     rows = _noting_problems(store.rows(run_id), problems)
     if not isinstance(target, Path):
-        export(rows, format, target, run)
+        target.writelines(_chunks(rows, format, run))
     else:
         _write_file(target, _chunks(rows, format, run))
     return overview(store, run_id, check=True) if problems else run
@@ -134,11 +144,6 @@ def _noting_problems(rows: Iterable[StoredRow], problems: list[str]) -> Iterator
         yield row
 
 
-def export(rows: Iterable[StoredRow], format: str, file: BinaryIO, run: Overview) -> None:
-    """Write rows to an open file; `run` has the names of their criteria."""
-    file.writelines(_chunks(rows, format, run))
-
-
 def format_by_suffix(path: Path) -> str:
     """Return the format of a file by its suffix."""
     suffix = path.suffix[1:].lower()
@@ -147,11 +152,6 @@ def format_by_suffix(path: Path) -> str:
         known = ", ".join(".xml" if name == "junit" else f".{name}" for name in FORMATS)
         raise UsageError(f"expected a file that ends in one of {known}, got `{path.name}`")
     return format
-
-
-def verdict_of(result: EvalResult[Any]) -> str:
-    """Return "pass", "fail" or "error"."""
-    return "error" if result.error is not None else "pass" if result.passed else "fail"
 
 
 def _chunks(rows: Iterable[StoredRow], format: str, run: Overview) -> Iterator[bytes]:
@@ -190,33 +190,8 @@ def _json(results: Iterable[EvalResult[Any]], run: Overview) -> Iterator[bytes]:
 
 def _cells(result: EvalResult[Any], criteria: Sequence[str]) -> list[Any]:
     """Return the values of the columns, in order."""
-    scored = result.error is None
-    values = criterion_values(result.score) if scored else {}
-    sample = result.sample
-    texts = (sample.input, sample.expected) if sample else (None, None)
-    details = result.error_details
-    return [
-        result.run_id,
-        result.sample_id,
-        result.epoch,
-        result.experiment_name,
-        result.attempt,
-        verdict_of(result),
-        result.score.value if scored else None,
-        why_failed(result) if scored else None,
-        result.error,
-        result.error_source,
-        details.type if details else None,
-        details.where if details else None,
-        *(None if value is None else as_text(value) for value in (*texts, result.output)),
-        as_text(result.metadata or None),
-        result.latency_ms,
-        result.tokens_used or None,  # 0 if they were not counted
-        result.cost,
-        result.judge_tokens or None,
-        result.judge_cost,
-        *map(values.get, criteria),
-    ]
+    values = criterion_values(result.score) if result.error is None else {}
+    return [*(read(result) for _, read in COLUMNS.values()), *map(values.get, criteria)]
 
 
 def _header(run: Overview) -> list[str]:
@@ -252,7 +227,7 @@ def _batches(results: Iterable[EvalResult[Any]], criteria: list[str]) -> Iterato
 
 
 def _types(run: Overview) -> list[type]:
-    return [*COLUMNS.values(), *(float for _ in run.criteria)]
+    return [*(kind for kind, _ in COLUMNS.values()), *(float for _ in run.criteria)]
 
 
 class _Sink(io.RawIOBase):

@@ -109,10 +109,15 @@ def _suite(suite: JUnitRun) -> Iterator[bytes]:
     epochs = manifest.config.get("epochs", 1) != 1
     outside = set(manifest.quarantined)
     for result in suite.results:
-        if result.sample_id in outside:
-            yield _quarantined_case(result, name, epochs=epochs).encode()
-            continue
-        yield _case(result, name, epochs=epochs, tolerant=suite.is_tolerant).encode()
+        named = result.experiment_name
+        attributes = {
+            "classname": name if named == BASELINE.name else f"{name}.{named}",
+            "name": case_name(result.sample_id, result.epoch, epochs=epochs),
+            "time": f"{result.latency_ms / 1000:.3f}",
+        }
+        quarantined = result.sample_id in outside
+        inside = _inside(result, quarantined=quarantined, tolerant=suite.is_tolerant)
+        yield _test(attributes, inside).encode()
     if suite.is_unfinished:
         where = {"classname": name, "name": "(the whole run)", "time": "0.000"}
         message = _early_end(run)
@@ -136,41 +141,29 @@ def case_name(sample_id: str, epoch: int, *, epochs: bool) -> str:
     return f"{sample_id}#{epoch}" if epochs else sample_id
 
 
-def _case(result: EvalResult[Any], suite: str, *, epochs: bool, tolerant: bool) -> str:
-    attributes = _case_attributes(result, suite, epochs=epochs)
-    if tolerant and not result.passed:
-        problem = f"error: {result.error}" if result.error else failure_message(result)
-        return _test(attributes, _output(f"{problem}\n{_facts(result)}"))
-    if result.error is not None:
-        source, details = result.error_source or "agent", result.error_details
-        type, traceback = (details.type, details.traceback) if details else ("", "")
-        more = "\n".join(filter(None, (traceback, f"source: {source}", _facts(result))))
-        return _test(attributes, _problem("error", type or source, result.error_message, more))
-    if not result.passed:
-        failure = _problem("failure", "score", failure_message(result), _facts(result))
-        return _test(attributes, failure)
-    return f"<testcase{_attributes(attributes)}/>\n"
-
-
-def _quarantined_case(result: EvalResult[Any], suite: str, *, epochs: bool) -> str:
-    attributes = _case_attributes(result, suite, epochs=epochs)
-    problem = f"error: {result.error}" if result.error else failure_message(result)
-    verdict = "passed" if result.passed else problem
-    skipped = _attributes({"message": f"quarantined, does not count; {verdict}"})
-    return _test(attributes, f"<skipped{skipped}/>")
-
-
-def _case_attributes(result: EvalResult[Any], suite: str, *, epochs: bool) -> dict[str, Any]:
-    named = result.experiment_name
-    return {
-        "classname": suite if named == BASELINE.name else f"{suite}.{named}",
-        "name": case_name(result.sample_id, result.epoch, epochs=epochs),
-        "time": f"{result.latency_ms / 1000:.3f}",
-    }
+def _inside(result: EvalResult[Any], *, quarantined: bool, tolerant: bool) -> str:
+    """Return the content of a test case; empty if it passed."""
+    verdict = "passed" if result.passed else failure_message(result)
+    if result.error:
+        verdict = f"error: {result.error}"
+    if quarantined:
+        skipped = _attributes({"message": f"quarantined, does not count; {verdict}"})
+        return f"<skipped{skipped}/>"
+    if result.passed:
+        return ""
+    if tolerant:
+        return _output(f"{verdict}\n{_facts(result)}")
+    if result.error is None:
+        return _problem("failure", "score", failure_message(result), _facts(result))
+    source, details = result.error_source or "agent", result.error_details
+    type, traceback = (details.type, details.traceback) if details else ("", "")
+    more = "\n".join(filter(None, (traceback, f"source: {source}", _facts(result))))
+    return _problem("error", type or source, result.error_message, more)
 
 
 def _test(attributes: Mapping[str, Any], inside: str) -> str:
-    return f"<testcase{_attributes(attributes)}>\n{inside}\n</testcase>\n"
+    start = f"<testcase{_attributes(attributes)}"
+    return f"{start}>\n{inside}\n</testcase>\n" if inside else f"{start}/>\n"
 
 
 def _problem(tag: str, type: str, message: str, more: str) -> str:

@@ -11,11 +11,12 @@ Such a file can be read again (`wink judge calibrate --run RUN FILE`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...internal.formatting import verdict_word
+from ..model.grouping import group_values
 from ..model.result import EvalResult
 from ..review.label_files import write_row_file
 from ..review.labelling import current_labels
@@ -82,10 +83,8 @@ def label_pairs(
     runs = {
         record.manifest.run_id for record in store.runs() if run_title(record.manifest) == title
     }
-    by_output: dict[tuple[str, str], list[HumanLabel]] = {}
-    for label in labels_by_criterion(store, name):
-        if label.run_id in runs:
-            by_output.setdefault((label.sample_id, label.content), []).append(label)
+    given = [label for label in labels_by_criterion(store, name) if label.run_id in runs]
+    by_output = group_values(given, ((label.sample_id, label.content) for label in given))
     samples: dict[str, dict[bool, EvalResult[Any]]] = {}
     for (sample_id, _), labels in by_output.items():
         verdict, result = people_verdict(labels), _result(store, labels)
@@ -101,7 +100,7 @@ def label_pairs(
             }
 
 
-def _result(store: RunStore, labels: list[HumanLabel]) -> EvalResult[Any] | None:
+def _result(store: RunStore, labels: Sequence[HumanLabel]) -> EvalResult[Any] | None:
     """Return the labelled output, as a run still has it."""
     for label in reversed(labels):
         stored = row_of_key(store, label.run_id, *label.row)

@@ -30,9 +30,8 @@ def sft_rows(
     for result in results:
         score = _score(result, criterion)
         if score is not None and score >= min_score:
-            messages = _messages(result)
             yield {
-                "messages": list(map(_wire, messages)),
+                "messages": list(map(_wire, _messages(result))),
                 "sample_id": result.sample_id,
                 "epoch": result.epoch,
                 "score": score,

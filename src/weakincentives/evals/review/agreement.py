@@ -5,6 +5,8 @@ Decisions are not labels: agreement is computed from the labels before a decisio
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -74,10 +76,7 @@ def review_agreement(
             decisions[label.row] = label
         else:
             by_row.setdefault(label.row, {})[label.labeller] = label
-    counts: dict[str, int] = {}
-    for labels in by_row.values():
-        for labeller in labels:
-            counts[labeller] = counts.get(labeller, 0) + 1
+    counts = Counter(labeller for labels in by_row.values() for labeller in labels)
     shared = {row: labels for row, labels in by_row.items() if len(labels) > 1}
     units = [[label.passed for label in labels.values()] for labels in shared.values()]
     agreed = sum(len(set(unit)) == 1 for unit in units)
@@ -100,11 +99,9 @@ def review_agreement(
 
 def _pairs(
     shared: dict[RowKey, dict[str, HumanLabel]], labellers: list[str]
-) -> list[PairAgreement]:
-    pairs = []
+) -> Iterator[PairAgreement]:
     for first, second in combinations(labellers, 2):
         both = [each for each in shared.values() if first in each and second in each]
         agreed = sum(each[first].passed is each[second].passed for each in both)
         if both:
-            pairs.append(PairAgreement(first, second, agreed, rate_interval(agreed, len(both))))
-    return pairs
+            yield PairAgreement(first, second, agreed, rate_interval(agreed, len(both)))

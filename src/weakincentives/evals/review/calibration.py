@@ -11,12 +11,13 @@ Rules of this file:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError
 from ..model.corrections import Correction, interval_words
+from ..model.grouping import group_values
 from ..stats.correction import corrected_agreement, corrected_kappa, labels_by_verdict
 from ..stats.intervals import Interval
 from ..store.calibrations import JudgeCalibration, add_calibration, correction_by
@@ -24,7 +25,6 @@ from ..store.human_labels import (
     HumanLabel,
     RowKey,
     Verdict,
-    content_of,
     criterion_of,
     draws_of,
     labels_of,
@@ -32,9 +32,9 @@ from ..store.human_labels import (
     verdicts_of,
 )
 from ..store.labels import run_title
-from ..store.overview import row_of_key
 from ..store.rows import CriterionInfo, RunManifest
 from ..store.run_store import RunStore
+from .labelling import unchanged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,14 +146,13 @@ def labelled_rows(
         label for label in labels_of(store, manifest.run_id, criterion) if label.passed is not None
     ]
     newest = {(label.row, label.labeller, label.settled): label for label in found}
-    current, contents, left_out = _current(store, manifest.run_id, newest.values())
+    current = unchanged(store, manifest.run_id, newest.values())
+    left_out = Counter({"of outputs that have changed": len(newest) - len(current)})
     if drawn_only and any(label.probability is not None for label in current):
         known = [label for label in current if label.probability is not None]
         left_out["chosen with an unknown probability"] += len(current) - len(known)
         current = known
-    rows: dict[RowKey, list[HumanLabel]] = {}
-    for label in current:
-        rows.setdefault(label.row, []).append(label)
+    rows = group_values(current, (label.row for label in current))
     passed = {}
     for row, labels in rows.items():
         if (verdict := people_verdict(labels)) is None:
@@ -167,7 +166,7 @@ def labelled_rows(
         )
     return LabelledRows(
         passed=passed,
-        contents=contents,
+        contents={label.row: label.content for label in current},
         probabilities=_probabilities(store, rows, passed),
         left_out=tuple(
             f"{count:,} {'label is' if count == 1 else 'labels are'} left out: {why}"
@@ -175,24 +174,6 @@ def labelled_rows(
             if count
         ),
     )
-
-
-def _current(
-    store: RunStore, run_id: str, labels: Iterable[HumanLabel]
-) -> tuple[list[HumanLabel], dict[RowKey, str], Counter[str]]:
-    """Return the labels of outputs that the run has as they were labelled."""
-    contents: dict[RowKey, str] = {}
-    current, left_out = [], Counter[str]()
-    for label in labels:
-        if label.row not in contents:
-            stored = row_of_key(store, run_id, *label.row)
-            usable = stored is not None and not stored.problem
-            contents[label.row] = content_of(stored.result) if stored and usable else ""
-        if contents[label.row] == label.content:
-            current.append(label)
-        else:
-            left_out["of outputs that have changed"] += 1
-    return current, contents, left_out
 
 
 def _probabilities(

@@ -20,12 +20,13 @@ from typing import Any
 
 from ... import serde
 from ...clock import SYSTEM_CLOCK
-from ...errors import DatasetError, UsageError, short_repr
+from ...errors import UsageError, short_repr
 from ...internal.atomic_write import write_whole
 from ...internal.escaping import as_text, spreadsheet_cells
 from ...secrets import redact_bytes, redact_message
 from ..datasets.reader import read_numbered_rows
-from ..store.human_labels import HumanLabel, LabelDraw, content_of, draw_by_key
+from ..datasets.records import Defect
+from ..store.human_labels import HumanLabel, content_of, draw_by_key
 from ..store.overview import rows_of_sample
 from ..store.run_store import RunStore
 from .sampling import LabelSheet, SheetRow
@@ -116,29 +117,24 @@ def read_label_file(
     for line, row in read_numbered_rows(path):
         try:
             label = _label(store, row, run_id, criterion, labeller)
-        except _FieldError as error:
-            problem, field = error.args
-            raise DatasetError(problem, file=path, line=line, path=f"$.{field}") from None
+        except Defect as defect:
+            raise defect.at(path, line) from None
         if label is None:
             continue
         key = (label.row, label.labeller)
         if key in seen:
             problem = f"expected each output once, got {label.sample_id!r} as in line {seen[key]}"
-            raise DatasetError(problem, file=path, line=line, path="$.key")
+            raise Defect(problem, "$.key").at(path, line)
         seen[key] = line
         labels.append(label)
     return labels
-
-
-class _FieldError(Exception):
-    """A field of a row is wrong: what was expected, and the name of the field."""
 
 
 def _label(
     store: RunStore, row: Mapping[str, Any], run_id: str, criterion: str, labeller: str
 ) -> HumanLabel | None:
     if "label" not in row:
-        raise _FieldError(f"expected a `label`, got {', '.join(row) or 'nothing'}", "label")
+        raise Defect(f"expected a `label`, got {', '.join(row) or 'nothing'}", "$.label")
     if (passed := _passed(row["label"])) is None:
         return None
     drawn = _drawn(store, row, run_id, criterion)
@@ -158,7 +154,7 @@ def _passed(label: Any) -> bool | None:
     if text == "":
         return None
     if text is None or text not in LABELS:
-        raise _FieldError(f"expected pass or fail, got {short_repr(label)}", "label")
+        raise Defect(f"expected pass or fail, got {short_repr(label)}", "$.label")
     return LABELS[text]
 
 
@@ -166,24 +162,20 @@ def _drawn(store: RunStore, row: Mapping[str, Any], run_id: str, criterion: str)
     """Return which output a row is about, and how it was drawn."""
     if not row.get("key"):
         return _by_id(store, row, run_id, criterion)
-    key = as_text(row["key"]).strip()
-    draw = draw_by_key(store, key)
+    given = as_text(row["key"]).strip()
+    draw = draw_by_key(store, given)
     if draw is None:
-        raise _FieldError(
-            f"expected a key of `wink judge sample`, got {short_repr(key)}, which this store does "
-            "not know",
-            "key",
+        raise Defect(
+            f"expected a key of `wink judge sample`, got {short_repr(given)}, which this store "
+            "does not know",
+            "$.key",
         )
     if (draw.run_id, draw.criterion) != (run_id, criterion):
-        raise _FieldError(
+        raise Defect(
             f"expected an output of run {run_id} by {criterion!r}, got one of run {draw.run_id} "
             f"by {draw.criterion!r}",
-            "key",
+            "$.key",
         )
-    return _facts(draw)
-
-
-def _facts(draw: LabelDraw) -> dict[str, Any]:
     key = ("run_id", "experiment", "sample_id", "epoch", "content", "criterion")
     return {name: getattr(draw, name) for name in (*key, "judge_version", "probability")}
 
@@ -191,18 +183,18 @@ def _facts(draw: LabelDraw) -> dict[str, Any]:
 def _by_id(store: RunStore, row: Mapping[str, Any], run_id: str, criterion: str) -> dict[str, Any]:
     sample_id = as_text(row.get("id"))
     if not sample_id:
-        raise _FieldError(f"expected a `key` or an `id`, got {', '.join(row)}", "key")
+        raise Defect(f"expected a `key` or an `id`, got {', '.join(row)}", "$.key")
     try:
         found = rows_of_sample(store, run_id, sample_id)
     except UsageError as error:
-        raise _FieldError(str(error), "id") from None
+        raise Defect(str(error), "$.id") from None
     epoch = as_text(row.get("epoch"))
     matching = [each.result for each in found if epoch in ("", str(each.result.epoch))]
     if len(matching) != 1:
-        raise _FieldError(
+        raise Defect(
             f"expected the epoch of one output, got {epoch or 'none'}: sample {sample_id!r} has "
             f"{len(found)}",
-            "epoch",
+            "$.epoch",
         )
     (result,) = matching
     return {

@@ -34,6 +34,7 @@ from .queue import review_criterion
 
 MAX_REVIEWER_CHARS = 60
 MAX_NOTE_CHARS = 10_000
+_WORDS: dict[bool, Literal["pass", "fail"]] = {True: "pass", False: "fail"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,12 +155,19 @@ def undo_label(
 
 def current_labels(store: RunStore, run_id: str, criterion: str) -> list[HumanLabel]:
     """Return the labels of a run's outputs as they are now; those of changed ones are left out."""
+    return unchanged(store, run_id, labels_of(store, run_id, criterion))
+
+
+def unchanged(store: RunStore, run_id: str, labels: Iterable[HumanLabel]) -> list[HumanLabel]:
+    """Return the labels of outputs that the run has as they were labelled."""
     contents: dict[RowKey, str] = {}
     current = []
-    for label in labels_of(store, run_id, criterion):
+    for label in labels:
         if label.row not in contents:
             stored = row_of_key(store, run_id, *label.row)
-            contents[label.row] = "" if stored is None else content_of(stored.result)
+            contents[label.row] = (
+                "" if stored is None or stored.problem else content_of(stored.result)
+            )
         if label.content == contents[label.row]:
             current.append(label)
     return current
@@ -192,16 +200,11 @@ def row_labels(store: RunStore, run_id: str) -> dict[RowKey, RowLabel]:
     for row, given in found.items():
         decisions = [label for label in given if label.settled]
         verdicts = {label.passed for label in decisions or given if label.passed is not None}
-        word = "" if not verdicts else "mixed" if len(verdicts) > 1 else _word(True in verdicts)
         names = (categories.names.get(categories.resolve(label.category), "") for label in given)
         labels[row] = RowLabel(
-            word,
+            "" if not verdicts else "mixed" if len(verdicts) > 1 else _WORDS[True in verdicts],
             tuple(dict.fromkeys(label.labeller for label in given)),
             tuple(label.note for label in given if label.note),
             tuple(dict.fromkeys(filter(None, names))),
         )
     return labels
-
-
-def _word(passed: bool) -> Literal["pass", "fail"]:
-    return "pass" if passed else "fail"

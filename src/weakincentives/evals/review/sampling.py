@@ -139,12 +139,12 @@ def sheet_rows(
     versions = (info.version for info in manifest.criteria if info.name == criterion)
     version = next(versions, "")
     now = SYSTEM_CLOCK.now()
-    for (experiment, sample_id, epoch), probability in drawn.items():
-        stored = row_of_key(store, manifest.run_id, experiment, sample_id, epoch)
+    for row, probability in drawn.items():
+        stored = row_of_key(store, manifest.run_id, *row)
         if stored is None or stored.problem:
             continue
         passed, reason = verdict_on(stored.result, criterion, only=only)
-        row = experiment, sample_id, epoch
+        experiment, sample_id, epoch = row
         draw = LabelDraw(
             key=key_of(manifest.run_id, criterion, row),
             run_id=manifest.run_id,

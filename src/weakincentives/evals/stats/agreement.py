@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 
-from .intervals import Interval, two_sided
+from .intervals import Interval, drawn_interval, two_sided
 
 _DRAWS = 2_000
 _PSEUDO_UNITS = 0.5
@@ -48,12 +48,8 @@ def krippendorff_alpha(
     estimate = _alpha({pattern: float(count) for pattern, count in patterns.items()})
     if estimate is None:
         return None
-    drawn = sorted(_draws(patterns))
-    tail = (1 - confidence) / 2
-    low, high = (drawn[round(share * (len(drawn) - 1))] for share in (tail, 1 - tail))
-    n = patterns.total()
-    ends = min(low, estimate), max(high, estimate)
-    return Interval(estimate, *ends, n, None, confidence, "Bayesian bootstrap")
+    drawn, n = _draws(patterns), patterns.total()
+    return drawn_interval(estimate, drawn, n, confidence, "Bayesian bootstrap")
 
 
 def _draws(patterns: Mapping[Pattern, int]) -> Iterable[float]:

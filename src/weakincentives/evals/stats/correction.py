@@ -26,7 +26,7 @@ from typing import TypeVar
 from ...errors import UsageError
 from .basic import wilson_interval
 from .distributions import normal_quantile, t_quantile
-from .intervals import Interval, rate_interval, two_sided
+from .intervals import Interval, drawn_interval, rate_interval, two_sided
 
 K = TypeVar("K", bound=Hashable)
 
@@ -200,7 +200,7 @@ def corrected_kappa(judged: Verdicts[K], strata: Strata, *, confidence: float = 
     used = {verdict: strata.get(verdict, VerdictLabels()) for verdict in (False, True)}
     passing = shares.get(True, 0.0)
     generator = random.Random(0)
-    drawn = sorted(
+    drawn = (
         _kappa(
             passing,
             *(
@@ -210,12 +210,9 @@ def corrected_kappa(judged: Verdicts[K], strata: Strata, *, confidence: float = 
         )
         for _ in range(_KAPPA_DRAWS)
     )
-    tail = (1 - confidence) / 2
-    low, high = (drawn[round(share * (_KAPPA_DRAWS - 1))] for share in (tail, 1 - tail))
     estimate = _kappa(passing, used[False].rate, used[True].rate)
-    low, high = min(low, estimate), max(high, estimate)
     n = sum(each.count for each in used.values())
-    return Interval(estimate, low, high, n, None, confidence, "beta draws by verdict")
+    return drawn_interval(estimate, drawn, n, confidence, "beta draws by verdict")
 
 
 def _kappa(passing: float, failed_right: float, passed_right: float) -> float:

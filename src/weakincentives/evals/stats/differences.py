@@ -83,10 +83,8 @@ def paired_difference(
     elif groups > 1:  # the same change everywhere, mostly none: only its sign can be tested
         test, p_value = "sign, exact", mcnemar(groups, 0, exact=True) if delta else 1.0
         if all(0 <= value <= 1 for value in (*before, *after)):
-            (low, high), method = (
-                zero_variance_interval(delta, groups, confidence, -1.0, 1.0),
-                "no spread",
-            )
+            low, high = zero_variance_interval(delta, groups, confidence, -1.0, 1.0)
+            method = "no spread"
     interval = Interval(delta, low, high, n, cluster_count, confidence, method)
     return Difference(interval, p_value, test, n, size, fixed, broken)
 
@@ -118,7 +116,10 @@ def unpaired_difference(
         low, high = -math.inf, math.inf
         p_value = None
         if before and after:
-            low, high = _newcombe(before, after, quantile)
+            ends = (
+                wilson_interval(math.fsum(side), len(side), z=quantile) for side in (before, after)
+            )
+            low, high = _newcombe(old, new, *ends)
             p_value = _fisher(before, after)
         interval = Interval(delta, low, high, n, cluster_count, confidence, "Newcombe")
         return Difference(interval, p_value, "Fisher, mid-p", 0, size)
@@ -138,10 +139,11 @@ def unpaired_difference(
         if delta:
             p_value = min(1.0, 2 * math.exp(-log_choose(old_groups + new_groups, old_groups)))
         if all(0 <= value <= 1 for value in (old, new)):
-            old_low, old_high = zero_variance_interval(old, old_groups, confidence, 0.0, 1.0)
-            new_low, new_high = zero_variance_interval(new, new_groups, confidence, 0.0, 1.0)
-            low = delta - math.hypot(new - new_low, old_high - old)
-            high = delta + math.hypot(new_high - new, old - old_low)
+            ends = (
+                zero_variance_interval(value, groups, confidence, 0.0, 1.0)
+                for value, groups in ((old, old_groups), (new, new_groups))
+            )
+            low, high = _newcombe(old, new, *ends)
     interval = Interval(delta, low, high, n, cluster_count, confidence, method)
     return Difference(interval, p_value, test, 0, size)
 
@@ -270,15 +272,14 @@ def bisect_decreasing(
     return middle
 
 
-def _newcombe(before: list[float], after: list[float], quantile: float) -> tuple[float, float]:
+def _newcombe(
+    old: float, new: float, old_ends: tuple[float, float], new_ends: tuple[float, float]
+) -> tuple[float, float]:
     """Return method 10 of R. G. Newcombe for two rates, Statistics in Medicine 17, 1998."""
-    old, new = mean(before), mean(after)
-    old_low, old_high = wilson_interval(math.fsum(before), len(before), z=quantile)
-    new_low, new_high = wilson_interval(math.fsum(after), len(after), z=quantile)
     delta = new - old
     return (
-        delta - math.hypot(new - new_low, old_high - old),
-        delta + math.hypot(new_high - new, old - old_low),
+        delta - math.hypot(new - new_ends[0], old_ends[1] - old),
+        delta + math.hypot(new_ends[1] - new, old - old_ends[0]),
     )
 
 

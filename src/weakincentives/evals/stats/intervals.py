@@ -85,10 +85,8 @@ def mean_interval(
     elif groups > 1 and error > 0:
         low, high = centre - quantile * error, centre + quantile * error
     elif groups > 1 and shares:
-        (low, high), method = (
-            zero_variance_interval(centre, groups, confidence, 0.0, 1.0),
-            "no spread",
-        )
+        low, high = zero_variance_interval(centre, groups, confidence, 0.0, 1.0)
+        method = "no spread"
     return Interval(centre, low, high, len(values), cluster_count, confidence, method)
 
 
@@ -259,6 +257,21 @@ def zero_variance_interval(
     """
     _, share = wilson_interval(0, n, z=two_sided(confidence))
     return value - share * (value - minimum), value + share * (maximum - value)
+
+
+def drawn_interval(
+    estimate: float, drawn: Iterable[float], n: int, confidence: float, method: str
+) -> Interval:
+    """Return an estimate with the quantiles of values that were drawn at random as its interval."""
+    ordered, tail = sorted(drawn), (1 - confidence) / 2
+    low, high = (nearest_rank(ordered, share) for share in (tail, 1 - tail))
+    ends = min(estimate, low), max(estimate, high)
+    return Interval(estimate, *ends, n, None, confidence, method)
+
+
+def nearest_rank(ordered: Sequence[float], share: float) -> float:
+    """Return the value that about this share of the others does not exceed."""
+    return ordered[round(share * (len(ordered) - 1))]
 
 
 def two_sided(confidence: float) -> float:

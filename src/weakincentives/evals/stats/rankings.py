@@ -25,11 +25,12 @@ from random import Random
 from ...errors import UsageError, short_repr
 from .basic import mean, std
 from .distributions import t_quantile
-from .intervals import Interval, two_sided
+from .intervals import Interval, drawn_interval, nearest_rank, two_sided
 
 _UNSEEN_WINS = 0.5  # for each side of a pair; with one pair this is Jeffreys' interval
 _MAX_STEPS = 100
 _RESAMPLES = 1_000
+_METHOD = "Bayesian bootstrap"
 
 Match = tuple[Hashable, str, str, float]
 """A sample, two contenders, and the result for the first: 1 won, 0 lost, 0.5 tied."""
@@ -98,7 +99,7 @@ def bradley_terry(
     size = samples.total()
 
     def interval(estimate: float, values: Iterable[float]) -> Interval:
-        return _interval(estimate, values, size, confidence)
+        return drawn_interval(estimate, values, size, confidence, _METHOD)
 
     chances = {
         (names[a], names[b]): interval(
@@ -148,7 +149,8 @@ def length_bias(
             key = (first, second), (1 if longer > 0 else -1)
             samples.setdefault(sample, {}).setdefault(key, []).append(result)
     lengths = {key for cells in samples.values() for key in cells}
-    pairs = {pair for pair, longer in lengths if longer > 0 and (pair, -1) in lengths}
+    # Sorted, so that they get the same random numbers in every process.
+    pairs = sorted(pair for pair, longer in lengths if longer > 0 and (pair, -1) in lengths)
     if not pairs:
         return Interval(0.5, 0.0, 1.0, len(samples), None, confidence, "unknown")
 
@@ -158,7 +160,7 @@ def length_bias(
         for cells in samples.values():
             weight = random.expovariate(1.0) if random else 1.0
             for (pair, longer), results in cells.items():
-                if pair in pairs:
+                if pair in wins:
                     won, at = mean(results), 0 if longer > 0 else 2
                     wins[pair][at] += weight * won
                     wins[pair][at + 1] += weight * (1 - won)
@@ -169,7 +171,7 @@ def length_bias(
 
     random = Random(seed)
     drawn = [chance(random) for _ in range(resamples)]
-    return _interval(chance(None), drawn, len(samples), confidence)
+    return drawn_interval(chance(None), drawn, len(samples), confidence, _METHOD)
 
 
 def _by_sample(matches: Iterable[Match]) -> tuple[list[str], _Samples]:
@@ -282,7 +284,7 @@ def _better(
         max(abs(differences[pair][at] - centres[pair]) / errors[pair] for pair in differences)
         for at in range(len(drawn))
     )
-    limit = _percentile(largest, confidence) * _small_sample_factor(samples, confidence)
+    limit = nearest_rank(largest, confidence) * _small_sample_factor(samples, confidence)
     better = set()
     for a, b in differences:
         difference = _chance(strengths[a] - strengths[b]) - 0.5
@@ -311,14 +313,3 @@ def _chance(difference: float) -> float:
 def _win_rate(strengths: Sequence[float], at: int) -> float:
     others = (_chance(strengths[at] - each) for each in strengths)
     return (math.fsum(others) - 0.5) / (len(strengths) - 1)
-
-
-def _interval(estimate: float, values: Iterable[float], n: int, confidence: float) -> Interval:
-    ordered, tail = sorted(values), (1 - confidence) / 2
-    low = min(estimate, _percentile(ordered, tail))
-    high = max(estimate, _percentile(ordered, 1 - tail))
-    return Interval(estimate, low, high, n, None, confidence, "Bayesian bootstrap")
-
-
-def _percentile(ordered: Sequence[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, max(0, round(share * (len(ordered) - 1))))]

@@ -154,7 +154,7 @@ class DatasetBets:
     """
 
     def __init__(self, size: int, m: float, confidence: float = 0.95) -> None:
-        self._size, self._m = size, m
+        self._size = size
         self._limit = math.log(2 / (1 - confidence))
         self._values: list[float] = []
         self._above, self._below = _Bets(size, m), _Bets(size, 1 - m)

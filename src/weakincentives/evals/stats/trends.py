@@ -106,7 +106,10 @@ def change_point(
     for cluster, values in zip(clusters if clusters else range(n), samples, strict=True):
         sums, own = residuals.setdefault(cluster, [0.0] * runs), mean(values)
         sums[:] = (total + value - own for total, value in zip(sums, values, strict=True))
-    clearest, run = _clearest_step([mean([values[at] for values in samples]) for at in range(runs)])
+    means = [mean([values[at] for values in samples]) for at in range(runs)]
+    sizes = [abs(step) for step in _weighted_steps(means)]
+    clearest = max(sizes)
+    run = 1 + sizes.index(clearest)
     steps = [mean(values[run:]) - mean(values[:run]) for values in samples]
     difference, _ = _mean_change(steps, clusters, looks, confidence)
     changed = [sums for sums in residuals.values() if any(abs(each) > 1e-9 for each in sums)]
@@ -169,13 +172,6 @@ def _chance_within(a: float, b: float, correlation: float) -> float:
         weight = 1 if step in (0, steps) else 4 if step % 2 else 2
         terms.append(weight * math.exp(-x * x / 2) * inside)
     return math.fsum(terms) * width / 3 / math.sqrt(math.tau)
-
-
-def _clearest_step(means: Sequence[float]) -> tuple[float, int]:
-    """Return the largest step, weighted by the runs on its two sides, and where it is."""
-    steps = [abs(step) for step in _weighted_steps(means)]
-    clearest = max(steps)
-    return clearest, 1 + steps.index(clearest)
 
 
 def _weighted_steps(values: Sequence[float]) -> list[float]:

@@ -180,7 +180,9 @@ class RunBrowser(Closing):
         """
         run_key, name = self._store._run_key(run_id), encode_id(run_id)
         where, values = _where(filter, run_key, name)
-        by, more = _order_by(order, descending)
+        terms = _order_terms(order, descending)
+        by = f"{', '.join(map(str, terms))}, {ORDER}"
+        more = tuple(value for term in terms for value in term.values)
         # Only keys are sorted: the other columns are read for the rows of the page.
         query = (
             f"SELECT {ORDER}, attempt, passed, error, value, latency_ms, tokens, judge_tokens, "
@@ -395,13 +397,6 @@ def _criterion_value(name: str) -> _Term:
     if _PLAIN_NAME.fullmatch(name):  # the quick way, which cannot express every name
         return _Term("json_extract(CAST(scores AS TEXT), ?)", (f'$."{name}"',))
     return _Term("(SELECT value FROM json_each(CAST(scores AS TEXT)) WHERE key = ?)", (name,))
-
-
-def _order_by(order: str, descending: bool) -> tuple[str, tuple[Any, ...]]:
-    """Return the terms of ORDER BY, and their values."""
-    terms = _order_terms(order, descending)
-    values = tuple(value for term in terms for value in term.values)
-    return f"{', '.join(map(str, terms))}, {ORDER}", values
 
 
 def _before(terms: Sequence[_Term], of: Sequence[Any], key: Sequence[Any]) -> tuple[str, list[Any]]:

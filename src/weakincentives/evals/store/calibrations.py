@@ -18,7 +18,7 @@ from ..model.corrections import Correction
 from ..stats.correction import VerdictLabels, corrected_rate_by
 from ..stats.intervals import Interval
 from ..stats.pass_rate import pass_rate
-from .human_labels import RowKey, Verdict, add_record, stored_records, verdicts_of
+from .human_labels import RowKey, Verdict, add_records, stored_records, verdicts_of
 from .labels import run_title
 from .rows import CriterionInfo, RunManifest
 from .schema import Storage
@@ -65,17 +65,17 @@ class JudgeCalibration:
 
 def add_calibration(store: Storage, calibration: JudgeCalibration) -> None:
     """Store a calibration; earlier ones stay."""
-    add_record(store, "calibrations", calibration, calibration.run_id, calibration.criterion)
+    add_records(store, "calibrations", [calibration], "run_id", "criterion")
 
 
 def calibration_for(
     store: Storage, manifest: RunManifest, info: CriterionInfo
 ) -> tuple[JudgeCalibration | None, str]:
     """Return the calibration of a judge in a run; or None, and why, if it has changed since."""
-    found = stored_records(store, "calibrations", JudgeCalibration, {"criterion": info.name})
+    found = stored_records(store, "calibrations", JudgeCalibration, criterion=info.name)
     if not found and info.judge:  # the name of a judge is often its criterion, which may be new
         names = {each.name for each in manifest.criteria}
-        every = stored_records(store, "calibrations", JudgeCalibration, {})
+        every = stored_records(store, "calibrations", JudgeCalibration)
         found = [
             each
             for each in every
@@ -149,18 +149,15 @@ class HeldOutLook:
     run_id: str
     criterion: str
     judge: str
-    created_at: datetime
+    created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
 
 
 def add_look(store: Storage, run_id: str, criterion: str, judge: str) -> None:
     """Store that the test half was looked at."""
-    look = HeldOutLook(
-        run_id=run_id, criterion=criterion, judge=judge, created_at=SYSTEM_CLOCK.now()
-    )
-    add_record(store, "judge_tests", look, run_id, criterion)
+    look = HeldOutLook(run_id=run_id, criterion=criterion, judge=judge)
+    add_records(store, "judge_tests", [look], "run_id", "criterion")
 
 
 def looks_of(store: Storage, run_id: str, criterion: str) -> list[HeldOutLook]:
     """Return the earlier looks at the test half."""
-    conditions = {"run_id": run_id, "criterion": criterion}
-    return stored_records(store, "judge_tests", HeldOutLook, conditions)
+    return stored_records(store, "judge_tests", HeldOutLook, run_id=run_id, criterion=criterion)

@@ -7,7 +7,7 @@ the id of its category, so that a new name or a merge changes no label.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 from uuid import uuid4
@@ -15,7 +15,7 @@ from uuid import uuid4
 from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError, short_repr
 from ...internal.checks import short_name
-from .human_labels import add_rows, stored_records
+from .human_labels import add_records, stored_records
 from .schema import Storage
 
 MAX_NAME_CHARS = 80
@@ -28,7 +28,7 @@ class CategoryChange:
     suite: str
     category: str
     kind: Literal["create", "rename", "merge"]
-    created_at: datetime
+    created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
     by: str = ""
     name: str = ""
     into: str = ""
@@ -68,7 +68,7 @@ class Categories:
 
 def categories_of(store: Storage, suite: str) -> Categories:
     """Return the categories of a suite or dataset as they are now."""
-    changes = stored_records(store, "failure_categories", CategoryChange, {"suite": suite})
+    changes = stored_records(store, "failure_categories", CategoryChange, suite=suite)
     return folded_categories(suite, changes)
 
 
@@ -94,13 +94,13 @@ def folded_categories(suite: str, changes: Iterable[CategoryChange]) -> Categori
 
 def create_category(store: Storage, suite: str, name: str, *, by: str = "") -> str:
     """Create a category and return its id; that of the same name, if there is one."""
-    name = _checked(name)
+    name = short_name(name, MAX_NAME_CHARS, "a category")
     known = categories_of(store, suite)
     for category, other in known.names.items():
         if other.casefold() == name.casefold():
             return category
     category = f"cat-{uuid4().hex[:12]}"
-    _add(store, suite, category, "create", by, name=name)
+    _add(store, CategoryChange(suite=suite, category=category, kind="create", by=by, name=name))
     return category
 
 
@@ -109,13 +109,13 @@ def rename_category(store: Storage, suite: str, category: str, name: str, *, by:
 
     A name that another category has merges the two.
     """
-    name = _checked(name)
+    name = short_name(name, MAX_NAME_CHARS, "a category")
     known = categories_of(store, suite)
     found = known.find(category)
     for other, taken in known.names.items():
         if other != found and taken.casefold() == name.casefold():
             return merge_categories(store, suite, found, other, by=by)
-    _add(store, suite, found, "rename", by, name=name)
+    _add(store, CategoryChange(suite=suite, category=found, kind="rename", by=by, name=name))
     return found
 
 
@@ -125,32 +125,9 @@ def merge_categories(store: Storage, suite: str, category: str, into: str, *, by
     found, target = known.find(category), known.find(into)
     if found == target:
         raise UsageError(f"expected two categories to merge, got {known.names[found]!r} twice")
-    _add(store, suite, found, "merge", by, into=target)
+    _add(store, CategoryChange(suite=suite, category=found, kind="merge", by=by, into=target))
     return target
 
 
-def _add(
-    store: Storage,
-    suite: str,
-    category: str,
-    kind: Literal["create", "rename", "merge"],
-    by: str,
-    *,
-    name: str = "",
-    into: str = "",
-) -> None:
-    change = CategoryChange(
-        suite=suite,
-        category=category,
-        kind=kind,
-        created_at=SYSTEM_CLOCK.now(),
-        by=by,
-        name=name,
-        into=into,
-    )
-    insert = "INSERT INTO failure_categories (suite, body) VALUES (?, ?)"
-    add_rows(store, insert, [(change, (suite,))])
-
-
-def _checked(name: str) -> str:
-    return short_name(name, MAX_NAME_CHARS, "a category")
+def _add(store: Storage, change: CategoryChange) -> None:
+    add_records(store, "failure_categories", [change], "suite")

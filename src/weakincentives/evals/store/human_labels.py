@@ -187,24 +187,18 @@ def add_draws(store: Storage, draws: Sequence[LabelDraw]) -> None:
         old = known[draw.run_id, draw.criterion].get(draw.row)
         if old is None or old.content != draw.content or old.probability < draw.probability:
             new.append(draw)
-    add_rows(
-        store,
-        "INSERT INTO label_draws (key, run_id, criterion, body) VALUES (?, ?, ?, ?)",
-        ((each, (each.key, each.run_id, each.criterion)) for each in new),
-    )
+    add_records(store, "label_draws", new, "key", "run_id", "criterion")
 
 
 def draws_of(store: Storage, run_id: str, criterion: str) -> dict[RowKey, LabelDraw]:
     """Return the newest draw of each row of a run."""
-    found = _read(
-        store, "label_draws", LabelDraw, "run_id = ? AND criterion = ?", run_id, criterion
-    )
+    found = stored_records(store, "label_draws", LabelDraw, run_id=run_id, criterion=criterion)
     return {draw.row: draw for draw in found}
 
 
 def draw_by_key(store: Storage, key: str) -> LabelDraw | None:
     """Return the newest draw with this key; None if there is none."""
-    found = _read(store, "label_draws", LabelDraw, "key = ?", key)
+    found = stored_records(store, "label_draws", LabelDraw, key=key)
     return found[-1] if found else None
 
 
@@ -226,18 +220,12 @@ def add_labels(store: Storage, labels: Iterable[HumanLabel]) -> int:
 
 def add_entries(store: Storage, entries: Iterable[HumanLabel]) -> None:
     """Store rows of labels as they are."""
-    add_rows(
-        store,
-        "INSERT INTO human_labels (run_id, criterion, content, body) VALUES (?, ?, ?, ?)",
-        ((each, (each.run_id, each.criterion, each.content)) for each in entries),
-    )
+    add_records(store, "human_labels", entries, "run_id", "criterion", "content")
 
 
 def entries_of(store: Storage, run_id: str, criterion: str) -> list[HumanLabel]:
     """Return all rows of labels that were given on a run, undone ones too, in their order."""
-    return _read(
-        store, "human_labels", HumanLabel, "run_id = ? AND criterion = ?", run_id, criterion
-    )
+    return stored_records(store, "human_labels", HumanLabel, run_id=run_id, criterion=criterion)
 
 
 def live_entries(entries: Iterable[HumanLabel]) -> list[HumanLabel]:
@@ -273,7 +261,7 @@ def labels_of(store: Storage, run_id: str, criterion: str) -> list[HumanLabel]:
         return name
 
     own = origin(run_id)
-    live = live_entries(_read(store, "human_labels", HumanLabel, "criterion = ?", criterion))
+    live = _live_by_criterion(store, criterion)
     others = [entry for entry in live if origin(entry.run_id) != own]
     if not others:
         return _folded(live)
@@ -290,9 +278,11 @@ def labels_of(store: Storage, run_id: str, criterion: str) -> list[HumanLabel]:
 
 def labels_by_criterion(store: Storage, criterion: str) -> list[HumanLabel]:
     """Return the labels of all runs by a criterion, each on the run that it was given on."""
-    return _folded(
-        live_entries(_read(store, "human_labels", HumanLabel, "criterion = ?", criterion))
-    )
+    return _folded(_live_by_criterion(store, criterion))
+
+
+def _live_by_criterion(store: Storage, criterion: str) -> list[HumanLabel]:
+    return live_entries(stored_records(store, "human_labels", HumanLabel, criterion=criterion))
 
 
 def people_verdict(labels: Iterable[HumanLabel]) -> Verdict:
@@ -374,32 +364,27 @@ def _carried(
         )
 
 
-def add_rows(store: Storage, insert: str, rows: Iterable[tuple[Any, tuple[str, ...]]]) -> None:
-    """Add rows in one transaction that survives a loss of power: labels are people's work."""
+def add_records(store: Storage, table: str, records: Iterable[Any], *columns: str) -> None:
+    """Add rows in one transaction that survives a loss of power: labels are people's work.
+
+    `columns` are the fields of a record that its row can be found by.
+    """
+    names, marks = ", ".join((*columns, "body")), ", ".join("?" * (len(columns) + 1))
     values = [
-        (*map(encode_id, columns), compress(redact_bytes(serde.encode(value))))
-        for value, columns in rows
+        (
+            *(encode_id(getattr(record, name)) for name in columns),
+            compress(redact_bytes(serde.encode(record))),
+        )
+        for record in records
     ]
     with store._database.transaction(synced=True) as cursor:
-        cursor.executemany(insert, values)
+        cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", values)
 
 
-def _read(store: Storage, table: str, kind: type[T], where: str, *values: str) -> list[T]:
+def stored_records(store: Storage, table: str, kind: type[T], **columns: str) -> list[T]:
+    """Return the records of a table with these values in their columns, in order."""
+    where = " AND ".join(f"{name} = ?" for name in columns) or "1"
     query = f"SELECT body FROM {table} WHERE {where} ORDER BY id"
-    rows = store._database.read(query, [*map(encode_id, values)])
+    rows = store._database.read(query, [*map(encode_id, columns.values())])
     with store._database.corruption_errors(f"the table {table}"):
         return [serde.decode(decompress(body), kind) for (body,) in rows]
-
-
-def add_record(store: Storage, table: str, value: Any, run_id: str, criterion: str) -> None:
-    """Add a row to one of the tables of `calibrations.py`."""
-    insert = f"INSERT INTO {table} (run_id, criterion, body) VALUES (?, ?, ?)"
-    add_rows(store, insert, [(value, (run_id, criterion))])
-
-
-def stored_records(
-    store: Storage, table: str, kind: type[T], conditions: Mapping[str, str]
-) -> list[T]:
-    """Return the rows of one of the tables of `calibrations.py` in order."""
-    where = " AND ".join(f"{name} = ?" for name in conditions) or "1"
-    return _read(store, table, kind, where, *conditions.values())

@@ -48,9 +48,6 @@ def agent_labels(agents: Sequence[tuple[str, str | None]]) -> list[str]:
 
 def version_labels(labels: Sequence[str], versions: Sequence[str]) -> list[str]:
     """Return the short version of each agent; nothing if no label has more than one version."""
-    known: dict[str, set[str]] = {}
-    for label, version in zip(labels, versions, strict=True):
-        known.setdefault(label, set()).add(version)
-    if all(len(different) == 1 for different in known.values()):
+    if len({*zip(labels, versions, strict=True)}) == len({*labels}):
         return []
     return [version[:_VERSION_CHARS] for version in versions]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import StoreError
 from ...secrets import logger_for
-from .default_path import default_store_path
 
 if TYPE_CHECKING:
     from .run_store import RunStore
@@ -41,7 +40,7 @@ def open_store(store: RunStore | Path | str | DefaultStore | None) -> Iterator[R
         yield store
         return
     try:
-        opened = RunStore(default_store_path() if store is DEFAULT_STORE else store)
+        opened = RunStore(None if store is DEFAULT_STORE else store)
     except (StoreError, OSError) as error:
         if store is not DEFAULT_STORE:
             raise

@@ -27,7 +27,6 @@ from .queries import clustered_attempts, stored_error_groups
 from .reading import ORDER, ROW, body_in, read_rows, to_row, unreadable
 from .records import (
     counted_rows,
-    leave_out_quarantined,
     mark_damaged,
     mixed_agents_line,
     not_counted_line,
@@ -102,7 +101,6 @@ def overview(store: RunStore, run_id: str, *, check: bool = False) -> Overview:
     lost = tuple(row.body for row in lost_rows)
     if lost:
         record = recount(database, run_key, record, lost)
-        record = leave_out_quarantined(database, run_key, record, lost)
     damaged = sum(row.damaged for row in lost_rows)
     # SQLite counts in an index, which may be damaged although the rows are not. Both counts are in
     # one statement, which sees one state of the file: rows may be written meanwhile.
@@ -152,21 +150,20 @@ def stored_rate(
 
     If the run has a `cluster_by`, the metadata of its rows are read for that.
     """
-    config = record.manifest.config
-    if (key := clustered_by(config)) is not None:
-        attempts = clustered_attempts(store, record.manifest, key, lost)
+    manifest = record.manifest
+    if (key := clustered_by(manifest.config)) is not None:
+        attempts = clustered_attempts(store, manifest, key, lost)
         return pass_rate(attempts, confidence=confidence, cluster_by=key)
-    run_key = store._run_key(record.manifest.run_id)
+    run_key = store._run_key(manifest.run_id)
     counts: Counts = {(1, 1): record.passed, (1, 0): record.total - record.passed}
     if any(_repeats(store, run_key)):  # otherwise each sample has one row
         query = (
             "SELECT n, good, count(*) FROM (SELECT count(*) AS n, "
             f"sum(passed AND NOT {body_in(lost)}) AS good FROM rows WHERE {_CHECKED} "
-            f"AND {counted_rows(record.manifest)} GROUP BY +sample) GROUP BY n, good"
+            f"AND {counted_rows(manifest)} GROUP BY +sample) GROUP BY n, good"
         )
         samples = store._database.read(query, (run_key,))
         counts = {(n, passed): count for n, passed, count in samples}
-    manifest = record.manifest
     if manifest.selection is not None:
         query = (
             f"SELECT sample, passed AND NOT {body_in(lost)} FROM rows WHERE {_CHECKED} "

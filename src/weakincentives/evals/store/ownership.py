@@ -164,8 +164,7 @@ class RunClaim:
             query = "SELECT owner, heartbeat FROM runs WHERE run_id = ?"
             for stored, heartbeat in cursor.execute(query, (self._stored_id,)).fetchall():
                 owner = owner_of(stored)
-                dead = owner is None or self._locks_out(owner) or _is_stale(heartbeat)
-                if owner is not None and not dead:
+                if owner is not None and not self._locks_out(owner) and not _is_stale(heartbeat):
                     raise self._refused(owner)
                 cursor.execute(
                     "UPDATE runs SET owner = ?, heartbeat = ? WHERE run_id = ?",

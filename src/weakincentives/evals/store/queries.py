@@ -94,30 +94,18 @@ def verdict_rows(store: RunStore, run_id: str) -> Iterator[VerdictRow]:
     columns = "passed, error, error_source, sample_digest, agent_version"
     for page in read_pages(database, run_key, columns, INTACT, bodies=False, size=_PAGE_ROWS):
         with database.corruption_errors("rows in their order"):
-            rows = [_verdict_row(*columns) for columns in page]
+            rows = [
+                VerdictRow(
+                    decode_id(sample),
+                    passed == 1,
+                    error == 1,
+                    decode_id(source) if source else "agent" if error else "",
+                    decode_id(digest),
+                    decode_id(version or b""),
+                )
+                for _, _, _, sample, passed, error, source, digest, version in page
+            ]
         yield from rows
-
-
-def _verdict_row(
-    position: Any,
-    epoch: Any,
-    experiment: Any,
-    sample: bytes,
-    passed: int,
-    error: int,
-    source: bytes | None,
-    digest: bytes,
-    version: bytes | None,
-) -> VerdictRow:
-    error_source = decode_id(source) if source else "agent" if error else ""
-    return VerdictRow(
-        decode_id(sample),
-        passed == 1,
-        error == 1,
-        error_source,
-        decode_id(digest),
-        decode_id(version or b""),
-    )
 
 
 def _outcome_row(

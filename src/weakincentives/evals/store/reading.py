@@ -9,14 +9,14 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ... import serde
 from ...errors import SerializationError, StoreError, short_repr
 from ...internal.garbage import collector_paused
 from .._types import Score
-from ..model.result import EvalResult
+from ..model.result import EvalResult, with_sample_types
 from .checksums import INTACT, READABLE, check_row
 from .rows import StoredRow, decode_id, decompress
 from .schema import Database
@@ -117,15 +117,8 @@ def read_result(
 
 
 def _result(data: bytes, output_type: Any, input_type: Any, expected_type: Any) -> EvalResult[Any]:
-    result: EvalResult[Any] = serde.decode(data, EvalResult[output_type])
-    if (sample := result.sample) is None or input_type is expected_type is Any:
-        return result
-    typed = replace(
-        sample,
-        input=serde.convert(sample.input, input_type),
-        expected=serde.convert(sample.expected, expected_type),
-    )
-    return replace(result, sample=typed)
+    result = serde.decode(data, EvalResult[output_type])
+    return with_sample_types(result, input_type, expected_type)
 
 
 # ── rows that cannot be read ────────────────────────────────────────────────────────────────────

@@ -9,9 +9,10 @@ Rules of this file:
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, Literal, cast
 
 from ... import serde
@@ -113,22 +114,31 @@ def read_records(
     return [_record(database, *columns) for columns in runs]
 
 
-def recount(database: Database, run_key: int, record: RunRecord, lost: Sequence[int]) -> RunRecord:
-    """Return the record with rows whose bodies are `lost` counted as errors."""
-    is_lost = body_in(lost)
+def recount(
+    database: Database, run_key: int, record: RunRecord, lost: Sequence[int] = ()
+) -> RunRecord:
+    """Return the record with rows whose bodies are `lost` counted as errors.
+
+    The figures of quarantined samples are left out, except tokens and cost.
+    """
+    if not lost and not record.manifest.quarantined:
+        return record
+    counted, is_lost = counted_rows(record.manifest), body_in(lost)
     figures = (
-        f"SELECT count(*), total(passed AND NOT {is_lost}), total(error OR {is_lost}), "
-        f"avg(CASE WHEN error OR {is_lost} THEN NULL ELSE value END), "
+        f"SELECT total({counted}), total({counted} AND passed AND NOT {is_lost}), "
+        f"total({counted} AND (error OR {is_lost})), "
+        f"avg(CASE WHEN error OR {is_lost} OR NOT ({counted}) THEN NULL ELSE value END), "
+        f"count(DISTINCT CASE WHEN {counted} THEN NULL ELSE sample END), count(*), "
         f"total(CASE WHEN {is_lost} THEN 0 ELSE tokens + judge_tokens END), "
         f"sum(CASE WHEN {is_lost} THEN NULL ELSE cost END), "
         f"total(CASE WHEN {is_lost} THEN 0 ELSE judge_tokens END), "
         f"sum(CASE WHEN {is_lost} THEN NULL ELSE judge_cost END) FROM rows WHERE run = ?"
     )
-    ((total, passed, errors, *rest),) = database.read(figures, (run_key,))
-    mean, tokens, agent_cost, judge_tokens, judge_cost = rest
+    ((total, passed, errors, mean, samples, rows, *usage),) = database.read(figures, (run_key,))
+    tokens, agent_cost, judge_tokens, judge_cost = usage
     return replace(
         record,
-        total=total,
+        total=int(total),
         passed=int(passed),
         errors=int(errors),
         mean_score=mean,
@@ -136,6 +146,8 @@ def recount(database: Database, run_key: int, record: RunRecord, lost: Sequence[
         cost=known_sum((agent_cost, judge_cost)),
         judge_tokens=int(judge_tokens),
         judge_cost=judge_cost,
+        quarantined=samples,
+        quarantined_rows=rows - int(total),
     )
 
 
@@ -145,32 +157,6 @@ def counted_rows(manifest: RunManifest) -> str:
         return "1"
     ids = (f"x'{encode_id(sample).hex()}'" for sample in manifest.quarantined)
     return f"sample NOT IN ({', '.join(ids)})"
-
-
-def leave_out_quarantined(
-    database: Database, run_key: int, record: RunRecord, lost: Sequence[int] = ()
-) -> RunRecord:
-    """Return the record without the figures of quarantined samples, except tokens and cost."""
-    if not record.manifest.quarantined:
-        return record
-    counted, is_lost = counted_rows(record.manifest), body_in(lost)
-    figures = (
-        f"SELECT total({counted}), total({counted} AND passed AND NOT {is_lost}), "
-        f"total({counted} AND (error OR {is_lost})), "
-        f"avg(CASE WHEN error OR {is_lost} OR NOT ({counted}) THEN NULL ELSE value END), "
-        f"count(DISTINCT CASE WHEN {counted} THEN NULL ELSE sample END), count(*) "
-        "FROM rows WHERE run = ?"
-    )
-    ((total, passed, errors, mean, samples, rows),) = database.read(figures, (run_key,))
-    return replace(
-        record,
-        total=int(total),
-        passed=int(passed),
-        errors=int(errors),
-        mean_score=mean,
-        quarantined=samples,
-        quarantined_rows=rows - int(total),
-    )
 
 
 def mark_damaged(record: RunRecord, damaged: int, written: int) -> RunRecord:
@@ -220,30 +206,28 @@ def find_named(database: Database, kind: str, name: str, offset: int) -> list[tu
     `kind` is "suite", with the name of a suite (or of the dataset, if a run has no suite), or
     "tag", with `key=value`.
     """
-    query = "SELECT id, run_id, manifest FROM runs ORDER BY created DESC, id DESC"
-    for run_key, run_id, body in database.read(query):
-        with database.corruption_errors(f"the run {short_repr(run_id).removeprefix('b')}"):
-            manifest = read_manifest(decompress(body))
-        tags = (f"{key}={value}" for key, value in manifest.tags.items())
-        if name in ([manifest.suite or manifest.dataset_name] if kind == "suite" else tags):
-            if not offset:
-                return [(run_key, run_id)]
-            offset -= 1
-    return []
+    runs = (run[:2] for run in _named_runs(database, kind) if name in run[2])
+    return list(islice(runs, offset, offset + 1))
 
 
 def list_names(database: Database, kind: str) -> list[str]:
     """Return the names by which `find_named` finds a run of this kind, those of new runs first."""
-    found: dict[str, None] = {}
-    query = "SELECT run_id, manifest FROM runs ORDER BY created DESC, id DESC LIMIT 1000"
-    for run_id, body in database.read(query):
+    names = (name for _, _, names in _named_runs(database, kind, limit=1000) for name in names)
+    return list(dict.fromkeys(f"{kind}:{name}" for name in names if name))
+
+
+def _named_runs(
+    database: Database, kind: str, limit: int = -1
+) -> Iterator[tuple[int, bytes, list[str]]]:
+    """Yield key, id and names of each run, the newest first."""
+    query = "SELECT id, run_id, manifest FROM runs ORDER BY created DESC, id DESC LIMIT ?"
+    for run_key, run_id, body in database.read(query, (limit,)):
         with database.corruption_errors(f"the run {short_repr(run_id).removeprefix('b')}"):
             manifest = read_manifest(decompress(body))
         names = [manifest.suite or manifest.dataset_name]
         if kind == "tag":
             names = [f"{key}={value}" for key, value in manifest.tags.items()]
-        found |= dict.fromkeys(f"{kind}:{name}" for name in names if name)
-    return list(found)
+        yield run_key, run_id, names
 
 
 def _agent_versions(database: Database, run_key: int) -> dict[str, int]:
@@ -271,12 +255,26 @@ def _record(database: Database, run_key: Any, run_id: Any, body: Any, *columns: 
     with database.corruption_errors(f"the run {short_repr(run_id).removeprefix('b')}"):
         if not is_intact:
             raise ValueError("other values than their checksum says")
+        manifest, status, note = read_manifest(decompress(body)), decode_id(status), decode_id(note)
+        finished_at = None if finished is None else _EPOCH + finished * _MICROSECOND
+        process = owner_of(owner) if status == "running" else None
+        alive = process is not None and is_alive(database.path, run_id, process, heartbeat)
+        if process is not None and not alive:
+            status = "interrupted"
+            note = f"process {process.pid} on {process.host} ended before the run did"
+        seconds = None
+        if active is not None:
+            seconds = active_seconds(active, heartbeat, alive=alive)
+        elif finished_at is not None:  # workers ran it, or an earlier release
+            seconds = (finished_at - manifest.created_at).total_seconds()
+        versions = _agent_versions(database, run_key) if manifest.earlier_agents else {}
         record = RunRecord(
-            manifest=read_manifest(decompress(body)),
-            status=decode_id(status),
-            note=decode_id(note),
+            manifest=manifest,
+            status=status,
+            note=note,
             stop_reason=cast(StopReason, decode_id(stop_reason)),
-            finished_at=None if finished is None else _EPOCH + finished * _MICROSECOND,
+            finished_at=finished_at,
+            active_seconds=seconds,
             total=actual[0],
             passed=actual[1],
             errors=actual[2],
@@ -287,24 +285,12 @@ def _record(database: Database, run_key: Any, run_id: Any, body: Any, *columns: 
             judge_cost=judge_cost,
             not_counted=not_counted,
             not_counted_samples=samples,
+            agent_versions=versions,
         )
-        process = owner_of(owner) if record.status == "running" else None
-        alive = process is not None and is_alive(database.path, run_id, process, heartbeat)
-        if active is not None:
-            seconds = active_seconds(active, heartbeat, alive=alive)
-            record = replace(record, active_seconds=seconds)
-        elif record.finished_at is not None:  # workers ran it, or an earlier release
-            span = record.finished_at - record.manifest.created_at
-            record = replace(record, active_seconds=span.total_seconds())
-        if record.manifest.earlier_agents:
-            record = replace(record, agent_versions=_agent_versions(database, run_key))
-        if process is not None and not alive:
-            note = f"process {process.pid} on {process.host} ended before the run did"
-            record = replace(record, status="interrupted", note=note)
     if written == actual:
-        return leave_out_quarantined(database, run_key, record)
+        return recount(database, run_key, record)
     lost = [row.body for row in unreadable(database, run_key, bodies=False)]
     record = recount(database, run_key, record, lost)
-    rows = max(written[0] or 0, record.total)
-    damaged = rows - record.total + len(lost)
-    return mark_damaged(leave_out_quarantined(database, run_key, record, lost), damaged, rows)
+    rows = max(written[0] or 0, record.stored)
+    damaged = rows - record.stored + len(lost)
+    return mark_damaged(record, damaged, rows)

@@ -33,7 +33,7 @@ from ..model.explain import failed_criteria, why_failed
 from ..model.result import EvalResult
 from .listing import row_state
 from .reading import ORDER, ROW, to_row
-from .rows import StoredRow
+from .rows import StoredRow, encode_id
 from .run_store import RunStore
 from .schema import BUSY_SECONDS, register_functions
 
@@ -95,7 +95,7 @@ class SearchIndex(Closing):
 
     def update(self, run_id: str, *, seconds: float = 0.5) -> tuple[int, int]:
         """Index rows of a run for about that long; return how many are indexed, and of how many."""
-        run_key, name = self._store._run_key(run_id), run_id.encode("utf-8", "surrogatepass")
+        run_key, name = self._store._run_key(run_id), encode_id(run_id)
         deadline, rows = time.monotonic() + seconds, row_state(self._store, run_id)
         if self._complete.get(run_id) == rows:
             return self.state(run_id)
@@ -122,7 +122,7 @@ class SearchIndex(Closing):
 
     def state(self, run_id: str) -> tuple[int, int]:
         """Return how many rows of a run are indexed, and how many there are."""
-        name, run_key = run_id.encode("utf-8", "surrogatepass"), self._store._run_key(run_id)
+        name, run_key = encode_id(run_id), self._store._run_key(run_id)
         ((done,),) = self.read("SELECT count(*) FROM documents WHERE run = ?", (name,))
         query = (
             "SELECT coalesce((SELECT count FROM store.tallies WHERE run = :run), "
@@ -144,11 +144,7 @@ class SearchIndex(Closing):
         added = execute(
             "INSERT INTO documents (run, body, checksum, input, output, why, failed) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                *(run, body, checksum),
-                *map(_plain, _snippets(result)),
-                json.dumps(failed),
-            ),
+            (run, body, checksum, *map(_plain, _snippets(result)), json.dumps(failed)),
         )
         execute(
             "INSERT INTO texts (rowid, text) VALUES (?, ?)",
@@ -262,7 +258,7 @@ def _facts(result: EvalResult[Any], failed: list[str]) -> Iterator[str]:
     for name in failed:
         yield f"failed:{name}"
     if result.error is not None:
-        yield fact_of_error(result)
+        yield f"error:{shorten(' | '.join(error_key(result)), _MAX_FACT_CHARS)}"
     if result.worker:
         yield f"worker:{result.worker}"
     trajectory = result.trajectory
@@ -274,11 +270,6 @@ def _facts(result: EvalResult[Any], failed: list[str]) -> Iterator[str]:
             fact = f"metadata:{key}={as_text(value)}"
             if len(fact) <= _MAX_FACT_CHARS:
                 yield fact
-
-
-def fact_of_error(result: EvalResult[Any]) -> str:
-    """Return the fact that all errors of a group share."""
-    return f"error:{shorten(' | '.join(error_key(result)), _MAX_FACT_CHARS)}"
 
 
 def _plain(text: str) -> str:

@@ -287,7 +287,8 @@ def _unit(tokens: list[str]) -> tuple[str, list[str]]:
     word = "".join(token for token in tokens[start:] if token not in (r"\text", "{", "}"))
     if _NO_UNIT.search(word.lower()):
         return "", tokens
-    power, base, exponent = _powered(word.lower())
+    match = _POWER.fullmatch(word.lower())
+    power, base, exponent = match.groups("") if match else ("", word.lower(), "")
     return _UNITS.get(base, base) + (_POWERS.get(power) or exponent), _bare(number)
 
 
@@ -300,11 +301,6 @@ def _word_before(tokens: list[str], end: int) -> int:
     while start and tokens[start - 1].isalpha():
         start -= 1
     return start if "".join(tokens[start:end]).lower() in _WORDS else end
-
-
-def _powered(unit: str) -> tuple[str, str, str]:
-    match = _POWER.fullmatch(unit)
-    return ("", unit, "") if match is None else (match[1] or "", match[2], match[3] or "")
 
 
 def _number(tokens: list[str]) -> Fraction | None:

@@ -8,8 +8,8 @@ from ...comparison.outcomes import incomparable
 from ...comparison.result import RunComparison
 from ...store.run_store import RunRecord
 from .markup import Html, table, tag
-from .numbers import percent
-from .sections import TO, bar_of, between, link_to, name_of, section
+from .plots import interval_bar
+from .sections import TO, between, capitalized, link_to, name_of, section
 
 _LABELS = {
     "passed": "Pass rate, points",
@@ -29,17 +29,15 @@ _MAX_FLIPS = 200  # listed by sample
 
 def comparison(compared: RunComparison, records: tuple[RunRecord, RunRecord]) -> Html:
     """Return the verdict in words, warnings, the rates of both runs, and every measure."""
-    verdict, corrected = str(compared), str(compared.corrected)
+    corrected = compared.corrected
     unlike = incomparable(compared.before, compared.after)
     others = [warning for warning in compared.warnings if warning not in unlike]
     return section(
         "comparison",
         "Comparison",
         *(_note(f"Not measured the same way: {problem}.") for problem in unlike),
-        tag("p", verdict[:1].upper() + verdict[1:], class_="conclusion"),
-        None
-        if compared.corrected is None
-        else tag("p", f"{corrected[:1].upper()}{corrected[1:]}."),
+        tag("p", capitalized(str(compared)), class_="conclusion"),
+        None if corrected is None else tag("p", f"{capitalized(str(corrected))}."),
         *(_note(f"Note: {warning}.") for warning in others),
         table(
             "Pass rates of both runs",
@@ -69,8 +67,8 @@ def _runs(
         rate = outcomes.rate
         yield (
             f"{letter}: {name_of(record)}, run {record.manifest.run_id}",
-            percent(rate.estimate),
-            bar_of(rate),
+            f"{rate.estimate:.1%}",
+            interval_bar(rate),
             between(rate),
             f"{record.passed:,}/{record.total:,}",
             f"{record.errors:,}",

@@ -7,7 +7,9 @@ at one sample are a cluster.
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..._types import Score
@@ -85,10 +87,13 @@ class Numbers:
         self._repeated = repeated = repeated or cluster_by is not None
         self._all = Tally(repeated=repeated)
         self.passed, self.failed = Scores(repeated=repeated), Scores(repeated=repeated)
-        self.criteria: dict[str, Scores] = {}
-        self._experiments: dict[str, Tally] = {}
+        self.criteria: dict[str, Scores] = defaultdict(partial(Scores, repeated=repeated))
+        self._experiments = self._tallies()
         self._properties: dict[str, dict[str, Tally]] = {}
         self._excluded: set[str] = set(_NOT_SLICED)
+
+    def _tallies(self) -> dict[str, Tally]:
+        return defaultdict(partial(Tally, repeated=self._repeated))
 
     def add(self, result: EvalResult[Any], parts: Sequence[Score]) -> None:
         """Count a result; `parts` are its `scores`."""
@@ -98,12 +103,8 @@ class Numbers:
             scores.add_value(sample_id, passed, result.score.value)
             for score in parts:
                 name = score.criterion or "score"
-                if (column := self.criteria.get(name)) is None:
-                    column = self.criteria[name] = Scores(repeated=self._repeated)
-                column.add_value(sample_id, score.passed, score.value)
-        if (tally := self._experiments.get(result.experiment_name)) is None:
-            tally = self._experiments[result.experiment_name] = Tally(repeated=self._repeated)
-        tally.add(sample_id, passed)
+                self.criteria[name].add_value(sample_id, score.passed, score.value)
+        self._experiments[result.experiment_name].add(sample_id, passed)
         if result.metadata or self._properties:
             self._add_properties(result.metadata, sample_id, passed)
         self._all.add(sample_id, passed)
@@ -114,15 +115,14 @@ class Numbers:
         for name in metadata.keys() - self._properties.keys() - self._excluded:
             can_be_common = 2 * self._all.n <= self._total  # in at least half of the rows
             if can_be_common and len(self._properties) < _MAX_TRACKED:
-                earlier = {ABSENT: self._all.copy()} if self._all.n else {}
-                self._properties[name] = earlier
+                self._properties[name] = self._tallies()
+                if self._all.n:
+                    self._properties[name][ABSENT] = self._all.copy()
         dropped = []
         for name, groups in self._properties.items():
             value = metadata.get(name)
             known = isinstance(value, (str, bool, int))
-            group = slice_name(metadata, name) if known else ABSENT
-            if (tally := groups.get(group)) is None:
-                tally = groups[group] = Tally(repeated=self._repeated)
+            tally = groups[slice_name(metadata, name) if known else ABSENT]
             tally.add(sample_id, passed)
             too_rare = not known and 2 * tally.n > self._total
             if too_rare or len(groups) > _MAX_GROUPS:
@@ -148,18 +148,9 @@ class Numbers:
     def slices(self) -> Iterator[tuple[str, dict[str, Tally]]]:
         """Yield the experiments, if there are several, and each property with a few values."""
         if self.several_experiments:
-            yield "experiment", _by_name(self._experiments)
+            yield "experiment", dict(sorted(self._experiments.items()))
         sliced = 0
         for name, groups in self._properties.items():
             if 1 < len(groups) < self._all.n and sliced < _MAX_SLICED:
-                yield name, _by_name(groups)
+                yield name, dict(sorted(groups.items()))
                 sliced += 1
-
-
-def _by_name(groups: Mapping[str, Tally]) -> dict[str, Tally]:
-    return {name: groups[name] for name in sorted(groups)}
-
-
-def percent(share: float) -> str:
-    """Format a rate."""
-    return f"{share:.1%}"

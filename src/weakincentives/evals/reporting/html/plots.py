@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ...stats.intervals import Interval
 from .markup import Html, tag
 
 _BINS = 20
 _HEIGHT = 100.0
 
 
-def interval_bar(estimate: float, low: float, high: float) -> Html:
+def interval_bar(rate: Interval) -> Html:
     """Return a bar from 0 to 1 with a rate and its interval; the figures are next to it."""
+    if not rate.n:
+        return Html()
     grid = [
         tag("line", x1=x, x2=x, y1=0, y2=16, class_="end" if x in (0, 100) else "grid")
         for x in (0, 25, 50, 75, 100)
     ]
-    width = max(100 * (high - low), 0.2)
-    bar = tag("rect", x=_short(100 * low), y=5, width=_short(width), height=6, class_="interval")
-    at = _short(100 * estimate)
+    low, width = _short(100 * rate.low), _short(max(100 * (rate.high - rate.low), 0.2))
+    bar = tag("rect", x=low, y=5, width=width, height=6, class_="interval")
+    at = _short(100 * rate.estimate)
     mark = tag("line", x1=at, x2=at, y1=1, y2=15, class_="estimate")
     return _svg("bar", 16, *grid, bar, mark, aria_hidden="true")
 

@@ -200,16 +200,17 @@ class Table:
         self.has_problems |= bool(row.problem)
         if result.sample_id not in self._outside:
             self.numbers.add(result, parts)
-        preview, sample, cost = self._preview_chars, result.sample, None
+        preview, sample = self._preview_chars, result.sample
         reason = why_failed(result) or as_text(result.output) if preview else ""
-        if result.trajectory is not None:
-            cost = result.trajectory.cost
         place, *flip = (
             [self._blocks.add(partial(item_of, row))]
             if self._partners is None
             else self._partners.add_both(row, self._blocks)
         )
-        columns: tuple[Any, ...] = (
+        was = []
+        if self._partners is not None and self._partners.have_verdicts:
+            was = [self._partners.verdict(_key(result))]
+        columns = (
             result.sample_id,
             row.position,
             VERDICTS.index(verdict_of(result)),
@@ -220,15 +221,13 @@ class Table:
             reason,
             result.latency_ms,
             result.tokens_used or None,  # not known, or none
-            cost,
+            result.cost,
             result.epoch,
             result.experiment_name,
             place,
+            *flip,
+            *was,
         )
-        if self._partners is not None:
-            columns = (*columns, *flip)
-            if self._partners.have_verdicts:
-                columns = (*columns, self._partners.verdict(_key(result)))
         self._batch.append(columns)
         self.total += 1
         self.left_out += place == LEFT_OUT

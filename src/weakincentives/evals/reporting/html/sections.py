@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ....internal.escaping import as_text, escape_control_chars
-from ....internal.formatting import duration, file_size, number
+from ....internal.formatting import duration, file_size, number, pluralize
 from ...model.decision import rate_rule
 from ...model.errors import ErrorGroup
 from ...model.quarantine import quarantine_line
@@ -24,7 +24,7 @@ from ...store.run_store import RunRecord
 from ..documents import changed_settings
 from ..usage import usage_of
 from .markup import Html, breakable, join, table, tag
-from .numbers import Numbers, Tally, percent
+from .numbers import Numbers, Tally
 from .plots import histogram, interval_bar
 from .rows import Table
 
@@ -51,12 +51,7 @@ def between(interval: Interval, *, share: bool = True) -> str:
     if not interval.known or not interval.n:
         return "unknown"
     ends = (interval.low, interval.high)
-    return TO.join(percent(end) if share else number(end) for end in ends)
-
-
-def bar_of(interval: Interval) -> Html:
-    """Return a plot of a rate and its interval."""
-    return interval_bar(interval.estimate, interval.low, interval.high) if interval.n else Html()
+    return TO.join(f"{end:.1%}" if share else number(end) for end in ends)
 
 
 # ── the headline ────────────────────────────────────────────────────────────────────────────────
@@ -67,15 +62,15 @@ def headline(run: Overview, numbers: Numbers) -> Html:
     record = run.record
     manifest = record.manifest
     rate = run.rate
-    errors = f"{record.errors:,} {'error' if record.errors == 1 else 'errors'}"
+    errors = pluralize(record.errors, "error")
     verdict: tuple[object, ...] = (
-        tag("p", percent(rate.estimate), class_="rate"),
+        tag("p", f"{rate.estimate:.1%}", class_="rate"),
         tag(
             "div",
             tag("p", tag("b", f"{record.passed:,} of {record.total:,} passed"), f", {errors}"),
             tag("p", rate_words(rate)),
-            *(tag("p", _sentence(str(each))) for each in run.corrections),
-            bar_of(rate),
+            *(tag("p", f"{capitalized(str(each))}.") for each in run.corrections),
+            interval_bar(rate),
             tag(
                 "div",
                 *(tag("span", f"{n}%") for n in (0, 50, 100)),
@@ -86,36 +81,36 @@ def headline(run: Overview, numbers: Numbers) -> Html:
     )
     if not record.total:
         verdict = (tag("div", tag("p", tag("b", "No sample has a result yet."))),)
-    note = None
+    notes = []
     if record.status != "complete":
         planned = f" of {manifest.planned:,}" if manifest.planned else ""
         why = f": {record.note}" if record.note else ""
-        note = f"is not complete ({record.status}{why})"
+        end = f"is not complete ({record.status}{why})"
         if record.stop_reason == "rule":  # it stopped by its own rule
-            note = record.note
-        note = f"This run {note}; it has {record.stored:,}{planned} rows."
+            end = record.note
+        notes.append(f"This run {end}; it has {record.stored:,}{planned} rows.")
     elif record.note:
-        note = record.note
+        notes.append(record.note)
     compared = "" if manifest.decision is None else manifest.decision.verdict
     outside = quarantine_line(record.quarantined, manifest.quarantine_expired)
     lines = (compared, not_counted_line(record), mixed_agents_line(record), outside)
-    for line in filter(None, lines):
-        note = f"{note} {line}." if note else f"{line}."
+    notes += [f"{line}." for line in lines if line]
     if run.unreadable_note:
-        note = f"{note or ''} {run.unreadable_note}: each counts as an error.".lstrip()
+        notes.append(f"{run.unreadable_note}: each counts as an error.")
     return tag(
         "header",
         tag("p", "Evaluation report", class_="kicker"),
         tag("h1", name_of(record)),
         tag("p", f"Run {manifest.run_id}, {_when(record)}", class_="byline"),
-        tag("p", note, class_="note", role="note") if note else None,
+        tag("p", " ".join(notes), class_="note", role="note") if notes else None,
         tag("div", *verdict, class_="verdict-line"),
         tag("dl", *_pairs(_usage(run, numbers)), class_="took"),
     )
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+def capitalized(text: str) -> str:
+    """Return a sentence as it begins a line."""
+    return text[:1].upper() + text[1:]
 
 
 def _when(record: RunRecord) -> str:
@@ -183,7 +178,7 @@ def _criteria(record: RunRecord, numbers: Numbers) -> Html:
         rows.append(
             (
                 tag("span", breakable(name), title=version),
-                percent(rate.estimate),
+                f"{rate.estimate:.1%}",
                 between(rate),
                 number(mean.estimate),
                 between(mean, share=False),
@@ -201,8 +196,8 @@ def _slice(key: str, groups: Mapping[str, Tally], *, rule: RateRule) -> Html:
         rows.append(
             (
                 join((breakable(name), tag("i", " few") if too_few(rate) else None)),
-                percent(rate.estimate),
-                bar_of(rate),
+                f"{rate.estimate:.1%}",
+                interval_bar(rate),
                 between(rate),
                 f"{tally.passed:,}/{rate.n:,}",
             )
@@ -221,7 +216,7 @@ def _epochs(stats: EpochStats, several_experiments: bool) -> Iterator[Html | Non
     )
     rows: list[tuple[object, ...]] = [
         # The name of a sample of several experiments is followed by that of its experiment.
-        (name if several_experiments else link_to(name), f"{passed}/{n}", percent(passed / n))
+        (name if several_experiments else link_to(name), f"{passed}/{n}", f"{passed / n:.1%}")
         for name, (passed, n) in islice(stats.flaky.items(), _MAX_FLAKY)
     ]
     if more := len(stats.flaky) - len(rows):
