@@ -44,6 +44,7 @@ DISABLED_FEATURES = (
     *("DestroyProfileOnBrowserClose", "HttpsFirstBalancedModeAutoEnable", "HttpsUpgrades"),
     *("LensOverlay", "MediaRouter", "NetworkTimeServiceQuerying", "OptimizationHints"),
     *("PaintHolding", "PreconnectToSearch", "ThirdPartyStoragePartitioning"),
+    "SpareRendererForSitePerProcess",  # a process that no page of a test would use
 )
 CHROMIUM_OPTIONS = (
     "--no-sandbox",  # root, as in a container, has none
