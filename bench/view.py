@@ -21,6 +21,7 @@ from typing import Any
 
 import anyio
 
+from scripts.chromium import CHROMIUM_OPTIONS
 from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
 from weakincentives.evals import (
     Dataset,
@@ -46,7 +47,6 @@ MEMORY_MB = 150.0
 SLOWER_RUN = 1.02  # bar: time of a run that is open in two pages, to one that is not
 ROWS_OF_OTHERS = 10  # of each run in the list
 TURNS = 5  # the median counts; fewer for a small size
-CHROMIUM = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 WORDS = ("refund", "invoice", "delivery", "password", "upgrade", "cancel", "shipping", "voucher")
 
 
@@ -140,7 +140,7 @@ def chromium() -> Iterator[Any]:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=[*CHROMIUM], timeout=120_000
+            executable_path=shutil.which("chromium"), args=[*CHROMIUM_OPTIONS], timeout=120_000
         )
         try:
             yield browser
