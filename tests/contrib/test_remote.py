@@ -597,7 +597,7 @@ def test_memory_use_is_independent_of_the_size_of_the_response(
         [sys.executable, "-c", call], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
     )
 
-    assert int(done.stdout.split()[1]) < 150_000  # kB; 40,000 of them are Python and WINK
+    assert int(done.stdout.split()[1]) < 100_000  # kB; 18,000 of them are Python and WINK
 
 
 def test_a_full_disk_is_one_clear_error(
