@@ -21,6 +21,7 @@ from typing import Any
 
 import anyio
 
+from scripts.chromium import CHROMIUM_OPTIONS
 from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
 from weakincentives.evals import (
     Dataset,
@@ -46,7 +47,6 @@ MEMORY_MB = 150.0
 SLOWER_RUN = 1.02  # bar: time of a run that is open in two pages, to one that is not
 ROWS_OF_OTHERS = 10  # of each run in the list
 TURNS = 5  # the median counts; fewer for a small size
-CHROMIUM = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 WORDS = ("refund", "invoice", "delivery", "password", "upgrade", "cancel", "shipping", "voucher")
 
 
@@ -140,7 +140,7 @@ def chromium() -> Iterator[Any]:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=[*CHROMIUM], timeout=120_000
+            executable_path=shutil.which("chromium"), args=[*CHROMIUM_OPTIONS], timeout=120_000
         )
         try:
             yield browser
@@ -221,17 +221,25 @@ def run_seconds(path: Path, count: int) -> float:
     return seconds
 
 
-def slowdown(browser: Any, served: Served, path: Path, count: int, turns: int) -> float:
-    """Return the median ratio of a run that two pages show to one that no page shows."""
+def slowdown(
+    browser: Any, served: Served, path: Path, count: int, good_enough: float | None
+) -> float:
+    """Return the median ratio of a run that two pages show to one that no page shows.
+
+    Of a small size, whose runs take a fifth of a second, two turns count as soon as they are good
+    enough.
+    """
     run_seconds(path, count)  # warm up: imports modules
     ratios = []
-    for _ in range(turns):
+    for _ in range(TURNS):
         alone = run_seconds(path, count)
         context = browser.new_context()
         for view in ("", "#/run/large"):
             context.new_page().goto(served.address + view)
         ratios.append(run_seconds(path, count) / alone)
         context.close()
+        if good_enough is not None and len(ratios) > 1 and median(ratios[-2:]) <= good_enough:
+            return median(ratios[-2:])
     return median(ratios)
 
 
@@ -249,11 +257,14 @@ class Bars:
     turns: int
     missed: int = 0
 
+    @property
+    def slower_run(self) -> float:
+        """Return the bar for the slowdown of a watched run."""
+        return 1 + (SLOWER_RUN - 1) * self.slack
+
     def show(self, name: str, value: float, bar: float, unit: str, beside: str = "") -> None:
         if unit == "ms":
             bar *= self.slack
-        elif bar == SLOWER_RUN:
-            bar = 1 + (bar - 1) * self.slack
         mark = "  missed" if value > bar else ""
         self.missed += bool(mark)
         digits = 3 if unit == "x" and bar < 2 else 2 if unit == "x" else 0
@@ -305,7 +316,8 @@ def run(samples: int, slack: float = 1.0) -> int:
         show_pages(bars, browser, empty, full)
         show_answers(bars, browser, full, samples)
         bars.show("peak memory of the server", full.peak_mb, MEMORY_MB, "MB")
-        ratio = slowdown(browser, full, full_path, watched, bars.turns)
-        bars.show("a run that is watched / not watched", ratio, SLOWER_RUN, "x")
+        good_enough = bars.slower_run if bars.turns < TURNS else None
+        ratio = slowdown(browser, full, full_path, watched, good_enough)
+        bars.show("a run that is watched / not watched", ratio, bars.slower_run, "x")
     print()
     return bars.missed

@@ -16,6 +16,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, settings
 
+from scripts.chromium import CHROMIUM_OPTIONS
 from scripts.debian import MISSING
 
 if TYPE_CHECKING:
@@ -35,27 +36,6 @@ settings.load_profile("ci")
 
 # A test file that mentions one of these starts servers or processes, or waits for them.
 NOT_QUICK = re.compile("subprocess|[Ss]erver|browser|Process|Popen|tests.processes|fork|mark.soak")
-
-# Chromium loads pages of its own for the address bar, at a fifth of the processor time of our
-# browser tests. The last --disable-features counts, so those of Playwright are named again.
-DISABLED_FEATURES = (
-    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "WebUIOmniboxFullPopup"),
-    *("AimEnabled", "AvoidCorsURLLoaderRestartOnRedirect", "AvoidUnnecessaryBeforeUnloadCheckSync"),
-    *("DestroyProfileOnBrowserClose", "HttpsFirstBalancedModeAutoEnable", "HttpsUpgrades"),
-    *("LensOverlay", "MediaRouter", "NetworkTimeServiceQuerying", "OptimizationHints"),
-    *("PaintHolding", "PreconnectToSearch", "ThirdPartyStoragePartitioning"),
-)
-CHROMIUM_OPTIONS = (
-    "--no-sandbox",  # root, as in a container, has none
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",  # a page under test is all that it talks to
-    "--disable-component-update",
-    "--disable-sync",
-    f"--disable-features={','.join(DISABLED_FEATURES)}",
-)
-
 
 SHARED_STORE = "of-fixtures.db"
 REPOSITORY_STORE = Path.cwd() / ".wink"

@@ -214,20 +214,34 @@ def _serve(requests: socket.socket, *preload: str) -> None:
         getattr(evals, name)  # imported when it is first used
     main = sys.modules["weakincentives.cli"].main
     gc.freeze()
+    ended, wake = socket.socketpair()
+    wake.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # only wakes
+    signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+    running: dict[int, int] = {}  # process id of a command, descriptor for its exit code
     while True:
+        ready, _, _ = select.select([requests, ended], [], [])
+        if ended in ready:
+            ended.recv(4096)
+            _report_ended(running)
+        if requests not in ready:
+            continue
         request, descriptors, *_ = socket.recv_fds(requests, MAX_REQUEST, 4)
         if not request:
             return
-        if os.fork() == 0:
-            requests.close()
-            if (command := os.fork()) == 0:
-                code = _become(json.loads(request), descriptors)
-                _exit_after(main if code is None else partial(_execute, code))
-            _report(command, descriptors)
-        for descriptor in descriptors:
+        if (command := os.fork()) == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for descriptor in (requests.fileno(), ended.fileno(), wake.fileno()):
+                os.close(descriptor)
+            for descriptor in running.values():
+                os.close(descriptor)
+            code = _become(json.loads(request), descriptors)
+            _exit_after(main if code is None else partial(_execute, code))
+        for descriptor in descriptors[:3]:
             os.close(descriptor)
-        while _ended_child():
-            pass
+        running[command] = descriptors[3]
+        os.write(descriptors[3], str(command).encode())
 
 
 def _commands() -> list[str]:
@@ -236,20 +250,16 @@ def _commands() -> list[str]:
     return [f"{package.__name__}.{module.name}" for module in iter_modules(package.__path__)]
 
 
-def _ended_child() -> int:
-    try:
-        return os.waitpid(-1, os.WNOHANG)[0]
-    except ChildProcessError:
-        return 0
-
-
-def _report(command: int, descriptors: list[int]) -> NoReturn:
-    """Send the command's process id and, once it has ended, its exit code and peak memory."""
-    os.write(descriptors[3], str(command).encode())
-    _, status, usage = os.wait4(command, 0)
-    ended = f"{os.waitstatus_to_exitcode(status)} {usage.ru_maxrss}"
-    os.write(descriptors[3], ended.encode())
-    os._exit(0)
+def _report_ended(running: dict[int, int]) -> None:
+    """Send the exit code and peak memory of each command that has ended."""
+    while running:
+        command, status, usage = os.wait4(-1, os.WNOHANG)
+        if command == 0:
+            return
+        ended = f"{os.waitstatus_to_exitcode(status)} {usage.ru_maxrss}"
+        with suppress(ConnectionError):  # the test did not wait for it
+            os.write(running[command], ended.encode())
+        os.close(running.pop(command))
 
 
 def _exit_after(run: Callable[[], Any]) -> NoReturn:

@@ -12,7 +12,7 @@ from weakincentives.evals.stats import mcnemar, paired_difference, unpaired_diff
 from weakincentives.evals.stats.differences import Difference
 
 from .coverage import SHAPES, chances_of
-from .tables import Table, percent
+from .tables import NEGLIGIBLE, Table, percent
 
 __all__ = ["PARTS", "claimed", "compared", "exact_factor"]
 
@@ -214,10 +214,10 @@ def _unpaired(runs: int) -> Table:
     rows, rates = [], (0.5, 0.7, 0.9)
     for n, m in ((10, 100), (20, 100), (50, 50), (100, 100)):
         claims = np.zeros((n + 1, m + 1), dtype=bool)
-        for a in range(n + 1):
-            for b in range(m + 1):
-                sides = [1.0] * a + [0.0] * (n - a), [1.0] * b + [0.0] * (m - b)
-                claims[a, b] = claimed(unpaired_difference(*sides))
+        likely = np.max([_outcomes(n, m, rate) for rate in rates], axis=0) > NEGLIGIBLE
+        for a, b in np.argwhere(likely).tolist():
+            sides = [1.0] * a + [0.0] * (n - a), [1.0] * b + [0.0] * (m - b)
+            claims[a, b] = claimed(unpaired_difference(*sides))
         figures = [_size(n, m, rate, claims) for rate in rates]
         every = np.arange(0.02, 0.99, 0.02)
         chi_squared = max(_size(n, m, rate, _chi_squared(n, m)) for rate in every)
@@ -228,8 +228,13 @@ def _unpaired(runs: int) -> Table:
 
 
 def _size(n: int, m: int, rate: float, claims: np.ndarray) -> float:
+    return 100 * float(_outcomes(n, m, rate)[claims].sum())
+
+
+def _outcomes(n: int, m: int, rate: float) -> np.ndarray:
+    """Return a matrix of how likely the two runs have these numbers of passes."""
     chances = (stats.binom.pmf(range(size + 1), size, rate) for size in (n, m))
-    return 100 * float(np.outer(*chances)[claims].sum())
+    return np.outer(*chances)
 
 
 def _chi_squared(n: int, m: int) -> np.ndarray:

@@ -226,7 +226,7 @@ def _kappas(runs: int) -> Table:
 
 def _kappas_of_files(runs: int) -> Table:
     """Kappa of `wink judge calibrate labels.jsonl`: any outputs, which people have labelled."""
-    runs = max(10, runs // 4)  # each is a whole bootstrap
+    runs = max(4, runs // 4)  # each is a whole bootstrap
     rows = []
     for judge in JUDGES:
         rng = np.random.default_rng(22)

@@ -22,11 +22,12 @@ from weakincentives.evals.comparison.gates import (
 )
 from weakincentives.evals.comparison.result import Measure
 from weakincentives.evals.stats import paired_difference
+from weakincentives.evals.stats.differences import Difference
 from weakincentives.evals.stats.pass_rate import counted_rate
 from weakincentives.evals.stats.power import samples_needed_margin
 
 from .coverage import chances_of
-from .tables import Table, percent
+from .tables import NEGLIGIBLE, Table, percent
 
 __all__ = ["PARTS", "outcome"]
 
@@ -68,12 +69,17 @@ def outcome(
 
 @cache
 def _by_counts(fixed: int, broken: int, n: int, rule: BaselineRule, margin: float) -> str:
-    old = [0.0] * fixed + [1.0] * broken + [1.0] * (n - fixed - broken)
-    new = [1.0] * fixed + [0.0] * broken + [1.0] * (n - fixed - broken)
-    difference = paired_difference(old, new, binary=True, confidence=CONFIDENCE)
+    difference = _difference(fixed, broken, n)
     return rule_outcome(
         Measure(name="passed", before=0, after=0, difference=difference), rule, margin
     )
+
+
+@cache
+def _difference(fixed: int, broken: int, n: int) -> Difference:
+    old = [0.0] * fixed + [1.0] * broken + [1.0] * (n - fixed - broken)
+    new = [1.0] * fixed + [0.0] * broken + [1.0] * (n - fixed - broken)
+    return paired_difference(old, new, binary=True, confidence=CONFIDENCE)
 
 
 def _drawn(rng: np.random.Generator, chances: np.ndarray, epochs: int) -> np.ndarray:
@@ -129,21 +135,18 @@ def _margin_exactly(runs: int) -> Table:
     rows = []
     for n in SAMPLES:
         counts = np.array([(f, b) for f in range(n + 1) for b in range(n + 1 - f)])
-        # Hardly anything has more than this many flips, and counting it would take long.
-        counts = counts[counts.sum(axis=1) <= 0.5 * n]
+        table = np.column_stack([counts, n - counts.sum(axis=1)])
         for margin in (5.0, 10.0):
-            passing = np.array(
-                [
-                    _by_counts(f, b, n, "non-inferior", margin) == "passed"
-                    for f, b in counts.tolist()
-                ]
-            )
-            figures = []
-            for fixed in (0.01, 0.05, 0.1):
-                broken = fixed + margin / 100
-                table = np.column_stack([counts, n - counts.sum(axis=1)])
-                chances = multinomial.pmf(table, n, [fixed, broken, 1 - fixed - broken])
-                figures.append(100 * float(chances[passing].sum()))
+            rates = [(fixed, fixed + margin / 100) for fixed in (0.01, 0.05, 0.1)]
+            chances = [multinomial.pmf(table, n, [f, b, 1 - f - b]) for f, b in rates]
+            # The others would take long, and change the last digit of no figure.
+            likely = np.max(chances, axis=0) > NEGLIGIBLE
+            passing = np.zeros(len(counts), dtype=bool)
+            passing[likely] = [
+                _by_counts(f, b, n, "non-inferior", margin) == "passed"
+                for f, b in counts[likely].tolist()
+            ]
+            figures = [100 * float(each[passing].sum()) for each in chances]
             rows.append((f"n = {n}, --margin {margin:g}", figures))
     columns = ["one epoch", "1% fixed", "5% fixed", "10% fixed"]
     title = "% of runs that are worse by the margin and that pass, exactly computed"

@@ -10,10 +10,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["FULL", "Table", "percent"]
+__all__ = ["FULL", "NEGLIGIBLE", "Table", "percent"]
 
 FULL = 2_000
 """Default number of runs for each figure; with it, the bars are strict."""
+
+NEGLIGIBLE = 1e-9
+"""The chance of an outcome that an exact figure may leave out: no digit that is printed changes."""
 
 
 @dataclass(frozen=True)

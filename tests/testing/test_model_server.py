@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import anyio
 import httpx2
 import openai
@@ -20,6 +21,9 @@ import pytest
 from weakincentives.chat import TokenUsage, ToolCall
 from weakincentives.errors import UsageError
 from weakincentives.testing import Fault, ModelServer, Reply, ServedRequest
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic  # which takes a second, in every process that collects
 
 HELLO: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
 WEATHER = ToolCall("call_1", "weather", {"city": "Zürich", "days": [1, 2]})
@@ -33,9 +37,11 @@ def openai_client(server: ModelServer, **options: Any) -> openai.OpenAI:
     return openai.OpenAI(base_url=server.openai_base_url, **options)
 
 
-def anthropic_client(server: ModelServer, **options: Any) -> anthropic.Anthropic:
+def anthropic_client(server: ModelServer, **options: Any) -> Anthropic:
+    from anthropic import Anthropic
+
     options = {"api_key": "k", "max_retries": 0, "timeout": TIMEOUT} | options
-    return anthropic.Anthropic(base_url=server.anthropic_base_url, **options)
+    return Anthropic(base_url=server.anthropic_base_url, **options)
 
 
 def call_openai(server: ModelServer, **options: Any) -> Any:
@@ -58,15 +64,23 @@ def drain_anthropic(server: ModelServer) -> Any:
         return list(client.messages.create(model="m", max_tokens=9, messages=HELLO, stream=True))
 
 
+@pytest.fixture
+def sdk(request: pytest.FixtureRequest) -> ModuleType:
+    """Return the package of this name."""
+    return import_module(request.param)
+
+
 BOTH_SDKS = pytest.mark.parametrize(
     ("call", "sdk"),
-    [(call_openai, openai), (call_anthropic, anthropic)],
+    [(call_openai, "openai"), (call_anthropic, "anthropic")],
     ids=["openai", "anthropic"],
+    indirect=["sdk"],
 )
 BOTH_STREAMS = pytest.mark.parametrize(
     ("drain", "sdk"),
-    [(drain_openai, openai), (drain_anthropic, anthropic)],
+    [(drain_openai, "openai"), (drain_anthropic, "anthropic")],
     ids=["openai", "anthropic"],
+    indirect=["sdk"],
 )
 Call = Callable[..., Any]
 
@@ -290,8 +304,10 @@ async def test_async_openai_answers_streams_and_keeps_its_connection() -> None:
 
 @pytest.mark.anyio
 async def test_async_anthropic_answers_streams_and_keeps_its_connection() -> None:
+    from anthropic import AsyncAnthropic
+
     with ModelServer([Reply("Look:", tool_calls=(WEATHER,))], repeat=True) as server:
-        async with anthropic.AsyncAnthropic(
+        async with AsyncAnthropic(
             base_url=server.anthropic_base_url, api_key="k", max_retries=0, timeout=TIMEOUT
         ) as client:
             plain = await client.messages.create(model="m", max_tokens=9, messages=HELLO)
@@ -366,6 +382,8 @@ def test_the_sdk_retries_past_a_fault() -> None:
 
 
 def test_a_hang_ends_in_the_sdks_timeout() -> None:
+    import anthropic
+
     with ModelServer([Fault("hang")], repeat=True) as server:
         with openai_client(server, timeout=0.05) as client, pytest.raises(openai.APITimeoutError):
             client.chat.completions.create(model="m", messages=HELLO)
@@ -503,6 +521,8 @@ def test_anthropic_requires_its_version_header() -> None:
 
 
 def test_unknown_paths_and_methods_are_answered_in_the_callers_format() -> None:
+    import anthropic
+
     with ModelServer(["unused"]) as server:
         with (
             openai_client(server) as client,
@@ -687,6 +707,8 @@ def test_a_server_starts_once() -> None:
 def test_tls_certificates_are_verified_and_connections_can_be_reset(
     tls: ssl.SSLContext, trusting: ssl.SSLContext
 ) -> None:
+    import anthropic
+
     with ModelServer(["sealed", Fault("reset"), "sealed"], tls=tls) as server:
         assert server.url.startswith("https://")
         with openai_client(

@@ -209,7 +209,7 @@ def test_every_screen_is_accessible_in_light_and_dark_and_fits_a_phone(
 @pytest.mark.soak
 def test_a_list_of_many_rows_can_be_scrolled(opened: Open, serve: Serve, tmp_path: Path) -> None:
     path, passed = tmp_path / "runs.db", Score(1.0)
-    count = soak_size(20_000, 100_000)
+    count = soak_size(5_000, 100_000)
     with RunStore(path) as store:
         put(store, "big", [])
         for number in range(count):

@@ -146,6 +146,11 @@ def test_equal_agents_with_cluster_effects_differ_in_about_five_percent() -> Non
     """Each run shifts all samples of a document together; `bench stats gates` has more."""
     rng = np.random.default_rng(3)
     documents = np.repeat(np.arange(20), 10)
+    results = {
+        (n, good): result(n, good, document=str(documents[n]))
+        for n in range(200)
+        for good in (False, True)
+    }
     decided = {"document": 0, None: 0}
     for _ in range(200):
         base = 1.7 + rng.normal(0, 1, 200)
@@ -153,7 +158,7 @@ def test_equal_agents_with_cluster_effects_differ_in_about_five_percent() -> Non
         before, after = (
             EvalReport(
                 [
-                    result(n, bool(good), document=str(documents[n]))
+                    results[n, bool(good)]
                     for n, good in enumerate(rng.random(200) < 1 / (1 + np.exp(-base - shift)))
                 ]
             )

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.processes import TIMEOUT, plain_environment
+from tests.forked_wink import run_file
+from tests.processes import plain_environment
 from weakincentives.chat import TokenUsage, ToolCall
 from weakincentives.testing import ModelServer, Reply, ServedRequest
 
 ROOT = Path(__file__).parents[3]
+# Importing them takes two seconds, and two tests need them.
+PACKAGES = {"openai_agents_eval.py": ("agents", "openinference.instrumentation.openai_agents")}
 
 
 def ask_for_the_order(request: ServedRequest) -> Reply:
@@ -49,13 +50,9 @@ def test_evaluators_of_tools_and_usage_work_on_agents_of_other_frameworks(
             "OPENAI_BASE_URL": server.openai_base_url,
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         }
-        process = subprocess.run(
-            [sys.executable, str(ROOT / "tests/evals/engine/frameworks" / file), *arguments],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
+        path = ROOT / "tests/evals/engine/frameworks" / file
+        process = run_file(
+            path, *arguments, cwd=tmp_path, env=environment, preload=PACKAGES.get(file, ())
         )
     assert process.returncode == 0, process.stderr
     results: list[dict[str, Any]] = json.loads(process.stdout.splitlines()[-1])
