@@ -497,9 +497,8 @@ def _is_immutable(value: object) -> bool:
         return True
     if cls is tuple or cls is frozenset:
         return all(map(_is_immutable, cast(Iterable[object], value)))
-    if getattr(getattr(cls, "__dataclass_params__", None), "frozen", False):
-        return all(_is_immutable(getattr(value, field.name)) for field in fields(cast(Any, value)))
-    return False
+    frozen: bool = getattr(getattr(cls, "__dataclass_params__", None), "frozen", False)
+    return frozen and all(_is_immutable(getattr(value, f.name)) for f in fields(cast(Any, value)))
 
 
 @wire_name("wink:Dataset", "weakincentives.evals._types:Dataset")
