@@ -1,8 +1,8 @@
 # Every target sets up what it needs; a second run skips what is done (scripts/setup.py).
 PYTHON ?= python3
 BIN := .venv/bin
-# Two workers a core: many tests wait for a server, a process or a clock.
-WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN))
+# Two workers a core and one more: many tests wait for a server, a process or a clock.
+WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1)
 ON_ALL_CORES := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 # The tests of `make quick` never wait, and benchmarks need a quiet machine.
 ONE_A_CORE := $(BIN)/python -m pytest --numprocesses logical --dist worksteal
