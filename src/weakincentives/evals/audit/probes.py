@@ -195,7 +195,7 @@ async def run_probe(
     adapter: Any,
     config: EvalConfig,
 ) -> ProbeRun:
-    """Run a cheap agent; score the first outputs of some of them a second time."""
+    """Run a cheap agent; for those in `_REPEATED`, score the first outputs a second time."""
     outputs = PROBES[name](samples)
     chosen = [sample for sample in samples if sample.id in outputs]
     repeated = chosen[:_MAX_REPEATED] if name in _REPEATED else []
@@ -249,6 +249,8 @@ async def run_probe(
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
+    """What is kept of a result; `why` it failed may be worded differently the second time."""
+
     passed: bool
     value: float
     error: bool
