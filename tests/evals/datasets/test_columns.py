@@ -96,7 +96,7 @@ def test_an_id_that_only_some_records_lack_is_an_error(suffix: str, tmp_path: Pa
 def test_an_id_that_only_some_records_have_is_an_error(suffix: str, tmp_path: Path) -> None:
     file = write_rows(tmp_path, suffix, [WITHOUT_ID, WITH_ID])
 
-    with pytest.raises(DatasetError, match="expected no `id`, .*, got 'x' - ") as caught:
+    with pytest.raises(DatasetError, match=r"expected no `id`, .*, got 'x' - ") as caught:
         Dataset.load(file, str)
     assert (caught.value.line, caught.value.path) == PLACES[suffix]
 
