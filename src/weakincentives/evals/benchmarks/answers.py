@@ -55,7 +55,7 @@ def answer_line(text: str) -> str | None:
     return parts[-1].strip().partition("\n")[0].strip() if len(parts) > 1 else None
 
 
-@built_in("multiple_choice", 1)
+@built_in("multiple_choice", 2)
 def multiple_choice(output: str, expected: str) -> Score:
     """Pass if the output ends in the letter of the expected choice: `Answer: C`, `Antwort: C`."""
     wanted = checked_text(expected, "`expected`").strip().upper()
@@ -73,7 +73,7 @@ def multiple_choice(output: str, expected: str) -> Score:
     return Score(float(right), reason="" if right else f"got {letters[-1]}, expected {wanted}")
 
 
-@built_in("final_number", 1)
+@built_in("final_number", 2)
 def final_number(output: str, expected: Any) -> Score:
     """Pass if the last number after `Answer:`, in any of MGSM's languages, is the expected one."""
     wanted = _last_number(str(expected))
