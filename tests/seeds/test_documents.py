@@ -228,25 +228,42 @@ def test_evaluators_with_a_context_agree(output: str, expected: str) -> None:
     assert len(combined(sample, output, context=context)) == 2
 
 
+SEARCHES = (ToolInvoked, lambda event: event.name == "search")
+SESSION_EVALUATORS: list[tuple[int, str, tuple[Any, ...], dict[str, Any]]] = [
+    (13, "tool_called", ("search",), {}),
+    (14, "tool_not_called", ("search",), {}),
+    (15, "tool_call_count", ("search",), {"min_count": 1, "max_count": 1}),
+    (15, "tool_call_count", ("calculator",), {"min_count": 1}),
+    (16, "all_tools_succeeded", (), {}),
+    (17, "token_usage_under", (100,), {}),
+    (18, "slice_contains", SEARCHES, {"min_count": 2}),
+]
+
+
 @pytest.mark.parametrize("session", SESSIONS)
-def test_evaluators_of_the_session_agree(session: Any) -> None:
-    calls: dict[int, tuple[str, tuple[Any, ...]]] = {
-        13: ("tool_called", ("search",)),
-        14: ("tool_not_called", ("search",)),
-        16: ("all_tools_succeeded", ()),
-        17: ("token_usage_under", (100,)),
-    }
-    for number, (name, args) in calls.items():
-        specified = run(("003", number))[name](*args)
-        actual = getattr(evals, name)(*args)
-        assert verdict(specified(None, None, session)) == verdict(actual(None, None, session)), name
-    specified = run(("003", 15))["tool_call_count"]("search", min_count=1, max_count=1)
-    actual = evals.tool_call_count("search", min_count=1, max_count=1)
-    assert verdict(specified(None, None, session)) == verdict(actual(None, None, session))
-    slice_args = (ToolInvoked, lambda event: event.name == "search")
-    specified = run(("003", 18))["slice_contains"](*slice_args, min_count=2)
-    actual = evals.slice_contains(*slice_args, min_count=2)
-    assert verdict(specified(None, None, session)) == verdict(actual(None, None, session))
+@pytest.mark.parametrize(("number", "name", "args", "options"), SESSION_EVALUATORS)
+def test_evaluators_of_the_session_agree_in_verdict_and_reason(
+    number: int, name: str, args: tuple[Any, ...], options: dict[str, Any], session: Any
+) -> None:
+    specified = run(("003", number))[name](*args, **options)(None, None, session)
+    actual = getattr(evals, name)(*args, **options)(None, None, session)
+
+    assert verdict(specified) == verdict(actual)
+    assert specified.reason == actual.reason
+
+
+@pytest.mark.parametrize(("output", "expected"), [(1.0, 1.05), (1.0, 1.5), (2.0, 2.0)])
+def test_the_reasons_of_within_tolerance_agree(output: float, expected: float) -> None:
+    specified = run(("003", 10))["within_tolerance"](0.1)(output, expected)
+
+    assert specified.reason == evals.within_tolerance(0.1)(output, expected).reason
+
+
+@pytest.mark.parametrize("output", [{"a": 1, "b": 2}, {"a": 1, "b": 3}, {"b": 2}, {}])
+def test_the_reasons_of_json_subset_agree(output: dict[str, int]) -> None:
+    specified = run(("003", 10))["json_subset"](output, {"a": 1, "b": 2})
+
+    assert specified.reason == evals.json_subset(output, {"a": 1, "b": 2}).reason
 
 
 def test_combinations_with_a_session_agree() -> None:

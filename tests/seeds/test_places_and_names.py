@@ -69,6 +69,13 @@ def test_the_flags_of_an_experiment_may_be_positional() -> None:
         Experiment("v2", {"a": 1}, {"b": 2})
 
 
+def test_what_an_endpoint_and_an_agent_are_can_be_imported_beside_evaluate() -> None:
+    from weakincentives import evals, rollouts
+
+    for name in ("Endpoint", "Environment", "run_agent"):
+        assert getattr(evals, name) is getattr(rollouts, name)
+
+
 def test_the_names_of_the_runtime_can_be_imported_from_both_modules() -> None:
     from weakincentives import errors, runtime
     from weakincentives.runtime import events

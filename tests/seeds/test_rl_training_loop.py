@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from tests.engine import in_jumping_time
 from tests.rl.policies import TablePolicy
+from weakincentives.errors import RolloutError
 from weakincentives.evals import Metric, Sample, Score, Trajectory
 from weakincentives.rl import DataBuffer, RLTrainingConfig, run_rl_training
 from weakincentives.rollouts import CalculatorEnvironment
@@ -159,19 +162,52 @@ async def test_our_loop_is_called_in_the_same_way_and_improves_the_policy(
     assert list(inspect.signature(run_rl_training).parameters)[: len(seeds)] == seeds
 
 
-async def test_the_loop_of_the_specification_survives_a_failed_rollout(rl_loop: ModuleType) -> None:
-    backend = TablePolicy(rate=0.3)
-    calls = iter(range(1000))
+@in_jumping_time
+async def test_the_loop_of_the_specification_runs_with_a_model_that_fails_now_and_then(
+    rl_loop: ModuleType, anyio_backend: Any
+) -> None:
+    backend, calls, scored = TablePolicy(rate=0.3), count(), []
 
     async def fail_sometimes(messages: Any) -> Any:
         if next(calls) % 3 == 0:
             raise OSError("the server is gone")
         return await backend.endpoint(messages)
 
-    settings = config(backend, num_steps=4, endpoint=fail_sometimes, environment_factory=None)
-    history = await rl_loop.run_rl_training(backend, DataBuffer(PROMPTS), score_fn, settings)
+    def record(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> Score:
+        scored.append((trajectory.messages[0].content, sample.input["prompt"], trajectory.tokens))
+        return score_fn(trajectory, sample)
+
+    settings = config(backend, num_steps=4, endpoint=fail_sometimes, max_concurrent=1)
+    history = await rl_loop.run_rl_training(backend, DataBuffer(PROMPTS), record, settings)
 
     assert [entry["step"] for entry in history] == [0, 1, 2, 3]
+    assert all(asked == prompt and tokens for asked, prompt, tokens in scored)
+    assert len(scored) == 20
+
+
+@in_jumping_time
+async def test_the_loop_of_the_specification_neither_scores_nor_trains_on_a_failed_rollout(
+    rl_loop: ModuleType, anyio_backend: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend, scored = TablePolicy(), []
+
+    async def fail_on_two(messages: Any) -> Any:
+        if messages[-1].content == "2+1":
+            raise OSError("the server is gone")
+        return await backend.endpoint(messages)
+
+    def brevity(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> Score:
+        scored.append(sample.input["prompt"])
+        return Score(1.0 / (1 + len(trajectory.messages[-1].content)))
+
+    with pytest.raises(RolloutError, match=r"the server is gone.*1 of 5 failed.*`score_fn`"):
+        await rl_loop.run_rl_training(
+            backend, DataBuffer(PROMPTS), brevity, config(backend, endpoint=fail_on_two)
+        )
+
+    assert "2+1" not in scored
+    assert backend.version == 0
+    assert "1 of 5 rollouts failed" in caplog.text
 
 
 def by_type(t: Trajectory[Any], s: Sample[Any, Any]) -> Score:

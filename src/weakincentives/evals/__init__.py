@@ -69,6 +69,8 @@ from .model.report import EvalReport, EvalResult
 from .model.report_files import ReportWarning
 
 if TYPE_CHECKING:
+    from ..rollouts.agent_loop import run_agent
+    from ..rollouts.endpoint import Endpoint
     from ..rollouts.environment import Environment
     from ._helpers import collect_results, collect_results_async, submit_dataset, submit_experiments
     from ._judge import (
@@ -157,6 +159,7 @@ __all__ = [
     "CriterionInfo",
     "Dataset",
     "Disagreement",
+    "Endpoint",
     "Environment",
     "ErrorDetails",
     "EvalConfig",
@@ -263,6 +266,7 @@ __all__ = [
     "record",
     "refusal",
     "remove_quarantine",
+    "run_agent",
     "safety",
     "similar",
     "slice_contains",
@@ -287,7 +291,7 @@ __all__ = [
 __getattr__, __dir__ = _lazy_exports(
     __name__,
     {
-        "..rollouts": "Environment",
+        "..rollouts": "Endpoint Environment run_agent",
         "._helpers": "collect_results collect_results_async submit_dataset submit_experiments",
         "._judge": "JUDGE_TEMPLATE JudgeOutput JudgeParams PASSING_RATINGS RATINGS RATING_VALUES "
         "Rating Scale llm_judge",

@@ -66,10 +66,7 @@ def tool_called(name: str) -> Criterion:
 
     def evaluate(output: Any, expected: Any, session: SessionView) -> Score:
         count = _count(session, name)
-        reason = f"tool '{name}' called {count} time(s)"
-        if not count:
-            reason += f", expected 1 or more; tools called: {_called(session)}"
-        return Score(float(count > 0), reason=reason)
+        return Score(float(count > 0), reason=f"tool '{name}' called {count} time(s)")
 
     return built_in("tool_called", 1, name, label=f"tool_called({_tool(name)})")(evaluate)
 
@@ -79,7 +76,7 @@ def tool_not_called(name: str) -> Criterion:
 
     def evaluate(output: Any, expected: Any, session: SessionView) -> Score:
         count = _count(session, name)
-        reason = f"tool '{name}' called {count} time(s), expected none" if count else ""
+        reason = f"tool '{name}' called {count} time(s)" if count else ""
         return Score(float(count == 0), reason=reason)
 
     return built_in("tool_not_called", 1, name, label=f"tool_not_called({_tool(name)})")(evaluate)
@@ -98,8 +95,7 @@ def tool_call_count(name: str, min_count: int = 0, max_count: int | None = None)
     def evaluate(output: Any, expected: Any, session: SessionView) -> Score:
         count = _count(session, name)
         passed = count >= min_count and (max_count is None or count <= max_count)
-        times = "1 time" if count == 1 else f"{count} times"
-        reason = f"tool '{name}' called {times} (expected {bounds})"
+        reason = f"tool '{name}' called {count} times (expected {bounds})"
         return Score(float(passed), reason=reason)
 
     label = f"tool_call_count({_tool(name)})"
@@ -169,9 +165,7 @@ def all_tools_succeeded() -> Criterion:
         reason = f"failed tools: {[call.name for call in failed[:_MAX_LISTED]]}"
         if len(failed) > _MAX_LISTED:
             reason += f" and {len(failed) - _MAX_LISTED:,} more"
-        errors = (call.error for call in failed)
-        error = next((each for each in errors if each and isinstance(each, str)), None)
-        return Score(0.0, reason=f"{reason}: {shorten(error, MAX_CHARS)}" if error else reason)
+        return Score(0.0, reason=reason)
 
     return built_in("all_tools_succeeded", 1)(evaluate)
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..chat import ChatMessage
-from ..errors import UsageError, short_repr
+from ..errors import RolloutError, UsageError, short_repr
 from ..evals import EvalResult, Sample, Trajectory
 from ..internal.checks import check_whole
 from ..internal.frozen import frozen_generic
@@ -44,8 +43,8 @@ class RolloutGroup:
 
     @property
     def trajectories(self) -> list[Trajectory[Any]]:
-        """The trajectory of each rollout; for a failed one, a trajectory with an empty answer."""
-        return [trajectory_of(each) for each in self.rollouts]
+        """The trajectory of each rollout; raise `RolloutError` if one of them failed."""
+        return [trajectory_of(each, self.rollouts) for each in self.rollouts]
 
 
 def group_of(given: Any) -> RolloutGroup:
@@ -56,16 +55,25 @@ def group_of(given: Any) -> RolloutGroup:
     return group
 
 
-def trajectory_of(result: EvalResult[Any]) -> Trajectory[Any]:
-    """Return the trajectory of a rollout; for a failed one, a trajectory with an empty answer.
+def has_failed(result: EvalResult[Any]) -> bool:
+    """Return whether the rollout itself failed; one whose evaluator failed is a rollout."""
+    return result.trajectory is None or result.error_source not in (None, "evaluator")
 
-    A score function may read `messages[-1]` of it. Its `stop_reason` is `error`, its metadata have
-    the error, and it has no tokens to train on. The messages before the failure are in the result.
+
+def trajectory_of(result: EvalResult[Any], among: Sequence[EvalResult[Any]]) -> Trajectory[Any]:
+    """Return the trajectory of a rollout; raise `RolloutError` if it failed.
+
+    A failed rollout is neither left out, since trajectories are zipped with samples, nor replaced
+    by an empty trajectory, which a score function would score.
     """
-    if result.trajectory is not None and result.error_source in (None, "evaluator"):
-        return result.trajectory
-    error = {"error": result.error, "error_source": result.error_source}
-    return Trajectory((ChatMessage("assistant", ""),), stop_reason="error", metadata=error)
+    if result.trajectory is None or has_failed(result):
+        raise RolloutError(
+            f"expected a rollout to score or to train on, got one of sample {result.sample_id!r} "
+            f"that failed: {result.error} ({sum(map(has_failed, among))} of {len(among)} failed) - "
+            "pass `score_fn` to `generate_rollouts` and read `groups`, where the reward of a "
+            "failed rollout is None, or skip results that have an `error`"
+        )
+    return result.trajectory
 
 
 GroupFilter = Callable[[RolloutGroup, int], str | None]

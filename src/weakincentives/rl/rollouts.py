@@ -2,7 +2,8 @@
 
 Rules of this file:
 1. A group is returned complete, or its sample is in `unfinished`.
-2. A failed rollout keeps its position, and is never scored as a trajectory.
+2. A failed rollout keeps its position and cannot be read as a trajectory, so that it is never
+   scored nor trained on.
 3. The random numbers of `rollout_random` depend on the seed, the step, the sample and the epoch,
    not on concurrency.
 """
@@ -31,9 +32,11 @@ from ..evals import (
 from ..evals.engine.agents import Agent, AgentOutput, branch_agent, current
 from ..internal.checks import check_number, check_whole
 from ..rollouts import EnvironmentSnapshot
-from .groups import RolloutGroup, group_of
+from ..secrets import logger_for
+from .groups import RolloutGroup, group_of, has_failed, trajectory_of
 from .scoring import UNSCORED, Scorer, score_groups, scorer_of
 
+_log = logger_for(__name__)
 current_random: ContextVar[Random | None] = ContextVar("weakincentives.rl.random", default=None)
 
 
@@ -48,18 +51,24 @@ def rollout_random() -> Random:
 class Rollouts(Sequence[Trajectory[Any]]):
     """The trajectories, by sample and epoch.
 
-    `groups` has them with their scores and errors. `unfinished` are the samples that were
-    cancelled once enough groups were complete.
+    Reading that of a failed rollout raises `RolloutError`. `groups` has all rollouts with their
+    scores and errors, `failed` the results of those that failed. `unfinished` are the samples that
+    were cancelled once enough groups were complete.
     """
 
-    __slots__ = ("_trajectories", "groups", "unfinished")
+    __slots__ = ("_results", "groups", "unfinished")
 
     def __init__(
         self, groups: Iterable[RolloutGroup], unfinished: Iterable[Sample[Any, Any]] = ()
     ) -> None:
         self.groups = tuple(groups)
         self.unfinished = tuple(unfinished)
-        self._trajectories = tuple(each for group in self.groups for each in group.trajectories)
+        self._results = tuple(each for group in self.groups for each in group.rollouts)
+
+    @property
+    def failed(self) -> tuple[EvalResult[Any], ...]:
+        """The results of the rollouts that failed, with their errors."""
+        return tuple(filter(has_failed, self._results))
 
     def report(self, run_id: str = "") -> EvalReport[Any]:
         """Return the report of these rollouts, like that of an eval."""
@@ -69,21 +78,24 @@ class Rollouts(Sequence[Trajectory[Any]]):
                     f"expected rollouts that were scored, got those of sample {group.id!r} - "
                     "pass `score_fn` to `generate_rollouts`"
                 )
-        return EvalReport([each for group in self.groups for each in group.rollouts], run_id)
+        return EvalReport(self._results, run_id)
 
     def __len__(self) -> int:
-        return len(self._trajectories)
+        return len(self._results)
 
     @overload
     def __getitem__(self, index: int) -> Trajectory[Any]: ...
     @overload
     def __getitem__(self, index: slice) -> Sequence[Trajectory[Any]]: ...
     def __getitem__(self, index: int | slice) -> Trajectory[Any] | Sequence[Trajectory[Any]]:
-        return self._trajectories[index]
+        if isinstance(index, slice):
+            return [trajectory_of(each, self._results) for each in self._results[index]]
+        return trajectory_of(self._results[index], self._results)
 
     def __repr__(self) -> str:
+        failed = f"{len(self.failed)} failed, " if self.failed else ""
         return (
-            f"<Rollouts: {len(self)} of {len(self.groups)} samples, "
+            f"<Rollouts: {len(self)} of {len(self.groups)} samples, {failed}"
             f"{len(self.unfinished)} unfinished>"
         )
 
@@ -98,6 +110,7 @@ async def generate_rollouts(
     score_fn: Callable[..., Any] | None = None,
     max_concurrent: int = 16,
     timeout: float | None = None,
+    max_retries: int = 2,
     enough: int | None = None,
     seed: int = 0,
 ) -> Rollouts:
@@ -108,12 +121,16 @@ async def generate_rollouts(
     in seconds, for one rollout. With `score_fn`, an evaluator or a `group_scorer`, the rollouts
     are scored.
 
+    A rollout that fails is tried `max_retries` times more. If it still fails, it has no reward, and
+    reading its trajectory raises `RolloutError`.
+
     With `enough`, it ends as soon as that many groups are complete: rollouts in flight are
     cancelled, their environments closed, and their samples are in `unfinished`.
     """
     agent = endpoint_agent(endpoint, prepare_messages, environment_factory)
-    plan = Plan(n, max_concurrent, timeout, enough, seed)
-    return await roll_out(samples, agent, None if score_fn is None else scorer_of(score_fn), plan)
+    plan = Plan(n, max_concurrent, timeout, enough, seed, max_retries)
+    scorer = None if score_fn is None else scorer_of(score_fn)
+    return _warn_of_failures(await roll_out(samples, agent, scorer, plan))
 
 
 async def branch_rollouts(
@@ -125,6 +142,7 @@ async def branch_rollouts(
     score_fn: Callable[..., Any] | None = None,
     max_concurrent: int = 16,
     timeout: float | None = None,
+    max_retries: int = 2,
     seed: int = 0,
 ) -> Rollouts:
     """Continue n times from each snapshot, and return the rollouts as one group for each.
@@ -134,14 +152,27 @@ async def branch_rollouts(
     rollouts that share their beginning. Only replies after the snapshot have token traces.
     """
     agent = endpoint_agent(endpoint, None, environment_factory)
-    plan = Plan(n, max_concurrent, timeout, None, seed)
+    plan = Plan(n, max_concurrent, timeout, None, seed, max_retries)
     scorer = None if score_fn is None else scorer_of(score_fn)
     groups: list[RolloutGroup] = []
     for sample, snapshot in snapshots:
         own = replace(sample, id=f"{sample.id}@{snapshot.turn}")
         made = await roll_out([own], branch_agent(agent, snapshot), scorer, plan)
         groups += made.groups
-    return Rollouts(groups)
+    return _warn_of_failures(Rollouts(groups))
+
+
+def _warn_of_failures(rollouts: Rollouts) -> Rollouts:
+    if failed := rollouts.failed:
+        _log.warning(
+            "%s of %s rollouts failed and %s no reward; the first, of sample %r: %s",
+            len(failed),
+            len(rollouts),
+            "has" if len(failed) == 1 else "have",
+            failed[0].sample_id,
+            failed[0].error,
+        )
+    return rollouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +184,11 @@ class Plan:
     timeout: float | None
     enough: int | None
     seed: int
+    max_retries: int = 0
 
     def __post_init__(self) -> None:
         check_whole(self.n, 1, "n")
+        check_whole(self.max_retries, 0, "max_retries")
         if self.enough is not None:
             check_whole(self.enough, 1, "enough")
         if self.timeout is not None:
@@ -164,7 +197,12 @@ class Plan:
     @property
     def config(self) -> EvalConfig:
         """The settings for the engine."""
-        return EvalConfig(self.max_concurrent, timeout=self.timeout, epochs=self.n)
+        return EvalConfig(
+            self.max_concurrent,
+            timeout=self.timeout,
+            epochs=self.n,
+            max_retries=self.max_retries,
+        )
 
 
 async def roll_out(

@@ -104,7 +104,10 @@ class EnvironmentSnapshot:
         return serde.decode(text, cls)
 
     def to_ludic(self) -> dict[str, Any]:
-        """Return it with the fields of a Ludic snapshot: what is seen, and what is hidden."""
+        """Return it with the fields of a Ludic snapshot: what is seen, and what is hidden.
+
+        The format could not be verified: Ludic has neither a package nor a snapshot class.
+        """
         return {
             "env_kind": self.env_kind,
             "version": self.version,

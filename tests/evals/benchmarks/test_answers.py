@@ -9,11 +9,15 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from weakincentives.errors import EvaluatorError
+from weakincentives.evals import Sample, Trajectory
 from weakincentives.evals.benchmarks import (
     answer_line,
     drop_f1,
     drop_metrics,
     final_number,
+    gpqa,
+    mgsm,
+    mmlu,
     multiple_choice,
 )
 from weakincentives.evals.benchmarks.answers import _best_assignment
@@ -41,6 +45,9 @@ from weakincentives.evals.benchmarks.answers import _best_assignment
         "الإجابة الصحيحة هي: ج",
         "Jibu: C",
         "Jawaban: C",
+        "Àṣàyàn: C",
+        "Àmọ̀nà: C",
+        "Ànúgọ: C",
     ],
 )
 def test_the_letter_is_found_in_many_languages(output: str) -> None:
@@ -88,6 +95,70 @@ def test_the_number_on_the_answer_line_counts(output: str, expected: object) -> 
 @pytest.mark.parametrize("output", ["84", "Answer: none", "Answer: 85", "Antwort: 8.4"])
 def test_a_wrong_or_missing_number_fails(output: str) -> None:
     assert not final_number(output, "84").passed
+
+
+# The verdicts of simple-evals' own code on these replies; the expected letter is C.
+LIKE_SIMPLE_EVALS = [
+    ("Answer: C", True, True),
+    ("Answer: C. No, that is wrong.\nAnswer: A", True, True),
+    ("Answer: A. No, that is wrong.\nAnswer: C", False, False),
+    ("Answer: Carbon", True, True),
+    ("answer : $C$", True, True),
+    ("Answer: c", False, False),
+    ("Answer: (C)", False, False),
+    ("The answer is: C", False, False),
+    ("**Answer:** C", True, False),
+    (r"Answer: $\boxed{C}$", True, False),
+    ("Antwort: A\nAnswer: C", True, True),
+    ("Antwort: C", True, False),
+    ("答案：Ｃ", True, False),
+    ("Antwort：C", False, False),
+    ("উত্তর: ড", True, False),
+    ("الإجابة: ج", True, False),
+    ("الإجابة : ج", False, False),
+    ("الإجابة: ت\nJibu: C", False, False),
+    ("Àṣàyàn: C", True, False),
+    ("A\u0300nu\u0301go\u0323: C", True, False),
+    ("", False, False),
+]
+
+
+@pytest.mark.parametrize(("output", "in_mmlu", "in_gpqa"), LIKE_SIMPLE_EVALS)
+def test_the_letters_of_mmlu_and_gpqa_are_those_of_simple_evals(
+    output: str, in_mmlu: bool, in_gpqa: bool
+) -> None:
+    assert (mmlu(output, "C").passed, gpqa(output, "C").passed) == (in_mmlu, in_gpqa)
+
+
+# The verdicts of simple-evals' own code, likewise.
+@pytest.mark.parametrize(
+    ("output", "expected", "language", "passed"),
+    [
+        ("7 * 12\nAnswer: 84", "84", "en", True),
+        ("Answer 84.0", "84", "en", True),
+        ("Answer: 80\nCheck: 84", "84", "en", True),
+        ("Answer: -84", "84", "en", True),
+        ("answer: 84", "84", "en", False),
+        ("Answer: 84", "84", "de", False),
+        ("Antwort: 1,200", "1200", "de", True),
+        ("উত্তর: ৮৪", "84", "bn", False),
+        ("Answer: none", "84", "en", False),
+    ],
+)
+def test_the_numbers_of_mgsm_are_those_of_simple_evals(
+    output: str, expected: str, language: str, passed: bool
+) -> None:
+    sample = Sample("1", "7 * 12?", expected, {"language": language})
+
+    assert mgsm(Trajectory(output=output), sample).passed is passed
+
+
+def test_what_the_graders_of_simple_evals_cannot_read_is_an_error() -> None:
+    for expected in ("E", "c", None):
+        with pytest.raises(EvaluatorError, match="a letter from A to D"):
+            mmlu("Answer: C", expected)
+    with pytest.raises(EvaluatorError, match="expected a language of bn, de, en"):
+        mgsm(Trajectory(output="Answer: 84"), Sample("1", "?", "84", {"language": "xx"}))
 
 
 def test_the_last_answer_line_counts() -> None:

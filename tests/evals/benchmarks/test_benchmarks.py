@@ -32,6 +32,7 @@ from weakincentives.evals.benchmarks import (
     simpleqa,
     simpleqa_summary,
 )
+from weakincentives.evals.benchmarks.formats import ANSWER_WORDS
 from weakincentives.evals.stats.ratios import f1_interval, ratio_interval
 
 
@@ -51,14 +52,14 @@ def test_an_unknown_benchmark_is_refused_with_a_suggestion() -> None:
 
 def test_the_expected_answers_pass() -> None:
     """The agent replies with the expected answer in the format that the prompt asks for."""
-    formats = {"mmlu": "Answer: {}", "gpqa": "Answer: {}", "mgsm": "Answer: {}"}
-    for name, format in formats.items():
+
+    def reply(sample: Sample[Any, Any]) -> str:
+        word = ANSWER_WORDS[sample.metadata.get("language", "en")]
+        return f"{word}: {sample.expected}"
+
+    for name in ("mmlu", "gpqa", "mgsm"):
         chosen = benchmark(name)
-        suite = EvalSuite(
-            lambda sample, format=format: format.format(sample.expected),
-            chosen.load(),
-            chosen.evaluator(),
-        )
+        suite = EvalSuite(reply, chosen.load(), chosen.evaluator())
         assert suite.run(store=None, progress=False).passed == 10, name
     drop = benchmark("drop")
     report = EvalSuite(

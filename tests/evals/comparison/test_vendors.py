@@ -116,6 +116,32 @@ def test_ten_golden_cases_have_the_totals_of_the_original_script(golden: EvalRep
     assert compared.schema_accuracy.estimate == pytest.approx(2 / 7)
 
 
+@pytest.mark.parametrize("function", [{"parameters": {}}, {"parameters": None}, {}])
+def test_a_call_of_a_tool_without_a_schema_is_invalid_as_in_the_original(
+    function: dict[str, Any], tmp_path: Path
+) -> None:
+    tool = {"type": "function", "function": {"name": "now", **function}}
+    line = result_line(1, "tool_calls", ("now", "{}")) | {"request": {**REQUEST, "tools": [tool]}}
+    (result,) = read_k2_results(write_lines(tmp_path / "now.jsonl", [line])).results
+
+    compared = compare_vendors([result], [result])
+
+    assert compared.counts.schema_validation_error_count == 1
+    assert result.score.reason == 'now: the tool has no schema - give it {"type": "object"}'
+
+
+def test_formats_are_not_checked_and_a_wrong_schema_fits_no_call_as_in_the_original() -> None:
+    draft = "http://json-schema.org/draft-07/schema#"
+    day: dict[str, Any] = {"type": "string", "format": "date"}
+    right = {"$schema": draft, "type": "object", "properties": {"day": day}}
+    for parameters, passed in ((right, True), ({**right, "type": "objekt"}, False)):
+        call = ToolCall("1", "plan", {"day": "Monday"})
+        sample = Sample("1", {"tools": [{"name": "plan", "parameters": parameters}]})
+        trajectory = Trajectory((ChatMessage("assistant", tool_calls=(call,)),))
+
+        assert tool_schema_accuracy()(trajectory, sample).passed is passed
+
+
 def test_the_reason_says_what_is_wrong_with_a_tool_call(golden: EvalReport[str]) -> None:
     reasons = [result.score.reason for result in golden.results]
 

@@ -79,6 +79,43 @@ def test_missing_ids_are_derived_from_the_content(suffix: str, tmp_path: Path) -
     assert a == "69371d534b4c"  # the same in every format and every release
 
 
+WITH_ID, WITHOUT_ID = {"id": "x", "input": "a"}, {"input": "b", "level": 1}
+PLACES = {".json": (1, "$[1].id"), ".jsonl": (2, "$.id"), ".yaml": (3, "$[1].id")}
+
+
+@pytest.mark.parametrize("suffix", PLACES)
+def test_an_id_that_only_some_records_lack_is_an_error(suffix: str, tmp_path: Path) -> None:
+    file = write_rows(tmp_path, suffix, [WITH_ID, WITHOUT_ID])
+
+    with pytest.raises(DatasetError, match="expected the field `id`, which the records") as caught:
+        Dataset.load(file, str)
+    assert (caught.value.line, caught.value.path) == PLACES[suffix]
+
+
+@pytest.mark.parametrize("suffix", PLACES)
+def test_an_id_that_only_some_records_have_is_an_error(suffix: str, tmp_path: Path) -> None:
+    file = write_rows(tmp_path, suffix, [WITHOUT_ID, WITH_ID])
+
+    with pytest.raises(DatasetError, match=r"expected no `id`, .*, got 'x' - ") as caught:
+        Dataset.load(file, str)
+    assert (caught.value.line, caught.value.path) == PLACES[suffix]
+
+
+def test_the_record_that_differs_from_all_before_is_named(tmp_path: Path) -> None:
+    own = [{"id": str(n), "input": "a"} for n in range(9)]
+    for rows in ([*own, WITHOUT_ID], [*([WITHOUT_ID] * 9), WITH_ID]):
+        with pytest.raises(DatasetError, match=r"`id`, which .*faq\.jsonl:10\)"):
+            Dataset.load(write_rows(tmp_path, ".jsonl", rows), str)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_an_empty_cell_in_a_column_of_ids_is_an_error(suffix: str, tmp_path: Path) -> None:
+    rows = [WITH_ID, {"id": "" if suffix == ".csv" else None, "input": "b"}]
+
+    with pytest.raises(DatasetError, match=r"expected .*at `\$\.id`"):
+        Dataset.load(write_rows(tmp_path, suffix, rows), str)
+
+
 @pytest.mark.parametrize(
     ("load", "suffix"),
     [

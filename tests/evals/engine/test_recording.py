@@ -266,7 +266,7 @@ def test_spans_of_evaluators_and_of_this_library_are_not_recorded(
         results = run(agent, all_of(judge, tool_call_count("search", max_count=1)))
 
     assert [result.score.reason for result in results] == [
-        "tool_call_count(search): tool 'search' called 1 time (expected 0-1)"
+        "tool_call_count(search): tool 'search' called 1 times (expected 0-1)"
     ] * 5
 
 

@@ -446,6 +446,25 @@ def test_composite_returns_each_criterion_separately() -> None:
     )
 
 
+@pytest.mark.parametrize("fn", [lambda t, s: t.messages[-1], lambda t, s: s.ground_truth])
+def test_a_score_function_that_is_not_recognised_gets_a_hint(fn: Any) -> None:
+    async def later(t: Any, s: Any) -> Any:
+        return fn(t, s)
+
+    for evaluator in (fn, later):
+        with pytest.raises(EvaluatorError, match="name its parameters `trajectory` and `sample`"):
+            criterion(evaluator)("4", "4")
+
+
+def test_other_attribute_errors_get_no_hint() -> None:
+    for evaluator in (
+        lambda output, expected: output.upperr(),
+        lambda trajectory, sample: trajectory.output.messages,
+    ):
+        with pytest.raises(EvaluatorError, match=r"has no attribute '(upperr|messages)'$"):
+            criterion(evaluator)(Trajectory(output="4"), Sample("1", "2+2?"))
+
+
 def test_a_runtime_error_in_a_custom_criterion_is_raised_unchanged() -> None:
     async def broken(context: EvalContext) -> Score:
         raise RuntimeError("out of paper")

@@ -14,6 +14,7 @@ from weakincentives.cli import main
 from weakincentives.contrib.importers import store_report
 from weakincentives.errors import EvaluatorError, UsageError
 from weakincentives.evals import EvalReport, EvalResult, RunStore, Sample, Score, Trajectory
+from weakincentives.evals.engine.fingerprint import criteria_fingerprint
 from weakincentives.evals.judges import event_rubric, load_rubric, outcome_rubric
 from weakincentives.evals.reporting import preference_rows, sft_rows
 
@@ -26,6 +27,14 @@ DATA = {
     ],
     "aggregation": "weighted_sum",
 }
+
+
+def example(**fields: Any) -> dict[str, Any]:
+    return {"content": "Gladly!", "expected_score": 0, **fields}
+
+
+def criterion(*examples: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"id": "a", "description": "x", "examples": list(examples), **fields}
 
 
 def verdict(**ratings: str) -> dict[str, Any]:
@@ -97,7 +106,17 @@ def test_an_event_rubric_rates_each_reply() -> None:
         ({"criteria": []}, "criteria with different ids"),
         ({"criteria": [{"id": "a", "description": "x"}] * 2}, "criteria with different ids"),
         ({"criteria": [{"id": "a", "description": " "}]}, "a text for `description`"),
-        ({"criteria": [{"id": "a", "description": "x", "weight": -1}]}, "a weight >= 0"),
+        ({"criteria": [{"id": "a", "description": "x", "weight": 0}]}, "a weight > 0 for 'a'"),
+        ({"criteria": [criterion(scale_max=0)]}, "`scale_max` > 0 for 'a'"),
+        ({"criteria": [criterion(scale=10)]}, "no field `scale` in criteria, got it - known: id,"),
+        ({"judge": "gpt"}, "no field `judge` in a rubric"),
+        ({"criteria": [criterion(examples=[{"content": "x"}])]}, "missing .*`expected_score`"),
+        ({"criteria": [criterion(example(score=1))]}, "no field `score` in examples"),
+        (
+            {"criteria": [criterion(example(expected_score=7))]},
+            "from 0 to 1 .* got 7",
+        ),
+        ({"criteria": [criterion(example(expected_score=11), scale_max=10)]}, "from 0 to 10"),
         ({"aggregation": "custom"}, "which is code"),
         ({"aggregation": "best"}, "expected a rubric"),
         ({"criteria": "all"}, "expected a rubric"),
@@ -106,6 +125,39 @@ def test_an_event_rubric_rates_each_reply() -> None:
 def test_an_invalid_rubric_is_refused(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         load_rubric({**DATA, **changes})
+
+
+def test_examples_are_shown_to_the_judge_with_the_label_of_their_score() -> None:
+    examples = [example(expected_score=7, explanation="polite, but long"), example(content="No.")]
+    data = {**DATA, "criteria": [{**criterion(*examples, scale_max=10), "description": "Polite"}]}
+    prompts: list[str] = []
+
+    def judge(request: Any) -> dict[str, Any]:
+        prompts.append(request.messages[0].content)
+        return verdict(a="fair")
+
+    score = outcome_rubric(load_rubric(data), ScriptedAdapter(judge))("Seat 12A.", None)
+
+    assert (
+        '- "a": Polite The goal of the task: Book a seat. '
+        'Rated "good": "Gladly!" (polite, but long). Rated "wrong": "No.".'
+    ) in prompts[0]
+    assert score.value == 0.5
+
+
+def test_all_fields_that_synth_writes_are_accepted() -> None:
+    data = {**DATA, "goal_text": None, "metadata": {"owner": "x"}, "aggregation": "weighted_mean"}
+    data["criteria"] = [criterion(weight=3, required=False, scale_max=None), criterion(id="b")]
+
+    assert load_rubric(data).weights == {"a": 3.0, "b": 1.0}
+    assert load_rubric({**data, "aggregation": "mean"}).weights == {"a": 1.0, "b": 1.0}
+
+
+def test_a_rubric_without_examples_keeps_its_fingerprint() -> None:
+    """It is the same judge as before rubrics had examples, so its calibrations stay valid."""
+    judge = outcome_rubric(load_rubric(DATA), "demo/large")
+
+    assert criteria_fingerprint(judge) == "921cd30c3291 5605f62f5b53"
 
 
 # ── training data ───────────────────────────────────────────────────────────────────────────────

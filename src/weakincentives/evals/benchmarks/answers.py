@@ -1,8 +1,8 @@
 """Short answers in text: the letter of a multiple choice question, a number, and DROP's F1.
 
-An output without an answer fails: the form of the answer is part of these tasks. All figures are
-those of simple-evals, with two differences: if a model answers twice, its last answer counts, and
-a minus sign is part of a number.
+An output without an answer fails: the form of the answer is part of these tasks. DROP's figures are
+those of simple-evals. Letters and numbers are found in more replies than there; for the same
+verdicts, use the graders of `extraction`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import string
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
+from unicodedata import normalize
 
 from ...errors import EvaluatorError, short_repr
 from ...internal.differences import excerpt
@@ -24,10 +25,12 @@ _WORDS = (
     *("answer", "antwort", "respuesta", "réponse", "risposta", "resposta", "ответ", "jawaban"),
     *("jibu", "cevap", "odpowiedź", "উত্তর", "उत्तर", "సమాధానం", "คำตอบ"),
     *("답변", "정답", "답", "答案", "答え", "回答", "解答", "答复", "答"),
-    *("الإجابة", "الجواب", "إجابة", "جواب", "idahun", "ìdáhùn", "idáhùn", "àdáhùn"),
+    *("الإجابة", "الجواب", "إجابة", "جواب", "答曰"),
+    *("idahun", "ìdáhùn", "idáhùn", "àdáhùn", "àmọ̀nà", "ànúgọ", "àṣàyàn"),
 )
+_FORMS = {normalize(form, word) for word in _WORDS for form in ("NFC", "NFD")}
 _AFTER = r"(?:\s|[\u115f\u1160]|is|lautet|es|est|è|é|هي|هو|النهائية|النهائي|الصحيحة)*+[:：ঃ]"
-_ANSWER = re.compile(rf"(?:{'|'.join(sorted(_WORDS, key=len, reverse=True))}){_AFTER}", re.I)
+_ANSWER = re.compile(rf"(?:{'|'.join(sorted(_FORMS, key=len, reverse=True))}){_AFTER}", re.I)
 _MARKUP = re.compile(r"\\(?:boxed|text|mathrm|mathbf|textbf)\b|[*_$`{}()\[\]\\\"'“”]")
 # The letters that stand for A, B, C, D in other scripts.
 _LETTERS = str.maketrans("أبجدঅবডঢকখগঘकखगघＡＢＣＤ", "ABCDABCDABCDABCDABCD")
@@ -36,7 +39,7 @@ _NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?")
 _THOUSANDS = re.compile(r"(?<=\d)[,\u00a0\u202f](?=\d{3}(?!\d))")
 
 
-def _text(value: Any, what: str) -> str:
+def checked_text(value: Any, what: str) -> str:
     if not isinstance(value, str):
         raise EvaluatorError(f"expected text as {what}, got {short_repr(value)}")
     return value
@@ -52,13 +55,13 @@ def answer_line(text: str) -> str | None:
     return parts[-1].strip().partition("\n")[0].strip() if len(parts) > 1 else None
 
 
-@built_in("multiple_choice", 1)
+@built_in("multiple_choice", 2)
 def multiple_choice(output: str, expected: str) -> Score:
     """Pass if the output ends in the letter of the expected choice: `Answer: C`, `Antwort: C`."""
-    wanted = _text(expected, "`expected`").strip().upper()
+    wanted = checked_text(expected, "`expected`").strip().upper()
     if not re.fullmatch("[A-J]", wanted):
         raise EvaluatorError(f"expected a letter from A to J as `expected`, got {expected!r}")
-    text = _MARKUP.sub("", _text(output, "output"))
+    text = _MARKUP.sub("", checked_text(output, "output"))
     letters = [
         letter[1]
         for found in _ANSWER.finditer(text)
@@ -70,13 +73,13 @@ def multiple_choice(output: str, expected: str) -> Score:
     return Score(float(right), reason="" if right else f"got {letters[-1]}, expected {wanted}")
 
 
-@built_in("final_number", 1)
+@built_in("final_number", 2)
 def final_number(output: str, expected: Any) -> Score:
     """Pass if the last number after `Answer:`, in any of MGSM's languages, is the expected one."""
     wanted = _last_number(str(expected))
     if wanted is None:
         raise EvaluatorError(f"expected a number as `expected`, got {short_repr(expected)}")
-    line = answer_line(_MARKUP.sub("", _text(output, "output")))
+    line = answer_line(_MARKUP.sub("", checked_text(output, "output")))
     got = None if line is None else _last_number(line)
     if got is None:
         return Score(0.0, reason=f"no line `Answer: NUMBER` in {excerpt(output)}")

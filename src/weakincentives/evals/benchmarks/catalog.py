@@ -13,8 +13,9 @@ from .._types import Dataset
 from ..evaluators.criteria import Criterion
 from ..evaluators.math import math_equal
 from ..evaluators.tool_calls import tool_schema_accuracy
-from .answers import drop_f1, final_number, multiple_choice
+from .answers import drop_f1
 from .code import python_tests
+from .extraction import gpqa, mgsm, mmlu
 from .formats import read_benchmark
 from .judged import browsecomp, healthbench, simpleqa
 
@@ -42,13 +43,13 @@ class Benchmark:
 _ALL = (
     Benchmark("browsecomp", "hard searches, judged", browsecomp, "browsecomp.csv"),
     Benchmark("drop", "reading, by F1", lambda: drop_f1, "drop.jsonl"),
-    Benchmark("gpqa", "science, multiple choice", lambda: multiple_choice, "gpqa.csv"),
+    Benchmark("gpqa", "science, multiple choice", lambda: gpqa, "gpqa.csv"),
     Benchmark("healthbench", "health, by rubric points", healthbench, "healthbench.jsonl"),
     Benchmark("humaneval", "Python functions, by tests", python_tests, "humaneval.jsonl"),
     Benchmark("k2", "tool calls, by their schemas", tool_schema_accuracy, "k2.jsonl", True),
     Benchmark("math", "mathematics, by symbolic equality", lambda: math_equal, "math.csv"),
-    Benchmark("mgsm", "sums in eleven languages", lambda: final_number, "mgsm.tsv"),
-    Benchmark("mmlu", "knowledge, multiple choice", lambda: multiple_choice, "mmlu.csv"),
+    Benchmark("mgsm", "sums in eleven languages", lambda: mgsm, "mgsm.tsv"),
+    Benchmark("mmlu", "knowledge, multiple choice", lambda: mmlu, "mmlu.csv"),
     Benchmark("simpleqa", "short facts, judged", simpleqa, "simpleqa.csv"),
 )
 BENCHMARKS: dict[str, Benchmark] = {each.name: each for each in _ALL}

@@ -2,8 +2,9 @@
 
 1. `input`, `expected` and `id` name a column or key, or a path to a nested one (`doc.question`).
    Several inputs make an object. Without names, a sample has those of its fields.
-2. An id that is a whole number is taken as text. A row without an id gets one that is made from its
-   input and expected output, so it stays the same when rows are added, removed or reordered.
+2. An id that is a whole number is taken as text. If no row of a file has an id, each gets one that
+   is made from its input and expected output, so it stays the same when rows are added, removed or
+   reordered. The first row decides: one that differs from it in this is an error.
 3. Any other column or key becomes metadata. Nothing is dropped.
 """
 
@@ -39,13 +40,14 @@ class Columns(TypedDict, total=False):
     id: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SampleColumns:
     """The columns of one file, and the ids that were made for its rows so far."""
 
     input: tuple[str, ...] = ()
     expected: str = ""
     id: str = ""
+    made_ids: int = 0
     _made: Counter[str] = field(default_factory=Counter)
 
     @classmethod
@@ -183,6 +185,7 @@ class SampleColumns:
         content = serde.encode([_deep(sample.get("input")), _deep(expected)], sort=True)
         made = blake2b(content, digest_size=6).hexdigest()
         self._made[made] += 1
+        self.made_ids += 1
         return made if self._made[made] == 1 else f"{made}-{self._made[made]}"
 
     def given_path(self, path: str) -> str:

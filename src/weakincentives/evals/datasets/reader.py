@@ -157,7 +157,7 @@ def _samples(
     names: SampleColumns,
 ) -> Iterator[Any]:
     seen: dict[str, int] = {}
-    max_depth = limits["max_depth"]
+    made_ids, max_depth = 0, limits["max_depth"]
     with source.open() as file:
         if source.format in _TABLES:
             rows = _table(file, source, limits, sample_type, names)
@@ -169,6 +169,10 @@ def _samples(
             try:
                 sample = decode_record(data, decode, max_depth, sample_type)
                 id = sample.id
+                has_id = names.made_ids == made_ids
+                if seen and has_id is (made_ids > 0):
+                    raise _unlike_the_others(id, has_id)
+                made_ids = names.made_ids
                 if id in seen or not id or "\0" in id or len(id) * 4 > MAX_ID_BYTES:
                     _check_id(id, seen)
                 if sample.expected is None:
@@ -251,6 +255,15 @@ def _arranging(
         return decode_record(arranged, decode, max_depth, sample_type)
 
     return decode_arranged
+
+
+def _unlike_the_others(id: str, has_id: bool) -> Defect:
+    """Return the defect of a record that has an id, unlike those before, or lacks one."""
+    if has_id:
+        problem = f"expected no `id`, which the records before do not have, got {short_repr(id)}"
+    else:
+        problem = "expected the field `id`, which the records before have, got none"
+    return Defect(f"{problem} - give every record an id, or none", "$.id")
 
 
 def _check_id(id: str, seen: dict[str, int]) -> None:

@@ -23,7 +23,7 @@ from ...rollouts import Trajectory
 from ...runtime.session import SessionView
 from .._types import EvalContext, Sample, Score, private_copy
 from .combine import combine_scores
-from .signatures import CONTEXT, evaluator_name, match_signature
+from .signatures import CONTEXT, OUTPUT, Signature, evaluator_name, match_signature
 
 Verdict = Score | bool | float | Sequence[Score]
 """What an evaluator may return: a score, a bool, a number, or several scores."""
@@ -197,10 +197,10 @@ def criterion(fn: Callable[..., Any], *, name: str = "", blocking: bool = True) 
         except EvaluatorError:
             raise
         except Exception as error:
-            raise _raised(name, error) from error
+            raise _raised(name, error, signature) from error
         if isinstance(verdict, Score) or not inspect.isawaitable(verdict):
             return _as_score(verdict, name)
-        return _awaited(verdict, name)
+        return _awaited(verdict, name, signature)
 
     result = Criterion(
         name,
@@ -259,17 +259,27 @@ def is_session_aware(fn: Callable[..., Any]) -> bool:
     return criterion(fn).session_aware
 
 
-def _raised(name: str, error: Exception) -> EvaluatorError:
-    return EvaluatorError(f"evaluator `{name}` raised {type(error).__name__}: {error}")
+def _raised(name: str, error: Exception, signature: Signature) -> EvaluatorError:
+    hint = ""
+    if (
+        signature is OUTPUT
+        and isinstance(error, AttributeError)
+        and any(hasattr(each, error.name or "") for each in (Trajectory, Sample))
+    ):
+        hint = (
+            f" - it was called as {signature.text}; for a trajectory and a sample, name its "
+            "parameters `trajectory` and `sample`, or annotate them"
+        )
+    return EvaluatorError(f"evaluator `{name}` raised {type(error).__name__}: {error}{hint}")
 
 
-async def _awaited(verdict: Awaitable[Any], name: str) -> Score:
+async def _awaited(verdict: Awaitable[Any], name: str, signature: Signature) -> Score:
     try:
         value = await verdict
     except EvaluatorError:
         raise
     except Exception as error:
-        raise _raised(name, error) from error
+        raise _raised(name, error, signature) from error
     return _as_score(value, name)
 
 

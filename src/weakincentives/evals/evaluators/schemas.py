@@ -9,14 +9,19 @@ from ... import serde
 from ...errors import MissingExtraError, UsageError
 
 
-def schema_checker(schema: dict[str, Any]) -> Callable[[Any], str]:
-    """Return a function that says what is wrong with a value, or ""; needs the extra `schema`."""
+def schema_checker(schema: dict[str, Any], *, formats: bool | None = None) -> Callable[[Any], str]:
+    """Return a function that says what is wrong with a value, or ""; needs the extra `schema`.
+
+    Without `formats`, the schema's draft decides whether `format` is checked.
+    """
     try:
         import jsonschema_rs
     except ImportError:
         raise MissingExtraError("jsonschema-rs", "schema", "json_schema with a mapping") from None
     try:
-        validator = jsonschema_rs.validator_for(schema, retriever=_refuse_to_fetch)
+        validator = jsonschema_rs.validator_for(
+            schema, retriever=_refuse_to_fetch, validate_formats=formats
+        )
     except ValueError as error:
         raise UsageError(f"expected a JSON schema: {str(error).splitlines()[0]}") from None
 

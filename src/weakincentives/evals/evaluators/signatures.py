@@ -30,7 +30,7 @@ class Signature(NamedTuple):
     session_needed: bool = False
 
 
-_OUTPUT = Signature(
+OUTPUT = Signature(
     "(output, expected)",
     lambda fn, c: fn(c.trajectory.output, c.sample.expected),
 )
@@ -49,7 +49,7 @@ CONTEXT = Signature(
     session_aware=True,
 )
 _TRAJECTORY = Signature("(trajectory, sample)", lambda fn, c: fn(c.trajectory, c.sample))
-_SIGNATURES = (_OUTPUT, _SESSION, CONTEXT, _TRAJECTORY)
+_SIGNATURES = (OUTPUT, _SESSION, CONTEXT, _TRAJECTORY)
 
 # Names with a meaning, which a parameter may have only in its own position.
 _MEANINGFUL = {"output", "expected", "sample", "trajectory", "session", "context"}
@@ -84,7 +84,7 @@ def match_signature(fn: Callable[..., Any]) -> Signature:
     elif positional[:1] == ["trajectory"] or positional[1:2] == ["sample"]:
         names, extra, signature = ("trajectory", "sample"), "", _TRAJECTORY
     else:
-        names, extra, signature = ("output", "expected"), "", _OUTPUT
+        names, extra, signature = ("output", "expected"), "", OUTPUT
 
     # The third position is for the extra: by its name, or by any if it is not a keyword elsewhere.
     third = positional[2:3] == [extra] or (len(positional) == 3 and extra not in named)

@@ -22,6 +22,7 @@ from .schemas import schema_checker
 
 FinishClass = Literal["stop", "tool_calls", "others"]
 Tools = Sequence[Mapping[str, Any]]
+_NO_SCHEMA = "{}"  # K2 Vendor Verifier counts every call of such a tool as invalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def _schemas(tools: Tools) -> dict[str, str]:
 @lru_cache(maxsize=1024)
 def _checker(schema: str) -> Callable[[Any], str]:
     try:
-        return schema_checker(serde.decode(schema))
+        return schema_checker(serde.decode(schema), formats=False)
     except UsageError as error:
         raise EvaluatorError(f"a tool has no valid schema: {error}") from None
 
@@ -135,7 +136,12 @@ def _problem(call: ToolCall, schemas: Mapping[str, str]) -> str:
         return f"{call.name}: there is no such tool; known: {known}"
     if _is_malformed(call):
         return f"{call.name}: the arguments are not a JSON object"
-    problem = _checker(schemas[call.name])(dict(call.arguments))
+    if schemas[call.name] == _NO_SCHEMA:
+        return f'{call.name}: the tool has no schema - give it {{"type": "object"}}'
+    try:
+        problem = _checker(schemas[call.name])(dict(call.arguments))
+    except EvaluatorError as error:
+        problem = str(error)
     return f"{call.name}: {problem}" if problem else ""
 
 
@@ -145,8 +151,11 @@ def _problem(call: ToolCall, schemas: Mapping[str, str]) -> str:
 def tool_schema_accuracy(tools: Tools | None = None) -> Criterion:
     """Pass if every tool call names a tool and fits its schema; the value is the share of replies.
 
-    A reply whose finish reason is `tool_calls`, but which has no calls, is not valid. An attempt
-    without tool calls has nothing to check, and passes. Needs the extra `schema`.
+    As in K2 Vendor Verifier, a reply whose finish reason is `tool_calls`, but which has no calls,
+    is not valid; nor is a call of a tool whose schema is empty (`"parameters": {}`), missing or
+    wrong; `format` is not checked. Arguments that are no object are never valid, and empty
+    arguments are those of a call without any; there, it is the other way round. An attempt without
+    tool calls has nothing to check, and passes. Needs the extra `schema`.
     """
     if tools is not None:
         for schema in _schemas(tools).values():
@@ -161,7 +170,7 @@ def tool_schema_accuracy(tools: Tools | None = None) -> Criterion:
         )
         return Score(value, all(facts.valid), "; ".join(facts.problems[:3]), metrics)
 
-    return built_in("tool_schema_accuracy", 1, serde.plain(tools))(evaluate)
+    return built_in("tool_schema_accuracy", 2, serde.plain(tools))(evaluate)
 
 
 def malformed_call_rate(maximum: float = 0.0) -> Criterion:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .rubric_files import (
         Rubric,
         RubricCriterion,
+        RubricExample,
         event_rubric,
         load_rubric,
         outcome_rubric,
@@ -80,6 +81,7 @@ __all__ = [
     "ReadyMade",
     "Rubric",
     "RubricCriterion",
+    "RubricExample",
     "Scale",
     "Winner",
     "answer_relevance",
@@ -116,6 +118,7 @@ __getattr__, __dir__ = _lazy_exports(
         ".ready_made": "READY_MADE ReadyMade answer_relevance context_relevance correctness "
         "goal_reached groundedness instruction_following refusal safety tool_choice",
         ".rubric": "llm_rubric",
-        ".rubric_files": "Rubric RubricCriterion event_rubric load_rubric outcome_rubric",
+        ".rubric_files": "Rubric RubricCriterion RubricExample event_rubric load_rubric "
+        "outcome_rubric",
     },
 )
