@@ -598,7 +598,7 @@ class Dataset(Generic[InputT, ExpectedT]):
         """Return the content hash: equal samples in equal order have equal digests everywhere."""
         content = sha256()
         for sample in self.samples:
-            content.update(_line(sample, sort=True))
+            content.update(sample_line(sample, sort=True))
         return content.hexdigest()
 
     @overload
@@ -647,10 +647,10 @@ class Dataset(Generic[InputT, ExpectedT]):
         if path.suffix not in (".jsonl", ".ndjson"):
             raise UsageError(f"expected a file that ends in .jsonl, got `{path.name}`")
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, map(_line, self.samples))
+        write_whole(path, map(sample_line, self.samples))
 
 
-def _line(sample: Sample[Any, Any], *, sort: bool = False) -> bytes:
+def sample_line(sample: Sample[Any, Any], *, sort: bool = False) -> bytes:
     try:
         return serde.encode(sample, sort=sort) + b"\n"
     except SerializationError as error:

@@ -20,6 +20,7 @@ from ..evals.engine.attempts import AttemptOutcome, RunSpec, run_attempt
 from ..evals.engine.engine import sample_digest
 from ..evals.engine.fingerprint import criteria_fingerprint
 from ..evals.engine.manifest import build_manifest
+from ..evals.engine.tasks import DatasetDigest
 from ..evals.model.explain import failure_message
 from ..evals.model.quarantine import load_quarantine
 from ..evals.reporting.junit import case_name
@@ -351,7 +352,11 @@ def _message(group: Group, case: Case, agent: Agent, done: AttemptOutcome, note:
             adapter=suite.adapter,
             quarantine=load_quarantine(suite.name),
         )
-        group.manifest = replace(manifest, planned=len(group.cases))
+        group.manifest = replace(
+            manifest,
+            planned=len(group.cases),
+            dataset_digest=DatasetDigest(suite.dataset).finish(),
+        )
     return Message(
         group=group.name,
         manifest=group.manifest,

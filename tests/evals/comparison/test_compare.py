@@ -46,12 +46,12 @@ def first_pass(passing: int, n: int = 40) -> list[bool]:
 def store_run(
     store: RunStore, run_id: str, results: Iterable[EvalResult[Any]], **manifest: Any
 ) -> None:
-    digest = manifest.pop("digest", "")
+    digest, status = manifest.pop("digest", ""), manifest.pop("status", "complete")
     store.begin(RunManifest(run_id=run_id, created_at=datetime.now(UTC), **manifest))
     for position, result in enumerate(results):
         row_result = replace(result, run_id=run_id)
         store.put(StoredRow(result=row_result, position=position, sample_digest=digest))
-    store.finish(run_id, "complete")
+    store.finish(run_id, status)
 
 
 # ── verdicts ────────────────────────────────────────────────────────────────────────────────────
@@ -438,6 +438,6 @@ def test_equal_runs_have_a_positive_estimate_of_flips() -> None:
 
 def test_an_incomplete_stored_run_is_marked_as_unfinished(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
-        store_run(store, "a", report(first_pass(5, 10)).results, planned=40)
-        store.finish("a", "interrupted")
+        results = report(first_pass(5, 10)).results
+        store_run(store, "a", results, planned=40, status="interrupted")
         assert stored_outcomes(store, "a").unfinished == "interrupted, 10 of 40 rows"

@@ -319,7 +319,7 @@ def test_the_manifest_is_stored_before_the_first_sample(tmp_path: Path) -> None:
     assert report.run_id == "one"
     assert (records[0].status, record.status, record.total) == ("running", "complete", 3)
     manifest = records[0].manifest
-    assert (manifest.dataset_name, manifest.dataset_digest) == ("capitals", CAPITALS.digest)
+    assert (manifest.dataset_name, record.manifest.dataset_digest) == ("capitals", CAPITALS.digest)
     assert (manifest.planned, manifest.config["seed"], manifest.tags) == (3, 5, {"team": "a"})
     assert manifest.agent.endswith(".agent")
     assert [info.name for info in manifest.criteria] == ["exact_match", "contains"]

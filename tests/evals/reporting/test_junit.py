@@ -73,7 +73,8 @@ def exported_suite(
     """Return the `testsuite` element of a stored run, after a check of the whole document."""
     file = io.BytesIO()
     with RunStore(path / "runs.db") as store:
-        store.begin(replace(MANIFEST, **manifest_fields))
+        planned = len(results) if status == "complete" else MANIFEST.planned
+        store.begin(replace(MANIFEST, planned=planned, **manifest_fields))
         for position, result in enumerate(results):
             store.put(StoredRow(result=result, position=position))
         store.finish("run", status, note, reason)

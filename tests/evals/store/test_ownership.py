@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +21,26 @@ import pytest
 from tests.forked_wink import Started, start_python
 from tests.processes import plain_environment, until
 from weakincentives.errors import UsageError
-from weakincentives.evals import EvalConfig, RunStore, Sample, evaluate, exact_match, stream
+from weakincentives.evals import (
+    Dataset,
+    EvalConfig,
+    EvalSuite,
+    RunManifest,
+    RunStore,
+    Sample,
+    evaluate,
+    exact_match,
+    stream,
+)
+from weakincentives.testing import FakeClock
 
 SAMPLES = [Sample(str(number), number, "ok") for number in range(6)]
 SCRIPT = f"""
-import os, sys, time
+import errno, os, sys, time
+from datetime import timedelta
 sys.path[:] = {sys.path!r}
 from pathlib import Path
+from weakincentives.clock import SystemClock
 from weakincentives.errors import WinkError
 from weakincentives.evals import EvalSuite, RunStore, Sample, exact_match
 from weakincentives.evals.store import ownership
@@ -35,6 +51,15 @@ if os.environ.get("WITHOUT_LOCKS"):
     ownership.fcntl = None  # as on Windows, and on file systems without locks
     # Without further heartbeats: one that is stopped within a transaction locks the file.
     ownership.HEARTBEAT_SECONDS, ownership.STALE_SECONDS = 1000, 0.5
+if os.environ.get("ENOLCK"):
+    ownership.HEARTBEAT_SECONDS = 0.1
+    def flock(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+    ownership.fcntl.flock = flock
+
+class Clock(SystemClock):
+    def now(self):
+        return super().now() + timedelta(seconds=float(os.environ.get("AHEAD", "0")))
 
 def agent(number: int) -> str:
     with open(here / "calls", "a") as calls:
@@ -48,7 +73,7 @@ def agent(number: int) -> str:
     return "ok"
 
 suite = EvalSuite(agent, [Sample(str(n), n, "ok") for n in range(6)], exact_match)
-with RunStore(here / "runs.db") as store:
+with RunStore(here / "runs.db", clock=Clock()) as store:
     while "wait" in sys.argv and not (here / "start").exists():
         time.sleep(0.001)
     how = {{"resume": "r"}} if "resume" in sys.argv else {{"run_id": "r"}}
@@ -246,40 +271,101 @@ async def test_the_owner_writes_a_heartbeat(
 # ── machines ────────────────────────────────────────────────────────────────────────────────────
 
 
-def set_owner(path: Path, heartbeat_age: float) -> None:
-    """Make a process on another machine the owner, with a heartbeat of this age in seconds."""
-    from weakincentives.clock import SYSTEM_CLOCK
+@pytest.fixture
+def far(tmp_path: Path) -> Iterator[RunStore]:
+    """Return a store whose run `r` belongs to another machine, with a clock that is an hour off."""
 
-    now = SYSTEM_CLOCK.now().timestamp() * 1e6
-    owner = {"pid": 7, "host": "far", "machine": "another", "since": int(now), "token": "t"}
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(
-        "UPDATE runs SET owner = ?, heartbeat = ?",
-        (json.dumps(owner).encode(), int(now - heartbeat_age * 1e6)),
-    )
-    connection.close()
-
-
-async def test_the_heartbeat_decides_if_the_owner_is_on_another_machine(tmp_path: Path) -> None:
     def agent(number: int) -> str:
         return "ok"
 
-    path = tmp_path / "runs.db"
-    with RunStore(path) as store:
-        with anyio.CancelScope() as scope:
-            async for _ in stream(
-                SAMPLES, EvalConfig(), exact_match, agent=agent, store=store, run_id="r"
-            ):
-                scope.cancel()
+    owner = {"pid": 7, "host": "far", "machine": "another", "since": 0, "token": "t"}
+    with RunStore(tmp_path / "runs.db") as store:
+        suite = EvalSuite(agent, Dataset(SAMPLES), exact_match)
+        suite.run(store=store, run_id="r", progress=False)
         store.begin(store.run("r").manifest)
-        set_owner(path, heartbeat_age=5)
-        assert store.run("r").status == "running"
-        with pytest.raises(UsageError, match=r"process 7 on far.*machine is gone, try again in 30"):
-            await resume(store, resume="r", agent=agent)
-        set_owner(path, heartbeat_age=31)
-        assert store.run("r").status == "interrupted"
-        assert await resume(store, resume="r", agent=agent) == 6
-        assert store.run("r").status == "complete"
+        connection = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
+        heartbeat = int((time.time() - 3600) * 1e6)
+        connection.execute(
+            "UPDATE runs SET owner = ?, heartbeat = ?", (json.dumps(owner).encode(), heartbeat)
+        )
+        connection.close()
+        yield store
+
+
+def write_heartbeats(path: Path, ended: threading.Event) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    while not ended.wait(0.02):
+        connection.execute("UPDATE runs SET heartbeat = heartbeat + 1")
+    connection.close()
+
+
+def test_an_owner_on_another_machine_whose_heartbeat_changes_is_alive_whatever_its_clock_says(
+    far: RunStore,
+) -> None:
+    ended = threading.Event()
+    thread = threading.Thread(target=write_heartbeats, args=(far.path, ended))
+    thread.start()
+    with pytest.raises(UsageError, match=r"which belongs to process 7 on far.*wait for it to end"):
+        far.claim("r")
+    with pytest.raises(UsageError, match="only then can it be removed"):
+        far.delete("r")
+    ended.set()
+    thread.join()
+
+
+def test_an_owner_on_another_machine_whose_heartbeat_does_not_change_is_dead(
+    far: RunStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("weakincentives.evals.store.ownership.STALE_SECONDS", 0.1)
+    claim = far.claim("r")
+    assert far._database.read("SELECT owner FROM runs") == [(claim.columns[0],)]
+    claim.release()
+
+    assert "run 'r' belongs to process 7 on far" in caplog.text
+    assert "watching its heartbeat for up to 0.1 seconds" in caplog.text
+
+
+def test_a_reader_does_not_wait_and_says_when_the_last_heartbeat_was(far: RunStore) -> None:
+    record = far.run("r")
+
+    assert record.status == "running"
+    assert re.fullmatch(r"process 7 on far, last heartbeat 2.* by its clock", record.note)
+
+
+@needs_kernel_locks
+@pytest.mark.parametrize("ahead", ["60", "-60"])
+def test_without_locks_a_healthy_owner_keeps_its_run_if_clocks_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: str
+) -> None:
+    monkeypatch.setattr("weakincentives.evals.store.ownership.fcntl", None)
+    first = start_process(tmp_path, ENOLCK="1", AHEAD=ahead)
+    until(lambda: status(tmp_path) == "running" and stored_rows(tmp_path) == 5)
+
+    assert f"belongs to process {first.pid} on" in stdout_of(
+        start_process(tmp_path, "resume", ENOLCK="1")
+    )
+    (tmp_path / "go").touch()
+    assert stdout_of(first) == "6\n"
+    assert sorted((tmp_path / "calls").read_text().split()) == list("012345")
+
+
+def test_the_running_time_does_not_follow_the_date_of_a_machine(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with RunStore(tmp_path / "runs.db", clock=clock) as store:
+        claim = store.claim("r", new=True)
+        store.begin(RunManifest(run_id="r", created_at=clock.now()), claim)
+        clock.advance(10)
+        clock.set_back(3600)
+        store.finish("r", "interrupted")
+        claim.release()
+        clock.advance(1000)
+        clock.set_back(-7200)
+        claim = store.claim("r")
+        store.begin(store.run("r").manifest, claim)
+        clock.advance(5)
+        store.finish("r", "complete")
+
+        assert store.run("r").active_seconds == 15
 
 
 # ── suspended owners ────────────────────────────────────────────────────────────────────────────
@@ -303,6 +389,7 @@ def test_an_owner_whose_run_was_taken_over_stores_nothing_more(
     answer = stdout_of(first)
     assert answer.startswith("refused: expected to own the run 'r'")
     assert f"process {second.pid} on " in answer
+    assert "took it over, because it saw no heartbeat of this process for 0.5 seconds" in answer
     assert (status(tmp_path), stored_rows(tmp_path)) == ("running", 5)
     (tmp_path / "go on").touch()
     assert stdout_of(second) == "6\n"

@@ -320,17 +320,6 @@ def test_deleting_a_run_deletes_its_rows(store: RunStore) -> None:
         store.put(row("2"))
 
 
-def test_rows_of_a_run_that_another_process_deleted_are_dropped(store: RunStore) -> None:
-    with RunStore(store.path) as other:
-        other.delete("run")
-    store.put(row("1"))
-    store.flush()
-
-    assert store._database.read("SELECT count(*) FROM rows") == [(0,)]
-    with pytest.raises(UsageError, match="no runs"):
-        store.finish("run", "complete")
-
-
 # ── threads, closing, misuse ────────────────────────────────────────────────────────────────────
 
 

@@ -214,12 +214,14 @@ def _stored_runs(store: RunStore, plan: Plan) -> Iterator[RunRecord]:
     """Yield the runs of the same command, samples, agent and evaluators, newest first."""
     version = identity_of(plan.suite.build_run().agent).version
     criteria = tuple(criterion_infos(plan.suite.evaluator))
+    digest = plan.samples.digest
     for record in store.runs():
         manifest = record.manifest
         if (
             manifest.command == plan.command
             and manifest.parent is None
-            and manifest.dataset_digest == plan.samples.digest
+            # Unknown if the process was killed; then `resume` compares the samples one by one.
+            and manifest.dataset_digest in (digest, None)
             and manifest.agent_version == version
             and manifest.criteria == criteria
         ):

@@ -170,7 +170,7 @@ class StoreLedger:
 
     async def commit(self) -> None:
         """Write the counted results, then pass them to `on_result`."""
-        await in_thread(self._store.flush)
+        await in_thread(self._store.flush, self._submission.run_id)
         for result in self._uncommitted:
             self._on_result(result)
         self._uncommitted.clear()

@@ -24,6 +24,7 @@ from ...runtime import tracing
 from ...runtime.mailbox.core.envelope import pack, unpack
 from .._types import Dataset, EvalConfig, EvalRequest, Sample
 from ..engine.manifest import build_manifest
+from ..engine.tasks import DatasetDigest
 from ..model.quarantine import load_quarantine
 from ..model.redacted_ids import redact_id
 from ..model.report import EvalResult
@@ -219,6 +220,7 @@ def record_submission(
             replace(
                 manifest,
                 agent=f"workers of {queue}",
+                dataset_digest=DatasetDigest(submission.dataset).finish(),
                 planned=len(submission),
                 kind="submission",
                 queue=queue_url,

@@ -14,7 +14,6 @@ from uuid import uuid4
 
 from ... import serde
 from ...clock import SYSTEM_CLOCK
-from ...errors import SerializationError
 from ...internal.version import __version__
 from .._types import Dataset, EvalConfig
 from ..evaluators.criteria import Criterion
@@ -50,11 +49,10 @@ def build_manifest(
     adapter: Any = None,
     selection: Selection | None = None,
 ) -> RunManifest:
-    """Return the manifest. Call it off the event loop: it runs git.
+    """Return the manifest, without the dataset's digest. Call it off the event loop: it runs git.
 
     `adapter` is that of judges without their own.
     """
-    is_dataset = isinstance(samples, Dataset)
     count = count_of(samples, config)
     identity = identity_of(agent)
     quarantined, expired = split_by_date(quarantine)
@@ -62,8 +60,7 @@ def build_manifest(
         run_id=run_id,
         created_at=SYSTEM_CLOCK.now(),
         suite=suite,
-        dataset_name=name or (samples.name if is_dataset else ""),
-        dataset_digest=_digest(samples) if is_dataset else None,
+        dataset_name=name or (samples.name if isinstance(samples, Dataset) else ""),
         planned=None if count is None else count * config.epochs,
         agent=getattr(agent, "agent_name", ""),
         agent_version=identity.version,
@@ -79,14 +76,6 @@ def build_manifest(
         quarantine_expired=tuple(map(redact_id, expired)),
         selection=selection,
     )
-
-
-def _digest(dataset: Dataset[Any, Any]) -> str | None:
-    """Return the content hash of a dataset; None if a sample has no JSON form."""
-    try:
-        return dataset.digest
-    except SerializationError:
-        return None
 
 
 def criterion_infos(criterion: Criterion, adapter: Any = None) -> Iterator[CriterionInfo]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass, replace
+from functools import partial
 from typing import Any, Optional, get_args, get_type_hints
 
 import anyio
@@ -23,7 +24,8 @@ from ...runtime.metering import Meter
 from .._types import EvalConfig, EvalContext, Score, config_of
 from ..evaluators.criteria import Criterion
 from ..model.report import EvalResult
-from ..store.run_store import RunManifest, RunStore, StoredRow
+from ..store.records import StopReason
+from ..store.run_store import RunManifest, RunRecord, RunStore, StoredRow
 from .attempts import rescore_result
 from .fingerprint import criteria_fingerprint
 from .manifest import criterion_infos, git_commit, new_run_id, packages
@@ -52,7 +54,8 @@ async def rescore(
     as long as in the run. `on_result` gets each result as it was and as it is.
     """
     check_requirements(criterion, adapter)
-    earlier = store.run(run_id).manifest
+    record = store.run(run_id)
+    earlier = record.manifest
     new = await in_thread(_manifest, earlier, criterion, tags or {}, adapter)
     if timeout is None:
         config = config_of(earlier.config)
@@ -61,10 +64,13 @@ async def rescore(
     claim = store.claim(new.run_id, new=True)
     store.begin(new, claim)
 
-    async def report(row: StoredRow, result: EvalResult[Any]) -> None:
-        on_result(row.result, result)
+    settled, finish = 0, partial(store.finish, new.run_id, "interrupted")
 
-    status = "interrupted"
+    async def report(row: StoredRow, result: EvalResult[Any]) -> None:
+        nonlocal settled
+        on_result(row.result, result)
+        settled += 1
+
     try:
         await rescore_rows(
             rows,
@@ -75,14 +81,30 @@ async def rescore(
             max_concurrent=max_concurrent,
             on_result=report,
         )
-        status = "complete"
+        finish = partial(store.finish, new.run_id, *_ending(record))
     finally:
         with anyio.CancelScope(shield=True):
             try:
-                await in_thread(store.finish, new.run_id, status)
+                await in_thread(partial(finish, settled=settled))
             finally:
                 await in_thread(claim.release)
     return new.run_id
+
+
+def _ending(earlier: RunRecord) -> tuple[str, str, StopReason]:
+    """Return status, note and stop reason of a run whose rows were all scored again.
+
+    It is as complete as the run whose rows they are.
+    """
+    planned = earlier.manifest.planned
+    if planned is None or earlier.stored >= planned:
+        return "complete", "", ""
+    status = "stopped" if earlier.status == "stopped" else "interrupted"
+    return (
+        status,
+        earlier.note or f"run {earlier.manifest.run_id} is not complete",
+        earlier.stop_reason,
+    )
 
 
 async def rescore_rows(

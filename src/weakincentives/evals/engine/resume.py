@@ -72,7 +72,7 @@ class ResumePlan:
         self._positions: dict[Key, tuple[int, Stored | None]] = {}
         self._all_placed = False
         self._changed = [info.name for info in now.criteria if info not in earlier.criteria]
-        self._dataset_changed = earlier.dataset_digest != now.dataset_digest
+        self._digest_before = earlier.dataset_digest
         self._passed = (
             passed_keys(store, now.run_id, self._experiment) if stops_early(now.config) else set()
         )
@@ -88,7 +88,7 @@ class ResumePlan:
 
     def place_rest(self, whole: bool) -> None:
         """Place the rows after the run; if the `whole` source was seen, set the others aside."""
-        self._store.flush()
+        self._store.flush(self._now.run_id)
         if not self._all_placed:
             self._settle_positions(whole=whole)
 
@@ -142,12 +142,12 @@ class ResumePlan:
         final = self._is_final(row.criteria, row.error_source)
         return Reused(key[1:] in self._passed if final else None)
 
-    def notes(self) -> Iterator[str]:
+    def notes(self, dataset_digest: str | None) -> Iterator[str]:
         """Yield what is reused, what is not, and why; to be called after the last task."""
         yield f"reuses {pluralize(len(self.reused), 'result')} of run {self._now.run_id}"
         if self._agent_change:
             yield f"another agent ({self._agent_change}): stored results are kept"
-        if self._dataset_changed:
+        if self._digest_before not in (None, dataset_digest):
             yield "the dataset changed: samples that are new or differ run again"
         if changed := self.counts["changed"]:
             yield f"{pluralize(changed, 'sample')} changed since: run again"

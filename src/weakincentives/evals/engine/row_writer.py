@@ -40,7 +40,7 @@ class RowWriter:
         elif self._store.behind(self._max_backlog):
             async with self._flush_lock:
                 if self._store.behind(self._max_backlog):  # another task may have flushed it
-                    await in_thread(self._store.flush)
+                    await in_thread(self._store.flush, row.result.run_id)
 
     async def put_outcome(self, task: Task, outcome: AttemptOutcome) -> None:
         """Store the outcome of a task."""

@@ -37,10 +37,10 @@ from ..model.quarantine import QuarantinedSample, quarantine_line, split_by_date
 from ..model.report import EvalReport, EvalResult
 from .agents import SnapshotTimes, agent_of, check_models, endpoint_agent, versions_before
 from .attempts import AttemptOutcome
-from .engine import Engine, RunSpec, Task
+from .engine import Engine, Reused, RunSpec, Task
 from .fingerprint import criteria_fingerprint
 from .requirements import check_clusters
-from .tasks import count_of
+from .tasks import DatasetDigest, count_of
 
 if TYPE_CHECKING:
     from ...prompt import PromptTemplate
@@ -91,6 +91,7 @@ class Run(RunSpec):
     _ended: bool = field(init=False, default=False)
     _criteria_fingerprint: str = field(init=False, default="")
     _writer: RowWriter | None = field(init=False, default=None)
+    _digest: DatasetDigest | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.resume is not None and self.store is None:
@@ -160,8 +161,14 @@ class Run(RunSpec):
             )
         self.run_id = self.run_id or _new_run_id()
         is_tracing = tracing.is_tracing()
-        if is_tracing and manifest is None:
-            manifest = await in_thread(self._build_manifest)
+        if isinstance(self.samples, Dataset) and (is_tracing or self.store is not None):
+            self._digest = DatasetDigest(self.samples)
+        if is_tracing:
+            if manifest is None:
+                manifest = await in_thread(self._build_manifest)
+            # A trace begins with its facts, so this one cannot wait for the end.
+            digest = await in_thread(self._dataset_digest)
+            manifest = replace(manifest, dataset_digest=digest)
         with tracing.span("run", self.run_id, manifest=manifest) as span:
             try:
                 await self._execute_traced(emit, span)
@@ -182,8 +189,9 @@ class Run(RunSpec):
         )
 
     async def _execute_traced(self, emit: Emit, span: tracing.Span) -> None:
-        select = None if self.resume_plan is None else self.resume_plan.select
-        self.engine = engine = Engine(self, partial(self._settle, emit), select)
+        self.engine = engine = Engine(
+            self, partial(self._settle, emit), None if self.store is None else self._select
+        )
         count = count_of(self.samples, self.config)
         self._publish(EvalRunStarted(self.run_id, self.dataset_name, count))
         status = "interrupted"
@@ -199,8 +207,7 @@ class Run(RunSpec):
             span.add(tally=engine.tally, stopped=engine.stopped)
             if self.store is not None:
                 with anyio.CancelScope(shield=True):
-                    finish = partial(self.store.finish, decision=engine.decision)
-                    await in_thread(finish, self.run_id, status, engine.stopped, engine.stop_reason)
+                    await in_thread(self._finish, self.store, status)
         tally = engine.tally
         scored = tally.done - tally.failed
         rate, mean = (tally.passed / scored, tally.value / scored) if scored else (0.0, 0.0)
@@ -208,16 +215,14 @@ class Run(RunSpec):
 
     def _begin(self, store: RunStore) -> RunManifest:
         """Store the manifest; to resume, read what an earlier run left."""
-        from .manifest import new_run_id
-
         earlier = None if self.resume is None else store.run(self.resume).manifest
         if earlier is not None:
             self.run_id = earlier.run_id
-        self.run_id = self.run_id or new_run_id()
-        self._claim = store.claim(self.run_id, new=earlier is None)
-        self._check_not_cancelled()
+        self.run_id = self.run_id or _new_run_id()
         self._criteria_fingerprint = criteria_fingerprint(self.criterion)
         manifest = self._build_manifest()
+        self._claim = store.claim(self.run_id, new=earlier is None)
+        self._check_not_cancelled()
         if earlier is not None:
             from .resume import ResumePlan
 
@@ -244,6 +249,23 @@ class Run(RunSpec):
         store.begin(manifest, self._claim)
         return manifest
 
+    def _finish(self, store: RunStore, status: str) -> None:
+        """Store how the run ended, and what is known only now."""
+        engine = self.engine
+        store.finish(
+            self.run_id,
+            status,
+            engine.stopped,
+            engine.stop_reason,
+            settled=engine.tally.done,
+            decision=engine.decision,
+            dataset_digest=self._dataset_digest(),
+        )
+
+    def _dataset_digest(self) -> str | None:
+        """Return the digest of the dataset; None for a stream. Call it off the event loop."""
+        return None if self._digest is None else self._digest.finish()
+
     def _check_not_cancelled(self) -> None:
         """End the thread of `_begin`, before it changes the run, if `execute` was cancelled."""
         if self._ended and self._claim is not None:
@@ -269,6 +291,12 @@ class Run(RunSpec):
             selection=self.selection,
         )
 
+    def _select(self, task: Task) -> Task | Reused:
+        """Return the task if it must run."""
+        if self._digest is not None:
+            self._digest.note(task)
+        return task if self.resume_plan is None else self.resume_plan.select(task)
+
     async def _settle(self, emit: Emit, task: Task, outcome: AttemptOutcome) -> None:
         """Store, publish, pass on."""
         if self._writer is not None:
@@ -286,7 +314,7 @@ class Run(RunSpec):
         from .rescoring import rescore_rows
 
         await in_thread(plan.place_rest, self.engine.tried_all)
-        for note in plan.notes():
+        for note in plan.notes(await in_thread(self._dataset_digest)):
             self.on_note(note)
 
         async def add(row: StoredRow, result: EvalResult[Any]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import (
     Iterator,
 )
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Any
 
 import anyio
@@ -20,7 +20,7 @@ import anyio
 from ... import serde
 from ...errors import SerializationError, UsageError, short_repr
 from ...internal.frozen import fast_init
-from .._types import Dataset, EvalConfig, Sample, stops_early
+from .._types import Dataset, EvalConfig, Sample, sample_line, stops_early
 from .requirements import check_cluster
 
 _MAX_KNOWN_IDS = 50_000  # for a source without a length: the first, and twice the latest
@@ -173,6 +173,40 @@ def _id_check(samples: Any) -> Callable[[str], bool]:
         return False
 
     return is_remembered
+
+
+class DatasetDigest:
+    """The digest of a dataset, computed while its samples are pulled, as far as that is in order.
+
+    It takes seconds for a large dataset, which nobody should wait for before the first sample.
+    """
+
+    def __init__(self, dataset: Dataset[Any, Any]) -> None:
+        self._samples = dataset.samples
+        self._content = sha256()
+        self._added = 0  # samples
+        self._encodable = True
+
+    def note(self, task: Task) -> None:
+        """Add the sample of a task, if it is the next one of the dataset."""
+        if task.position == self._added and self._encodable:
+            self._add(task.sample)
+
+    def _add(self, sample: Sample[Any, Any]) -> None:
+        try:
+            self._content.update(sample_line(sample, sort=True))
+        except SerializationError:
+            self._encodable = False
+        self._added += 1
+
+    def finish(self) -> str | None:
+        """Add the samples that were not pulled and return the digest: that of `Dataset.digest`.
+
+        Return None if a sample has no JSON form.
+        """
+        while self._encodable and self._added < len(self._samples):
+            self._add(self._samples[self._added])
+        return self._content.hexdigest() if self._encodable else None
 
 
 def sample_digest(sample: Sample[Any, Any]) -> str:

@@ -3,10 +3,14 @@
 Rules of this file:
 1. On one machine a kernel lock decides. It ends with its process, so the run of a process that was
    killed can be taken over at once.
-2. Between machines the heartbeat decides: without one for `STALE_SECONDS` the owner is dead.
-3. An owner whose run was taken over, because it stalled, can no longer write: every transaction of
-   an owner begins with a heartbeat, which then fails.
-4. Time counts as active from heartbeat to heartbeat, so the time between two resumes does not.
+2. Between machines the heartbeat decides: an owner is dead if its heartbeat does not change for
+   `STALE_SECONDS` by the clock of the process that wants the run. Clocks are never compared: those
+   of two machines may differ by minutes. So taking a run over takes that long, and those who only
+   read cannot tell: they say when the last heartbeat was.
+3. An owner whose run was taken over or removed can no longer write: every transaction of an owner
+   begins with a heartbeat, which then fails.
+4. Time counts as active from heartbeat to heartbeat, by the owner's monotonic clock, so the time
+   between two resumes does not.
 5. A run without a claim, such as one that workers write to, has no owner and accepts any process.
 """
 
@@ -27,9 +31,10 @@ from typing import Any
 from weakref import WeakSet
 
 from ... import serde
-from ...clock import SYSTEM_CLOCK
+from ...clock import Clock
 from ...errors import StoreError, UsageError, WinkError
 from ...internal.sqlite import open_private
+from ...secrets import logger_for
 from .schema import Database
 
 try:
@@ -39,8 +44,11 @@ except ImportError:  # Windows, where the heartbeat alone decides
 
 HEARTBEAT_SECONDS = 5.0
 STALE_SECONDS = 30.0
+_POLL_SECONDS = 0.5  # while the heartbeat of another machine is watched
 _LOCK_TRIES = 20  # a reader that checks whether the owner is alive holds the lock briefly
 _LOCK_PAUSE = 0.01
+
+logger = logger_for(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +63,12 @@ class Owner:
 
     def __str__(self) -> str:
         this = ", this one" if self.pid == os.getpid() and self.machine == _machine() else ""
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since / 1e6))
-        return f"process {self.pid} on {self.host}{this}, since {since}"
+        return f"process {self.pid} on {self.host}{this}, since {local_time(self.since)}"
+
+
+def local_time(microseconds: int) -> str:
+    """Return a time as text, in the time zone of the reader."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(microseconds / 1e6))
 
 
 def owner_of(stored: Any) -> Owner | None:
@@ -69,8 +81,8 @@ def owner_of(stored: Any) -> Owner | None:
         return None
 
 
-def is_alive(path: Path, run_id: bytes, owner: Owner, heartbeat: int | None) -> bool:
-    """Return whether the owner still runs its run."""
+def is_alive(path: Path, run_id: bytes, owner: Owner) -> bool | None:
+    """Return whether the owner still runs its run; None if only its heartbeat could tell."""
     if owner.machine == _machine() and fcntl is not None:
         try:
             with _lock_path(path, run_id).open("rb") as file:
@@ -82,24 +94,25 @@ def is_alive(path: Path, run_id: bytes, owner: Owner, heartbeat: int | None) -> 
             return True
         except OSError:  # a file system without locks
             pass
-    return not _is_stale(heartbeat)
-
-
-def active_seconds(active: int, heartbeat: int | None, *, alive: bool) -> float:
-    """Return how long processes ran the run: the stored time and, if it runs, that since then."""
-    return (active + (max(0, _now() - heartbeat) if alive and heartbeat else 0)) / 1e6
+    return None
 
 
 class RunClaim:
     """A run that belongs to this process until `release`. Made by `RunStore.claim`."""
 
-    def __init__(self, database: Database, run_id: str, stored_id: bytes, *, new: bool) -> None:
+    def __init__(
+        self, database: Database, run_id: str, stored_id: bytes, *, new: bool, clock: Clock
+    ) -> None:
         self.new = new
         self._database, self._run_id, self._stored_id = database, run_id, stored_id
-        self.owner = Owner(os.getpid(), socket.gethostname(), _machine(), _now(), uuid.uuid4().hex)
+        self._clock = clock
+        self.owner = Owner(
+            os.getpid(), socket.gethostname(), _machine(), self._now(), uuid.uuid4().hex
+        )
         self._path = _lock_path(database.path, stored_id)
         self._ended = threading.Event()
-        self._is_lost = False
+        self._active: float | None = None  # seconds, those of earlier owners included
+        self._counted_until = 0.0
         self._file: int | None = self._lock()
         _claims.add(self)
         try:
@@ -112,27 +125,39 @@ class RunClaim:
     @property
     def columns(self) -> tuple[bytes, int]:
         """The owner and its heartbeat, as they are stored."""
-        return serde.encode(self.owner), _now()
+        return serde.encode(self.owner), self._now()
 
-    def check(self, cursor: sqlite3.Cursor) -> bool:
-        """Return whether rows may be written in this transaction, and write a heartbeat.
+    def begin(self, cursor: sqlite3.Cursor) -> None:
+        """Count time as active from now on, in addition to that of earlier owners."""
+        ((active,),) = cursor.execute(
+            "SELECT active FROM runs WHERE run_id = ?", (self._stored_id,)
+        ).fetchall()
+        self._active, self._counted_until = (active or 0) / 1e6, self._clock.monotonic()
 
-        Raise if another process has taken the run over. After the release of a claim that was lost
-        rows are no longer an error, but they may not be written either.
+    def check(self, cursor: sqlite3.Cursor) -> None:
+        """Raise if the run is no longer that of this process; otherwise write a heartbeat.
+
+        What is written after the release is that of a run which nobody has taken over.
         """
         if not self._ended.is_set():
             self._write_heartbeat(cursor)
-        return not self._is_lost
+        elif self._stored_owner(cursor) not in ([(None,)], [(serde.encode(self.owner),)]):
+            raise self._lost(cursor)
 
     def _write_heartbeat(self, cursor: sqlite3.Cursor) -> None:
-        now = _now()
+        if self._active is not None:
+            now = self._clock.monotonic()
+            self._active += min(now - self._counted_until, STALE_SECONDS)
+            self._counted_until = now
+        active = None if self._active is None else int(self._active * 1e6)
+        # It changes even if this clock does not, since others watch whether it does.
         cursor.execute(
-            "UPDATE runs SET heartbeat = ?, active = active + iif(finished IS NULL, "
-            "max(0, min(? - heartbeat, ?)), 0) WHERE run_id = ? AND owner = ?",
-            (now, now, int(STALE_SECONDS * 1e6), self._stored_id, serde.encode(self.owner)),
+            "UPDATE runs SET heartbeat = max(?, coalesce(heartbeat, 0) + 1), "
+            "active = iif(finished IS NULL, coalesce(?, active), active) "
+            "WHERE run_id = ? AND owner = ?",
+            (self._now(), active, self._stored_id, serde.encode(self.owner)),
         )
         if cursor.rowcount == 0:
-            self._is_lost = True
             raise self._lost(cursor)
 
     def release(self) -> None:
@@ -158,18 +183,38 @@ class RunClaim:
             self._file = None
 
     def _take(self) -> None:
+        """Make this process the owner, once the present one is known to be dead."""
+        seen = self._take_unless_owned()
+        if seen is None:
+            return
+        logger.warning(
+            "run %r belongs to %s: watching its heartbeat for up to %g seconds, to take the run "
+            "over if that process is dead",
+            *(self._run_id, owner_of(seen[0]), STALE_SECONDS),
+        )
+        deadline = self._clock.monotonic() + STALE_SECONDS
+        while seen is not None:
+            left = deadline - self._clock.monotonic()
+            time.sleep(max(0.0, min(_POLL_SECONDS, left)))
+            before, seen = seen, self._take_unless_owned(dead=seen if left <= 0 else None)
+            if seen not in (None, before):
+                raise self._refused(owner_of(seen[0]))
+
+    def _take_unless_owned(self, dead: Any = None) -> Any:
+        """Return the owner and its heartbeat, unless there is none or it is known to be dead."""
         with self._database.transaction() as cursor:
             if self.new:
                 self.check_new(cursor)
             query = "SELECT owner, heartbeat FROM runs WHERE run_id = ?"
-            for stored, heartbeat in cursor.execute(query, (self._stored_id,)).fetchall():
-                owner = owner_of(stored)
-                if owner is not None and not self._locks_out(owner) and not _is_stale(heartbeat):
-                    raise self._refused(owner)
+            for seen in cursor.execute(query, (self._stored_id,)).fetchall():
+                owner = owner_of(seen[0])
+                if owner is not None and not self._locks_out(owner) and seen != dead:
+                    return seen
                 cursor.execute(
                     "UPDATE runs SET owner = ?, heartbeat = ? WHERE run_id = ?",
                     (*self.columns, self._stored_id),
                 )
+        return None
 
     def _locks_out(self, owner: Owner) -> bool:
         """Return whether our lock proves that the owner is dead."""
@@ -205,12 +250,9 @@ class RunClaim:
 
     def _refused(self, owner: Owner | None) -> UsageError:
         name = "another process, which has just begun it" if owner is None else str(owner)
-        todo = "wait for it to end, or stop it, then resume"
-        if owner is not None and owner.machine != self.owner.machine:
-            todo += f"; if that machine is gone, try again in {STALE_SECONDS:g} seconds"
         return UsageError(
             f"expected a run that no process is running, got {self._run_id!r}, which belongs to "
-            f"{name} - {todo}"
+            f"{name} - wait for it to end, or stop it, then resume"
         )
 
     def check_new(self, cursor: sqlite3.Cursor) -> None:
@@ -221,15 +263,29 @@ class RunClaim:
                 f"continue it with resume={self._run_id!r}, or choose another"
             )
 
-    def _lost(self, cursor: sqlite3.Cursor) -> StoreError:
+    def _stored_owner(self, cursor: sqlite3.Cursor) -> list[Any]:
         query = "SELECT owner FROM runs WHERE run_id = ?"
-        rows = cursor.execute(query, (self._stored_id,)).fetchall()
-        owner = owner_of(rows[0][0]) if rows else None
+        return cursor.execute(query, (self._stored_id,)).fetchall()
+
+    def _lost(self, cursor: sqlite3.Cursor) -> StoreError:
+        rows = self._stored_owner(cursor)
+        if not rows:
+            return run_removed(self._run_id)
+        owner, why = owner_of(rows[0][0]), ""
+        if self._ended.is_set():
+            why = ", after this process had released it"
+        elif owner is not None and self._locks_out(owner):
+            why = ", because the lock file of this process was removed or closed"
+        elif owner is not None:
+            why = f", because it saw no heartbeat of this process for {STALE_SECONDS:g} seconds"
         return StoreError(
-            f"expected to own the run {self._run_id!r}, but {owner or 'another process'} took "
-            f"it over, because this process stalled for more than {STALE_SECONDS:g} seconds - it "
-            "stores nothing more: stop this process, the other one continues the run"
+            f"expected to own the run {self._run_id!r}, but {owner or 'another process'} took it "
+            f"over{why} - nothing more is stored here: stop this process, the other one continues "
+            "the run"
         )
+
+    def _now(self) -> int:
+        return int(self._clock.now().timestamp() * 1e6)
 
     def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_SECONDS):
@@ -259,12 +315,12 @@ def _lock_path(store: Path, run_id: bytes) -> Path:
     return store.with_name(f"{store.name}-{blake2b(run_id, digest_size=8).hexdigest()}.lock")
 
 
-def _is_stale(heartbeat: int | None) -> bool:
-    return heartbeat is None or abs(_now() - heartbeat) > STALE_SECONDS * 1e6
-
-
-def _now() -> int:
-    return int(SYSTEM_CLOCK.now().timestamp() * 1e6)
+def run_removed(run_id: str) -> StoreError:
+    """Return the error for rows of a run that is not in the store any more."""
+    return StoreError(
+        f"expected the run {run_id!r} in the store, found none - it was removed while its results "
+        "were being written, and they are not stored; to have them, run it again"
+    )
 
 
 @lru_cache(maxsize=1)

@@ -3,7 +3,8 @@
 Rules of this file:
 1. Counts are computed from the rows; a row that fails its checksum counts as an error.
 2. A run whose rows do not add up to its tally is "damaged", and its note says so.
-3. A run whose process died is "interrupted", not "running" forever.
+3. A run whose process died is "interrupted", not "running" forever. Whether a process on another
+   machine died cannot be seen at once: the note of a "running" run says when it was last heard of.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ... import serde
 from ...errors import short_repr
 from ..stats.basic import known_sum
 from .checksums import INTACT
-from .ownership import active_seconds, is_alive, owner_of
+from .ownership import Owner, is_alive, local_time, owner_of
 from .reading import body_in, unreadable
 from .rows import RunManifest, decode_id, decompress, encode_id
 from .schema import RUN_CHECKSUM, TALLY, Database
@@ -190,14 +191,15 @@ def mixed_agents_line(record: RunRecord) -> str:
     )
 
 
-def tally_again(cursor: sqlite3.Cursor, run_key: int) -> None:
-    """Correct the tally of a run, if all its rows are intact."""
+def tally_again(cursor: sqlite3.Cursor, run_key: int) -> int:
+    """Correct the tally of a run, if all its rows are intact; return how many there are."""
     sums = f"SELECT ?, {TALLY} FROM rows WHERE run = ?"
     actual = cursor.execute(sums, (run_key, run_key)).fetchone()
     written = cursor.execute("SELECT * FROM tallies WHERE run = ?", (run_key,)).fetchone()
     damaged = f"SELECT 1 FROM rows WHERE run = ? AND NOT {INTACT} LIMIT 1"
     if actual != written and not cursor.execute(damaged, (run_key,)).fetchall():
         cursor.execute("INSERT OR REPLACE INTO tallies VALUES (?, ?, ?, ?, ?, ?)", actual)
+    return int(actual[1])
 
 
 def find_named(database: Database, kind: str, name: str, offset: int) -> list[tuple[int, bytes]]:
@@ -247,6 +249,17 @@ def read_manifest(data: bytes) -> RunManifest:
     return manifest
 
 
+def _state_of(owner: Owner, alive: bool | None, heartbeat: int | None) -> tuple[str, str]:
+    """Return the status and the note of a run that its owner has not finished."""
+    if alive is False:
+        return "interrupted", f"process {owner.pid} on {owner.host} ended before the run did"
+    if alive or heartbeat is None:
+        return "running", ""
+    # Whether it still runs takes 30 seconds to find out, and its clock may differ from ours.
+    last = f"last heartbeat {local_time(heartbeat)} by its clock"
+    return "running", f"process {owner.pid} on {owner.host}, {last}"
+
+
 def _record(database: Database, run_key: Any, run_id: Any, body: Any, *columns: Any) -> RunRecord:
     status, note, stop_reason, finished, owner, heartbeat, active, *rest = columns
     is_intact, mean, tokens, agent_cost, judge_tokens, judge_cost, *rest = rest
@@ -258,13 +271,11 @@ def _record(database: Database, run_key: Any, run_id: Any, body: Any, *columns: 
         manifest, status, note = read_manifest(decompress(body)), decode_id(status), decode_id(note)
         finished_at = None if finished is None else _EPOCH + finished * _MICROSECOND
         process = owner_of(owner) if status == "running" else None
-        alive = process is not None and is_alive(database.path, run_id, process, heartbeat)
-        if process is not None and not alive:
-            status = "interrupted"
-            note = f"process {process.pid} on {process.host} ended before the run did"
+        if process is not None:
+            status, note = _state_of(process, is_alive(database.path, run_id, process), heartbeat)
         seconds = None
         if active is not None:
-            seconds = active_seconds(active, heartbeat, alive=alive)
+            seconds = active / 1e6
         elif finished_at is not None:  # workers ran it, or an earlier release
             seconds = (finished_at - manifest.created_at).total_seconds()
         versions = _agent_versions(database, run_key) if manifest.earlier_agents else {}

@@ -7,6 +7,7 @@ Rules of this file:
 2. A row is read back equal to what was written. What JSON cannot represent is left out, with a note
    in the result's metadata under `not_stored`; the verdict is always kept.
 3. A changed byte is detected: bodies and rows carry checksums (`store/checksums.py`).
+4. A row is written, or its run is reported as refused: no row is dropped without a word.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any, Literal
 
 from ... import serde
-from ...errors import UsageError, short_repr
+from ...errors import StoreError, UsageError, short_repr
 from ...internal.checks import whole
 from ...internal.frozen import fast_init
 from ...runtime.session import Session
@@ -30,7 +30,7 @@ from ..model.redacted_ids import redact_id, redact_ids
 from ..model.result import EvalResult, criterion_values
 from ..model.selection import Selection
 from .checksums import HEADER, READABLE, body_checksum, packed_checksum, row_checksum
-from .ownership import RunClaim
+from .ownership import RunClaim, run_removed
 from .schema import Database
 from .storable import storable
 
@@ -72,10 +72,11 @@ class EarlierAgent:
 class RunManifest:
     """The description of a run, written before its first sample.
 
-    `dataset_digest` is None if the samples are a stream, `planned` if the number of rows is
-    unknown. `parent` is the run whose trajectories are scored again. Secrets are never stored: a
-    command that contained one cannot be resumed as it is. `suite` is the name of the suite, empty
-    if it has none.
+    `dataset_digest` is None if the samples are a stream, and as long as it is unknown: it is
+    computed while the samples run, and added when the run ends. `planned` is None if the number of
+    rows is unknown. `parent` is the run whose trajectories are scored again. Secrets are never
+    stored: a command that contained one cannot be resumed as it is. `suite` is the name of the
+    suite, empty if it has none.
 
     `agent_version` is a hash of the agent, `agent_parts` has one for each part of its code and its
     settings. `earlier_agents` are those of a run that was resumed with a changed agent (`force`).
@@ -260,30 +261,67 @@ Written = tuple[str, tuple[Any, ...], tuple[Any, ...], bytes, bytes | None]
 _SQLITE_TYPES = frozenset((int, float, str, bytes, type(None)))
 
 
+class RefusedRuns:
+    """Runs of which rows could not be written: removed, or taken over by another process.
+
+    Such rows can never be written, and may not hold up those of other runs in the queue. Whoever
+    writes the next row of the run, flushes it or finishes it gets the error.
+    """
+
+    def __init__(self) -> None:
+        self._errors: dict[str, StoreError] = {}
+        self._unreported: set[str] = set()
+
+    def add(self, run_id: str, error: StoreError) -> None:
+        """Remember why rows of a run were refused."""
+        if run_id not in self._errors:
+            self._errors[run_id] = error
+            self._unreported.add(run_id)
+
+    def forget(self, run_id: str) -> None:
+        """Accept rows of a run again, since it has been begun again."""
+        self._errors.pop(run_id, None)
+        self._unreported.discard(run_id)
+
+    def check(self, run_id: str | None = None) -> None:
+        """Raise if rows of the run were refused; without one, if nobody was told of a refusal."""
+        if run_id is None:
+            run_id = next(iter(self._unreported), None)
+        if (error := self._errors.get(run_id or "")) is not None:
+            self._unreported.discard(run_id or "")
+            raise StoreError(str(error)) from error
+
+
 def write_rows(
     database: Database,
     stored: Sequence[StoredRow | Written],
-    claims: Mapping[str, RunClaim] = MappingProxyType({}),
+    claims: Mapping[str, RunClaim],
+    refused: RefusedRuns,
 ) -> None:
-    """Write rows in one transaction. Rows of a run that has been deleted are dropped.
+    """Write rows in one transaction.
 
-    Raise if another process has taken over a run that this one has claimed.
+    Rows of a run that was removed, or that another process has taken over, are `refused`.
     """
     # Encode the batch before taking the write lock; batching is also faster.
     rows = [to_columns(row) if isinstance(row, StoredRow) else row for row in stored]
     with database.transaction() as cursor:
-        run_keys: dict[str, int | None] = {}
+        run_keys: dict[str, int] = {}
         body = 0
         for run_id in {run_id for run_id, *_ in rows}:
-            ((run_keys[run_id], body),) = cursor.execute(
+            ((run_key, body),) = cursor.execute(
                 "SELECT (SELECT id FROM runs WHERE run_id = ?), "
                 "(SELECT coalesce(max(id), 0) FROM bodies)",
                 (encode_id(run_id),),
             )
-            claim = claims.get(run_id)
-            if claim is not None and run_keys[run_id] is not None and not claim.check(cursor):
-                run_keys[run_id] = None
-        left = [(run_keys[run_id], *rest) for run_id, *rest in rows if run_keys[run_id] is not None]
+            try:
+                if run_key is None:
+                    raise run_removed(run_id)
+                if (claim := claims.get(run_id)) is not None:
+                    claim.check(cursor)
+                run_keys[run_id] = run_key
+            except StoreError as error:
+                refused.add(run_id, error)
+        left = [(run_keys[run_id], *rest) for run_id, *rest in rows if run_id in run_keys]
         while left:
             count = next(size for size in _STATEMENTS if size <= len(left))
             _write_together(cursor, left[:count], body + 1)

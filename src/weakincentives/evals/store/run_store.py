@@ -15,7 +15,11 @@ wins, so a redelivered result changes nothing; `put` lists the exceptions.
 Back-pressure. The queue is bounded in bytes and in time, not in rows. A row of 64 KB or more is
 never queued: its caller encodes and commits it. When 2 MB are queued, or a row waits for 0.25 s,
 `behind` asks callers to `flush`. After a failed commit nothing is lost: the queue is kept, the next
-`put` raises, and `flush` tries again.
+`put` raises, and `flush` tries again. Rows of a run that was removed, or that another process took
+over, can never be committed: they leave the queue, and every further call for that run raises.
+
+Completeness. `finish` compares the stored rows with what was settled or planned, and then reads
+them by a new connection: a run is only reported as complete if another process finds it so.
 
 Durability. `begin` and `finish` are synchronous to the disk, everything else survives the death
 of the process but may be lost with the power since the last of the two.
@@ -27,7 +31,7 @@ again.
 
 Ownership. A process that runs a run claims it: a kernel lock on its machine, and a heartbeat for
 other machines (`store/ownership.py`). A second process is refused; the run of a dead one can be
-taken over, and is listed as "interrupted". Every commit of an owner checks that it still is one.
+taken over. Every commit of an owner checks that it still is one.
 
 Migrations. `PRAGMA user_version` counts the migrations that a file has had. Opening it applies the
 missing ones in one transaction; a file of a newer version, or of another program, is refused.
@@ -56,7 +60,7 @@ from typing import Any
 from uuid import UUID
 
 from ... import serde
-from ...clock import SYSTEM_CLOCK
+from ...clock import SYSTEM_CLOCK, Clock
 from ...errors import SerializationError, StoreError, UsageError, short_repr
 from ...internal.closing import Closing
 from ...internal.garbage import collector_paused
@@ -84,6 +88,7 @@ from .row_size import approximate_size
 from .rows import (
     CriterionInfo,
     KeyState,
+    RefusedRuns,
     RunManifest,
     StoredRow,
     compress,
@@ -120,16 +125,20 @@ class RunStore(Closing):
     by id, and `outcomes` the first value of each key. A forked process has to open its own store.
     """
 
-    def __init__(self, path: Path | str | None = None) -> None:
+    def __init__(self, path: Path | str | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.path = default_store_path() if path is None else Path(path)
+        self._clock = clock
         self._database = Database(self.path)
         self._claims: dict[str, RunClaim] = {}
-        commit = partial(write_rows, self._database, claims=self._claims)
+        self._refused = RefusedRuns()
+        commit = partial(write_rows, self._database, claims=self._claims, refused=self._refused)
         self._writer: Writer[StoredRow] = Writer(commit, approximate_size, to_columns)
         self._known_runs: set[str] = set()
         self.sessions = SessionStore(self._database)
         self.outcomes = OutcomeStore(self._database)
-        self._finalizer = weakref.finalize(self, _close_at_exit, self._writer, self._database)
+        self._finalizer = weakref.finalize(
+            self, _close_at_exit, self._writer, self._database, self._refused
+        )
 
     def __repr__(self) -> str:
         return f"<RunStore {str(self.path)!r}>"
@@ -139,10 +148,12 @@ class RunStore(Closing):
     def claim(self, run_id: str, *, new: bool = False) -> RunClaim:
         """Claim a run for this process alone, until the claim is released.
 
-        Raise a `UsageError` if another process or task runs it or, with `new`, if it is stored.
+        Raise a `UsageError` if another process or task runs it or, with `new`, if it is stored. If
+        its process is on another machine, watch for up to 30 seconds whether that one is alive.
         """
         self._database.check_usable()
-        return RunClaim(self._database, run_id, encode_id(run_id), new=new)
+        stored_id = encode_id(run_id)
+        return RunClaim(self._database, run_id, stored_id, new=new, clock=self._clock)
 
     def begin(self, manifest: RunManifest, claim: RunClaim | None = None) -> None:
         """Store the manifest of a run; a run that is stored already is continued.
@@ -178,6 +189,9 @@ class RunStore(Closing):
                 ),
             )
             cursor.execute(_SET_CHECKSUM, (stored_id,))
+            if claim is not None:
+                claim.begin(cursor)
+        self._refused.forget(run_id)
         self._known_runs.add(run_id)
 
     def put(self, row: StoredRow) -> None:
@@ -187,10 +201,12 @@ class RunStore(Closing):
         The first row of a key stays, with four exceptions: a row replaces one that was scored by
         other `criteria`, one with another `sample_digest`, an error with a lower `attempt`, and one
         that fails its checksum. After a failed write this raises a `StoreError`; the queue is kept,
-        and `flush` tries again.
+        and `flush` tries again. It also raises one once rows of the run were refused, because the
+        run was removed or another process took it over.
         """
         if not self.offer(row):
             self._writer.write(row)
+            self._refused.check(row.result.run_id)
 
     def offer(self, row: StoredRow) -> bool:
         """Queue a row and return True; return False if it is large, to be `put` in a thread."""
@@ -198,6 +214,7 @@ class RunStore(Closing):
         if (run_id := row.result.run_id) not in self._known_runs:
             self._run_key(run_id)
             self._known_runs.add(run_id)
+        self._refused.check(run_id)
         return self._writer.offer(row)
 
     @property
@@ -209,10 +226,15 @@ class RunStore(Closing):
         """Return whether to `flush`: `max_rows` rows or 2 MB are queued, or one for 0.25 s."""
         return self._writer.behind(max_rows)
 
-    def flush(self) -> None:
-        """Commit the queued rows before returning."""
+    def flush(self, run_id: str | None = None) -> None:
+        """Commit the queued rows before returning.
+
+        Raise a `StoreError` if rows were refused (of the run, if one is given), because their run
+        was removed or another process took it over.
+        """
         self._database.check_usable()
         self._writer.flush()
+        self._refused.check(run_id)
 
     def finish(
         self,
@@ -221,32 +243,72 @@ class RunStore(Closing):
         note: str = "",
         stop_reason: StopReason = "",
         *,
+        settled: int | None = None,
         decision: Decision | None = None,
+        dataset_digest: str | None = None,
     ) -> None:
         """Flush, then store how a run ended: "complete", "interrupted" or "stopped".
 
-        `decision` is what the rule that stopped it had found.
+        `settled` is the number of results that the run has had; without it, it is the planned
+        number for a "complete" run. If fewer rows are stored, the run is "interrupted", and a
+        `StoreError` is raised. The same error is raised if a new connection to the file does not
+        find these rows: because the file was removed, replaced or cut. `decision` is what the rule
+        that stopped the run had found, `dataset_digest` the content hash of its dataset.
         """
         if status not in STATUSES:
             raise UsageError(f"expected one of {', '.join(STATUSES)}, got {short_repr(status)}")
-        self.flush()
-        now, stored_id = microseconds(SYSTEM_CLOCK.now()), encode_id(run_id)
-        run_key = self._run_key(run_id)
+        self.flush(run_id)
+        now, stored_id = microseconds(self._clock.now()), encode_id(run_id)
+        run_key, claim = self._run_key(run_id), self._claims.get(run_id)
+        facts = {"decision": decision, "dataset_digest": dataset_digest}
+        known: dict[str, Any] = {name: fact for name, fact in facts.items() if fact is not None}
         with self._database.transaction(synced=True) as cursor:
-            if (claim := self._claims.get(run_id)) is not None:
+            if claim is not None:
                 claim.check(cursor)
-            tally_again(cursor, run_key)
-            if decision is not None:
-                self._change_manifest(cursor, run_key, lambda old: replace(old, decision=decision))
+            stored = tally_again(cursor, run_key)
+            manifest = self._change_manifest(
+                cursor, run_key, lambda old: replace(old, **known) if known else old
+            )
+            if settled is None:
+                settled = manifest.planned or 0 if status == "complete" else 0
+            if stored < settled:
+                status, note = "interrupted", f"{stored:,} of {settled:,} results are stored"
+                stop_reason = ""
             cursor.execute(
                 "UPDATE runs SET status = ?, note = ?, stop_reason = ?, finished = ? "
                 "WHERE run_id = ?",
                 (status, encode_id(redact_message(note)), stop_reason, now, stored_id),
             )
             cursor.execute(_SET_CHECKSUM, (stored_id,))
+        if stored < settled:
+            raise StoreError(
+                f"expected {settled:,} results of the run {run_id!r} in the store, got {stored:,} "
+                f"({self.path}) - the run is stored as interrupted: resume it, or run it again"
+            )
+        self._check_anew(run_id, stored, None if claim is None else now)
+
+    def _check_anew(self, run_id: str, stored: int, finished: int | None) -> None:
+        """Raise if another process would not find the rows of a run in the file.
+
+        A run without an owner may have been begun again by another collector: it has no `finished`.
+        """
+        lost = "the file was removed, replaced or cut while it was in use: run again"
+        expected = f"expected the {stored:,} results of the run {run_id!r} to be in {self.path}"
+        try:
+            rows = self._database.read_anew(
+                "SELECT finished, (SELECT count(bodies.id) FROM rows LEFT JOIN bodies "
+                "ON bodies.id = body WHERE run = runs.id) FROM runs WHERE run_id = ?",
+                (encode_id(run_id),),
+            )
+        except StoreError as error:
+            raise StoreError(f"{expected}, but: {error} - {lost}") from error
+        found = rows[0][1] if rows and finished in (None, rows[0][0]) else 0
+        if found < stored:
+            raise StoreError(f"{expected}, but a new connection finds {found:,} - {lost}")
 
     def delete(self, run_id: str) -> None:
         """Remove a run and all its rows; raise a `UsageError` while a process runs it."""
+        self._writer.flush()
         run_key = self._run_key(run_id)
         try:
             claim = self.claim(run_id)
@@ -281,7 +343,9 @@ class RunStore(Closing):
         select = "SELECT manifest, run_id FROM runs WHERE id = ?"
         body, run_id = cursor.execute(select, (run_key,)).fetchone()
         with self._database.corruption_errors(f"the run {run_id!r}"):
-            manifest = change(read_manifest(decompress(body)))
+            manifest = change(before := read_manifest(decompress(body)))
+        if manifest is before:
+            return manifest
         body = compress(redact_bytes(serde.encode(manifest)))
         cursor.execute("UPDATE runs SET manifest = ? WHERE id = ?", (body, run_key))
         return manifest
@@ -289,7 +353,7 @@ class RunStore(Closing):
     def close(self) -> None:
         """Commit the queued rows and close the file. Closing twice is fine."""
         if self._finalizer.detach():
-            _close(self._writer, self._database)
+            _close(self._writer, self._database, self._refused)
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
@@ -436,18 +500,19 @@ class RunStore(Closing):
         return UsageError(f"expected the id of a run, got {run_id!r} - {hint} ({self.path})")
 
 
-def _close(writer: Writer[StoredRow], database: Database) -> None:
+def _close(writer: Writer[StoredRow], database: Database, refused: RefusedRuns) -> None:
     try:
         writer.close()
     finally:
         database.close()
+    refused.check()
 
 
-def _close_at_exit(writer: Writer[StoredRow], database: Database) -> None:
+def _close_at_exit(writer: Writer[StoredRow], database: Database, refused: RefusedRuns) -> None:
     """Close a store that was not closed, when it is collected or the process exits."""
     if database.opened_before_fork:  # the rows and the connection belong to the parent process
         return
     try:
-        _close(writer, database)
+        _close(writer, database, refused)
     except StoreError as error:
-        logger.error("%d rows could not be stored: %s", writer.pending, error)
+        logger.error("%s rows could not be stored: %s", writer.pending or "some", error)

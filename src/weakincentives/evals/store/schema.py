@@ -4,6 +4,7 @@ Rules of this file:
 1. A file is not changed before it is known to be a run store.
 2. A transaction is atomic, whenever a process dies.
 3. Every error of SQLite becomes a `StoreError` that says what to do.
+4. Nothing is written to a file that was removed or replaced: SQLite would, without an error.
 
 Texts are stored as bytes: SQLite cannot store lone surrogates, and ids may have them.
 """
@@ -14,7 +15,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -223,13 +224,15 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._absolute = path.absolute()  # an agent may change the working directory
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._open = True
         self._paused = False
         self._synced: bool | None = None  # the current `PRAGMA synchronous`
         with self._reported():
-            self._connection = _opened(path)
+            self._connection = _opened(self._absolute)
+            self._identity = _identity(self._absolute)
         with _registering:
             _databases.add(self)
 
@@ -254,6 +257,15 @@ class Database:
         with self._lock, self._reported():
             return self._connection.execute(query, values).fetchall()
 
+    def read_anew(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Return all rows of a query as another process reads them: by a new connection."""
+        self.check_usable()
+        with self._lock, self._reported():
+            uri = f"{self._absolute.as_uri()}?mode=ro"
+            with closing(sqlite3.connect(uri, timeout=BUSY_SECONDS, uri=True)) as connection:
+                connection.text_factory = bytes
+                return connection.execute(query, values).fetchall()
+
     @contextmanager
     def transaction(self, *, synced: bool = False) -> Iterator[sqlite3.Cursor]:
         """Run the block in one transaction.
@@ -263,6 +275,7 @@ class Database:
         """
         self.check_usable()
         with self._lock, self._reported():
+            self._check_in_place()
             cursor = self._connection.cursor()
             if self._connection.in_transaction:  # the last rollback failed
                 cursor.execute("ROLLBACK")
@@ -278,6 +291,14 @@ class Database:
                     if self._connection.in_transaction:
                         cursor.execute("ROLLBACK")
                 raise
+
+    def _check_in_place(self) -> None:
+        if _identity(self._absolute) != self._identity:
+            raise StoreError(
+                "expected the run store that was opened, but its file was removed or replaced "
+                f"({self.path}) - what was stored in it is lost: run again, and keep the file while "
+                "it is in use"
+            )
 
     @contextmanager
     def corruption_errors(self, what: str) -> Iterator[None]:
@@ -307,7 +328,7 @@ class Database:
         """Reopen the connection."""
         try:
             if self._paused:
-                self._connection = _opened(self.path)
+                self._connection = _opened(self._absolute)
                 self._synced = None
         except (sqlite3.Error, OSError, StoreError):
             pass  # the next use reports it
@@ -356,6 +377,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_before_fork, after_in_parent=_after_fork, after_in_child=_registering.release
     )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what distinguishes a file from another one at the same path; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _opened(path: Path) -> sqlite3.Connection:
