@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from weakincentives.errors import UsageError
+from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals import (
     Dataset,
     EvalConfig,
@@ -128,6 +128,17 @@ async def test_results_of_another_collector_are_picked_up(
     monkeypatch.setattr(ledgers, "REFRESH_INTERVAL", 0.0)
     await ledger.refresh()
     assert len(ledger.missing()) == 3
+
+
+@pytest.mark.anyio
+async def test_a_result_of_a_run_that_was_removed_meanwhile_is_an_error(store: RunStore) -> None:
+    record(store)
+    ledger = StoreLedger(RUN, store)
+    with RunStore(store.path) as other:
+        other.delete("mine")
+
+    with pytest.raises(StoreError, match=r"expected the run 'mine' in the store.*it was removed"):
+        await count(ledger, result("0"))
 
 
 @pytest.mark.anyio

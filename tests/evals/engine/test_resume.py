@@ -462,3 +462,11 @@ async def test_a_run_of_an_earlier_release_is_resumed_by_its_old_fingerprint(
 
     assert calls == []
     assert store.run("latest").manifest.agent_version == identity_of(new_agent).version
+
+
+async def test_a_rescored_run_is_as_complete_as_the_run_that_it_scores(store: RunStore) -> None:
+    before = await run(store, stop_on_error=True)
+    new = store.run(await rescore(store, before.run_id, criterion(contains)))
+
+    assert (new.total, new.manifest.planned) == (5, 6)
+    assert (new.status, new.stop_reason) == ("stopped", "error")

@@ -11,14 +11,14 @@ import sys
 import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from ...clock import SYSTEM_CLOCK
-from ...errors import UsageError
+from ...errors import UsageError, WinkError
 from ...internal.formatting import duration, pluralize
 from ..options.execution import add_gates, add_output_options
 from ..options.parsing import number
@@ -100,7 +100,8 @@ def run(args: Namespace) -> int:
             try:
                 interrupted = _collect(args, collector, to)
             except BaseException:  # such as an unreachable server: the run can be continued
-                ledger.finish(interrupted=True)
+                with suppress(WinkError):  # if the run was removed, the first error says so
+                    ledger.finish(interrupted=True)
                 raise
         missing = ledger.finish(interrupted=interrupted)
         if collector.dead_lettered and not args.quiet:

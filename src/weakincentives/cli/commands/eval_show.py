@@ -182,9 +182,12 @@ def _print_rows(to: Console, rows: Iterable[StoredRow]) -> None:
 
 def _provenance(overview: Overview) -> Iterator[RenderableType]:
     """Yield what is needed to trust the numbers, and to reproduce them."""
-    manifest, done = overview.record.manifest, overview.record.stored
+    record, manifest, done = overview.record, overview.record.manifest, overview.record.stored
     rows = f"{done} of {manifest.planned} rows" if manifest.planned else f"{done} rows"
-    dataset = (manifest.dataset_name or "unnamed", (manifest.dataset_digest or "")[:12], rows)
+    digest = (manifest.dataset_digest or "")[:12]
+    if not digest and record.status in ("running", "interrupted"):
+        digest = "digest unknown"  # it is stored when the run ends
+    dataset = (manifest.dataset_name or "unnamed", digest, rows)
     facts = {
         "suite": manifest.suite,
         "dataset": ", ".join(filter(None, dataset)),

@@ -243,17 +243,17 @@ class RunStore(Closing):
         note: str = "",
         stop_reason: StopReason = "",
         *,
-        settled: int | None = None,
+        settled: int = 0,
         decision: Decision | None = None,
         dataset_digest: str | None = None,
     ) -> None:
         """Flush, then store how a run ended: "complete", "interrupted" or "stopped".
 
-        `settled` is the number of results that the run has had; without it, it is the planned
-        number for a "complete" run. If fewer rows are stored, the run is "interrupted", and a
-        `StoreError` is raised. The same error is raised if a new connection to the file does not
-        find these rows: because the file was removed, replaced or cut. `decision` is what the rule
-        that stopped the run had found, `dataset_digest` the content hash of its dataset.
+        If fewer rows are stored than results were `settled` or, for a "complete" run, than were
+        planned, the run is "interrupted", and a `StoreError` is raised. One is also raised if a new
+        connection to the file does not find the rows, because it was removed, replaced or cut.
+        `decision` is what the rule that stopped the run had found, `dataset_digest` the content
+        hash of its dataset.
         """
         if status not in STATUSES:
             raise UsageError(f"expected one of {', '.join(STATUSES)}, got {short_repr(status)}")
@@ -269,10 +269,10 @@ class RunStore(Closing):
             manifest = self._change_manifest(
                 cursor, run_key, lambda old: replace(old, **known) if known else old
             )
-            if settled is None:
-                settled = manifest.planned or 0 if status == "complete" else 0
-            if stored < settled:
-                status, note = "interrupted", f"{stored:,} of {settled:,} results are stored"
+            planned = manifest.planned or 0 if status == "complete" else 0
+            expected = max(settled, planned)
+            if stored < expected:
+                status, note = "interrupted", f"{stored:,} of {expected:,} results are stored"
                 stop_reason = ""
             cursor.execute(
                 "UPDATE runs SET status = ?, note = ?, stop_reason = ?, finished = ? "
@@ -280,9 +280,9 @@ class RunStore(Closing):
                 (status, encode_id(redact_message(note)), stop_reason, now, stored_id),
             )
             cursor.execute(_SET_CHECKSUM, (stored_id,))
-        if stored < settled:
+        if stored < expected:
             raise StoreError(
-                f"expected {settled:,} results of the run {run_id!r} in the store, got {stored:,} "
+                f"expected {expected:,} results of the run {run_id!r} in the store, got {stored:,} "
                 f"({self.path}) - the run is stored as interrupted: resume it, or run it again"
             )
         self._check_anew(run_id, stored, None if claim is None else now)

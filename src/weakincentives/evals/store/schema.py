@@ -296,8 +296,8 @@ class Database:
         if _identity(self._absolute) != self._identity:
             raise StoreError(
                 "expected the run store that was opened, but its file was removed or replaced "
-                f"({self.path}) - what was stored in it is lost: run again, and keep the file while "
-                "it is in use"
+                f"({self.path}) - what was stored in it is lost: run again, and keep the file "
+                "while it is in use"
             )
 
     @contextmanager
