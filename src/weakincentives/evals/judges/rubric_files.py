@@ -225,7 +225,7 @@ def _examples_text(criterion: RubricCriterion, scale: Scale) -> str:
     text = ""
     for example in criterion.examples:
         value = lowest + (highest - lowest) * example.expected_score / criterion.top_score
-        label = min(values, key=lambda each: abs(values[each] - value))  # called here
+        label = min(values, key=lambda each: abs(values[each] - value))
         why = f" ({example.explanation})" if example.explanation else ""
         text += f" Rated {json.dumps(label)}: {json.dumps(example.content)}{why}."
     return text
