@@ -106,7 +106,8 @@ def collect_results(
     """Collect results into a report, each key once.
 
     Pass the `Submission` that `submit_dataset` returned rather than a count: then results of other
-    runs are left in the mailbox, and after `timeout_seconds` the report lists what is missing.
+    runs are left in the mailbox, and after `timeout_seconds` the report lists what is missing (of a
+    count, how many are). An incomplete report is also logged as a warning.
     Anything else in the mailbox, such as a damaged result, becomes a dead letter in `NAME-dlq`.
 
     With `requests`, missing samples are sent again once that mailbox is empty and no result has

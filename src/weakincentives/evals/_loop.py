@@ -20,7 +20,7 @@
 #   a main loop reports an error    an error result, at once: that loop has done the retries
 #   the main loop's mailbox is      redelivery
 #   full or unreachable
-#   the store or the results        retried for some minutes, then redelivery
+#   the store or the results        retried until `retry_timeout`, then redelivery
 #   mailbox is unavailable
 #   a store raises another error    retried a few times, then redelivery; an error result of the
 #                                   infrastructure after the last delivery
@@ -28,7 +28,9 @@
 #   session store yet               the agent had raised, but with infrastructure as its source
 #   the results mailbox rejects     an error result in its place, and a dead letter
 #   the result (too large, closed)
-#   too many deliveries             an error result, and a dead letter (see `Worker`)
+#   too many deliveries             a dead letter, then an error result (see `Worker`)
+#   the dead letters are            redelivery; the client is told when the letter is durable
+#   unreachable
 #   nowhere to send the result      a dead letter, before anything runs; with no `DLQPolicy` and no
 #                                   reply address either, a `UsageError` that ends the loop
 #   the body is not a request       a dead letter
@@ -344,10 +346,12 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         error: BaseException,
         result: EvalResult[Any],
     ) -> None:
-        if (problem := await self._send(message, result)) is not None:
-            logger.warning("the result of %s is lost: %s", result.sample_id, problem)
-            self.worker.counts["unanswered"] += 1
-        await self.worker.dead_letter(message, error)
+        async def report() -> None:
+            if (problem := await self._send(message, result)) is not None:
+                logger.warning("the result of %s is lost: %s", result.sample_id, problem)
+                self.worker.counts["unanswered"] += 1
+
+        await self.worker.dead_letter(message, error, report)
 
     async def _send(self, message: RequestMessage, result: EvalResult[Any]) -> MailboxError | None:
         """Send a result; return the error if the mailbox will never take it."""

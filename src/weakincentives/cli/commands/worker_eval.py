@@ -73,6 +73,7 @@ def _make_loop(args: Namespace, context: WorkerContext) -> EvalLoop[Any, Any, An
     config = EvalLoopConfig(
         max_concurrent=args.max_concurrency or suite.config.max_concurrent,
         timeout=timeout or None,
+        retry_timeout=context.retry_timeout,
         store=context.store,
         session_store=context.store,
         adapter=judge_model(args) or suite.adapter,

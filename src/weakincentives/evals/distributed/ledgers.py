@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...clock import SYSTEM_CLOCK
 from ...internal.threads import in_thread
+from ...secrets import logger_for
 from ..engine.engine import sample_digest
 from ..model.report import EvalReport, EvalResult
 from ..store import KeyState, StoredRow
@@ -16,6 +17,9 @@ from .submission import Key, Submission, dataset_order
 if TYPE_CHECKING:
     from ..store import RunStore
 
+logger = logger_for(__name__)
+
+UNKNOWN_KEY = Key("", "", 0)  # of a missing result, if only their number is known
 MAX_LISTED = 5  # missing samples that a note names
 REFRESH_INTERVAL = 10.0  # seconds between two queries for what other collectors have stored
 
@@ -94,6 +98,8 @@ class MemoryLedger:
         missing, count = self.missing(), self.expected - len(self.results)
         if count > 0:
             stopped = f"{count} of {self.expected} missing after {timeout}{_listed(missing)}"
+            logger.warning("the results are not complete: %s", stopped)
+            missing = missing or (UNKNOWN_KEY,) * count
         results = [self.results[key] for key in order]
         known = {result.sample_id for result in results}
         return EvalReport(

@@ -74,6 +74,7 @@ def agent_for(
                 experiment=this.experiment,
                 request_id=request_id,
                 reply_to=router.reply_address,
+                reply_timeout=router.timeout,
             )
         )
         this.latency_ms = result.latency_ms

@@ -45,7 +45,8 @@ else:
 class EvalReport(Generic[OutputT]):
     """The results of a run. `stopped` is the reason if it ended before its last sample.
 
-    `missing` has the keys that were submitted and never answered: experiment, sample id, epoch.
+    `missing` has the keys that were submitted and never answered: experiment, sample id, epoch;
+    `("", "", 0)` for each that is unknown, if the results were collected by their number.
     `corrections` has the pass rates that people would give, of judges that were calibrated by their
     labels when the report was made.
     `quarantined` are the ids of samples that do not count: they are in `results` and in usage, and

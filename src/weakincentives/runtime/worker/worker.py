@@ -3,8 +3,8 @@
 Rules of this file:
 1. A handler acknowledges its message as the very last step. Whatever ends the handling earlier
    releases the message to its queue, or lets its lease expire.
-2. An unavailable mailbox never ends the worker. A finished result is kept for some minutes and sent
-   again, so that the work need not be repeated.
+2. An unavailable mailbox never ends the worker. A finished result is kept for `retry_timeout` and
+   sent again, so that the work need not be repeated.
 3. A lost lease cancels the work on its message; the worker does nothing more with that message.
 4. An undecodable body and a message that was delivered too often never reach the handler.
 5. `shutdown` wakes the worker. Messages in flight get time to finish, then they are released.
@@ -28,7 +28,7 @@ Rules of this file:
 #   release slot When the agent has returned, the handler calls `release_slot`. The message still
 #                has to be answered, but the next one may run. `MAX_HELD_FACTOR` bounds how many
 #                messages are held in all, so an unavailable result mailbox causes back-pressure.
-#   send         `send` retries while the target is full or unreachable, for some minutes.
+#   send         `send` retries while the target is full or unreachable, until `retry_timeout`.
 #   acknowledge  The message leaves its queue. A crash before this point redelivers it, so all steps
 #                before it must be idempotent, and the results are deduplicated by key.
 #
@@ -72,7 +72,7 @@ from ...errors import (
     UsageError,
     WorkerEndedError,
 )
-from ...internal.checks import check_whole
+from ...internal.checks import check_number, check_whole
 from ...internal.concurrency import unwrap_exception_group
 from ...secrets import logger_for
 from ..mailbox import Message, QueueMailbox
@@ -82,7 +82,15 @@ from .dead_letters import Backoff, DeadLetter, DLQPolicy
 from .heartbeat import Heartbeat, beating
 from .in_flight import InFlight, MaxDeliveriesExceeded, keep_leases
 from .leases import LeaseExtenderConfig
-from .retry import MAX_PAUSE_SECONDS, MIN_PAUSE_SECONDS, TRANSIENT, call_store, retry
+from .retry import (
+    DEFAULT_RETRY_TIMEOUT,
+    MAX_PAUSE_SECONDS,
+    MIN_PAUSE_SECONDS,
+    TRANSIENT,
+    call_store,
+    permanent_failure,
+    retry,
+)
 
 logger = logger_for(__name__)
 
@@ -102,16 +110,19 @@ class WorkerConfig:
     """Set concurrency, lease extension and backoff; the configurations of all loops share these.
 
     `backoff` is the pause before an unreachable mailbox is asked again, and before a message that
-    could not be handled is redelivered.
+    could not be handled is redelivered. A finished result that cannot be stored or sent is kept and
+    tried again for `retry_timeout` seconds; then its message returns to its queue.
     """
 
     max_concurrent: int = 10
     lease_extender: LeaseExtenderConfig = field(default_factory=LeaseExtenderConfig)
     backoff: Backoff = field(default_factory=Backoff)
     clock: Clock = SYSTEM_CLOCK
+    retry_timeout: float = DEFAULT_RETRY_TIMEOUT
 
     def __post_init__(self) -> None:
         check_whole(self.max_concurrent, 1, "max_concurrent")
+        check_number(self.retry_timeout, "retry_timeout", least=0)
 
 
 class Worker(Generic[T]):
@@ -437,24 +448,39 @@ class Worker(Generic[T]):
         with suppress(MailboxError):
             await self.requests.run_blocking(release)
 
-    async def dead_letter(self, message: Message[T], error: BaseException) -> None:
-        """Send the message to the dead letters with the reason, and acknowledge it."""
+    async def dead_letter(
+        self,
+        message: Message[T],
+        error: BaseException,
+        report: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Send the message to the dead letters with the reason, `report` it, and acknowledge it.
+
+        While the dead letters are unreachable nobody is told, and the message stays in its queue.
+        If they will never take it, the sender is told, and the message stays too.
+        """
         letter = DeadLetter.of(message, error, clock=self.clock)
-        await self.send(self.dead_letters, letter, message.id)
+        sending = self.send(self.dead_letters, letter, message.id)
+        problem = await permanent_failure(sending)
+        if report is not None:
+            await report()
+        if problem is not None:
+            raise problem
         self.counts["dead"] += 1
         logger.warning("dead-lettered a message of %r: %s", self.requests.name, letter.last_error)
         await self.acknowledge(message)
 
     async def retry(self, call: Callable[[], Awaitable[R]], *errors: type[Exception]) -> R:
-        """Return what the call returns; for some minutes, retry it after one of these errors."""
-        return await retry(call, *errors, delay=self._delay)
+        """Return what the call returns; until the retry timeout, retry it after these errors."""
+        return await retry(call, *errors, delay=self._delay, timeout=self._config.retry_timeout)
 
     async def call_store(self, method: Callable[..., Any], *args: Any, abandon: bool = True) -> Any:
         """Call a method of a user's store; raise a `StoreError` if it keeps failing."""
-        return await call_store(method, *args, delay=self._delay, abandon=abandon)
+        timeout = self._config.retry_timeout
+        return await call_store(method, *args, delay=self._delay, timeout=timeout, abandon=abandon)
 
     async def send(self, mailbox: Any, body: Any, id: str | None = None) -> None:
-        """Send; for some minutes, retry while the mailbox is full or unreachable."""
+        """Send; until the retry timeout, retry while the mailbox is full or unreachable."""
         send = partial(self._send, mailbox, body, id)
         await self.retry(send, *TRANSIENT)
 
