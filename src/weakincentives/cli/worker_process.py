@@ -105,6 +105,8 @@ def work(
 
     `targets` and `options` are the arguments and option names that only this verb has.
     """
+    from ..evals import EvalLoop
+
     queue = deployment(args)
     if args.processes > 1:
         command = [
@@ -121,6 +123,8 @@ def work(
         loop = make_loop(WorkerContext(queue, store, args.max_deliveries, timeout))
         if number is None:
             _announce(args, queue, "works on")
+        if isinstance(loop, EvalLoop) and number in (None, "1"):
+            print_stderr(f"{_label(number)}: version {loop.version}")
         return _run_loop(args, loop, number)
 
 
@@ -228,8 +232,9 @@ class DrainingLoop:
                     max_iterations=1, visibility_timeout=visibility_timeout, wait_time_seconds=0.5
                 )
                 with suppress(MailboxConnectionError):  # counted again after the next iteration
-                    if not await requests.run_blocking(requests.approximate_count):
-                        return
+                    left = await requests.run_blocking(requests.approximate_count)
+                    if left <= self._loop.worker.refused_in_a_row:
+                        return  # the queue has no more, or only what other workers must run
 
         run_to_end(drain)
 
@@ -251,6 +256,7 @@ def _progress_line(metrics: Mapping[str, float]) -> str:
     counts = {
         "to be retried": metrics.get("retried_total"),
         "dead-lettered": metrics.get("dead_total"),
+        "returned for workers of another version": metrics.get("refused_total"),
         "leases lost": metrics.get("lease_lost_total"),
         "in flight": metrics.get("in_flight"),
     }

@@ -41,6 +41,7 @@ def run(args: Namespace) -> int:
 
 
 def _make_loop(args: Namespace, context: WorkerContext) -> MainLoop[Any, Any]:
+    from ...evals.engine.agents import agent_of, identity_of
     from ...runtime import MainLoop
     from ..plan import agent_model, check_key
     from ..targets import load_reference
@@ -61,6 +62,8 @@ def _make_loop(args: Namespace, context: WorkerContext) -> MainLoop[Any, Any]:
     loop = make(**_accepted(make, options, args.loop))
     if not isinstance(loop, MainLoop):
         raise UsageError(f"expected {args.loop} to return a MainLoop, got {short_repr(loop)}")
+    if not loop.agent_version:
+        loop.agent_version = identity_of(agent_of(loop)).version
     return loop
 
 

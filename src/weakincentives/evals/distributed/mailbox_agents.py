@@ -77,7 +77,7 @@ def agent_for(
                 reply_timeout=router.timeout,
             )
         )
-        this.latency_ms = result.latency_ms
+        this.latency_ms, this.agent_version = result.latency_ms, result.agent_version
         if result.error is not None:
             with suppress(StoreError):  # the main loop's error is the one to report
                 this.session = await _session_of(result, session_store, delay)

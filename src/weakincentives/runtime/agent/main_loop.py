@@ -90,6 +90,7 @@ class MainLoopResult(Generic[OutputT]):
 
     It has all that a trajectory has, so that an evaluator gives the same score as in the process of
     the main loop. `latency_ms` is the time of the main loop, without the wait in the mailbox.
+    `agent_version` is the version of the loop, empty if it is unknown.
     """
 
     request_id: UUID
@@ -107,6 +108,7 @@ class MainLoopResult(Generic[OutputT]):
     tokens: tuple[TokenTrace, ...] = ()
     error_source: Literal["agent", "infrastructure"] | None = None
     error_details: ErrorDetails | None = None
+    agent_version: str = ""
 
     @property
     def success(self) -> bool:
@@ -138,6 +140,9 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
     With `session_store`, sessions are saved there instead of being sent with the result. With
     `store`, a redelivered request that was answered before is not answered by the model again.
     """
+
+    agent_version: str = ""
+    """The version that replies carry; `wink worker main` sets a hash of the loop's code."""
 
     def __init__(
         self,
@@ -327,6 +332,7 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
             done = {"error": error, "error_details": error_details(failure)}
             done["error_source"] = _error_source(failure)
         done.setdefault("latency_ms", round(took * 1000))
+        done["agent_version"] = self.agent_version
         return MainLoopResult(request.request_id, **done, **session_fields), failure
 
     async def _save_session(

@@ -99,6 +99,7 @@ R = TypeVar("R")
 MAX_HELD_FACTOR = 3  # messages held (running and sending), as a multiple of `max_concurrent`
 STOP_POLL_SECONDS = 0.25  # `stop` comes from another thread, so waits check for it this often
 WAKE_INTERVAL_SECONDS = 0.02  # between two attempts of `shutdown` to wake the mailbox
+MIN_REFUSAL_SECONDS, MAX_REFUSAL_SECONDS = 0.25, 15.0  # wait after a message that others take
 DEFAULT_MAX_DELIVERIES = 5  # without a `DLQPolicy`
 
 Handle = Callable[[Message[T]], Awaitable[None]]
@@ -160,6 +161,7 @@ class Worker(Generic[T]):
         self._ended.set()
         self._grace = math.inf  # the shortest grace period given to `stop`
         self._receive_failures = 0  # in a row
+        self.refused_in_a_row = 0  # messages for other workers, since the last one that ran
         self.random = random.Random()  # for jitter; seed it to make a run repeatable
 
     @property
@@ -231,7 +233,13 @@ class Worker(Generic[T]):
             wait = max(wait, STOP_POLL_SECONDS)
         while not self._is_over() and (iterations is None or done < iterations):
             received = await self._receive_batch(group, lease, wait)
-            while received and iterations is not None and not self._is_over():
+            # Refused messages return again and again: an iteration does not wait for their worker.
+            while (
+                received
+                and iterations is not None
+                and not self.refused_in_a_row
+                and not self._is_over()
+            ):
                 received = await self._receive_batch(group, lease, 0)
                 # Messages in flight may be released, and then belong to this iteration too.
                 while not received and self._in_flight and not self._is_over():
@@ -323,7 +331,11 @@ class Worker(Generic[T]):
         """Wait before the mailbox is asked again, or until `stop`."""
         self._receive_failures += 1
         delay = max(MIN_PAUSE_SECONDS, self._delay(self._receive_failures))
-        end = anyio.current_time() + min(MAX_PAUSE_SECONDS, delay)
+        await self._wait(min(MAX_PAUSE_SECONDS, delay))
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait, or until `stop`."""
+        end = anyio.current_time() + seconds
         while (left := end - anyio.current_time()) > 0:
             if self._stopping.is_set():
                 break
@@ -403,6 +415,7 @@ class Worker(Generic[T]):
     def start(self, message: Message[T]) -> None:
         """Record that the agent gets the message: from now on this delivery counts."""
         self._in_flight[message.receipt_handle].started = True
+        self.refused_in_a_row = 0
         self.heartbeat.beat()
 
     def release_slot(self, message: Message[T]) -> None:
@@ -423,6 +436,32 @@ class Worker(Generic[T]):
 
     async def _acknowledge_all(self, messages: list[Message[T]]) -> list[bool]:
         return await self.requests.run_blocking(partial(self.requests.acknowledge_all, messages))
+
+    async def refuse(self, message: Message[T]) -> None:
+        """Return a message that only other workers can handle to its queue.
+
+        This delivery does not count. Its slot stays taken for a while, longer with each refusal in
+        a row, so that the others get their messages. Where every delivery counts (SQS), a copy of
+        the message takes its place.
+        """
+        self.counts["refused"] += 1
+        rounds = self.refused_in_a_row // self._config.max_concurrent
+        self.refused_in_a_row += 1
+        delay = min(MAX_REFUSAL_SECONDS, MIN_REFUSAL_SECONDS * 2 ** min(rounds, 16))
+        can_uncount = self.requests.queue.can_uncount_delivery
+        if can_uncount:  # for longer than this worker waits, so that it gets others first
+            await self._release([message], 2 * delay, untried=True)
+        await self._wait(delay * self.random.uniform(0.5, 1.0))
+        if not can_uncount:
+            again = partial(
+                self.requests.send,
+                message.body,
+                id=message.id,
+                reply_to=message.reply_address,
+                headers=message.headers,
+            )
+            await self.requests.run_blocking(again)
+            await self.acknowledge(message)
 
     async def release(
         self, message: Message[T], *, untried: bool = False, backoff: Backoff | None = None
