@@ -20,7 +20,7 @@ from ._worker_script import answer
 __all__ = ["Plan", "Verdict", "check", "plain_report"]
 
 RUN = "chaos"
-VOLATILE = {"latency_ms", "attempt", "worker"}
+VOLATILE = {"latency_ms", "attempt", "worker", "made_by"}
 _TIMES = re.compile(r"(gave up after|was delivered) [0-9]+")
 
 

@@ -83,6 +83,11 @@ def test_steps_1_and_2_one_process_and_one_machine(machine: Machine) -> None:
     assert stored(machine) == 19 + 19 * 10
 
 
+def test_step_6_only_workers_of_the_submitted_version_run_it(machine: Machine) -> None:
+    begin(machine)
+    follow("pinned", machine)
+
+
 def test_step_4_main_loops_apart_from_evaluators(machine: Machine) -> None:
     begin(machine)
     PAGE.write(machine.folder, "evals/loop.py")

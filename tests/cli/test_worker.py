@@ -246,3 +246,10 @@ def test_samples_have_the_types_of_the_suite(
     assert deployment.wink("eval", "collect")[0] == 0
     (result,) = deployment.report("latest").results
     assert (result.error, set(result.output)) == (None, {"answer"})
+
+
+def test_the_retry_timeout_is_a_setting_of_every_worker(deployment: Deployment) -> None:
+    main = ("worker", "main", "--loop", "qa.py:make_loop", "--retry-timeout", "1")
+    code, _, err = deployment.wink(*main, "--drain")
+    assert (code, "take `config`, for --retry-timeout" in err) == (2, True)
+    assert deployment.wink(*deployment.worker(), "--retry-timeout", "0.5", "--drain")[0] == 0

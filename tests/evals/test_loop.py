@@ -187,6 +187,18 @@ def test_results_can_be_collected_by_count(mailboxes: Mailboxes) -> None:
     assert "2 of 2 missing" in late.stopped
 
 
+def test_an_incomplete_collection_is_logged_and_counted_even_if_only_a_number_is_known(
+    mailboxes: Mailboxes, caplog: pytest.LogCaptureFixture
+) -> None:
+    submit_dataset(DATASET[:5], mailboxes.requests)
+    mailboxes.requests.receive(max_messages=2)
+    mailboxes.loop().run(max_iterations=1)
+    report = collect_results(mailboxes.results, 5, timeout_seconds=0.01)
+
+    assert (report.total, len(report.missing)) == (3, 2)
+    assert "the results are not complete: 2 of 5 missing after 0.01 s" in caplog.text
+
+
 def test_results_of_another_run_stay_in_the_mailbox(mailboxes: Mailboxes) -> None:
     submit_dataset(DATASET[:2], mailboxes.requests, run_id="other")
     submission = submit_dataset(DATASET[:2], mailboxes.requests, run_id="mine")

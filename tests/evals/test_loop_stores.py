@@ -86,6 +86,21 @@ def test_a_session_that_can_never_be_saved_is_an_infrastructure_error() -> None:
     assert "OSError: 'disk full'" in (result.error or "")
 
 
+@pytest.mark.parametrize("error", [OSError("disk full"), StoreError("disk full")])
+def test_a_failing_session_store_is_reported_before_the_eval_loop_stops_waiting(
+    error: Exception,
+) -> None:
+    cluster, sessions = Cluster(), FlakySessionStore(save=[error] * 1000)
+    loops = cluster.main_loop(session_store=sessions), cluster.eval_loop(mainloop_timeout=4.0)
+    submission = cluster.submit(DATASET[:1])
+    with running_loops(*loops):
+        report = collect_results(cluster.results, submission, timeout_seconds=TIMEOUT)
+
+    assert report.results[0].error_source == "infrastructure"
+    assert "could not save the session: " in (report.results[0].error or "")
+    assert "disk full" in (report.results[0].error or "")
+
+
 @pytest.mark.parametrize(
     "error", [KeyError("not yet"), StoreError("unavailable"), ConnectionError("no")]
 )

@@ -110,6 +110,11 @@ def basic_evaluation() -> EvalReport:
 
     requests: Mailbox[EvalRequest[str, str]] = InMemoryMailbox(name="eval-requests")
     results: Mailbox[EvalResult] = InMemoryMailbox(name="eval-results")
+    questions: Mailbox[str, int] = InMemoryMailbox[str, int](name="questions")
+    for message in questions.receive():
+        assert_type(message.body, str)
+        message.reply(len(message.body))
+        message.reply("seven")  # type: ignore[arg-type]
 
     adapter: OpenAIAdapter[str] = OpenAIAdapter(model="gpt-4o")
     bus = ControlDispatcher()

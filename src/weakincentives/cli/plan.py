@@ -204,6 +204,16 @@ def suites_of(
     return suites
 
 
+def one_suite(args: Namespace) -> EvalSuite[Any, Any, Any]:
+    """Return the suite of a file, or one that the options make, without samples."""
+    if not args.targets:
+        return suite_from_options(args, None, lambda output_type: Dataset(()))
+    suites = suites_from_files(args, args.targets, None)
+    if len(suites) > 1:
+        raise UsageError(f"expected one suite, got {len(suites)} - name one: {', '.join(suites)}")
+    return next(iter(suites.values()))
+
+
 def suite_name(target: str, suite: EvalSuite[Any, Any, Any]) -> str:
     """Return the suite's own name; or else its variable, or its file if that is called `suite`."""
     if suite.own_name or not target:

@@ -348,6 +348,7 @@ def gate(args: Namespace, store: RunStore, found: Overview) -> GateResult:
         max_error_rate=args.max_error_rate or 0.0,
         rates=rates,
         confidence=args.confidence,
+        force=args.force,
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..clock import SYSTEM_CLOCK
 from ..errors import MailboxConnectionError, UsageError, WinkError
+from ..runtime.worker.retry import DEFAULT_RETRY_TIMEOUT
 from ..secrets import redact_message
 from .console.text import one_line, print_stderr
 from .options.execution import MAX_CONCURRENT
@@ -36,7 +37,7 @@ exit codes:
   2  usage error
 """
 CHILD_OPTIONS = (
-    *("max_concurrency", "max_deliveries", "lease", "store", "health_host"),
+    *("max_concurrency", "max_deliveries", "lease", "retry_timeout", "store", "health_host"),
     *("watchdog", "shutdown_timeout", "drain"),
 )
 RELEASE_SECONDS = 8.0  # to cancel and release messages that did not finish in time
@@ -57,6 +58,9 @@ def add_worker_options(parser: ArgumentParser) -> None:
         "(default 0)")  # fmt: skip
     add("--lease", type=number, default=60.0, metavar="SECONDS",
         help="redeliver the messages of a dead worker after this time (default 60)")  # fmt: skip
+    add("--retry-timeout", type=number, metavar="SECONDS",
+        help="keep a finished result that cannot be stored or sent for this long, then return its "
+        "message to the queue (default 300)")  # fmt: skip
     add("--store", metavar="URL",
         help="redis://... or a file for sessions and outcomes; with it, a redelivered message "
         "is not run again")  # fmt: skip
@@ -78,6 +82,7 @@ class WorkerContext:
     queue: Deployment
     store: Any
     max_deliveries: int
+    retry_timeout: float
 
     def policy(self, requests: QueueMailbox[Any]) -> DLQPolicy[Any] | None:
         """Return the dead-letter policy; None if a failure becomes a result without a retry."""
@@ -100,6 +105,8 @@ def work(
 
     `targets` and `options` are the arguments and option names that only this verb has.
     """
+    from ..evals import EvalLoop
+
     queue = deployment(args)
     if args.processes > 1:
         command = [
@@ -111,9 +118,13 @@ def work(
         return supervisor.run(lambda: _announce(args, queue, f"{args.processes} processes work on"))
     number = os.environ.get(WORKER_NUMBER)
     with redirect_stdout(sys.stderr), _log_to_stderr():
-        loop = make_loop(WorkerContext(queue, _open_store(args.store), args.max_deliveries))
+        timeout = DEFAULT_RETRY_TIMEOUT if args.retry_timeout is None else args.retry_timeout
+        store = _open_store(args.store)
+        loop = make_loop(WorkerContext(queue, store, args.max_deliveries, timeout))
         if number is None:
             _announce(args, queue, "works on")
+        if isinstance(loop, EvalLoop) and number in (None, "1"):
+            print_stderr(f"{_label(number)}: version {loop.version}")
         return _run_loop(args, loop, number)
 
 
@@ -221,8 +232,9 @@ class DrainingLoop:
                     max_iterations=1, visibility_timeout=visibility_timeout, wait_time_seconds=0.5
                 )
                 with suppress(MailboxConnectionError):  # counted again after the next iteration
-                    if not await requests.run_blocking(requests.approximate_count):
-                        return
+                    left = await requests.run_blocking(requests.approximate_count)
+                    if left <= self._loop.worker.refused_in_a_row:
+                        return  # the queue has no more, or only what other workers must run
 
         run_to_end(drain)
 
@@ -244,6 +256,7 @@ def _progress_line(metrics: Mapping[str, float]) -> str:
     counts = {
         "to be retried": metrics.get("retried_total"),
         "dead-lettered": metrics.get("dead_total"),
+        "returned for workers of another version": metrics.get("refused_total"),
         "leases lost": metrics.get("lease_lost_total"),
         "in flight": metrics.get("in_flight"),
     }

@@ -21,6 +21,7 @@ from .distributed.submission import Key, Submission
 from .engine.manifest import new_run_id
 from .model.quarantine import QuarantinedSample, split_by_date
 from .model.report import EvalReport, EvalResult
+from .model.versions import WorkerVersion, checked_version
 
 if TYPE_CHECKING:
     from ..runtime.mailbox import Mailbox
@@ -36,12 +37,16 @@ def submit_dataset(
     reply_to: Mailbox[Any] | str | None = None,
     run_id: str | None = None,
     epochs: int = 1,
+    expect: WorkerVersion | str = "",
 ) -> Submission:
     """Send every sample to the workers: `submit_dataset(dataset, requests)`.
 
     With an experiment or its name: `submit_dataset(dataset, experiment, requests)`. Results go to
     the workers' own `results` mailbox, or to `reply_to`. Submitting again with the same `run_id` is
     idempotent: queued samples are not queued twice, and finished ones are counted once.
+
+    With `expect`, such as `EvalLoop.version`, `EvalSuite.version` or the text of one, workers of
+    another version return the samples to the queue, and say so.
     """
     if requests is None:
         if experiment is None or isinstance(experiment, Experiment | str):
@@ -57,7 +62,13 @@ def submit_dataset(
     if not isinstance(experiment, Experiment):
         raise UsageError(f"expected an `Experiment` or its name, got {short_repr(experiment)}")
     return submit_experiments(
-        dataset, [experiment], requests, reply_to=reply_to, run_id=run_id, epochs=epochs
+        dataset,
+        [experiment],
+        requests,
+        reply_to=reply_to,
+        run_id=run_id,
+        epochs=epochs,
+        expect=expect,
     )
 
 
@@ -69,6 +80,7 @@ def submit_experiments(
     reply_to: Mailbox[Any] | str | None = None,
     run_id: str | None = None,
     epochs: int = 1,
+    expect: WorkerVersion | str = "",
 ) -> Submission:
     """Send every sample once for each experiment, as one run."""
     if isinstance(dataset, list | tuple):
@@ -86,7 +98,7 @@ def submit_experiments(
     run_id = run_id or new_run_id()
     if redact(run_id) != run_id:
         raise UsageError(f"expected a run id without a secret in it, got {redact(run_id)!r}")
-    submission = Submission(run_id, dataset, variants, epochs)
+    submission = Submission(run_id, dataset, variants, epochs, checked_version(expect))
     submission.send(requests, reply_to=reply_to)
     return submission
 
@@ -106,7 +118,8 @@ def collect_results(
     """Collect results into a report, each key once.
 
     Pass the `Submission` that `submit_dataset` returned rather than a count: then results of other
-    runs are left in the mailbox, and after `timeout_seconds` the report lists what is missing.
+    runs are left in the mailbox, and after `timeout_seconds` the report lists what is missing (of a
+    count, how many are). An incomplete report is also logged as a warning.
     Anything else in the mailbox, such as a damaged result, becomes a dead letter in `NAME-dlq`.
 
     With `requests`, missing samples are sent again once that mailbox is empty and no result has
@@ -162,7 +175,8 @@ async def collect_results_async(
     )
     if not ledger.complete():
         await collector.run(timeout_seconds)
-    return ledger.report(f"{timeout_seconds:g} s", split_by_date(quarantine)[0])
+    quarantined = split_by_date(quarantine)[0]
+    return ledger.report(f"{timeout_seconds:g} s", quarantined, reason=collector.refused)
 
 
 def _restored(

@@ -20,7 +20,7 @@
 #   a main loop reports an error    an error result, at once: that loop has done the retries
 #   the main loop's mailbox is      redelivery
 #   full or unreachable
-#   the store or the results        retried for some minutes, then redelivery
+#   the store or the results        retried until `retry_timeout`, then redelivery
 #   mailbox is unavailable
 #   a store raises another error    retried a few times, then redelivery; an error result of the
 #                                   infrastructure after the last delivery
@@ -28,16 +28,21 @@
 #   session store yet               the agent had raised, but with infrastructure as its source
 #   the results mailbox rejects     an error result in its place, and a dead letter
 #   the result (too large, closed)
-#   too many deliveries             an error result, and a dead letter (see `Worker`)
+#   too many deliveries             a dead letter, then an error result (see `Worker`)
+#   the dead letters are            redelivery; the client is told when the letter is durable
+#   unreachable
 #   nowhere to send the result      a dead letter, before anything runs; with no `DLQPolicy` and no
 #                                   reply address either, a `UsageError` that ends the loop
 #   the body is not a request       a dead letter
+#   the request expects another     redelivery, not counted as an attempt, after a pause in which
+#   version than this worker's      other workers can take it; the client is told once
 #   the budget is exhausted         redelivery, not counted as an attempt, and the loop stops
 
 from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -73,19 +78,23 @@ from ..secrets import logger_for, redact_message
 from ._evaluators import as_criterion
 from ._types import EvalConfig, EvalRequest, Sample, Score
 from .distributed.mailbox_agents import ReplyRouter, agent_for
-from .distributed.submission import request_key
+from .distributed.submission import key_id, request_key
 from .engine.agents import agent_of, check_models
 from .engine.attempts import AttemptOutcome, RunSpec, run_attempt
+from .engine.manifest import version_of
 from .engine.requirements import check_requirements
 from .engine.run import evaluate
 from .model.redacted_ids import redact_ids
 from .model.report import EvalReport, EvalResult
+from .model.versions import WorkerNotice, WorkerVersion
 from .store.storable import storable
 
 __all__ = ["EvalLoop", "EvalLoopConfig"]
 
 logger = logger_for(__name__)
 redact_when_sent(EvalResult, redact_ids)
+
+DESCRIBED_EVERY = 100  # results with a whole description of the worker's version, of each run
 
 RequestMessage = Message[EvalRequest[Any, Any]]
 
@@ -185,6 +194,10 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         adapter = config.adapter
         self._adapter = adapter if adapter is not None else getattr(loop, "adapter", None)
         check_requirements(self._criterion, self._adapter, self._agent)
+        # Now, since the files of a deployment may be replaced while the worker runs.
+        self.version = version_of(self._agent, self._criterion, self._adapter)
+        self._results_of: Counter[str] = Counter()  # by run
+        self._noticed: set[tuple[str, str]] = set()  # runs, with the version that they expect
 
     def execute(
         self, samples: Iterable[Sample[InputT, ExpectedT]] | Sample[InputT, ExpectedT]
@@ -229,6 +242,9 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
             self.worker.counts["reused"] += 1
             await self._send_and_acknowledge(message, stored)
             return
+        if request.expect and await self._difference(message):
+            await self.worker.refuse(message)
+            return
         if await self._charge_budget(0, 0.0):
             await self.worker.release(message, untried=True)
             return
@@ -236,7 +252,9 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         with attach(message.headers):
             done = await self._attempt(request, message.delivery_count)
         self.worker.release_slot(message)
-        result = done.result
+        done.result = result = replace(
+            done.result, made_by=self._made_by(request.run_id, done.agent_version)
+        )
         cost = (result.cost or 0.0) + (result.judge_cost or 0.0)
         with suppress(ProviderError):  # losing a charge is better than losing the result
             await self._charge_budget(result.tokens_used + result.judge_tokens, cost)
@@ -249,6 +267,46 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
                 await self.worker.release(message)
         else:
             await self._settle(message, done.result)
+
+    async def _difference(self, message: RequestMessage) -> str:
+        """Return how this worker differs from the version that a request expects, if it does.
+
+        Tell the client once, either way: it would wait in vain for workers that all refuse.
+        """
+        request = message.body
+        difference = self.version.difference(request.expect)
+        if (key := (request.run_id, request.expect)) not in self._noticed:
+            self._noticed.add(key)
+            await self._notify(message, difference)
+        return difference
+
+    async def _notify(self, message: RequestMessage, difference: str) -> None:
+        run_id, target = message.body.run_id, self._target(message)
+        if difference:
+            logger.warning(
+                "requests of run %s stay in the queue, for a worker of the version that they "
+                "expect: of this one, %s - start a worker with the same code and options as the "
+                "submission, or submit without a version",
+                run_id,
+                difference,
+            )
+        notice = WorkerNotice(
+            run_id=run_id, worker=_worker_name(), version=self.version, refused=difference
+        )
+        id = f"notice-{key_id(run_id, message.body.expect, notice.worker).hex}"
+        try:
+            await permanent_failure(self.worker.send(target, notice, id))
+        except MailboxError as error:  # it helps the client, and nothing depends on it
+            logger.warning("the client of run %s is not told: %s", run_id, error)
+
+    def _made_by(self, run_id: str, agent_version: str) -> WorkerVersion:
+        """Return the version for a result; with its description from time to time."""
+        version = self.version
+        if agent_version:  # of a main loop in another process
+            version = replace(version, agent_version=agent_version)
+        number = self._results_of[run_id]
+        self._results_of[run_id] += 1
+        return version if number % DESCRIBED_EVERY == 0 else version.hashes()
 
     async def _attempt(
         self, request: EvalRequest[InputT, ExpectedT], delivery: int
@@ -344,10 +402,12 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         error: BaseException,
         result: EvalResult[Any],
     ) -> None:
-        if (problem := await self._send(message, result)) is not None:
-            logger.warning("the result of %s is lost: %s", result.sample_id, problem)
-            self.worker.counts["unanswered"] += 1
-        await self.worker.dead_letter(message, error)
+        async def report() -> None:
+            if (problem := await self._send(message, result)) is not None:
+                logger.warning("the result of %s is lost: %s", result.sample_id, problem)
+                self.worker.counts["unanswered"] += 1
+
+        await self.worker.dead_letter(message, error, report)
 
     async def _send(self, message: RequestMessage, result: EvalResult[Any]) -> MailboxError | None:
         """Send a result; return the error if the mailbox will never take it."""

@@ -36,16 +36,8 @@ from ..runtime.session import SessionView
 if TYPE_CHECKING:
     from .datasets.reader import ReadOptions
 
-__all__ = [
-    "PASS_MARK",
-    "Dataset",
-    "EvalConfig",
-    "EvalContext",
-    "EvalRequest",
-    "Metric",
-    "Sample",
-    "Score",
-]
+__all__ = ["PASS_MARK", "Dataset", "EvalConfig", "EvalContext", "EvalRequest"]
+__all__ += ["Metric", "Sample", "Score"]
 
 _set = object.__setattr__
 _NOT_GIVEN: Any = object()
@@ -678,7 +670,10 @@ class EvalContext:
 @frozen_generic
 @dataclass(frozen=True, slots=True)
 class EvalRequest(Generic[InputT, ExpectedT]):
-    """A request to evaluate one sample, as it is sent through a mailbox."""
+    """A request to evaluate one sample, as it is sent through a mailbox.
+
+    A worker of another version than `expect` (`WorkerVersion`, as text) returns it to the queue.
+    """
 
     sample: Sample[InputT, ExpectedT]
     experiment: Experiment = BASELINE
@@ -686,13 +681,14 @@ class EvalRequest(Generic[InputT, ExpectedT]):
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     run_id: str = ""
     epoch: int = 1
+    expect: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.sample, Sample):
             raise UsageError(f"expected a `Sample` to evaluate, got {short_repr(self.sample)}")
         if not isinstance(self.experiment, Experiment):
             raise UsageError(f"expected an `Experiment`, got {short_repr(self.experiment)}")
-        plain_texts(self, "run_id")
+        plain_texts(self, "run_id", "expect")
         check_whole(self.epoch, 1, "EvalRequest.epoch")
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     OutputT = TypeVar("OutputT", default=Any)
     ExpectedT = TypeVar("ExpectedT", default=Any)
     BodyT = TypeVar("BodyT", default=Any)
+    ReplyT = TypeVar("ReplyT", default=Any)
 else:
     from typing import TypeVar
 
@@ -22,3 +23,4 @@ else:
     OutputT = TypeVar("OutputT")
     ExpectedT = TypeVar("ExpectedT")
     BodyT = TypeVar("BodyT")
+    ReplyT = TypeVar("ReplyT")

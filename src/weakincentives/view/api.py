@@ -151,13 +151,9 @@ class Api:
             **self.summary(record),
             "headline": str(found),
             "labelled": len(self._labels.of(name)),
-            "evaluators": [
-                {"name": each.name, "version": each.version} for each in record.manifest.criteria
-            ],
             "histogram": self._browser.histogram(name),
             "config": record.manifest.config,
             "command": list(record.manifest.command),
-            "git_commit": record.manifest.git_commit,
             "earlier": self._earlier(record),
         }
 

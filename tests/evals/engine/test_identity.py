@@ -21,7 +21,7 @@ from weakincentives.adapters import ScriptedAdapter
 from weakincentives.evals import Dataset, EvalSuite, Sample, exact_match
 from weakincentives.evals.engine.agents import agent_of, identity_of, prompt_agent
 from weakincentives.evals.engine.identity import AgentIdentity, identify
-from weakincentives.evals.store.rows import changed_parts
+from weakincentives.evals.model.versions import changed_parts
 from weakincentives.prompt import MarkdownSection, PromptTemplate
 
 AGENT = """

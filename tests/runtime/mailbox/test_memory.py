@@ -10,7 +10,14 @@ import anyio.lowlevel
 import pytest
 
 from weakincentives.errors import InvalidParameterError, UsageError
-from weakincentives.runtime.mailbox import InMemoryMailbox, MemoryQueue
+from weakincentives.runtime.mailbox import (
+    InMemoryMailbox,
+    Mailbox,
+    MemoryQueue,
+    Message,
+    QueueMailbox,
+    SqliteMailbox,
+)
 from weakincentives.testing import FakeClock
 
 
@@ -26,6 +33,14 @@ def test_a_reply_address_is_the_mailbox_itself() -> None:
     questions.send("2 + 2?", reply_to=answers)
 
     assert questions.receive()[0].reply_to is answers
+
+
+@pytest.mark.parametrize("kind", [Mailbox, Message, QueueMailbox, InMemoryMailbox, SqliteMailbox])
+def test_a_mailbox_has_a_type_of_bodies_and_may_have_one_of_replies(kind: Any) -> None:
+    assert kind[str, int].__args__ == (str, int)
+    assert kind[str].__args__ == (str, Any)
+    with pytest.raises(TypeError):
+        kind[str, int, bool]
 
 
 def test_a_name_without_a_mailbox_does_not_resolve() -> None:

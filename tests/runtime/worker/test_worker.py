@@ -14,7 +14,13 @@ import trio.testing
 
 from tests.runtime.mailbox import sqs_server
 from weakincentives.clock import SYSTEM_CLOCK
-from weakincentives.errors import MailboxError, ProviderError, StoreError, UsageError
+from weakincentives.errors import (
+    MailboxConnectionError,
+    MailboxError,
+    ProviderError,
+    StoreError,
+    UsageError,
+)
 from weakincentives.evals import (
     Dataset,
     EvalLoop,
@@ -26,6 +32,7 @@ from weakincentives.evals import (
 from weakincentives.runtime.mailbox import InMemoryMailbox, MemoryQueue, Message, SQSMailbox
 from weakincentives.runtime.worker.dead_letters import Backoff, DLQPolicy, dead_letters_of
 from weakincentives.runtime.worker.worker import Worker, WorkerConfig
+from weakincentives.testing import FakeMailbox
 
 THREE = Dataset([Sample(str(number), number, number + 1) for number in range(3)])
 
@@ -51,6 +58,10 @@ class VirtualClock:
 
     def now(self) -> datetime:
         return SYSTEM_CLOCK.now()
+
+
+async def failing_agent(number: int) -> int:
+    raise ValueError("never")
 
 
 class AddingAgent:
@@ -149,6 +160,72 @@ def test_a_message_is_released_if_the_result_mailbox_stays_full() -> None:
 
     (_, first), (_, second) = deliveries
     assert 200 < second - first < 400
+
+
+def test_a_worker_that_cannot_send_returns_after_its_retry_timeout() -> None:
+    requests: InMemoryMailbox[Any] = InMemoryMailbox("requests", clock=VirtualClock())
+    results: FakeMailbox[Any] = FakeMailbox("results")
+    results.set_connection_error(MailboxConnectionError("unavailable"))
+    submit_dataset(THREE, requests)
+    ended: list[float] = []
+    config = EvalLoopConfig(retry_timeout=5.0, backoff=Backoff(jitter=0.0, base=60.0))
+    loop: EvalLoop[Any, Any, Any] = EvalLoop(
+        AddingAgent(), exact_match, requests, results, config=config
+    )
+
+    async def main() -> None:
+        await loop.run_async(max_iterations=1)
+        ended.append(anyio.current_time())
+
+    run_on_virtual_time(main)
+    assert ended[0] <= 5.0
+    assert requests.approximate_count() == 3
+
+
+def test_a_retry_timeout_must_be_a_number() -> None:
+    with pytest.raises(UsageError, match="retry_timeout"):
+        WorkerConfig(retry_timeout=-1.0)
+
+
+def test_a_dead_letter_is_durable_before_the_client_gets_the_error() -> None:
+    requests: InMemoryMailbox[Any] = InMemoryMailbox("requests", clock=VirtualClock())
+    results: InMemoryMailbox[Any] = InMemoryMailbox("results")
+    dead: FakeMailbox[Any] = FakeMailbox("dead")
+    dead.set_connection_error(MailboxConnectionError("unavailable"))
+    submit_dataset(THREE, requests)
+    loop: EvalLoop[Any, Any, Any] = EvalLoop(
+        failing_agent,
+        exact_match,
+        requests,
+        results,
+        config=EvalLoopConfig(retry_timeout=5.0, backoff=Backoff(jitter=0.0, base=60.0)),
+        dlq=DLQPolicy(dead, max_delivery_count=1),
+    )
+
+    async def main() -> None:
+        await loop.run_async(max_iterations=1)
+        assert (results.approximate_count(), requests.approximate_count()) == (0, 3)
+        dead.clear_connection_error()
+        await anyio.sleep(600)
+        await loop.run_async(max_iterations=1)
+
+    run_on_virtual_time(main)
+    assert (results.approximate_count(), dead.approximate_count()) == (3, 3)
+    assert requests.approximate_count() == 0
+
+
+def test_an_error_is_reported_even_if_the_dead_letters_never_take_the_message() -> None:
+    requests: InMemoryMailbox[Any] = InMemoryMailbox("requests", clock=VirtualClock())
+    results: InMemoryMailbox[Any] = InMemoryMailbox("results")
+    dead: InMemoryMailbox[Any] = InMemoryMailbox("dead")
+    dead.close()
+    submit_dataset(THREE, requests)
+    loop: EvalLoop[Any, Any, Any] = EvalLoop(
+        failing_agent, exact_match, requests, results, dlq=DLQPolicy(dead, max_delivery_count=1)
+    )
+    run_on_virtual_time(lambda: loop.run_async(max_iterations=1))
+
+    assert (results.approximate_count(), requests.approximate_count()) == (3, 3)
 
 
 class UnavailableStore:

@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
     """Save the baseline; return exit code 3 if a run is not fit to be one."""
     runs = find_runs(args, args.runs)
     for each in runs:
-        if problem := undecidable(each, each, max_error_rate=args.max_error_rate):
+        if problem := undecidable(each, each, max_error_rate=args.max_error_rate, force=True):
             print_stderr(f"exit 3: no baseline: {problem}")
             return 3
     baseline, path = pool_outcomes(runs), Path(args.output)

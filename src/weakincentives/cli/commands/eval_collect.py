@@ -103,7 +103,7 @@ def run(args: Namespace) -> int:
                 with suppress(WinkError):  # if the run was removed, the first error says so
                     ledger.finish(interrupted=True)
                 raise
-        missing = ledger.finish(interrupted=interrupted)
+        missing = ledger.finish(interrupted=interrupted, reason=collector.refused)
         if collector.dead_lettered and not args.quiet:
             to.print(_dead_letter_note(args, collector), style="dim", soft_wrap=True)
         outcome = _outcome(args, store, collector, missing, SYSTEM_CLOCK.monotonic() - began)
@@ -129,8 +129,9 @@ def _outcome(
         return replace(outcome, code=130, rule=f"interrupted, {stored}")
     if missing:
         waited = f"resubmitting them {pluralize(collector.rounds, 'time')}"
-        waited = waited if collector.gave_up else f"{args.timeout:g} s"
-        return replace(outcome, code=3, rule=f"{missing:,} missing after {waited}")
+        waited = waited if collector.gave_up else f"{args.timeout or 0:g} s"
+        rule = collector.refused and f"{missing:,} missing: {collector.refused}"
+        return replace(outcome, code=3, rule=rule or f"{missing:,} missing after {waited}")
     return outcome
 
 

@@ -73,7 +73,8 @@ def configure(parser: ArgumentParser) -> None:
         f"(default {MAX_ERROR_RATE:.0%})".replace("%", "%%"))  # fmt: skip
     add("--save-baseline", metavar="FILE", help=argparse.SUPPRESS)  # of an earlier release
     add_cluster_by(add)
-    add("--force", action="store_true", help="compare even if evaluators or samples differ")
+    add("--force", action="store_true",
+        help="compare even if evaluators or samples differ, or a run mixes versions")  # fmt: skip
     add_format(parser)
     add_confidence(parser, "one-sided confidence level")
     add_store(parser)

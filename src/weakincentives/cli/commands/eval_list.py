@@ -148,6 +148,11 @@ def _print_runs(runs: RatedRuns, more: bool, store_option: str) -> None:
     states = {_state(record) for record, *_ in runs}
     notes = ["   ".join(f"{mark} {state}" for state, (mark, _) in MARKS.items() if state in states)]
     notes += _comparability(records)
+    notes += [
+        f"note: run {one_line(name)} {one_line(record.mixed)}"
+        for name, record in zip(ids, records, strict=True)
+        if record.mixed
+    ]
     if more:
         notes.append("There are more: --limit N")
     notes.append(f"Details: wink eval show {one_line(shlex.quote(ids[0]))}{store_option}")

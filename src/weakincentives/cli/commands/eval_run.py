@@ -92,7 +92,7 @@ def configure(parser: ArgumentParser) -> None:
     group.add_argument("--experiment", metavar="NAME",
         help="name of the experiment (default baseline)")  # fmt: skip
     add_tag(group.add_argument)
-    add_gates(group.add_argument)
+    add_gates(group.add_argument, force=False)
 
     add = parser.add_argument_group("output").add_argument
     add("--dry-run", action="store_true", help="print what would run and what it may cost")

@@ -21,6 +21,7 @@ from ...evals.model.grouping import ABSENT
 from ...evals.reporting.documents import changed_settings, overview_data, rate_data, sample_data
 from ...evals.statistics import Interval
 from ...evals.stats.pass_rate import FEW, too_few
+from ...evals.store.labels import agent_text, commit_text
 from ...evals.store.overview import Overview, rows_where, worst
 from ...evals.store.overview import overview as read_overview
 from ...internal.formatting import duration
@@ -191,7 +192,8 @@ def _provenance(overview: Overview) -> Iterator[RenderableType]:
     facts = {
         "suite": manifest.suite,
         "dataset": ", ".join(filter(None, dataset)),
-        "agent": " ".join(filter(None, (manifest.agent, manifest.agent_version))),
+        "agent": agent_text(manifest),
+        "pinned to": manifest.expect,
         "code": _listed(manifest.agent_parts),
         "model": manifest.model,
         "evaluators": ", ".join(f"{c.name} {c.version}".strip() for c in manifest.criteria),
@@ -199,7 +201,7 @@ def _provenance(overview: Overview) -> Iterator[RenderableType]:
         "judges": ", ".join(f"{name} by {by}" for name, by in manifest.judge_models.items()),
         "quarantined": _listed(manifest.quarantined),
         "tags": _pairs(manifest.tags),
-        "commit": manifest.git_commit,
+        "commit": commit_text(manifest),
         "packages": ", ".join(f"{name} {number}" for name, number in manifest.packages.items()),
         "rescored": f"from run {manifest.parent}" if manifest.parent else "",
         "command": shlex.join(manifest.command),

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import shlex
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...experiment import BASELINE, Experiment
 from ..console.text import one_line, pluralize, print_stderr
 from ..options.columns import COLUMNS, add_columns
-from ..options.execution import DATASET_HELP, add_name, add_selection, add_tag
+from ..options.execution import (
+    DATASET_HELP,
+    add_agent_options,
+    add_name,
+    add_selection,
+    add_tag,
+)
 from ..options.parsing import pairs, to_argv
 from ..options.queues import Deployment, add_queue, deployment
 from ..options.runs import add_cluster_by, add_store, same_store, store_path
 
 if TYPE_CHECKING:
-    from ...evals import Submission
+    from ...evals import Dataset, Submission
+    from ...evals.model.versions import WorkerVersion
 
 RUNS_USER_CODE = True  # redact its output at the file descriptors
 
@@ -30,17 +37,11 @@ exit codes:
   4  no sample was selected
 """
 PERSISTED_OPTIONS = (
-    "queue",
-    "dataset",
+    *("queue", "prompt", "agent", "dataset"),
     *COLUMNS,
-    "name",
-    "experiment",
-    "filter",
-    "sample",
-    "seed",
-    "limit",
-    "epochs",
-    "cluster_by",
+    *("model", "temperature", "max_tokens", "evaluator"),
+    *("judge_model", "judge_temperature", "judge_max_tokens", "expect"),
+    *("name", "experiment", "filter", "sample", "seed", "limit", "epochs", "cluster_by"),
 )
 
 
@@ -48,10 +49,20 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options."""
     parser.epilog = EXIT_CODES
     add_queue(parser)
-    add = parser.add_argument
-    add("--dataset", metavar="FILE", required=True,
-        help=DATASET_HELP)  # fmt: skip
+    parser.usage = (
+        "wink eval submit --queue URL FILE.py[:NAME] [options]\n"
+        "       wink eval submit --queue URL --prompt NAME --model MODEL --dataset FILE [options]\n"
+        "       wink eval submit --queue URL --agent MODULE:FUNCTION --dataset FILE [options]\n"
+        "       wink eval submit --queue URL --dataset FILE [options]"
+    )
+    add = parser.add_argument_group("target").add_argument
+    add_agent_options(add, "only workers with the agent and evaluators of this suite run it")
+    add("--expect", metavar="VERSION",
+        help="only workers of this version run it, as `wink worker eval` prints it (default: that "
+        "of FILE.py, --prompt or --agent; without these, any)")  # fmt: skip
+    add("--dataset", metavar="FILE", help=f"{DATASET_HELP} (default: the samples of FILE.py)")
     add_columns(add)
+    add = parser.add_argument
     add("--experiment", action="append", default=[], metavar="NAME",
         help="send every sample once per experiment; repeatable (default baseline)")  # fmt: skip
     add_selection(parser)
@@ -69,16 +80,18 @@ def run(args: Namespace) -> int:
     from ...evals.distributed import record_submission
     from ...evals.engine.manifest import new_run_id
     from ...evals.engine.requirements import check_clusters
+    from ...evals.model.versions import checked_version
     from ..options.selection import selected, why_empty
-    from ..targets import load_dataset
 
-    whole = load_dataset(args)
+    whole, version = _target(args)
     dataset = selected(whole, args.filter, args.sample, args.seed or 0)[: args.limit]
     if not len(dataset):
         print_stderr(f"wink: nothing selected: {why_empty(whole, args.filter)}")
         return 4
     experiments = tuple(map(Experiment, dict.fromkeys(args.experiment))) or (BASELINE,)
-    submission = Submission(args.run_id or new_run_id(), dataset, experiments, args.epochs or 1)
+    expect = checked_version(args.expect or version or "")
+    run_id, epochs = args.run_id or new_run_id(), args.epochs or 1
+    submission = Submission(run_id, dataset, experiments, epochs, expect)
     config = EvalConfig(
         epochs=submission.epochs,
         max_samples=args.limit,
@@ -104,7 +117,8 @@ def run(args: Namespace) -> int:
             config=config,
             suite=args.name or "",
             tags=pairs(args.tag, "--tag"),
-            command=("wink", "eval", "submit", *to_argv(visible, PERSISTED_OPTIONS)),
+            command=("wink", "eval", "submit", *args.targets, *to_argv(visible, PERSISTED_OPTIONS)),
+            version=None if args.expect else version,
         )
         try:
             sent = submission.send(requests, reply_to=results, only=missing.__contains__)
@@ -116,6 +130,23 @@ def run(args: Namespace) -> int:
     return 0
 
 
+def _target(args: Namespace) -> tuple[Dataset[Any, Any], WorkerVersion | None]:
+    """Return the samples to send, and the version of the agent and evaluators that are named.
+
+    The version is that of a worker with the same options.
+    """
+    from ...evals.engine.manifest import version_of
+    from ..plan import judge_model, one_suite
+    from ..targets import load_dataset
+
+    if not (args.targets or args.prompt or args.agent):
+        return load_dataset(args), None
+    suite = one_suite(Namespace(**{**vars(args), **dict.fromkeys(("dataset", *COLUMNS))}))
+    agent, judge = suite.build_run().agent, judge_model(args) or suite.adapter
+    samples = suite.dataset if args.targets and args.dataset is None else load_dataset(args)
+    return samples, version_of(agent, suite.evaluator, judge)
+
+
 def _print_summary(submission: Submission, sent: int, queue: Deployment, store: str) -> None:
     samples = pluralize(len(submission.dataset), "sample")
     if submission.epochs > 1:
@@ -125,6 +156,8 @@ def _print_summary(submission: Submission, sent: int, queue: Deployment, store: 
     name = one_line(submission.dataset.name or "unnamed")
     done = "" if sent == len(submission) else f", {sent:,} sent now, the others have a result"
     print(submission.run_id)
+    if submission.expect:
+        done += f", of version {submission.expect} only"
     print_stderr(
         f"{name}: {samples} for the workers of {one_line(queue.display_url)}{done}",
         f"collect: wink eval collect {shlex.quote(submission.run_id)}{store}",

@@ -73,6 +73,7 @@ def _make_loop(args: Namespace, context: WorkerContext) -> EvalLoop[Any, Any, An
     config = EvalLoopConfig(
         max_concurrent=args.max_concurrency or suite.config.max_concurrent,
         timeout=timeout or None,
+        retry_timeout=context.retry_timeout,
         store=context.store,
         session_store=context.store,
         adapter=judge_model(args) or suite.adapter,
@@ -127,8 +128,7 @@ def _redis(requests: QueueMailbox[Any]) -> Any:
 
 def _suite(args: Namespace) -> EvalSuite[Any, Any, Any]:
     """Return the suite of a file, or one made from the options."""
-    from ...evals import Dataset
-    from ..plan import suite_from_options, suites_from_files
+    from ..plan import one_suite
 
     if args.main:
         others = [f"--{name}" for name in ("prompt", "agent", "model") if getattr(args, name)]
@@ -139,12 +139,7 @@ def _suite(args: Namespace) -> EvalSuite[Any, Any, Any]:
                 "loop of `wink worker main`"
             )
         args = Namespace(**{**vars(args), "agent": f"{__name__}:_remote_agent"})
-    if not args.targets:
-        return suite_from_options(args, None, lambda output_type: Dataset(()))
-    suites = suites_from_files(args, args.targets, None)
-    if len(suites) > 1:
-        raise UsageError(f"expected one suite, got {len(suites)} - name one: {', '.join(suites)}")
-    return next(iter(suites.values()))
+    return one_suite(args)
 
 
 def _remote_agent(input: object) -> object:

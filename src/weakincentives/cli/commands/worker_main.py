@@ -15,6 +15,7 @@ from ..worker_process import EXIT_CODES, WorkerContext, add_worker_options, work
 
 if TYPE_CHECKING:
     from ...runtime import MainLoop
+    from ...runtime.agent.main_loop import MainLoopConfig
 
 RUNS_USER_CODE = True  # redact its output at the file descriptors
 
@@ -40,8 +41,8 @@ def run(args: Namespace) -> int:
 
 
 def _make_loop(args: Namespace, context: WorkerContext) -> MainLoop[Any, Any]:
+    from ...evals.engine.agents import agent_of, identity_of
     from ...runtime import MainLoop
-    from ...runtime.agent.main_loop import MainLoopConfig
     from ..plan import agent_model, check_key
     from ..targets import load_reference
 
@@ -53,10 +54,7 @@ def _make_loop(args: Namespace, context: WorkerContext) -> MainLoop[Any, Any]:
     options = {
         "requests": (requests, "--queue"),
         "adapter": (agent_model(args), "--model"),
-        "config": (
-            args.max_concurrency and MainLoopConfig(max_concurrent=args.max_concurrency),
-            "-j",
-        ),
+        "config": (_config(args), "-j" if args.max_concurrency else "--retry-timeout"),
         "dlq": (context.policy(requests), "--max-deliveries"),
         "store": (context.store, "--store"),
         "session_store": (context.store, "--store"),
@@ -64,7 +62,18 @@ def _make_loop(args: Namespace, context: WorkerContext) -> MainLoop[Any, Any]:
     loop = make(**_accepted(make, options, args.loop))
     if not isinstance(loop, MainLoop):
         raise UsageError(f"expected {args.loop} to return a MainLoop, got {short_repr(loop)}")
+    if not loop.agent_version:
+        loop.agent_version = identity_of(agent_of(loop)).version
     return loop
+
+
+def _config(args: Namespace) -> MainLoopConfig | None:
+    """Return the settings of the worker that are given; None if there are none."""
+    from ...runtime.agent.main_loop import MainLoopConfig
+
+    given = {"max_concurrent": args.max_concurrency, "retry_timeout": args.retry_timeout}
+    given = {name: value for name, value in given.items() if value is not None}
+    return MainLoopConfig(**given) if given else None
 
 
 def _accepted(

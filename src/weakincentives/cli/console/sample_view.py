@@ -20,6 +20,7 @@ from ...chat import ChatMessage
 from ...errors import SerializationError, UsageError
 from ...evals import EvalResult, RunStore, StoredRow, failed_criteria, why_failed
 from ...evals.model.result import JUDGE_USAGE
+from ...evals.model.versions import UNKNOWN
 from ...evals.reporting.export import verdict_of
 from ...evals.stats.basic import known_sum
 from ...evals.store.overview import rows_of_sample
@@ -49,9 +50,10 @@ def show_sample(store: RunStore, args: Namespace) -> int:
         write_line(sys.stdout, {"rows": [_data(row) for row in chosen]})
         return 0
     to = screen()
-    mixed = bool(store.run(args.run_id).agent_versions)
+    mixed = bool(store.run(args.run_id).mixed)
     for row in chosen:
-        _print(to, _view(row, f"agent {row.agent_version}" if mixed else "", full=args.full))
+        version = f"agent {row.agent_version or UNKNOWN}" if mixed else ""
+        _print(to, _view(row, version, full=args.full))
     if len(epochs) > 1:
         others = [
             f"{row.result.epoch} {verdict_of(row.result)}" for row in rows if row not in chosen

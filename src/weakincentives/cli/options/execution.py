@@ -99,8 +99,8 @@ def add_tag(add: Add) -> None:
         help="tag the run, to find it later; repeatable")  # fmt: skip
 
 
-def add_gates(add: Add, *, output: bool = True) -> None:
-    """Add the options that write results and decide the exit code."""
+def add_gates(add: Add, *, output: bool = True, force: bool = True) -> None:
+    """Add the options that write results and decide the exit code; with `force`, also --force."""
     if output:
         add("-o", "--output", action="append", default=[], metavar="FILE",
             help="write the results: .json, .jsonl, .csv, .parquet, .md, .xml (JUnit), or a "
@@ -115,6 +115,10 @@ def add_gates(add: Add, *, output: bool = True) -> None:
         "confidence, such as 95%%; 5 is the exit code if more samples would decide")  # fmt: skip
     add("--max-error-rate", type=share, metavar="RATE",
         help="tolerated share of errors (default 0)")  # fmt: skip
+    if force:
+        add("--force", action="store_true",
+            help="with --fail-under: decide even if the run mixes versions of agent or "
+            "evaluators")  # fmt: skip
 
 
 def add_output_options(add: Add) -> None:

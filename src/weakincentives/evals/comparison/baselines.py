@@ -103,6 +103,7 @@ def save_baseline(outcomes: RunOutcomes, path: Path | str) -> None:
         "selection": outcomes.selection and asdict(outcomes.selection),
         "quarantined": list(outcomes.quarantined),
         "judge_models": dict(outcomes.judge_models),
+        "mixed": outcomes.mixed,
     }
     path = Path(path)
     try:
@@ -159,6 +160,7 @@ class _Baseline:
     selection: Selection | None = None
     quarantined: tuple[str, ...] = ()
     judge_models: dict[str, str] = field(default_factory=dict)
+    mixed: str = ""
 
 
 def _judge(model: str | None) -> dict[str, str]:
@@ -212,4 +214,5 @@ def load_baseline(path: Path | str) -> RunOutcomes:
         rule=head.rule or RateRule(kind="population" if head.anytime else "fixed"),
         selection=head.selection,
         quarantined=head.quarantined,
+        mixed=head.mixed,
     )

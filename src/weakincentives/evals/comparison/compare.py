@@ -22,9 +22,9 @@ from typing import Any
 from ...errors import UsageError
 from ..model.grouping import ABSENT, group_values
 from ..model.report import EvalReport
+from ..model.versions import changed_parts
 from ..stats.differences import Difference, unpaired_difference
 from ..stats.multiplicity import holm
-from ..store.rows import changed_parts
 from ..store.run_store import RunStore
 from .columns import CountedRows
 from .comparability import differing_judges, without_quarantined

@@ -9,7 +9,7 @@ Rules of this file:
 3. A `confidence` is one-sided: "at most 2 points worse" with a confidence of 95% is wrong in at
    most 5% of cases. Both ends of a 90% interval are such bounds.
 4. A gate passes, fails, or is inconclusive: then more samples would decide. If a run is incomplete,
-   damaged, full of errors or not comparable, nothing can be decided at all.
+   damaged, full of errors, not comparable or of several versions, nothing can be decided at all.
 5. The reasons are whole sentences, which every place prints as they are.
 """
 
@@ -88,6 +88,7 @@ def check_run(
     max_error_rate: float = 0.0,
     rates: Mapping[str, Interval] | None = None,
     confidence: float | None = None,
+    force: bool = False,
 ) -> GateResult:
     """Check a stored run against `fail_under` and `max_error_rate`.
 
@@ -95,7 +96,8 @@ def check_run(
     are the pass rates of the criteria then (`evals.model.criterion_rates`). With a `confidence`,
     each rate must be at least its minimum with this one-sided confidence; then `rates` has all
     that `fail_under` names, "passed" included, with a `two_sided_confidence` of it. A run that
-    ended early because its own stopping rule was met is whole.
+    ended early because its own stopping rule was met is whole. `fail_under` decides on a run that
+    mixes versions of agent or evaluators only with `force`.
     """
     limits = dict(fail_under) if isinstance(fail_under, Mapping) else {PASSED: fail_under}
     limits = {name: limit for name, limit in limits.items() if limit is not None}
@@ -117,6 +119,8 @@ def check_run(
         return GateResult("undecided", f"{stored:,} of {planned:,} planned rows are stored")
     if not limits:
         return GateResult("passed", "no gate failed")
+    if record.mixed and not force:
+        return GateResult("undecided", f"{record.mixed} (--force judges anyway)")
     if confidence is not None:
         checked = [
             check_rate((rates or {})[name], limit, confidence=confidence, name=name)
@@ -225,7 +229,7 @@ def check_baseline(
     "latency_ms", "tokens" or "cost". `margin` is in percentage points for rates and scores, and in
     the unit of the metric for the others. `max_error_rate` is the tolerated share of rows with an
     error of an evaluator or of infrastructure, which are left out. `confidence` is one-sided. With
-    `force`, runs with different evaluators or samples are compared too.
+    `force`, runs with different evaluators or samples are compared too, and runs that mix versions.
     """
     level = two_sided_confidence(confidence)
     if problem := undecidable(before, after, max_error_rate=max_error_rate, force=force):
@@ -260,7 +264,8 @@ def undecidable(
             return f"{run.name} has too many errors of {sources}: {problem}"
         if left_out == len(run.rows):
             return f"{run.name} has no results without an error"
-    problems = [] if force else comparison_blockers(before, after)
+    problems = [] if force else [f"{run.name} {run.mixed}" for run in (before, after) if run.mixed]
+    problems += [] if force else comparison_blockers(before, after)
     return f"{'; '.join(problems)} (--force judges anyway)" if problems else ""
 
 

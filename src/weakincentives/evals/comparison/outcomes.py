@@ -20,12 +20,11 @@ from ..model.redacted_ids import redact_id
 from ..model.report import EvalReport
 from ..model.result import EvalResult, criterion_values
 from ..model.selection import Selection, selected_rate
+from ..model.versions import CriterionInfo, judge_models
 from ..stats.intervals import Interval
 from ..stats.pass_rate import FIXED, RateRule, pass_rate
 from ..store.queries import OutcomeRow, outcome_rows
-from ..store.records import mixed_agents_line
-from ..store.rows import judge_models
-from ..store.run_store import CriterionInfo, RunStore
+from ..store.run_store import RunStore
 from .columns import CountedRows
 from .corrected import JudgedRun, judged_run
 
@@ -39,8 +38,8 @@ class RunOutcomes:
 
     `unfinished` says how far the run got; empty if it is complete. `anytime`: it has a rule to stop
     early, on which the interval of its rate depends (`rule`). `decision` is what that rule found.
-    `mixed` says which versions of the agent it has, if there are several. `runs` has the names of
-    the runs that a baseline was made of, and `created_at` is when the oldest one began.
+    `mixed` says which versions of agent and evaluators it has, if there are several. `runs` has the
+    names of the runs that a baseline was made of, and `created_at` is when the oldest one began.
     `cluster_by` is the key of the metadata by which rows have a cluster, if they do. `quarantined`
     are samples that do not count, and are not among the rows.
     """
@@ -174,6 +173,7 @@ def report_outcomes(
         quarantined=tuple(map(redact_id, report.quarantined)),
         dataset_name=report.dataset_name,
         unfinished=report.stopped,
+        mixed=report.mixed,
         anytime=stops_early(report.config),
         cluster_by=cluster_by,
         rule=rate_rule(report.config, report.decision, complete=not report.stopped),
@@ -228,7 +228,7 @@ def stored_outcomes(
         unfinished="" if complete else f"{record.status}, {record.stored:,}{planned} rows",
         anytime=stops_early(manifest.config),
         run_id=manifest.run_id,
-        mixed=mixed_agents_line(record),
+        mixed=record.mixed,
         agent_parts=manifest.agent_parts,
         created_at=manifest.created_at,
         cluster_by=cluster_by,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -40,6 +40,7 @@ from ...secrets import logger_for
 from ..engine.engine import Tally
 from ..model.redacted_ids import is_redacted, stands_for
 from ..model.report import EvalResult
+from ..model.versions import WorkerNotice
 from ..store.queue_state import QueueState, WorkerState
 from .ledgers import Ledger
 from .submission import Key, Submission, key_id
@@ -55,6 +56,9 @@ RETRY_SECONDS = 1.0  # between two attempts to reach a server
 OTHER_RUN_DELAY = 10.0  # seconds before a result of another run is delivered again
 DEAD_LETTER_RETRY_DELAY = 60.0  # seconds before a message that could not be dead-lettered
 REPORT_SECONDS = 1.0  # between two calls of `on_poll`
+REFUSAL_SECONDS = 30.0  # after a refusal, without a worker that accepts, if nothing is resubmitted
+NOTICE_FIELDS = {each.name for each in fields(WorkerNotice)}
+MAX_REFUSALS = 5  # workers that are named
 MAX_COUNT = 2**31  # exclusive upper bound of epochs and attempts
 
 
@@ -67,6 +71,8 @@ class CollectConfig:
     longest wait for a batch. With `exclusive`, the mailbox is for this run only: results of other
     runs become dead letters, and the mailbox is emptied at the end. A server that does not answer
     in the first `connect_timeout` seconds is an error; without it, it is retried until the end.
+    If workers refuse the version that the run expects, and none accepts it for `resubmit_after`
+    seconds (30 if that is None), the collection ends.
     Dead letters go to the mailbox `dead_letters`, or to `NAME-dlq` next to the results.
     """
 
@@ -101,6 +107,9 @@ class Collector:
         self.tally = Tally()  # new results only
         self.stopped = False
         self.gave_up = False  # because sending again brought no result
+        self.refusals: dict[str, str] = {}  # by worker, why it does not run this run
+        self._accepted = False  # by a worker of the expected version
+        self._refused_at = math.inf
         self.queued: int | None = None  # requests queued or in flight, at the last poll
         self.dead_lettered = 0
         self.rounds = 0  # resubmissions since the last new result
@@ -198,6 +207,9 @@ class Collector:
         if ledger.complete():
             # The rest of the mailbox may hold results for samples that ended in an error.
             return not (messages and config.exclusive)
+        after = REFUSAL_SECONDS if config.resubmit_after is None else config.resubmit_after
+        if self.refused and self._clock.monotonic() - self._refused_at >= after:
+            return True
         if self._requests is not None:
             self.queued = await self._requests.run_blocking(self._requests.approximate_count)
         await self._report()
@@ -216,6 +228,12 @@ class Collector:
         invalid: list[tuple[Message[Any], str]] = []
         for message in messages:
             try:
+                if (notice := _notice_in(message)) is not None:
+                    ours = self.submission is None or notice.run_id == self.submission.run_id
+                    (counted if ours else of_others).append(message)
+                    if ours:
+                        self._heed(notice)
+                    continue
                 result = self._result_in(message)
             except SerializationError as error:
                 invalid.append((message, str(error)))
@@ -234,12 +252,32 @@ class Collector:
             await results.run_blocking(partial(results.release_all, of_others, OTHER_RUN_DELAY))
         if new:
             self.rounds, self.last_result = 0, self._clock.monotonic()
+            self._accepted = True
         for result in new:
             self.tally.add(result)
             self._saw(result)
         for message, problem in invalid:
             await self._dead_letter(message, problem)
         return len(new)
+
+    @property
+    def refused(self) -> str:
+        """Why no worker runs the samples: all that were seen have another version; else empty."""
+        if self._accepted or not self.refusals:
+            return ""
+        expected = "" if self.submission is None else f" {self.submission.expect}"
+        by = "; ".join(f"{worker}: {why}" for worker, why in self.refusals.items())
+        return f"no worker has the expected version{expected} ({by})"
+
+    def _heed(self, notice: WorkerNotice) -> None:
+        """Note whether a worker runs the samples of this run."""
+        if not notice.refused:
+            self._accepted = True
+        elif len(self.refusals) < MAX_REFUSALS:
+            self._refused_at = min(self._refused_at, self._clock.monotonic())
+            if notice.refused not in self.refusals.values():
+                self._on_note(f"{notice.worker} does not run these samples: {notice.refused}")
+            self.refusals[notice.worker] = notice.refused
 
     def _saw(self, result: EvalResult[Any]) -> None:
         """Note which worker a result came from."""
@@ -357,6 +395,14 @@ class Collector:
             self.submission.send, self._requests, reply_to=self._results, only=keys.__contains__
         )
         return await self._requests.run_blocking(send)
+
+
+def _notice_in(message: Message[Any]) -> WorkerNotice | None:
+    """Return what a worker says of a run, if the message is that and not a result."""
+    body = None if message.problem is not None else message.body
+    if isinstance(body, dict) and body.keys() == NOTICE_FIELDS:  # of a mailbox of plain data
+        body = serde.convert(body, WorkerNotice)
+    return body if isinstance(body, WorkerNotice) else None
 
 
 def _read(message: Message[Any]) -> EvalResult[Any]:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...clock import SYSTEM_CLOCK
 from ...internal.threads import in_thread
+from ...secrets import logger_for
 from ..engine.engine import sample_digest
 from ..model.report import EvalReport, EvalResult
+from ..model.versions import WorkerVersion, add_version, mixed_versions_line
 from ..store import KeyState, StoredRow
 from .submission import Key, Submission, dataset_order
 
 if TYPE_CHECKING:
     from ..store import RunStore
 
+logger = logger_for(__name__)
+
+UNKNOWN_KEY = Key("", "", 0)  # of a missing result, if only their number is known
 MAX_LISTED = 5  # missing samples that a note names
 REFRESH_INTERVAL = 10.0  # seconds between two queries for what other collectors have stored
 
@@ -81,10 +87,12 @@ class MemoryLedger:
         keys = () if self.submission is None else self.submission.keys()
         return tuple(key for key in keys if key not in self.results)
 
-    def report(self, timeout: str, quarantined: Sequence[str] = ()) -> EvalReport[Any]:
+    def report(
+        self, timeout: str, quarantined: Sequence[str] = (), *, reason: str = ""
+    ) -> EvalReport[Any]:
         """Return the results in dataset order, with a note of what is missing after `timeout`.
 
-        The samples in `quarantined` do not count.
+        The samples in `quarantined` do not count. `reason` says why results are missing.
         """
         run_id = name = stopped = ""
         order: Iterable[Any] = dataset_order(self.results) if self.submission is None else ()
@@ -94,7 +102,11 @@ class MemoryLedger:
         missing, count = self.missing(), self.expected - len(self.results)
         if count > 0:
             stopped = f"{count} of {self.expected} missing after {timeout}{_listed(missing)}"
+            stopped += f" - {reason}" if reason else ""
+            logger.warning("the results are not complete: %s", stopped)
+            missing = missing or (UNKNOWN_KEY,) * count
         results = [self.results[key] for key in order]
+        expect = "" if self.submission is None else self.submission.expect
         known = {result.sample_id for result in results}
         return EvalReport(
             results,
@@ -103,6 +115,7 @@ class MemoryLedger:
             stopped=stopped,
             missing=missing,
             quarantined=[sample for sample in quarantined if sample in known],
+            mixed=_mixed(results, expect),
         )
 
 
@@ -127,6 +140,8 @@ class StoreLedger:
         self._stored: dict[Key, KeyState] = {}
         self._missing = set(submission.keys())
         self._uncommitted: list[EvalResult[Any]] = []
+        self._versions = store.run(submission.run_id).manifest.workers
+        self._new_versions: list[WorkerVersion] = []
         self._read_store()
         errors = {key for key, state in self._stored.items() if state.error}
         self.retried = frozenset(errors if retry_errors else ())
@@ -155,11 +170,23 @@ class StoreLedger:
         position = self._positions[result.sample_id]
         sample = self._submission.dataset[position]
         digest = sample_digest(sample)
-        result = replace(result, sample=sample)
-        self._store.put(StoredRow(result=result, position=position, sample_digest=digest))
+        version = result.made_by or WorkerVersion()
+        self._note(version)
+        # Its columns have what made the row, and the manifest its description.
+        result = replace(result, sample=sample, made_by=None)
+        criteria = version.criteria_fingerprint
+        self._store.put(
+            StoredRow(
+                result=result,
+                position=position,
+                sample_digest=digest,
+                criteria=criteria,
+                agent_version=version.agent_version,
+            )
+        )
         self._stored[key] = KeyState(
             sample_digest=digest,
-            criteria="",
+            criteria=criteria,
             error=result.error is not None,
             attempt=result.attempt,
             error_source=result.error_source,
@@ -168,8 +195,19 @@ class StoreLedger:
         self._uncommitted.append(result)
         return True
 
+    def _note(self, version: WorkerVersion) -> None:
+        """Keep a version of workers for the manifest, if it is new."""
+        if version == WorkerVersion():  # a worker of an earlier release
+            return
+        known, self._versions = self._versions, add_version(self._versions, version)
+        if self._versions is not known:
+            self._new_versions.append(version)
+
     async def commit(self) -> None:
         """Write the counted results, then pass them to `on_result`."""
+        if versions := tuple(self._new_versions):
+            await in_thread(self._store.add_workers, self._submission.run_id, versions)
+            self._new_versions.clear()
         await in_thread(self._store.flush, self._submission.run_id)
         for result in self._uncommitted:
             self._on_result(result)
@@ -188,16 +226,35 @@ class StoreLedger:
                 self._stored[key] = state
                 self._missing.discard(key)
 
-    def finish(self, *, interrupted: bool) -> int:
-        """Store how the collection ended, and return how many keys have no row."""
+    def finish(self, *, interrupted: bool, reason: str = "") -> int:
+        """Store how the collection ended, and return how many keys have no row.
+
+        `reason` says why results are missing, if that is known.
+        """
         run_id, missing = self._submission.run_id, self.without_row()
+        if self._versions:  # another collector may have begun with a manifest without them
+            self._store.add_workers(run_id, self._versions)
         note = ""
         if missing and not interrupted:
             note = f"{len(missing)} of {len(self._submission)} missing{_listed(missing)}"
+            note += f" - {reason}" if reason else ""
         status = "interrupted" if interrupted else "stopped" if missing else "complete"
         if self._store.run(run_id).status != "complete":  # a complete run stays complete
             self._store.finish(run_id, status, note)
         return len(missing)
+
+
+def _mixed(results: Iterable[EvalResult[Any]], expect: str) -> str:
+    """Return which versions the results mix, as `RunRecord.mixed` does for stored rows."""
+    agents, criteria = Counter[str](), Counter[str]()
+    workers: tuple[WorkerVersion, ...] = ()
+    for result in results:
+        version = result.made_by or WorkerVersion()
+        if version.agent_version or result.error_source != "infrastructure":
+            agents[version.agent_version] += 1
+            criteria[version.criteria_fingerprint] += 1
+            workers = add_version(workers, version)
+    return mixed_versions_line(agents, criteria, workers, expect=expect)
 
 
 def _listed(missing: Sequence[Key]) -> str:

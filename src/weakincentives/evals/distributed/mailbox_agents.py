@@ -74,9 +74,10 @@ def agent_for(
                 experiment=this.experiment,
                 request_id=request_id,
                 reply_to=router.reply_address,
+                reply_timeout=router.timeout,
             )
         )
-        this.latency_ms = result.latency_ms
+        this.latency_ms, this.agent_version = result.latency_ms, result.agent_version
         if result.error is not None:
             with suppress(StoreError):  # the main loop's error is the one to report
                 this.session = await _session_of(result, session_store, delay)

@@ -28,6 +28,8 @@ from ..engine.tasks import DatasetDigest
 from ..model.quarantine import load_quarantine
 from ..model.redacted_ids import redact_id
 from ..model.report import EvalResult
+from ..model.versions import WorkerVersion
+from ..store.rows import described_by
 
 if TYPE_CHECKING:
     from ...runtime.mailbox import Mailbox
@@ -77,12 +79,16 @@ class Key(NamedTuple):
 @wire_name("wink:Submission", "weakincentives.evals._helpers:Submission")
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """The samples, experiments and epochs that were sent to workers as one run."""
+    """The samples, experiments and epochs that were sent to workers as one run.
+
+    Only workers of the version `expect` run it, if that is given (`WorkerVersion`, as text).
+    """
 
     run_id: str
     dataset: Dataset[Any, Any]
     experiments: tuple[Experiment, ...] = (BASELINE,)
     epochs: int = 1
+    expect: str = ""
 
     def __len__(self) -> int:
         return len(self.dataset) * len(self.experiments) * self.epochs
@@ -96,7 +102,9 @@ class Submission:
         """Yield every request, built lazily and the same each time."""
         for sample, experiment, epoch in self._tasks():
             id = key_id(self.run_id, experiment.name, sample.id, epoch)
-            yield EvalRequest(sample, experiment, id, run_id=self.run_id, epoch=epoch)
+            yield EvalRequest(
+                sample, experiment, id, run_id=self.run_id, epoch=epoch, expect=self.expect
+            )
 
     def _tasks(self) -> Iterator[tuple[Sample[Any, Any], Experiment, int]]:
         return (
@@ -184,10 +192,12 @@ def record_submission(
     suite: str = "",
     tags: Mapping[str, str] | None = None,
     command: tuple[str, ...] = (),
+    version: WorkerVersion | None = None,
 ) -> set[Key]:
     """Record a submission to the workers of `queue`; return the keys that have no result yet.
 
-    `queue_url` is the address that results are collected from, without a password.
+    `queue_url` is the address that results are collected from, without a password. `version`
+    describes what the submission expects, if that is known.
     A submission that was recorded before must have the same samples and experiments.
     """
     run_id = submission.run_id
@@ -216,16 +226,17 @@ def record_submission(
             command=command,
             quarantine=load_quarantine(suite or submission.dataset.name),
         )
-        store.begin(
-            replace(
-                manifest,
-                agent=f"workers of {queue}",
-                dataset_digest=DatasetDigest(submission.dataset).finish(),
-                planned=len(submission),
-                kind="submission",
-                queue=queue_url,
-            )
+        manifest = replace(
+            manifest,
+            agent=f"workers of {queue}",
+            dataset_digest=DatasetDigest(submission.dataset).finish(),
+            planned=len(submission),
+            kind="submission",
+            queue=queue_url,
+            git_commit=None,  # of the workers, which may not have the client's
+            expect=submission.expect,
         )
+        store.begin(manifest if version is None else described_by(manifest, version))
     keys, stored_keys = submission.keys(), store.keys(run_id)
     return {key for key in keys if key.redacted() not in stored_keys}
 

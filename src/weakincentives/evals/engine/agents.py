@@ -80,6 +80,7 @@ class Attempt:
     messages: list[ChatMessage] = field(default_factory=list)
     latency_ms: int | None = None  # set by a failed attempt that was measured elsewhere
     snapshots: list[EnvironmentSnapshot] = field(default_factory=list)
+    agent_version: str = ""  # set by an agent that ran elsewhere and said so
 
 
 current_attempt: ContextVar[Attempt | None] = ContextVar("weakincentives.attempt", default=None)

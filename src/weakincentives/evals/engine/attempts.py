@@ -73,11 +73,15 @@ class RunSpec:
 
 @dataclass(slots=True)
 class AttemptOutcome:
-    """A result, with what is not part of it: the session, and the error that was raised."""
+    """A result, with what is not part of it: the session, and the error that was raised.
+
+    `agent_version` is that of an agent which ran elsewhere, if it said so.
+    """
 
     result: EvalResult[Any]
     session: bytes | Session | None = None
     failure: BaseException | None = None
+    agent_version: str = ""
 
 
 async def attempt(
@@ -185,7 +189,7 @@ async def _run_once(
         state.failure = failure
     if state.trajectory is None:
         state.recover()
-    outcome = AttemptOutcome(state.result(), state.session, state.failure)
+    outcome = AttemptOutcome(state.result(), state.session, state.failure, this.agent_version)
     state.failure = None  # its traceback refers to the state: a cycle that only the GC would free
     return outcome
 

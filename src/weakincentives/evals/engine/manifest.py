@@ -20,9 +20,10 @@ from ..evaluators.criteria import Criterion
 from ..model.quarantine import QuarantinedSample, split_by_date
 from ..model.redacted_ids import redact_id
 from ..model.selection import Selection
-from ..store.run_store import CriterionInfo, RunManifest
+from ..model.versions import CriterionInfo, WorkerVersion
+from ..store.run_store import RunManifest
 from .agents import Agent, identity_of
-from .fingerprint import fingerprint
+from .fingerprint import criteria_fingerprint, fingerprint
 from .tasks import count_of
 
 _SDKS = ("openai", "anthropic")
@@ -54,7 +55,7 @@ def build_manifest(
     `adapter` is that of judges without their own.
     """
     count = count_of(samples, config)
-    identity = identity_of(agent)
+    version = version_of(agent, criterion, adapter)
     quarantined, expired = split_by_date(quarantine)
     return RunManifest(
         run_id=run_id,
@@ -62,19 +63,43 @@ def build_manifest(
         suite=suite,
         dataset_name=name or (samples.name if isinstance(samples, Dataset) else ""),
         planned=None if count is None else count * config.epochs,
-        agent=getattr(agent, "agent_name", ""),
-        agent_version=identity.version,
-        agent_parts=identity.parts,
-        model=model or getattr(agent, "agent_model", None),
-        criteria=() if criterion is None else tuple(criterion_infos(criterion, adapter)),
+        agent=version.agent,
+        agent_version=version.agent_version,
+        agent_parts=version.agent_parts,
+        model=model or version.model,
+        criteria=version.criteria,
         config=serde.plain(config.stored()),
         tags=dict(tags or {}),
-        git_commit=git_commit(),
+        git_commit=version.git_commit,
         packages=packages(),
         command=command,
         quarantined=tuple(map(redact_id, quarantined)),
         quarantine_expired=tuple(map(redact_id, expired)),
         selection=selection,
+    )
+
+
+def version_of(
+    agent: Agent | None, criterion: Criterion | None, adapter: Any = None
+) -> WorkerVersion:
+    """Return the versions of agent, evaluators and code, as they are now. It runs git.
+
+    `adapter` is that of judges without their own.
+    """
+    identity = identity_of(agent)
+    by, infos = "", tuple[CriterionInfo, ...]()
+    if criterion is not None:
+        by, infos = criteria_fingerprint(criterion), tuple(criterion_infos(criterion, adapter))
+    judges = [[info.name, sorted(info.judge.items())] for info in infos]
+    return WorkerVersion(
+        agent_version=identity.version,
+        criteria_version=fingerprint([by, judges]) if by else "",
+        criteria_fingerprint=by,
+        agent=getattr(agent, "agent_name", ""),
+        agent_parts=identity.parts,
+        model=getattr(agent, "agent_model", None),
+        criteria=infos,
+        git_commit=git_commit(),
     )
 
 

@@ -224,6 +224,10 @@ def _manifest(
         git_commit=git_commit(),
         packages=packages(),
         tags={**earlier.tags, **tags},
+        workers=tuple(
+            replace(each, criteria=(), criteria_version="", criteria_fingerprint="")
+            for each in earlier.workers
+        ),
         parent=earlier.run_id,
         command=(),  # the stored command is that of `wink eval run`
     )

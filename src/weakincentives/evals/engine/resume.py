@@ -15,10 +15,11 @@ from ...errors import UsageError
 from ...internal.formatting import pluralize
 from .._types import Dataset, EvalConfig, stops_early
 from ..model.redacted_ids import redact_id
+from ..model.versions import changed_parts
 from ..store.placement import Key, Stored, drop_damaged, move_rows, read_stored
 from ..store.queries import passed_keys, unreadable_keys
 from ..store.records import not_counted_line
-from ..store.rows import EarlierAgent, changed_parts
+from ..store.rows import EarlierAgent
 from ..store.run_store import RunManifest, RunStore, StoredRow
 from .engine import Reused, sample_digest
 from .tasks import Task, tasks_of

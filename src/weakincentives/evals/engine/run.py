@@ -383,7 +383,15 @@ async def run_to_report(run: Run) -> EvalReport[Any]:
         quarantined=sorted(run.left_out),
         decision=run.engine.decision,
         selection=run.selection,
+        mixed="" if run.resume_plan is None else await in_thread(_mixed_versions, run),
     )
+
+
+def _mixed_versions(run: Run) -> str:
+    """Return which versions of the agent ran a run that was resumed with a changed one."""
+    if run.store is None or run.resume_plan is None or not run.resume_plan.earlier_agents:
+        return ""
+    return run.store.run(run.run_id).mixed
 
 
 def _corrections(store: RunStore, run_id: str) -> tuple[Correction, ...]:

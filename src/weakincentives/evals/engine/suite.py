@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ...prompt import PromptTemplate
     from ...runtime.agent.main_loop import MainLoop
     from ...runtime.dispatcher import EventBus
+    from ..model.versions import WorkerVersion
     from ..store.run_store import RunStore
     from .agents import AgentFunction, AgentTrajectory
     from .baselines import Baseline
@@ -237,6 +238,13 @@ class EvalSuite(Generic[InputT, OutputT, ExpectedT]):
             finally:
                 with anyio.CancelScope(shield=True):
                     await in_thread(stack.close)  # it may wait for the disk
+
+    @property
+    def version(self) -> WorkerVersion:
+        """The version of agent and evaluators, which `submit_dataset(expect=...)` takes."""
+        from .manifest import version_of
+
+        return version_of(agent_of(self.prompt, adapter=self.adapter), self.evaluator, self.adapter)
 
     def build_run(
         self,

@@ -11,6 +11,7 @@ report_files  a report as a folder of JSON
 experiments   two experiments of one report, compared
 grouping      grouping by a key, and slices by metadata
 events        the events that a run publishes on its bus
+versions      the versions of agent and evaluators behind the results of a queue
 quarantine    samples that do not count until a date
 redacted_ids  sample ids without secrets, still distinct
 """
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from .report import EvalReport
     from .report_files import ReportWarning
     from .result import ErrorSource, EvalResult
+    from .versions import WorkerNotice, WorkerVersion
 
 __all__ = [
     "Correction",
@@ -49,6 +51,8 @@ __all__ = [
     "QuarantinedSample",
     "ReportWarning",
     "SampleEvaluated",
+    "WorkerNotice",
+    "WorkerVersion",
     "add_quarantine",
     "clustered_by",
     "failed_criteria",
@@ -70,5 +74,6 @@ __getattr__, __dir__ = _lazy_exports(
         ".report": "EvalReport",
         ".report_files": "ReportWarning",
         ".result": "ErrorDetails ErrorSource EvalResult",
+        ".versions": "WorkerNotice WorkerVersion",
     },
 )

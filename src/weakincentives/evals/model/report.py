@@ -45,13 +45,15 @@ else:
 class EvalReport(Generic[OutputT]):
     """The results of a run. `stopped` is the reason if it ended before its last sample.
 
-    `missing` has the keys that were submitted and never answered: experiment, sample id, epoch.
+    `missing` has the keys that were submitted and never answered: experiment, sample id, epoch;
+    `("", "", 0)` for each that is unknown, if the results were collected by their number.
     `corrections` has the pass rates that people would give, of judges that were calibrated by their
     labels when the report was made.
     `quarantined` are the ids of samples that do not count: they are in `results` and in usage, and
     in no other number.
     `decision` is what the rule that stopped it early had found, `selection` which samples of the
-    dataset it has, if they were drawn by strata.
+    dataset it has, if they were drawn by strata. `mixed` says which versions of agent and
+    evaluators it has, if there are several.
 
     >>> print(EvalReport([EvalResult("1", Score(1.0)), EvalResult("2", Score(0.0))]))
     1/2 passed, 0 errors (50.0%, 95% interval 9.5% to 90.5%, n = 2)
@@ -67,6 +69,7 @@ class EvalReport(Generic[OutputT]):
     quarantined: tuple[str, ...] = ()
     decision: Decision | None = None
     selection: Selection | None = None
+    mixed: str = ""
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class EvalReport(Generic[OutputT]):
         quarantined: Iterable[str] = (),
         decision: Decision | None = None,
         selection: Selection | None = None,
+        mixed: str = "",
     ) -> None:
         object.__setattr__(self, "results", tuple(results))
         object.__setattr__(self, "run_id", run_id)
@@ -91,6 +95,7 @@ class EvalReport(Generic[OutputT]):
         object.__setattr__(self, "quarantined", tuple(quarantined))
         object.__setattr__(self, "decision", decision)
         object.__setattr__(self, "selection", selection)
+        object.__setattr__(self, "mixed", mixed)
         self.__post_init__()
 
     def __post_init__(self) -> None:
@@ -117,7 +122,8 @@ class EvalReport(Generic[OutputT]):
         verdict = "" if self.decision is None else self.decision.verdict
         outside = set(self.quarantined)
         samples = len({each.sample_id for each in self.results if each.sample_id in outside})
-        notes = (*map(str, self.corrections), verdict, self.stopped, quarantine_line(samples))
+        notes = (*map(str, self.corrections), verdict, self.stopped, self.mixed)
+        notes = (*notes, quarantine_line(samples))
         return " - ".join(filter(None, (line, *notes)))
 
     def __repr__(self) -> str:
@@ -328,6 +334,7 @@ class EvalReport(Generic[OutputT]):
             "selection": self.selection,
             "missing": [(redact_id(name), redact_id(id), n) for name, id, n in self.missing],
             **({"corrections": self.corrections} if self.corrections else {}),
+            **({"mixed": self.mixed} if self.mixed else {}),
         }
         _report_files.save(Path(path), header=header, results=self.results, summary=self.summary)
 
@@ -358,6 +365,7 @@ class EvalReport(Generic[OutputT]):
                 head.get("quarantined", ()),
                 head.get("decision"),
                 head.get("selection"),
+                head.get("mixed", ""),
             )
         except UsageError as error:
             raise ReportError(str(error), file=path / "config.json") from None

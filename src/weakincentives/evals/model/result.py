@@ -27,6 +27,7 @@ from ...rollouts import Trajectory
 from .._types import Sample, Score, is_criterion
 from .grouping import cluster_of, slice_name
 from .judge_calls import JudgeCall
+from .versions import WorkerVersion
 
 if TYPE_CHECKING:
     from ..stats.intervals import Interval
@@ -51,7 +52,8 @@ class EvalResult(Generic[OutputT]):
     `error_details` has the type of the exception, its place and its traceback. `judge_usage` and
     `judge_cost` (in US dollars) are what its judges used; what the agent used is in the trajectory.
     `judge_calls` are the prompts of its judges, and their answers. `worker` is the process that ran
-    the sample, as `host:pid`, if it came over a queue.
+    the sample, as `host:pid`, and `made_by` the version of agent and evaluators that it runs, if
+    the result came over a queue.
     """
 
     sample_id: str
@@ -72,6 +74,7 @@ class EvalResult(Generic[OutputT]):
     # Provenance, not outcome: two results may differ in these and be equal.
     judge_calls: tuple[JudgeCall, ...] = field(default=(), compare=False)
     worker: str = field(default="", compare=False)
+    made_by: WorkerVersion | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.sample_id, str) or not isinstance(self.score, Score):
@@ -112,6 +115,8 @@ class EvalResult(Generic[OutputT]):
             advice = "pass JudgeCall(judge, messages, answer)"
             calls = tuple_of(JudgeCall, self.judge_calls, "EvalResult.judge_calls", advice)
             object.__setattr__(self, "judge_calls", calls)
+        if self.made_by is not None:
+            instance_or_none(self, "made_by", WorkerVersion, "pass EvalLoop.version")
         if self.error_source not in _SOURCES:
             raise UsageError(
                 f"expected one of {_SOURCES} for `error_source`, got "

@@ -39,7 +39,8 @@ from ..comparison.gates import GateResult
 from ..model.errors import ErrorGroup
 from ..model.explain import why_failed
 from ..model.result import EvalResult, criterion_values
-from ..store.labels import experiment_name, run_title
+from ..model.versions import UNKNOWN
+from ..store.labels import agent_text, commit_text, experiment_name, run_title
 from ..store.overview import Overview, overview
 from ..store.run_store import RunStore, StoredRow
 from .junit import JUnitRun, junit, junit_document
@@ -157,14 +158,14 @@ def format_by_suffix(path: Path) -> str:
 def _chunks(rows: Iterable[StoredRow], format: str, run: Overview) -> Iterator[bytes]:
     if format not in FORMATS:
         raise UsageError(f"expected one of {', '.join(FORMATS)} as format, got {format!r}")
-    if len(run.record.agent_versions) > 1:
+    if run.record.mixed:
         return FORMATS[format](map(_with_version, rows), run)
     return FORMATS[format]((row.result for row in rows), run)
 
 
 def _with_version(row: StoredRow) -> EvalResult[Any]:
     """Return the result of a run that mixes versions of an agent, with its own in the metadata."""
-    metadata = {**row.result.metadata, "agent_version": row.agent_version}
+    metadata = {**row.result.metadata, "agent_version": row.agent_version or UNKNOWN}
     return replace(row.result, metadata=metadata)
 
 
@@ -299,9 +300,9 @@ def _markdown(results: Iterable[EvalResult[Any]], run: Overview) -> Iterator[byt
         "dataset": manifest.dataset_name if manifest.suite else "",
         "experiment": experiment_name(manifest),
         "tags": ", ".join(f"{name}={value}" for name, value in manifest.tags.items()),
-        "agent": " ".join(filter(None, (manifest.agent, manifest.agent_version))),
+        "agent": agent_text(manifest),
         "model": manifest.model,
-        "commit": manifest.git_commit,
+        "commit": commit_text(manifest),
         **usage_of(run.record),
     }
     head += ["", *(f"- {name}: {inline(value)}" for name, value in about.items() if value)]

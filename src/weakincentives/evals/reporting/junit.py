@@ -32,7 +32,7 @@ from ...secrets import shorten
 from ..comparison.gates import GateResult
 from ..model.explain import failure_message
 from ..model.report import EvalResult
-from ..store.labels import run_title
+from ..store.labels import commit_text, run_title
 from ..store.overview import Overview
 from .usage import usage_of
 
@@ -212,7 +212,7 @@ def _provenance(run: Overview) -> dict[str, str]:
         "agent": manifest.agent,
         "agent_version": manifest.agent_version,
         "model": manifest.model or "",
-        "git_commit": manifest.git_commit or "",
+        "git_commit": commit_text(manifest),
         **usage_of(record),
         "command": shlex.join(manifest.command),
         **{f"mean.{name}": f"{mean:g}" for name, mean in run.criteria.items()},

@@ -18,6 +18,7 @@ from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError
 from ..model.corrections import Correction, interval_words
 from ..model.grouping import group_values
+from ..model.versions import CriterionInfo
 from ..stats.correction import corrected_agreement, corrected_kappa, labels_by_verdict
 from ..stats.intervals import Interval
 from ..store.calibrations import JudgeCalibration, add_calibration, correction_by
@@ -32,7 +33,7 @@ from ..store.human_labels import (
     verdicts_of,
 )
 from ..store.labels import run_title
-from ..store.rows import CriterionInfo, RunManifest
+from ..store.rows import RunManifest
 from ..store.run_store import RunStore
 from .labelling import unchanged
 

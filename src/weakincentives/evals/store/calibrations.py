@@ -15,12 +15,13 @@ from datetime import datetime
 
 from ...clock import SYSTEM_CLOCK
 from ..model.corrections import Correction
+from ..model.versions import CriterionInfo
 from ..stats.correction import VerdictLabels, corrected_rate_by
 from ..stats.intervals import Interval
 from ..stats.pass_rate import pass_rate
 from .human_labels import RowKey, Verdict, add_records, stored_records, verdicts_of
 from .labels import run_title
-from .rows import CriterionInfo, RunManifest
+from .rows import RunManifest
 from .schema import Storage
 
 _CODE = "its code or settings"

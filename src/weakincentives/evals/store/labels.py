@@ -26,6 +26,18 @@ def judge_model_name(manifest: RunManifest) -> str:
     return ", ".join(dict.fromkeys(manifest.judge_models.values()))
 
 
+def agent_text(manifest: RunManifest) -> str:
+    """Return the agent of a run and its version; of workers, that the version is unknown."""
+    unknown = "(version unknown)" if manifest.kind == "submission" else ""
+    return " ".join(filter(None, (manifest.agent, manifest.agent_version or unknown)))
+
+
+def commit_text(manifest: RunManifest) -> str:
+    """Return the commit of a run; of workers at several commits, all of them."""
+    commits = (each.git_commit for each in manifest.workers if each.criteria)
+    return ", ".join(dict.fromkeys(filter(None, (manifest.git_commit, *commits))))
+
+
 def agent_label(name: str, model: str | None) -> str:
     """Return an agent and the model that it asks: `support/answer on openai/gpt-4o`."""
     return f"{name} on {model}" if name and model and name != model else model or name

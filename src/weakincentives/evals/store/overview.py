@@ -28,7 +28,6 @@ from .reading import ORDER, ROW, body_in, read_rows, to_row, unreadable
 from .records import (
     counted_rows,
     mark_damaged,
-    mixed_agents_line,
     not_counted_line,
     recount,
 )
@@ -77,7 +76,7 @@ class Overview:
             not_counted_line(record),
         )
         outside = quarantine_line(record.quarantined, record.manifest.quarantine_expired)
-        notes = filter(None, (*lines, mixed_agents_line(record), outside))
+        notes = filter(None, (*lines, record.mixed, outside))
         return " - ".join([headline(self.rate, record.passed, record.errors), *notes])
 
     @property

@@ -10,6 +10,7 @@ Rules of this file:
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from typing import Any, Literal, cast
 
 from ... import serde
 from ...errors import short_repr
+from ..model.versions import mixed_versions_line
 from ..stats.basic import known_sum
 from .checksums import INTACT
 from .ownership import Owner, is_alive, local_time, owner_of
@@ -46,7 +48,9 @@ class RunRecord:
     processes ran it, without the time between two resumes. `not_counted` are the stored rows whose
     sample or epoch is no longer in the dataset, `not_counted_samples` those of them with epoch 1;
     neither is in the other figures. `agent_versions` has the number of rows by each version of the
-    agent, if the run was resumed with a changed one. `quarantined` is the number of samples in
+    agent, if the run was resumed with a changed one or if workers ran it; then `criteria_versions`
+    has it by each fingerprint of the evaluators. Errors of infrastructure that no known version ran
+    are in neither. `quarantined` is the number of samples in
     quarantine, `quarantined_rows` that of their rows; of their figures only tokens and cost are in
     the others. `damaged` are rows that are missing, or fail
     their checksum and so count as errors.
@@ -72,6 +76,19 @@ class RunRecord:
     judge_cost: float | None = None
     quarantined: int = 0
     quarantined_rows: int = 0
+    criteria_versions: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    @property
+    def mixed(self) -> str:
+        """Which versions of agent and evaluators the run mixes, in words; empty if there is one."""
+        manifest = self.manifest
+        return mixed_versions_line(
+            self.agent_versions,
+            self.criteria_versions,
+            manifest.workers,
+            expect=manifest.expect,
+            changed=(earlier.changed for earlier in manifest.earlier_agents),
+        )
 
     @property
     def stored(self) -> int:
@@ -178,19 +195,6 @@ def not_counted_line(record: RunRecord) -> str:
     return f"{count:,} stored {what}{plural} {are} no longer in the dataset and {are} not counted"
 
 
-def mixed_agents_line(record: RunRecord) -> str:
-    """Return a line on the versions of the agent in a run; empty if there is one."""
-    counts = record.agent_versions
-    if len(counts) < 2:
-        return ""
-    rows = ", ".join(f"{count:,} rows by {name or 'unknown'}" for name, count in counts.items())
-    changes = (earlier.changed for earlier in record.manifest.earlier_agents)
-    changed = ", ".join(dict.fromkeys(filter(None, changes)))
-    return f"mixes {len(counts)} versions of the agent: {rows}" + (
-        f" (changed: {changed})" if changed else ""
-    )
-
-
 def tally_again(cursor: sqlite3.Cursor, run_key: int) -> int:
     """Correct the tally of a run, if all its rows are intact; return how many there are."""
     sums = f"SELECT ?, {TALLY} FROM rows WHERE run = ?"
@@ -232,13 +236,22 @@ def _named_runs(
         yield run_key, run_id, names
 
 
-def _agent_versions(database: Database, run_key: int) -> dict[str, int]:
-    """Return the number of rows by each version of the agent, the first to run a sample first."""
+def _versions(database: Database, run_key: int) -> tuple[Counter[str], Counter[str]]:
+    """Return the number of rows by each version of the agent, and by each of the evaluators.
+
+    The first to run a sample comes first.
+    """
     query = (
-        "SELECT coalesce(agent_version, x''), count(*) FROM rows WHERE run = ? "
-        "GROUP BY 1 ORDER BY min(body)"
+        "SELECT CAST(coalesce(agent_version, x'') AS BLOB) AS version, "
+        "CAST(criteria AS BLOB), count(*) FROM rows "
+        "WHERE run = ? AND (error_source IS NOT 'infrastructure' OR version <> x'') "
+        "GROUP BY 1, 2 ORDER BY min(body)"
     )
-    return {decode_id(version): count for version, count in database.read(query, (run_key,))}
+    agents, evaluators = Counter[str](), Counter[str]()
+    for version, criteria, count in database.read(query, (run_key,)):
+        agents[version.decode("utf-8", "replace")] += count  # a damaged row is reported elsewhere
+        evaluators[criteria.decode("utf-8", "replace")] += count
+    return agents, evaluators
 
 
 def read_manifest(data: bytes) -> RunManifest:
@@ -278,7 +291,9 @@ def _record(database: Database, run_key: Any, run_id: Any, body: Any, *columns: 
             seconds = active / 1e6
         elif finished_at is not None:  # workers ran it, or an earlier release
             seconds = (finished_at - manifest.created_at).total_seconds()
-        versions = _agent_versions(database, run_key) if manifest.earlier_agents else {}
+        versions, by_criteria = Counter[str](), Counter[str]()
+        if manifest.earlier_agents or manifest.kind == "submission":
+            versions, by_criteria = _versions(database, run_key)
         record = RunRecord(
             manifest=manifest,
             status=status,
@@ -297,6 +312,7 @@ def _record(database: Database, run_key: Any, run_id: Any, body: Any, *columns: 
             not_counted=not_counted,
             not_counted_samples=samples,
             agent_versions=versions,
+            criteria_versions=by_criteria if manifest.kind == "submission" else {},
         )
     if written == actual:
         return recount(database, run_key, record)

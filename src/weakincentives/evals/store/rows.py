@@ -29,35 +29,17 @@ from ..model.decision import Decision
 from ..model.redacted_ids import redact_id, redact_ids
 from ..model.result import EvalResult, criterion_values
 from ..model.selection import Selection
+from ..model.versions import CriterionInfo, WorkerVersion, add_version, judge_models
 from .checksums import HEADER, READABLE, body_checksum, packed_checksum, row_checksum
 from .ownership import RunClaim, run_removed
 from .schema import Database
 from .storable import storable
 
 _MAX_INTEGER = 2**63 - 1  # in SQLite
-_MAX_LISTED_PARTS = 5
+_MAX_VERSIONS = 50  # of workers, in the manifest of a run
 _MIN_COMPRESSED_BYTES = 1_100  # below, compressing takes more time than the space is worth
 _PROBE_BYTES = 16_384
 _MAX_COMPRESSED_SHARE = 0.7  # above this share of a probe, compressing is not worthwhile
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CriterionInfo:
-    """The name of a criterion, and its version: a hash of its source.
-
-    `judge` says what a judge is made of, to name what changed: its model by name, and hashes of the
-    model's settings, the prompt and the scale. It is empty for evaluators that ask no model. A
-    judge without its own model uses that of the run; then the version does not include it.
-    """
-
-    name: str
-    version: str = ""
-    judge: Mapping[str, str] = field(default_factory=dict, compare=False)
-
-
-def judge_models(criteria: Iterable[CriterionInfo]) -> dict[str, str]:
-    """Return the model that each judge asks, by the name of its criterion."""
-    return {info.name: model for info in criteria if (model := info.judge.get("model"))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +70,8 @@ class RunManifest:
     `decision` is added when a rule stops the run, or has compared it with another one.
 
     `kind` is "run" if one process runs the samples, and "submission" if workers on `queue` do.
+    Then `workers` are the versions of those whose results arrived; agent, evaluators and commit are
+    those of the first. `expect` is the version that workers must have, if the run is pinned.
     """
 
     run_id: str
@@ -114,6 +98,8 @@ class RunManifest:
     quarantine_expired: tuple[str, ...] = ()
     decision: Decision | None = None
     selection: Selection | None = None
+    workers: tuple[WorkerVersion, ...] = ()
+    expect: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.run_id, str) or not self.run_id:
@@ -130,18 +116,32 @@ class RunManifest:
         return judge_models(self.criteria)
 
 
-def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return the names of the parts of an agent that differ, files first; "" if none is known.
+def with_workers(manifest: RunManifest, versions: Iterable[WorkerVersion]) -> RunManifest:
+    """Return the manifest of a submitted run with further versions of its workers.
 
-    Parts that are in one of them only follow from those that changed, and are not named.
+    If agent and evaluators were unknown so far, they are those of the first version.
     """
-    if not before or not now:
-        return ""
-    names = [name for name in before if name in now and before[name] != now[name]]
-    names = names or sorted(before.keys() ^ now.keys())
-    names.sort(key=lambda name: (not name.endswith(".py"), name))
-    more = f" and {len(names) - _MAX_LISTED_PARTS} more" if len(names) > _MAX_LISTED_PARTS else ""
-    return ", ".join(names[:_MAX_LISTED_PARTS]) + more
+    workers = manifest.workers
+    for version in versions:
+        workers = add_version(workers, version)
+    manifest = replace(manifest, workers=workers[:_MAX_VERSIONS])
+    first = next((each for each in workers if each.criteria), None)
+    if first is None or manifest.criteria:
+        return manifest
+    return described_by(manifest, first)
+
+
+def described_by(manifest: RunManifest, version: WorkerVersion) -> RunManifest:
+    """Return the manifest of a submitted run with what its workers run."""
+    return replace(
+        manifest,
+        agent=version.agent,
+        agent_version=version.agent_version,
+        agent_parts=version.agent_parts,
+        model=version.model,
+        criteria=version.criteria,
+        git_commit=version.git_commit,
+    )
 
 
 @fast_init
@@ -409,7 +409,7 @@ def _nones(result: EvalResult[Any]) -> int:
     """Return how many fields of the result and its trajectory are None and so cannot be NaN."""
     fields: list[Any] = [
         *(result.error, result.error_source, result.error_details),
-        *(result.judge_usage, result.judge_cost),
+        *(result.judge_usage, result.judge_cost, result.made_by),
     ]
     if (t := result.trajectory) is not None:
         fields += [t.usage, t.stop_reason, t.cost]

@@ -68,6 +68,7 @@ from ...runtime.session import Session, SessionSnapshot, SessionView
 from ...secrets import logger_for, redact, redact_bytes, redact_message
 from ..model.decision import Decision
 from ..model.report import EvalReport
+from ..model.versions import CriterionInfo, WorkerVersion
 from .checksums import INTACT
 from .corrections import corrections_of
 from .default_path import default_store_path
@@ -86,7 +87,6 @@ from .records import (
 )
 from .row_size import approximate_size
 from .rows import (
-    CriterionInfo,
     KeyState,
     RefusedRuns,
     RunManifest,
@@ -96,6 +96,7 @@ from .rows import (
     decompress,
     encode_id,
     to_columns,
+    with_workers,
     write_rows,
 )
 from .schema import RUN_CHECKSUM, Database
@@ -337,6 +338,13 @@ class RunStore(Closing):
             cursor.execute(_SET_CHECKSUM, (encode_id(manifest.run_id),))
         return manifest
 
+    def add_workers(self, run_id: str, versions: Iterable[WorkerVersion]) -> None:
+        """Add the versions of workers to the manifest of a submitted run."""
+        run_key, added = self._run_key(run_id), tuple(versions)
+        with self._database.transaction(synced=True) as cursor:
+            self._change_manifest(cursor, run_key, lambda old: with_workers(old, added))
+            cursor.execute(_SET_CHECKSUM, (encode_id(run_id),))
+
     def _change_manifest(
         self, cursor: sqlite3.Cursor, run_key: int, change: Callable[[RunManifest], RunManifest]
     ) -> RunManifest:
@@ -435,6 +443,7 @@ class RunStore(Closing):
                 quarantined=manifest.quarantined,
                 decision=manifest.decision,
                 selection=manifest.selection,
+                mixed=record.mixed,
             )
 
     # ── a session store and an outcome store, as `EvalLoop` and `MainLoop` take them ─────────────

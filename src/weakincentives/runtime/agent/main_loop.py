@@ -25,6 +25,7 @@ from ...errors import (
     MailboxError,
     MailboxResolutionError,
     ReplyNotAvailableError,
+    StoreError,
     UsageError,
     is_infrastructure_error,
     short_repr,
@@ -67,7 +68,7 @@ class MainLoopRequest(Generic[InputT]):
     """A request and its limits, to be sent through a mailbox.
 
     The reply goes to the reply address of the message; `reply_to` is the address to use if the
-    message has none.
+    message has none. `reply_timeout` is how many seconds its sender waits, if that is known.
     """
 
     request: InputT
@@ -77,6 +78,7 @@ class MainLoopRequest(Generic[InputT]):
     request_id: UUID = field(default_factory=uuid4)
     created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
     reply_to: str | None = None
+    reply_timeout: float | None = None
 
 
 @wire_name("wink:MainLoopResult", "weakincentives.runtime.main_loop:MainLoopResult")
@@ -88,6 +90,7 @@ class MainLoopResult(Generic[OutputT]):
 
     It has all that a trajectory has, so that an evaluator gives the same score as in the process of
     the main loop. `latency_ms` is the time of the main loop, without the wait in the mailbox.
+    `agent_version` is the version of the loop, empty if it is unknown.
     """
 
     request_id: UUID
@@ -105,6 +108,7 @@ class MainLoopResult(Generic[OutputT]):
     tokens: tuple[TokenTrace, ...] = ()
     error_source: Literal["agent", "infrastructure"] | None = None
     error_details: ErrorDetails | None = None
+    agent_version: str = ""
 
     @property
     def success(self) -> bool:
@@ -136,6 +140,9 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
     With `session_store`, sessions are saved there instead of being sent with the result. With
     `store`, a redelivered request that was answered before is not answered by the model again.
     """
+
+    agent_version: str = ""
+    """The version that replies carry; `wink worker main` sets a hash of the loop's code."""
 
     def __init__(
         self,
@@ -311,21 +318,45 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
         took = clock.monotonic() - start
         if isinstance(failure, TimeoutError) and timeout is not None and took >= timeout:
             failure = TimeoutError(f"timed out after {timeout:g} s - raise MainLoopConfig.timeout")
+        session_fields: dict[str, Any] = {}
+        if sessions:
+            session = sessions[-1]
+            session_fields["session_id"] = session.session_id
+            if self._session_store is None:
+                session_fields["session_snapshot"] = redact_bytes(session.snapshot())
+            else:
+                problem = await self._save_session(self._session_store, session, request, took)
+                failure = failure or problem
         if failure is not None:
             error = redact_message(str(failure)) or type(failure).__name__
             done = {"error": error, "error_details": error_details(failure)}
             done["error_source"] = _error_source(failure)
         done.setdefault("latency_ms", round(took * 1000))
-        if sessions:
-            session = sessions[-1]
-            done["session_id"] = session.session_id
-            if self._session_store is None:
-                done["session_snapshot"] = redact_bytes(session.snapshot())
-            else:
-                save = self._session_store.save
-                delay = self._config.backoff.jittered
-                await call_store(save, session.session_id, session, delay=delay, abandon=False)
-        return MainLoopResult(request.request_id, **done), failure
+        done["agent_version"] = self.agent_version
+        return MainLoopResult(request.request_id, **done, **session_fields), failure
+
+    async def _save_session(
+        self,
+        store: SessionStore,
+        session: Session,
+        request: MainLoopRequest[InputT],
+        took: float,
+    ) -> StoreError | None:
+        """Save the session of a request that took so many seconds; return why that failed.
+
+        Stop retrying while the sender still waits: afterwards nobody would learn the reason.
+        """
+        timeout = self._config.retry_timeout
+        if request.reply_timeout is not None:
+            timeout = min(timeout, max(0.0, request.reply_timeout - took) / 2)
+        delay, id = self._config.backoff.jittered, session.session_id
+        try:
+            await call_store(store.save, id, session, delay=delay, timeout=timeout, abandon=False)
+        except StoreError as error:
+            problem = StoreError(f"could not save the session: {error}")
+            problem.__cause__ = error
+            return problem
+        return None
 
     # ── as a mailbox worker ─────────────────────────────────────────────────────────────────────
 
@@ -377,10 +408,12 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
         result: MainLoopResult[Any] = MainLoopResult(
             message.body.request_id, error=text, error_source=_error_source(error)
         )
-        problem = await self._send(message, result)
-        if problem is not None:
-            self._unanswered(message.body, problem)
-        await self.worker.dead_letter(message, error)
+
+        async def report() -> None:
+            if (problem := await self._send(message, result)) is not None:
+                self._unanswered(message.body, problem)
+
+        await self.worker.dead_letter(message, error, report)
 
     async def _reply(
         self, message: Message[MainLoopRequest[InputT]], result: MainLoopResult[Any]

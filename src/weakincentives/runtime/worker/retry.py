@@ -23,7 +23,7 @@ R = TypeVar("R")
 logger = logger_for(__name__)
 
 TRANSIENT = (MailboxConnectionError, MailboxFullError)  # all other mailbox errors are permanent
-RETRY_TIMEOUT_SECONDS = 300.0  # then the message returns to its queue
+DEFAULT_RETRY_TIMEOUT = 300.0  # seconds; then the message returns to its queue
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.05, 30.0  # between two attempts
 MAX_STORE_ATTEMPTS = 5  # attempts, if a user's store raises an unknown error
 
@@ -33,13 +33,14 @@ async def retry(
     *errors: type[Exception],
     delay: Callable[[int], float],
     max_attempts: int | None = None,
+    timeout: float = DEFAULT_RETRY_TIMEOUT,
 ) -> R:
     """Return what the call returns; call again while it raises one of these errors.
 
-    `delay` returns the seconds to wait after the n-th attempt. After `RETRY_TIMEOUT_SECONDS`, or
-    after `max_attempts`, the last error is raised.
+    `delay` returns the seconds to wait after the n-th attempt. If the next one would begin after
+    `timeout` seconds, or after `max_attempts`, the last error is raised.
     """
-    end, attempts = anyio.current_time() + RETRY_TIMEOUT_SECONDS, 0
+    end, attempts = anyio.current_time() + timeout, 0
     while True:
         try:
             return await call()
@@ -61,13 +62,14 @@ async def call_store(
     *args: Any,
     delay: Callable[[int], float],
     max_attempts: int | None = None,
+    timeout: float = DEFAULT_RETRY_TIMEOUT,
     abandon: bool = True,
 ) -> Any:
     """Return what a method of a user's store returns; it runs in a thread.
 
-    A `StoreError` means that the store is unavailable, and is retried for some minutes. Any other
-    error is retried `MAX_STORE_ATTEMPTS` times and then raised as a `StoreError`. `max_attempts`
-    limits the attempts for both.
+    A `StoreError` means that the store is unavailable, and is retried for `timeout` seconds. Any
+    other error is retried `MAX_STORE_ATTEMPTS` times and then raised as a `StoreError`.
+    `max_attempts` and `timeout` limit both.
     """
 
     async def attempt() -> Any:
@@ -84,9 +86,10 @@ async def call_store(
             ) from error
 
     limit = max_attempts or MAX_STORE_ATTEMPTS
-    known = partial(retry, attempt, _UnknownError, delay=delay, max_attempts=limit)
+    again = partial(retry, delay=delay, timeout=timeout)
+    known = partial(again, attempt, _UnknownError, max_attempts=limit)
     try:
-        return await retry(known, StoreError, delay=delay, max_attempts=max_attempts)
+        return await again(known, StoreError, max_attempts=max_attempts)
     except _UnknownError as error:
         raise StoreError(str(error)) from error.__cause__
 

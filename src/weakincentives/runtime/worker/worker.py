@@ -3,8 +3,8 @@
 Rules of this file:
 1. A handler acknowledges its message as the very last step. Whatever ends the handling earlier
    releases the message to its queue, or lets its lease expire.
-2. An unavailable mailbox never ends the worker. A finished result is kept for some minutes and sent
-   again, so that the work need not be repeated.
+2. An unavailable mailbox never ends the worker. A finished result is kept for `retry_timeout` and
+   sent again, so that the work need not be repeated.
 3. A lost lease cancels the work on its message; the worker does nothing more with that message.
 4. An undecodable body and a message that was delivered too often never reach the handler.
 5. `shutdown` wakes the worker. Messages in flight get time to finish, then they are released.
@@ -28,7 +28,7 @@ Rules of this file:
 #   release slot When the agent has returned, the handler calls `release_slot`. The message still
 #                has to be answered, but the next one may run. `MAX_HELD_FACTOR` bounds how many
 #                messages are held in all, so an unavailable result mailbox causes back-pressure.
-#   send         `send` retries while the target is full or unreachable, for some minutes.
+#   send         `send` retries while the target is full or unreachable, until `retry_timeout`.
 #   acknowledge  The message leaves its queue. A crash before this point redelivers it, so all steps
 #                before it must be idempotent, and the results are deduplicated by key.
 #
@@ -72,7 +72,7 @@ from ...errors import (
     UsageError,
     WorkerEndedError,
 )
-from ...internal.checks import check_whole
+from ...internal.checks import check_number, check_whole
 from ...internal.concurrency import unwrap_exception_group
 from ...secrets import logger_for
 from ..mailbox import Message, QueueMailbox
@@ -82,7 +82,15 @@ from .dead_letters import Backoff, DeadLetter, DLQPolicy
 from .heartbeat import Heartbeat, beating
 from .in_flight import InFlight, MaxDeliveriesExceeded, keep_leases
 from .leases import LeaseExtenderConfig
-from .retry import MAX_PAUSE_SECONDS, MIN_PAUSE_SECONDS, TRANSIENT, call_store, retry
+from .retry import (
+    DEFAULT_RETRY_TIMEOUT,
+    MAX_PAUSE_SECONDS,
+    MIN_PAUSE_SECONDS,
+    TRANSIENT,
+    call_store,
+    permanent_failure,
+    retry,
+)
 
 logger = logger_for(__name__)
 
@@ -91,6 +99,7 @@ R = TypeVar("R")
 MAX_HELD_FACTOR = 3  # messages held (running and sending), as a multiple of `max_concurrent`
 STOP_POLL_SECONDS = 0.25  # `stop` comes from another thread, so waits check for it this often
 WAKE_INTERVAL_SECONDS = 0.02  # between two attempts of `shutdown` to wake the mailbox
+MIN_REFUSAL_SECONDS, MAX_REFUSAL_SECONDS = 0.25, 15.0  # wait after a message that others take
 DEFAULT_MAX_DELIVERIES = 5  # without a `DLQPolicy`
 
 Handle = Callable[[Message[T]], Awaitable[None]]
@@ -102,16 +111,19 @@ class WorkerConfig:
     """Set concurrency, lease extension and backoff; the configurations of all loops share these.
 
     `backoff` is the pause before an unreachable mailbox is asked again, and before a message that
-    could not be handled is redelivered.
+    could not be handled is redelivered. A finished result that cannot be stored or sent is kept and
+    tried again for `retry_timeout` seconds; then its message returns to its queue.
     """
 
     max_concurrent: int = 10
     lease_extender: LeaseExtenderConfig = field(default_factory=LeaseExtenderConfig)
     backoff: Backoff = field(default_factory=Backoff)
     clock: Clock = SYSTEM_CLOCK
+    retry_timeout: float = DEFAULT_RETRY_TIMEOUT
 
     def __post_init__(self) -> None:
         check_whole(self.max_concurrent, 1, "max_concurrent")
+        check_number(self.retry_timeout, "retry_timeout", least=0)
 
 
 class Worker(Generic[T]):
@@ -149,6 +161,7 @@ class Worker(Generic[T]):
         self._ended.set()
         self._grace = math.inf  # the shortest grace period given to `stop`
         self._receive_failures = 0  # in a row
+        self.refused_in_a_row = 0  # messages for other workers, since the last one that ran
         self.random = random.Random()  # for jitter; seed it to make a run repeatable
 
     @property
@@ -220,7 +233,13 @@ class Worker(Generic[T]):
             wait = max(wait, STOP_POLL_SECONDS)
         while not self._is_over() and (iterations is None or done < iterations):
             received = await self._receive_batch(group, lease, wait)
-            while received and iterations is not None and not self._is_over():
+            # Refused messages return again and again: an iteration does not wait for their worker.
+            while (
+                received
+                and iterations is not None
+                and not self.refused_in_a_row
+                and not self._is_over()
+            ):
                 received = await self._receive_batch(group, lease, 0)
                 # Messages in flight may be released, and then belong to this iteration too.
                 while not received and self._in_flight and not self._is_over():
@@ -312,7 +331,11 @@ class Worker(Generic[T]):
         """Wait before the mailbox is asked again, or until `stop`."""
         self._receive_failures += 1
         delay = max(MIN_PAUSE_SECONDS, self._delay(self._receive_failures))
-        end = anyio.current_time() + min(MAX_PAUSE_SECONDS, delay)
+        await self._wait(min(MAX_PAUSE_SECONDS, delay))
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait, or until `stop`."""
+        end = anyio.current_time() + seconds
         while (left := end - anyio.current_time()) > 0:
             if self._stopping.is_set():
                 break
@@ -392,6 +415,7 @@ class Worker(Generic[T]):
     def start(self, message: Message[T]) -> None:
         """Record that the agent gets the message: from now on this delivery counts."""
         self._in_flight[message.receipt_handle].started = True
+        self.refused_in_a_row = 0
         self.heartbeat.beat()
 
     def release_slot(self, message: Message[T]) -> None:
@@ -412,6 +436,32 @@ class Worker(Generic[T]):
 
     async def _acknowledge_all(self, messages: list[Message[T]]) -> list[bool]:
         return await self.requests.run_blocking(partial(self.requests.acknowledge_all, messages))
+
+    async def refuse(self, message: Message[T]) -> None:
+        """Return a message that only other workers can handle to its queue.
+
+        This delivery does not count. Its slot stays taken for a while, longer with each refusal in
+        a row, so that the others get their messages. Where every delivery counts (SQS), a copy of
+        the message takes its place.
+        """
+        self.counts["refused"] += 1
+        rounds = self.refused_in_a_row // self._config.max_concurrent
+        self.refused_in_a_row += 1
+        delay = min(MAX_REFUSAL_SECONDS, MIN_REFUSAL_SECONDS * 2 ** min(rounds, 16))
+        can_uncount = self.requests.queue.can_uncount_delivery
+        if can_uncount:  # for longer than this worker waits, so that it gets others first
+            await self._release([message], 2 * delay, untried=True)
+        await self._wait(delay * self.random.uniform(0.5, 1.0))
+        if not can_uncount:
+            again = partial(
+                self.requests.send,
+                message.body,
+                id=message.id,
+                reply_to=message.reply_address,
+                headers=message.headers,
+            )
+            await self.requests.run_blocking(again)
+            await self.acknowledge(message)
 
     async def release(
         self, message: Message[T], *, untried: bool = False, backoff: Backoff | None = None
@@ -437,24 +487,39 @@ class Worker(Generic[T]):
         with suppress(MailboxError):
             await self.requests.run_blocking(release)
 
-    async def dead_letter(self, message: Message[T], error: BaseException) -> None:
-        """Send the message to the dead letters with the reason, and acknowledge it."""
+    async def dead_letter(
+        self,
+        message: Message[T],
+        error: BaseException,
+        report: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Send the message to the dead letters with the reason, `report` it, and acknowledge it.
+
+        While the dead letters are unreachable nobody is told, and the message stays in its queue.
+        If they will never take it, the sender is told, and the message stays too.
+        """
         letter = DeadLetter.of(message, error, clock=self.clock)
-        await self.send(self.dead_letters, letter, message.id)
+        sending = self.send(self.dead_letters, letter, message.id)
+        problem = await permanent_failure(sending)
+        if report is not None:
+            await report()
+        if problem is not None:
+            raise problem
         self.counts["dead"] += 1
         logger.warning("dead-lettered a message of %r: %s", self.requests.name, letter.last_error)
         await self.acknowledge(message)
 
     async def retry(self, call: Callable[[], Awaitable[R]], *errors: type[Exception]) -> R:
-        """Return what the call returns; for some minutes, retry it after one of these errors."""
-        return await retry(call, *errors, delay=self._delay)
+        """Return what the call returns; until the retry timeout, retry it after these errors."""
+        return await retry(call, *errors, delay=self._delay, timeout=self._config.retry_timeout)
 
     async def call_store(self, method: Callable[..., Any], *args: Any, abandon: bool = True) -> Any:
         """Call a method of a user's store; raise a `StoreError` if it keeps failing."""
-        return await call_store(method, *args, delay=self._delay, abandon=abandon)
+        timeout = self._config.retry_timeout
+        return await call_store(method, *args, delay=self._delay, timeout=timeout, abandon=abandon)
 
     async def send(self, mailbox: Any, body: Any, id: str | None = None) -> None:
-        """Send; for some minutes, retry while the mailbox is full or unreachable."""
+        """Send; until the retry timeout, retry while the mailbox is full or unreachable."""
         send = partial(self._send, mailbox, body, id)
         await self.retry(send, *TRANSIENT)
 

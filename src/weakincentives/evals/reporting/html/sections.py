@@ -18,8 +18,9 @@ from ...model.quarantine import quarantine_line
 from ...stats.intervals import Interval
 from ...stats.pass_rate import FEW, RateRule, rate_words, too_few
 from ...stats.repeats import EpochStats
+from ...store.labels import agent_text, commit_text
 from ...store.overview import Overview
-from ...store.records import mixed_agents_line, not_counted_line
+from ...store.records import not_counted_line
 from ...store.run_store import RunRecord
 from ..documents import changed_settings
 from ..usage import usage_of
@@ -93,7 +94,7 @@ def headline(run: Overview, numbers: Numbers) -> Html:
         notes.append(record.note)
     compared = "" if manifest.decision is None else manifest.decision.verdict
     outside = quarantine_line(record.quarantined, manifest.quarantine_expired)
-    lines = (compared, not_counted_line(record), mixed_agents_line(record), outside)
+    lines = (compared, not_counted_line(record), record.mixed, outside)
     notes += [f"{line}." for line in lines if line]
     if run.unreadable_note:
         notes.append(f"{run.unreadable_note}: each counts as an error.")
@@ -296,12 +297,13 @@ def provenance(record: RunRecord) -> Html:
         "Status": record.status,
         "Dataset": f"{manifest.dataset_name or 'unnamed'}, {rows}",
         "Dataset hash": manifest.dataset_digest or "",
-        "Agent": " ".join(filter(None, (manifest.agent, manifest.agent_version))),
+        "Agent": agent_text(manifest),
+        "Pinned to": manifest.expect,
         "Model": manifest.model or "",
         "Evaluators": ", ".join(f"{c.name} {c.version}".strip() for c in manifest.criteria),
         "Config": _listed(changed_settings(manifest.config)) or "defaults",
         "Tags": _listed(manifest.tags),
-        "Commit": manifest.git_commit or "",
+        "Commit": commit_text(manifest),
         "Versions": ", ".join(f"{name} {n}" for name, n in manifest.packages.items()),
         "Rescored": f"from run {manifest.parent}" if manifest.parent else "",
         "Command": shlex.join(manifest.command),

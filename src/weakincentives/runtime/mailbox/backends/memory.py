@@ -15,7 +15,7 @@ import anyio
 
 from ....clock import SYSTEM_CLOCK, Clock
 from ....errors import MailboxFullError, MailboxResolutionError
-from ....internal.typevars import BodyT
+from ....internal.typevars import BodyT, ReplyT
 from ..core.envelope import unpack
 from ..core.mailbox import QueueMailbox
 from ..core.resolvers import CompositeResolver, MailboxResolver
@@ -229,7 +229,7 @@ class MemoryQueue:
             listener()
 
 
-class InMemoryMailbox(QueueMailbox[T]):
+class InMemoryMailbox(QueueMailbox[T, ReplyT]):
     """Messages between the threads and tasks of one process, gone when the process ends.
 
     >>> mailbox = InMemoryMailbox(name="greetings")

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice, repeat
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
 
@@ -24,16 +24,30 @@ from ....errors import (
 )
 from ....internal.closing import Closing
 from ....internal.threads import in_thread
+from ....internal.typevars import ReplyT
 from .envelope import pack, unpack
 from .resolvers import MailboxResolver
-from .types import MAX_VISIBILITY_TIMEOUT, Delivery, Mailbox, Message, OutboundMessage, Queue
+from .types import (
+    MAX_VISIBILITY_TIMEOUT,
+    Delivery,
+    Mailbox,
+    Message,
+    OutboundMessage,
+    Queue,
+    body_and_reply,
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class QueueMailbox(Closing, Generic[T]):
+class QueueMailbox(Closing, Generic[T, ReplyT]):
     """The mailbox that every back-end shares; `InMemoryMailbox` and the others are subclasses."""
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, types: Any) -> Any:
+            return super().__class_getitem__(body_and_reply(cls, types))
 
     def __init__(
         self,
@@ -138,7 +152,7 @@ class QueueMailbox(Closing, Generic[T]):
         max_messages: int = 1,
         visibility_timeout: float = 30,
         wait_time_seconds: float = 0,
-    ) -> list[Message[T]]:
+    ) -> list[Message[T, ReplyT]]:
         """Return up to `max_messages` messages, each leased for `visibility_timeout` seconds.
 
         If there is none, wait up to `wait_time_seconds` for the first one. A closed mailbox returns
@@ -161,7 +175,7 @@ class QueueMailbox(Closing, Generic[T]):
         max_messages: int = 1,
         visibility_timeout: float = 30,
         wait_time_seconds: float = 0,
-    ) -> list[Message[T]]:
+    ) -> list[Message[T, ReplyT]]:
         """Do the same without blocking the event loop. May return early; `wake` ends the wait."""
         _check_receive(max_messages, visibility_timeout, wait_time_seconds)
         if self._closed:

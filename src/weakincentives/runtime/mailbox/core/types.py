@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from ....errors import (
     MessageFinalizedError,
@@ -24,6 +24,7 @@ from ....errors import (
     ReplyNotAvailableError,
     SerializationError,
 )
+from ....internal.typevars import ReplyT
 
 T = TypeVar("T")
 
@@ -101,8 +102,26 @@ class Queue(Protocol):
         ...
 
 
-class Mailbox(Protocol[T]):
-    """A queue of messages of one type: a `QueueMailbox` on each back-end, or a test double."""
+def body_and_reply(cls: Any, types: Any) -> Any:
+    """Return the type arguments of a class of bodies and replies; that of replies may be left out.
+
+    Python has defaults of type parameters since 3.13.
+    """
+    is_body = not isinstance(types, tuple) and len(cls.__parameters__) == 2
+    return (types, Any) if is_body else types
+
+
+class Mailbox(Protocol[T, ReplyT]):
+    """A queue of messages of one type: a `QueueMailbox` on each back-end, or a test double.
+
+    `Mailbox[Question]`, or with the type of what its messages are replied with:
+    `Mailbox[Question, Answer]`.
+    """
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, types: Any) -> Any:
+            return super().__class_getitem__(body_and_reply(cls, types))
 
     @property
     def name(self) -> str: ...
@@ -130,7 +149,7 @@ class Mailbox(Protocol[T]):
         max_messages: int = 1,
         visibility_timeout: float = 30,
         wait_time_seconds: float = 0,
-    ) -> Sequence[Message[T]]: ...
+    ) -> Sequence[Message[T, ReplyT]]: ...
     def purge(self) -> int: ...
     def approximate_count(self) -> int: ...
     def close(self) -> None: ...
@@ -153,8 +172,13 @@ class MessageOwner(Protocol):
 _UNREAD: Any = object()
 
 
-class Message(Generic[T]):
+class Message(Generic[T, ReplyT]):
     """One delivery of a message: handle it, then `acknowledge` it or return it with `nack`."""
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, types: Any) -> Any:
+            return super().__class_getitem__(body_and_reply(cls, types))
 
     __slots__ = ("_body", "_delivery", "_finalized", "_headers", "_mailbox")
 
@@ -237,7 +261,7 @@ class Message(Generic[T]):
         """True once it was acknowledged or released."""
         return self._finalized
 
-    def reply(self, body: Any, *, id: str | None = None) -> str:
+    def reply(self, body: ReplyT, *, id: str | None = None) -> str:
         """Send a reply, any number of times until the message is finalized."""
         if self._finalized:
             raise MessageFinalizedError(f"expected a reply before {self!r} was finalized")

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from .....clock import Clock
 from .....errors import MailboxConnectionError, MailboxFullError, UsageError, short_repr
 from .....internal.ids import new_uuid
-from .....internal.typevars import BodyT
+from .....internal.typevars import BodyT, ReplyT
 from ...core.mailbox import QueueMailbox
 from ...core.resolvers import CompositeResolver, MailboxResolver
 from ...core.types import MAX_VISIBILITY_TIMEOUT, Delivery, OutboundMessage
@@ -209,7 +209,7 @@ def _delivery(id: str, times: int, stored: bytes, token: str) -> Delivery:
     return Delivery(id, rest[size:], handle, times, enqueued, rest[:size].decode(*_TEXT))
 
 
-class RedisMailbox(QueueMailbox[T]):
+class RedisMailbox(QueueMailbox[T, ReplyT]):
     """Messages on a Redis or Valkey server, by a client of redis-py: `Redis` or `RedisCluster`.
 
         requests = RedisMailbox("requests", redis.Redis())

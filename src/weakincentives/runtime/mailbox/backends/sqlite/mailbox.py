@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from .....clock import SYSTEM_CLOCK, Clock
 from .....errors import MailboxFullError, UsageError, short_repr
-from .....internal.typevars import BodyT
+from .....internal.typevars import BodyT, ReplyT
 from ...core.mailbox import QueueMailbox
 from ...core.resolvers import CompositeResolver, MailboxResolver
 from ...core.types import MAX_VISIBILITY_TIMEOUT, Delivery, OutboundMessage
@@ -254,7 +254,7 @@ def _parsed(handle: str) -> tuple[int, int] | None:
     return None
 
 
-class SqliteMailbox(QueueMailbox[T]):
+class SqliteMailbox(QueueMailbox[T, ReplyT]):
     """Messages in a file, between the processes of one machine: no server, nothing to install.
 
         requests = SqliteMailbox("requests", "mail.db")

@@ -30,7 +30,7 @@ from .....errors import (
     UsageError,
     short_repr,
 )
-from .....internal.typevars import BodyT
+from .....internal.typevars import BodyT, ReplyT
 from ...core.mailbox import QueueMailbox
 from ...core.resolvers import CompositeResolver, MailboxResolver
 from ...core.types import MAX_VISIBILITY_TIMEOUT, Delivery, OutboundMessage
@@ -278,7 +278,7 @@ def _forget_ended(now: float) -> None:
                 _leases.pop(handle, None)
 
 
-class SQSMailbox(QueueMailbox[T]):
+class SQSMailbox(QueueMailbox[T, ReplyT]):
     """Messages on Amazon SQS, in a standard queue that is created if it is missing.
 
         requests = SQSMailbox("requests", boto3.client("sqs", region_name="eu-west-1"))
