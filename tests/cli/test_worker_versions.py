@@ -170,6 +170,24 @@ def test_a_version_can_be_pinned_as_a_worker_prints_it(deployment: Deployment) -
     assert version in deployment.wink("eval", "show", run_id)[1]
 
 
+def test_a_drained_worker_waits_for_its_retries_beside_requests_for_others(
+    deployment: Deployment,
+) -> None:
+    one = Release(deployment, "v1", "yes", "exact_match")
+    two = Release(deployment, "v2", "yes", "exact_match")
+    failing = 'if sum(1 for _ in CALLS.open()) < 9: raise OSError("again")\n    return'
+    helper = two.folder / "helper.py"
+    helper.write_text(helper.read_text().replace("return", failing))
+    submit(deployment, one.file, "--limit", "1")
+    run_id = submit(deployment, two.file, "--limit", "3")
+    printed = work(deployment, two, "--max-deliveries", "5")
+
+    assert "3 done" in printed
+    assert len(two.calls) >= 9
+    code, _, err = deployment.wink("eval", "collect", run_id, "--fail-under", "1.0")
+    assert code == 0, err
+
+
 def test_a_collection_that_no_worker_can_fill_says_why(deployment: Deployment) -> None:
     one = Release(deployment, "v1", "yes", "exact_match")
     two = Release(deployment, "v2", "no", "exact_match")

@@ -383,7 +383,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     """Return what distinguishes a file from another one at the same path; None if there is none."""
     try:
         found = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_dev, found.st_ino
 
