@@ -247,6 +247,23 @@ async def test_ownership_is_released_after_cancellation(tmp_path: Path) -> None:
         assert await resume(store, resume="r", agent=waits) == 6
 
 
+async def test_a_run_stays_owned_while_its_agent_changes_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    states: set[str] = set()
+
+    def agent(number: int) -> str:
+        os.chdir("/")
+        states.add(store.run("r").status)
+        return "ok"
+
+    with RunStore("runs.db") as store:
+        assert await resume(store, run_id="r", agent=agent) == 6
+    assert states == {"running"}
+    assert not list(tmp_path.glob("*.lock"))
+
+
 async def test_the_owner_writes_a_heartbeat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,7 +109,7 @@ class RunClaim:
         self.owner = Owner(
             os.getpid(), socket.gethostname(), _machine(), self._now(), uuid.uuid4().hex
         )
-        self._path = _lock_path(database.path, stored_id)
+        self._path = _lock_path(database.absolute, stored_id)
         self._ended = threading.Event()
         self._active: float | None = None  # seconds, those of earlier owners included
         self._counted_until = 0.0
