@@ -247,7 +247,7 @@ async def test_ownership_is_released_after_cancellation(tmp_path: Path) -> None:
         assert await resume(store, resume="r", agent=waits) == 6
 
 
-async def test_a_run_stays_owned_while_its_agent_changes_the_working_directory(
+def test_a_run_stays_owned_while_its_agent_changes_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -259,7 +259,8 @@ async def test_a_run_stays_owned_while_its_agent_changes_the_working_directory(
         return "ok"
 
     with RunStore("runs.db") as store:
-        assert await resume(store, run_id="r", agent=agent) == 6
+        suite = EvalSuite(agent, Dataset(SAMPLES), exact_match)
+        assert suite.run(store=store, run_id="r", progress=False).passed == 6
     assert states == {"running"}
     assert not list(tmp_path.glob("*.lock"))
 
