@@ -80,7 +80,7 @@ def test_rows_of_a_run_that_another_process_removed_are_an_error(store: RunStore
         store.finish("run", "complete")
 
 
-def test_closing_is_an_error_if_nobody_was_told_of_rows_that_were_refused(tmp_path: Path) -> None:
+def test_closing_is_an_error_if_refused_rows_were_not_reported(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "runs.db")
     store.begin(manifest())
     with RunStore(store.path) as other:
