@@ -233,7 +233,7 @@ class DrainingLoop:
                 )
                 with suppress(MailboxConnectionError):  # counted again after the next iteration
                     left = await requests.run_blocking(requests.approximate_count)
-                    if left <= self._loop.worker.refused_in_a_row:
+                    if left <= len(self._loop.worker.refused):
                         return  # the queue has no more, or only what other workers must run
 
         run_to_end(drain)

@@ -122,6 +122,9 @@ def collect_results(
     count, how many are). An incomplete report is also logged as a warning.
     Anything else in the mailbox, such as a damaged result, becomes a dead letter in `NAME-dlq`.
 
+    If workers refuse the version that a submission expects, and none accepts it for
+    `resubmit_after` seconds, the collection ends and the report says what differs.
+
     With `requests`, missing samples are sent again once that mailbox is empty and no result has
     arrived for `resubmit_after` seconds. `on_result` is called with each new result before it is
     acknowledged; what it stored is `known` to the next collection after a crash. Samples in

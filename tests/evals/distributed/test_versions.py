@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -178,9 +179,17 @@ def test_a_collection_ends_with_the_reason_if_all_workers_refuse(
     mailboxes.loop().run(max_iterations=1)
     report = mailboxes.collect(submission, resubmit_after=0.0)
 
-    assert "2 of 2 missing" in report.stopped
-    assert "no worker has the expected version" in report.stopped
+    assert re.match("2 of 2 missing: 0, 1 - no worker has the expected version", report.stopped)
     assert caplog.text.count("stay in the queue, for a worker of the version") == 1
+
+
+def test_a_refusal_of_another_run_does_not_end_a_collection_by_number(mailboxes: Mailboxes) -> None:
+    right = mailboxes.loop()
+    submit_dataset(DATASET[:1], mailboxes.requests, expect=mailboxes.loop(adds_two).version)
+    right.run(max_iterations=1)
+    report = collect_results(mailboxes.results, 1, timeout_seconds=0.2, resubmit_after=0.0)
+
+    assert report.stopped == "1 of 1 missing after 0.2 s"
 
 
 def test_a_worker_that_accepts_keeps_the_collection_waiting(mailboxes: Mailboxes) -> None:
@@ -269,7 +278,16 @@ async def test_an_error_of_infrastructure_is_of_no_version(store: RunStore) -> N
 @pytest.mark.anyio
 async def test_a_pinned_run_names_rows_of_another_version(store: RunStore) -> None:
     record = await collected(store, result(0, TWO), expect="a1:c1")
-    assert "is pinned to the agent a1, and has 1 row by another one" in record.mixed
+    assert "is pinned to a1:c1, and has 1 row by another version" in record.mixed
+
+
+@pytest.mark.anyio
+async def test_a_run_that_is_pinned_to_evaluators_may_have_any_agent_but_no_unknown_evaluators(
+    store: RunStore,
+) -> None:
+    assert (await collected(store, result(0, ONE), expect="unknown:c1")).mixed == ""
+    record = await collected(store, result(1), expect="unknown:c1")
+    assert "is pinned to unknown:c1, and has 1 row by another version" in record.mixed
 
 
 @pytest.mark.anyio

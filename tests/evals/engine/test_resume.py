@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -470,3 +470,16 @@ async def test_a_rescored_run_is_as_complete_as_the_run_that_it_scores(store: Ru
 
     assert (new.total, new.manifest.planned) == (5, 6)
     assert (new.status, new.stop_reason) == ("stopped", "error")
+
+
+async def test_a_rescored_run_of_a_stream_that_broke_is_not_complete(store: RunStore) -> None:
+    def samples() -> Iterator[Sample[int, str]]:
+        yield from SAMPLES[:3]
+        raise OSError("the source is gone")
+
+    with pytest.raises(OSError, match="the source is gone"):
+        await evaluate(samples(), EvalConfig(), exact_match, agent=agent, store=store)
+    new = store.run(await rescore(store, "latest", criterion(contains)))
+
+    assert (new.total, new.manifest.planned, new.status) == (3, None, "interrupted")
+    assert new.note.endswith("is not complete")

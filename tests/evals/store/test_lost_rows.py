@@ -80,7 +80,7 @@ def test_rows_of_a_run_that_another_process_removed_are_an_error(store: RunStore
         store.finish("run", "complete")
 
 
-def test_closing_is_an_error_if_nobody_was_told_of_rows_that_were_refused(tmp_path: Path) -> None:
+def test_closing_is_an_error_if_refused_rows_were_not_reported(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "runs.db")
     store.begin(manifest())
     with RunStore(store.path) as other:
@@ -191,6 +191,11 @@ def truncate_log(path: Path) -> None:
     os.truncate(f"{path}-wal", 0)
 
 
+def replace_folder_by_a_file(path: Path) -> None:
+    path.parent.rename(f"{path.parent} moved")
+    path.parent.touch()
+
+
 FAULTS = [remove_folder, remove_file, replace_by_another_store, replace_by_a_copy, truncate_log]
 
 
@@ -216,9 +221,12 @@ def test_a_store_that_is_removed_replaced_or_cut_while_running_is_an_error(
 
 
 @pytest.mark.anyio
-async def test_evaluate_and_stream_raise_if_the_store_was_removed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", [remove_folder, replace_folder_by_a_file])
+async def test_evaluate_and_stream_raise_if_the_store_was_removed(
+    tmp_path: Path, fault: Callable[[Path], None]
+) -> None:
     async def run(way: Any, path: Path) -> None:
-        agent = faulty_agent(path, remove_folder, 20)
+        agent = faulty_agent(path, fault, 20)
         with RunStore(path) as store:
             done = way(DATASET, EvalConfig(), exact_match, agent=agent, store=store)
             if way is evaluate:

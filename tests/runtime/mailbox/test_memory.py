@@ -18,7 +18,7 @@ from weakincentives.runtime.mailbox import (
     QueueMailbox,
     SqliteMailbox,
 )
-from weakincentives.testing import FakeClock
+from weakincentives.testing import CollectingMailbox, FakeClock, FakeMailbox, NullMailbox
 
 
 def test_a_body_is_not_copied() -> None:
@@ -35,7 +35,13 @@ def test_a_reply_address_is_the_mailbox_itself() -> None:
     assert questions.receive()[0].reply_to is answers
 
 
-@pytest.mark.parametrize("kind", [Mailbox, Message, QueueMailbox, InMemoryMailbox, SqliteMailbox])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(Mailbox, Message, QueueMailbox, InMemoryMailbox, SqliteMailbox),
+        *(FakeMailbox, CollectingMailbox, NullMailbox),
+    ],
+)
 def test_a_mailbox_has_a_type_of_bodies_and_may_have_one_of_replies(kind: Any) -> None:
     assert kind[str, int].__args__ == (str, int)
     assert kind[str].__args__ == (str, Any)

@@ -156,6 +156,12 @@ def _print_notes(lines: Sequence[Line], store_option: str, looks: int) -> None:
         for line in lines
         if (problem := describe_differences([record.manifest for record in line.records]))
     ]
+    notes += [
+        f"note: run {record.manifest.run_id} {record.mixed}"
+        for line in lines
+        for record in line.records
+        if record.mixed
+    ]
     counts = [sum(step.measure is not None for step in line.steps) for line in lines]
     if max(counts) > 1:
         notes.append("note: p-values are adjusted for multiple comparisons (Holm)")

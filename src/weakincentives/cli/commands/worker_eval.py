@@ -59,6 +59,7 @@ def run(args: Namespace) -> int:
 
 def _make_loop(args: Namespace, context: WorkerContext) -> EvalLoop[Any, Any, Any]:
     from ...evals import EvalLoop, EvalLoopConfig
+    from ...evals.engine.manifest import version_of
     from ...runtime.agent.main_loop import MainLoopRequest
     from ..plan import check_key, judge_model
 
@@ -69,6 +70,9 @@ def _make_loop(args: Namespace, context: WorkerContext) -> EvalLoop[Any, Any, An
     if timeout is None:
         timeout = EvalLoopConfig().timeout
     requests = context.queue.mailbox(_request_type(suite))
+    judge = judge_model(args)
+    # Limits that workers share wrap the model; they are no part of the agent.
+    version = version_of(suite.build_run().agent, suite.evaluator, judge or suite.adapter)
     _apply_shared_limits(args, suite, requests)
     config = EvalLoopConfig(
         max_concurrent=args.max_concurrency or suite.config.max_concurrent,
@@ -76,11 +80,11 @@ def _make_loop(args: Namespace, context: WorkerContext) -> EvalLoop[Any, Any, An
         retry_timeout=context.retry_timeout,
         store=context.store,
         session_store=context.store,
-        adapter=judge_model(args) or suite.adapter,
+        adapter=judge or suite.adapter,
         budget=_shared_budget(args, requests),
     )
     main = requests.sibling(context.queue.main, MainLoopRequest) if args.main else None
-    return EvalLoop(
+    loop: EvalLoop[Any, Any, Any] = EvalLoop(
         None if args.main else suite.build_run().agent,
         suite.evaluator,
         requests,
@@ -88,6 +92,9 @@ def _make_loop(args: Namespace, context: WorkerContext) -> EvalLoop[Any, Any, An
         config=config,
         dlq=context.policy(requests),
     )
+    if not args.main:
+        loop.version = version
+    return loop
 
 
 def _apply_shared_limits(

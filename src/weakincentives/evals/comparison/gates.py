@@ -120,7 +120,7 @@ def check_run(
     if not limits:
         return GateResult("passed", "no gate failed")
     if record.mixed and not force:
-        return GateResult("undecided", f"{record.mixed} (--force judges anyway)")
+        return GateResult("undecided", f"the run {record.mixed} (--force judges anyway)")
     if confidence is not None:
         checked = [
             check_rate((rates or {})[name], limit, confidence=confidence, name=name)

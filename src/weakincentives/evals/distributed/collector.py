@@ -229,10 +229,10 @@ class Collector:
         for message in messages:
             try:
                 if (notice := _notice_in(message)) is not None:
-                    ours = self.submission is None or notice.run_id == self.submission.run_id
-                    (counted if ours else of_others).append(message)
-                    if ours:
+                    run_id = None if self.submission is None else self.submission.run_id
+                    if notice.run_id == run_id:
                         self._heed(notice)
+                    (counted if run_id in (None, notice.run_id) else of_others).append(message)
                     continue
                 result = self._result_in(message)
             except SerializationError as error:
@@ -265,9 +265,9 @@ class Collector:
         """Why no worker runs the samples: all that were seen have another version; else empty."""
         if self._accepted or not self.refusals:
             return ""
-        expected = "" if self.submission is None else f" {self.submission.expect}"
+        expected = self.submission.expect if self.submission is not None else ""
         by = "; ".join(f"{worker}: {why}" for worker, why in self.refusals.items())
-        return f"no worker has the expected version{expected} ({by})"
+        return f"no worker has the expected version {expected} ({by})"
 
     def _heed(self, notice: WorkerNotice) -> None:
         """Note whether a worker runs the samples of this run."""

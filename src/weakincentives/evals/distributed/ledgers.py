@@ -101,7 +101,8 @@ class MemoryLedger:
             order = filter(self.results.get, self.submission.keys())
         missing, count = self.missing(), self.expected - len(self.results)
         if count > 0:
-            stopped = f"{count} of {self.expected} missing after {timeout}{_listed(missing)}"
+            after = "" if reason else f" after {timeout}"
+            stopped = f"{count} of {self.expected} missing{after}{_listed(missing)}"
             stopped += f" - {reason}" if reason else ""
             logger.warning("the results are not complete: %s", stopped)
             missing = missing or (UNKNOWN_KEY,) * count

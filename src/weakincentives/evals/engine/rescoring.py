@@ -94,10 +94,10 @@ async def rescore(
 def _ending(earlier: RunRecord) -> tuple[str, str, StopReason]:
     """Return status, note and stop reason of a run whose rows were all scored again.
 
-    It is as complete as the run whose rows they are.
+    It is as complete as the run whose rows they are, which may have died before it could say so.
     """
     planned = earlier.manifest.planned
-    if planned is None or earlier.stored >= planned:
+    if earlier.status == "complete" if planned is None else earlier.stored >= planned:
         return "complete", "", ""
     status = "stopped" if earlier.status == "stopped" else "interrupted"
     return (

@@ -165,11 +165,13 @@ def mixed_versions_line(
         lines.append(f"mixes {len(criteria)} versions of the evaluators: {_rows_by(rows)}")
     elif len(by_judges) > len(names_of):
         lines.append(f"mixes judges: {', '.join(by_judges.values())}")
-    if agent := expect.partition(":")[0]:
-        others = sum(count for name, count in agents.items() if (name or UNKNOWN) != agent)
-        if others:
-            count = pluralize(others, "row")
-            lines.append(f"is pinned to the agent {agent}, and has {count} by another one")
+    agent, _, evaluators = expect.partition(":")
+    # An agent that is `unknown` is any: that of main loops in other processes.
+    others = sum(count for name, count in agents.items() if agent not in ("", UNKNOWN, name))
+    if others := others or (criteria.get("", 0) if evaluators else 0):
+        lines.append(
+            f"is pinned to {expect}, and has {pluralize(others, 'row')} by another version"
+        )
     return "; ".join(lines)
 
 

@@ -17,6 +17,7 @@ from ..model.explain import failed_criteria, why_failed
 from ..model.result import EvalResult
 from ..stats.intervals import Interval
 from ..stats.repeats import EpochStats
+from ..store.labels import commit_text
 from ..store.overview import Overview
 from ..store.run_store import RunRecord
 from .export import verdict_of
@@ -93,7 +94,7 @@ def record_data(record: RunRecord, rate: Interval) -> dict[str, Any]:
         "mixed": record.mixed,
         "expect": manifest.expect,
         "evaluators": [{"name": each.name, "version": each.version} for each in manifest.criteria],
-        "git_commit": manifest.git_commit,
+        "git_commit": commit_text(manifest) or None,
         "model": manifest.model,
         "tags": manifest.tags,
         "status": record.status,

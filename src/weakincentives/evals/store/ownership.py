@@ -109,7 +109,7 @@ class RunClaim:
         self.owner = Owner(
             os.getpid(), socket.gethostname(), _machine(), self._now(), uuid.uuid4().hex
         )
-        self._path = _lock_path(database.path, stored_id)
+        self._path = _lock_path(database.absolute, stored_id)
         self._ended = threading.Event()
         self._active: float | None = None  # seconds, those of earlier owners included
         self._counted_until = 0.0
@@ -173,7 +173,8 @@ class RunClaim:
                 (self._stored_id, serde.encode(self.owner)),
             )
         if self._file is not None:
-            self._path.unlink(missing_ok=True)
+            with suppress(OSError):  # such as a folder that was removed; the run has its own error
+                self._path.unlink()
             self.close_file()
 
     def close_file(self) -> None:
@@ -192,11 +193,15 @@ class RunClaim:
             "over if that process is dead",
             *(self._run_id, owner_of(seen[0]), STALE_SECONDS),
         )
-        deadline = self._clock.monotonic() + STALE_SECONDS
+        watched, looked_at = 0.0, self._clock.monotonic()
         while seen is not None:
-            left = deadline - self._clock.monotonic()
-            time.sleep(max(0.0, min(_POLL_SECONDS, left)))
-            before, seen = seen, self._take_unless_owned(dead=seen if left <= 0 else None)
+            time.sleep(_POLL_SECONDS)
+            now = self._clock.monotonic()
+            # While this machine slept or the store hung, the owner could not be seen.
+            watched += min(now - looked_at, HEARTBEAT_SECONDS)
+            looked_at = now
+            is_dead = watched >= STALE_SECONDS
+            before, seen = seen, self._take_unless_owned(dead=seen if is_dead else None)
             if seen not in (None, before):
                 raise self._refused(owner_of(seen[0]))
 

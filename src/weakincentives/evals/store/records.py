@@ -285,7 +285,8 @@ def _record(database: Database, run_key: Any, run_id: Any, body: Any, *columns: 
         finished_at = None if finished is None else _EPOCH + finished * _MICROSECOND
         process = owner_of(owner) if status == "running" else None
         if process is not None:
-            status, note = _state_of(process, is_alive(database.path, run_id, process), heartbeat)
+            alive = is_alive(database.absolute, run_id, process)
+            status, note = _state_of(process, alive, heartbeat)
         seconds = None
         if active is not None:
             seconds = active / 1e6

@@ -224,15 +224,15 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._absolute = path.absolute()  # an agent may change the working directory
+        self.absolute = path.absolute()  # an agent may change the working directory
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._open = True
         self._paused = False
         self._synced: bool | None = None  # the current `PRAGMA synchronous`
         with self._reported():
-            self._connection = _opened(self._absolute)
-            self._identity = _identity(self._absolute)
+            self._connection = _opened(self.absolute)
+            self._identity = _identity(self.absolute)
         with _registering:
             _databases.add(self)
 
@@ -261,7 +261,7 @@ class Database:
         """Return all rows of a query as another process reads them: by a new connection."""
         self.check_usable()
         with self._lock, self._reported():
-            uri = f"{self._absolute.as_uri()}?mode=ro"
+            uri = f"{self.absolute.as_uri()}?mode=ro"
             with closing(sqlite3.connect(uri, timeout=BUSY_SECONDS, uri=True)) as connection:
                 connection.text_factory = bytes
                 return connection.execute(query, values).fetchall()
@@ -293,7 +293,7 @@ class Database:
                 raise
 
     def _check_in_place(self) -> None:
-        if _identity(self._absolute) != self._identity:
+        if _identity(self.absolute) != self._identity:
             raise StoreError(
                 "expected the run store that was opened, but its file was removed or replaced "
                 f"({self.path}) - what was stored in it is lost: run again, and keep the file "
@@ -328,7 +328,7 @@ class Database:
         """Reopen the connection."""
         try:
             if self._paused:
-                self._connection = _opened(self._absolute)
+                self._connection = _opened(self.absolute)
                 self._synced = None
         except (sqlite3.Error, OSError, StoreError):
             pass  # the next use reports it
@@ -383,7 +383,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     """Return what distinguishes a file from another one at the same path; None if there is none."""
     try:
         found = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_dev, found.st_ino
 

@@ -161,7 +161,8 @@ class Worker(Generic[T]):
         self._ended.set()
         self._grace = math.inf  # the shortest grace period given to `stop`
         self._receive_failures = 0  # in a row
-        self.refused_in_a_row = 0  # messages for other workers, since the last one that ran
+        # Messages for other workers since the last one that ran: how often each was refused.
+        self.refused: Counter[str] = Counter()
         self.random = random.Random()  # for jitter; seed it to make a run repeatable
 
     @property
@@ -234,12 +235,7 @@ class Worker(Generic[T]):
         while not self._is_over() and (iterations is None or done < iterations):
             received = await self._receive_batch(group, lease, wait)
             # Refused messages return again and again: an iteration does not wait for their worker.
-            while (
-                received
-                and iterations is not None
-                and not self.refused_in_a_row
-                and not self._is_over()
-            ):
+            while received and iterations is not None and not self.refused and not self._is_over():
                 received = await self._receive_batch(group, lease, 0)
                 # Messages in flight may be released, and then belong to this iteration too.
                 while not received and self._in_flight and not self._is_over():
@@ -415,7 +411,7 @@ class Worker(Generic[T]):
     def start(self, message: Message[T]) -> None:
         """Record that the agent gets the message: from now on this delivery counts."""
         self._in_flight[message.receipt_handle].started = True
-        self.refused_in_a_row = 0
+        self.refused.clear()
         self.heartbeat.beat()
 
     def release_slot(self, message: Message[T]) -> None:
@@ -445,8 +441,8 @@ class Worker(Generic[T]):
         the message takes its place.
         """
         self.counts["refused"] += 1
-        rounds = self.refused_in_a_row // self._config.max_concurrent
-        self.refused_in_a_row += 1
+        rounds = self.refused.total() // self._config.max_concurrent
+        self.refused[message.id] += 1
         delay = min(MAX_REFUSAL_SECONDS, MIN_REFUSAL_SECONDS * 2 ** min(rounds, 16))
         can_uncount = self.requests.queue.can_uncount_delivery
         if can_uncount:  # for longer than this worker waits, so that it gets others first

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from ...clock import SYSTEM_CLOCK, Clock
+from ...internal.typevars import ReplyT
 from ...runtime.mailbox import (
     InMemoryMailbox,
     Mailbox,
@@ -42,7 +43,7 @@ class _FragileQueue(MemoryQueue):
         super().release([handle], 0)
 
 
-class FakeMailbox(InMemoryMailbox[T]):
+class FakeMailbox(InMemoryMailbox[T, ReplyT]):
     """A mailbox in memory whose leases end and whose server fails when a test says so.
 
     >>> mailbox = FakeMailbox()
@@ -112,7 +113,7 @@ class _Sink(MemoryQueue):
         self.bodies += [message.content[0] for message in messages]
 
 
-class CollectingMailbox(InMemoryMailbox[T]):
+class CollectingMailbox(InMemoryMailbox[T, ReplyT]):
     """Records what is sent in `sent`, and delivers nothing.
 
     >>> mailbox = CollectingMailbox()
@@ -132,7 +133,7 @@ class CollectingMailbox(InMemoryMailbox[T]):
         return self.queue.bodies
 
 
-class NullMailbox(InMemoryMailbox[T]):
+class NullMailbox(InMemoryMailbox[T, ReplyT]):
     """Drops what is sent, and delivers nothing."""
 
     queue: _Sink

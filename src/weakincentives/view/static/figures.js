@@ -111,6 +111,7 @@ function about(run) {
     ["Run", run.run_id],
     ["Dataset", run.dataset],
     ["Agent", [run.agent, run.agent_version?.slice(0, 12)].filter(Boolean).join(" ")],
+    ["Pinned to", run.expect],
     ["Model", run.model ?? ""],
     ["Evaluators", run.evaluators.map((/** @type {any} */ each) => each.name).join(", ")],
     ["Command", run.command.join(" ")],

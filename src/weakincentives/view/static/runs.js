@@ -131,5 +131,8 @@ export function status(run) {
     ];
   }
   const words = { interrupted: "interrupted: it ended before its last sample", damaged: run.note };
-  return [el("span", { class: `chip ${run.status}`, title: words[/** @type {"damaged"} */ (run.status)] ?? run.note }, run.status)];
+  return [
+    el("span", { class: `chip ${run.status}`, title: words[/** @type {"damaged"} */ (run.status)] ?? run.note }, run.status),
+    run.mixed ? el("span", { class: "chip", title: run.mixed }, "mixed versions") : null,
+  ];
 }
