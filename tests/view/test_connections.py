@@ -118,7 +118,7 @@ def test_clients_without_access_cannot_keep_the_page_from_others(store_path: Pat
         assert get_json(address, "runs")["total"] == 8
         until(lambda: descriptors(process.pid) <= before + len(streams) + 220)
         assert time.monotonic() - began < 10  # long before half requests are ended by time
-        for stream in streams:  # whoever has access is not ended for them
+        for stream in streams:  # clients with access are not ended for them
             assert is_open(stream, seconds=0.01)
         stack.close()
         until(lambda: descriptors(process.pid) <= before + 5)

@@ -2,7 +2,7 @@
 
 uvicorn waits without limit for the rest of a request, and for a client that does not read. Here
 each has a time limit, and the number of connections of clients without access is limited: a new one
-ends the oldest, so that whoever opens very many stands in nobody's way but their own.
+ends the oldest, so that a client that opens very many is only in its own way.
 """
 
 from __future__ import annotations

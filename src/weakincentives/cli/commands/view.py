@@ -42,9 +42,9 @@ def run(args: Namespace) -> int:
     with open_store(args) as store:
         server = Server(store, host=args.host, port=args.port, token=token)
         # A token of the user's own is not printed: output is often kept.
-        shown = [url + ("" if source else server.query) for url in server.urls]
-        print_stderr(f"WINK Evals is at {shown[0]} (Ctrl-C stops it)")
-        print_stderr(*(f"From other machines: {url}" for url in shown[1:]))
+        addresses = [url + ("" if source else server.query) for url in server.urls]
+        print_stderr(f"WINK Evals is at {addresses[0]} (Ctrl-C stops it)")
+        print_stderr(*(f"From other machines: {url}" for url in addresses[1:]))
         if source:
             print_stderr(f"It asks for the token of {source}.")
         if args.open and not webbrowser.open(server.address_for_browser()):
