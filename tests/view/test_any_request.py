@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote_from_bytes, urlencode, urlsplit
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.view.conftest import Serve
@@ -203,6 +203,13 @@ def test_any_query_has_an_answer(client: Client, name: str, query: list[tuple[st
 
 @MANY
 @given(write=writes)
+@example(("share", b'{"view": "", "addresses": ["http://[", "/api/runs?[", "//[/api/runs"]}'))
+@example(
+    (
+        "review_label",
+        b'{"run": "first", "reviewer": "ann", "sample": "q001", "epoch": 9223372036854775808}',
+    )
+)
 def test_any_body_has_an_answer(client: Client, write: tuple[str, bytes]) -> None:
     name, body = write
     assert client.status("POST", f"/api/{name}", body) in EXPECTED

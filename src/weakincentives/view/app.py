@@ -128,6 +128,8 @@ class Server:
                 f"expected an address and a port that are free, got {host} and {port} - choose "
                 "another --port"
             ) from None
+        # asyncio does this only for sockets that name their protocol, which uvicorn's do not.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if sys.platform == "linux":  # for event streams whose client is gone without a word
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _GONE_MS)
         self._socket.listen()  # connections wait from here on
