@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +68,7 @@ def test_a_run_is_filtered_sorted_and_searched_and_every_view_has_a_url(
     page.get_by_label("Search samples").press("Enter")
     page.wait_for_selector("text=1 row")
     assert samples(page) == ["q013"]
-    again = opened(page.url)
+    again = opened(f"{address}#{page.url.partition('#')[2]}")
     again.wait_for_selector("text=1 row")
     assert samples(again) == ["q013"]
 
@@ -186,12 +188,42 @@ def test_a_saved_view_opens_without_a_server(
     assert opened(file.as_uri()).locator("wink-table a").count() == 1
 
 
-def test_the_token_of_the_address_opens_the_page(
-    opened: Open, serve: Serve, store_path: Path
+def test_a_saved_view_runs_no_script_but_its_own(
+    opened: Open, browser: Any, address: str, tmp_path: Path
 ) -> None:
-    page = opened(serve(store_path, token="open-sesame"))
-    assert "token" not in page.url
-    assert page.locator(".run").count() == 8
+    page = opened(f"{address}#/sample/second/q001")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save view").click()
+    file = tmp_path / "view.html"
+    download.value.save_as(file)
+    html = file.read_text("utf-8")
+    policy = re.search(r"script-src ([^;]*);", unescape(html))
+    assert policy
+    assert re.fullmatch(r"'sha256-[\w+/=]{44}'", policy[1])
+    scripts = "".join(
+        f"<script {attributes}>{code}</script>"
+        for attributes, code in (
+            ("", "window.injected = 1"),
+            ("type=module", "window.injected = 2"),
+            ("src='data:text/javascript,window.injected=3'", ""),
+            ("type=module src='data:text/javascript,window.injected=4'", ""),
+            ("type=module", "import 'data:text/javascript,window.injected=5'"),
+        )
+    )
+    scripts += "<img src=x onerror='window.injected=6'><a href='javascript:window.injected=7'>x</a>"
+    file.write_text(html.replace('<div id="app">', f'{scripts}<div id="app">'), "utf-8")
+    context = browser.new_context()
+    saved = context.new_page()
+    refused: list[str] = []
+    saved.on("console", lambda message: refused.append(message.text))
+    saved.goto(file.as_uri())
+    saved.wait_for_selector("h1:has-text('q001')")
+    saved.get_by_text("x", exact=True).click()
+    assert saved.evaluate("window.injected") is None
+    assert sum("Content Security Policy" in text for text in refused) >= 7
+    saved.evaluate("location.hash = '#/sample/second/q002'")  # the page itself works
+    saved.wait_for_selector("text=This part is not in the shared file.")
+    context.close()
 
 
 @pytest.mark.parametrize(

@@ -10,23 +10,23 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
 from tests.view.conftest import Serve
 from tests.view.runs import attempt, put
-from weakincentives.errors import UsageError
 from weakincentives.evals import RunStore
-from weakincentives.view.app import Server
 from weakincentives.view.sharing import static_files
 
 
 def request(
     address: str, path: str, method: str = "GET", body: str | None = None, **headers: str
 ) -> tuple[int, dict[str, str], str]:
-    """Return status, headers and body of a response."""
+    """Return status, headers and body of a response to a request with the address's token."""
     parts = urlsplit(address)
+    if token := parse_qs(parts.query).get("token"):
+        headers.setdefault("Authorization", f"Bearer {token[0]}")
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=60)
     http_headers = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, path, body, http_headers)
@@ -172,14 +172,6 @@ def test_every_response_forbids_foreign_scripts(address: str) -> None:
         assert "server" not in headers
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "["]
-)
-def test_another_host_is_refused(address: str, host: str) -> None:
-    status, _, body = request(address, "/api/runs", Host=host)
-    assert (status, body[:4]) == (403, "403:")
-
-
 def csrf_token(address: str) -> str:
     match = re.search(r'name="csrf-token" content="([^"]+)"', request(address, "/")[2])
     assert match
@@ -208,7 +200,7 @@ JSON = {"Content_Type": "application/json"}
 def test_a_write_must_come_from_our_own_page(
     address: str, path: str, headers: dict[str, str], status: int
 ) -> None:
-    placeholders = {"OWN": address.rstrip("/"), "TOKEN": csrf_token(address)}
+    placeholders = {"OWN": address.partition("/?")[0], "TOKEN": csrf_token(address)}
     sent_headers = {name: placeholders.get(value, value) for name, value in headers.items()}
     body = json.dumps({"view": "#/", "addresses": [], "run": "first"})
     assert request(address, path, "POST", body, **sent_headers)[0] == status
@@ -246,31 +238,6 @@ def test_invalid_tags_get_an_error_message(address: str, body: Any, problem: str
     assert problem in json.loads(response)["error"]
 
 
-def test_a_token_is_required_and_kept_in_a_cookie(serve: Serve, store_path: Path) -> None:
-    address = serve(store_path, token="s3cret-token")
-    base, _, query = address.partition("?")
-    assert query == "token=s3cret-token"
-    assert request(base, "/api/runs")[0] == 401
-    assert request(base, "/api/runs", Cookie="wink-token=wrong")[0] == 401
-    assert (
-        request(base, "/api/runs?token=s3cret-token")[0] == 401
-    )  # only the page itself accepts it
-    status, headers, _ = request(base, "/?token=s3cret-token")
-    assert (status, headers["location"]) == (303, "/")
-    assert "httponly" in headers["set-cookie"].lower()
-    assert "samesite=strict" in headers["set-cookie"].lower()
-    assert request(base, "/api/runs", Cookie="wink-token=s3cret-token")[0] == 200
-    assert request(base, "/api/runs", Authorization="Bearer s3cret-token")[0] == 200
-
-
-def test_serving_on_another_address_needs_a_token(tmp_path: Path) -> None:
-    with (
-        RunStore(tmp_path / "runs.db") as store,
-        pytest.raises(UsageError, match=r"expected --auth-token with the address 0\.0\.0\.0"),
-    ):
-        Server(store, host="0.0.0.0")
-
-
 def test_only_files_of_the_page_are_served(address: str) -> None:
     assert request(address, "/static/view.css")[1]["content-type"].startswith("text/css")
     for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/static/none.js", "/etc/passwd"):
@@ -301,7 +268,7 @@ def test_the_command_serves_until_ctrl_c(store_path: Path) -> None:
         try:
             assert process.stderr is not None
             line = process.stderr.readline()
-            match = re.search(r"http://127\.0\.0\.1:\d+/", line)
+            match = re.search(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{32}", line)
             assert match, line
             assert get_json(match[0], "runs")["total"] == 8
             process.send_signal(signal.SIGINT)

@@ -9,7 +9,9 @@ queues       runs that workers on a queue work on
 review_api   what the Review screen requests and writes
 queries      the query of an address
 writes       what the other screens may write: tags
-security     which requests are accepted (hosts, origins, tokens), and headers of every answer
+security     which requests are accepted (token, hosts, origins), and headers of every answer
+access       the token, its cookie, and codes that work once
+connections  time limits of connections, and how many there may be
 live         server-sent events: which runs have changed
 sharing      a view as one file that opens without a server
 static/      the page: ES modules without a build step

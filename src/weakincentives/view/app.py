@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
+import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from typing import Any, cast
+from urllib.parse import parse_qs, quote
 
 from .. import serde
 from ..errors import MissingExtraError, StoreError, UsageError, WinkError
@@ -17,13 +18,16 @@ from ..secrets import redact_message
 try:
     import uvicorn
     from starlette.applications import Starlette
-    from starlette.requests import Request
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect, Request
     from starlette.responses import PlainTextResponse, Response, StreamingResponse
     from starlette.routing import Route
 except ModuleNotFoundError as error:
     raise MissingExtraError(error.name or "starlette", "view", "`wink view`") from None
 
+from .access import Access, check_token, new_token
 from .api import Api
+from .connections import REQUEST_SECONDS, timed
 from .live import changes
 from .queries import Query
 from .review_api import ReviewApi
@@ -32,6 +36,12 @@ from .sharing import share, static_files
 
 _MAX_BODY = 1_000_000  # bytes of a write
 _MAX_SHARED = 500  # answers in a shared view
+_GONE_MS = 30_000  # without a sign of a client that was sent something
+# Loopback, and an address that is nobody's: the route to it tells this machine's own.
+_EVERY_ADDRESS = {
+    "0.0.0.0": ("127.0.0.1", socket.AF_INET, "192.0.2.1"),
+    "::": ("::1", socket.AF_INET6, "2001:db8::1"),
+}
 _TYPES = {
     ".js": "text/javascript",
     ".css": "text/css",
@@ -43,11 +53,18 @@ _TYPES = {
 def create_app(
     store: RunStore, *, hosts: tuple[str, ...] = LOOPBACK, token: str = ""
 ) -> Callable[..., Any]:
-    """Return the application over a run store; `hosts` are the names that it answers to."""
-    csrf_token = new_token()
-    pages = _Pages(store, csrf_token)
+    """Return the application over a run store.
+
+    It answers requests with the token, to any host name; without one, to the names in `hosts`.
+    """
+    return _application(store, hosts, Access(token and check_token(token, "`token`")))
+
+
+def _application(store: RunStore, hosts: tuple[str, ...], access: Access) -> Guard:
+    pages = _Pages(store, access.csrf_token)
     app = Starlette(routes=pages.routes(), lifespan=pages.lifespan)
-    return Guard(app, frozenset(name.lower() for name in hosts), token, csrf_token)
+    app.router.redirect_slashes = False  # it would lead to whatever `Host` says
+    return Guard(app, frozenset(name.lower() for name in hosts), access)
 
 
 def serve(
@@ -55,34 +72,50 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 0,
-    token: str = "",
+    token: str | None = None,
     on_ready: Callable[[str], object] = print,
 ) -> None:
     """Serve the page until the process is interrupted; `on_ready` gets its address.
 
-    Any address but loopback needs a token. Port 0 takes a free one.
+    The address contains the token: a new one, unless `token` is given. With an empty one, everyone
+    on this machine can read and change the runs; any address but loopback needs one. Port 0 takes
+    a free one.
     """
     server = Server(store, host=host, port=port, token=token)
     on_ready(server.address)
-    with suppress(KeyboardInterrupt):
-        server.run()
+    server.run()
 
 
 class Server:
-    """The page on its own address: bound in the constructor, served by `run` until `stop`."""
+    """The page on its own address: bound in the constructor, served by `run` until `stop`.
+
+    `urls` are its addresses without the token, on this machine first; `address` is the first one
+    with it. `request_seconds` is the time limit for a client to send a request.
+    """
 
     def __init__(
-        self, store: RunStore, *, host: str = "127.0.0.1", port: int = 0, token: str = ""
+        self,
+        store: RunStore,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
+        request_seconds: float = REQUEST_SECONDS,
     ) -> None:
-        if not is_loopback(host) and not token:
+        if token == "" and not is_loopback(host):
             raise UsageError(
-                f"expected --auth-token with the address {host}: everyone who reaches it could "
-                "read the runs - pass one, or omit --host"
+                f"expected a token with the address {host}, got none: everyone who reaches it "
+                "could read and change the runs - omit --no-token, or --host"
             )
+        token = new_token() if token is None else token and check_token(token, "`token`")
+        self._access = Access(token)
         config = uvicorn.Config(
-            create_app(store, hosts=(host, *LOOPBACK), token=token),
+            _application(store, (host, *LOOPBACK), self._access),
             host=host,
             port=port,
+            http=cast("Any", timed(request_seconds)),
+            ws="none",
+            proxy_headers=False,
             log_level="critical",
             access_log=False,
             server_header=False,
@@ -95,16 +128,32 @@ class Server:
                 f"expected an address and a port that are free, got {host} and {port} - choose "
                 "another --port"
             ) from None
+        # asyncio does this only for sockets that name their protocol, which uvicorn's do not.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sys.platform == "linux":  # for event streams whose client is gone without a word
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _GONE_MS)
         self._socket.listen()  # connections wait from here on
         self._server = uvicorn.Server(config)
-        name = f"[{host}]" if ":" in host else host
-        query = f"?token={token}" if token else ""
-        self.address = f"http://{name}:{self._socket.getsockname()[1]}/{query}"
+        port = self._socket.getsockname()[1]
+        self.urls = tuple(
+            f"http://[{name}]:{port}/" if ":" in name else f"http://{name}:{port}/"
+            for name in _names_of(host)
+        )
+        self.query = f"?token={quote(token, safe='')}" if token else ""
+        self.address = self.urls[0] + self.query
+
+    def address_for_browser(self) -> str:
+        """Return an address that opens the page once, soon, for a browser of this user.
+
+        A browser gets it as an argument, which other users of the machine can read.
+        """
+        return f"{self.urls[0]}?code={self._access.new_code()}" if self.query else self.address
 
     def run(self) -> None:
         """Serve until `stop` is called or, in the main thread, Ctrl-C is pressed."""
         try:
-            self._server.run(sockets=[self._socket])
+            with suppress(KeyboardInterrupt):
+                self._server.run(sockets=[self._socket])
         finally:
             self._socket.close()
 
@@ -113,9 +162,18 @@ class Server:
         self._server.should_exit = True
 
 
-def new_token() -> str:
-    """Return a token that cannot be guessed."""
-    return secrets.token_urlsafe(24)
+def _names_of(host: str) -> tuple[str, ...]:
+    """Return the names that lead to a server with this address, the one on this machine first."""
+    if host not in _EVERY_ADDRESS:
+        return (host,)
+    loopback, family, elsewhere = _EVERY_ADDRESS[host]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((elsewhere, 9))  # sends nothing: it only looks up the route
+            own = probe.getsockname()[0]
+        except OSError:
+            own = socket.gethostname()
+    return loopback, own
 
 
 class _Pages:
@@ -207,17 +265,20 @@ class _Pages:
         """Answer addresses of the API again; those that fail are left out."""
         answers = {}
         for address in addresses:
-            parts = urlsplit(address)
-            query = parse_qs(parts.query, keep_blank_values=True)
-            name = parts.path.removeprefix("/api/")
+            path, _, query = address.partition("?")
+            name = path.removeprefix("/api/")
             if name in Api.ANSWERS:
                 with suppress(WinkError):
-                    answers[address] = getattr(self._api, name)(query)
+                    answers[address] = getattr(self._api, name)(_parsed(query))
         return answers
 
 
 def _query(request: Request) -> Query:
-    return parse_qs(request.url.query, keep_blank_values=True)
+    return _parsed(request.scope["query_string"].decode("latin-1"))
+
+
+def _parsed(query: str) -> Query:
+    return parse_qs(query, keep_blank_values=True)
 
 
 def _json(answer: Callable[[Query], Any]) -> Callable[[Request], Any]:
@@ -249,11 +310,14 @@ async def _answer(function: Callable[[Any], Any], value: Any) -> Response:
 async def _body(request: Request) -> bytes | None:
     """Return the body of a write; None if it is too long, without reading all of it."""
     parts, size = [], 0
-    async for part in request.stream():
-        parts.append(part)
-        size += len(part)
-        if size > _MAX_BODY:
-            return None
+    try:
+        async for part in request.stream():
+            parts.append(part)
+            size += len(part)
+            if size > _MAX_BODY:
+                return None
+    except ClientDisconnect:
+        raise HTTPException(400) from None  # nobody reads it
     return b"".join(parts)
 
 

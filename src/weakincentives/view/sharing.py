@@ -2,15 +2,15 @@
 
 The page keeps the addresses that it has requested. To share a view, it sends this list;
 the server answers each of them again and writes them into the file as data. There the page finds
-them in place of a server. Modules become `data:` addresses in an import map, since a browser loads
-no module from a file. The policy of the file allows no request at all.
+them in place of a server. A browser loads no module from a file, so all of them become one script.
+The policy of the file allows that script by its hash, no other, and no request at all.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
+import re
 from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
@@ -19,6 +19,8 @@ from typing import Any
 from .. import serde
 
 _ENTRY = "app.js"
+_IMPORT = re.compile(r'^import (?:\{(?P<names>[^}]*)\} from )?"\./(?P<file>[\w.]+)";\n', re.M)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.M)
 
 
 def static_files() -> dict[str, str]:
@@ -34,20 +36,14 @@ def static_files() -> dict[str, str]:
 def share(view: str, answers: Mapping[str, Any], title: str) -> str:
     """Return an HTML document that shows the view (`#/run/...`) from these answers."""
     static = static_files()
-    modules = {
-        f"wink/{name}": "data:text/javascript;base64," + _base64(_renamed(text, static).encode())
-        for name, text in static.items()
-        if name.endswith(".js")
-    }
-    import_map = json.dumps({"imports": modules})
     data = serde.encode({"view": view, "answers": dict(answers)}).decode()
-    start = f'import "wink/{_ENTRY}";'
+    script = bundle(static, _ENTRY)
     style = "".join(
         text for name, text in sorted(static.items(), key=_base_first) if ".css" in name
     )
     policy = (
-        f"default-src 'none'; script-src {_hash(import_map)} {_hash(start)} data:; "
-        f"style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {hash_of(script)}; "
+        f"style-src {hash_of(style)}; img-src data:; base-uri 'none'; form-action 'none'"
     )
     return (
         "<!doctype html>\n"
@@ -55,10 +51,9 @@ def share(view: str, answers: Mapping[str, Any], title: str) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{style}</style>\n"
-        f'<script type="importmap">{import_map}</script>\n'
         f'</head><body><div id="app"></div>\n'
         f'<script type="application/json" id="shared">{_in_script(data)}</script>\n'
-        f'<script type="module">{start}</script>\n</body></html>\n'
+        f'<script type="module">{script}</script>\n</body></html>\n'
     )
 
 
@@ -67,19 +62,35 @@ def _base_first(file: tuple[str, str]) -> tuple[bool, str]:
     return file[0] != "view.css", file[0]
 
 
-def _renamed(text: str, static: Mapping[str, str]) -> str:
-    """Let modules import one another by the names of the import map."""
-    for name in static:
-        text = text.replace(f'"./{name}"', f'"wink/{name}"')
-    return text
+def bundle(files: Mapping[str, str], entry: str) -> str:
+    """Return one script that does what a module does: each that it imports is a function in it."""
+    parts: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        if name in parts:
+            return
+        parts[name] = ""  # its place is after those that it imports
+        text, imported = files[name], []
+        for match in _IMPORT.finditer(text):
+            add(match["file"])
+            if match["names"]:
+                imported.append(f'const {{{match["names"]}}} = modules["{match["file"]}"];\n')
+        exported = ", ".join(_EXPORT.findall(text))
+        body = _EXPORT.sub("", _IMPORT.sub("", text))
+        del parts[name]
+        parts[name] = (
+            f'modules["{name}"] = (() => {{\n{"".join(imported)}{body}\nreturn {{ {exported} }};\n'
+            "})();\n"
+        )
+
+    add(entry)
+    return "const modules = {};\n" + "".join(parts.values())
 
 
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{_base64(hashlib.sha256(text.encode()).digest())}'"
+def hash_of(text: str) -> str:
+    """Return the source of a policy that allows this inline script or style."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _in_script(data: str) -> str:

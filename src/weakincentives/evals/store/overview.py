@@ -284,6 +284,8 @@ def row_of_key(
     store: RunStore, run_id: str, experiment: str, sample_id: str, epoch: int
 ) -> StoredRow | None:
     """Return the row of a key, with the ids as they are stored; None if there is none."""
+    if epoch.bit_length() > 63:  # SQLite has no such number
+        return None
     key = encode_id(experiment), encode_id(sample_id), epoch
     where = "experiment = ? AND sample = ? AND epoch = ?"
     return next(iter(_select(store, store._run_key(run_id), where, key, ORDER, 1)), None)

@@ -73,6 +73,7 @@ export async function ask(name, params = {}, signal) {
   }
   asked.add(address);
   const response = await fetch(address, { signal });
+  if (response.status === 401) refused();
   const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
   if (!response.ok) throw new Error(answer.error ?? `the server answered ${response.status}`);
   return answer;
@@ -89,6 +90,7 @@ export async function tell(name, body) {
     headers: { "Content-Type": "application/json", "X-Wink": csrfToken() },
     body: JSON.stringify(body),
   });
+  if (response.status === 401) refused();
   if (!response.ok) {
     const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
     throw new Error(answer.error ?? `the server answered ${response.status}`);
@@ -115,6 +117,16 @@ export async function save(view) {
   URL.revokeObjectURL(link.href);
 }
 
+/** Tell the page that the server does not know its cookie: it was started again, with a new token. */
+function refused() {
+  window.dispatchEvent(new Event("wink-refused"));
+}
+
+/** Whether the server is there and accepts the requests of this browser. */
+export async function isAccepted() {
+  return fetch("/", { method: "HEAD" }).then((response) => response.ok, () => false);
+}
+
 /**
  * Subscribe to new and changed runs, until the returned function is called.
  * @param {(runs: any[]) => void} onRuns
@@ -125,6 +137,9 @@ export function listen(onRuns, onState) {
   const source = new EventSource("/api/events");
   source.addEventListener("runs", (event) => onRuns(JSON.parse(/** @type {MessageEvent} */ (event).data)));
   source.addEventListener("open", () => onState?.(true));
-  source.addEventListener("error", () => onState?.(false));
+  source.addEventListener("error", () => {
+    onState?.(false);
+    if (source.readyState === EventSource.CLOSED) refused(); // while the server is gone, the browser tries again
+  });
   return () => source.close();
 }

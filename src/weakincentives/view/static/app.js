@@ -1,7 +1,7 @@
 // @ts-check
 /** The page: a header, and the screen that the address names. */
 
-import { isShared, newScreen, save, sharedView } from "./api.js";
+import { isAccepted, isShared, newScreen, save, sharedView } from "./api.js";
 import { el, fill } from "./dom.js";
 import { parse } from "./links.js";
 import { compareScreen } from "./compare.js";
@@ -145,6 +145,17 @@ async function route() {
   }
 }
 
+/** Say that the page needs the new address of the server; go on when it was opened in any tab. */
+async function waitForAccess() {
+  main.before(el("p", { class: "notice refused", role: "alert" },
+    "The server was started again with a new token. Open the address that ", el("code", {}, "wink view"), " printed, here or in another tab; this page then continues."));
+  const isTyping = () => /** @type {HTMLInputElement | null} */ (document.activeElement?.closest("input, textarea"))?.value;
+  do await new Promise((resolve) => setTimeout(resolve, 1_000));
+  while (document.hidden || isTyping() || !(await isAccepted()));
+  location.reload();
+}
+
+window.addEventListener("wink-refused", () => void waitForAccess(), { once: true });
 window.addEventListener("hashchange", () => {
   window.scrollTo(0, 0);
   void route();
