@@ -18,7 +18,7 @@ from ...runtime.mailbox import (
 T = TypeVar("T")
 
 
-_OPERATIONS = {"put", "take", "remove", "release", "extend", "count", "purge"}
+_OPERATIONS = {"put", "take", "remove", "release", "extend", "count", "purge", "cancel", "cancelled"}
 
 
 class _FragileQueue(MemoryQueue):
