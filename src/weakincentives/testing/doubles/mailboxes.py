@@ -18,7 +18,9 @@ from ...runtime.mailbox import (
 T = TypeVar("T")
 
 
-_OPERATIONS = {"put", "take", "remove", "release", "extend", "count", "purge", "cancel", "cancelled"}
+_OPERATIONS = {
+    *("put", "take", "remove", "release", "extend", "count", "purge", "cancel", "cancelled")
+}
 
 
 class _FragileQueue(MemoryQueue):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ....errors import UsageError, short_repr
@@ -26,7 +27,9 @@ class Lane(NamedTuple):
 
 
 _DEFAULT = Lane()
-current_lane: ContextVar[Mapping[str, str]] = ContextVar("weakincentives.lane", default={})
+current_lane: ContextVar[Mapping[str, str]] = ContextVar(
+    "weakincentives.lane", default=MappingProxyType({})
+)
 """The headers of the lane of the message that this code handles, for messages that it sends."""
 
 
@@ -53,7 +56,7 @@ def lane_headers(group: str, priority: int = 0) -> dict[str, str]:
 
 def lane_of(headers: Mapping[str, str] | None) -> Lane:
     """Return the lane that the headers of a message name."""
-    if not headers or not (GROUP_HEADER in headers or PRIORITY_HEADER in headers):
+    if not headers or (GROUP_HEADER not in headers and PRIORITY_HEADER not in headers):
         return _DEFAULT
     priority = headers.get(PRIORITY_HEADER, "0")
     try:
@@ -61,3 +64,8 @@ def lane_of(headers: Mapping[str, str] | None) -> Lane:
     except (TypeError, ValueError):
         number = priority
     return Lane(headers.get(GROUP_HEADER, ""), check_priority(number))
+
+
+def lane_part(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return only the headers that name the lane."""
+    return {name: headers[name] for name in (GROUP_HEADER, PRIORITY_HEADER) if name in headers}

@@ -13,8 +13,8 @@
     call:X    string  the response to the call X, for a minute
 
 Rules of this file:
-1. Every id of `letters` is in `waiting`, a `lanes:X` or `leases`. A delivery is held while `holders`
-   names it and its lease has not ended.
+1. Every id of `letters` is in `waiting`, a `lanes:X` or `leases`. A delivery is held while
+   `holders` names it and its lease has not ended.
 2. Times are the server's, in whole microseconds; a test may pass its own. If that clock was set
    back, leases continue from the latest time that was seen.
 3. A call that is retried because its response was lost changes nothing and gets the same response.
