@@ -2,7 +2,7 @@
 
 Each has a submitter and a collector of its own, and is worked on by the same workers. A run that is
 not cancelled ends in one row a sample; of a cancelled one nothing begins, continues or becomes a
-dead letter later than `LATE` leases after `cancel_run` has returned.
+dead letter some time after `cancel_run` has returned: ten seconds, or with faults some leases.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from weakincentives.evals import (
 )
 from weakincentives.evals.distributed import Key
 
-from .sim_faults import SimMailbox
+from .sim_faults import Plan, SimMailbox
 from .sim_loop import Process
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OtherRun", "check_begin", "draw_other_runs", "start_other_runs"]
 
-LATE, LATE_SECONDS = 8.0, 30.0  # leases, and seconds: pauses, lost calls, late answers
+CALM_SECONDS = 10.0
+LATE_LEASES, LATE_SECONDS = 8.0, 30.0  # with pauses, lost calls and late answers
 
 
 @dataclass
@@ -58,9 +59,9 @@ class OtherRun:
         is_cancelled = self.cancelled_after is None or self.cancelled_at is not None
         return self.report is not None and is_cancelled
 
-    def ended_before(self, now: float, lease: float) -> bool:
+    def ended_before(self, now: float, plan: Plan) -> bool:
         """Return whether it was cancelled so long ago that nothing of it may go on."""
-        late = LATE * lease + LATE_SECONDS
+        late = CALM_SECONDS if plan.calm else LATE_LEASES * plan.lease + LATE_SECONDS
         return self.cancelled_at is not None and now > self.cancelled_at + late
 
     def problems(self, problem_of: Callable[[EvalResult[Any]], str | None]) -> list[str]:
@@ -164,6 +165,6 @@ async def _cancel(world: World, run: OtherRun, process: Process) -> None:
 def check_begin(world: World, process: Process | None, question: str, what: str) -> None:
     """Note a violation if a sample of a run that was cancelled long ago begins or ends."""
     run = world.other_runs.get(question.split(" ")[1])
-    if run is not None and run.ended_before(world.loop.now, world.plan.lease):
+    if run is not None and run.ended_before(world.loop.now, world.plan):
         name = "nobody" if process is None else process.name
         world.violations.append(f"{question!r} {what} in {name}, long after it was cancelled")

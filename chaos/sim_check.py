@@ -144,7 +144,7 @@ def _check_dead_letters(outcome: Outcome, verdict: Verdict) -> None:
         for run in outcome.other_runs:
             ours = isinstance(letter.body, EvalRequest) and letter.body.run_id == run.name
             dead_at = letter.dead_lettered_at.timestamp() - EPOCH
-            if ours and run.ended_before(dead_at, outcome.plan.lease):
+            if ours and run.ended_before(dead_at, outcome.plan):
                 verdict.notes.append(f"{id} is dead, long after {run.name} was cancelled")
 
 

@@ -69,9 +69,7 @@ class Fleet:
         """Return the samples of a run that began, or ended, and when."""
         file = self.folder / "log.txt"
         lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
-        return [
-            (id, float(at)) for kind, id, at in lines if kind == what and id.startswith(name)
-        ]
+        return [(id, float(at)) for kind, id, at in lines if kind == what and id.startswith(name)]
 
     def status(self, run_id: str) -> tuple[str, str]:
         with RunStore(self.folder / ".wink" / "runs.db") as store:
