@@ -151,8 +151,9 @@ def collect_results(
 
     With `requests`, missing samples are sent again once that mailbox is empty and no result has
     arrived for `resubmit_after` seconds, and the collection ends if the run is cancelled.
-    `on_result` is called with each new result before it is acknowledged; what it stored is `known` to the next collection after a crash. Samples in
-    `quarantine`, such as `load_quarantine(name)`, are in the report and do not count.
+    `on_result` is called with each new result before it is acknowledged; what it stored is `known`
+    to the next collection after a crash. Samples in `quarantine`, such as `load_quarantine(name)`,
+    are in the report and do not count.
     """
     return run_sync(
         partial(
