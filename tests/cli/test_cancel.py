@@ -171,7 +171,7 @@ def test_a_cancelled_run_stays_cancelled(fleet: Fleet) -> None:
     assert (code, "was cancelled - submit the samples again without" in err) == (2, True), err
     assert fleet.queued() == 0
     assert fleet.status("mine") == ("cancelled", "0 of 4 are stored")
-    assert "cancelled" in wink("eval", "list")[1]
+    assert "- cancelled" in wink("eval", "list")[2]
     assert "cancelled" in wink("eval", "show", "mine")[1]
     assert wink("eval", "report", "mine", "-o", "page.html")[0] == 0
     assert "cancelled" in (fleet.folder / "page.html").read_text()
