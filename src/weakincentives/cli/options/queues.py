@@ -95,9 +95,8 @@ def cancel_queued(queue: Deployment, run_id: str) -> int:
     """Cancel a run in the queue, and with its main loops; return how many samples were removed."""
     with queue.mailbox() as requests:
         removed = requests.cancel(run_id)
-        if requests.has_lanes:  # elsewhere (SQS) a main loop finishes its request
-            with queue.mailbox(name=queue.main) as main:
-                main.cancel(run_id)
+    with queue.mailbox(name=queue.main) as main:
+        main.cancel(run_id)
     return removed
 
 
