@@ -256,8 +256,10 @@ class System:
             world.violations.append(f"{question!r} runs in an endless loop")
         kind = question.partition(" ")[0]
         slow = world.random.uniform(0, 3 * world.plan.lease)
-        await asyncio.sleep(slow if kind == "slow" else world.random.expovariate(0.2))
-        check_begin(world, process, question, "still runs")
+        try:
+            await asyncio.sleep(slow if kind == "slow" else world.random.expovariate(0.2))
+        finally:  # also when it is cancelled too late
+            check_begin(world, process, question, "still runs")
         if kind == "kills" and process is not None:
             world.faults["killed by a sample"] += 1
             world.kill(process)
