@@ -7,11 +7,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from weakincentives.errors import SerializationError
-from weakincentives.evals import EvalResult
+from weakincentives.evals import EvalRequest, EvalResult
 from weakincentives.evals.distributed import Key
 from weakincentives.runtime.mailbox.core.envelope import pack, unpack
 from weakincentives.runtime.worker.worker import DEFAULT_MAX_DELIVERIES
 
+from .sim_loop import EPOCH
 from .sim_system import Outcome, answer
 from .sim_values import bad_value
 from .sim_world import request_id
@@ -65,6 +66,8 @@ def check(outcome: Outcome) -> Verdict:
         if count:
             verdict.notes.append(f"{count} messages are left in {name!r}")
     _check_dead_letters(outcome, verdict)
+    for run in outcome.other_runs:
+        verdict.notes += run.problems(lambda result: _problem(result, outcome))
     if missing := outcome.strange - outcome.set_aside - outcome.unseen:
         verdict.notes.append(f"invalid results that are not dead letters: {sorted(missing)[:3]}")
     if good := outcome.set_aside - outcome.strange:
@@ -103,7 +106,7 @@ def _problem(result: EvalResult[str], outcome: Outcome) -> str | None:
         return error  # no fault could have caused it
     if main:
         return None if GAVE_UP in error or NO_ANSWER in error else error
-    times = outcome.deliveries[request_id(result.sample_id, result.epoch)]
+    times = outcome.deliveries[request_id(result.sample_id, result.epoch, result.run_id)]
     return None if GAVE_UP in error and times >= _max_deliveries(outcome) else error
 
 
@@ -138,6 +141,11 @@ def _check_dead_letters(outcome: Outcome, verdict: Verdict) -> None:
             continue
         if outcome.deliveries.get(id, 0) < _max_deliveries(outcome):
             verdict.notes.append(f"{id} is dead without a reason: {letter.last_error}")
+        for run in outcome.other_runs:
+            ours = isinstance(letter.body, EvalRequest) and letter.body.run_id == run.name
+            dead_at = letter.dead_lettered_at.timestamp() - EPOCH
+            if ours and run.ended_before(dead_at, outcome.plan):
+                verdict.notes.append(f"{id} is dead, long after {run.name} was cancelled")
 
 
 def _max_deliveries(outcome: Outcome) -> int:

@@ -7,7 +7,7 @@ need two faults at once, and that a third would hide.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -83,6 +83,7 @@ class Plan:
     poison: int = 0
     trouble: float = 300.0  # seconds until all faults end
     mainloop_timeout: float = 200.0  # seconds
+    other_runs: bool = False  # in the same queue, see `sim_cancel.py`
 
     @property
     def calm(self) -> bool:
@@ -124,6 +125,7 @@ class Plan:
             poison=random.randint(1, 4) if random.random() < swarm else 0,
             trouble=random.uniform(30, 300),
             mainloop_timeout=random.choice((2.0, 60.0, 200.0, 1000.0)),
+            other_runs=extra.random() < 0.5,
         )
 
 
@@ -138,7 +140,7 @@ class FaultyQueue:
         self._world = world
         self._process = process
         self._queue = queue
-        self.can_uncount_delivery = not world.plan.whole
+        self.can_uncount_delivery = self.has_lanes = not world.plan.whole
         self.refused: list[str] = []
         self._woken = False
         self._changed = anyio.Event()
@@ -206,6 +208,18 @@ class FaultyQueue:
 
     def purge(self) -> int:
         return self._call("purge", (), self._queue.purge)
+
+    def cancel(self, group: str) -> int:
+        def cancel() -> int:
+            if self.has_lanes:
+                return self._queue.cancel(group)
+            self._queue._cancelled.add(group)  # as on SQS: only noted, and still delivered
+            return 0
+
+        return self._call("cancel", [group], cancel)
+
+    def cancelled(self, groups: Collection[str]) -> set[str]:
+        return self._call("cancelled", sorted(groups), lambda: self._queue.cancelled(groups))
 
     def wake(self) -> None:
         self._woken = True

@@ -40,6 +40,7 @@ from weakincentives.runtime.session import Session
 from weakincentives.runtime.worker.dead_letters import DeadLetter, DLQPolicy
 from weakincentives.runtime.worker.leases import LeaseExtenderConfig
 
+from .sim_cancel import OtherRun, check_begin, draw_other_runs, start_other_runs
 from .sim_faults import SAMPLE_FAULTS, FaultyStore, Plan, SimMailbox
 from .sim_loop import Process, Stuck, current_process, no_threads
 from .sim_nemesis import TIMED_FAULT_ACTIONS, inject_repeatedly, poison
@@ -72,6 +73,7 @@ class Outcome:
     set_aside: set[bytes]  # the dead letters of the results
     deliveries: dict[str, int]
     left: dict[str, int]
+    other_runs: list[OtherRun]
     violations: list[str]
     seconds: float
     trace: list[str]
@@ -90,6 +92,11 @@ class System:
         self.report: EvalReport[Any] | None = None
         self.dataset = Dataset(tuple(_samples(world)), name="sim")
         self.submission = Submission(RUN, self.dataset, epochs=world.plan.epochs)
+        # From another generator, so that the plans of old seeds mean what they did.
+        other = Random(f"{world.plan} {self.dataset.digest}")
+        runs = draw_other_runs(other, answer, lanes=not world.plan.whole)
+        if world.plan.other_runs:
+            world.other_runs = {run.name: run for run in runs}
         self._agent = name_agent(lambda sample: self._answer(sample), "sim", "")
         world.mains.update(
             submit=self._submit, collect=self._collect, eval=self._eval, main=self._main
@@ -100,6 +107,7 @@ class System:
         world, plan = self.world, self.world.plan
         world.start("submit")
         world.start("collect")
+        start_other_runs(world)
         for role, many in (("eval", plan.eval_workers), ("main", plan.main_workers)):
             for number in range(many):
                 world.start(role, number)
@@ -125,7 +133,8 @@ class System:
         world = self.world
         queued = world.queue("requests").count() + world.queue("main").count()
         busy = any(worker.metrics()["in_flight"] for worker in world.workers.values())
-        return self.report is not None and not (queued or busy or world.pending_events)
+        collected = self.report is not None and all(run.done for run in world.other_runs.values())
+        return collected and not (queued or busy or world.pending_events)
 
     async def _shut_down(self) -> None:
         """Tell all workers to stop, and check that they do so in time."""
@@ -232,7 +241,8 @@ class System:
         this, process = current(), current_process()
         output = await self.execute(sample.input)
         assert process is not None
-        self.world.work_finished(process, request_id(sample.id, this.epoch), this.number)
+        id = request_id(sample.id, this.epoch, this.run_id)
+        self.world.work_finished(process, id, this.number)
         more = bad_value(sample.input).trajectory if _is_odd(sample.input) else {}
         return Trajectory(output=output, **more), None
 
@@ -241,11 +251,15 @@ class System:
         world, process = self.world, current_process()
         world.executions[question] += 1
         world.log(process, f"executes {question!r}")
+        check_begin(world, process, question, "begins")
         if world.executions[question] > MAX_EXECUTIONS:
             world.violations.append(f"{question!r} runs in an endless loop")
         kind = question.partition(" ")[0]
         slow = world.random.uniform(0, 3 * world.plan.lease)
-        await asyncio.sleep(slow if kind == "slow" else world.random.expovariate(0.2))
+        try:
+            await asyncio.sleep(slow if kind == "slow" else world.random.expovariate(0.2))
+        finally:  # also when it is cancelled too late
+            check_begin(world, process, question, "still runs")
         if kind == "kills" and process is not None:
             world.faults["killed by a sample"] += 1
             world.kill(process)
@@ -359,6 +373,7 @@ def _outcome(system: System) -> Outcome:
         set_aside={letter.raw for letter in set_aside},
         deliveries=dict(world.deliveries),
         left={name: world.queue(name).count() for name in ("requests", "main")},
+        other_runs=list(world.other_runs.values()),
         violations=list(world.violations),
         seconds=world.loop.now,
         trace=list(world.trace or ()),

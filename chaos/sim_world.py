@@ -9,13 +9,21 @@ from contextvars import copy_context
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from weakincentives.errors import MailboxError, MessageFinalizedError, StoreError
+from weakincentives.errors import (
+    MailboxError,
+    MessageFinalizedError,
+    SerializationError,
+    StoreError,
+)
 from weakincentives.evals.distributed.submission import Key, key_id
 from weakincentives.runtime.mailbox import Delivery, MemoryQueue, OutboundMessage
+from weakincentives.runtime.mailbox.core.envelope import unpack
+from weakincentives.runtime.mailbox.core.lanes import Lane, lane_of
 
 from .sim_loop import Crash, Process, SimClock, VirtualLoop, current_process, finished
 
 if TYPE_CHECKING:
+    from .sim_cancel import OtherRun
     from .sim_faults import FaultyQueue, Plan
 
 __all__ = ["RUN", "World", "request_id"]
@@ -27,9 +35,9 @@ RUN = "run"
 Main = Callable[[Process], Coroutine[Any, Any, Any]]
 
 
-def request_id(sample_id: str, epoch: int) -> str:
+def request_id(sample_id: str, epoch: int, run: str = RUN) -> str:
     """Return the message id of a sample's request."""
-    return key_id(RUN, "baseline", sample_id, epoch).hex
+    return key_id(run, "baseline", sample_id, epoch).hex
 
 
 class World:
@@ -46,6 +54,7 @@ class World:
         self.pending_events = 0  # scheduled by the world itself
         self.outcomes: dict[str, bytes] = {}  # the store that the workers share
         self.rows: dict[Key, bytes] = {}  # the collector's own store
+        self.other_runs: dict[str, OtherRun] = {}
         self.poison: set[str] = set()
         self.strange: set[bytes] = set()  # injected among the results
         self.wiped: set[bytes] = set()  # of these, lost with a wiped queue
@@ -184,7 +193,8 @@ class World:
         for handle in handles:
             delivery = self._held.get(queue.name, {}).get(handle)
             if delivery is not None and self.strikes("delivered again"):
-                letter = OutboundMessage(delivery.id, delivery.content, delivery.reply_to)
+                id, content, _, _, _, reply_to = delivery
+                letter = OutboundMessage(id, content, reply_to, *_lane_in(content))
                 self.call_within(60.0, self.queue(queue.name).put, [letter], None)
 
     def refused(self, queue: FaultyQueue, handle: str) -> None:
@@ -226,7 +236,7 @@ class World:
         process.dead = True
         self.workers.pop(process, None)
         self.log(process, f"ends: {error!r}")
-        if role in ("submit", "collect"):
+        if role.partition(":")[0] in ("submit", "collect", "cancel"):
             expected = error is None or isinstance(error, StoreError)
             restarts = error is not None
         else:
@@ -244,6 +254,13 @@ class World:
             self.workers.pop(process, None)
             self.log(process, "dies")
             process.on_death()
+
+
+def _lane_in(content: bytes) -> Lane:
+    try:
+        return lane_of(unpack(content)[1])
+    except SerializationError:  # poison
+        return Lane()
 
 
 def _brief(done: Any) -> str:

@@ -26,7 +26,9 @@ from weakincentives.evals.distributed import collector as _collecting
 from weakincentives.evals.engine import attempts as _attempt
 from weakincentives.internal.isolation import run_isolated
 from weakincentives.runtime.agent import main_loop
+from weakincentives.runtime.mailbox import MemoryQueue
 from weakincentives.runtime.mailbox.core.envelope import pack
+from weakincentives.runtime.worker import worker
 from weakincentives.runtime.worker.worker import Worker
 
 # The other tests cover the same code, and measuring it here would double the time.
@@ -53,6 +55,7 @@ STOPS = Plan(samples=8, rates={"stops": 0.5})
 HANGS = Plan(samples=8, rates={"hangs": 0.5})
 DAMAGED = Plan(rates={"result damaged": 0.5}, **RARE)
 INVALID_RESULTS = Plan(rates={"result damaged": 0.3, "forged result": 10.0})
+OTHER_RUNS = Plan(rates={"slow": 0.5}, lease=60.0, other_runs=True)
 SHORT = Plan(samples=8, eval_workers=1, lease=20.0, wait=1000.0, poison=4)
 
 
@@ -281,6 +284,30 @@ def a_sample_that_hangs_is_waited_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_attempt, "run_isolated", lambda fn, timeout: run_isolated(fn))
 
 
+def a_cancelled_sample_runs_on(patch: pytest.MonkeyPatch) -> None:
+    async def watch(*args: Any) -> None:
+        await anyio.sleep_forever()
+
+    patch.setattr(worker, "watch_cancellations", watch)
+
+
+def what_is_cancelled_can_be_sent_again(patch: pytest.MonkeyPatch) -> None:
+    cancel = MemoryQueue.cancel
+
+    def cancel_and_forget(self: MemoryQueue, group: str) -> int:
+        removed = cancel(self, group)
+        self._cancelled.clear()
+        return removed
+
+    patch.setattr(MemoryQueue, "cancel", cancel_and_forget)
+
+
+def a_collector_waits_for_a_cancelled_run(patch: pytest.MonkeyPatch) -> None:
+    async def ignore(self: Any, requests: Any) -> None: ...
+
+    patch.setattr(Collector, "_notice_cancellation", ignore)
+
+
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[int, Plan | None]] = {
     # with a seed that finds it soon, and a plan if that of the seed has too few faults
     acknowledged_before_it_is_stored: (1, CRASHES),
@@ -301,6 +328,9 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[int, Plan | None]] = {
     a_stopped_delivery_does_not_count: (1, STOPS),
     a_request_runs_in_the_task_of_its_worker: (1, CANCELS),
     a_sample_that_hangs_is_waited_for: (1, HANGS),
+    a_cancelled_sample_runs_on: (1, OTHER_RUNS),
+    what_is_cancelled_can_be_sent_again: (1, OTHER_RUNS),
+    a_collector_waits_for_a_cancelled_run: (1, OTHER_RUNS),
 }
 
 

@@ -24,6 +24,7 @@ GROUPS = {
         "branch": "continue from a snapshot of a sample's environment, several times",
         "submit": "send a dataset to the workers of a queue",
         "collect": "collect the results of a submitted run",
+        "cancel": "cancel a submitted run: its samples are taken back from the workers",
         "list": "list the stored runs, newest first",
         "show": "show a run and its worst samples, or one sample in full",
         "compare": "compare runs: differences with intervals, and changed samples",

@@ -72,7 +72,13 @@ if TYPE_CHECKING:
     from ..rollouts.agent_loop import run_agent
     from ..rollouts.endpoint import Endpoint
     from ..rollouts.environment import Environment
-    from ._helpers import collect_results, collect_results_async, submit_dataset, submit_experiments
+    from ._helpers import (
+        cancel_run,
+        collect_results,
+        collect_results_async,
+        submit_dataset,
+        submit_experiments,
+    )
     from ._judge import (
         JUDGE_TEMPLATE,
         PASSING_RATINGS,
@@ -215,6 +221,7 @@ __all__ = [
     "audit_suite",
     "calibrate",
     "calibrate_async",
+    "cancel_run",
     "collect_results",
     "collect_results_async",
     "compare_runs",
@@ -292,7 +299,9 @@ __getattr__, __dir__ = _lazy_exports(
     __name__,
     {
         "..rollouts": "Endpoint Environment run_agent",
-        "._helpers": "collect_results collect_results_async submit_dataset submit_experiments",
+        "._helpers": (
+            "cancel_run collect_results collect_results_async submit_dataset submit_experiments"
+        ),
         "._judge": "JUDGE_TEMPLATE JudgeOutput JudgeParams PASSING_RATINGS RATINGS RATING_VALUES "
         "Rating Scale llm_judge",
         "._loop": "EvalLoop EvalLoopConfig",

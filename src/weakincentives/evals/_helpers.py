@@ -13,11 +13,12 @@ from ..internal.checks import check_whole
 from ..internal.event_loop import run_sync
 from ..internal.public_module import set_public_module
 from ..runtime.mailbox.backends.adapted import receiving_mailbox, sending_mailbox
+from ..runtime.mailbox.core.lanes import check_priority
 from ..secrets import redact
 from ._types import Dataset, Sample
 from .distributed.collector import CollectConfig, Collector
 from .distributed.ledgers import MemoryLedger
-from .distributed.submission import Key, Submission
+from .distributed.submission import Key, Submission, refuse_cancelled
 from .engine.manifest import new_run_id
 from .model.quarantine import QuarantinedSample, split_by_date
 from .model.report import EvalReport, EvalResult
@@ -26,7 +27,13 @@ from .model.versions import WorkerVersion, checked_version
 if TYPE_CHECKING:
     from ..runtime.mailbox import Mailbox
 
-__all__ = ["collect_results", "collect_results_async", "submit_dataset", "submit_experiments"]
+__all__ = [
+    "cancel_run",
+    "collect_results",
+    "collect_results_async",
+    "submit_dataset",
+    "submit_experiments",
+]
 
 
 def submit_dataset(
@@ -38,6 +45,7 @@ def submit_dataset(
     run_id: str | None = None,
     epochs: int = 1,
     expect: WorkerVersion | str = "",
+    priority: int = 0,
 ) -> Submission:
     """Send every sample to the workers: `submit_dataset(dataset, requests)`.
 
@@ -47,6 +55,9 @@ def submit_dataset(
 
     With `expect`, such as `EvalLoop.version`, `EvalSuite.version` or the text of one, workers of
     another version return the samples to the queue, and say so.
+
+    Runs share the mailbox: they take turns, and one of a higher `priority` comes first.
+    `cancel_run` takes a run back.
     """
     if requests is None:
         if experiment is None or isinstance(experiment, Experiment | str):
@@ -69,6 +80,7 @@ def submit_dataset(
         run_id=run_id,
         epochs=epochs,
         expect=expect,
+        priority=priority,
     )
 
 
@@ -81,6 +93,7 @@ def submit_experiments(
     run_id: str | None = None,
     epochs: int = 1,
     expect: WorkerVersion | str = "",
+    priority: int = 0,
 ) -> Submission:
     """Send every sample once for each experiment, as one run."""
     if isinstance(dataset, list | tuple):
@@ -98,9 +111,23 @@ def submit_experiments(
     run_id = run_id or new_run_id()
     if redact(run_id) != run_id:
         raise UsageError(f"expected a run id without a secret in it, got {redact(run_id)!r}")
-    submission = Submission(run_id, dataset, variants, epochs, checked_version(expect))
+    version, priority = checked_version(expect), check_priority(priority)
+    submission = Submission(run_id, dataset, variants, epochs, version, priority)
+    refuse_cancelled(submission, requests)
     submission.send(requests, reply_to=reply_to)
     return submission
+
+
+def cancel_run(run: Submission | str, requests: Mailbox[Any]) -> int:
+    """Cancel a submitted run; return how many of its samples were taken back.
+
+    No worker begins another sample of it, those that run are cancelled within seconds, and nothing
+    of it is retried. The other runs in the mailbox are not touched. Calling it again is harmless.
+    What is finished can still be collected, with the `requests` of this call: the report then says
+    that the run was cancelled. On SQS nothing can be taken back: the workers remove the samples.
+    """
+    run_id = run.run_id if isinstance(run, Submission) else run
+    return int(cast(Any, sending_mailbox(requests, "requests", "cancel")).cancel(run_id))
 
 
 def collect_results(
@@ -126,9 +153,10 @@ def collect_results(
     `resubmit_after` seconds, the collection ends and the report says what differs.
 
     With `requests`, missing samples are sent again once that mailbox is empty and no result has
-    arrived for `resubmit_after` seconds. `on_result` is called with each new result before it is
-    acknowledged; what it stored is `known` to the next collection after a crash. Samples in
-    `quarantine`, such as `load_quarantine(name)`, are in the report and do not count.
+    arrived for `resubmit_after` seconds, and the collection ends if the run is cancelled.
+    `on_result` is called with each new result before it is acknowledged; what it stored is `known`
+    to the next collection after a crash. Samples in `quarantine`, such as `load_quarantine(name)`,
+    are in the report and do not count.
     """
     return run_sync(
         partial(
@@ -179,7 +207,8 @@ async def collect_results_async(
     if not ledger.complete():
         await collector.run(timeout_seconds)
     quarantined = split_by_date(quarantine)[0]
-    return ledger.report(f"{timeout_seconds:g} s", quarantined, reason=collector.refused)
+    waited = "the run was cancelled" if collector.cancelled else f"{timeout_seconds:g} s"
+    return ledger.report(waited, quarantined, reason=collector.refused)
 
 
 def _restored(

@@ -16,6 +16,7 @@ class TestSQS(MailboxContract):
     ordered = False
     exact_count = False
     bounded = False
+    lanes = False
 
     @pytest.fixture(autouse=True)
     def broker(self) -> None:

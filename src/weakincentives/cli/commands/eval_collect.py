@@ -28,7 +28,7 @@ from ..options.runs import add_store, open_store
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...evals import RunManifest, RunStore, Submission
+    from ...evals import RunRecord, RunStore, Submission
     from ...evals.distributed import Collector, StoreLedger
     from ...evals.engine.progress import ProgressSnapshot
     from ...evals.store.queue_state import QueueState
@@ -39,8 +39,8 @@ exit codes:
   0    all results are stored, and every gate passed
   1    a gate failed: fewer samples passed than --fail-under
   2    usage error, or the queue cannot be reached
-  3    results are missing after --timeout, or after resubmitting them without success;
-       or more errors than --max-error-rate
+  3    results are missing after --timeout, after resubmitting them without success, or
+       because the run was cancelled; or more errors than --max-error-rate
   130  interrupted; the same command continues
 """
 POLL_SECONDS = 1.0  # longest wait for a batch of results
@@ -92,8 +92,9 @@ def run(args: Namespace) -> int:
             retry_errors=args.retry_errors,
         )
         save = partial(save_queue_state, store, run_id)
-        with _open_collector(args, record.manifest, submission, ledger, to, save) as collector:
-            if ledger.missing() or record.status != "complete":
+        with _open_collector(args, record, submission, ledger, to, save) as collector:
+            # A cancelled run stays that: what arrived since then is collected, no more.
+            if (ledger.missing() or record.status != "complete") and not collector.cancelled:
                 store.begin(record.manifest)
             try:
                 interrupted = _collect(args, collector, to)
@@ -101,7 +102,9 @@ def run(args: Namespace) -> int:
                 with suppress(WinkError):  # if the run was removed, the first error says so
                     ledger.finish(interrupted=True)
                 raise
-        missing = ledger.finish(interrupted=interrupted, reason=collector.refused)
+        missing = ledger.finish(
+            interrupted=interrupted, cancelled=collector.cancelled, reason=collector.refused
+        )
         if collector.dead_lettered and not args.quiet:
             to.print(_dead_letter_note(args, collector), style="dim", soft_wrap=True)
         outcome = _outcome(args, store, collector, missing, SYSTEM_CLOCK.monotonic() - began)
@@ -125,6 +128,9 @@ def _outcome(
     if collector.stopped:
         stored = f"{outcome.found.record.stored:,} of {len(submission):,} are stored"
         return replace(outcome, code=130, rule=f"interrupted, {stored}")
+    if missing and collector.cancelled:
+        stored = f"{outcome.found.record.stored:,} of {len(submission):,} are stored"
+        return replace(outcome, code=3, rule=f"cancelled, {stored}")
     if missing:
         waited = f"resubmitting them {pluralize(collector.rounds, 'time')}"
         waited = waited if collector.gave_up else f"{args.timeout or 0:g} s"
@@ -142,7 +148,7 @@ def _dead_letter_note(args: Namespace, collector: Collector) -> str:
 @contextmanager
 def _open_collector(
     args: Namespace,
-    manifest: RunManifest,
+    record: RunRecord,
     submission: Submission,
     ledger: StoreLedger,
     to: Console,
@@ -156,6 +162,7 @@ def _open_collector(
         if not args.quiet:
             to.print(one_line(text), style=style, soft_wrap=True)
 
+    manifest = record.manifest
     queue = deployment(args, manifest.queue or None, must_exist=True)
     total = len(submission)
     config = CollectConfig(
@@ -165,6 +172,7 @@ def _open_collector(
         exclusive=True,
         connect_timeout=CONNECT_TIMEOUT,
         dead_letters=f"{queue.name}-dlq",
+        cancelled=record.status == "cancelled",
     )
     with (
         queue.mailbox(EvalRequest) as requests,

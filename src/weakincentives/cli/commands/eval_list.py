@@ -55,6 +55,7 @@ MARKS = {
     "running": (">", "cyan"),
     "interrupted": ("!", "yellow"),
     "stopped": ("x", "yellow"),
+    "cancelled": ("-", "yellow"),
     "damaged": ("?", "red"),
     "rescored": ("=", "dim"),
 }

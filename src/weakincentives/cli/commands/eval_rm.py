@@ -1,11 +1,14 @@
-"""`wink eval rm`: remove stored runs with all their rows."""
+"""`wink eval rm`: remove stored runs with all their rows; cancel those that workers still run."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from ...errors import MailboxError, UsageError
 from ...evals.store.labels import run_title
+from ...evals.store.records import RunRecord
 from ..console.text import confirm, one_line, pluralize, print_stderr
+from ..options.queues import add_queue, cancel_queued, deployment
 from ..options.runs import REFERENCES, add_store, open_store
 
 
@@ -13,6 +16,9 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help=REFERENCES)
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    parser.add_argument("--no-cancel", action="store_true",
+        help="leave the samples of a submitted run to the workers: its queue is gone")  # fmt: skip
+    add_queue(parser)
     add_store(parser)
 
 
@@ -32,7 +38,31 @@ def run(args: Namespace) -> int:
             if not confirm(f"Remove {pluralize(len(found), 'run')}?"):
                 print_stderr("Nothing was removed.")
                 return 1
-        for run_id, line in zip(found, lines, strict=True):
+        for (run_id, record), line in zip(found.items(), lines, strict=True):
+            if not args.no_cancel and _is_queued(record):
+                _cancel(args, record)
             store.delete(run_id)
             print_stderr(f"removed {line}")
     return 0
+
+
+def _is_queued(record: RunRecord) -> bool:
+    submitted = record.manifest.kind == "submission"
+    return submitted and record.status not in ("complete", "cancelled")
+
+
+def _cancel(args: Namespace, record: RunRecord) -> None:
+    """Take the samples of a run back, and remove the results that nobody has collected."""
+    run_id = record.manifest.run_id
+    try:
+        queue = deployment(args, record.manifest.queue or None, must_exist=True)
+        removed = cancel_queued(queue, run_id)
+        with queue.mailbox(name=queue.results(run_id)) as results:
+            results.purge()
+    except (MailboxError, UsageError) as error:
+        raise UsageError(
+            f"cannot cancel {run_id}, so it was not removed: {error} - if its queue is gone: "
+            "--no-cancel"
+        ) from error
+    if removed:
+        print_stderr(f"cancelled {run_id}: {pluralize(removed, 'sample')} taken back")

@@ -10,6 +10,7 @@ import shlex
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
+from ...errors import UsageError
 from ...experiment import BASELINE, Experiment
 from ..console.text import one_line, pluralize, print_stderr
 from ..options.columns import COLUMNS, add_columns
@@ -20,7 +21,7 @@ from ..options.execution import (
     add_selection,
     add_tag,
 )
-from ..options.parsing import pairs, to_argv
+from ..options.parsing import pairs, to_argv, whole
 from ..options.queues import Deployment, add_queue, deployment
 from ..options.runs import add_cluster_by, add_store, same_store, store_path
 
@@ -40,6 +41,7 @@ PERSISTED_OPTIONS = (
     *("model", "temperature", "max_tokens", "evaluator"),
     *("judge_model", "judge_temperature", "judge_max_tokens", "expect"),
     *("name", "experiment", "filter", "sample", "seed", "limit", "epochs", "cluster_by"),
+    "priority",
 )
 
 
@@ -67,6 +69,9 @@ def configure(parser: ArgumentParser) -> None:
     add_cluster_by(add, "none")
     add_name(add)
     add_tag(add)
+    add("--priority", type=whole(-1000), metavar="N",
+        help="runs of a higher priority come first, those of the same take turns (default 0; "
+        "not on SQS)")  # fmt: skip
     add("--run-id", metavar="ID",
         help="id of the run; for a known run, samples without a result are sent again")  # fmt: skip
     add_store(parser)
@@ -75,10 +80,11 @@ def configure(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Record the submission, send it, and print the run id."""
     from ...evals import EvalConfig, EvalRequest, RunStore, Submission
-    from ...evals.distributed import record_submission
+    from ...evals.distributed import record_submission, refuse_cancelled
     from ...evals.engine.manifest import new_run_id
     from ...evals.engine.requirements import check_clusters
     from ...evals.model.versions import checked_version
+    from ...runtime.mailbox.core.lanes import check_priority
     from ..options.selection import selected, why_empty
 
     whole, version = _target(args)
@@ -89,7 +95,8 @@ def run(args: Namespace) -> int:
     experiments = tuple(map(Experiment, dict.fromkeys(args.experiment))) or (BASELINE,)
     expect = checked_version(args.expect or version or "")
     run_id, epochs = args.run_id or new_run_id(), args.epochs or 1
-    submission = Submission(run_id, dataset, experiments, epochs, expect)
+    priority = check_priority(args.priority or 0)
+    submission = Submission(run_id, dataset, experiments, epochs, expect, priority)
     config = EvalConfig(
         epochs=submission.epochs,
         max_samples=args.limit,
@@ -107,6 +114,8 @@ def run(args: Namespace) -> int:
         # SQS must create the queue before a worker sends the first result.
         queue.mailbox(name=results),
     ):
+        if priority:
+            requests.require_lanes("priorities")
         missing = record_submission(
             store,
             submission,
@@ -119,7 +128,10 @@ def run(args: Namespace) -> int:
             version=None if args.expect else version,
         )
         try:
+            refuse_cancelled(submission, requests)
             sent = submission.send(requests, reply_to=results, only=missing.__contains__)
+        except UsageError:
+            raise
         except Exception:
             command = shlex.join(["wink", "eval", "submit", "--run-id", submission.run_id])
             print_stderr(f"Not all samples were sent. To continue: {command} ...")

@@ -91,6 +91,15 @@ def deployment(
         return Deployment(url, mailbox.name)
 
 
+def cancel_queued(queue: Deployment, run_id: str) -> int:
+    """Cancel a run in the queue, and with its main loops; return how many samples were removed."""
+    with queue.mailbox() as requests:
+        removed = requests.cancel(run_id)
+    with queue.mailbox(name=queue.main) as main:
+        main.cancel(run_id)
+    return removed
+
+
 def or_plain_json(kind: Any) -> Any:
     """Return a type that decodes objects as this dataclass, and leaves other JSON as it is."""
     if not hasattr(kind, "__dataclass_fields__"):

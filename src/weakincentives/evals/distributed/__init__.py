@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from .collector import CollectConfig, Collector
     from .ledgers import Ledger, MemoryLedger, StoreLedger
     from .mailbox_agents import mailbox_agent
-    from .submission import Key, Submission, load_submission, record_submission, request_key
+    from .submission import (
+        Key,
+        Submission,
+        load_submission,
+        record_submission,
+        refuse_cancelled,
+        request_key,
+    )
 
 __all__ = [
     "CollectConfig",
@@ -27,6 +34,7 @@ __all__ = [
     "load_submission",
     "mailbox_agent",
     "record_submission",
+    "refuse_cancelled",
     "request_key",
 ]
 
@@ -36,6 +44,7 @@ __getattr__, __dir__ = _lazy_exports(
         ".collector": "CollectConfig Collector",
         ".ledgers": "Ledger MemoryLedger StoreLedger",
         ".mailbox_agents": "mailbox_agent",
-        ".submission": "Key Submission load_submission record_submission request_key",
+        ".submission": "Key Submission load_submission record_submission refuse_cancelled "
+        "request_key",
     },
 )

@@ -8,6 +8,7 @@ Rules of this file:
 3. Missing requests are sent again once the queue is empty and no results arrive.
 4. A result is matched by its key before anything is redacted, or by the redacted form of its key.
 5. An unavailable server is retried.
+6. Once the run is cancelled, what has arrived is collected, and nothing is sent again.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ RETRY_SECONDS = 1.0  # between two attempts to reach a server
 OTHER_RUN_DELAY = 10.0  # seconds before a result of another run is delivered again
 DEAD_LETTER_RETRY_DELAY = 60.0  # seconds before a message that could not be dead-lettered
 REPORT_SECONDS = 1.0  # between two calls of `on_poll`
+DRAIN_SECONDS = 1.0  # without a result, before the collection of a cancelled run ends
 REFUSAL_SECONDS = 30.0  # after a refusal, without a worker that accepts, if nothing is resubmitted
 NOTICE_FIELDS = {each.name for each in fields(WorkerNotice)}
 MAX_REFUSALS = 5  # workers that are named
@@ -74,6 +76,7 @@ class CollectConfig:
     If workers refuse the version that the run expects, and none accepts it for `resubmit_after`
     seconds (30 if that is None), the collection ends.
     Dead letters go to the mailbox `dead_letters`, or to `NAME-dlq` next to the results.
+    With `cancelled`, the run is known to be cancelled; otherwise its requests are asked.
     """
 
     resubmit_after: float | None = 30.0
@@ -82,6 +85,7 @@ class CollectConfig:
     exclusive: bool = False
     connect_timeout: float | None = None
     dead_letters: str | None = None
+    cancelled: bool = False
 
 
 class Collector:
@@ -121,6 +125,7 @@ class Collector:
         self._keys = frozenset(submission.keys() if submission is not None else ())
         self._dead_letters: QueueMailbox[Any] | None = None
         self._config = config or CollectConfig()
+        self.cancelled = self._config.cancelled
         self._on_note = on_note
         self._clock = clock
         self._connected = False
@@ -169,7 +174,7 @@ class Collector:
                 logger.debug("cannot report the state of the queue: %s", error)
 
     async def _run(self, deadline: float, connect_by: float) -> None:
-        retry = self.ledger.retried
+        retry = () if self.cancelled else self.ledger.retried
         while not self.stopped and (left := deadline - self._clock.monotonic()) > 0:
             await anyio.lowlevel.checkpoint_if_cancelled()
             try:
@@ -197,6 +202,8 @@ class Collector:
         wait = config.poll
         if config.resubmit_after is not None:
             wait = min(wait, max(config.resubmit_after, 0.05))
+        if self.cancelled:
+            wait = min(wait, DRAIN_SECONDS)
         messages = await self._results.receive_async(
             max_messages=BATCH_SIZE,
             visibility_timeout=LEASE_SECONDS,
@@ -207,13 +214,16 @@ class Collector:
         if ledger.complete():
             # The rest of the mailbox may hold results for samples that ended in an error.
             return not (messages and config.exclusive)
+        if self.cancelled and not messages:
+            return True
         after = REFUSAL_SECONDS if config.resubmit_after is None else config.resubmit_after
         if self.refused and self._clock.monotonic() - self._refused_at >= after:
             return True
         if self._requests is not None:
             self.queued = await self._requests.run_blocking(self._requests.approximate_count)
+            await self._notice_cancellation(self._requests)
         await self._report()
-        if new:
+        if new or self.cancelled:
             return False
         await ledger.refresh()
         return ledger.complete() or await self._resubmit()
@@ -371,6 +381,14 @@ class Collector:
         sent = await self._send(frozenset(self.ledger.missing()))
         self._on_note(f"the queue is empty, resubmitted missing samples: {sent:,}")
         return False
+
+    async def _notice_cancellation(self, requests: QueueMailbox[Any]) -> None:
+        ask = getattr(requests, "cancelled", None)  # a user's own mailbox may have none
+        if self.cancelled or self.submission is None or ask is None:
+            return
+        if await requests.run_blocking(partial(ask, {self.submission.run_id})):
+            self.cancelled = True
+            self._on_note("the run was cancelled: collecting what is finished")
 
     async def _others_hold_results(self) -> bool:
         """Return whether results of this run are leased to another collector, perhaps a dead one.

@@ -227,7 +227,7 @@ class StoreLedger:
                 self._stored[key] = state
                 self._missing.discard(key)
 
-    def finish(self, *, interrupted: bool, reason: str = "") -> int:
+    def finish(self, *, interrupted: bool, cancelled: bool = False, reason: str = "") -> int:
         """Store how the collection ended, and return how many keys have no row.
 
         `reason` says why results are missing, if that is known.
@@ -235,12 +235,15 @@ class StoreLedger:
         run_id, missing = self._submission.run_id, self.without_row()
         if self._versions:  # another collector may have begun with a manifest without them
             self._store.add_workers(run_id, self._versions)
-        note = ""
-        if missing and not interrupted:
-            note = f"{len(missing)} of {len(self._submission)} missing{_listed(missing)}"
+        note, total, before = "", len(self._submission), self._store.run(run_id).status
+        if missing and (cancelled or before == "cancelled"):
+            status, note = "cancelled", f"{total - len(missing):,} of {total:,} are stored"
+        elif missing and not interrupted:
+            status, note = "stopped", f"{len(missing)} of {total} missing{_listed(missing)}"
             note += f" - {reason}" if reason else ""
-        status = "interrupted" if interrupted else "stopped" if missing else "complete"
-        if self._store.run(run_id).status != "complete":  # a complete run stays complete
+        else:
+            status = "interrupted" if interrupted else "complete"
+        if before != "complete":  # a complete run stays complete
             self._store.finish(run_id, status, note)
         return len(missing)
 

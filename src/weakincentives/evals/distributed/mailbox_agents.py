@@ -22,6 +22,7 @@ from ...errors import (
 )
 from ...internal.ids import new_uuid
 from ...rollouts import Trajectory
+from ...runtime.mailbox.core.lanes import PRIORITY_HEADER, current_lane
 from ...runtime.session import SessionSnapshot, SessionView
 from ...runtime.tracing import inject
 from ...runtime.worker.batching import Batcher
@@ -157,7 +158,10 @@ class ReplyRouter:
         try:
             # Include the router's id: the same request of another router must not replace this one.
             id = f"{request.request_id}:{self._id}:{new_uuid().hex[:8]}"
-            await self._send((id, request, inject()))
+            lane = dict(current_lane.get())
+            if not getattr(self.requests, "has_lanes", False):
+                lane.pop(PRIORITY_HEADER, None)
+            await self._send((id, request, {**inject(), **lane}))
             with anyio.move_on_after(self.timeout):
                 await self._wait_for(waiter, replies)
         finally:

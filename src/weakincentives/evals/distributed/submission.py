@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import tee
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -22,6 +21,7 @@ from ...experiment import BASELINE, Experiment
 from ...internal.wire_names import wire_name
 from ...runtime import tracing
 from ...runtime.mailbox.core.envelope import pack, unpack
+from ...runtime.mailbox.core.lanes import lane_headers
 from .._types import Dataset, EvalConfig, EvalRequest, Sample
 from ..engine.manifest import build_manifest
 from ..engine.tasks import DatasetDigest
@@ -81,7 +81,8 @@ class Key(NamedTuple):
 class Submission:
     """The samples, experiments and epochs that were sent to workers as one run.
 
-    Only workers of the version `expect` run it, if that is given (`WorkerVersion`, as text).
+    Only workers of the version `expect` run it, if that is given (`WorkerVersion`, as text). Runs
+    of a higher `priority` come first, and those of the same share a queue fairly.
     """
 
     run_id: str
@@ -89,6 +90,7 @@ class Submission:
     experiments: tuple[Experiment, ...] = (BASELINE,)
     epochs: int = 1
     expect: str = ""
+    priority: int = 0
 
     def __len__(self) -> int:
         return len(self.dataset) * len(self.experiments) * self.epochs
@@ -129,10 +131,9 @@ class Submission:
         pairs = zip(self.keys(), self.requests(), strict=True)
         # Lazy: `tee` buffers only the gap between its readers; one that lags would hold them all.
         bodies, keyed = tee(request for key, request in pairs if only(key))
-        headers = None
-        if tracing.is_tracing():
-            keyed, traced = tee(keyed)
-            headers = map(partial(_trace_headers, self.dataset), traced)
+        lane = lane_headers(self.run_id, self.priority)
+        keyed, traced = tee(keyed)
+        headers = ({**lane, **_trace_headers(self.dataset, request)} for request in traced)
         ids = map(request_key, keyed)
         return requests.send_all(bodies, reply_to=reply_to, ids=ids, headers=headers)
 
@@ -173,10 +174,26 @@ def _natural(text: str) -> list[tuple[int, str]]:
 
 def _trace_headers(dataset: Dataset[Any, Any], request: EvalRequest[Any, Any]) -> dict[str, str]:
     """Return headers that make the worker's spans for a request children of one begun here."""
+    if not tracing.is_tracing():
+        return {}
     sample, experiment = request.sample, request.experiment.name
     facts = {"run_id": request.run_id, "experiment": experiment, "epoch": request.epoch}
     with tracing.span("request", sample.id, sample=sample, dataset_name=dataset.name, **facts):
         return tracing.inject()
+
+
+def refuse_cancelled(submission: Submission, requests: Mailbox[Any]) -> None:
+    """Raise a `UsageError` if the run was cancelled: its mailbox would drop the samples."""
+    ask = getattr(requests, "cancelled", None)
+    if callable(ask) and ask({submission.run_id}):
+        raise _cancelled_error(submission.run_id)
+
+
+def _cancelled_error(run_id: str) -> UsageError:
+    return UsageError(
+        f"expected a run that goes on, got {run_id!r}, which was cancelled - submit the samples "
+        "again without this run id, as a new run"
+    )
 
 
 # ── in a run store ──────────────────────────────────────────────────────────────────────────────
@@ -202,6 +219,8 @@ def record_submission(
     """
     run_id = submission.run_id
     is_new = not _has_run(store, run_id)
+    if not is_new and store.run(run_id).status == "cancelled":
+        raise _cancelled_error(run_id)
     if not is_new and store.find(_store_key(run_id)) is None:
         raise UsageError(
             f"expected the id of a new or submitted run, got {run_id!r}, which was run locally - "

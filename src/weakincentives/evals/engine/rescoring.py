@@ -99,7 +99,7 @@ def _ending(earlier: RunRecord) -> tuple[str, str, StopReason]:
     planned = earlier.manifest.planned
     if earlier.status == "complete" if planned is None else earlier.stored >= planned:
         return "complete", "", ""
-    status = "stopped" if earlier.status == "stopped" else "interrupted"
+    status = earlier.status if earlier.status in ("stopped", "cancelled") else "interrupted"
     return (
         status,
         earlier.note or f"run {earlier.manifest.run_id} is not complete",

@@ -27,7 +27,7 @@ from .reading import body_in, unreadable
 from .rows import RunManifest, decode_id, decompress, encode_id
 from .schema import RUN_CHECKSUM, TALLY, Database
 
-STATUSES = ("complete", "interrupted", "stopped")
+STATUSES = ("complete", "interrupted", "stopped", "cancelled")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -227,7 +227,8 @@ class RunStore(Closing):
         decision: Decision | None = None,
         dataset_digest: str | None = None,
     ) -> None:
-        """Flush, then store how a run ended: "complete", "interrupted" or "stopped".
+        """Flush, then store how a run ended: "complete", "interrupted", "stopped" or
+        "cancelled".
 
         If fewer rows are stored than results were `settled` or, for a "complete" run, than were
         planned, the run is "interrupted", and a `StoreError` is raised. One is also raised if a new

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...internal.lazy import lazy_exports as _lazy_exports
 from .backends.memory import InMemoryMailbox, InMemoryMailboxFactory, MemoryQueue
+from .core.lanes import lane_headers
 from .core.mailbox import QueueMailbox
 from .core.resolvers import CompositeResolver, MailboxFactory, MailboxResolver, RegistryResolver
 from .core.types import MAX_VISIBILITY_TIMEOUT, Delivery, Mailbox, Message, OutboundMessage, Queue
@@ -45,6 +46,7 @@ __all__ = [
     "SQSMailboxFactory",
     "SqliteMailbox",
     "SqliteMailboxFactory",
+    "lane_headers",
     "open_mailbox",
 ]
 

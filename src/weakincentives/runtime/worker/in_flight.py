@@ -1,4 +1,7 @@
-"""Messages in flight and their leases: extended during the work; a lost lease cancels it."""
+"""Messages in flight: their leases are extended during the work; a lost lease cancels it.
+
+So does the cancellation of the message's group, such as its run.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,17 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from ...errors import MailboxConnectionError, MessageFinalizedError
+from ...errors import MailboxConnectionError, MailboxError, MessageFinalizedError
 from ...secrets import logger_for
 from ..mailbox import Message, QueueMailbox
+from ..mailbox.core.lanes import GROUP_HEADER
 from .heartbeat import Heartbeat
 from .leases import LeaseExtenderConfig
 
 logger = logger_for(__name__)
 
 HEARTBEAT_SECONDS = 5.0
+CANCELLATION_SECONDS = 2.0  # between two questions whether a group in flight is cancelled
 
 
 @dataclass(slots=True, eq=False)
@@ -33,11 +38,23 @@ class InFlight:
     started: bool = False  # the agent has received it, so this delivery counts
     finished: bool = False  # the work is done; only sending and acknowledging are left
     isolated: bool = False  # nothing else runs at the same time
+    cancelled: bool = False  # with its group, so it is removed and not redelivered
 
     @property
     def working(self) -> bool:
         """True while the agent works on it."""
         return self.started and not self.finished
+
+
+def group_of(message: Message[Any]) -> str:
+    """Return the group of a message; of one that names none, the run of its body.
+
+    Those are messages of an earlier release, of a replay, or of a user's mailbox without headers.
+    """
+    if message.problem is not None:
+        return ""
+    group = message.headers.get(GROUP_HEADER) or getattr(message.body, "run_id", "")
+    return group if isinstance(group, str) else ""
 
 
 class MaxDeliveriesExceeded(Exception):
@@ -91,3 +108,26 @@ async def keep_leases(
                 logger.warning("lost the lease of %r: cancelling its work", each.message)
                 each.lease_lost = True
                 each.scope.cancel()
+
+
+async def watch_cancellations(
+    in_flight: Mapping[str, InFlight], requests: QueueMailbox[Any], counts: Counter[str]
+) -> None:
+    """Cancel the work on messages whose group is cancelled, until cancelled itself."""
+    while True:
+        await anyio.sleep(CANCELLATION_SECONDS)
+        running = [each for each in in_flight.values() if not (each.finished or each.cancelled)]
+        if not (groups := {group_of(each.message) for each in running} - {""}):
+            continue
+        try:
+            cancelled = await requests.run_blocking(partial(requests.cancelled, groups))
+        except MailboxError as error:
+            logger.debug("cannot see which groups are cancelled: %s", error)
+            continue
+        for each in running:
+            if not each.finished and group_of(each.message) in cancelled:
+                counts["cancelled"] += 1
+                each.cancelled = True
+                each.scope.cancel()
+        for group in cancelled:
+            logger.warning("%r is cancelled: its messages are not worked on any more", group)

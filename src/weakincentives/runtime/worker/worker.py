@@ -11,6 +11,8 @@ Rules of this file:
    A delivery that reached the agent counts, whatever ended it: the agent may be the reason.
 6. A message that was delivered often and never finished may crash its workers. On its last two
    deliveries it runs alone, so that no other message fails with it.
+7. A message of a cancelled group is removed: it is neither started nor finished, retried or
+   dead-lettered. What is in flight is cancelled within seconds.
 """
 
 # Theory of operation
@@ -40,6 +42,10 @@ Rules of this file:
 # redelivered together. So a message on its last two deliveries is a suspect. It runs when nothing
 # else is in flight. Of several suspects one is chosen at random and the others are released
 # untried; where that would cost a delivery, they run one after the other.
+#
+# Cancellation. A queue with lanes delivers nothing of a cancelled group, so only the messages in
+# flight remain: `watch_cancellations` asks for their groups every two seconds, in one call. What a
+# queue may still deliver (on SQS; a message that names no group) is checked when it is received.
 #
 # Shutdown. `stop` sets a flag, stores the shortest grace period that anyone gave, and wakes the
 # mailbox. The worker receives nothing more and waits for the messages in flight; after the grace
@@ -77,10 +83,17 @@ from ...internal.concurrency import unwrap_exception_group
 from ...secrets import logger_for
 from ..mailbox import Message, QueueMailbox
 from ..mailbox.backends.adapted import sending_mailbox
+from ..mailbox.core.lanes import GROUP_HEADER, current_lane, lane_part
 from .batching import Batcher, BatchingSender
 from .dead_letters import Backoff, DeadLetter, DLQPolicy
 from .heartbeat import Heartbeat, beating
-from .in_flight import InFlight, MaxDeliveriesExceeded, keep_leases
+from .in_flight import (
+    InFlight,
+    MaxDeliveriesExceeded,
+    group_of,
+    keep_leases,
+    watch_cancellations,
+)
 from .leases import LeaseExtenderConfig
 from .retry import (
     DEFAULT_RETRY_TIMEOUT,
@@ -213,6 +226,7 @@ class Worker(Generic[T]):
                 leases = self._config.lease_extender.for_lease(visibility_timeout)
                 signs = (self.heartbeat, self.counts)
                 group.start_soon(keep_leases, self._in_flight, self.requests, leases, *signs)
+                group.start_soon(watch_cancellations, self._in_flight, self.requests, self.counts)
                 await self._work(group, max_iterations, visibility_timeout, wait_time_seconds)
                 finished = True
                 group.cancel_scope.cancel()
@@ -265,6 +279,7 @@ class Worker(Generic[T]):
             return False
         try:
             messages, lease_end = await self._receive(lease, wait)
+            messages = await self._without_cancelled(messages)
         except MailboxConnectionError as error:
             self.counts["unreachable"] += 1
             logger.warning("cannot receive from %r: %s", self.requests.name, error)
@@ -307,6 +322,31 @@ class Worker(Generic[T]):
             )
             if messages or anyio.current_time() >= end or self._is_over():
                 return messages, begin + lease
+
+    async def _without_cancelled(self, messages: list[Message[T]]) -> list[Message[T]]:
+        """Remove the messages of cancelled groups that the queue itself cannot drop."""
+        if self.requests.has_lanes:
+            unsure = [each for each in messages if GROUP_HEADER not in each.headers]
+        else:
+            unsure = messages
+        if not (groups := {group_of(each) for each in unsure} - {""}):
+            return messages
+        try:
+            cancelled = await self._cancelled(groups)
+        except MailboxError:  # `watch_cancellations` asks again
+            return messages
+        if dropped := [each for each in unsure if group_of(each) in cancelled]:
+            self.counts["cancelled"] += len(dropped)
+            await self._discard(dropped)
+        return [each for each in messages if each not in dropped]
+
+    async def _cancelled(self, groups: set[str]) -> set[str]:
+        return await self.requests.run_blocking(partial(self.requests.cancelled, groups))
+
+    async def _discard(self, messages: list[Message[T]]) -> None:
+        """Remove messages of a cancelled group, which mostly are gone already."""
+        with suppress(MailboxError):
+            await self._acknowledge_all(messages)
 
     def _is_suspect(self, message: Message[T]) -> bool:
         """Return whether this is one of the last two deliveries; see "Isolation" above."""
@@ -369,6 +409,7 @@ class Worker(Generic[T]):
             this.lease_lost = True
             this.scope.cancel()
         cancelled = False
+        current_lane.set(lane_part(message.headers))
         try:
             with this.scope, beating(self.heartbeat):
                 await anyio.lowlevel.checkpoint_if_cancelled()
@@ -383,9 +424,12 @@ class Worker(Generic[T]):
         finally:
             if not message.is_finalized and not this.lease_lost:
                 with anyio.CancelScope(shield=True):
-                    delay = 0.0 if cancelled else self._delay(message.delivery_count)
-                    untried = cancelled and not this.started
-                    await self._release([message], delay, untried=untried)
+                    if this.cancelled:
+                        await self._discard([message])
+                    else:
+                        delay = 0.0 if cancelled else self._delay(message.delivery_count)
+                        untried = cancelled and not this.started
+                        await self._release([message], delay, untried=untried)
             del self._in_flight[message.receipt_handle]
             self._slot_freed.set()
             self.heartbeat.beat()
@@ -492,8 +536,14 @@ class Worker(Generic[T]):
         """Send the message to the dead letters with the reason, `report` it, and acknowledge it.
 
         While the dead letters are unreachable nobody is told, and the message stays in its queue.
-        If they will never take it, the sender is told, and the message stays too.
+        If they will never take it, the sender is told, and the message stays too. A message of a
+        cancelled group is removed instead.
         """
+        groups = {group_of(message)} - {""}
+        if groups and await self.retry(lambda: self._cancelled(groups), *TRANSIENT):
+            self.counts["cancelled"] += 1
+            await self._discard([message])
+            return
         letter = DeadLetter.of(message, error, clock=self.clock)
         sending = self.send(self.dead_letters, letter, message.id)
         problem = await permanent_failure(sending)

@@ -2,10 +2,11 @@
 
 from .mailbox_batching import BatchingSuite
 from .mailbox_delivery import DeliverySuite
+from .mailbox_lanes import LanesSuite
 from .mailbox_replies import RepliesSuite
 
 
-class MailboxContract(DeliverySuite, BatchingSuite, RepliesSuite):
+class MailboxContract(DeliverySuite, BatchingSuite, LanesSuite, RepliesSuite):
     """The contract of a mailbox: inherit it in a test class, and define how to make yours.
 
         class TestMine(MailboxContract):

@@ -39,6 +39,7 @@ class MailboxSetup:
     ordered = True  # new messages are delivered in the order of sending
     exact_count = True  # `approximate_count` and `purge` are exact and immediate
     bounded = True  # `max_size` is enforced
+    lanes = True  # there are priorities, and nothing of a cancelled group is delivered
     copies = True  # bodies are sent as bytes; False if receivers get the object itself
     max_lease: float = MAX_VISIBILITY_TIMEOUT
     virtual_clock = True  # `advance` moves the broker's clock; False if it sleeps

@@ -19,7 +19,9 @@ from ...runtime.mailbox import (
 T = TypeVar("T")
 
 
-_OPERATIONS = {"put", "take", "remove", "release", "extend", "count", "purge"}
+_OPERATIONS = {
+    *("put", "take", "remove", "release", "extend", "count", "purge", "cancel", "cancelled")
+}
 
 
 class _FragileQueue(MemoryQueue):

@@ -5,8 +5,9 @@ with a `body`. A message is finalized by its `acknowledge()` and `nack(visibilit
 by methods of the mailbox that take the message.
 
 Everything else is optional, and used if it is there: the keyword arguments of our own mailboxes,
-`name`, `closed`, `close`, `sibling`, `purge` and `approximate_count`; of a message, `id`,
-`delivery_count`, `reply_to`, `headers` and `extend_visibility`.
+`name`, `closed`, `close`, `sibling`, `purge`, `approximate_count`, `has_lanes`, `cancel(group)` and
+`cancelled(groups)`; of a message, `id`, `delivery_count`, `reply_to`, `headers` and
+`extend_visibility`.
 
 Rules of this file:
 1. A missing method is reported at construction, by name.
@@ -19,7 +20,7 @@ from __future__ import annotations
 import inspect
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -131,6 +132,7 @@ class _UserQueue:
 
     def __init__(self, target: Any) -> None:
         self.name = str(getattr(target, "name", None) or type(target).__qualname__)
+        self.has_lanes = bool(getattr(target, "has_lanes", False))
         self._target = target
         self._leased: dict[str, Any] = {}  # the user's messages, by our handle
         self._woken = threading.Event()
@@ -214,11 +216,18 @@ class _UserQueue:
     def purge(self) -> int:
         return int(self._optional("purge"))
 
-    def _optional(self, name: str) -> Any:
+    def cancel(self, group: str) -> int:
+        return int(self._optional("cancel", group) or 0)
+
+    def cancelled(self, groups: Collection[str]) -> set[str]:
+        known = callable(getattr(self._target, "cancelled", None))
+        return set(self._optional("cancelled", groups)) if known else set()
+
+    def _optional(self, name: str, *args: Any) -> Any:
         method = getattr(self._target, name, None)
         if method is None:
             raise MailboxError(f"expected a mailbox with `{name}`, got {self.name!r} without it")
-        return self._call(method)
+        return self._call(method, *args)
 
     def wake(self) -> None:
         self._woken.set()

@@ -6,8 +6,8 @@ import asyncio
 import heapq
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
@@ -17,6 +17,7 @@ from ....clock import SYSTEM_CLOCK, Clock
 from ....errors import MailboxFullError, MailboxResolutionError
 from ....internal.typevars import BodyT, ReplyT
 from ..core.envelope import unpack
+from ..core.lanes import Lane
 from ..core.mailbox import QueueMailbox
 from ..core.resolvers import CompositeResolver, MailboxResolver
 from ..core.types import Delivery, Mailbox, OutboundMessage
@@ -38,8 +39,18 @@ class _Entry:
     until: float = 0.0
 
 
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """The queued messages of one group and priority, in order."""
+
+    key: Lane
+    entries: deque[_Entry] = field(default_factory=deque)
+
+
 class MemoryQueue:
-    """Messages in a deque, leases in a heap; the next `take` finds the leases that have ended.
+    """Messages in lanes, leases in a heap; the next `take` finds the leases that have ended.
+
+    The lanes of a priority are a ring that turns with each message, so that they take turns.
 
     Several mailbox objects may share one queue.
     """
@@ -47,13 +58,16 @@ class MemoryQueue:
     blocking = False
     batch = 1000
     can_uncount_delivery = True
+    has_lanes = True
 
     def __init__(self, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self.name = name
         self.clock = clock
         self.family: dict[str, MemoryQueue] = {name: self}  # queues that find each other by name
         self._changed = threading.Condition()
-        self._waiting: deque[_Entry] = deque()
+        self._lanes: dict[Lane, _Lane] = {}  # those that are not empty
+        self._rings: dict[int, deque[_Lane]] = {}  # the same, by priority
+        self._cancelled: set[str] = set()
         self._entries: dict[str, _Entry] = {}  # by id
         self._leases: list[tuple[float, list[str]]] = []  # a heap: when to check which handles
         self._noted = 0  # handles in the heap; many may be outdated
@@ -73,7 +87,7 @@ class MemoryQueue:
             entries = self._entries
             new: dict[str, OutboundMessage] = {}
             for message in messages:
-                if message.id not in entries:
+                if message.id not in entries and message.group not in self._cancelled:
                     new.setdefault(message.id, message)
             if new and max_size is not None and len(entries) + len(new) > max_size:
                 raise MailboxFullError(
@@ -83,8 +97,35 @@ class MemoryQueue:
             now = self.clock.now().timestamp()
             for id, message in new.items():
                 entries[id] = entry = _Entry(message, now)
-                self._waiting.append(entry)
+                self._enqueue(entry)
             self.notify()
+
+    def _enqueue(self, entry: _Entry) -> None:
+        _, _, _, group, priority = entry.message
+        key = group, priority
+        lane = self._lanes.get(key)  # type: ignore[call-overload]  # a tuple is faster to make
+        if lane is None:
+            lane = self._lanes[Lane(*key)] = _Lane(Lane(*key))
+            self._rings.setdefault(priority, deque()).append(lane)
+        lane.entries.append(entry)
+
+    def _dequeue(self) -> _Entry:
+        """Return the next message of the first lane of the highest priority; turn to the next."""
+        ring = self._rings[max(self._rings)]
+        lane = ring[0]
+        entry = lane.entries.popleft()
+        if not lane.entries:
+            self._remove_lane(lane)
+        elif len(ring) > 1:
+            ring.rotate(-1)
+        return entry
+
+    def _remove_lane(self, lane: _Lane) -> None:
+        del self._lanes[lane.key]
+        ring = self._rings[lane.key.priority]
+        ring.remove(lane)  # mostly the first one
+        if not ring:
+            del self._rings[lane.key.priority]
 
     def take(
         self, count: int, lease: float, wait: float, stop: Callable[[], bool] = lambda: False
@@ -103,10 +144,10 @@ class MemoryQueue:
         if self._leases:
             self._requeue_ended(now)
         taken: list[Delivery] = []
-        waiting, until, number = self._waiting, now + lease, self._deliveries
-        while waiting and len(taken) < count:
-            entry = waiting.popleft()
-            id, content, reply_to = entry.message
+        lanes, until, number = self._lanes, now + lease, self._deliveries
+        while lanes and len(taken) < count:
+            entry = self._dequeue()
+            id, content, reply_to, _, _ = entry.message
             number += 1
             entry.count = times = entry.count + 1
             entry.handle = handle = f"{number}:{id}"
@@ -146,7 +187,7 @@ class MemoryQueue:
 
     def _requeue(self, entry: _Entry) -> None:
         entry.handle = ""
-        self._waiting.append(entry)
+        self._enqueue(entry)
 
     def until_next(self) -> float:
         """Return the seconds until a lease may end; infinity if there is none."""
@@ -200,10 +241,24 @@ class MemoryQueue:
         with self._changed:
             count = len(self._entries)
             self._entries.clear()
-            self._waiting.clear()
+            self._lanes.clear()
+            self._rings.clear()
             self._leases.clear()
             self._noted = 0
             return count
+
+    def cancel(self, group: str) -> int:
+        with self._changed:
+            self._cancelled.add(group)
+            for lane in [each for key, each in self._lanes.items() if key.group == group]:
+                self._remove_lane(lane)
+            gone = [id for id, each in self._entries.items() if each.message.group == group]
+            for id in gone:
+                del self._entries[id]
+            return len(gone)
+
+    def cancelled(self, groups: Collection[str]) -> set[str]:
+        return self._cancelled.intersection(groups)
 
     def wake(self) -> None:
         with self._changed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice, repeat
@@ -26,6 +26,7 @@ from ....internal.closing import Closing
 from ....internal.threads import in_thread
 from ....internal.typevars import ReplyT
 from .envelope import pack, unpack
+from .lanes import lane_of
 from .resolvers import MailboxResolver
 from .types import (
     MAX_VISIBILITY_TIMEOUT,
@@ -104,7 +105,7 @@ class QueueMailbox(Closing, Generic[T, ReplyT]):
     ) -> str:
         """Send a message and return its id. An `id` that is queued already is not queued twice."""
         id = _new_id() if id is None else _checked_id(id)
-        self._put([OutboundMessage(id, self._write(body, headers), self._address(reply_to))])
+        self._put([self._outbound(id, body, headers, self._address(reply_to))])
         return id
 
     def send_all(
@@ -132,12 +133,20 @@ class QueueMailbox(Closing, Generic[T, ReplyT]):
                     raise UsageError(f"expected `{name}` for every body, got only {count}")
             self._put(
                 [
-                    OutboundMessage(id, self._write(body, head), address)
+                    self._outbound(id, body, head, address)
                     for id, body, head in zip(part_ids, part, part_headers, strict=True)
                 ]
             )
             sent += len(part)
         return sent
+
+    def _outbound(
+        self, id: str, body: T, headers: Mapping[str, str] | None, address: Any
+    ) -> OutboundMessage:
+        lane = lane_of(headers)
+        if lane.priority:
+            self.require_lanes("priorities")
+        return OutboundMessage(id, self._write(body, headers), address, *lane)
 
     def _put(self, messages: Sequence[OutboundMessage]) -> None:
         if self._closed:
@@ -269,6 +278,38 @@ class QueueMailbox(Closing, Generic[T, ReplyT]):
         size = self.queue.batch
         parts = (handles[start : start + size] for start in range(0, len(handles), size))
         return [done for part in parts for done in call(part)]
+
+    # ── lanes ───────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def has_lanes(self) -> bool:
+        """True if it has priorities, and delivers no message of a cancelled group."""
+        return getattr(self.queue, "has_lanes", False)  # a user's queue may be of an older release
+
+    def require_lanes(self, what: str) -> None:
+        """Raise a `UsageError` if this back-end has no lanes."""
+        if not self.has_lanes:
+            raise UsageError(
+                f"expected a mailbox with {what}, got {self!r}, which has none - use one in memory "
+                "or on SQLite or Redis, or another queue with its own workers"
+            )
+
+    def cancel(self, group: str) -> int:
+        """Remove the messages of this group, leased ones too; return how many.
+
+        Those that are sent in the next 30 days are dropped. Other groups are not touched, and it
+        may be called again. Workers notice within seconds and cancel what they are working on.
+        """
+        if not isinstance(group, str) or not group:
+            raise UsageError(f"expected the name of a group, got {short_repr(group)}")
+        if not hasattr(self.queue, "cancel"):
+            self.require_lanes("`cancel`")
+        return self.queue.cancel(group)
+
+    def cancelled(self, groups: Collection[str]) -> set[str]:
+        """Return which of these groups are cancelled."""
+        known = groups and hasattr(self.queue, "cancelled")
+        return self.queue.cancelled(groups) if known else set()
 
     # ── the mailbox as a whole───────────────────────────────────────────────────────────────────
 

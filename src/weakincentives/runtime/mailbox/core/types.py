@@ -10,11 +10,15 @@ Rules of every mailbox:
 2. A lease is only ever extended, and its time is the server's.
 3. Only the handle of the newest delivery is valid. (SQS promises that less strictly; see there.)
 4. A body that cannot be decoded is delivered anyway: `body` raises, `problem` says why.
+5. Higher priorities are delivered first; groups of one priority take turns, and within a group the
+   order is that of sending. (`core/lanes.py`; a queue without lanes ignores both.)
+6. Once a group is cancelled none of its messages is delivered, and leases of it have ended. No
+   message of another group is delivered again, or counted, because of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -37,6 +41,8 @@ class OutboundMessage(NamedTuple):
     id: str
     content: Any
     reply_to: Any = None  # an address; in memory, the mailbox
+    group: str = ""  # with the priority, its lane: see `core/lanes.py`
+    priority: int = 0
 
 
 class Delivery(NamedTuple):
@@ -61,9 +67,13 @@ class Queue(Protocol):
     blocking: bool  # False if every operation returns at once, so that no thread is needed
     batch: int  # maximum messages or handles per call
     can_uncount_delivery: bool  # False if a delivery counts although it was released `untried`
+    has_lanes: bool  # False if it has no priorities, and may deliver what was cancelled
 
     def put(self, messages: Sequence[OutboundMessage], max_size: int | None) -> None:
-        """Add the messages whose id is not queued already; all, or none if there is no room."""
+        """Add the messages whose id is not queued already; all, or none if there is no room.
+
+        Messages of a cancelled group are dropped.
+        """
         ...
 
     def take(self, count: int, lease: float, wait: float) -> list[Delivery]:
@@ -91,6 +101,17 @@ class Queue(Protocol):
 
     def purge(self) -> int:
         """Remove all messages, leased ones too; return how many."""
+        ...
+
+    def cancel(self, group: str) -> int:
+        """Remove the messages of this group, leased ones too, and drop those that are sent later.
+
+        Return how many were removed; 0 from a queue without lanes, which cannot.
+        """
+        ...
+
+    def cancelled(self, groups: Collection[str]) -> set[str]:
+        """Return which of these groups are cancelled. Workers ask every few seconds."""
         ...
 
     def wake(self) -> None:

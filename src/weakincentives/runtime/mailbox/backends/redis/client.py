@@ -24,7 +24,7 @@ _ADVICE = (
     ("ClusterDown", "the cluster has lost a part: see `CLUSTER INFO`, try again"),
     ("MasterDown", "the replica has lost its primary: try again"),
     ("Authentication", "give the client the right `username` and `password`"),
-    ("NoPermission", "let this user run EVALSHA, EVAL and BLPOP on keys `{wink:*`"),
+    ("NoPermission", "let this user run EVALSHA, EVAL, BLPOP and ZMSCORE on keys `{wink:*`"),
     ("unknown command", "use Redis 6.2 or later, or Valkey"),
     ("MaxConnections", "give the client a larger connection pool"),
     ("Timeout", "check whether the server is busy or the network slow, then try again"),

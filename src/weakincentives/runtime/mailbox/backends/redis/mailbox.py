@@ -10,7 +10,7 @@ receiver that dies. It asks again at least every 4 seconds, and when the next le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import chain
@@ -20,17 +20,21 @@ from .....clock import Clock
 from .....errors import MailboxConnectionError, MailboxFullError, UsageError, short_repr
 from .....internal.ids import new_uuid
 from .....internal.typevars import BodyT, ReplyT
+from ...core.lanes import CANCELLED_SECONDS
 from ...core.mailbox import QueueMailbox
 from ...core.resolvers import CompositeResolver, MailboxResolver
 from ...core.types import MAX_VISIBILITY_TIMEOUT, Delivery, OutboundMessage
 from .client import check_client, check_server_once, max_blocking_seconds, translated
-from .scripts import EXTEND, PURGE, PUT, RELEASE, REMOVE, TAKE, Script
+from .scripts import CANCEL, EXTEND, PURGE, PUT, RELEASE, REMOVE, TAKE, Script
 
 T = TypeVar("T")
 
 REPLY_TTL_SECONDS = 7 * 24 * 3600.0
 
-_PARTS = ("letters", "waiting", "leases", "holders", "clock", "bell")
+_PARTS = (
+    *("letters", "waiting", "leases", "holders", "clock", "bell"),
+    *("lanes", "groups", "cancelled"),
+)
 _TEXT = ("utf-8", "surrogateescape")  # an id of a foreign client may be any bytes
 
 
@@ -44,6 +48,7 @@ class RedisQueue:
     blocking = True
     batch = 100
     can_uncount_delivery = True
+    has_lanes = True
 
     def __init__(
         self,
@@ -66,6 +71,7 @@ class RedisQueue:
         self.clock = clock
         self._prefix = f"{{wink:{name}}}:".encode(*_TEXT)  # braces: one slot of a cluster
         self._keys = tuple(self._prefix + part.encode() for part in _PARTS)
+        self._bell, self._cancelled = self._keys[_PARTS.index("bell")], self._keys[-1]
         self._max_blocking = max_blocking_seconds(client)
         self._checked = False
         self._waiters: set[bytes] = set()
@@ -74,8 +80,8 @@ class RedisQueue:
     def put(self, messages: Sequence[OutboundMessage], max_size: int | None) -> None:
         if not messages:
             return
-        pairs = [(message.id.encode(*_TEXT), _encoded(message)) for message in messages]
-        full = self._run(PUT, _token(), self._ttl, max_size or 0, *chain.from_iterable(pairs))
+        fields = [(each.id.encode(*_TEXT), _encoded(each), _lane(each)) for each in messages]
+        full = self._run(PUT, _token(), self._ttl, max_size or 0, *chain.from_iterable(fields))
         if full is not None:
             count, new = full
             raise MailboxFullError(
@@ -114,7 +120,7 @@ class RedisQueue:
                 # 0 would block forever, and servers may ignore less than a millisecond.
                 timeout = max(0.001, min(seconds, self._max_blocking))
                 popped = self.client.execute_command(
-                    "BLPOP", mine, self._keys[-1], f"{timeout:.3f}", NEVER_DECODE=True
+                    "BLPOP", mine, self._bell, f"{timeout:.3f}", NEVER_DECODE=True
                 )
             return popped is None or bytes(popped[0]) != mine
         finally:
@@ -146,6 +152,15 @@ class RedisQueue:
 
     def purge(self) -> int:
         return int(self._run(PURGE, _token()))
+
+    def cancel(self, group: str) -> int:
+        return int(self._run(CANCEL, _token(), group.encode(*_TEXT), CANCELLED_SECONDS))
+
+    def cancelled(self, groups: Collection[str]) -> set[str]:
+        named = [group.encode(*_TEXT) for group in groups]
+        with self._translated():
+            marks = self.client.execute_command("ZMSCORE", self._cancelled, *named)
+        return {group for group, mark in zip(groups, marks, strict=True) if mark is not None}
 
     def wake(self) -> None:
         self._woken = True
@@ -193,6 +208,13 @@ def seconds_of(ttl: float | timedelta | None) -> int:
 def _encoded(message: OutboundMessage) -> bytes:
     address = b"" if message.reply_to is None else message.reply_to.encode(*_TEXT)
     return b"%d:%b%b" % (len(address), address, message.content)
+
+
+def _lane(message: OutboundMessage) -> bytes:
+    """Return the name of a message's lane; empty for the one of messages that name none."""
+    if not (message.group or message.priority):
+        return b""
+    return b"%d:%b" % (message.priority, message.group.encode(*_TEXT))
 
 
 def _delivery(id: str, times: int, stored: bytes, token: str) -> Delivery:

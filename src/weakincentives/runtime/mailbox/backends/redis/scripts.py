@@ -6,17 +6,23 @@
     holders   hash    id -> `times.token`: its delivery count, and the token of the last call
     clock     string  `shift seen`: what is added to the server's time, and the latest sum seen
     bell      list    one entry if a message may have arrived; receivers block on it
+    lanes     zset    lane, `priority:group` -> its turn; those that are not empty
+    lanes:X   list    ids of the lane X, like `waiting`, which is the lane `0:`
+    groups    hash    id -> lane; of the messages that name one
+    cancelled zset    group -> when that is forgotten
     call:X    string  the response to the call X, for a minute
 
 Rules of this file:
-1. Every id of `letters` is in `waiting` or in `leases`. A delivery is held while `holders` names it
-   and its lease has not ended.
+1. Every id of `letters` is in `waiting`, a `lanes:X` or `leases`. A delivery is held while
+   `holders` names it and its lease has not ended.
 2. Times are the server's, in whole microseconds; a test may pass its own. If that clock was set
    back, leases continue from the latest time that was seen.
 3. A call that is retried because its response was lost changes nothing and gets the same response.
 4. Nothing is written before everything is checked: a script that fails half-way is not rolled back.
 5. Operations that free memory work on a server that is out of memory. Such a server refuses a
    script whose first write may need memory, and none after that; so the first write only removes.
+6. A call costs the lanes that it delivers from, and not the others: `lanes` is in the order of
+   delivery. Earlier releases read `waiting` only, so update workers before those who submit.
 """
 
 from __future__ import annotations
@@ -48,7 +54,7 @@ class Script(NamedTuple):
 
 
 _START = """
-local letters, waiting, leases, holders, clock, bell, call = unpack(KEYS)
+local letters, waiting, leases, holders, clock, bell, lanes, groups, cancelled, call = unpack(KEYS)
 local server = tonumber(ARGV[1])
 if not server then
     local time = redis.call('TIME')
@@ -66,13 +72,57 @@ local function ring()
     if redis.call('LLEN', bell) == 0 then redis.call('RPUSH', bell, 1) end
 end
 
+local function list_of(lane)
+    return lane == '0:' and waiting or lanes .. ':' .. lane
+end
+
+-- Calls with all keys but `cancelled`.
+local function with_keys(command, ...)
+    for key = 1, 8 do redis.call(command, KEYS[key], ...) end
+    for _, lane in ipairs(redis.call('ZRANGE', lanes, 0, -1)) do
+        redis.call(command, list_of(lane), ...)
+    end
+end
+
 -- All keys expire together: never, or some seconds after the last call.
 local function expire(seconds)
-    for key = 1, 6 do redis.call('EXPIRE', KEYS[key], math.max(seconds, 1)) end
+    with_keys('EXPIRE', math.max(seconds, 1))
+end
+
+-- Lanes of one priority take turns: each gets a turn after all others when it has had its own.
+local function next_turn(priority)
+    local first = -priority * 2 ^ 42
+    local last = redis.call('ZREVRANGEBYSCORE', lanes, first + 2 ^ 42 - 1, first,
+        'WITHSCORES', 'LIMIT', 0, 1)[2]
+    return (tonumber(last) or first) + 1
+end
+
+local function priority_of(lane)
+    return tonumber(string.match(lane, '^%-?%d+'))
+end
+
+local function enqueue(ids)
+    if redis.call('EXISTS', groups) == 0 then
+        redis.call('RPUSH', waiting, unpack(ids))
+        return
+    end
+    local by_lane = {}
+    for n, lane in ipairs(redis.call('HMGET', groups, unpack(ids))) do
+        lane = lane or '0:'
+        by_lane[lane] = by_lane[lane] or {}
+        table.insert(by_lane[lane], ids[n])
+    end
+    for lane, some in pairs(by_lane) do
+        redis.call('RPUSH', list_of(lane), unpack(some))
+        if not redis.call('ZSCORE', lanes, lane) then
+            redis.call('ZADD', lanes, next_turn(priority_of(lane)), lane)
+        end
+    end
 end
 """
 
-# The last arguments of a call are its messages or handles, two each: an id and a value.
+# The last arguments of a call are its handles, two each: an id and a value. (`PUT` has messages,
+# three each, with the lane.)
 _HELD = """
 local function held(first)
     local ids, good, answer = {}, {}, {}
@@ -95,9 +145,9 @@ PUT = Script.of(
     if redis.call('EXISTS', call) == 1 then return false end
     if most > 0 then
         local here = redis.call('HLEN', letters)
-        if here + (#ARGV - 3) / 2 > most then
+        if here + (#ARGV - 3) / 3 > most then
             local new, seen = 0, {}
-            for at = 4, #ARGV, 2 do
+            for at = 4, #ARGV, 3 do
                 local id = ARGV[at]
                 if not seen[id] and redis.call('HEXISTS', letters, id) == 0 then new = new + 1 end
                 seen[id] = true
@@ -107,20 +157,32 @@ PUT = Script.of(
     end
 
     local left = redis.call('TTL', letters)
-    local sent, new = string.format('%.0f:', server), {}
-    for at = 4, #ARGV, 2 do
-        if redis.call('HSETNX', letters, ARGV[at], sent .. ARGV[at + 1]) == 1 then
-            new[#new + 1] = ARGV[at]
+    local sent, new, named = string.format('%.0f:', server), {}, {}
+    local some_cancelled, dropped = redis.call('EXISTS', cancelled) == 1, {}
+    for at = 4, #ARGV, 3 do
+        local id, lane = ARGV[at], ARGV[at + 2]
+        if some_cancelled and dropped[lane] == nil then
+            local group = string.match(lane, ':(.*)$')
+            dropped[lane] = redis.call('ZSCORE', cancelled, group or '') ~= false
+        end
+        if not dropped[lane]
+                and redis.call('HSETNX', letters, id, sent .. ARGV[at + 1]) == 1 then
+            new[#new + 1] = id
+            if lane ~= '' then
+                named[#named + 1] = id
+                named[#named + 1] = lane
+            end
         end
     end
+    if #named > 0 then redis.call('HSET', groups, unpack(named)) end
     if #new > 0 then
-        redis.call('RPUSH', waiting, unpack(new))
+        enqueue(new)
         ring()
     end
     if ttl > 0 then
         if left ~= -1 then expire(math.max(ttl, left)) end
     elseif left >= 0 then -- one sender without a ttl keeps them all
-        for key = 1, 6 do redis.call('PERSIST', KEYS[key]) end
+        with_keys('PERSIST')
     end
     remember('')
     return false
@@ -156,11 +218,13 @@ TAKE = Script.of(
     local over = redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0, 1000)
     if #over > 0 then
         redis.call('ZREM', leases, unpack(over))
-        redis.call('RPUSH', waiting, unpack(over))
+        enqueue(over)
     end
-    while #taken < count do
-        local ids = redis.call('LPOP', waiting, count - #taken)
-        if not ids or #ids == 0 then break end
+
+    -- Leases up to `most` ids of a list; returns whether more are left.
+    local function take_from(list, most)
+        local ids = redis.call('LPOP', list, most)
+        if not ids or #ids == 0 then return false end
         local texts = redis.call('HMGET', letters, unpack(ids))
         local names = redis.call('HMGET', holders, unpack(ids))
         local named, leased = {}, {}
@@ -179,6 +243,32 @@ TAKE = Script.of(
             redis.call('HSET', holders, unpack(named))
             redis.call('ZADD', leases, unpack(leased))
         end
+        return redis.call('EXISTS', list) == 1
+    end
+
+    if redis.call('EXISTS', lanes) == 0 then
+        while #taken < count and take_from(waiting, count - #taken) do end
+    else
+        -- An earlier release may have sent without a lane.
+        if redis.call('EXISTS', waiting) == 1 and not redis.call('ZSCORE', lanes, '0:') then
+            redis.call('ZADD', lanes, next_turn(0), '0:')
+        end
+        while #taken < count do
+            local first = redis.call('ZRANGE', lanes, 0, count - #taken - 1)
+            if #first == 0 then break end
+            local priority, turns = priority_of(first[1]), 0
+            while first[turns + 1] and priority_of(first[turns + 1]) == priority do
+                turns = turns + 1
+            end
+            local share = math.floor((count - #taken) / turns)
+            for n = 1, turns do
+                if take_from(list_of(first[n]), share) then
+                    redis.call('ZADD', lanes, next_turn(priority), first[n])
+                else
+                    redis.call('ZREM', lanes, first[n])
+                end
+            end
+        end
     end
 
     -- No lease is that long: the server's clock was set back.
@@ -195,7 +285,7 @@ TAKE = Script.of(
     end
     if #taken > 0 then
         remember(cmsgpack.pack(taken))
-        if redis.call('LLEN', waiting) > 0 then ring() else redis.call('DEL', bell) end
+        if redis.call('EXISTS', waiting, lanes) > 0 then ring() else redis.call('DEL', bell) end
         local left = redis.call('TTL', letters)
         if left >= 0 then expire(math.max(ttl, left)) end
     else
@@ -217,6 +307,7 @@ REMOVE = Script.of(
     if #good > 0 then
         redis.call('HDEL', letters, unpack(good))
         redis.call('HDEL', holders, unpack(good))
+        redis.call('HDEL', groups, unpack(good))
         redis.call('ZREM', leases, unpack(good))
         if redis.call('EXISTS', letters) == 0 then redis.call('DEL', clock) end
     end
@@ -241,7 +332,7 @@ RELEASE = Script.of(
     end
     if #good > 0 and delay == 0 then
         redis.call('ZREM', leases, unpack(good))
-        redis.call('RPUSH', waiting, unpack(good))
+        enqueue(good)
     end
     if #good > 0 then
         ring() -- with a delay too: the next lease may end earlier than a receiver expects
@@ -274,7 +365,48 @@ PURGE = Script.of(
     local before = redis.call('GET', call)
     if before then return tonumber(before) end
     local gone = redis.call('HLEN', letters)
-    redis.call('UNLINK', letters, waiting, leases, holders, bell, clock)
+    with_keys('UNLINK')
+    remember(gone)
+    return gone
+    """,
+)
+
+CANCEL = Script.of(
+    _START,
+    """
+    local before = redis.call('GET', call)
+    if before then return tonumber(before) end
+    local group, seconds, gone = ARGV[2], tonumber(ARGV[3]), 0
+
+    local function discard(ids)
+        gone = gone + redis.call('HDEL', letters, unpack(ids))
+        redis.call('HDEL', holders, unpack(ids))
+        redis.call('HDEL', groups, unpack(ids))
+        redis.call('ZREM', leases, unpack(ids))
+    end
+
+    redis.call('ZREMRANGEBYSCORE', cancelled, '-inf', now) -- rule 5
+    redis.call('ZADD', cancelled, now + seconds * 1000000, group)
+    redis.call('EXPIRE', cancelled, seconds)
+    for _, lane in ipairs(redis.call('ZRANGE', lanes, 0, -1)) do
+        if string.match(lane, ':(.*)$') == group then
+            local ids = redis.call('LPOP', list_of(lane), 5000)
+            while ids and #ids > 0 do
+                discard(ids)
+                ids = redis.call('LPOP', list_of(lane), 5000)
+            end
+            redis.call('ZREM', lanes, lane)
+        end
+    end
+    local leased = redis.call('ZRANGE', leases, 0, -1)
+    for first = 1, #leased, 5000 do
+        local ids = {unpack(leased, first, math.min(first + 4999, #leased))}
+        local theirs = {}
+        for n, lane in ipairs(redis.call('HMGET', groups, unpack(ids))) do
+            if lane and string.match(lane, ':(.*)$') == group then table.insert(theirs, ids[n]) end
+        end
+        if #theirs > 0 then discard(theirs) end
+    end
     remember(gone)
     return gone
     """,

@@ -33,7 +33,8 @@ MAX_LOG_BYTES = 2**24  # the write-ahead log is truncated to this
 # the end of a lease or, if the message is not `held`, of a delay. A message's `number` is never
 # used again, also not in another file: together with `times` it is the handle of one delivery. Only
 # replies have a `kept_until`, when they expire. `clock` has one row: what is added to the machine's
-# time for leases, and the latest sum that was seen.
+# time for leases, and the latest sum that was seen. `lane` is the group of a message, and
+# `cancelled` has the groups of which none is delivered.
 _TABLE = (
     """CREATE TABLE letters (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -50,13 +51,24 @@ _TABLE = (
         content BLOB NOT NULL
     )""",
     "CREATE UNIQUE INDEX one_letter_per_id ON letters (queue, id)",
-    "CREATE INDEX next_letter ON letters (queue, due, place)",
     "CREATE INDEX letters_that_go ON letters (kept_until) WHERE kept_until IS NOT NULL",
 )
 _CLOCK = (
     "CREATE TABLE clock (shift INTEGER NOT NULL, seen INTEGER NOT NULL)",
     "INSERT INTO clock VALUES (0, 0)",
 )
+_LANES = (
+    "ALTER TABLE letters ADD COLUMN lane BLOB NOT NULL DEFAULT x''",
+    "ALTER TABLE letters ADD COLUMN priority INTEGER NOT NULL DEFAULT 0",
+    "DROP INDEX IF EXISTS next_letter",
+    "CREATE INDEX next_of_lanes ON letters (queue, due, priority DESC, place)",
+    "CREATE INDEX lanes ON letters (queue, lane, priority, place)",
+    """CREATE TABLE cancelled (
+        queue BLOB NOT NULL, lane BLOB NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (queue, lane)
+    ) WITHOUT ROWID""",
+)
+# What a file of an earlier version has not; the releases that wrote it can still use the file.
+_LATER = {"clock": _CLOCK, "cancelled": _LANES}
 
 
 class MailFile:
@@ -221,7 +233,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         connection.execute(f"PRAGMA journal_size_limit = {MAX_LOG_BYTES}")
         if not ours:
             write_ahead(connection, BUSY_SECONDS)
-        if not ours or not _has_clock(connection):  # a file of an earlier version has none
+        if not ours or _missing(connection):
             _create_tables(connection, path)
     except BaseException:
         connection.close()
@@ -256,14 +268,16 @@ def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("INSERT INTO sqlite_sequence VALUES ('letters', ?)", (randbits(48),))
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
-    if not _has_clock(connection):
-        for statement in _CLOCK:
+    for table in _missing(connection):
+        for statement in _LATER[table]:
             connection.execute(statement)
     connection.execute("COMMIT")
 
 
-def _has_clock(connection: sqlite3.Connection) -> bool:
-    return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'").fetchall())
+def _missing(connection: sqlite3.Connection) -> list[str]:
+    """Return which tables were added since the file was made."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    return [name for name in _LATER if name not in tables]
 
 
 # ── errors ──────────────────────────────────────────────────────────────────────────────────────

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import count as counted
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from .....clock import SYSTEM_CLOCK, Clock
 from .....errors import MailboxFullError, UsageError, short_repr
 from .....internal.typevars import BodyT, ReplyT
+from ...core.lanes import CANCELLED_SECONDS
 from ...core.mailbox import QueueMailbox
 from ...core.resolvers import CompositeResolver, MailboxResolver
 from ...core.types import MAX_VISIBILITY_TIMEOUT, Delivery, OutboundMessage
@@ -37,9 +39,26 @@ _MAX_LEASE = MAX_VISIBILITY_TIMEOUT * 1_000_000  # microseconds
 _MAX_REQUEUED = 1000  # messages whose lease has ended, per call
 _NOTE_TIME_EVERY = 1_000_000  # microseconds, while there are leases
 
-_LAST_PLACE = "SELECT coalesce(max(place) + 0, 0) FROM letters WHERE queue = ? AND due = 0"
-_PUT = """INSERT INTO letters (queue, id, place, enqueued, kept_until, reply_to, content)
-    VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (queue, id) DO NOTHING"""
+# Start-time fair queueing: a message gets the place after the last one of its lane, but no earlier
+# one than the next to be delivered. So the lanes of a priority take turns by one order of places.
+_END_OF_LANE = """SELECT max(
+    coalesce((SELECT max(place) + 1 FROM letters AS l
+        WHERE l.queue = {queue} AND l.lane = {lane} AND l.priority = {priority}), 0),
+    coalesce(
+        (SELECT min(place) + 0 FROM letters AS l
+            WHERE l.queue = {queue} AND l.due = 0 AND l.priority = {priority}),
+        (SELECT max(place) + 0 FROM letters AS l
+            WHERE l.queue = {queue} AND l.due > 0 AND l.priority = {priority}),
+        0))"""
+_NEXT_PLACE = _END_OF_LANE.format(queue="?1", lane="?2", priority="?3")
+_OWN_NEXT_PLACE = _END_OF_LANE.format(
+    queue="letters.queue", lane="letters.lane", priority="letters.priority"
+)
+_PUT = """INSERT INTO letters
+    (queue, id, lane, priority, place, enqueued, kept_until, reply_to, content)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (queue, id) DO NOTHING"""
+_CANCEL = "INSERT OR REPLACE INTO cancelled VALUES (?, ?, ?)"
+_CANCELLED = "SELECT 1 FROM cancelled WHERE queue = ? AND lane = ?"
 _COUNT = "SELECT count(*) FROM letters WHERE queue = ?"
 _TIME = """SELECT coalesce(CAST((SELECT shift FROM clock) AS INTEGER), 0),
     coalesce(CAST((SELECT seen FROM clock) AS INTEGER), 0)"""
@@ -49,18 +68,18 @@ _NOTE_TIME = "UPDATE clock SET shift = ?, seen = ?"
 _SHORTEN = "UPDATE letters SET due = ? WHERE queue = ? AND due > ?"
 _ENDED = f"""SELECT number FROM letters WHERE queue = ? AND due > 0 AND due <= ?
     ORDER BY due, number LIMIT {_MAX_REQUEUED}"""
-_REQUEUE = "UPDATE letters SET due = 0, held = 0, place = ? WHERE number = ?"
+_REQUEUE = f"UPDATE letters SET due = 0, held = 0, place = ({_OWN_NEXT_PLACE}) WHERE number = ?"
 # With casts, so that a damaged value is delivered anyway.
 _NEXT = """SELECT number, CAST(id AS BLOB), coalesce(CAST(content AS BLOB), x''),
     coalesce(CAST(times AS INTEGER), 0) + 1, coalesce(CAST(enqueued AS INTEGER), 0),
     CAST(reply_to AS BLOB), coalesce(CAST(untried AS INTEGER), 0)
-    FROM letters WHERE queue = ? AND due = 0 ORDER BY place LIMIT ?"""
+    FROM letters WHERE queue = ? AND due = 0 ORDER BY priority DESC, place, number LIMIT ?"""
 _LEASE = "UPDATE letters SET due = ?, held = 1, times = ? WHERE number = ?"
 
 _HELD = "WHERE number = ? AND times = ? AND queue = ? AND held = 1 AND due > ?"
 _REMOVE = f"DELETE FROM letters {_HELD}"
 _RELEASE = f"""UPDATE letters SET held = 0, due = ?, untried = untried + ?,
-    place = ({_LAST_PLACE}) + 1 {_HELD}"""
+    place = ({_OWN_NEXT_PLACE}) {_HELD}"""
 _EXTEND = f"UPDATE letters SET due = max(due, ?) {_HELD}"
 
 
@@ -73,6 +92,7 @@ class SqliteQueue:
     blocking = True
     batch = 1000
     can_uncount_delivery = True
+    has_lanes = True
 
     def __init__(
         self, name: str, path: Path, *, ttl: float | None = None, clock: Clock = SYSTEM_CLOCK
@@ -94,14 +114,19 @@ class SqliteQueue:
         now = self._now()
         kept_until = None if self._ttl is None else now + _microseconds(self._ttl)
         with file.transaction() as cursor:
-            ((place,),) = cursor.execute(_LAST_PLACE, (self._key,))
-            rows = [
-                (
-                    *(self._key, _bytes(message.id), place + index, now, kept_until),
-                    *(message.reply_to and _bytes(message.reply_to), message.content),
-                )
-                for index, message in enumerate(messages, 1)
-            ]
+            places: dict[tuple[bytes, int], Iterator[int] | None] = {}  # None: is cancelled
+            rows = []
+            for message in messages:
+                lane = _bytes(message.group), message.priority
+                if lane not in places:
+                    places[lane] = self._free_places(cursor, *lane)
+                if (free := places[lane]) is not None:
+                    rows.append(
+                        (
+                            *(self._key, _bytes(message.id), *lane, next(free), now, kept_until),
+                            *(message.reply_to and _bytes(message.reply_to), message.content),
+                        )
+                    )
             new = cursor.executemany(_PUT, rows).rowcount
             if max_size is not None and new > 0:
                 ((count,),) = cursor.execute(_COUNT, (self._key,))
@@ -111,6 +136,15 @@ class SqliteQueue:
                         f"{count - new} of {max_size} - receive some, or raise `max_size`"
                     )
         file.notify()
+
+    def _free_places(
+        self, cursor: sqlite3.Cursor, lane: bytes, priority: int
+    ) -> Iterator[int] | None:
+        """Yield the places after the last message of a lane; None if its group is cancelled."""
+        if cursor.execute(_CANCELLED, (self._key, lane)).fetchone():
+            return None
+        ((place,),) = cursor.execute(_NEXT_PLACE, (self._key, lane, priority))
+        return counted(place)
 
     def take(self, count: int, lease: float, wait: float) -> list[Delivery]:
         end = time.monotonic() + wait
@@ -137,10 +171,7 @@ class SqliteQueue:
             machine = self._now()  # again: another process may have locked the file for long
             now = _lease_time(cursor, machine)
             cursor.execute(_SHORTEN, (now + _MAX_LEASE, self._key, now + _MAX_LEASE))
-            if ended := cursor.execute(_ENDED, (self._key, now)).fetchall():
-                ((place,),) = cursor.execute(_LAST_PLACE, (self._key,))
-                requeued = [(place + index, number) for index, (number,) in enumerate(ended, 1)]
-                cursor.executemany(_REQUEUE, requeued)
+            cursor.executemany(_REQUEUE, cursor.execute(_ENDED, (self._key, now)).fetchall())
             rows = cursor.execute(_NEXT, (self._key, count)).fetchall()
             until = now + _microseconds(lease)
             cursor.executemany(_LEASE, [(until, row[3], row[0]) for row in rows])
@@ -170,7 +201,7 @@ class SqliteQueue:
     def release(self, handles: Sequence[str], delay: float, *, untried: bool = False) -> list[bool]:
         later = _microseconds(delay)
         done = self._by_handle(
-            _RELEASE, handles, lambda now: (now + later if later else 0, untried, self._key)
+            _RELEASE, handles, lambda now: (now + later if later else 0, untried)
         )
         self._opened().notify()
         return done
@@ -197,6 +228,18 @@ class SqliteQueue:
     def purge(self) -> int:
         with self._opened().transaction() as cursor:
             return cursor.execute("DELETE FROM letters WHERE queue = ?", (self._key,)).rowcount
+
+    def cancel(self, group: str) -> int:
+        lane = self._key, _bytes(group)
+        with self._opened().transaction() as cursor:
+            cursor.execute("DELETE FROM cancelled WHERE until < ?", (self._now(),))
+            cursor.execute(_CANCEL, (*lane, self._now() + _microseconds(CANCELLED_SECONDS)))
+            delete = "DELETE FROM letters WHERE queue = ? AND lane = ?"
+            return cursor.execute(delete, lane).rowcount
+
+    def cancelled(self, groups: Collection[str]) -> set[str]:
+        read = self._opened().read
+        return {each for each in groups if read(_CANCELLED, (self._key, _bytes(each)))}
 
     def wake(self) -> None:
         self._woken += 1

@@ -25,6 +25,7 @@ CLAIM = "claim:"
 _CLAIM = re.compile(rb"claim:([0-9a-f]{64})")
 _PLAIN = re.compile(rb"(?!base64:|claim:)[\t\n\x20-\x7e]+")
 _ID, _REPLY_TO = "wink-id", "wink-reply-to"
+_GROUP_ID = "MessageGroupId"  # on a standard queue it makes SQS share the queue fairly
 
 
 class BodyStore(Protocol):
@@ -50,6 +51,8 @@ def to_entry(
             for name, text in attributes.items()
         },
     }
+    if message.group:
+        entry[_GROUP_ID] = digest_of(message.group)
     if (size := _size(entry)) <= limit:
         return entry
     if store is None:
@@ -61,6 +64,16 @@ def to_entry(
     with _translated(hash):
         store.keep(_key(hash), message.content)  # first, so that every receiver finds it
     return {**entry, "MessageBody": CLAIM + hash}
+
+
+def digest_of(group: str) -> str:
+    """Return a group in the characters and the length that SQS allows."""
+    return sha256(group.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def without_group(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry for a service that knows no groups on standard queues."""
+    return {name: value for name, value in entry.items() if name != _GROUP_ID}
 
 
 def message_of(received: dict[str, Any]) -> OutboundMessage:

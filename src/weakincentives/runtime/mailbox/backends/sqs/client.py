@@ -74,7 +74,8 @@ _ADVICE = (
     ("SSO", _KEYS, False),
     ("Signature", _KEYS, False),
     ("AccessDenied", "let this identity use the queue: sqs:SendMessage, ReceiveMessage, "
-     "DeleteMessage, ChangeMessageVisibility, GetQueueUrl, GetQueueAttributes", False),
+     "DeleteMessage, ChangeMessageVisibility, GetQueueUrl, GetQueueAttributes, ListQueueTags, and "
+     "to cancel runs TagQueue and UntagQueue", False),
     ("QueueDeletedRecently", "its name is free again 60 seconds after it was deleted", True),
     ("DoesNotExist", "create the queue, or check region and account", False),
     ("NonExistentQueue", "create the queue, or check region and account", False),

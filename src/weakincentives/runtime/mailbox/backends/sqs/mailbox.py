@@ -9,6 +9,9 @@ SQS guarantees less than the other back-ends:
 3. Leases and waits are whole seconds, rounded up. A delivery can be extended up to 12 hours after
    it was received, and messages expire after 14 days.
 4. `approximate_count` may be a minute late, and so may `max_size`; `purge` takes up to a minute.
+5. There are no priorities. Groups share the queue fairly: each is a `MessageGroupId`, see "fair
+   queues" in the SQS guide. Of a cancelled group nothing can be removed, so messages of it are
+   delivered and removed by the workers, which find the cancelled groups in the queue's tags.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -31,11 +34,24 @@ from .....errors import (
     short_repr,
 )
 from .....internal.typevars import BodyT, ReplyT
+from .....secrets import logger_for
+from ...core.lanes import CANCELLED_SECONDS
 from ...core.mailbox import QueueMailbox
 from ...core.resolvers import CompositeResolver, MailboxResolver
 from ...core.types import MAX_VISIBILITY_TIMEOUT, Delivery, OutboundMessage
-from .body import BodyStore, is_claim, message_of, resolve_claim, split, to_entry
+from .body import (
+    BodyStore,
+    digest_of,
+    is_claim,
+    message_of,
+    resolve_claim,
+    split,
+    to_entry,
+    without_group,
+)
 from .client import call_batch, is_missing, sqs_client, translated
+
+logger = logger_for(__name__)
 
 T = TypeVar("T")
 
@@ -43,6 +59,10 @@ MAX_BYTES = 1_048_576  # per message, and per batch; 262,144 on older queues
 MAX_STORE_ATTEMPTS = 4  # deliveries of a long body before it is delivered without
 MAX_POLL_SECONDS = 2  # then a wait checks whether it was woken
 RETENTION_SECONDS = 14 * 24 * 3600  # the maximum of SQS
+MAX_CANCELLED = 40  # groups that are remembered: a queue has at most 50 tags
+TAGS_SECONDS = 2.0  # between two queries for the tags
+
+_CANCELLED_TAG = "wink-cancelled-"
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _SYSTEM = ["ApproximateReceiveCount", "SentTimestamp"]
@@ -64,6 +84,7 @@ class SQSQueue:
     blocking = True
     batch = 10
     can_uncount_delivery = False
+    has_lanes = False
 
     def __init__(
         self,
@@ -90,6 +111,8 @@ class SQSQueue:
         self.clock = clock
         self._woken = self._handled_wakes = 0  # calls of `wake`, and how many of them ended a wait
         self._bell = threading.Condition()
+        self._tags: dict[str, str] = {}
+        self._tags_until = -math.inf  # then they are read again
 
     def find(self) -> str:
         """Return the queue's URL; create the queue if there is none."""
@@ -114,7 +137,13 @@ class SQSQueue:
         # All are checked before the first is sent.
         entries = [to_entry(each, i, self.max_bytes, self.store) for i, each in enumerate(messages)]
         for batch in split(entries, self.max_bytes):
-            for number, failure in self._batch("send_message_batch", batch).items():
+            refused = self._batch("send_message_batch", batch)
+            if any("MessageGroupId" in batch_entry for batch_entry in batch) and any(
+                "Parameter" in str(failure.get("Code")) for failure in refused.values()
+            ):  # a compatible service without fair queues
+                again = [without_group(each) for each in batch if each["Id"] in refused]
+                refused = self._batch("send_message_batch", again)
+            for number, failure in refused.items():
                 raise MailboxError(
                     f"expected SQS to take a message for the mailbox {self.name!r}, got "
                     f"{failure.get('Code')}: {failure.get('Message')} "
@@ -165,7 +194,7 @@ class SQSQueue:
         return deliveries
 
     def _delivery(self, message: dict[str, Any]) -> Delivery:
-        id, content, reply_to = message_of(message)
+        id, content, reply_to, *_ = message_of(message)
         attributes = message["Attributes"]
         times = int(attributes["ApproximateReceiveCount"])
         try:
@@ -236,6 +265,35 @@ class SQSQueue:
         for handle in [key for key, lease in _leases.copy().items() if lease.url == self._url]:
             _leases.pop(handle, None)
         return count
+
+    def cancel(self, group: str) -> int:
+        tags = self._read_tags()
+        now = self.clock.now().timestamp()
+        ours = {name: until for name, until in tags.items() if name.startswith(_CANCELLED_TAG)}
+        oldest_first = sorted(ours, key=lambda name: int(ours[name]))
+        ended = [name for name in ours if int(ours[name]) < now]
+        if extra := {*ended, *oldest_first[: max(0, len(ours) + 1 - MAX_CANCELLED)]}:
+            self._ask("untag_queue", TagKeys=sorted(extra))
+        name = _CANCELLED_TAG + digest_of(group)
+        self._ask("tag_queue", Tags={name: str(int(now) + CANCELLED_SECONDS)})
+        self._tags_until = -math.inf
+        return 0
+
+    def cancelled(self, groups: Collection[str]) -> set[str]:
+        if self.clock.monotonic() >= self._tags_until:
+            try:
+                self._tags = self._read_tags()
+            except MailboxConnectionError:
+                raise
+            except MailboxError as error:  # this identity may not read them, or there are none
+                logger.warning("workers cannot see which runs are cancelled: %s", error)
+                self._tags, self._tags_until = {}, math.inf
+            else:
+                self._tags_until = self.clock.monotonic() + TAGS_SECONDS
+        return {group for group in groups if _CANCELLED_TAG + digest_of(group) in self._tags}
+
+    def _read_tags(self) -> dict[str, str]:
+        return dict(self._ask("list_queue_tags").get("Tags", {}))
 
     def delete(self) -> None:
         """Delete the queue with all its messages."""
