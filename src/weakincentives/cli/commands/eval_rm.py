@@ -1,4 +1,4 @@
-"""`wink eval rm`: remove stored runs with all their rows; cancel those that workers still run."""
+"""`wink eval rm`: remove stored runs with their rows and labels; cancel those that workers run."""
 
 from __future__ import annotations
 
@@ -38,11 +38,17 @@ def run(args: Namespace) -> int:
             if not confirm(f"Remove {pluralize(len(found), 'run')}?"):
                 print_stderr("Nothing was removed.")
                 return 1
+        erased = True
         for (run_id, record), line in zip(found.items(), lines, strict=True):
             if not args.no_cancel and _is_queued(record):
                 _cancel(args, record)
-            store.delete(run_id)
+            erased = store.delete(run_id)
             print_stderr(f"removed {line}")
+        if not erased:
+            print_stderr(
+                "Another process is reading the store, so texts of the run are still in its log or "
+                "search index: the next command with this store erases them."
+            )
     return 0
 
 
