@@ -519,7 +519,7 @@ def _flip_data(flip: Flip, change: FlipDetails | None) -> dict[str, Any]:
         "after": change.after,
         "criteria": change.criteria,
         "diff": change.diff,
-        "compared": change.compared,
+        **({} if change.compared else {"compared": False}),
     }
 
 
