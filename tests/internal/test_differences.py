@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weakincentives.internal.differences import (
+    DiffPart,
     excerpt,
     first_difference,
     got_and_expected,
     word_diff,
 )
+from weakincentives.internal.matching import Work
 from weakincentives.secrets import keep_secret
 
 LONG = "The quick brown fox jumps over the lazy dog. " * 50
@@ -91,3 +97,105 @@ def test_a_diff_of_texts_without_common_words_is_bounded(separator: str) -> None
     parts = word_diff(f"a{separator}b{separator}" * 100_000, f"c{separator}d{separator}" * 100_000)
 
     assert sum(len(part.text) for part in parts) < 3_500
+
+
+def marked(parts: Sequence[DiffPart]) -> str:
+    """Return a diff as the terminal prints it."""
+    marks = {"same": "{}", "removed": "[-{}-]", "added": "{{+{}+}}"}
+    return "".join(marks[part.kind].format(part.text) for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (
+            "The capital of France is Paris, on the Seine.",
+            "The capital of Italy is Rome, on the Tiber.",
+            "The capital of [-France-]{+Italy+} is [-Paris-]{+Rome+}, on the [-Seine-]{+Tiber+}.",
+        ),
+        ("foo(a)", "bar(b)", "[-foo-]{+bar+}([-a-]{+b+})"),
+        (
+            "def add(a, b):\n    return a + b\n",
+            "def add(a, b, c=0):\n    return a + b + c\n",
+            "def add(a, b{+, c=0+}):\n    return a + b{+ + c+}\n",
+        ),
+        (
+            "0 0 1 0\n0 1 0 0\n1 0 0 0\n",
+            "0 0 1 0\n0 1 1 0\n1 0 0 2\n",
+            "0 0 1 0\n0 1 [-0-]{+1+} 0\n1 0 0 [-0-]{+2+}\n",
+        ),
+        (
+            "#####\n#.$.#\n#.@.#\n#####\n",
+            "#####\n#.@.#\n#...#\n###$#\n",
+            "#####\n#.[-$-]{+@+}.#\n#.[-@-]{+.+}.#\n###[-#-]{+$+}#\n",
+        ),
+        (
+            '{"age": 36, "tags": ["a", "b"], "city": "London"}',
+            '{"age": 37, "tags": ["a", "c"], "town": "London"}',
+            '{"age": [-36-]{+37+}, "tags": ["a", "[-b-]{+c+}"], "[-city-]{+town+}": "London"}',
+        ),
+        (
+            '{"cmd":"ls -la src && cat a.txt"}',
+            '{"cmd":"ls -la lib && head -5 a.txt"}',
+            '{"cmd":"ls -la [-src-]{+lib+} && [-cat-]{+head -5+} a.txt"}',
+        ),
+        (
+            "We bought bread, milk and eggs.",
+            "We bought milk, eggs and cheese.",
+            "We bought [-bread, -]milk{+, eggs+} and [-eggs-]{+cheese+}.",
+        ),
+    ],
+)
+def test_a_typical_diff_reads_well(before: str, after: str, expected: str) -> None:
+    assert marked(word_diff(before, after)) == expected
+
+
+GRID = "".join(f"{n * n % 3} " + "\n" * (n % 24 == 0) for n in range(576))
+TYPICAL = {
+    "prose": (LONG, LONG.replace("brown", "red").replace("dog", "cat")),
+    "a grid": (GRID, GRID.replace("1 1 0", "1 2 0", 5)),
+    "code": (f"{excerpt=}\n" * 20, f"{excerpt=}  # why\n" * 20),
+}
+
+
+@pytest.mark.parametrize("kind", TYPICAL)
+def test_a_diff_has_no_more_pieces_than_that_of_difflib(kind: str) -> None:
+    before, after = (text[:1_400] for text in TYPICAL[kind])
+    tokens = [re.findall(r"\w+|\s+|[^\w\s]", text) for text in (before, after)]
+    opcodes = SequenceMatcher(str.isspace, *tokens, autojunk=False).get_opcodes()
+
+    changes = [part for part in word_diff(before, after) if part.kind != "same"]
+
+    assert len(changes) <= sum(1 + (tag == "replace") for tag, *_ in opcodes if tag != "equal")
+
+
+def test_a_long_equal_part_between_two_differences_is_left_out() -> None:
+    parts = word_diff(f"one {LONG} two", f"uno {LONG} dos")
+
+    assert [part.text for part in parts if part.kind != "same"] == ["one", "uno", "two", "dos"]
+    assert sum(len(part.text) for part in parts) < 200
+
+
+def test_what_is_behind_the_compared_part_is_not_called_removed() -> None:
+    words = " ".join(map(str, range(10_000)))
+    parts = word_diff(words, f"new {words} end")
+
+    assert [part for part in parts if part.kind != "same"] == [("added", "new ")]
+    assert parts[-1].text.endswith("…")
+
+
+def test_texts_for_which_no_work_is_left_are_removed_and_added_as_a_whole() -> None:
+    work = Work(20)
+
+    assert marked(word_diff("a b c d", "e b c f", work)) == "[-a b c d-]{+e b c f+}"
+    assert work.exhausted
+
+
+@pytest.mark.parametrize("count", [100, 1_000, 10_000, 100_000])
+def test_a_diff_of_few_distinct_words_takes_little_work(count: int) -> None:
+    work = Work()
+
+    parts = word_diff(" x" * count, "x " * count, work)
+
+    assert parts[0] == ("removed", " ")
+    assert work.left > 900_000

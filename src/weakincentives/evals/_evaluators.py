@@ -205,6 +205,8 @@ def similar(threshold: float = 0.8) -> Criterion:
     """Pass if the output is similar to the expected text, from `threshold` on.
 
     The value is 1 minus the edit distance divided by the greater length; of two empty texts, 1.
+    Texts of more than 100,000 characters between the first and the last difference are an
+    `EvaluatorError`.
     """
     if not 0 <= finite(threshold, "threshold") <= 1:
         raise UsageError(f"expected `threshold` in 0..1, got {threshold}")
@@ -217,7 +219,8 @@ def similar(threshold: float = 0.8) -> Criterion:
             reason += f", expected {threshold:g} or more: {got_and_expected(a, b)}"
         return Score(value, value >= threshold, reason)
 
-    return built_in("similar", 1, threshold)(evaluate)
+    # In a thread: of long texts, it takes seconds.
+    return built_in("similar", 1, threshold, blocking=True)(evaluate)
 
 
 # ── structured output ───────────────────────────────────────────────────────────────────────────

@@ -7,11 +7,13 @@ it is looked at. The part is redacted before it is cut: see `weakincentives.secr
 from __future__ import annotations
 
 import re
-from difflib import SequenceMatcher
+from collections.abc import Iterator
+from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from ..errors import short_repr
 from ..secrets import redact
+from .matching import Pairs, Work, gaps, match
 
 MAX_CHARS = 80  # per value
 _BEFORE = 20  # characters in front of the first difference
@@ -74,9 +76,14 @@ def first_difference(a: str, b: str) -> int:
 
 # ── word by word ────────────────────────────────────────────────────────────────────────────────
 
-_DIFF_CHARS = 1_500  # of the differing part, on each side
-_CONTEXT = 60  # characters around it
-_TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
+_COMPARED_CHARS = 10_000  # of the differing part, on each side
+_DIFF_CHARS = 1_500  # removed, and added, that are returned
+_CONTEXT = 60  # characters around a difference
+_FOLDED = 200  # at least, between two differences
+_STEPS_A_CHAR = 3  # of work, in addition to matching
+_MAX_NOISE = 2  # words in common that may be a coincidence
+_TOKEN = re.compile(r"(\s*)(\w+(?:\.\d+)*|[^\w\s]|\Z)")
+_IS_WORD = re.compile(r"\w").match
 
 
 class DiffPart(NamedTuple):
@@ -86,10 +93,13 @@ class DiffPart(NamedTuple):
     text: str
 
 
-def word_diff(before: str, after: str) -> tuple[DiffPart, ...]:
+def word_diff(before: str, after: str, work: Work | None = None) -> tuple[DiffPart, ...]:
     """Return what changed from one text to another, word by word; empty if they are equal.
 
-    Of long texts, the first difference and what follows it: at most `_DIFF_CHARS` of each.
+    Of long texts, the first differences and what is around them: `_COMPARED_CHARS` of each are
+    compared, from the first difference on, and `_DIFF_CHARS` of what was removed and of what was
+    added are returned. An ellipsis is where something is left out. Texts that would take more
+    `work` than is left are removed and added as a whole.
 
     >>> [tuple(part) for part in word_diff("It is 4.", "It is 5.")]
     [('same', 'It is '), ('removed', '4'), ('added', '5'), ('same', '.')]
@@ -98,18 +108,20 @@ def word_diff(before: str, after: str) -> tuple[DiffPart, ...]:
     if a == b:
         return ()
     start = _word_start(a, first_difference(a, b))
-    end = first_difference(a[start:][::-1], b[start:][::-1])
-    end = min(end, len(a) - start, len(b) - start)
-    old, new = a[start : len(a) - end], b[start : len(b) - end]
-    head, tail = a[max(0, start - _CONTEXT) : start], a[len(a) - end :]
-    parts = [DiffPart("same", f"{'…' if start > _CONTEXT else ''}{head}")]
-    parts += _compared(old[:_DIFF_CHARS], new[:_DIFF_CHARS])
-    if max(len(old), len(new)) > _DIFF_CHARS:
-        tail, more = "", "…"
-    else:
-        tail, more = tail[:_CONTEXT], "…" if len(tail) > _CONTEXT else ""
-    parts.append(DiffPart("same", tail + more))
-    return tuple(part for part in parts if part.text)
+    old, new = a[start:], b[start:]
+    end = min(first_difference(old[::-1], new[::-1]), len(old), len(new))
+    old, new, tail = old[: len(old) - end], new[: len(new) - end], old[len(old) - end :]
+    parts = [*_compared(old[:_COMPARED_CHARS], new[:_COMPARED_CHARS], work or Work())]
+    if max(len(old), len(new)) > _COMPARED_CHARS:
+        tail = "…"
+        # What is last on one side may well be on the other side, too, behind the part compared.
+        last_same = max(
+            (n for n, part in enumerate(parts) if part.kind == "same" and part.text),
+            default=len(parts),
+        )
+        parts = parts[: last_same + 1]
+    around = [DiffPart("same", a[:start]), *parts, DiffPart("same", tail)]
+    return tuple(part for part in _shortened(around) if part.text)
 
 
 def _word_start(text: str, at: int) -> int:
@@ -120,32 +132,95 @@ def _word_start(text: str, at: int) -> int:
     return start
 
 
-def _no_word(token: str) -> bool:
-    """Return whether a token is space or punctuation, which match almost everywhere.
-
-    With them as candidates, the time grows with the cube of their number: 13 s for a page of text.
-    """
-    return not (token[0].isalnum() or token[0] == "_")
-
-
-def _compared(a: str, b: str) -> list[DiffPart]:
+def _compared(a: str, b: str, work: Work) -> Iterator[DiffPart]:
+    """Yield both texts whole, as parts; a space belongs to the word behind it."""
+    if not work.take(_STEPS_A_CHAR * (len(a) + len(b))):
+        yield from (DiffPart("removed", a), DiffPart("added", b))
+        return
+    # The last token of both has no word, so they always have that one in common.
     old, new = _TOKEN.findall(a), _TOKEN.findall(b)
-    parts: list[DiffPart] = []
-    removed = added = ""
+    same, i, j = "", 0, 0
+    for run in _matching_words([word for _, word in old], [word for _, word in new], work):
+        for i_end, j_end in run:
+            # Both texts from the last word in common up to this one.
+            removed = "".join(map("".join, old[i:i_end])) + old[i_end][0]
+            added = "".join(map("".join, new[j:j_end])) + new[j_end][0]
+            if removed != added:
+                start = _spaces_in_common(removed, added)
+                yield DiffPart("same", same + removed[:start])
+                removed, added = removed[start:], added[start:]
+                end = _spaces_in_common(removed[::-1], added[::-1])
+                yield DiffPart("removed", removed[: len(removed) - end])
+                yield DiffPart("added", added[: len(added) - end])
+                same, removed = "", removed[len(removed) - end :]
+            same += removed + old[i_end][1]
+            i, j = i_end + 1, j_end + 1
+    yield DiffPart("same", same)
 
-    def flush() -> None:
-        nonlocal removed, added
-        parts.extend((DiffPart("removed", removed), DiffPart("added", added)))
-        removed = added = ""
 
-    for kind, i, j, k, m in SequenceMatcher(_no_word, old, new, autojunk=False).get_opcodes():
-        same = "".join(old[i:j]) if kind == "equal" else ""
-        # A space between two changes belongs to them: otherwise sentences fall apart into words.
-        if same and (same.strip() or not (removed or added)):
-            flush()
-            parts.append(DiffPart("same", same))
-        else:
-            removed += "".join(old[i:j])
-            added += "".join(new[k:m])
-    flush()
-    return parts
+def _spaces_in_common(a: str, b: str) -> int:
+    return first_difference(a[: len(a) - len(a.lstrip())], b[: len(b) - len(b.lstrip())])
+
+
+def _matching_words(old: list[str], new: list[str], work: Work) -> list[Pairs]:
+    """Return the places of equal words, and of equal punctuation between these, in runs."""
+    places = [[at for at, word in enumerate(text) if _IS_WORD(word)] for text in (old, new)]
+    words = [old[i] for i in places[0]], [new[j] for j in places[1]]
+    runs = _readable(match(*words, work), *words)
+    pairs = [(places[0][i], places[1][j]) for run in runs for i, j in run]
+    for i, j in [*gaps(pairs, (len(old), len(new)))]:
+        pairs += [(i.start + m, j.start + n) for m, n in match(old[i], new[j], work)]
+    return _readable(sorted(pairs), old, new)
+
+
+def _readable(pairs: Pairs, old: list[str], new: list[str]) -> list[Pairs]:
+    """Return the pairs in runs, moved and left out such that changes are in few pieces.
+
+    A run between two changes moves to the beginning of what was only removed, or only added, if it
+    is there as well: both changes are then one. One or two words between longer replacements are
+    left out: two sentences that share only "the" and "of" are better read one after the other.
+    """
+
+    def between(before: Pairs, after: Pairs) -> tuple[int, int]:
+        return after[0][0] - before[-1][0] - 1, after[0][1] - before[-1][1] - 1
+
+    def moved(before: Pairs, run: Pairs, after: Pairs) -> Pairs:
+        removed, added = between(before, run)
+        if (removed and added) or not any(between(run, after)):
+            return run
+        other = [(i - removed, j - added) for i, j in run]
+        return other if all(old[i] == new[j] for i, j in other) else run
+
+    def is_noise(before: Pairs, run: Pairs, after: Pairs) -> bool:
+        return len(run) <= _MAX_NOISE and len(run) < min(
+            *between(before, run), *between(run, after)
+        )
+
+    runs = groupby(enumerate(pairs), lambda each: (each[1][0] - each[0], each[1][1] - each[0]))
+    kept: list[Pairs] = [[(-1, -1)]]
+    for run in [*([pair for _, pair in group] for _, group in runs), [(len(old), len(new))]]:
+        if len(kept) > 1:
+            kept[-1] = moved(kept[-2], kept[-1], run)
+        while len(kept) > 1 and is_noise(kept[-2], kept[-1], run):
+            kept.pop()
+        kept.append(run)
+    return kept[1:-1]
+
+
+def _shortened(parts: list[DiffPart]) -> Iterator[DiffPart]:
+    """Yield the parts with what is around the differences, up to `_DIFF_CHARS` of each text."""
+    left = {"removed": _DIFF_CHARS, "added": _DIFF_CHARS}
+    for number, (kind, text) in enumerate(parts):
+        if kind != "same":
+            yield DiffPart(kind, text[: max(0, left[kind])])
+            left[kind] -= len(text)
+            continue
+        if min(left.values()) < 0:
+            yield DiffPart("same", "…")
+            return
+        head = _CONTEXT if number else 0
+        tail = _CONTEXT if number < len(parts) - 1 else 0
+        if len(text) > head + tail + (_FOLDED if head and tail else 0):
+            text = f"{text[:head]}…{text[len(text) - tail :]}"
+        yield DiffPart("same", text)
+        left = {kind: chars - len(text) for kind, chars in left.items()}

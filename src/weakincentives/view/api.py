@@ -38,15 +38,14 @@ from ..internal.differences import word_diff
 from ..internal.escaping import as_text
 from ..internal.formatting import pretty
 from ..internal.state_cache import StateCache
-from .comparing import comparison_data, matrix_row, pair_data, side_data
+from .comparing import comparison_data, matrix_row, pairs_data, side_data
 from .queries import Query, number, one, run_of, whole
 from .queues import queue_data, states_of
 from .review_api import RowLabels, interval_data, labels_on
-from .sample_data import MAX_DIFF_CHARS, cut, row_data
+from .sample_data import cut, row_data
 from .writes import set_tags
 
 _MAX_RUNS = 200
-_MAX_EVENTS = 1_000
 _SPARK = 12  # earlier runs of the same suite
 _MAX_COMPARED = 5
 _MAX_OVERVIEWS, _MAX_RATES = 20, 10_000  # cached values
@@ -357,7 +356,7 @@ class Api:
         return {
             "divergences": counted,
             "summary": describe_divergences(counted),
-            "of": len(flips),
+            "of": found.aligned,
             "flips": len(compared.flips),
         }
 
@@ -366,14 +365,16 @@ class Api:
         a, b = self._two(query)
         sample, epoch = one(query, "sample"), whole(query, "epoch", 0)
         rows = [_chosen(self._store, run, sample, epoch) for run in (a, b)]
-        pairs = align(*(row.result.trajectory if row else None for row in rows))
+        before, after = (row.result.trajectory if row else None for row in rows)
+        pairs = align(before, after)
         found = divergence(pairs)
-        outputs = [as_text(row.result.output)[:MAX_DIFF_CHARS] if row else "" for row in rows]
+        output, other = (as_text(row.result.output) if row else "" for row in rows)
+        steps = pairs_data(pairs)
         return {
             "sides": [None if row is None else side_data(row) for row in rows],
-            "diff": word_diff(*outputs) if all(rows) else (),
-            "steps": [pair_data(pair) for pair in pairs[:_MAX_EVENTS]],
-            "left_out": max(0, len(pairs) - _MAX_EVENTS),
+            "diff": word_diff(output, other) if all(rows) else (),
+            "steps": steps,
+            "left_out": len(pairs) - len(steps),
             "divergence": None
             if found is None
             else {"index": found.index, "text": str(found), "number": found.number},

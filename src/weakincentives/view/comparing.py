@@ -16,9 +16,13 @@ from ..evals.store.overview import row_of_key
 from ..internal.escaping import as_text
 from ..internal.formatting import pretty
 from ..secrets import shorten
-from .sample_data import cut, scores_data, value_data
+from .sample_data import scores_data, value_data
 
 _SNIPPET_CHARS = 300
+# Of steps side by side, in one answer; the page of a sample has its messages whole.
+_MAX_STEPS = 1_000
+_STEP_CHARS = 5_000  # of each text
+_MAX_STEP_CHARS = 2_000_000
 
 
 def matrix_row(store: RunStore, runs: Sequence[RunOutcomes], row: SampleVerdicts) -> dict[str, Any]:
@@ -57,12 +61,17 @@ def side_data(row: StoredRow) -> dict[str, Any]:
     }
 
 
-def pair_data(pair: AlignedStep) -> dict[str, Any]:
-    return {
-        "relation": pair.relation,
-        "before": _step_data(pair.before),
-        "after": _step_data(pair.after),
-    }
+def pairs_data(pairs: Sequence[AlignedStep]) -> list[dict[str, Any]]:
+    """Return aligned steps: the first ones, as far as their texts fit into an answer."""
+    found: list[dict[str, Any]] = []
+    left = _MAX_STEP_CHARS
+    for pair in pairs[:_MAX_STEPS]:
+        texts = [_step_data(pair.before), _step_data(pair.after)]
+        left -= sum(len(value or "") for step in texts if step for value in step.values())
+        if left < 0:
+            break
+        found.append({"relation": pair.relation, "before": texts[0], "after": texts[1]})
+    return found
 
 
 def _step_data(step: Step | None) -> dict[str, Any] | None:
@@ -71,10 +80,15 @@ def _step_data(step: Step | None) -> dict[str, Any] | None:
     return {
         "kind": step.kind,
         "label": step.label,
-        "text": cut(step.text)["text"],
-        "arguments": pretty(dict(step.arguments)) if step.kind == "tool" else "",
-        "result": None if step.result is None else cut(step.result)["text"],
+        "text": _beginning(step.text),
+        "arguments": _beginning(pretty(dict(step.arguments))) if step.kind == "tool" else "",
+        "result": None if step.result is None else _beginning(step.result),
     }
+
+
+def _beginning(text: str) -> str:
+    more = len(text) - _STEP_CHARS
+    return text if more <= 0 else f"{text[:_STEP_CHARS]}… ({more:,} more characters)"
 
 
 def comparison_data(compared: RunComparison) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from ..internal.formatting import pretty
 from .timeline import call_durations, events, judge_calls, session_slices, slices, spans
 
 _MAX_CHARS = 100_000  # per text; the page requests the rest separately
-MAX_DIFF_CHARS = 20_000
 _MAX_MESSAGES = 200  # in one answer
 
 
@@ -85,9 +84,7 @@ def _diff(result: EvalResult[Any]) -> Any:
     if result.sample is None or result.sample.expected is None or result.trajectory is None:
         return ()
     expected, output = pretty(result.sample.expected), pretty(result.output)
-    if max(len(expected), len(output)) > MAX_DIFF_CHARS or not output:
-        return ()
-    return word_diff(expected, output)
+    return word_diff(expected, output) if output else ()
 
 
 def _message(message: Any, number: int) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,8 +15,10 @@ from weakincentives.chat import ChatMessage, ToolCall
 from weakincentives.errors import UsageError
 from weakincentives.evals import EvalReport, EvalResult, Sample, Score, Trajectory
 from weakincentives.evals.comparison import (
+    AlignedStep,
     DivergenceCount,
     Step,
+    Work,
     align,
     alignment,
     compare_runs,
@@ -39,6 +44,7 @@ def conversation(*steps: Any) -> Trajectory[str]:
 
 
 SEARCH = ("search", {"query": "France"}, "Paris is the capital")
+OTHER = Step("tool", name="search")
 OPEN = ("open", {"page": 1}, "Paris")
 
 
@@ -153,6 +159,64 @@ def test_long_trajectories_can_be_aligned() -> None:
     assert sum(pair.relation != "same" for pair in pairs) < 1_100
 
 
+def coding_agent(count: int, seed: int) -> list[Step]:
+    """Return the steps of an agent with three tools, some of them several times."""
+    draw = Random(seed)
+    tools = ("bash", "view", "edit")
+    return [
+        Step("tool", name=draw.choice(tools), arguments={"x": draw.randrange(50)}, result="done")
+        for _ in range(count)
+    ]
+
+
+def changed(steps: list[Step], share: float) -> list[Step]:
+    """Return the steps with some of them missing, and as many with another result."""
+    draw = Random(1)
+    kept = [step for step in steps if draw.random() > share]
+    return [replace(step, result="no") if draw.random() < share else step for step in kept]
+
+
+def cost(pairs: Sequence[AlignedStep]) -> int:
+    """Return the cost of an alignment of tool calls."""
+    total = 0
+    for pair in pairs:
+        a, b = pair.before, pair.after
+        both = a and b and 3 * (a.arguments != b.arguments) + (a.result != b.result)
+        total += 4 if both is None else int(both)
+    return total
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.2])
+def test_long_trajectories_are_aligned_about_as_well_as_short_ones(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = coding_agent(400, 2)
+    after = changed(before, share)
+
+    long = cost(align(before, after))
+    monkeypatch.setattr(alignment, "_MAX_CELLS", 1_000_000)
+
+    assert long <= 1.1 * cost(align(before, after, Work(1_000_000)))
+
+
+@pytest.mark.parametrize("count", [2_000, 20_000])
+def test_long_trajectories_of_three_tools_take_a_bounded_amount_of_work(count: int) -> None:
+    work = Work()
+
+    pairs = align(coding_agent(count, 1), coding_agent(count, 2), work)
+
+    assert not work.exhausted
+    assert sum(pair.relation in ("same", "changed") for pair in pairs) > count / 3
+
+
+def test_steps_for_which_no_work_is_left_are_in_one_trajectory_only() -> None:
+    before = coding_agent(300, 1)
+    pairs = align([*before, OTHER, *before], [*before, *reversed(before)], Work(50))
+
+    assert [pair.relation for pair in pairs[:300]] == ["same"] * 300
+    assert {pair.relation for pair in pairs[300:]} <= {"before", "after", "same"}
+
+
 def test_other_types_are_refused() -> None:
     with pytest.raises(UsageError, match="expected a trajectory or steps, got"):
         align(["no"], [])  # type: ignore[list-item]
@@ -188,6 +252,20 @@ def test_divergences_are_counted_over_all_flips() -> None:
     ]
     assert groups[0].samples == ("s0", "s1", "s2", "s3", "s4")
     assert describe_divergences(groups) == "most diverge at step 2: `open` not called (6 of 7)"
+
+
+def test_flips_are_aligned_as_far_as_the_work_goes() -> None:
+    good, wrong = conversation(SEARCH, OPEN, "Paris"), conversation(SEARCH, "Lyon")
+    before, after = report("a", *[good] * 7, passed=True), report("b", *[wrong] * 7, passed=False)
+    compared = compare_runs(before, after)
+
+    everything = flip_divergences(compared, before, after)
+    some = flip_divergences(compared, before, after, work=Work(500))
+
+    assert (everything.cut_off, len(everything)) == ("", 7)
+    assert some.cut_off == f"The first {len(some)} of 7 flips were aligned."
+    assert 0 < len(some) < 7
+    assert some.items() <= everything.items()
 
 
 def test_a_divergence_of_less_than_half_is_called_the_most_frequent() -> None:

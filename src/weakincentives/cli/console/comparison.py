@@ -7,7 +7,7 @@ import shutil
 import sys
 import textwrap
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
@@ -20,13 +20,14 @@ from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError
 from ...evals import EvalReport, RunStore
 from ...evals.comparison import (
-    Divergence,
     Flip,
     FlipDetails,
+    FlipDivergences,
     FlipSide,
     Measure,
     RunComparison,
     RunOutcomes,
+    Work,
     count_divergences,
     describe_divergences,
     flip_details,
@@ -42,6 +43,7 @@ from ...evals.store.labels import agent_labels, version_labels
 from ...internal.differences import DiffPart
 from ...internal.escaping import escape_control_chars
 from ...internal.formatting import duration, verdict_word
+from ...internal.matching import ANSWER_STEPS
 from ..options.runs import open_store
 from .tables import WIDE, columns, label_width, rate_text, table_width, tags_text
 from .text import one_line, pluralize, print_stderr
@@ -53,8 +55,7 @@ LABELS = {"passed": "passed %", "latency_ms": "latency ms", "cost": "cost $"}
 PERCENTILES = (0.5, 0.95)
 MAX_MARKDOWN_CHANGES = 20
 INDENT = " " * 6
-
-Divergences = Mapping[Flip, Divergence | None]
+TOO_MUCH_TEXT = "(too much text: not everything was compared word by word)"
 
 
 def find_runs(
@@ -106,22 +107,22 @@ def read_flips(
     maximum: int | None,
     *,
     diverging: bool = False,
-) -> tuple[list[tuple[FlipDetails, ...]], list[dict[Flip, Divergence | None]]]:
+) -> tuple[list[tuple[FlipDetails, ...]], list[FlipDivergences]]:
     """Return, for each comparison, the texts of the flips that are listed (None: of all).
 
     With `diverging`, also return where the trajectories of all flips first diverge.
     """
     details, divergences = [], []
+    comparing, aligning = Work(ANSWER_STEPS), Work(ANSWER_STEPS)  # for all comparisons together
     with ExitStack() as stack:
         store = cache(lambda: stack.enter_context(open_store(args)))
         before, *others = [_source_of(reference, store) for reference in references]
         others = others or [before] * len(comparisons)  # one run: its experiments
         for comparison, after in zip(comparisons, others, strict=True):
             listed = _listed(comparison, maximum)
-            details.append(flip_details(comparison, before, after, listed))
+            details.append(flip_details(comparison, before, after, listed, comparing))
             if diverging:
-                found = flip_divergences(comparison, before, after, comparison.flips)
-                divergences.append(found)
+                divergences.append(flip_divergences(comparison, before, after, work=aligning))
     return details, divergences
 
 
@@ -195,7 +196,7 @@ def comparison_text(
     width: int,
     flips: int,
     details: Sequence[Sequence[FlipDetails]],
-    divergences: Sequence[Divergences] = (),
+    divergences: Sequence[FlipDivergences] = (),
 ) -> Iterator[RenderableType]:
     """Yield the runs, then each comparison: its verdict, its numbers, slices and flips."""
     labelled = _labelled_runs(comparisons)
@@ -239,11 +240,13 @@ def comparison_text(
             yield _table(f"by {comparison.by}", slices, comparison, width, notes)
             if any(notes):
                 yield Text(FEW, "dim")
-        diverging = divergences[number] if divergences else {}
+        diverging = divergences[number] if divergences else FlipDivergences(0)
         yield from _flips(comparison, flips, changes, diverging)
         if summary := describe_divergences(count_divergences(diverging)):
             yield ""
             yield Text(f"Trajectories: {one_line(summary)}", "bold")
+        if diverging.cut_off:
+            yield Text(diverging.cut_off, "dim")
 
 
 def p_value_text(p: float | None) -> str:
@@ -390,7 +393,7 @@ def _flips(
     comparison: RunComparison,
     maximum: int,
     details: Sequence[FlipDetails],
-    divergences: Divergences,
+    divergences: FlipDivergences,
 ) -> Iterator[RenderableType]:
     changes = {change.flip: change for change in details}
     for title, fixed in (("Broken", False), ("Fixed", True)):
@@ -424,6 +427,8 @@ def _change(change: FlipDetails, label: str) -> Iterator[RenderableType]:
         yield Text(f"{INDENT}{one_line(_criteria_text(change))}", "dim")
     if output := diff_text(change.diff) if change.diff else Text(_same_output(change), "dim"):
         yield Text.assemble((f"{INDENT}output  ", "dim"), output)
+    if not change.compared:
+        yield Text(f"{INDENT}{TOO_MUCH_TEXT}", "dim")
 
 
 def _criteria_text(change: FlipDetails) -> str:
@@ -514,12 +519,17 @@ def _flip_data(flip: Flip, change: FlipDetails | None) -> dict[str, Any]:
         "after": change.after,
         "criteria": change.criteria,
         "diff": change.diff,
+        **({} if change.compared else {"compared": False}),
     }
 
 
-def _divergence_data(divergences: Divergences) -> dict[str, Any]:
+def _divergence_data(divergences: FlipDivergences) -> dict[str, Any]:
     counts = count_divergences(divergences)
-    return {"divergences": counts, "divergence_summary": describe_divergences(counts)}
+    return {
+        "divergences": counts,
+        "divergence_summary": describe_divergences(counts),
+        "flips_aligned": divergences.aligned,
+    }
 
 
 def _corrected_data(change: CorrectedChange | None) -> dict[str, Any] | None:
@@ -541,7 +551,7 @@ def comparison_data(
     comparisons: Sequence[RunComparison],
     flips: int | None,
     details: Sequence[Sequence[FlipDetails]] = (),
-    divergences: Sequence[Divergences] = (),
+    divergences: Sequence[FlipDivergences] = (),
 ) -> dict[str, Any]:
     """Return comparisons as data, with at most `flips` flips each (None: all)."""
     changes = [{change.flip: change for change in each} for each in details]

@@ -10,13 +10,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ...evals import EvalResult
-from ...evals.comparison import AlignedStep, Step, align, divergence
+from ...evals.comparison import AlignedStep, Step, Work, align, divergence
 from ...evals.comparison.flips import contrast_reason
 from ...evals.reporting.export import verdict_of
 from ...internal.differences import word_diff
 from ...internal.escaping import as_text
+from ...internal.matching import ANSWER_STEPS
 from ...secrets import shorten
-from .comparison import diff_text
+from .comparison import TOO_MUCH_TEXT, diff_text
 from .tables import label_width
 from .text import COLOURS, one_line
 
@@ -50,29 +51,32 @@ def trajectories_text(
     yield Text("- only in A, + only in B, ~ different", "dim")
     yield ""
     width = label_width((pair.step.label for pair in pairs), 24)
+    work = Work(ANSWER_STEPS)
     for index, pair in enumerate(pairs):
-        yield from _step(pair, width, limit)
+        yield from _step(pair, width, limit, work)
         if found is not None and index == found.index:
             yield Text(f"{' ' * (width + 4)}^ first divergence", "bold")
+    if work.exhausted:
+        yield Text(TOO_MUCH_TEXT, "dim")
 
 
-def _step(pair: AlignedStep, width: int, limit: int) -> Iterator[Text]:
+def _step(pair: AlignedStep, width: int, limit: int, work: Work) -> Iterator[Text]:
     mark, style = MARKS[pair.relation]
     name = Text(one_line(pair.step.label), "bold" if pair.step.kind == "tool" else "")
     name.truncate(width, overflow="ellipsis", pad=True)
     indent = " " * (width + 4)
-    lines = [*_lines(pair, limit)] or [Text()]
+    lines = [*_lines(pair, limit, work)] or [Text()]
     for number, line in enumerate(lines):
         start = Text.assemble((f"{mark} ", style), name, "  ") if number == 0 else Text(indent)
         line.stylize(style if pair.relation in ("before", "after") else "")
         yield start + line
 
 
-def _lines(pair: AlignedStep, limit: int) -> Iterator[Text]:
+def _lines(pair: AlignedStep, limit: int, work: Work) -> Iterator[Text]:
     """Yield the text of a step; of a tool its arguments, then its result."""
     for a, b in zip(_texts(pair.before), _texts(pair.after), strict=True):
         if a is not None and b is not None and a != b:
-            yield diff_text(word_diff(shorten(a, limit), shorten(b, limit)))
+            yield diff_text(word_diff(shorten(a, limit), shorten(b, limit), work))
         elif (text := b if a is None else a) is not None:
             yield Text(one_line(shorten(text, limit)))
 

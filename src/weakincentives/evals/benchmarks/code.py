@@ -16,7 +16,9 @@ from ...internal.limited import ProcessLimits, run_python
 from .._types import EvalContext, Metric, Sample, Score
 from ..evaluators.criteria import Criterion, built_in
 
-_FENCE = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(
+    r"```[ \t]*+(?:(?:python|py)[ \t]*+)?\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE
+)
 
 
 def extract_code(text: str) -> str:
@@ -79,7 +81,7 @@ def _program(code: str, tests: Any, finished: str) -> str:
     if not name.isidentifier():
         raise EvaluatorError(f"expected the name of a function as `entry_point`, got {name!r}")
     # A whole function comes after the prompt, whose imports it may need; a body continues it.
-    whole = re.search(rf"^\s*(?:async\s+)?def\s+{name}\s*\(", code, re.MULTILINE)
+    whole = re.search(rf"^[^\S\n]*(?:async\s+)?def\s+{name}\s*\(", code, re.MULTILINE)
     start = f"{prompt}\n    pass\n\n{code}" if whole and prompt else f"{prompt}{code}"
     return f"{start}\n\n{tests['test']}\n\ncheck({name})\nprint({finished!r})\n"
 

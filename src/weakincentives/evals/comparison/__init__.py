@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING
 from ...internal.lazy import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
+    from ...internal.matching import Work
     from .alignment import (
         AlignedStep,
         Divergence,
         DivergenceCount,
+        FlipDivergences,
         Step,
         align,
         count_divergences,
@@ -51,6 +53,7 @@ __all__ = [
     "DivergenceCount",
     "Flip",
     "FlipDetails",
+    "FlipDivergences",
     "FlipSide",
     "GateResult",
     "Measure",
@@ -61,6 +64,7 @@ __all__ = [
     "SideVerdict",
     "Slice",
     "Step",
+    "Work",
     "align",
     "check_baseline",
     "check_rate",
@@ -86,8 +90,9 @@ __all__ = [
 __getattr__, __dir__ = _lazy_exports(
     __name__,
     {
-        ".alignment": "AlignedStep Divergence DivergenceCount Step align count_divergences "
-        "describe_divergences divergence flip_divergences steps_of",
+        "...internal.matching": "Work",
+        ".alignment": "AlignedStep Divergence DivergenceCount FlipDivergences Step align "
+        "count_divergences describe_divergences divergence flip_divergences steps_of",
         ".baselines": "load_baseline pool_outcomes save_baseline",
         ".comparability": "describe_differences",
         ".compare": "compare_runs compare_several",

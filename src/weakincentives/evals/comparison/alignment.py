@@ -9,20 +9,22 @@ steps: a call that only one of them made, other arguments, another result, anoth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
+from itertools import zip_longest
 from typing import Any, Literal
 
 from ...chat import ChatMessage
 from ...errors import UsageError, short_repr
 from ...internal.escaping import as_text
+from ...internal.matching import ANSWER_STEPS, Pairs, Work, equal_ends, gaps, match
 from ...rollouts import Trajectory
 from ..model.grouping import group_values
 from .flips import Source, results_of
 from .result import Flip, RunComparison
 
-_MAX_CELLS = 250_000  # in the table of costs: 500 by 500 steps, about 0.2 s
+_MAX_CELLS = 40_000  # in the table of costs: 200 by 200 steps, about 10 ms
+_READING = 20  # work for a step of a trajectory, before it is aligned
 _MAX_SAMPLES = 5  # listed for each kind of divergence
 
 StepKind = Literal["system", "user", "answer", "tool"]
@@ -134,29 +136,39 @@ def _steps(messages: Sequence[ChatMessage]) -> Iterator[Step]:
 
 # ── alignment ───────────────────────────────────────────────────────────────────────────────────
 
+# A step as values that can be hashed: kind and name; the text, or the arguments; the result.
+_Facts = tuple[tuple[str, str], Hashable, str | None]
+_Levels = tuple[Callable[[_Facts], Hashable], ...]
+
 
 def align(
-    before: Trajectory[Any] | Sequence[Step] | None, after: Trajectory[Any] | Sequence[Step] | None
+    before: Trajectory[Any] | Sequence[Step] | None,
+    after: Trajectory[Any] | Sequence[Step] | None,
+    work: Work | None = None,
 ) -> list[AlignedStep]:
     """Return the steps of two trajectories side by side.
+
+    The alignment is the cheapest one up to 200 by 200 steps that differ. Of longer ones, equal
+    steps are aligned first, as many as possible, then calls with equal arguments, then steps of
+    the same kind. Steps that would take more `work` than is left are in one of them only: by
+    default, those of trajectories with far more than 20,000 steps.
 
     >>> a, b = Trajectory(output="Paris"), Trajectory(output="Rome")
     >>> [(pair.relation, pair.before.text, pair.after.text) for pair in align(a, b)]
     [('changed', 'Paris', 'Rome')]
     """
     old, new = _as_steps(before), _as_steps(after)
-    start = 0
-    while start < min(len(old), len(new)) and _same(old[start], new[start]):
-        start += 1
-    end = 0
-    while end < min(len(old), len(new)) - start and _same(old[-1 - end], new[-1 - end]):
-        end += 1
-    pairs = [_pair(a, b) for a, b in zip(old[:start], new[:start], strict=True)]
-    pairs += _align_rest(old[start : len(old) - end], new[start : len(new) - end])
-    pairs += [
-        _pair(a, b) for a, b in zip(old[len(old) - end :], new[len(new) - end :], strict=True)
-    ]
-    return pairs
+    facts = [*map(_facts, old)], [*map(_facts, new)]
+    aligned: list[AlignedStep] = []
+    pairs = _pairs(*facts, work or Work())
+    for (left, right), pair in zip_longest(gaps(pairs, (len(old), len(new))), pairs):
+        aligned += [AlignedStep("before", step, None) for step in old[left]]
+        aligned += [AlignedStep("after", None, step) for step in new[right]]
+        if pair is not None:
+            i, j = pair
+            is_same = facts[0][i] == facts[1][j]
+            aligned.append(AlignedStep("same" if is_same else "changed", old[i], new[j]))
+    return aligned
 
 
 def _as_steps(given: Trajectory[Any] | Sequence[Step] | None) -> list[Step]:
@@ -168,70 +180,98 @@ def _as_steps(given: Trajectory[Any] | Sequence[Step] | None) -> list[Step]:
     return steps
 
 
-def _align_rest(old: list[Step], new: list[Step]) -> list[AlignedStep]:
-    """Align what is between the equal beginning and the equal end."""
-    if not old or not new:
-        return [AlignedStep("before", a, None) for a in old] + [
-            AlignedStep("after", None, b) for b in new
-        ]
-    if len(old) * len(new) > _MAX_CELLS:
-        return list(_align_blocks(old, new))
-    # costs[i][j]: of aligning old[i:] with new[j:]
-    width = len(new) + 1
-    costs = [[0] * width for _ in range(len(old) + 1)]
-    for j in range(len(new) - 1, -1, -1):
-        costs[-1][j] = costs[-1][j + 1] + _ALONE
-    for i in range(len(old) - 1, -1, -1):
-        row, below = costs[i], costs[i + 1]
-        row[-1] = below[-1] + _ALONE
-        for j in range(len(new) - 1, -1, -1):
-            row[j] = min(
-                below[j + 1] + _cost(old[i], new[j]), below[j] + _ALONE, row[j + 1] + _ALONE
-            )
-    pairs: list[AlignedStep] = []
-    i = j = 0
-    while i < len(old) and j < len(new):
-        if costs[i][j] == costs[i + 1][j + 1] + _cost(old[i], new[j]):
-            pairs.append(_pair(old[i], new[j]))
-            i, j = i + 1, j + 1
-        elif costs[i][j] == costs[i + 1][j] + _ALONE:
-            pairs.append(AlignedStep("before", old[i], None))
-            i += 1
-        else:
-            pairs.append(AlignedStep("after", None, new[j]))
-            j += 1
-    return pairs + _align_rest(old[i:], new[j:])
+def _facts(step: Step) -> _Facts:
+    content = _hashable(step.arguments) if step.kind == "tool" else step.text
+    return (step.kind, step.name), content, step.result
 
 
-def _align_blocks(old: list[Step], new: list[Step]) -> Iterator[AlignedStep]:
-    """Align long trajectories by the blocks of steps that both have, in linear memory."""
-    a, b = ([(step.kind, step.name) for step in steps] for steps in (old, new))
-    for tag, i, i_end, j, j_end in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        if tag == "equal":
-            yield from (_pair(x, y) for x, y in zip(old[i:i_end], new[j:j_end], strict=True))
+def _hashable(value: Any) -> Hashable:
+    """Return a value that is equal to another one if the values are."""
+    if isinstance(value, Mapping):
+        return frozenset((key, _hashable(item)) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(_hashable, value))
+    return value if isinstance(value, Hashable) else short_repr(value)
+
+
+# What steps have in common, if they are too many for `_cheapest`: at first everything.
+_LEVELS: _Levels = (
+    lambda facts: facts,
+    lambda facts: facts[:2],
+    lambda facts: facts[0],
+)
+
+
+def _pairs(old: Sequence[_Facts], new: Sequence[_Facts], work: Work) -> Pairs:
+    """Return the places of steps that correspond."""
+    start, end = equal_ends(old, new)
+    pairs = [(i, i) for i in range(start)]
+    pairs += [(len(old) - n, len(new) - n) for n in range(end, 0, -1)]
+    return _between(pairs, old, new, work, _LEVELS)
+
+
+def _between(
+    pairs: Pairs, old: Sequence[_Facts], new: Sequence[_Facts], work: Work, levels: _Levels
+) -> Pairs:
+    """Return these pairs, and those of the steps between them."""
+    found = [*pairs]
+    for i, j in gaps(pairs, (len(old), len(new))):
+        left, right = old[i], new[j]
+        if len(left) * len(right) <= min(_MAX_CELLS, work.left):
+            inner = _cheapest(left, right, work)
+        elif levels:
+            view = levels[0]
+            inner = match([*map(view, left)], [*map(view, right)], work)
+            inner = _between(inner, left, right, work, levels[1:])
         else:
-            yield from (AlignedStep("before", step, None) for step in old[i:i_end])
-            yield from (AlignedStep("after", None, step) for step in new[j:j_end])
+            continue
+        found += [(i.start + m, j.start + n) for m, n in inner]
+    return sorted(found)
 
 
 _ALONE = 4  # the cost of a step that only one of them has
-_NEVER = 2 * _ALONE + 1  # more than both of them alone
 
 
-def _cost(a: Step, b: Step) -> int:
-    if (a.kind, a.name) != (b.kind, b.name):
-        return _NEVER
-    if a.kind != "tool":
-        return 0 if a.text == b.text else 3
-    return 3 * (a.arguments != b.arguments) + (a.result != b.result)
+def _cheapest(old: Sequence[_Facts], new: Sequence[_Facts], work: Work) -> Pairs:
+    """Return the pairs of the alignment with the smallest cost.
 
-
-def _same(a: Step, b: Step) -> bool:
-    return _cost(a, b) == 0
-
-
-def _pair(a: Step, b: Step) -> AlignedStep:
-    return AlignedStep("same" if _same(a, b) else "changed", a, b)
+    Other contents cost 3, another result 1. Steps of different kinds are never a pair.
+    """
+    if not work.take(len(old) * len(new)):
+        return []
+    numbers: dict[Hashable, int] = {}  # much faster to compare
+    left, right = (
+        [tuple(numbers.setdefault(each, len(numbers)) for each in facts) for facts in steps]
+        for steps in (old, new)
+    )
+    # costs[i][j]: of aligning old[i:] with new[j:]
+    costs = [[_ALONE * n for n in range(len(new), -1, -1)]]
+    for kind, content, result in reversed(left):
+        below = costs[-1]
+        cost = below[-1] + _ALONE
+        row = [cost]
+        for j in range(len(new) - 1, -1, -1):
+            cost = min(cost, below[j]) + _ALONE
+            other_kind, other_content, other_result = right[j]
+            if kind == other_kind:
+                paired = below[j + 1] + 3 * (content != other_content) + (result != other_result)
+                cost = min(cost, paired)
+            row.append(cost)
+        costs.append(row[::-1])
+    costs.reverse()
+    pairs = []
+    i = j = 0
+    while i < len(old) and j < len(new):
+        a, b = left[i], right[j]
+        paired = costs[i + 1][j + 1] + 3 * (a[1] != b[1]) + (a[2] != b[2])
+        if a[0] == b[0] and costs[i][j] == paired:
+            pairs.append((i, j))
+            i, j = i + 1, j + 1
+        elif costs[i][j] == costs[i + 1][j] + _ALONE:
+            i += 1
+        else:
+            j += 1
+    return pairs
 
 
 # ── divergence ──────────────────────────────────────────────────────────────────────────────────
@@ -277,20 +317,50 @@ def _divergence(pair: AlignedStep, is_last_answer: bool) -> str:
     return f"{step.kind} message {'missing' if pair.relation == 'before' else 'added'}"
 
 
+class FlipDivergences(dict[Flip, Divergence | None]):
+    """Where the trajectories of flips first diverge; None if they do not.
+
+    The first `aligned` flips of `flips` were aligned: the others would have taken too much work.
+    """
+
+    def __init__(self, flips: int) -> None:
+        super().__init__()
+        self.aligned, self.flips = 0, flips
+
+    @property
+    def cut_off(self) -> str:
+        """How many flips were aligned, in a sentence; empty if all were."""
+        if self.aligned == self.flips:
+            return ""
+        return f"The first {self.aligned:,} of {self.flips:,} flips were aligned."
+
+
 def flip_divergences(
-    comparison: RunComparison, before: Source, after: Source, flips: Iterable[Flip] | None = None
-) -> dict[Flip, Divergence | None]:
-    """Return where the trajectories of each flip first diverge; None if they do not.
+    comparison: RunComparison,
+    before: Source,
+    after: Source,
+    flips: Iterable[Flip] | None = None,
+    work: Work | None = None,
+) -> FlipDivergences:
+    """Return where the trajectories of each flip first diverge.
 
     `before` and `after` are where the runs are, as for `flip_details`. Flips without a trajectory
-    on both sides are left out.
+    on both sides are left out, as are those for which no `work` is left.
     """
     old, new = results_of(comparison.before, before), results_of(comparison.after, after)
-    found = {}
-    for flip in comparison.flips if flips is None else flips:
+    chosen = comparison.flips if flips is None else [*flips]
+    work = work or Work(ANSWER_STEPS)
+    found = FlipDivergences(len(chosen))
+    for flip in chosen:
         a, b = old(flip.before), new(flip.after)
         if a is not None and b is not None and a.trajectory and b.trajectory:
-            found[flip] = divergence(align(a.trajectory, b.trajectory))
+            steps = steps_of(a.trajectory), steps_of(b.trajectory)
+            enough = work.take(_READING * sum(map(len, steps)))
+            pairs = align(*steps, work) if enough else []
+            if work.exhausted:
+                break
+            found[flip] = divergence(pairs)
+        found.aligned += 1
     return found
 
 

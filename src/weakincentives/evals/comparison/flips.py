@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ...errors import UsageError, short_repr
 from ...internal.differences import DiffPart, word_diff
 from ...internal.escaping import as_text
+from ...internal.matching import ANSWER_STEPS, Work
 from ...secrets import shorten
 from ..model.explain import FailedCriterion, why_failed
 from ..model.redacted_ids import redact_id
@@ -52,7 +53,8 @@ class FlipDetails:
     """A flip with the texts of both runs; a side is None if its run has no texts, as for a
     baseline.
 
-    `diff` has what changed in the output, word by word; it is empty if the outputs are equal.
+    `diff` has what changed in the output, word by word; it is empty if the outputs are equal, and
+    not `compared` if that would have taken too much work: then one is removed, the other added.
     `input` is the beginning of the sample's input, for samples whose id says nothing.
     """
 
@@ -62,6 +64,7 @@ class FlipDetails:
     criteria: tuple[CriterionFlip, ...] = ()
     diff: tuple[DiffPart, ...] = ()
     input: str = ""
+    compared: bool = True
 
 
 def flip_details(
@@ -69,15 +72,20 @@ def flip_details(
     before: Source,
     after: Source,
     flips: Iterable[Flip] | None = None,
+    work: Work | None = None,
 ) -> tuple[FlipDetails, ...]:
     """Return the details of flips: of all, or of those given.
 
     `before` and `after` are where the texts of the runs are: the reports that were compared, or the
-    stores of the runs. None stands for a baseline, which has no texts.
+    stores of the runs. None stands for a baseline, which has no texts. All outputs are compared
+    within one amount of `work`.
     """
     sides = results_of(comparison.before, before), results_of(comparison.after, after)
     chosen = comparison.flips if flips is None else flips
-    return tuple(_details(flip, sides[0](flip.before), sides[1](flip.after)) for flip in chosen)
+    work = work or Work(ANSWER_STEPS)
+    return tuple(
+        _details(flip, sides[0](flip.before), sides[1](flip.after), work) for flip in chosen
+    )
 
 
 def results_of(run: RunOutcomes, source: Source) -> Callable[[RowKey], EvalResult[Any] | None]:
@@ -101,18 +109,18 @@ def results_of(run: RunOutcomes, source: Source) -> Callable[[RowKey], EvalResul
 
 
 def _details(
-    flip: Flip, before: EvalResult[Any] | None, after: EvalResult[Any] | None
+    flip: Flip, before: EvalResult[Any] | None, after: EvalResult[Any] | None, work: Work
 ) -> FlipDetails:
     criteria: tuple[CriterionFlip, ...] = ()
     diff: tuple[DiffPart, ...] = ()
     if before is not None and after is not None:
         criteria = tuple(_criteria(before, after))
         if before.trajectory is not None and after.trajectory is not None:
-            diff = word_diff(as_text(before.output), as_text(after.output))
+            diff = word_diff(as_text(before.output), as_text(after.output), work)
     sample = next((each.sample for each in (after, before) if each and each.sample), None)
     text = "" if sample is None else shorten(as_text(sample.input), _MAX_INPUT_CHARS)
     sides = _side(before, after), _side(after, before)
-    return FlipDetails(flip, *sides, criteria, diff, text)
+    return FlipDetails(flip, *sides, criteria, diff, text, not work.exhausted)
 
 
 def contrast_reason(result: EvalResult[Any], other: EvalResult[Any] | None) -> str:

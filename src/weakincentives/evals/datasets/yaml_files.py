@@ -123,12 +123,18 @@ def _loader_type() -> Any:
             raise _error(yaml, node, f"{node.value}, which is not a finite number")
         return number
 
+    def construct_int(_: Any, node: Any) -> int:
+        try:
+            return int(node.value)
+        except ValueError:  # Python reads 4,300 digits
+            raise _error(yaml, node, f"a number of {len(node.value):,} digits") from None
+
     for name, (pattern, first) in _RESOLVED.items():
         Loader.add_implicit_resolver(
             f"tag:yaml.org,2002:{name}", re.compile(f"^(?:{pattern})$"), first
         )
     Loader.add_constructor("tag:yaml.org,2002:map", construct_mapping)
-    Loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
+    Loader.add_constructor("tag:yaml.org,2002:int", construct_int)
     Loader.add_constructor("tag:yaml.org,2002:float", construct_float)
     for name in ("binary", "timestamp", "omap", "pairs", "set"):
         Loader.yaml_constructors.pop(f"tag:yaml.org,2002:{name}", None)

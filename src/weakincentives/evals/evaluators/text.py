@@ -8,6 +8,10 @@ import unicodedata
 from collections.abc import Collection
 from typing import Literal
 
+from ...errors import EvaluatorError
+from ...internal.differences import first_difference
+
+MAX_CELLS = 100_000**2  # of the table of an edit distance
 Normalization = Literal["case", "whitespace", "punctuation", "accents", "articles"]
 
 # The point, comma or sign of a number is kept: 3.14 is not 314.
@@ -41,10 +45,21 @@ def edit_distance(a: str, b: str) -> int:
     """Return the Levenshtein distance: insertions, deletions and replacements from `a` to `b`.
 
     A column of the usual table is kept as two bit sets, of steps up and steps down (Myers 1999, in
-    Hyyrö's form), so that one character of `b` takes a few operations on long integers.
+    Hyyrö's form), so that one character of `b` takes a few operations on long integers: 40,000 by
+    40,000 characters take half a second, and 100,000 by 100,000 three seconds. Equal beginnings
+    and ends cost nothing. More than `MAX_CELLS` of the table are an error.
     """
-    if not a:
-        return len(b)
+    start = first_difference(a, b)
+    a, b = a[start:][::-1], b[start:][::-1]
+    end = first_difference(a, b)
+    a, b = a[end:], b[end:]
+    if not a or not b:
+        return len(a) + len(b)
+    if len(a) * len(b) > MAX_CELLS:
+        raise EvaluatorError(
+            "expected texts that differ in at most 100,000 by 100,000 characters, got "
+            f"{len(a):,} by {len(b):,} (between the first and the last difference)"
+        )
     everywhere = (1 << len(a)) - 1
     last = 1 << (len(a) - 1)
     places: dict[str, int] = {}

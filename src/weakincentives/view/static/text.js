@@ -1,15 +1,18 @@
 // @ts-check
 /**
- * Texts that people read: Markdown without HTML, pretty JSON, and the text as it is. Long ones fold.
+ * Texts that people read: Markdown without HTML, pretty JSON, and the text as it is. Long ones fold,
+ * and of many lines the first are in the document, and more on request.
  *
  * Markdown here has headings, lists, quotes, code, tables, emphasis and links. A link opens
  * only if it is http(s), and says where it goes; an image is shown as its address, and never loaded.
  */
 
-import { el, fill } from "./dom.js";
+import { append, el, fill } from "./dom.js";
 
 const FOLD_CHARS = 2_000;
 const FOLD_LINES = 30;
+const FIRST_LINES = 200;
+const MORE_LINES = 1_000;
 
 /**
  * A text with a choice between its rendered and its raw form.
@@ -21,8 +24,9 @@ export function textBlock(value, options = {}) {
   const box = el("div", { class: "text-block" });
   const kinds = isJson(text) || value.data ? ["json", "raw"] : looksLikeMarkdown(text) ? ["markdown", "raw"] : ["raw"];
   const show = (/** @type {string} */ kind) => {
-    const body = kind === "markdown" ? markdown(text) : el("pre", { class: `text ${kinds.length > 1 || options.code ? kind : "prose"}` }, kind === "json" ? pretty(text) : text);
-    fill(box, kinds.length > 1 && switcher(kinds, kind, show, options.label), folded(body, text), tail(value, options));
+    const body = kind === "markdown" ? el("div", { class: "text markdown" }) : el("pre", { class: `text ${kinds.length > 1 || options.code ? kind : "prose"}` });
+    const lines = (kind === "json" ? pretty(text) : text).replace(/\n$/, "").split("\n");
+    fill(box, kinds.length > 1 && switcher(kinds, kind, show, options.label), folded(body, text, lines), tail(value, options));
   };
   show(kinds[0]);
   return box;
@@ -42,20 +46,66 @@ function switcher(kinds, current, choose, label = "text") {
 }
 
 /**
+ * Show the first lines in the body, and buttons for the others.
  * @param {HTMLElement} body
  * @param {string} text
+ * @param {string[]} lines
  */
-function folded(body, text) {
-  if (text.length <= FOLD_CHARS && text.split("\n", FOLD_LINES + 1).length <= FOLD_LINES) return body;
-  body.classList.add("folded");
-  const button = el("button", { type: "button", class: "unfold", "aria-expanded": "false" },
-    `Show all ${text.length.toLocaleString("en")} characters`);
-  button.addEventListener("click", () => {
-    const open = body.classList.toggle("folded");
-    button.setAttribute("aria-expanded", String(!open));
-    button.textContent = open ? `Show all ${text.length.toLocaleString("en")} characters` : "Show less";
+function folded(body, text, lines) {
+  const add = body.classList.contains("markdown") ? markdownAdder(body, lines) : textAdder(body, lines);
+  let shown = add(FIRST_LINES);
+  if (text.length <= FOLD_CHARS && lines.length <= FOLD_LINES) return body;
+  const count = lines.length.toLocaleString("en");
+  const note = el("span", { class: "note" });
+  const more = el("button", { type: "button", class: "unfold" });
+  const tell = () => {
+    fill(note, `The first ${shown.toLocaleString("en")} of ${count} lines.`);
+    fill(more, `Show ${Math.min(MORE_LINES, lines.length - shown).toLocaleString("en")} more`);
+    note.hidden = more.hidden = shown >= lines.length || body.classList.contains("folded");
+  };
+  more.addEventListener("click", () => {
+    shown = add(MORE_LINES);
+    tell();
   });
-  return el("div", {}, body, button);
+  const fold = el("button", { type: "button", class: "unfold" });
+  const turn = () => {
+    const closed = body.classList.toggle("folded");
+    fold.setAttribute("aria-expanded", String(!closed));
+    fill(fold, !closed ? "Show less" : shown < lines.length ? `Show the first ${shown.toLocaleString("en")} of ${count} lines` : `Show all ${text.length.toLocaleString("en")} characters`);
+    tell();
+  };
+  fold.addEventListener("click", turn);
+  turn();
+  return el("div", {}, body, el("div", {}, note, " ", more, " ", fold));
+}
+
+/**
+ * Return a function that appends that many more lines, and returns how many there are.
+ * @param {HTMLElement} body
+ * @param {string[]} lines
+ */
+function textAdder(body, lines) {
+  let at = 0;
+  return (/** @type {number} */ count) => {
+    append(body, [lines.slice(at, at + count).join("\n") + (at + count < lines.length ? "\n" : "")]);
+    return (at = Math.min(at + count, lines.length));
+  };
+}
+
+/**
+ * The same for Markdown: a list, a table or code of many lines goes on in the next part.
+ * @param {HTMLElement} body
+ * @param {string[]} lines
+ */
+function markdownAdder(body, lines) {
+  let at = 0;
+  /** @type {string[]} */
+  let opening = [];
+  return (/** @type {number} */ count) => {
+    if (opening.length > 1 && !lines[at]?.includes("|")) opening = []; // the table has ended
+    opening = blocks(body, [...opening, ...lines.slice(at, at + count)]);
+    return (at = Math.min(at + count, lines.length));
+  };
 }
 
 /**
@@ -91,21 +141,26 @@ function pretty(text) {
 
 /** @param {string} text */
 function looksLikeMarkdown(text) {
-  return /^(#{1,6} |[-*] |\d+\. |> |```)/m.test(text) || /\*\*[^*\n]+\*\*|`[^`\n]+`|\[[^\]\n]+\]\(/.test(text);
+  return /^(#{1,6} |[-*] |\d+\. |> |```)/m.test(text) || /\*\*[^*\n]+\*\*|`[^`\n]+`|\[[^\]\n]{1,200}\]\(/.test(text);
 }
 
 /**
- * @param {string} text
+ * Append the blocks of these lines; return what opens the last one, if it may go on in further lines.
+ * @param {Element} box
+ * @param {string[]} lines
+ * @returns {string[]}
  */
-export function markdown(text) {
-  const box = el("div", { class: "text markdown" });
-  const lines = text.split("\n");
+function blocks(box, lines) {
+  /** @type {string[]} */
+  let opening = [];
   for (let at = 0; at < lines.length; ) {
     const line = lines[at];
+    opening = [];
     const fence = /^\s*(```+|~~~+)/.exec(line);
     if (fence) {
       const code = [];
       for (at += 1; at < lines.length && !lines[at].trim().startsWith(fence[1]); at += 1) code.push(lines[at]);
+      if (at === lines.length) opening = [line];
       at += 1;
       box.append(el("pre", { class: "code" }, code.join("\n")));
       continue;
@@ -116,18 +171,20 @@ export function markdown(text) {
       at += 1;
       continue;
     }
-    if (/^\s*([-*+]|\d+[.)])\s+/.test(line)) {
-      const ordered = /^\s*\d/.test(line);
-      const list = el(ordered ? "ol" : "ul");
-      for (; at < lines.length && /^\s*([-*+]|\d+[.)])\s+/.test(lines[at]); at += 1) {
-        list.append(el("li", {}, inline(lines[at].replace(/^\s*([-*+]|\d+[.)])\s+/, ""))));
+    if (ITEM.test(line)) {
+      const number = /^\s*(\d+)/.exec(line);
+      const list = el(number ? "ol" : "ul", { start: number && number[1] !== "1" ? number[1] : null });
+      for (; at < lines.length && ITEM.test(lines[at]); at += 1) {
+        list.append(el("li", {}, inline(lines[at].replace(ITEM, ""))));
       }
       box.append(list);
       continue;
     }
-    if (line.includes("|") && /^\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$/.test(lines[at + 1] ?? "")) {
+    if (line.includes("|") && isRule(lines[at + 1])) {
+      const head = lines.slice(at, at + 2);
       const rows = [cells(line)];
       for (at += 2; at < lines.length && lines[at].includes("|"); at += 1) rows.push(cells(lines[at]));
+      if (at === lines.length) opening = head;
       box.append(el("table", {}, rows.map((row, index) => el("tr", {}, row.map((cell) => el(index ? "td" : "th", {}, inline(cell)))))));
       continue;
     }
@@ -142,13 +199,20 @@ export function markdown(text) {
       continue;
     }
     const paragraph = [];
-    for (; at < lines.length && lines[at].trim() && !(lines[at].includes("|") && /^\s*\|?\s*:?-{2,}/.test(lines[at + 1] ?? "")) && !/^(#{1,6}\s|>\s?|\s*([-*+]|\d+[.)])\s|\s*(```|~~~))/.test(lines[at]); at += 1) {
+    for (; at < lines.length && lines[at].trim() && !(lines[at].includes("|") && isRule(lines[at + 1])) && !/^(#{1,6}\s|>\s?|\s*([-*+]|\d+[.)])\s|\s*(```|~~~))/.test(lines[at]); at += 1) {
       paragraph.push(lines[at]);
     }
     if (!paragraph.length) paragraph.push(lines[at++]);
     box.append(el("p", {}, inline(paragraph.join("\n"))));
   }
-  return box;
+  return opening;
+}
+
+const ITEM = /^\s*([-*+]|\d+[.)])\s+/;
+
+/** @param {string | undefined} line the second one of a table */
+function isRule(line) {
+  return line !== undefined && line.length < 1_000 && /^\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$/.test(line);
 }
 
 /** @param {string} line of a table */
@@ -156,7 +220,7 @@ function cells(line) {
   return line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
 }
 
-const INLINE = /(`[^`]+`)|(\*\*[^*]+\*\*)|(\*[^*\s][^*]*\*)|(!?\[[^\]]*\]\([^()\s]*\))/g;
+const INLINE = /(`[^`]+`)|(\*\*[^*]+\*\*)|(\*[^*\s][^*]*\*)|(!?\[[^\]]{0,1000}\]\([^()\s]{0,4000}\))/g;
 
 /**
  * @param {string} text
