@@ -150,17 +150,17 @@ def test_a_typical_diff_reads_well(before: str, after: str, expected: str) -> No
     assert marked(word_diff(before, after)) == expected
 
 
-GRID = "".join(f"{n * n % 3} " + "\n" * (n % 24 == 0) for n in range(576))
+GRID = "".join(f"{n * n % 3} " + "\n" * (n % 12 == 0) for n in range(144))
 TYPICAL = {
-    "prose": (LONG, LONG.replace("brown", "red").replace("dog", "cat")),
+    "prose": (LONG[:500], LONG[:500].replace("brown", "red").replace("dog", "cat")),
     "a grid": (GRID, GRID.replace("1 1 0", "1 2 0", 5)),
-    "code": (f"{excerpt=}\n" * 20, f"{excerpt=}  # why\n" * 20),
+    "code": ("x = shown(text)\n" * 20, "x = shown(text)  # why\n" * 20),
 }
 
 
 @pytest.mark.parametrize("kind", TYPICAL)
 def test_a_diff_has_no_more_pieces_than_that_of_difflib(kind: str) -> None:
-    before, after = (text[:1_400] for text in TYPICAL[kind])
+    before, after = TYPICAL[kind]
     tokens = [re.findall(r"\w+|\s+|[^\w\s]", text) for text in (before, after)]
     opcodes = SequenceMatcher(str.isspace, *tokens, autojunk=False).get_opcodes()
 

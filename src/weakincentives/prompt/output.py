@@ -29,7 +29,7 @@ from .typed import name_of
 T = TypeVar("T")
 
 _MAX_QUOTED = 200  # characters of a reply in an error message
-_MAX_BEHIND = 10_000  # characters in front of what is scanned
+_MAX_BEFORE = 10_000  # characters in front of what is scanned
 _OPENING = re.compile(r"[{\[]")
 _SURELY_JSON = re.compile(r'\{\s*"|\[\s*\{')
 _scan = json.JSONDecoder().raw_decode
@@ -229,7 +229,7 @@ def _embedded(text: str) -> Iterator[str]:
     start = 0
     while opening := _OPENING.search(text, start):
         begin = opening.start()
-        if begin > _MAX_BEHIND:  # an error counts the lines up to its place
+        if begin > _MAX_BEFORE:  # an error counts the lines up to its place
             text, begin = text[begin:], 0
         try:
             _, start = _scan(text, begin)
