@@ -74,18 +74,18 @@ def figures(path: Path) -> Any:
     """Return all that rests on labels, or "reported" if the store says that it is damaged."""
     try:
         with RunStore(path) as store:
-            shown = overview(store, "r")
+            summary = overview(store, "r")
             found = (
                 labels_of(store, "r", "judge"),
                 draws_of(store, "r", "judge"),
                 categories_of(store, "support"),
                 review_agreement(store, "r"),
                 [*label_rows(store, "r")],
-                shown.corrections,
+                summary.corrections,
             )
             # A run whose rows are damaged says so itself: `test_damage.py`.
-            said = shown.record.status == "damaged" or any(each.problem for each in found[-1])
-            return "reported" if said or shown.unreadable else found
+            reported = summary.record.status == "damaged" or any(each.problem for each in found[-1])
+            return "reported" if reported or summary.unreadable else found
     except StoreError:  # no other exception
         return "reported"
 
@@ -169,17 +169,17 @@ USES: dict[str, Callable[[RunStore], Any]] = {
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
-@pytest.mark.parametrize(("damage", "said"), DAMAGE.values(), ids=DAMAGE.keys())
+@pytest.mark.parametrize(("damage", "reported"), DAMAGE.values(), ids=DAMAGE.keys())
 def test_nothing_rests_on_damaged_labels(
-    path: Path, damage: str, said: str, use: Callable[[RunStore], Any]
+    path: Path, damage: str, reported: str, use: Callable[[RunStore], Any]
 ) -> None:
     edit(path, damage)
 
-    with RunStore(path) as store, pytest.raises(StoreError, match=said):
+    with RunStore(path) as store, pytest.raises(StoreError, match=reported):
         use(store)
 
 
-def test_a_damaged_calibration_is_said_next_to_the_uncorrected_rate(
+def test_a_damaged_calibration_is_reported_next_to_the_uncorrected_rate(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edit(path, "DELETE FROM calibrations")
