@@ -44,6 +44,12 @@ suite = EvalSuite(agent, samples, exact_match, config=EvalConfig(max_concurrent=
 """
 
 
+def heed_signals() -> None:
+    """Undo what `nohup`, or a shell's background job, makes its children ignore."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def start(
     noted: str = "", *words: str, command: tuple[str, ...] = (), **options: object
 ) -> subprocess.Popen[bytes]:
@@ -56,6 +62,7 @@ def start(
         [*command, WINK, *words],
         env=plain_environment(NOTED=noted),
         start_new_session=True,
+        preexec_fn=heed_signals,
         **given,  # type: ignore[call-overload]
     )
     until(lambda: Path("pid.txt").exists() or started.poll() is not None)
