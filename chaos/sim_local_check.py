@@ -13,7 +13,7 @@ import json
 import shutil
 import sqlite3
 import zlib
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -235,10 +235,10 @@ class Audit:
         now = self._read()
         self._at_finish[process] = None if now is None else now.rows
         self._promised = now or State()
-        stored = len(now.keys) if now is not None else 0
+        stored = count_rows(self._world.disk.path)
         if stored >= (self._planned if status == "complete" else settled):
             return
-        # A changed byte is noticed by whoever reads it.
+        # A changed byte is noticed by whoever reads it, as is a long value whose end is missing.
         if self._world.damage != "bit flipped" or not _reports_damage(self._world.disk.path):
             self.verdict.lost += 1
             self.note(f"{process.name} was told {status!r}, and {stored} rows are stored")
@@ -330,6 +330,17 @@ def read_state(path: Path) -> State:
             for sample, epoch, attempt, passed, error, value, body, header in rows
         }
         return State(status.decode("utf-8", "replace"), owner, found)
+
+
+def count_rows(path: Path) -> int:
+    """Return how many rows of the run a new connection finds, 0 if it finds damage."""
+    query = (
+        "SELECT count(bodies.id) FROM runs JOIN rows ON run = runs.id "
+        "JOIN bodies ON bodies.id = body WHERE run_id = ?"
+    )
+    with closing(connect(path)) as reader, suppress(sqlite3.Error):
+        return int(reader.execute(query, (RUN.encode(),)).fetchone()[0])
+    return 0
 
 
 def _copy(path: Path, target: Path) -> None:
