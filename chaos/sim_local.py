@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -159,7 +158,8 @@ class SimStore(RunStore):
         world.stores.setdefault(process, []).append(self)
 
     def begin(self, manifest: Any, claim: Any = None) -> None:
-        pause(self._world.random.uniform(0, 2) * self._world.plan.begin_seconds)
+        if not self._world.healed:
+            pause(self._world.random.uniform(0, 2) * self._world.plan.begin_seconds)
         super().begin(manifest, claim)
         self._world.audit.begun()
 
@@ -297,31 +297,19 @@ def _samples(world: LocalWorld) -> Iterator[Sample[str, str]]:
 @contextmanager
 def _machines(world: LocalWorld) -> Iterator[None]:
     """Let the code under test see the machine of its process: clocks, locks, ids."""
-    this = ownership.__dict__
-    real_path, real_flock = this["_lock_path"], fcntl.flock
+    locks = _Locks(world)
 
     def machine() -> str:
         process = current_process()
         return "checker" if process is None else f"machine {process.machine}"
 
-    def lock_path(store: Path, run_id: bytes) -> Path:
-        path: Path = real_path(store, run_id)
-        return path.with_suffix(f".{machine()[-1]}") if world.plan.locks == "own" else path
-
-    def flock(file: Any, operation: int) -> None:
-        if world.plan.locks == "none":
-            raise OSError(errno.ENOLCK, "No locks available")
-        real_flock(file, operation)
-
-    locks = {name: getattr(fcntl, name) for name in ("LOCK_EX", "LOCK_SH", "LOCK_NB")}
     replaced: list[tuple[Any, str, Any]] = [
         (SystemClock, "now", lambda clock: world.now()),
         (SystemClock, "monotonic", lambda clock: world.loop.now),
         (manifest, "git_commit", lambda: None),
-        (ownership, "_lock_path", lock_path),
         (ownership, "_machine", machine),
-        (ownership, "fcntl", SimpleNamespace(flock=flock, **locks)),
-        (ownership, "os", _Os()),
+        (ownership, "fcntl", locks),
+        (ownership, "os", _Os(locks)),
         (ownership, "uuid", SimpleNamespace(uuid4=lambda: _uuid(world.random))),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
@@ -338,8 +326,39 @@ def _uuid(random: Random) -> uuid.UUID:
     return uuid.UUID(int=random.getrandbits(128), version=4)
 
 
+class _Locks:
+    """The module `fcntl`: file locks that hold on one machine only, on all of them, or nowhere."""
+
+    LOCK_EX, LOCK_SH, LOCK_NB = fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_NB
+
+    def __init__(self, world: LocalWorld) -> None:
+        self._mode = world.plan.locks
+        self._holders: dict[tuple[int, int], int] = {}  # descriptors, by machine and inode
+
+    def flock(self, file: Any, operation: int) -> None:
+        """Lock a file for the machine of the current process, or raise as the kernel does."""
+        if self._mode == "none":
+            raise OSError(errno.ENOLCK, "No locks available")
+        process = current_process()
+        machine = process.machine if process is not None and self._mode == "own" else 0
+        descriptor = file if isinstance(file, int) else file.fileno()
+        key = machine, os.fstat(descriptor).st_ino
+        if self._holders.get(key, descriptor) != descriptor:
+            raise BlockingIOError(errno.EWOULDBLOCK, "locked")
+        if operation & self.LOCK_EX:  # a shared one is held for a moment only
+            self._holders[key] = descriptor
+
+    def close(self, descriptor: int) -> None:
+        """Close a file, which ends its lock."""
+        self._holders = {key: held for key, held in self._holders.items() if held != descriptor}
+        os.close(descriptor)
+
+
 class _Os:
     """The module `os`; the process id is always the same, so that a seed stores the same bytes."""
+
+    def __init__(self, locks: _Locks) -> None:
+        self.close = locks.close
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)

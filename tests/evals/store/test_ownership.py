@@ -32,6 +32,7 @@ from weakincentives.evals import (
     exact_match,
     stream,
 )
+from weakincentives.evals.store import ownership
 from weakincentives.testing import FakeClock
 
 SAMPLES = [Sample(str(number), number, "ok") for number in range(6)]
@@ -311,6 +312,25 @@ def test_an_owner_on_another_machine_whose_heartbeat_changes_is_alive_whatever_i
         far.delete("r")
     ended.set()
     thread.join()
+
+
+def test_a_refused_process_leaves_the_lock_of_an_owner_on_another_machine(
+    far: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machines may share a folder, but not their locks: its file is the lock of the owner there."""
+    path = ownership._lock_path(far.path, b"r")
+    path.touch()
+    ended = threading.Event()
+    thread = threading.Thread(target=write_heartbeats, args=(far.path, ended))
+    thread.start()
+    with pytest.raises(UsageError, match="which belongs to process 7 on far"):
+        far.claim("r")
+    ended.set()
+    thread.join()
+    assert path.exists()
+    monkeypatch.setattr("weakincentives.evals.store.ownership.STALE_SECONDS", 0.1)
+    far.claim("r").release()
+    assert not path.exists()
 
 
 def test_an_owner_on_another_machine_whose_heartbeat_does_not_change_is_dead(

@@ -165,15 +165,19 @@ class RunClaim:
         if self._ended.is_set() or self.owner.pid != os.getpid():
             return
         self._ended.set()
+        is_free, owner = False, serde.encode(self.owner)
         # A run that could not be finished keeps its owner, so that it is listed as interrupted.
         with suppress(WinkError), self._database.transaction() as cursor:
+            is_free = self._stored_owner(cursor) in ([], [(None,)], [(owner,)])
             cursor.execute(
                 "UPDATE runs SET owner = NULL, heartbeat = NULL "
                 "WHERE run_id = ? AND owner = ? AND status <> 'running'",
-                (self._stored_id, serde.encode(self.owner)),
+                (self._stored_id, owner),
             )
         if self._file is not None:
-            self._path.unlink(missing_ok=True)
+            # Of machines with a common folder but locks of their own, another may use the file.
+            if is_free:
+                self._path.unlink(missing_ok=True)
             self.close_file()
 
     def close_file(self) -> None:
