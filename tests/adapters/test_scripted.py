@@ -22,6 +22,7 @@ from weakincentives.adapters import (
     scripted_model,
 )
 from weakincentives.errors import ProviderError, UsageError
+from weakincentives.evals import EvalConfig, EvalSuite, Sample, exact_match, prompt_agent
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
 
 QUESTION = Prompt(
@@ -99,6 +100,20 @@ def test_the_synchronous_api_works_from_many_threads() -> None:
         thread.join()
 
     assert sorted(answers, key=int) == [str(n) for n in range(40)]
+
+
+def test_a_blocking_function_blocks_no_other_sample() -> None:
+    together = threading.Barrier(8, timeout=60)
+
+    def reply(request: ModelRequest) -> str:
+        together.wait()  # until all eight samples are here
+        return "done"
+
+    samples = [Sample(str(number), {}, "done") for number in range(8)]
+    agent = prompt_agent(QUESTION.template, ScriptedAdapter(reply))
+    report = EvalSuite(agent, samples, exact_match, config=EvalConfig(max_concurrent=8)).run()
+
+    assert report.passed == 8, report.results[0].error
 
 
 def test_any_model_can_be_wrapped() -> None:

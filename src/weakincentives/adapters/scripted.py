@@ -13,6 +13,7 @@ from .. import serde
 from ..chat import ChatMessage, TokenUsage, ToolCall
 from ..clock import SYSTEM_CLOCK
 from ..errors import ProviderError, UsageError, short_repr
+from ..internal.threads import in_thread
 from ..internal.typevars import OutputT
 from .adapter import ModelAdapter
 from .model import Model, ModelReply, ModelRequest
@@ -53,8 +54,9 @@ def scripted_model(replies: Script, *, latency: float = 0.0) -> Model:
     """Return the model of `ScriptedAdapter`, for code that calls models directly."""
     if callable(replies):
         next_reply = replies
+        blocks = not inspect.iscoroutinefunction(replies)
     elif isinstance(replies, Iterable) and not isinstance(replies, str | bytes | Mapping):
-        next_reply = _in_order(replies)
+        next_reply, blocks = _in_order(replies), False
     else:
         raise UsageError(f"expected several replies or a function, got {short_repr(replies)}")
 
@@ -62,7 +64,7 @@ def scripted_model(replies: Script, *, latency: float = 0.0) -> Model:
         start = SYSTEM_CLOCK.monotonic()
         if latency:
             await anyio.sleep(latency)
-        reply = next_reply(request)
+        reply = await in_thread(next_reply, request) if blocks else next_reply(request)
         reply = await reply if inspect.isawaitable(reply) else reply
         if isinstance(reply, BaseException):
             raise reply

@@ -1,5 +1,11 @@
 """The commands of `wink`, each with a one-line summary that begins with a verb."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 COMMANDS = {
     "eval": "run evals; inspect, compare and export their results",
     "view": "look at runs and compare them in a local web page",
@@ -55,3 +61,17 @@ GROUPS = {
         "purge": "delete all dead letters",
     },
 }
+
+# They run below a guard (`guard.py`), and what their code prints is redacted at the descriptors.
+RUN_USER_CODE = {
+    *("eval run", "eval resume", "eval branch", "eval submit", "eval collect", "eval compare"),
+    *("eval audit", "eval score", "judge calibrate", "judge improve", "judge rank"),
+    *("worker eval", "worker main"),
+}
+
+
+def command_in(argv: Sequence[str]) -> str:
+    """Return the command in the arguments, such as "eval run"; empty if there is none."""
+    # The only option before a command is `--version`, which takes no value.
+    first, *rest = [word for word in argv if not word.startswith("-")] or [""]
+    return f"{first} {rest[0]}" if first in GROUPS and rest else first

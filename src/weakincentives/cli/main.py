@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from importlib import import_module
 
-from .command_table import COMMANDS, GROUPS
+from . import guard
+from .command_table import COMMANDS, GROUPS, RUN_USER_CODE, command_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,9 +29,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed: the next opened file would get its descriptor
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
+    words = [*(sys.argv[1:] if argv is None else argv)]
+    runs_user_code = argv is None and command_in(words) in RUN_USER_CODE
+    if runs_user_code and not _is_supervised(words):
+        guard.fork_guard(_code_without_verdict(words))
+    try:
+        code = _main(words, runs_user_code, is_process=argv is None)
+    except SystemExit as ended:  # argparse has printed the help, or what is wrong
+        guard.report_exit(2 if ended.code else 0)
+        raise
+    guard.report_exit(code)
+    return code
+
+
+def _code_without_verdict(argv: Sequence[str]) -> int:
+    """Return the exit code of a command that ended without saying how."""
+    return 1 if command_in(argv).startswith("worker") else 3
+
+
+def _is_supervised(argv: Sequence[str]) -> bool:
+    """Return whether a worker has a supervisor, or is one: that notices how a process ends."""
+    if not command_in(argv).startswith("worker"):
+        return False
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument("-n", "--processes", default="1")
+    with suppress(argparse.ArgumentError):  # reported later, with the usage of the command
+        return "WINK_WORKER" in os.environ or parser.parse_known_args(argv)[0].processes != "1"
+    return False
+
+
+def _main(argv: list[str], runs_user_code: bool, *, is_process: bool) -> int:
     try:
         try:
-            code = _dispatch([*(sys.argv[1:] if argv is None else argv)], is_process=argv is None)
+            code = _dispatch(argv, runs_user_code)
         finally:
             sys.stdout.flush()  # a closed pipe must raise here, not at interpreter exit
         return code
@@ -41,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141  # as if killed by SIGPIPE: neither success nor a verdict
     except Exception as error:
         if os.environ.get("WINK_DEBUG"):
-            if argv is not None:
+            if not is_process:
                 raise
             _print_traceback(error)
             return 1
@@ -52,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _dispatch(argv: list[str], *, is_process: bool) -> int:
+def _dispatch(argv: list[str], runs_user_code: bool) -> int:
     parser = argparse.ArgumentParser(prog="wink", description="Evaluate agents.")
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     module, last = _add_commands(parser, COMMANDS, argv, "")
@@ -69,7 +100,6 @@ def _dispatch(argv: list[str], *, is_process: bool) -> int:
         return 2
     from .console.streams import clean_streams  # its import takes as long as all others here
 
-    runs_user_code = is_process and getattr(module, "RUNS_USER_CODE", False)
     if runs_user_code:
         from ..internal.garbage import collect_less_often
 
@@ -77,7 +107,13 @@ def _dispatch(argv: list[str], *, is_process: bool) -> int:
     # The parent of several workers runs no user code; each worker has its own streams.
     descriptors = runs_user_code and getattr(args, "processes", 1) == 1
     with clean_streams(descriptors=descriptors), _tracebacks(), _tracers():
-        return int(module.run(args))
+        try:
+            return int(module.run(args))
+        except SystemExit as ended:
+            if ended.code not in (None, 0, 1):  # such as of argparse, for a stored command
+                raise
+            print("wink: code that the command ran called sys.exit: no verdict", file=sys.stderr)
+            return _code_without_verdict(argv)
 
 
 def _refuse(parser: argparse.ArgumentParser, words: Sequence[str]) -> NoReturn:

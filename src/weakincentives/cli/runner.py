@@ -33,6 +33,8 @@ from ..evals.reporting.export import format_by_suffix, write_export, write_junit
 from ..evals.reporting.github import on_github, report_to_github
 from ..evals.statistics import Interval
 from ..evals.store.overview import Overview, overview, stored_rate, worst
+from ..evals.store.ownership import lock_path
+from ..evals.store.rows import encode_id
 from ..internal.concurrency import unwrap_exception_group
 from ..internal.names import file_name
 from .console.comparison import outcomes_of_file
@@ -41,6 +43,7 @@ from .console.progress import console, run_showing_progress
 from .console.streams import print_commands
 from .console.summary import Outcome, ending, figures_of, suites_text
 from .console.text import one_line
+from .guard import report_run
 from .options.execution import command_of
 from .options.parsing import minimums, pairs
 from .options.runs import store_path
@@ -178,6 +181,8 @@ def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console
         if args.format == "jsonl":
             write_line(data, redact_ids(result))
 
+    again = ["wink", "eval", "resume", run.run_id, *(["--store", args.store] if args.store else [])]
+    report_run(run.run_id, shlex.join(again), lock_path(store.path, encode_id(run.run_id)))
     began = SYSTEM_CLOCK.monotonic()
     interrupted, ended_by = False, ""
     now = partial(progress_snapshot, run, plan.total, began)

@@ -76,11 +76,11 @@ from ..runtime.worker.retry import TRANSIENT, permanent_failure
 from ..runtime.worker.worker import Worker, WorkerConfig
 from ..secrets import logger_for, redact_message
 from ._evaluators import as_criterion
-from ._types import EvalConfig, EvalRequest, Sample, Score
+from ._types import EvalConfig, EvalRequest, Sample
 from .distributed.mailbox_agents import ReplyRouter, agent_for
 from .distributed.submission import key_id, request_key
 from .engine.agents import agent_of, check_models
-from .engine.attempts import AttemptOutcome, RunSpec, run_attempt
+from .engine.attempts import AttemptOutcome, RunSpec, error_without_attempt, run_attempt
 from .engine.manifest import version_of
 from .engine.requirements import check_requirements
 from .engine.run import evaluate
@@ -468,17 +468,13 @@ def _gave_up_result(
     text = redact_message(f"{gave_up}: {error}")
     if last is not None:
         return replace(last, error=text)
-    return EvalResult(
-        request.sample.id,
-        Score(0.0, False, text),
-        error=text,
-        sample=request.sample,
-        metadata=request.sample.metadata,
-        experiment_name=request.experiment.name,
-        epoch=request.epoch,
+    return error_without_attempt(
+        request.sample,
+        text,
         run_id=request.run_id,
+        experiment=request.experiment.name,
+        epoch=request.epoch,
         attempt=message.delivery_count,
-        error_source="infrastructure",
     )
 
 

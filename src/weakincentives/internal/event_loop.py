@@ -51,6 +51,7 @@ T = TypeVar("T")
 EXIT_SECONDS = 3.0  # at the end of the process, for tasks that were left behind
 BLOCKED_SECONDS = 10.0  # until a loop that starts no call is taken to be blocked
 WAKE_INTERVAL = 0.5  # seconds; a waiting main thread may notice a signal only when it wakes up
+MAX_FAILURES = 100  # of a loop that cannot run any more: its descriptors were closed
 MAX_INTERRUPTS = 2  # the first cancels a call, the second all tasks, the next one leaves at once
 
 
@@ -243,12 +244,14 @@ class _SharedLoop:
     def _run_to_end(self, call: _Call[Any]) -> None:
         """Run the loop until the call is done, whatever user code does to the loop."""
         self._start(call)
+        failures = 0
         while call.task is not None and not call.done.is_set():
             try:
                 call.loop.run_until_complete(call.task)
             except BaseException as error:
                 call.interrupts += isinstance(error, KeyboardInterrupt)
-                if call.interrupts > MAX_INTERRUPTS:
+                failures += 1
+                if call.interrupts > MAX_INTERRUPTS or failures > MAX_FAILURES:
                     raise
                 if call.loop.is_closed():
                     call.ended_by = error

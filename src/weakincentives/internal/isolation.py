@@ -25,6 +25,7 @@ import anyio
 import anyio.lowlevel
 
 from ..secrets import logger_for
+from .forks import end_if_forked, fork_count
 
 logger = logger_for(__name__)
 
@@ -96,6 +97,7 @@ async def _outcome(
     fn: Callable[[], Awaitable[object]], woken: asyncio.Future[None]
 ) -> BaseException | None:
     """Catch everything here: asyncio would let a `SystemExit` end the whole event loop."""
+    forks = fork_count()
     try:
         await _pause()
         await fn()
@@ -104,6 +106,7 @@ async def _outcome(
     except BaseException as error:
         return error
     finally:
+        end_if_forked(forks)
         _wake(woken)
     return None
 
@@ -138,6 +141,7 @@ async def _in_own_nursery(
     ended: list[BaseException | None] = []
 
     async def run() -> None:
+        forks = fork_count()
         try:
             await fn()
         except (KeyboardInterrupt, cancelled):
@@ -146,6 +150,8 @@ async def _in_own_nursery(
             ended.append(error)
         else:
             ended.append(None)
+        finally:
+            end_if_forked(forks)
 
     with anyio.move_on_after(timeout) as limit:
         try:

@@ -29,6 +29,8 @@ import anyio
 import anyio.lowlevel
 from anyio import to_thread
 
+from .forks import end_if_forked, fork_count
+
 T = TypeVar("T")
 
 IDLE_SECONDS = 10.0  # an idle thread ends after this time
@@ -184,8 +186,10 @@ class _Thread(threading.Thread):
         self.jobs: SimpleQueue[_Job | _ExecutorJob] = SimpleQueue()
 
     def run(self) -> None:
+        forks = fork_count()
         while (job := self._next_job()) is not None:
             job.run(self)
+            end_if_forked(forks)
             del job  # release its references before waiting for the next
 
     def _next_job(self) -> _Job | _ExecutorJob | None:

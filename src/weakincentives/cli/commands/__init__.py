@@ -1,7 +1,6 @@
 """The commands: one module each, with two public functions.
 
-`configure(parser)` adds its options, `run(args)` returns its exit code. With `RUNS_USER_CODE`, what
-it prints is redacted at the file descriptors as well.
+`configure(parser)` adds its options, `run(args)` returns its exit code.
 """
 
 __all__: list[str] = []

@@ -25,8 +25,6 @@ from ..options.selection import selected, why_empty
 from ..plan import judge_model, suite_from_options, suite_name, suites_of
 from ..targets import load_dataset, load_reference
 
-RUNS_USER_CODE = True
-
 MAX_LISTED = 5  # samples of a finding, as text
 MARKS = {
     "problem": ("x", "red"),

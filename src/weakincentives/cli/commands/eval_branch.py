@@ -19,8 +19,6 @@ from ..options.runs import REFERENCES, add_store, open_store, same_store
 from ..plan import plans_of
 from . import eval_run
 
-RUNS_USER_CODE = True
-
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""

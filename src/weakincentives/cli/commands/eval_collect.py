@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from ...evals.store.queue_state import QueueState
     from ..console.summary import Outcome
 
-RUNS_USER_CODE = True  # redact its output at the file descriptors
-
 EXIT_CODES = """\
 exit codes:
   0    all results are stored, and every gate passed

@@ -45,8 +45,6 @@ from ..plan import Plan, plans_of
 from ..runner import run_all
 from . import eval_run
 
-RUNS_USER_CODE = True
-
 DEFAULT_FLIPS = 5
 OPTIONS_OF_RUNS = (
     *("prompt", "dataset", *COLUMNS, "temperature", "max_tokens", "seed", "limit", "epochs"),

@@ -12,8 +12,6 @@ from ..options.execution import NEVER, add_max_concurrency, add_output_options
 from ..options.runs import add_run, add_store, open_store
 from . import eval_collect, eval_run
 
-RUNS_USER_CODE = True
-
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""

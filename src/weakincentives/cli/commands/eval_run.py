@@ -23,8 +23,6 @@ from ..options.execution import (
 from ..options.parsing import allow_intermixed_args, number, whole
 from ..options.runs import RUN_HELP, add_cluster_by, add_store
 
-RUNS_USER_CODE = True
-
 EXIT_CODES = """\
 exit codes:
   0    the run is complete, and every gate passed

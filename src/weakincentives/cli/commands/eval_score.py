@@ -37,8 +37,6 @@ from ..plan import judge_model
 from ..runner import EXIT_CODES, gate, ungated
 from ..targets import load_reference
 
-RUNS_USER_CODE = True
-
 MAX_LISTED = 5
 PARTS = ("input", "expected", "output")
 UNTYPED = "'dict' object has no attribute"

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ...evals import Dataset, Submission
     from ...evals.model.versions import WorkerVersion
 
-RUNS_USER_CODE = True  # redact its output at the file descriptors
-
 EXIT_CODES = """\
 exit codes:
   0  every sample is sent; the run id is on stdout

@@ -37,8 +37,6 @@ from ..options.runs import REFERENCES, add_format, add_store, open_store, same_s
 from ..plan import agent_model, check_key
 from ..targets import load_reference
 
-RUNS_USER_CODE = True
-
 FILE = """\
 fields of each row:
   output               the output that was judged

@@ -21,8 +21,6 @@ from ..options.parsing import whole
 from ..options.runs import add_format, add_run, add_store, open_store
 from .judge_calibrate import judge_of
 
-RUNS_USER_CODE = True
-
 DEFAULT_LISTED = 10
 MAX_CHARS = 300  # per text
 

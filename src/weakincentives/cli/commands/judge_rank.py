@@ -41,8 +41,6 @@ from ..options.runs import (
 from ..plan import agent_model, check_key
 from ..targets import load_reference
 
-RUNS_USER_CODE = True
-
 Reports = Mapping[str, EvalReport[Any]]
 
 

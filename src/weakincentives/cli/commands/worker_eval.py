@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ...evals import EvalLoop, EvalSuite
     from ...runtime.mailbox import QueueMailbox
 
-RUNS_USER_CODE = True  # redact its output at the file descriptors
-
 OPTIONS = (
     *("prompt", "agent", "model", "temperature", "max_tokens", "seed", "evaluator"),
     *("judge_model", "judge_temperature", "judge_max_tokens", "main", "timeout"),

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ...runtime import MainLoop
     from ...runtime.agent.main_loop import MainLoopConfig
 
-RUNS_USER_CODE = True  # redact its output at the file descriptors
-
 OPTIONS = ("loop", "model", "temperature", "max_tokens", "seed")
 
 

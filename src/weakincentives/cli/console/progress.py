@@ -13,7 +13,7 @@ from rich.console import Console
 from ...evals.engine.display import Show, live_block, run_with_progress, supports_live
 from ...evals.engine.progress import ProgressSnapshot, line
 from ...internal.event_loop import run_sync
-from .streams import terminal_width
+from .streams import kept_streams, terminal_width
 
 # Without a terminal: a line after another tenth, but not within 10 s; and at least one a minute.
 LINE_SHARE, MIN_LINE_SECONDS, MAX_LINE_SECONDS = 0.1, 10.0, 60.0
@@ -37,7 +37,7 @@ def run_showing_progress(
     """
     moving = supports_live() and not (args.format == "jsonl" and data.isatty())
     hidden = args.quiet or args.no_progress
-    with nullcontext(None) if hidden else _progress(now, to, moving=moving) as show:
+    with nullcontext(None) if hidden else _progress(now, to, moving=moving) as show, kept_streams():
         run_sync(run_with_progress, main, show)
 
 

@@ -37,6 +37,7 @@ _COMMAND = re.compile(
 )
 _MAY_BE_COMMAND = re.compile(r"[:\[]")
 _CI_VARIABLES = ("GITHUB_ACTIONS", "GITLAB_CI", "TEAMCITY_VERSION", "TF_BUILD")
+_HIGH = 900  # the lowest descriptor of ours
 _PIPE_SIZE = 1 << 20  # bytes that code which holds the GIL can print before it blocks
 
 
@@ -69,8 +70,9 @@ def _escape(command: re.Match[str]) -> str:
 class _CleanStream:
     """A text stream that redacts secrets, and escapes commands unless it is a terminal."""
 
-    def __init__(self, stream: Any, is_terminal: bool) -> None:
+    def __init__(self, stream: Any, is_terminal: bool, descriptor: int) -> None:
         self._stream, self._is_terminal = stream, is_terminal
+        self._descriptor = descriptor
         self._commands = None if is_terminal and not _in_ci() else CommandFilter()
 
     def __getattr__(self, name: str) -> Any:
@@ -85,15 +87,24 @@ class _CleanStream:
             data = clean.encode("utf-8", "surrogatepass").decode("latin-1")
             if (escaped := self._commands.feed(data)) != data:
                 clean = escaped.encode("latin-1").decode("utf-8", "surrogatepass")
+        self._stream = _usable(self._stream, self._descriptor)
         self._stream.write(clean)
         return len(text)
+
+    def close(self) -> None:
+        """Only flush: code that closes the stream of `wink` must not lose the verdict."""
+        self.flush()
+
+    def flush(self) -> None:
+        self._stream = _usable(self._stream, self._descriptor)
+        self._stream.flush()
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.write(line)
 
     def write_command(self, line: str) -> None:
-        self._stream.flush()
+        self.flush()
         pump = _pumps.get(2)
         if pump is None:
             self._stream.write(f"{line}\n")
@@ -119,15 +130,45 @@ def clean_streams(*, descriptors: bool) -> Iterator[None]:
         are_terminals = [stream.isatty() for stream in before]
         if descriptors and os.name == "posix":
             stack.enter_context(_redirected())
-        wrapped: Any = map(_CleanStream, before, are_terminals)
+        wrapped: Any = map(_CleanStream, before, are_terminals, (1, 2))
         sys.stdout, sys.stderr = wrapped
         try:
             yield
         finally:
-            sys.stdout, sys.stderr = before
+            sys.stdout, sys.stderr = map(_usable, before, (1, 2))
+
+
+def _usable(stream: Any, descriptor: int) -> Any:
+    """Return the stream, or a new one if it was closed."""
+    if not stream.closed:
+        return stream
+    return open(descriptor, "w", encoding="utf-8", closefd=False)
+
+
+@contextmanager
+def kept_streams() -> Iterator[None]:
+    """Undo what the code inside does to the standard streams, so that a verdict can be printed."""
+    before = sys.stdout, sys.stderr
+    try:
+        yield
+    finally:
+        for pump in {*_pumps.values()}:
+            pump.restore()
+        sys.stdout, sys.stderr = before
 
 
 # ── file descriptors ────────────────────────────────────────────────────────────────────────────
+
+
+def _high(descriptor: int) -> int:
+    """Return a copy of a descriptor that `os.closerange(3, 256)` does not close."""
+    with suppress(ImportError, OSError):  # on Windows, or if fewer descriptors are allowed
+        import fcntl
+
+        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+        os.close(descriptor)
+        return high
+    return descriptor
 
 
 class _Pump(threading.Thread):
@@ -137,10 +178,10 @@ class _Pump(threading.Thread):
         super().__init__(name="wink output", daemon=True)
         self.descriptors = descriptors
         self.error: OSError | None = None
-        self._originals = [os.dup(descriptor) for descriptor in descriptors]
+        self._originals = [_high(os.dup(descriptor)) for descriptor in descriptors]
         self.real = self._originals[0]
-        self.source, sink = os.pipe()
-        self.wake, self._waker = os.pipe()
+        self.source, self._sink = map(_high, os.pipe())
+        self.wake, self._waker = map(_high, os.pipe())
         self._drained = threading.Event()
         self._owner = os.getpid()
         self._ends_line = True
@@ -150,15 +191,19 @@ class _Pump(threading.Thread):
         with suppress(ImportError, AttributeError, OSError):  # not on every system
             import fcntl
 
-            fcntl.fcntl(sink, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
+            fcntl.fcntl(self._sink, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
         os.set_blocking(self.source, False)
-        for descriptor in descriptors:
-            os.dup2(sink, descriptor)
-        os.close(sink)
+        self.restore()
+
+    def restore(self) -> None:
+        """Redirect the descriptors, also again, after they were closed or replaced."""
+        for descriptor in self.descriptors:
+            with suppress(OSError):  # all of ours are closed, too
+                os.dup2(self._sink, descriptor)
 
     def run(self) -> None:
         try:
-            with selectors.DefaultSelector() as selector:
+            with selectors.PollSelector() as selector:  # it has no descriptor to be closed
                 for descriptor in (self.source, self.wake):
                     selector.register(descriptor, selectors.EVENT_READ)
                 while self._step({key.fd for key, _ in selector.select()}):
@@ -220,15 +265,17 @@ class _Pump(threading.Thread):
     def stop(self) -> None:
         """Write what is left, and restore the descriptors."""
         if os.getpid() == self._owner:
-            if self.is_alive():
-                os.write(self._waker, b"q")
-                self.join()
-            for original, descriptor in zip(self._originals, self.descriptors, strict=True):
-                os.dup2(original, descriptor)
+            with suppress(OSError):  # they are closed
+                if self.is_alive():
+                    os.write(self._waker, b"q")
+                    self.join()
+                for original, descriptor in zip(self._originals, self.descriptors, strict=True):
+                    os.dup2(original, descriptor)
+                os.close(self._sink)
 
     def close_in_child(self) -> None:
         """Close every end of the pipe in a forked process, except the one that it writes to."""
-        for descriptor in (self.source, self.wake, self._waker):
+        for descriptor in (self.source, self.wake, self._waker, self._sink):
             with suppress(OSError):
                 os.close(descriptor)
 

@@ -194,6 +194,24 @@ async def _run_once(
     return outcome
 
 
+def error_without_attempt(
+    sample: Sample[Any, Any], error: str, *, run_id: str, experiment: str, epoch: int, attempt: int
+) -> EvalResult[Any]:
+    """Return the result of a sample that is given up: it never came to a result."""
+    return EvalResult(
+        sample.id,
+        Score(0.0, False, error),
+        error=error,
+        sample=sample,
+        metadata=sample.metadata,
+        experiment_name=experiment,
+        epoch=epoch,
+        run_id=run_id,
+        attempt=attempt,
+        error_source="infrastructure",
+    )
+
+
 class _AttemptState:
     """The progress of an attempt. What it left is here, even if it fails."""
 

@@ -10,6 +10,9 @@ sleeps on a `Retry-After` lends its slot (`internal/slots.py`), and the engine s
 to use it: up to `MAX_OVERCOMMIT` workers per slot. When the call wakes up it waits for the next
 free slot, and the first worker to finish a task beyond what the slots allow ends.
 
+Tasks in whose flight an earlier process died (`store/deaths.py`) are held until all others have
+ended, and then run one by one.
+
 Three things stop a run before its source ends: an error (`stop_on_error`), a budget, and a rule of
 `early_stopping.py`. `stop` sets the reason; workers check it before they pull.
 
@@ -45,11 +48,12 @@ from ...secrets import logger_for
 from .._types import stops_early
 from ..model.report import EvalResult
 from ..store.records import StopReason
-from .attempts import AttemptOutcome, RunSpec, run_attempt
+from .attempts import AttemptOutcome, RunSpec, error_without_attempt, run_attempt
 from .tasks import Task, open_task_source, sample_digest
 
 if TYPE_CHECKING:
     from ..model.decision import Decision
+    from ..store.deaths import InFlight
     from .early_stopping import Stopping
 
 __all__ = ["Engine", "Reused", "RunSpec", "Tally", "Task", "sample_digest"]
@@ -116,11 +120,19 @@ Select = Callable[[Task], Task | Reused]
 class Engine:
     """One run in progress. `settle` gets every outcome; `select` may say that a task need not run.
 
+    Of `in_flight`, and `flush`, which stores the settled rows, a run without a store has none.
     `running` has the tasks in flight, with the time at which each was started; `slow` those that
     run unusually long.
     """
 
-    def __init__(self, spec: RunSpec, settle: Settle, select: Select | None = None) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        settle: Settle,
+        select: Select | None = None,
+        in_flight: InFlight | None = None,
+        flush: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
         self.tally = Tally()
         self.running: dict[Task, float] = {}
         self.slow: set[Task] = set()
@@ -131,6 +143,9 @@ class Engine:
         self._config = config = spec.config
         self._settle = settle
         self._select = select
+        self._in_flight = in_flight
+        self._flush = flush
+        self._held: list[Task] = []
         self._slots = anyio.Semaphore(config.max_concurrent, fast_acquire=True)
         self._workers = self._lent = self._unsettled = 0
         self._early_stopping: Stopping | None = None
@@ -149,6 +164,8 @@ class Engine:
                 watch.start_soon(self._stay_awake)
                 async with anyio.create_task_group() as self._group:
                     self._start_worker_if_needed()
+                async with anyio.create_task_group() as self._group:
+                    self._group.start_soon(self._run_held)
                 watch.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise unwrap_exception_group(group) from None
@@ -165,6 +182,9 @@ class Engine:
             self._early_stopping.begin(task.position)
         selected = task if self._select is None else self._select(task)
         if isinstance(selected, Task):
+            if selected.deaths:
+                self._held.append(selected)
+                return None
             return selected
         self._record_outcome(task, selected.passed)
         return None
@@ -263,15 +283,51 @@ class Engine:
         self._unsettled += 1
         return task
 
+    async def _run_held(self) -> None:
+        """Run the tasks that were held, those with the fewest deaths first."""
+        slot = Slot(self._slots, self._on_lend)
+        async with slot:
+            for task in sorted(self._held, key=lambda task: task.deaths):
+                self._check_time()
+                if self.stopped or self._source_error is not None:
+                    self._left_one = True
+                    return
+                if self._flush is not None:  # this one may be the end of the process
+                    await self._flush()
+                await slot.acquire()  # lost if the timeout fired while the slot was lent
+                self._unsettled += 1
+                await self._run_task(task)
+
     async def _run_task(self, task: Task) -> None:
         self.running[task] = self._spec.clock.monotonic()
-        outcome = await run_attempt(self._spec, task.sample, task.epoch, tries_before=task.tries)
+        if task.error:
+            outcome = self._give_up(task)
+        else:
+            noted, id = self._in_flight, task.sample.id
+            slot = 0 if noted is None else noted.begin(id, task.epoch)
+            outcome = await run_attempt(
+                self._spec, task.sample, task.epoch, tries_before=task.tries
+            )
+            if noted is not None:
+                noted.end(slot)
         del self.running[task]
         self._latencies_ms.append(outcome.result.latency_ms)
         await self._settle(task, outcome)
         self._count(outcome.result)
         self._record_outcome(task, self._verdict(outcome.result))
         self._unsettled -= 1
+
+    def _give_up(self, task: Task) -> AttemptOutcome:
+        spec = self._spec
+        result = error_without_attempt(
+            task.sample,
+            task.error,
+            run_id=spec.run_id,
+            experiment=spec.experiment.name,
+            epoch=task.epoch,
+            attempt=task.tries,
+        )
+        return AttemptOutcome(result)
 
     def _verdict(self, result: EvalResult[Any]) -> bool | None:
         """Return whether a result passed; None if it says nothing about the agent."""

@@ -16,10 +16,11 @@ from ...internal.formatting import pluralize
 from .._types import Dataset, EvalConfig, stops_early
 from ..model.redacted_ids import redact_id
 from ..model.versions import changed_parts
+from ..store.deaths import read_deaths
 from ..store.placement import Key, Stored, drop_damaged, move_rows, read_stored
 from ..store.queries import passed_keys, unreadable_keys
 from ..store.records import not_counted_line
-from ..store.rows import EarlierAgent
+from ..store.rows import EarlierAgent, encode_id
 from ..store.run_store import RunManifest, RunStore, StoredRow
 from .engine import Reused, sample_digest
 from .tasks import Task, tasks_of
@@ -69,6 +70,7 @@ class ResumePlan:
             self._stored.setdefault(row.key, []).append(row)
         self.counts["unreadable"] = len(unread)
         self._unreadable = unread
+        self._deaths = read_deaths(store, encode_id(earlier.run_id))
         # The position of each task, and its row if that still counts.
         self._positions: dict[Key, tuple[int, Stored | None]] = {}
         self._all_placed = False
@@ -134,14 +136,28 @@ class ResumePlan:
             earlier = self._stored.get(key)
             if key not in self._unreadable:
                 self.counts["changed" if earlier else "new"] += 1
-            return replace(task, tries=earlier[0].attempt) if earlier else task
+            return self._after_deaths(replace(task, tries=earlier[0].attempt) if earlier else task)
         if row.error and self._retry_errors:
             self.counts["errors"] += 1
             if row.error_source != "evaluator":  # else there is an output, which is scored again
-                return replace(task, tries=row.attempt)
+                return self._after_deaths(replace(task, tries=row.attempt))
         self.reused.add(key[1:])
         final = self._is_final(row.criteria, row.error_source)
         return Reused(key[1:] in self._passed if final else None)
+
+    def _after_deaths(self, task: Task) -> Task:
+        """Return the task, to be run alone or given up if it was in flight at deaths."""
+        deaths = self._deaths.get((redact_id(task.sample.id), task.epoch))
+        if deaths is None:
+            return task
+        gives_up = deaths.convicted and not self._retry_errors
+        self.counts["given up" if gives_up else "alone"] += 1
+        return replace(
+            task,
+            tries=max(task.tries, deaths.count),
+            deaths=deaths.count,
+            error=str(deaths) if gives_up else "",
+        )
 
     def notes(self, dataset_digest: str | None) -> Iterator[str]:
         """Yield what is reused, what is not, and why; to be called after the last task."""
@@ -150,12 +166,15 @@ class ResumePlan:
             yield f"another agent ({self._agent_change}): stored results are kept"
         if self._digest_before not in (None, dataset_digest):
             yield "the dataset changed: samples that are new or differ run again"
-        if changed := self.counts["changed"]:
-            yield f"{pluralize(changed, 'sample')} changed since: run again"
-        if unreadable_rows := self.counts["unreadable"]:
-            yield f"{pluralize(unreadable_rows, 'stored row')} cannot be read: run again"
-        if errors := self.counts["errors"]:
-            yield f"{pluralize(errors, 'error')} retried"
+        for counted, noun, text in (
+            ("changed", "sample", "changed since: run again"),
+            ("unreadable", "stored row", "cannot be read: run again"),
+            ("errors", "error", "retried"),
+            ("alone", "sample", "in flight when a process ended: run alone, last"),
+            ("given up", "sample", "given up: the process ended while they ran"),
+        ):
+            if count := self.counts[counted]:
+                yield f"{pluralize(count, noun)} {text}"
         if self._changed:
             yield f"evaluators changed ({', '.join(self._changed)}): stored results are rescored"
         if line := not_counted_line(self._store.run(self._now.run_id)):

@@ -37,7 +37,7 @@ from ..model.quarantine import QuarantinedSample, quarantine_line, split_by_date
 from ..model.report import EvalReport, EvalResult
 from .agents import SnapshotTimes, agent_of, check_models, endpoint_agent, versions_before
 from .attempts import AttemptOutcome
-from .engine import Engine, Reused, RunSpec, Task
+from .engine import MAX_OVERCOMMIT, Engine, Reused, RunSpec, Task
 from .fingerprint import criteria_fingerprint
 from .requirements import check_clusters
 from .tasks import DatasetDigest, count_of
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ..model.corrections import Correction
     from ..model.decision import Decision
     from ..model.selection import Selection
+    from ..store.deaths import InFlight
     from ..store.ownership import RunClaim
     from ..store.run_store import RunManifest, RunStore, StoredRow
     from .agents import AgentFunction, PrepareMessages
@@ -88,6 +89,7 @@ class Run(RunSpec):
     selection: Selection | None = field(init=False, default=None)
     _error: BaseException | None = field(init=False, default=None)
     _claim: RunClaim | None = field(init=False, default=None)
+    _in_flight: InFlight | None = field(init=False, default=None)
     _ended: bool = field(init=False, default=False)
     _criteria_fingerprint: str = field(init=False, default="")
     _writer: RowWriter | None = field(init=False, default=None)
@@ -190,7 +192,11 @@ class Run(RunSpec):
 
     async def _execute_traced(self, emit: Emit, span: tracing.Span) -> None:
         self.engine = engine = Engine(
-            self, partial(self._settle, emit), None if self.store is None else self._select
+            self,
+            partial(self._settle, emit),
+            None if self.store is None else self._select,
+            self._in_flight,
+            None if self.store is None else partial(in_thread, self.store.flush, self.run_id),
         )
         count = count_of(self.samples, self.config)
         self._publish(EvalRunStarted(self.run_id, self.dataset_name, count))
@@ -247,6 +253,7 @@ class Run(RunSpec):
         if self.resume_plan is not None:
             self.resume_plan.place_all(self.samples, self.config)
         store.begin(manifest, self._claim)
+        self._in_flight = self._claim.track(MAX_OVERCOMMIT * self.config.max_concurrent)
         return manifest
 
     def _finish(self, store: RunStore, status: str) -> None:

@@ -29,12 +29,18 @@ _MAX_KNOWN_IDS = 50_000  # for a source without a length: the first, and twice t
 @fast_init
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """A sample to run: its position in the dataset, the epoch, and how often it was tried."""
+    """A sample to run: its position in the dataset, the epoch, and how often it was tried.
+
+    `deaths` is how often its process died meanwhile: such a task runs alone, after the others. One
+    with an `error` is not run any more.
+    """
 
     sample: Sample[Any, Any]
     position: int
     epoch: int = 1
     tries: int = 0
+    deaths: int = 0
+    error: str = ""
 
 
 Admit = Callable[[Task], "Task | None"]

@@ -35,6 +35,7 @@ from ...clock import Clock
 from ...errors import StoreError, UsageError, WinkError
 from ...internal.sqlite import open_private
 from ...secrets import logger_for
+from .deaths import InFlight, count_deaths, read_in_flight
 from .schema import Database
 
 try:
@@ -45,7 +46,9 @@ except ImportError:  # Windows, where the heartbeat alone decides
 HEARTBEAT_SECONDS = 5.0
 STALE_SECONDS = 30.0
 _POLL_SECONDS = 0.5  # while the heartbeat of another machine is watched
-_LOCK_TRIES = 20  # a reader that checks whether the owner is alive holds the lock briefly
+# A reader that checks whether the owner is alive holds the lock briefly; and one that was killed
+# holds it until the kernel has freed its memory.
+_LOCK_TRIES = 100
 _LOCK_PAUSE = 0.01
 
 logger = logger_for(__name__)
@@ -85,7 +88,7 @@ def is_alive(path: Path, run_id: bytes, owner: Owner) -> bool | None:
     """Return whether the owner still runs its run; None if only its heartbeat could tell."""
     if owner.machine == _machine() and fcntl is not None:
         try:
-            with _lock_path(path, run_id).open("rb") as file:
+            with lock_path(path, run_id).open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 return False  # closing the file releases the lock
         except FileNotFoundError:
@@ -109,18 +112,32 @@ class RunClaim:
         self.owner = Owner(
             os.getpid(), socket.gethostname(), _machine(), self._now(), uuid.uuid4().hex
         )
-        self._path = _lock_path(database.path, stored_id)
+        self._path = lock_path(database.path, stored_id)
         self._ended = threading.Event()
         self._active: float | None = None  # seconds, those of earlier owners included
         self._counted_until = 0.0
+        self._in_flight: InFlight | None = None
         self._file: int | None = self._lock()
+        self._left = (b"", []) if self._file is None else read_in_flight(self._file)
         _claims.add(self)
         try:
             self._take()
+            if self._file is not None:
+                os.ftruncate(self._file, 0)
         except BaseException:
             self.release()
             raise
         threading.Thread(target=self._beat, name="wink-run-heartbeat", daemon=True).start()
+
+    def track(self, slots: int) -> InFlight | None:
+        """Return where to note the samples in flight, at most `slots`, until the release.
+
+        None without file locks, or if the disk is full.
+        """
+        with suppress(OSError):
+            if self._file is not None and self._in_flight is None:
+                self._in_flight = InFlight(self._file, slots)
+        return self._in_flight
 
     @property
     def columns(self) -> tuple[bytes, int]:
@@ -182,6 +199,9 @@ class RunClaim:
 
     def close_file(self) -> None:
         """Close the lock's file; the lock ends when every process has."""
+        if self._in_flight is not None:  # it has a descriptor of its own
+            self._in_flight.close()
+            self._in_flight = None
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -218,6 +238,7 @@ class RunClaim:
                     "UPDATE runs SET owner = ?, heartbeat = ? WHERE run_id = ?",
                     (*self.columns, self._stored_id),
                 )
+                count_deaths(cursor, self._stored_id, *self._left)
         return None
 
     def _locks_out(self, owner: Owner) -> bool:
@@ -314,7 +335,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _lock_path(store: Path, run_id: bytes) -> Path:
+def lock_path(store: Path, run_id: bytes) -> Path:
+    """Return the file with the lock of a run, and its samples in flight."""
     store = Path(os.path.realpath(store))
     return store.with_name(f"{store.name}-{blake2b(run_id, digest_size=8).hexdigest()}.lock")
 

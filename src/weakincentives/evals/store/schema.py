@@ -216,6 +216,20 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX categories_by_suite ON failure_categories (suite)",
         "CREATE INDEX labels_by_criterion ON human_labels (criterion)",
     ),
+    (
+        # Samples that were in flight when their process died (`deaths.py`).
+        """CREATE TABLE deaths (
+            run INTEGER NOT NULL,
+            sample BLOB NOT NULL,
+            epoch INTEGER NOT NULL,
+            count INTEGER NOT NULL,
+            alone INTEGER NOT NULL,     -- those while nothing else ran
+            how BLOB NOT NULL,          -- how the last process ended, if that is known
+            PRIMARY KEY (run, sample, epoch)
+        ) WITHOUT ROWID""",
+        """CREATE TRIGGER run_removed AFTER DELETE ON runs
+            BEGIN DELETE FROM deaths WHERE run = OLD.id; END""",
+    ),
 )
 
 

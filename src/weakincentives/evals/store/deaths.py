@@ -1,0 +1,146 @@
+"""Samples that were in flight when their process died, and how often that happened to each.
+
+Theory of operation. A sample may kill its process: a crash in native code, `os._exit`, too much
+memory. So the process that runs a run keeps the ids of its samples in flight in a file, mapped into
+memory: what is written there survives the process, and costs no system call. It is the file of the
+run's lock (`ownership.py`), which is removed when the run ends in an orderly way. The next process
+that claims the run finds what its predecessor left, and counts it in the table `deaths`.
+
+A death in company is only a suspicion. A resumed run therefore runs such samples alone, after all
+others, and those with the fewest deaths first. A sample that was in flight at `MAX_DEATHS` deaths,
+and ran alone at `MAX_DEATHS_ALONE` of them, is not run any more: it is an error.
+
+The guard of a command (`cli/guard.py`) writes how its process ended. It clears the file if the
+process was asked to end, by a signal from outside: no sample is to blame for that.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from mmap import mmap
+from pathlib import Path
+from struct import Struct
+
+from ..model.redacted_ids import redact_id
+from .schema import Storage
+
+MAX_DEATHS, MAX_DEATHS_ALONE = 3, 2
+_SLOT = 256  # bytes; the first one says how the process ended
+_MAX_SLOTS = 4096
+_HEADER = Struct("<BxHI")  # in use, the length of the id, the epoch
+_MAX_TEXT = _SLOT - _HEADER.size  # bytes of an id; one that is cut off is not found again
+
+
+@dataclass(frozen=True, slots=True)
+class Deaths:
+    """How often a process died while it ran a sample, how often of these it ran nothing else, and
+    how the last one ended, if that is known.
+    """
+
+    count: int
+    alone: int
+    how: str = ""
+
+    @property
+    def convicted(self) -> bool:
+        """Whether the sample is to blame."""
+        return self.count >= MAX_DEATHS and self.alone >= MAX_DEATHS_ALONE
+
+    def __str__(self) -> str:
+        how = f" ({self.how})" if self.how else ""
+        return (
+            f"the process ended {self.count} times while this sample ran{how}, {self.alone} of "
+            "them while it ran alone - it was not run again; to run it once more, resume with "
+            "--retry-errors (in Python, retry_errors=True)"
+        )
+
+
+class InFlight:
+    """The samples in flight of a run, in a file that survives the death of this process."""
+
+    def __init__(self, file: int, slots: int) -> None:
+        size = (1 + min(slots, _MAX_SLOTS)) * _SLOT
+        # Written, not only made longer: on a full disk this raises, and does not crash later.
+        os.pwrite(file, bytes(size), 0)
+        self._memory = mmap(file, size)
+        self._free: list[int] = [*reversed(range(_SLOT, size, _SLOT))]
+
+    def begin(self, sample_id: str, epoch: int) -> int:
+        """Note that a sample runs, and return the slot to `end`; 0 if none is free."""
+        if not self._free:
+            return 0
+        slot = self._free.pop()
+        text = redact_id(sample_id).encode("utf-8", "surrogatepass")[:_MAX_TEXT]
+        self._memory[slot : slot + _HEADER.size + len(text)] = _packed(text, epoch)
+        return slot
+
+    def end(self, slot: int) -> None:
+        """Note that the sample of this slot does not run any more."""
+        if slot:
+            self._memory[slot] = 0
+            self._free.append(slot)
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._memory.close()
+
+
+def _packed(text: bytes, number: int = 0) -> bytes:
+    return _HEADER.pack(1, len(text), number) + text
+
+
+def read_in_flight(file: int) -> tuple[bytes, list[tuple[bytes, int]]]:
+    """Return how the process ended, if that is known, and the ids and epochs in its file."""
+    slots: list[tuple[bytes, int]] = []
+    data = os.pread(file, os.fstat(file).st_size, 0)
+    for start in range(0, len(data) - _SLOT + 1, _SLOT):
+        used, size, epoch = _HEADER.unpack_from(data, start)
+        text = data[start + _HEADER.size :][:size] if used == 1 and size <= _MAX_TEXT else b""
+        slots.append((text, epoch))
+    return (slots[0][0] if slots else b""), [each for each in slots[1:] if each[0]]
+
+
+def note_end(path: str, how: str) -> list[str]:
+    """Write how the process ended into its file, and return the samples that were in flight."""
+    with suppress(OSError), Path(path).open("r+b", buffering=0) as file:
+        _, running = read_in_flight(file.fileno())
+        if running:
+            os.pwrite(file.fileno(), _packed(how.encode()), 0)
+        return [text.decode("utf-8", "replace") for text, _ in running]
+    return []
+
+
+def clear_in_flight(path: str) -> None:
+    """Remove the samples from the file: none of them is to blame."""
+    with suppress(OSError):
+        os.truncate(path, 0)
+
+
+def count_deaths(
+    cursor: sqlite3.Cursor, run_id: bytes, how: bytes, running: Sequence[tuple[bytes, int]]
+) -> None:
+    """Count one more death for each of the samples that were in flight."""
+    cursor.executemany(
+        "INSERT INTO deaths SELECT id, ?, ?, 1, ?, ? FROM runs WHERE run_id = ? "
+        "ON CONFLICT (run, sample, epoch) DO UPDATE SET "
+        "count = count + 1, alone = alone + excluded.alone, how = excluded.how",
+        [(*sample, int(len(running) == 1), how, run_id) for sample in running],
+    )
+
+
+def read_deaths(store: Storage, run_id: bytes) -> dict[tuple[str, int], Deaths]:
+    """Return the deaths of a run by sample id and epoch."""
+    rows = store._database.read(
+        "SELECT sample, epoch, count, alone, how FROM deaths "
+        "WHERE run = (SELECT id FROM runs WHERE run_id = ?)",
+        (run_id,),
+    )
+    with store._database.corruption_errors("the deaths of a run"):
+        return {
+            (sample.decode("utf-8", "surrogatepass"), epoch): Deaths(count, alone, how.decode())
+            for sample, epoch, count, alone, how in rows
+        }

@@ -1,0 +1,43 @@
+"""End a process that user code has forked and that returns into our code.
+
+It would go on as a second engine, with the connections and the files of the first one. `fork` by
+itself is fine, as is `multiprocessing`: such a child does not return to where it was forked.
+"""
+
+from __future__ import annotations
+
+import os
+
+_EXIT = 70
+_MESSAGE = (
+    b"wink: a process that the agent or an evaluator forked returned from it, and is ended - "
+    b"end it there: os._exit(0)\n"
+)
+
+
+class _Forks:
+    """How many forks lie between the first process and this one."""
+
+    count = 0
+
+
+def fork_count() -> int:
+    """Return a number that is different in a forked process."""
+    return _Forks.count
+
+
+def end_if_forked(count_before: int) -> None:
+    """End this process if it was forked since `fork_count` returned that number."""
+    if _Forks.count != count_before:
+        try:
+            os.write(2, _MESSAGE)
+        finally:
+            os._exit(_EXIT)
+
+
+def _count() -> None:
+    _Forks.count += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count)
