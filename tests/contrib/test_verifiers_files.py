@@ -67,7 +67,7 @@ def read(folder: Path, *rows: Any) -> EvalReport[str]:
 
 
 def test_an_episode_becomes_a_result_with_its_rewards(tmp_path: Path) -> None:
-    first, second = read(tmp_path, episode(), episode()).results
+    first, second = read(tmp_path, episode(), episode(id="u")).results
     values = {metric.name: metric.value for metric in first.score.metrics}
 
     assert (first.sample_id, first.epoch, second.epoch) == ("sum-3", 1, 2)

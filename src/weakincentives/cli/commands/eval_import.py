@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from ..console.text import one_line
 from ..options.execution import add_tag
-from ..options.parsing import pairs
+from ..options.parsing import pairs, whole
 from ..options.runs import add_store, same_store, store_path
+
+if TYPE_CHECKING:
+    from ...evals import EvalReport
 
 # As in contrib.importers.FORMATS, which is not imported for `--help`.
 SYSTEMS = (
@@ -21,6 +27,7 @@ SYSTEMS = (
     "simple-evals",
     "verifiers",
 )
+MAX_BYTES = 1 << 30  # as in contrib.importers.files
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -32,28 +39,35 @@ def configure(parser: ArgumentParser) -> None:
         metavar="SYSTEM")  # fmt: skip
     add("--model", metavar="NAME", help="model that answered (default: as the file says)")
     add("--dataset", metavar="NAME", help="name of the dataset (default: as the file says)")
+    add("--max-bytes", type=whole(1), default=MAX_BYTES, metavar="N",
+        help="maximum bytes of a file, decompressed; a member of an archive may have a quarter "
+        f"of them (default {MAX_BYTES:,})")  # fmt: skip
     add_tag(add)
     add_store(parser)
 
 
 def run(args: Namespace) -> int:
-    """Read the files, store their runs, and print the headlines."""
-    from ...contrib.importers import agent_and_model, detect_format, read_reports, store_report
+    """Read the files, store their runs together, and print the headlines that are stored."""
+    from ...contrib.importers import store_reports
     from ...evals import RunStore
+    from ...evals.store.overview import overview
 
-    tags = pairs(args.tag, "--tag")
-    read = []  # all of them before the first is stored
-    for file in args.files:
-        system = args.system or detect_format(file)
-        read += [(system, report) for report in read_reports(file, system)]
+    tags, reports = pairs(args.tag, "--tag"), _reports(args)
+    first = next(reports)  # a file that cannot be read makes no store
     with RunStore(store_path(args)) as store:
-        for system, report in read:
-            if args.dataset:
-                report = replace(report, dataset_name=args.dataset)
-            agent, model = agent_and_model(report)
-            agent, model = agent or system, args.model or model
-            run_id = store_report(store, report, agent=agent, model=model, tags=tags)
-            about = ", ".join(dict.fromkeys(name for name in (agent, model) if name))
-            print(one_line(f"{about}: {report}"))
+        for run_id in store_reports(store, chain([first], reports), model=args.model, tags=tags):
+            stored = overview(store, run_id)
+            manifest = stored.record.manifest
+            about = dict.fromkeys(filter(None, (manifest.agent, manifest.model)))
+            print(one_line(f"{', '.join(about)}: {stored}"))
             print(f"run {run_id}: wink eval show {run_id}{same_store(args)}")
     return 0
+
+
+def _reports(args: Namespace) -> Iterator[EvalReport[Any]]:
+    """Yield the reports of one file after the other, so that memory has those of one."""
+    from ...contrib.importers import read_reports
+
+    for path in args.files:
+        for report in read_reports(path, args.system, max_bytes=args.max_bytes):
+            yield replace(report, dataset_name=args.dataset or report.dataset_name)

@@ -2,7 +2,9 @@
 
 store           a report as a run of the store
 detect          which system wrote a file
-reading         what the readers share
+files           open and read a file within limits
+attempts        which results are repeats of a sample, and what a file says about its end
+reading         values and results, as the readers share them
 inspect         `.eval` and `.json` logs of Inspect AI
 promptfoo       results of promptfoo, and of OpenAI Evals exported for it
 pydantic_evals  reports of pydantic-evals
@@ -21,7 +23,7 @@ from .openai_evals import read_openai_evals
 from .promptfoo import read_promptfoo
 from .pydantic_evals import read_pydantic_evals
 from .simple_evals import read_simple_evals
-from .store import FORMATS, agent_and_model, read_reports, read_results, store_report
+from .store import FORMATS, agent_and_model, read_reports, read_results, store_report, store_reports
 from .verifiers import read_verifiers
 
 __all__ = [
@@ -40,5 +42,6 @@ __all__ = [
     "read_simple_evals",
     "read_verifiers",
     "store_report",
+    "store_reports",
     "write_k2_results",
 ]

@@ -1,7 +1,6 @@
 """Read logs of Inspect AI: `.eval` files and `.json` files, without the package.
 
-An `.eval` file is a zip of JSON documents, compressed by zstd in newer versions (extra `zstd`), of
-which Python before 3.14 reads the list of members only: here a member is found by its offset.
+An `.eval` file is a zip of JSON documents, compressed by zstd in newer versions (extra `zstd`).
 
 Rules of this file:
 1. Each scorer is a criterion. `C` passes, `I`, `N` and `P` (partial, 0.5) do not; a number passes
@@ -12,15 +11,15 @@ Rules of this file:
 
 from __future__ import annotations
 
-import json
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...chat import TokenUsage
-from ...errors import MissingExtraError, ReportError
+from ...errors import short_repr
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
+from .attempts import Attempt, report_of
+from .files import ResultFile
 from .reading import (
     Outcome,
     chat_message,
@@ -32,113 +31,107 @@ from .reading import (
     result_of,
 )
 
-_ZSTD = 93  # the number of this compression in a zip
-_MAX_MEMBER_BYTES = 2**31
 _LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _ATTACHMENT = "attachment://"
 
 
-def read_inspect(path: Path | str) -> EvalReport[str]:
+def read_inspect(path: Path | str | ResultFile) -> EvalReport[str]:
     """Return the samples of a log as results, in the order of its dataset."""
-    path = Path(path)
-    header, samples = _whole(path) if path.suffix == ".json" else _members(path)
-    with expecting("a log of Inspect", path, "$.eval"):
-        about = header["eval"]
-        order = {str(key): at for at, key in enumerate(about["dataset"].get("sample_ids") or ())}
-        name = about["dataset"].get("name") or about["task"]
-    results = []
-    for where, sample in samples:
-        with expecting("a sample of Inspect", path, where):
-            results.append(_result(_with_attachments(sample, sample.get("attachments") or {})))
-    if not results:
-        raise ReportError(
-            "expected samples, got none - was it run with --no-log-samples?", file=path
+    attempts = []
+    with ResultFile.of(path) as file:
+        header, samples = _members(file) if file.is_archive else _whole(file)
+        with expecting("a log of Inspect", file, "$.eval"):
+            about = header["eval"]
+            dataset = about["dataset"]
+            order = {str(key): at for at, key in enumerate(dataset.get("sample_ids") or ())}
+            name = str(dataset.get("name") or about["task"])
+            config = {"agent": str(about["task"]), "model": str(about.get("model") or "")}
+            planned = _planned(header)
+        for where, sample in samples:
+            with expecting("a sample of Inspect", file, where):
+                whole = _with_attachments(sample, sample.get("attachments") or {}, file)
+                attempts.append(Attempt(_result(whole), where, has_epoch=True))
+        if not attempts:
+            raise file.error("expected samples, got none - was it run with --no-log-samples?")
+        attempts.sort(
+            key=lambda each: (order.get(each.result.sample_id, len(order)), each.result.epoch)
         )
-    results.sort(key=lambda each: (order.get(each.sample_id, len(order)), each.epoch))
-    config = {"agent": about["task"], "model": about.get("model") or ""}
-    return EvalReport(results, dataset_name=name, config=config)
+        return report_of(
+            file,
+            attempts,
+            dataset_name=name,
+            config=config,
+            planned=planned,
+            unfinished=_unfinished(header),
+        )
+
+
+def _planned(header: Mapping[str, Any]) -> int:
+    """Return how many results a complete log has, as far as the log says so; else 0."""
+    about, results = header["eval"], header.get("results") or {}
+    config, samples = about.get("config") or {}, about["dataset"].get("samples") or 0
+    limit = config.get("limit")
+    if type(limit) is int:
+        samples = min(samples, limit)
+    elif limit or config.get("sample_id"):  # a selection, whose size the log does not have
+        samples = 0
+    return int(max(samples * (config.get("epochs") or 1), results.get("total_samples") or 0))
+
+
+def _unfinished(header: Mapping[str, Any]) -> str:
+    """Return in words that the run did not end well; "" if it did."""
+    status = header.get("status", "started")
+    return "" if status == "success" else f"its log says {short_repr(status)}"
 
 
 # ── the two kinds of files ──────────────────────────────────────────────────────────────────────
 
 
-def _whole(path: Path) -> tuple[Mapping[str, Any], Iterator[tuple[str, Any]]]:
-    log = json_object(path, "Inspect", "eval")
-    rows: Sequence[Any] = log.get("samples") or ()
+def _whole(file: ResultFile) -> tuple[Mapping[str, Any], Iterator[tuple[str, Any]]]:
+    log = json_object(file, "Inspect", "eval")
+    rows = log.get("samples") or []
+    if not isinstance(rows, list):
+        raise file.error(f"expected a list, got {short_repr(rows)}", "$.samples")
     return log, ((f"$.samples[{index}]", row) for index, row in enumerate(rows))
 
 
-def _members(path: Path) -> tuple[Mapping[str, Any], Iterator[tuple[str, Any]]]:
-    try:
-        with zipfile.ZipFile(path) as log:
-            infos = {info.filename: info for info in log.infolist()}
-    except (OSError, zipfile.BadZipFile) as error:
-        raise ReportError(f"expected a log of Inspect (a zip file): {error}", file=path) from None
+def _members(file: ResultFile) -> tuple[Mapping[str, Any], Iterator[tuple[str, Any]]]:
+    members = file.members()
     # A log of a run that was interrupted has no header yet.
-    header = infos.get("header.json") or infos.get("_journal/start.json")
+    header = members.get("header.json") or members.get("_journal/start.json")
     if header is None:
-        raise ReportError("expected `header.json` in a log of Inspect, got none", file=path)
+        raise file.error(
+            "expected `header.json` in a log of Inspect, got "
+            f"{short_repr(list(members)[:5]) if members else 'an empty archive'}"
+        )
     names = [
         name
-        for name in infos
+        for name in members
         if name.startswith("samples/") and name.endswith(".json") and name.count("/") == 1
     ]
-    return _document(path, header), ((name, _document(path, infos[name])) for name in names)
+    return file.member(header), ((name, file.member(members[name])) for name in names)
 
 
-def _document(path: Path, member: zipfile.ZipInfo) -> Any:
-    if member.file_size > _MAX_MEMBER_BYTES:
-        raise ReportError(
-            f"expected at most {_MAX_MEMBER_BYTES:,} bytes in {member.filename}, got "
-            f"{member.file_size:,}",
-            file=path,
-        )
-    try:
-        if member.compress_type != _ZSTD:
-            with zipfile.ZipFile(path) as log:
-                return json.loads(log.read(member))
-        return json.loads(_decompressed(path, member))
-    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise ReportError(f"expected JSON in {member.filename}: {error}", file=path) from None
+def _with_attachments(value: Any, attachments: Mapping[str, str], file: ResultFile) -> Any:
+    """Return a sample with its long texts, which are kept once, in their places.
 
-
-def _decompressed(path: Path, member: zipfile.ZipInfo) -> bytes:
-    try:
-        import zstandard
-    except ImportError:
-        raise MissingExtraError("zstandard", "zstd", "reading .eval files") from None
-    with path.open("rb") as file:
-        file.seek(member.header_offset)
-        start = file.read(30)
-        name_size, extra_size = (int.from_bytes(start[at : at + 2], "little") for at in (26, 28))
-        file.seek(name_size + extra_size, 1)
-        data = file.read(member.compress_size)
-    pieces = []
-    while data:  # one frame after the other
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        try:
-            pieces.append(frame.decompress(data))
-        except zstandard.ZstdError as error:
-            raise ValueError(str(error)) from None
-        data = frame.unused_data
-    return b"".join(pieces)
-
-
-def _with_attachments(value: Any, attachments: Mapping[str, str]) -> Any:
-    """Return a sample with its long texts, which are kept once, in their places."""
+    Their bytes count each time, since a small file may name a long text very often.
+    """
     if not attachments:
         return value
     if isinstance(value, str):
         if value.startswith(_ATTACHMENT):
-            return attachments.get(value.removeprefix(_ATTACHMENT), value)
+            text = attachments.get(value.removeprefix(_ATTACHMENT), value)
+            file.count(len(text))
+            return text
         return value
     if isinstance(value, list):
-        return [_with_attachments(each, attachments) for each in value]
+        return [_with_attachments(each, attachments, file) for each in value]
     if isinstance(value, dict):
         skipped = ("events", "events_data", "attachments")
         return {
-            key: _with_attachments(each, attachments)
+            key: _with_attachments(each, attachments, file)
             for key, each in value.items()
             if key not in skipped
         }

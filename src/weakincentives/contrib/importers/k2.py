@@ -17,9 +17,11 @@ from typing import Any
 from ...adapters.wire import INVALID_JSON, wire_call
 from ...chat import ChatMessage, TokenUsage
 from ...errors import UsageError, short_repr
-from ...evals import Dataset, EvalReport, EvalResult, Sample, Score, Trajectory, iter_rows
+from ...evals import Dataset, EvalReport, EvalResult, Sample, Score, Trajectory
 from ...evals.benchmarks import benchmark
 from ...evals.evaluators.tool_calls import tool_call_facts, tool_schema_accuracy
+from .attempts import Attempt, report_of
+from .files import ResultFile
 from .reading import chat_message, expecting
 
 
@@ -28,14 +30,18 @@ def load_k2_requests(path: Path | str) -> Dataset[Any, Any]:
     return benchmark("k2").load(path)
 
 
-def read_k2_results(path: Path | str) -> EvalReport[str]:
-    """Return result lines as a report, scored by their tool calls; a failed request is an error."""
+def read_k2_results(path: Path | str | ResultFile) -> EvalReport[str]:
+    """Return result lines as a report, scored by their tool calls; a failed request is an error.
+
+    Several lines of one request are its epochs.
+    """
     schema_accuracy = tool_schema_accuracy()
-    results = []
-    for line, row in enumerate(iter_rows(path), 1):
-        with expecting("a result line of K2 Vendor Verifier", Path(path), line):
-            results.append(_result(row, schema_accuracy))
-    return EvalReport(results, dataset_name="k2")
+    attempts = []
+    with ResultFile.of(path) as file:
+        for line, row in file.rows():
+            with expecting("a result line of K2 Vendor Verifier", file, line):
+                attempts.append(Attempt(_result(row, schema_accuracy), line))
+        return report_of(file, attempts, dataset_name="k2")
 
 
 def _result(row: Mapping[str, Any], schema_accuracy: Any) -> EvalResult[str]:

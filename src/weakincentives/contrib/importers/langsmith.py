@@ -9,33 +9,33 @@ without one it is a label.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ...chat import TokenUsage
-from ...errors import ReportError
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
-from .reading import Outcome, expecting, finite, json_lines, next_epoch, plain_text, result_of
+from .attempts import Attempt, report_of
+from .files import ResultFile
+from .reading import Outcome, expecting, finite, plain_text, result_of
 
 
-def read_langsmith(path: Path | str) -> EvalReport[Any]:
+def read_langsmith(path: Path | str | ResultFile) -> EvalReport[Any]:
     """Return the rows of an experiment as results; repetitions of an example are its epochs."""
-    path = Path(path)
-    results, names = [], []
-    seen: Counter[str] = Counter()
-    for line, row in json_lines(path, "LangSmith"):
-        with expecting("a row of a LangSmith experiment", path, line):
-            results.append(_result(row, seen))
-            names.append(str(row["run"].get("session_name") or row["run"].get("name") or ""))
-    if not results:
-        raise ReportError("expected rows of a LangSmith experiment, got none", file=path)
-    return EvalReport(results, dataset_name="langsmith", config={"agent": names[0]})
+    attempts, names = [], []
+    with ResultFile.of(path) as file:
+        for line, row in file.rows():
+            with expecting("a row of a LangSmith experiment", file, line):
+                run = row["run"]
+                attempts.append(Attempt(_result(row), line, str(run.get("id") or "")))
+                names.append(str(run.get("session_name") or run.get("name") or ""))
+        if not attempts:
+            raise file.error("expected rows of a LangSmith experiment, got none")
+        return report_of(file, attempts, dataset_name="langsmith", config={"agent": names[0]})
 
 
-def _result(row: Mapping[str, Any], seen: Counter[str]) -> EvalResult[Any]:
+def _result(row: Mapping[str, Any]) -> EvalResult[Any]:
     run, example = row["run"], row["example"]
     sample = Sample(
         str(example["id"]),
@@ -43,11 +43,10 @@ def _result(row: Mapping[str, Any], seen: Counter[str]) -> EvalResult[Any]:
         _single(example.get("outputs") or {}),
         example.get("metadata") or {},
     )
-    epoch = next_epoch(seen, sample.id)
     if error := run.get("error"):
         first_line = str(error).strip().partition("\n")[0]
         outcome = Outcome(error=first_line, source="agent", traceback=str(error))
-        return result_of(sample, None, outcome, epoch)
+        return result_of(sample, None, outcome)
     tokens = run.get("prompt_tokens"), run.get("completion_tokens")
     trajectory = Trajectory(
         (),
@@ -56,7 +55,7 @@ def _result(row: Mapping[str, Any], seen: Counter[str]) -> EvalResult[Any]:
         latency_ms=_latency(run) or None,
         cost=finite(run.get("total_cost")),
     )
-    return result_of(sample, trajectory, _outcome(row), epoch)
+    return result_of(sample, trajectory, _outcome(row))
 
 
 def _single(values: Mapping[str, Any]) -> Any:

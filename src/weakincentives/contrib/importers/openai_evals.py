@@ -6,77 +6,74 @@ that the API answers with. Items of several runs become several reports. Each gr
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...chat import ChatMessage, TokenUsage
-from ...errors import ReportError, short_repr
+from ...errors import short_repr
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
-from .reading import (
-    Outcome,
-    chat_message,
-    expecting,
-    finite,
-    json_lines,
-    next_epoch,
-    plain_text,
-    result_of,
-)
+from .attempts import Attempt, report_of
+from .files import ResultFile
+from .reading import Outcome, chat_message, expecting, finite, plain_text, result_of
 
 _EXPECTED = ("expected", "ideal", "answer", "reference", "correct_label", "ground_truth", "label")
 _UUID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
-def read_openai_evals(path: Path | str) -> list[EvalReport[Any]]:
+def read_openai_evals(path: Path | str | ResultFile) -> list[EvalReport[Any]]:
     """Return a report for each run in a file of output items, or the one of an `oaieval` log."""
-    path = Path(path)
-    items = list(_items(path))
-    if items and "spec" in items[0][1]:
-        return [_read_log(path, items)]
-    runs: dict[str, list[EvalResult[Any]]] = {}
-    about: dict[str, tuple[str, str]] = {}
-    seen: dict[str, Counter[str]] = {}
-    for line, item in items:
-        with expecting("an output item of OpenAI Evals", path, line):
-            run = str(item["run_id"])
-            about[run] = str(item["eval_id"]), str((item.get("sample") or {}).get("model") or "")
-            runs.setdefault(run, []).append(_item_result(item, seen.setdefault(run, Counter())))
-    if not runs:
-        raise ReportError("expected output items of OpenAI Evals, got none", file=path)
-    return [
-        EvalReport(
-            sorted(results, key=lambda each: (_order(each.sample_id), each.epoch)),
-            dataset_name=about[run][0],
-            config={"agent": run, "model": about[run][1]},
-        )
-        for run, results in runs.items()
-    ]
+    with ResultFile.of(path) as file:
+        items, unfinished = _items(file)
+        if isinstance(file.first, Mapping) and "spec" in file.first:
+            return [_read_log(file, items)]
+        runs: dict[str, list[Attempt]] = {}
+        about: dict[str, tuple[str, str]] = {}
+        for where, item in items:
+            with expecting("an output item of OpenAI Evals", file, where):
+                run, result = str(item["run_id"]), _item_result(item)
+                model = str((item.get("sample") or {}).get("model") or "")
+                about[run] = str(item["eval_id"]), model
+                attempt = Attempt(result, where, str(item.get("id") or ""))
+                runs.setdefault(run, []).append(attempt)
+        if not runs:
+            raise file.error("expected output items of OpenAI Evals, got none")
+        return [
+            report_of(
+                file,
+                sorted(attempts, key=lambda each: _order(each.result.sample_id)),
+                dataset_name=about[run][0],
+                config={"agent": run, "model": about[run][1]},
+                unfinished=unfinished,
+            )
+            for run, attempts in runs.items()
+        ]
 
 
-def _items(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
-    """Yield the items: one a line, or those of one JSON document (a list, or a page of the API)."""
-    try:
-        text = path.read_text("utf-8")
-        whole = json.loads(text)
-    except OSError as error:
-        raise ReportError(f"expected a file of OpenAI Evals: {error}", file=path) from None
-    except ValueError:
-        return json_lines(path, "OpenAI Evals")
-    rows = whole.get("data", [whole]) if isinstance(whole, Mapping) else whole
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ReportError(f"expected output items, got {short_repr(rows)}", file=path)
-    return list(enumerate(rows, 1))
+def _items(file: ResultFile) -> tuple[Iterable[tuple[int | str, Any]], str]:
+    """Return the items, and what is missing of them.
+
+    They are one a line, or those of one JSON document (a list, or a page of the API).
+    """
+    first = file.first
+    if isinstance(first, Mapping) and not isinstance(first.get("data"), list):
+        return file.rows(), ""
+    whole = file.document()
+    rows = whole.get("data") if isinstance(whole, Mapping) else whole
+    if not isinstance(rows, list):
+        raise file.error(f"expected output items, got {short_repr(rows)}")
+    more = isinstance(whole, Mapping) and whole.get("has_more")
+    unfinished = "the file is one page of several (`has_more`)" if more else ""
+    root = "$.data" if isinstance(whole, Mapping) else "$"
+    return [(f"{root}[{index}]", row) for index, row in enumerate(rows)], unfinished
 
 
 def _order(sample_id: str) -> tuple[int, str]:
-    return (int(sample_id), "") if sample_id.isdigit() else (0, sample_id)
+    return (int(sample_id), "") if sample_id.isdecimal() else (0, sample_id)
 
 
-def _item_result(item: Mapping[str, Any], seen: Counter[str]) -> EvalResult[Any]:
+def _item_result(item: Mapping[str, Any]) -> EvalResult[Any]:
     given, made = item["datasource_item"], item.get("sample") or {}
     fields = given.get("item") if isinstance(given.get("item"), Mapping) else given
     expected = next((fields[name] for name in _EXPECTED if name in fields), None)
@@ -95,8 +92,7 @@ def _item_result(item: Mapping[str, Any], seen: Counter[str]) -> EvalResult[Any]
         else None,
         made.get("finish_reason"),
     )
-    outcome = _item_outcome(item, made.get("error") or {})
-    return result_of(sample, trajectory, outcome, next_epoch(seen, sample.id))
+    return result_of(sample, trajectory, _item_outcome(item, made.get("error") or {}))
 
 
 def _item_outcome(item: Mapping[str, Any], error: Mapping[str, Any]) -> Outcome:
@@ -120,38 +116,65 @@ def _grader(name: str) -> str:
 # ── logs of oaieval ─────────────────────────────────────────────────────────────────────────────
 
 
-def _read_log(path: Path, lines: Iterable[tuple[int, Mapping[str, Any]]]) -> EvalReport[Any]:
-    """Return the samples of a log, whose events are matches, metrics and samplings."""
+def _read_log(file: ResultFile, rows: Iterable[tuple[int | str, Any]]) -> EvalReport[Any]:
+    """Return the samples of a log, whose events are matches, metrics and samplings.
+
+    Each match of a sample counts, as it does in the accuracy of `oaieval`: further ones are epochs.
+    """
     events: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
-    spec: Mapping[str, Any] = {}
-    for line, row in lines:
-        with expecting("an event of oaieval", path, line):
+    places: dict[str, int | str] = {}
+    spec: Mapping[str, Any] | None = None
+    unfinished = "its log has no final report"
+    for where, row in rows:
+        with expecting("an event of oaieval", file, where):
             if "spec" in row:
-                spec = row["spec"]
+                if spec is not None:
+                    raise file.error("expected the log of one run, got a second `spec`", where)
+                spec = dict(row["spec"])
+            elif "final_report" in row:
+                unfinished = ""
             elif row.get("sample_id"):
-                kinds = events.setdefault(str(row["sample_id"]), {})
+                sample = str(row["sample_id"])
+                places.setdefault(sample, where)
+                kinds = events.setdefault(sample, {})
                 kinds.setdefault(str(row["type"]), []).append(row["data"])
-    with expecting("events of oaieval", path, "$.data"):
-        results = [_log_result(sample_id, kinds) for sample_id, kinds in events.items()]
-    models = spec.get("completion_fns") or []
-    config = {"agent": "oaieval", "model": ", ".join(map(str, models))}
-    return EvalReport(results, dataset_name=str(spec.get("base_eval") or path.stem), config=config)
+    attempts: list[Attempt] = []
+    for sample, kinds in events.items():
+        with expecting("events of oaieval", file, places[sample]):
+            count = max(1, len(kinds.get("match") or ()))
+            results = [_log_result(sample, kinds, index) for index in range(count)]
+            attempts += [Attempt(result, places[sample]) for result in results]
+    about = spec or {}
+    with expecting("a `spec` of oaieval", file, "$.spec"):
+        models = ", ".join(map(str, about.get("completion_fns") or []))
+        return report_of(
+            file,
+            attempts,
+            dataset_name=str(about.get("base_eval") or file.name),
+            config={"agent": "oaieval", "model": models},
+            unfinished=unfinished,
+        )
 
 
-def _log_result(sample_id: str, kinds: Mapping[str, list[Mapping[str, Any]]]) -> EvalResult[Any]:
+def _log_result(
+    sample_id: str, kinds: Mapping[str, list[Mapping[str, Any]]], index: int
+) -> EvalResult[Any]:
+    """Return the result of one match of a sample; of the only one, if there is none."""
     matches, metrics = kinds.get("match") or [], kinds.get("metrics") or []
-    asked = (kinds.get("sampling") or [{}])[-1]
+    samplings = kinds.get("sampling") or [{}]
+    asked = samplings[index if len(samplings) == len(matches) else -1]
+    matches = matches[index : index + 1]
     prompt, sampled = asked.get("prompt"), asked.get("sampled")
     if isinstance(sampled, list) and len(sampled) == 1:
         sampled = sampled[0]
-    expected = matches[-1].get("expected") if matches else None
+    expected = matches[0].get("expected") if matches else None
     scores = [
         Score(
             float(match["correct"]),
             reason="" if match["correct"] else f"picked {match.get('picked')!r}",
             criterion="match",
         )
-        for match in matches[-1:]
+        for match in matches
     ]
     scores += [
         Score(number, criterion=name)
@@ -167,5 +190,4 @@ def _log_result(sample_id: str, kinds: Mapping[str, list[Mapping[str, Any]]]) ->
         Sample(sample_id, prompt, expected),
         Trajectory(tuple(messages), sampled),
         Outcome(scores, error=problem, source="agent" if problem else None),
-        1,
     )

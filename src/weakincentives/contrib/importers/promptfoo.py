@@ -9,58 +9,83 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...chat import ChatMessage, TokenUsage
-from ...errors import ReportError, short_repr
+from ...errors import short_repr
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
-from .reading import Outcome, expecting, finite, json_file, next_epoch, plain_text, result_of
+from .attempts import Attempt, report_of
+from .files import ResultFile
+from .reading import Outcome, expecting, finite, plain_text, result_of
 
 _ERROR = 2  # `failureReason`: 0 none, 1 an assertion, 2 an error
 _EXPECTED = ("expected", "answer", "reference", "ideal", "__expected")
 
 
-def read_promptfoo(path: Path | str) -> list[EvalReport[Any]]:
+def read_promptfoo(path: Path | str | ResultFile) -> list[EvalReport[Any]]:
     """Return a report for each pair of a prompt and a provider."""
-    path = Path(path)
-    data = json_file(path, "promptfoo")
-    rows = data.get("results") if isinstance(data, Mapping) else None
-    if isinstance(rows, Mapping):
-        rows = rows.get("results")
-    if not isinstance(rows, list) or not rows:
-        raise ReportError(
-            f"expected `results.results` of promptfoo, got {short_repr(rows)}", file=path
-        )
-    name = (data.get("config") or {}).get("description") or path.stem
-    ids = _sample_ids(rows)
-    reports: dict[Any, list[EvalResult[Any]]] = {}
+    with ResultFile.of(path) as file:
+        data = file.document()
+        results = data.get("results") if isinstance(data, Mapping) else None
+        rows = results.get("results") if isinstance(results, Mapping) else results
+        if not isinstance(rows, list) or not rows:
+            raise file.error(f"expected `results.results` of promptfoo, got {short_repr(rows)}")
+        with expecting("results and settings of promptfoo", file, "$"):
+            name = str((data.get("config") or {}).get("description") or file.name)
+            ids = _sample_ids(rows)
+        return [
+            report_of(
+                file,
+                attempts,
+                dataset_name=name,
+                config={"agent": agent, "model": model},
+                planned=_counted(results, key),
+            )
+            for key, (agent, model), attempts in _by_prompt(file, rows, ids)
+        ]
+
+
+def _by_prompt(
+    file: ResultFile, rows: Sequence[Any], ids: Mapping[str, str]
+) -> Iterator[tuple[Any, tuple[str, str], list[Attempt]]]:
+    """Yield each pair of a prompt and a provider: its key, their names, and its attempts."""
+    attempts: dict[Any, list[Attempt]] = {}
     labels: dict[Any, tuple[str, str]] = {}
-    seen: dict[Any, Counter[str]] = {}
     for index, row in enumerate(rows):
-        with expecting("a result of promptfoo", path, f"$.results.results[{index}]"):
+        where = f"$.results.results[{index}]"
+        with expecting("a result of promptfoo", file, where):
             prompt, provider = row["prompt"], row["provider"]
             key = row.get("promptIdx", (prompt["label"], provider["id"]))
             labels[key] = (
-                prompt.get("label") or prompt["raw"],
-                provider.get("label") or provider["id"],
+                str(prompt.get("label") or prompt["raw"]),
+                str(provider.get("label") or provider["id"]),
             )
-            result = _result(row, ids[_test_key(row)], seen.setdefault(key, Counter()))
-            reports.setdefault(key, []).append(result)
-    return [
-        EvalReport(
-            results, dataset_name=name, config={"agent": labels[key][0], "model": labels[key][1]}
-        )
-        for key, results in reports.items()
-    ]
+            attempt = Attempt(_result(row, ids[_test_key(row)]), where, str(row.get("id") or ""))
+            attempts.setdefault(key, []).append(attempt)
+    for key, given in attempts.items():
+        yield key, labels[key], given
+
+
+def _counted(results: Any, key: Any) -> int | None:
+    """Return how many tests promptfoo counted for a prompt; None if the file does not say."""
+    prompts = results.get("prompts") if isinstance(results, Mapping) else None
+    if not isinstance(prompts, list) or type(key) is not int or not 0 <= key < len(prompts):
+        return None
+    metrics = prompts[key].get("metrics") if isinstance(prompts[key], Mapping) else None
+    if not isinstance(metrics, Mapping):
+        return None
+    counts = [metrics.get(f"test{kind}Count") for kind in ("Pass", "Fail", "Error")]
+    return sum(count for count in counts if type(count) is int)
 
 
 def _sample_ids(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the id of each test: its description if no other has it, otherwise its number."""
     tests: dict[str, str] = {}
     for row in rows:
-        tests.setdefault(_test_key(row), (row.get("testCase") or {}).get("description") or "")
+        description = (row.get("testCase") or {}).get("description")
+        tests.setdefault(_test_key(row), str(description or ""))
     counts = Counter(tests.values())
     return {
         key: name if name and counts[name] == 1 else f"{name or 'test'}-{number}"
@@ -74,7 +99,7 @@ def _test_key(row: Mapping[str, Any]) -> str:
     return json.dumps(content, sort_keys=True, default=str)
 
 
-def _result(row: Mapping[str, Any], sample_id: str, seen: Counter[str]) -> EvalResult[Any]:
+def _result(row: Mapping[str, Any], sample_id: str) -> EvalResult[Any]:
     test = row.get("testCase") or {}
     variables = row.get("vars") or test.get("vars") or {}
     expected = next((variables[name] for name in _EXPECTED if name in variables), None)
@@ -90,7 +115,7 @@ def _result(row: Mapping[str, Any], sample_id: str, seen: Counter[str]) -> EvalR
         round(finite(row.get("latencyMs")) or 0) or None,
         finite(row.get("cost")),
     )
-    return result_of(sample, trajectory, _outcome(row), next_epoch(seen, sample_id))
+    return result_of(sample, trajectory, _outcome(row))
 
 
 def _outcome(row: Mapping[str, Any]) -> Outcome:

@@ -10,32 +10,39 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ...chat import TokenUsage
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-from .reading import Outcome, expecting, finite, json_object, milliseconds, next_epoch, result_of
+from .attempts import Attempt, report_of
+from .files import ResultFile
+from .reading import Outcome, expecting, finite, json_object, milliseconds, result_of
 
 
-def read_pydantic_evals(path: Path | str) -> EvalReport[Any]:
+def read_pydantic_evals(path: Path | str | ResultFile) -> EvalReport[Any]:
     """Return the cases and failures of a report; repeats of a case are its epochs."""
-    path = Path(path)
-    data = json_object(path, "pydantic-evals", "cases", "failures")
-    asserted = any(case.get("assertions") for case in data["cases"] if isinstance(case, Mapping))
-    seen: Counter[str] = Counter()
-    results = []
-    for kind in ("cases", "failures"):
-        for index, case in enumerate(data[kind]):
-            with expecting("a case of pydantic-evals", path, f"$.{kind}[{index}]"):
-                results.append(_result(case, seen, asserted=asserted))
-    config = {"agent": str(data.get("name") or "")}
-    return EvalReport(results, dataset_name="pydantic-evals", config=config)
+    attempts = []
+    with ResultFile.of(path) as file:
+        data = json_object(file, "pydantic-evals", "cases", "failures")
+        with expecting("cases and failures of pydantic-evals", file, "$"):
+            cases = {kind: list(data[kind]) for kind in ("cases", "failures")}
+            asserted = any(
+                case.get("assertions") for case in cases["cases"] if isinstance(case, Mapping)
+            )
+        for kind, given in cases.items():
+            for index, case in enumerate(given):
+                where = f"$.{kind}[{index}]"
+                with expecting("a case of pydantic-evals", file, where):
+                    # A repeat has a name of its own, such as `fr [2/3]`.
+                    result = _result(case, asserted=asserted)
+                    attempts.append(Attempt(result, where, str(case["name"])))
+        config = {"agent": str(data.get("name") or "")}
+        return report_of(file, attempts, dataset_name="pydantic-evals", config=config)
 
 
-def _result(case: Mapping[str, Any], seen: Counter[str], *, asserted: bool) -> EvalResult[Any]:
+def _result(case: Mapping[str, Any], *, asserted: bool) -> EvalResult[Any]:
     name = str(case.get("source_case_name") or case["name"])
     sample = Sample(
         name, case.get("inputs"), case.get("expected_output"), _mapping(case, "metadata")
@@ -46,7 +53,7 @@ def _result(case: Mapping[str, Any], seen: Counter[str], *, asserted: bool) -> E
             source="agent",
             traceback=case.get("error_stacktrace") or "",
         )
-        return result_of(sample, None, outcome, next_epoch(seen, name))
+        return result_of(sample, None, outcome)
     counted = case.get("metrics") or {}
     tokens = counted.get("input_tokens"), counted.get("output_tokens")
     trajectory = Trajectory(
@@ -58,7 +65,7 @@ def _result(case: Mapping[str, Any], seen: Counter[str], *, asserted: bool) -> E
         latency_ms=milliseconds(case.get("task_duration")) or None,
         cost=finite(counted.get("cost")),
     )
-    return result_of(sample, trajectory, _outcome(case, asserted), next_epoch(seen, name))
+    return result_of(sample, trajectory, _outcome(case, asserted))
 
 
 def _mapping(case: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -5,76 +5,58 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, get_args
 
 from ...adapters.wire import wire_calls
 from ...chat import ChatMessage, Role
-from ...errors import ReportError, UsageError, short_repr
+from ...errors import ReportError, short_repr
 from ...evals import ErrorDetails, EvalResult, Metric, Sample, Score, Trajectory
 from ...evals.evaluators.combine import combine_scores
 from ...evals.model.result import ErrorSource
+from ...secrets import shorten
+from .files import ResultFile
 
 _ROLES = get_args(Role)
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Warning|Timeout|Exit))\b")
 _MAX_TRACEBACK_CHARS = 8_000
+_MAX_PROBLEM_CHARS = 300
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def json_file(path: Path, system: str) -> Any:
-    """Return the content of a JSON file. It may have NaN and Infinity, which are not JSON."""
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ReportError(f"expected a JSON file of {system}: {error}", file=path) from None
-
-
-def json_object(path: Path, system: str, *keys: str) -> Mapping[str, Any]:
+def json_object(file: ResultFile, system: str, *keys: str) -> Mapping[str, Any]:
     """Return the content of a JSON file that has to be an object with these keys."""
-    data = json_file(path, system)
+    data = file.document()
     if not isinstance(data, Mapping) or not set(keys) <= set(data):
-        raise ReportError(
+        raise file.error(
             f"expected {' and '.join(f'`{key}`' for key in keys)} in a file of {system}, got "
-            f"{short_repr(list(data) if isinstance(data, Mapping) else data)}",
-            file=path,
+            f"{short_repr(list(data) if isinstance(data, Mapping) else data)}"
         )
     return data
 
 
-def json_lines(path: Path, system: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of a file with JSON lines, with their numbers from 1."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    row = json.loads(line)
-                    if not isinstance(row, dict):
-                        raise ReportError(
-                            f"expected an object, got {short_repr(row)}", file=path, line=number
-                        )
-                    yield number, row
-    except (OSError, ValueError) as error:
-        if isinstance(error, ReportError):
-            raise
-        raise ReportError(f"expected JSON lines of {system}: {error}", file=path) from None
-
-
 @contextmanager
-def expecting(what: str, path: Path, where: str | int) -> Iterator[None]:
-    """Raise ReportError with the place of a record that does not have the expected form."""
+def expecting(what: str, file: ResultFile, where: int | str) -> Iterator[None]:
+    """Raise ReportError with the place of a record that does not have the expected form.
+
+    The block only reads values that another system wrote, so whatever it raises is about them.
+    """
     try:
         yield
-    except (UsageError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        problem = f"expected {what}: {type(error).__name__}: {error}"
-        if isinstance(where, int):
-            raise ReportError(problem, file=path, line=where) from None
-        raise ReportError(problem, file=path, path=where) from None
+    except (ReportError, MemoryError):
+        raise
+    except Exception as error:
+        kind = type(error)
+        got = f"none with {error}" if kind is KeyError else f"{kind.__name__}: {error}"
+        raise file.error(
+            f"expected {what}, got {shorten(got, _MAX_PROBLEM_CHARS)} - export the file again: it "
+            "may be damaged, or of an unknown version",
+            where,
+        ) from error
 
 
 # ── values ──────────────────────────────────────────────────────────────────────────────────────
@@ -84,7 +66,10 @@ def finite(number: Any) -> float | None:
     """Return a finite number as a float, and None for anything else, a bool too."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         return None
-    return float(number) if math.isfinite(number) else None
+    try:
+        return float(number) if math.isfinite(number) else None
+    except OverflowError:  # a whole number beyond the range of a float
+        return None
 
 
 def milliseconds(seconds: Any) -> int:
@@ -141,14 +126,8 @@ class Outcome:
     whole: Score | None = None  # the system's own verdict, if it is not that all scores must pass
 
 
-def next_epoch(seen: Counter[str], sample_id: str) -> int:
-    """Count one more attempt at a sample, and return its epoch."""
-    seen[sample_id] += 1
-    return seen[sample_id]
-
-
 def result_of(
-    sample: Sample[Any, Any], trajectory: Trajectory[Any] | None, outcome: Outcome, epoch: int
+    sample: Sample[Any, Any], trajectory: Trajectory[Any] | None, outcome: Outcome, epoch: int = 1
 ) -> EvalResult[Any]:
     """Return the result of an attempt. One without any score is an evaluator error, never a 0."""
     error, source = outcome.error, outcome.source

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import html
 import re
-from collections import Counter
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from ...errors import ReportError, short_repr
+from ...errors import short_repr
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-from .reading import chat_message, expecting, json_object, next_epoch
+from .attempts import Attempt, report_of
+from .files import ResultFile
+from .reading import chat_message, expecting, json_object
 
 _LINE = r"<p>\s*{}:\s*(.*?)\s*</p>"
 _SCORE, _CORRECT, _EXTRACTED = (
@@ -29,32 +30,33 @@ _WORDS = {"True": 1.0, "False": 0.0}
 _BAD_REQUEST = "No response (bad request)."
 
 
-def read_simple_evals(path: Path | str) -> EvalReport[str]:
+def read_simple_evals(path: Path | str | ResultFile) -> EvalReport[str]:
     """Return the results of a file; a question that occurs several times has several epochs."""
-    path = Path(path)
-    data = json_object(path, "simple-evals", "htmls", "convos")
-    blocks, conversations = data["htmls"], data["convos"]
-    if len(blocks) != len(conversations):
-        raise ReportError(
-            f"expected as many `htmls` as `convos`, got {len(blocks)} and {len(conversations)}",
-            file=path,
-        )
-    graded = (data.get("metadata") or {}).get("example_level_metadata") or [{}] * len(blocks)
-    named = _NAME.fullmatch(path.stem)
-    name = named["eval"] if named else path.stem
-    seen: Counter[str] = Counter()
-    results = []
-    for index, (block, turns, details) in enumerate(
-        zip(blocks, conversations, graded, strict=True)
-    ):
-        with expecting("a sample of simple-evals", path, f"$.htmls[{index}]"):
-            results.append(_result(name, block, turns, details or {}, seen))
-    return EvalReport(results, dataset_name=name)
+    attempts = []
+    with ResultFile.of(path) as file:
+        data = json_object(file, "simple-evals", "htmls", "convos")
+        with expecting("a list for each of `htmls`, `convos` and their metadata", file, "$"):
+            blocks, conversations = list(data["htmls"]), list(data["convos"])
+            metadata = data.get("metadata") or {}
+            graded = metadata.get("example_level_metadata") or [{}] * len(blocks)
+            counts = len(blocks), len(conversations), len(graded)
+        if len(set(counts)) > 1:
+            raise file.error(
+                "expected as many `htmls` as `convos` and `example_level_metadata`, got "
+                f"{', '.join(map(str, counts))}"
+            )
+        named = _NAME.fullmatch(file.name)
+        name = named["eval"] if named else file.name
+        for index, (block, turns, details) in enumerate(
+            zip(blocks, conversations, graded, strict=True)
+        ):
+            where = f"$.htmls[{index}]"
+            with expecting("a sample of simple-evals", file, where):
+                attempts.append(Attempt(_result(name, block, turns, details or {}), where))
+        return report_of(file, attempts, dataset_name=name)
 
 
-def _result(
-    name: str, block: str, turns: Any, details: Mapping[str, Any], seen: Counter[str]
-) -> EvalResult[str]:
+def _result(name: str, block: str, turns: Any, details: Mapping[str, Any]) -> EvalResult[str]:
     messages = [chat_message(turn) for turn in turns]
     *question, answer = messages
     sample_id = blake2b(
@@ -72,7 +74,6 @@ def _result(
             sample_id, [{"role": each.role, "content": each.content} for each in question], expected
         ),
         trajectory=None if refused else Trajectory(tuple(messages), answer.content),
-        epoch=next_epoch(seen, sample_id),
         metadata={} if extracted is None else {"extracted_answer": extracted},
     )
 

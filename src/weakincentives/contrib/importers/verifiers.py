@@ -14,7 +14,6 @@ Rules of this file:
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,31 +21,31 @@ from typing import Any
 from ...chat import ChatMessage, TokenTrace, TokenUsage
 from ...errors import UsageError
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-from .reading import chat_message, expecting, finite, json_lines, last_reply, next_epoch
+from .attempts import Attempt, report_of
+from .files import ResultFile
+from .reading import chat_message, expecting, finite, last_reply
 
 _INFRASTRUCTURE = ("Provider", "Sandbox", "Interception", "Tunnel", "Env")
 
 
-def read_verifiers(path: Path | str) -> EvalReport[str]:
+def read_verifiers(path: Path | str | ResultFile) -> EvalReport[str]:
     """Return the rollouts of a file as results; several of one task are its epochs."""
-    path = Path(path)
-    results: list[EvalResult[str]] = []
-    seen: Counter[str] = Counter()
-    for number, row in json_lines(path, "verifiers"):
-        with expecting("a rollout of verifiers", path, number):
-            if "traces" in row:
-                results += _episode(row, seen)
-            elif "example_id" in row:
-                results.append(_rollout(row, seen))
-            else:
-                raise UsageError(f"neither `traces` nor `example_id`, but {', '.join(row)}")
-    return EvalReport(results, dataset_name=path.parent.name or "verifiers")
+    attempts: list[Attempt] = []
+    with ResultFile.of(path) as file:
+        for number, row in file.rows():
+            with expecting("a rollout of verifiers", file, number):
+                if "traces" in row:
+                    attempts += _episode(row, number)
+                elif "example_id" in row:
+                    attempts.append(Attempt(_rollout(row), number))
+                else:
+                    raise UsageError(f"neither `traces` nor `example_id`, but {', '.join(row)}")
+        return report_of(file, attempts, dataset_name=file.path.parent.name or "verifiers")
 
 
 def _result(
     sample: Sample[Any, Any],
     trajectory: Trajectory[str],
-    seen: Counter[str],
     score: Score | None,
     problem: tuple[str, Any],
     metadata: dict[str, Any],
@@ -60,7 +59,6 @@ def _result(
         sample,
         trajectory,
         metadata,
-        epoch=next_epoch(seen, sample.id),
         error_source=source if score is None else None,
     )
 
@@ -68,7 +66,7 @@ def _result(
 # ── the newer stack: episodes ───────────────────────────────────────────────────────────────────
 
 
-def _episode(row: Mapping[str, Any], seen: Counter[str]) -> Iterator[EvalResult[str]]:
+def _episode(row: Mapping[str, Any], line: int) -> Iterator[Attempt]:
     traces, task = row["traces"], row["task"]
     data = task.get("data") or {}
     key = str(task.get("key") or task.get("hash") or data.get("id") or data.get("idx"))
@@ -80,7 +78,8 @@ def _episode(row: Mapping[str, Any], seen: Counter[str]) -> Iterator[EvalResult[
         errors = [*(trace.get("errors") or []), *(row.get("errors") or [])]
         metadata = {"episode": row.get("id"), "group": group, "trace": trace.get("id")}
         score, problem = score_of_trace(trace, errors)
-        yield _result(sample, trajectory_of_trace(trace), seen, score, problem, metadata)
+        result = _result(sample, trajectory_of_trace(trace), score, problem, metadata)
+        yield Attempt(result, line, str(trace.get("id") or ""))
 
 
 def score_of_trace(
@@ -183,7 +182,7 @@ def _token_traces(path: Sequence[Mapping[str, Any]]) -> Iterator[TokenTrace]:
 # ── the older stack: rollouts ───────────────────────────────────────────────────────────────────
 
 
-def _rollout(row: Mapping[str, Any], seen: Counter[str]) -> EvalResult[str]:
+def _rollout(row: Mapping[str, Any]) -> EvalResult[str]:
     prompt = _messages(row.get("prompt"))
     info = row.get("info") or {}
     asked = [{"role": each.role, "content": each.content} for each in prompt]
@@ -194,9 +193,9 @@ def _rollout(row: Mapping[str, Any], seen: Counter[str]) -> EvalResult[str]:
     if problem is None and reward is None:
         problem = (f"expected a number as reward, got {row.get('reward')!r}", "evaluator")
     if problem is not None or reward is None:
-        return _result(sample, trajectory, seen, None, problem or ("", None), metadata)
+        return _result(sample, trajectory, None, problem or ("", None), metadata)
     score = Score(reward, metrics=_metrics(row.get("metrics"), set()), criterion="reward")
-    return _result(sample, trajectory, seen, score, ("", None), metadata)
+    return _result(sample, trajectory, score, ("", None), metadata)
 
 
 def trajectory_of_rollout(row: Mapping[str, Any]) -> Trajectory[str]:

@@ -39,7 +39,7 @@ _FORMATS: dict[str, Format] = {
     ".yaml": "yaml",
     ".yml": "yaml",
 }
-_COMPRESSED = (".gz", ".zst")
+COMPRESSED = (".gz", ".zst")
 READ_ERRORS = (OSError, EOFError, zlib.error)
 
 # For a `.json` whose size is not known before it is read, and for measuring a long line.
@@ -62,7 +62,7 @@ class Source:
     @classmethod
     def of(cls, path: Path | str, format: Format | None = None) -> Source:
         path = input_path(path)
-        compressed = path.suffix.lower() in _COMPRESSED
+        compressed = path.suffix.lower() in COMPRESSED
         format = format or format_of(path) or ("jsonl" if is_stream(path) else None)
         if format is None and path.parent == Path("/dev/fd"):
             raise DatasetError(
@@ -73,7 +73,7 @@ class Source:
         if format is None or (compressed and format == "parquet"):
             raise DatasetError(
                 f"expected a file that ends in {', '.join(_FORMATS)} (all but .parquet also with "
-                f"{' or '.join(_COMPRESSED)}), got `{path.name}`",
+                f"{' or '.join(COMPRESSED)}), got `{path.name}`",
                 file=path,
             )
         if path.suffix.lower() == ".zst":
@@ -86,21 +86,17 @@ class Source:
 
     def open(self) -> io.BufferedReader:
         """Open the file, decompressed as it is read."""
-        suffix = self.path.suffix.lower()
         try:
-            file = open_input(self.path, seekable=self.format == "parquet")
+            return open_plain(self.path, seekable=self.format == "parquet")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise DatasetError(
-                f"expected a readable file, got: {reason}{_near(self.path)}", file=self.path
+                f"expected a readable file, got: {reason}{near(self.path)}", file=self.path
             ) from None
-        if suffix == ".gz":
-            return io.BufferedReader(cast(Any, _GzipReader(file)))
-        return io.BufferedReader(_ZstdReader(file)) if suffix == ".zst" else file
 
     def read_whole(self, file: io.BufferedReader) -> bytes:
         """Return the whole file without a byte order mark; up to a limit if its size is unknown."""
-        if self.path.is_file() and self.path.suffix.lower() not in _COMPRESSED:
+        if self.path.is_file() and self.path.suffix.lower() not in COMPRESSED:
             return file.read().removeprefix(BOM_UTF8)
         data = io.BytesIO()
         while piece := file.read(1 << 20):
@@ -134,7 +130,15 @@ def dataset_name(path: Path | str) -> str:
 
 def _uncompressed(path: Path | str) -> Path:
     path = Path(path)
-    return path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path
+    return path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+
+
+def open_plain(path: Path, *, seekable: bool = False) -> io.BufferedReader:
+    """Open a file, decompressed as it is read. If it must be `seekable`, pipes are rejected."""
+    file, suffix = open_input(path, seekable=seekable), path.suffix.lower()
+    if suffix == ".gz":
+        return io.BufferedReader(cast(Any, _GzipReader(file)))
+    return io.BufferedReader(ZstdReader(file)) if suffix == ".zst" else file
 
 
 def optional(module: str) -> Any:
@@ -163,10 +167,10 @@ class _GzipReader(gzip.GzipFile):
         self._file.close()
 
 
-class _ZstdReader(io.RawIOBase):
+class ZstdReader(io.RawIOBase):
     """zstd frames as one stream. (The package's own reader accepts a truncated file.)"""
 
-    def __init__(self, file: io.BufferedReader) -> None:
+    def __init__(self, file: io.BufferedIOBase) -> None:
         self._file = file
         self._zstd = optional("zstandard")
         self._frame: Any = None
@@ -298,7 +302,7 @@ def _lines_to_depth(data: bytes, max_depth: int) -> int | None:
     return None  # Within the limit, but not within Python's own.
 
 
-def _near(path: Path) -> str:
+def near(path: Path) -> str:
     """Return a hint at files in the same folder with a similar name, or ""."""
     from difflib import get_close_matches
 

@@ -306,27 +306,47 @@ def write_rows(
     rows = [to_columns(row) if isinstance(row, StoredRow) else row for row in stored]
     with database.transaction() as cursor:
         run_keys: dict[str, int] = {}
-        body = 0
         for run_id in {run_id for run_id, *_ in rows}:
-            ((run_key, body),) = cursor.execute(
-                "SELECT (SELECT id FROM runs WHERE run_id = ?), "
-                "(SELECT coalesce(max(id), 0) FROM bodies)",
-                (encode_id(run_id),),
-            )
+            find = "SELECT id FROM runs WHERE run_id = ?"
+            found = cursor.execute(find, (encode_id(run_id),)).fetchone()
             try:
-                if run_key is None:
+                if found is None:
                     raise run_removed(run_id)
                 if (claim := claims.get(run_id)) is not None:
                     claim.check(cursor)
-                run_keys[run_id] = run_key
+                run_keys[run_id] = found[0]
             except StoreError as error:
                 refused.add(run_id, error)
-        left = [(run_keys[run_id], *rest) for run_id, *rest in rows if run_id in run_keys]
-        while left:
-            count = next(size for size in _STATEMENTS if size <= len(left))
-            _write_together(cursor, left[:count], body + 1)
-            body += count
-            del left[:count]
+        insert_rows(
+            cursor, [(run_keys[run_id], *rest) for run_id, *rest in rows if run_id in run_keys]
+        )
+
+
+def insert_rows(cursor: sqlite3.Cursor, rows: Sequence[Any]) -> None:
+    """Insert encoded rows, with the primary key of their run in place of its id."""
+    ((body,),) = cursor.execute("SELECT coalesce(max(id), 0) FROM bodies").fetchall()
+    start = 0
+    while start < len(rows):
+        count = next(size for size in _STATEMENTS if size <= len(rows) - start)
+        _write_together(cursor, rows[start : start + count], body + start + 1)
+        start += count
+
+
+def unique_columns(run_id: str, rows: Iterable[StoredRow]) -> list[Written]:
+    """Encode the rows of a run; raise if two of them have one key."""
+    encoded: list[Written] = []
+    first: dict[Any, int] = {}
+    for index, row in enumerate(rows):
+        result = row.result
+        key = result.experiment_name, result.sample_id, result.epoch
+        if (before := first.setdefault(key, index)) != index:
+            raise UsageError(
+                f"expected each sample and epoch once, got sample {result.sample_id!r}, epoch "
+                f"{result.epoch:,}, again - at `results[{index}]`, first at `results[{before}]`: "
+                "number repeats as epochs"
+            )
+        encoded.append((run_id, *to_columns(row)[1:]))
+    return encoded
 
 
 def _write_together(cursor: sqlite3.Cursor, rows: Sequence[Any], first: int) -> None:

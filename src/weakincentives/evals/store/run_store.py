@@ -95,7 +95,9 @@ from .rows import (
     decode_id,
     decompress,
     encode_id,
+    insert_rows,
     to_columns,
+    unique_columns,
     with_workers,
     write_rows,
 )
@@ -161,35 +163,12 @@ class RunStore(Closing):
 
         The run belongs to the owner of the `claim`; without one it has no owner.
         """
-        run_id = manifest.run_id
-        if redact(run_id) != run_id:
-            raise UsageError(f"expected a run id without a secret in it, got {short_repr(run_id)}")
-        try:
-            body = compress(redact_bytes(serde.encode(manifest)))
-        except SerializationError as error:
-            raise UsageError(
-                f"expected plain data in the manifest of {run_id!r}: {error}"
-            ) from None
-        stored_id = encode_id(run_id)
-        owner = (None, None) if claim is None else claim.columns
+        run_id, body = manifest.run_id, _manifest_body(manifest)
         with self._database.transaction(synced=True) as cursor:
             if claim is not None:
                 claim.check_new(cursor) if claim.new else claim.check(cursor)
                 self._claims[run_id] = claim
-            cursor.execute(
-                "INSERT INTO runs (run_id, created, status, note, manifest, owner, heartbeat, "
-                "active) VALUES (?, ?, 'running', x'', ?, ?, ?, ?) "
-                "ON CONFLICT (run_id) DO UPDATE SET "
-                "created = excluded.created, finished = NULL, status = excluded.status, "
-                "note = excluded.note, stop_reason = '', manifest = excluded.manifest, "
-                "owner = excluded.owner, heartbeat = excluded.heartbeat, "
-                "active = coalesce(active, finished - created, excluded.active)",
-                (
-                    *(stored_id, microseconds(manifest.created_at), body, *owner),
-                    None if claim is None else 0,
-                ),
-            )
-            cursor.execute(_SET_CHECKSUM, (stored_id,))
+            _insert_run(cursor, manifest, body, claim)
             if claim is not None:
                 claim.begin(cursor)
         self._refused.forget(run_id)
@@ -259,7 +238,7 @@ class RunStore(Closing):
         if status not in STATUSES:
             raise UsageError(f"expected one of {', '.join(STATUSES)}, got {short_repr(status)}")
         self.flush(run_id)
-        now, stored_id = microseconds(self._clock.now()), encode_id(run_id)
+        now = microseconds(self._clock.now())
         run_key, claim = self._run_key(run_id), self._claims.get(run_id)
         facts = {"decision": decision, "dataset_digest": dataset_digest}
         known: dict[str, Any] = {name: fact for name, fact in facts.items() if fact is not None}
@@ -275,12 +254,7 @@ class RunStore(Closing):
             if stored < expected:
                 status, note = "interrupted", f"{stored:,} of {expected:,} results are stored"
                 stop_reason = ""
-            cursor.execute(
-                "UPDATE runs SET status = ?, note = ?, stop_reason = ?, finished = ? "
-                "WHERE run_id = ?",
-                (status, encode_id(redact_message(note)), stop_reason, now, stored_id),
-            )
-            cursor.execute(_SET_CHECKSUM, (stored_id,))
+            _set_finished(cursor, run_id, (status, note, stop_reason, now))
         if stored < expected:
             raise StoreError(
                 f"expected {expected:,} results of the run {run_id!r} in the store, got {stored:,} "
@@ -306,6 +280,39 @@ class RunStore(Closing):
         found = rows[0][1] if rows and finished in (None, rows[0][0]) else 0
         if found < stored:
             raise StoreError(f"{expected}, but a new connection finds {found:,} - {lost}")
+
+    def add(self, runs: Iterable[tuple[RunManifest, Iterable[StoredRow], str]]) -> None:
+        """Store runs that ended elsewhere, each with its rows and a note, in one transaction.
+
+        All of them are stored, or nothing. A run without a note is "complete" and needs as many
+        rows as were planned; with a note, which says what is missing, it is "interrupted". Raise a
+        `UsageError` if two rows of a run have one key, or if one of the runs is stored already.
+        """
+        # Encoded before the file is locked, and one run at a time: memory has one run uncompressed.
+        encoded = [
+            (manifest, _manifest_body(manifest), unique_columns(manifest.run_id, rows), note)
+            for manifest, rows, note in runs
+        ]
+        now = microseconds(self._clock.now())
+        with self._database.transaction(synced=True) as cursor:
+            for manifest, body, rows, note in encoded:
+                run_id = manifest.run_id
+                find = "SELECT id FROM runs WHERE run_id = ?"
+                if cursor.execute(find, (encode_id(run_id),)).fetchall():
+                    raise UsageError(f"expected a new run id, got {run_id!r}, which is stored")
+                _insert_run(cursor, manifest, body, None)
+                ((run_key,),) = cursor.execute(find, (encode_id(run_id),)).fetchall()
+                insert_rows(cursor, [(run_key, *rest) for _, *rest in rows])
+                stored, planned = tally_again(cursor, run_key), manifest.planned or 0
+                if stored < max(len(rows), 0 if note else planned):
+                    raise StoreError(
+                        f"expected {max(len(rows), planned):,} results of the run {run_id!r} in "
+                        f"the store, got {stored:,} ({self.path}) - nothing is stored"
+                    )
+                status = "interrupted" if note else "complete"
+                _set_finished(cursor, run_id, (status, note, "", now))
+        for manifest, _, rows, _ in encoded:
+            self._check_anew(manifest.run_id, len(rows), now)
 
     def delete(self, run_id: str) -> None:
         """Remove a run and all its rows; raise a `UsageError` while a process runs it."""
@@ -507,6 +514,46 @@ class RunStore(Closing):
         names = ", ".join(near or known[:_MAX_LISTED])
         hint = f"{'near it' if near else 'the newest'}: {names}" if known else "there are no runs"
         return UsageError(f"expected the id of a run, got {run_id!r} - {hint} ({self.path})")
+
+
+def _manifest_body(manifest: RunManifest) -> bytes:
+    run_id = manifest.run_id
+    if redact(run_id) != run_id:
+        raise UsageError(f"expected a run id without a secret in it, got {short_repr(run_id)}")
+    try:
+        return compress(redact_bytes(serde.encode(manifest)))
+    except SerializationError as error:
+        raise UsageError(f"expected plain data in the manifest of {run_id!r}: {error}") from None
+
+
+def _insert_run(
+    cursor: sqlite3.Cursor, manifest: RunManifest, body: bytes, claim: RunClaim | None
+) -> None:
+    stored_id = encode_id(manifest.run_id)
+    owner = (None, None) if claim is None else claim.columns
+    cursor.execute(
+        "INSERT INTO runs (run_id, created, status, note, manifest, owner, heartbeat, "
+        "active) VALUES (?, ?, 'running', x'', ?, ?, ?, ?) "
+        "ON CONFLICT (run_id) DO UPDATE SET "
+        "created = excluded.created, finished = NULL, status = excluded.status, "
+        "note = excluded.note, stop_reason = '', manifest = excluded.manifest, "
+        "owner = excluded.owner, heartbeat = excluded.heartbeat, "
+        "active = coalesce(active, finished - created, excluded.active)",
+        (
+            *(stored_id, microseconds(manifest.created_at), body, *owner),
+            None if claim is None else 0,
+        ),
+    )
+    cursor.execute(_SET_CHECKSUM, (stored_id,))
+
+
+def _set_finished(cursor: sqlite3.Cursor, run_id: str, end: tuple[str, str, str, int]) -> None:
+    status, note, stop_reason, now = end
+    cursor.execute(
+        "UPDATE runs SET status = ?, note = ?, stop_reason = ?, finished = ? WHERE run_id = ?",
+        (status, encode_id(redact_message(note)), stop_reason, now, encode_id(run_id)),
+    )
+    cursor.execute(_SET_CHECKSUM, (encode_id(run_id),))
 
 
 def _close(writer: Writer[StoredRow], database: Database, refused: RefusedRuns) -> None:
