@@ -26,6 +26,7 @@ from typing import Literal
 from ..errors import UsageError
 from ..evals import RunStore
 from ..evals.comparison import compare_runs
+from ..internal.git import local_environment, run_git
 
 _STOP_SECONDS = 30.0  # for an interrupted run to store its rows
 
@@ -112,15 +113,12 @@ def _commit(name: str) -> Commit:
 
 
 def _git(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    # Hooks of the repository are for the user's own checkouts.
-    command = ["git", "-c", f"core.hooksPath={os.devnull}", *words]
     try:
-        environment = {**os.environ, "LC_ALL": "C"}  # so that git's messages can be recognised
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        done = run_git(*words)
     except FileNotFoundError:
         raise UsageError("expected the program git, found none - install it") from None
     if check and done.returncode:
-        raise UsageError(f"expected `{' '.join(command)}` to work, got: {done.stderr.strip()}")
+        raise UsageError(f"expected `git {' '.join(words)}` to work, got: {done.stderr.strip()}")
     return done
 
 
@@ -199,7 +197,7 @@ class Bisection:
         if not folder.is_dir():
             return CommitResult("unknown", f"it has no folder {self._below}")
         roots = [str(folder), str(self._checked_out(commit) / "src"), os.environ.get("PYTHONPATH")]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, roots))}
+        environment = {**local_environment(), "PYTHONPATH": os.pathsep.join(filter(None, roots))}
         if self._setup is not None:
             code, _ = _call(self._setup, folder, environment)
             if code:

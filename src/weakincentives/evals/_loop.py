@@ -88,6 +88,7 @@ from .model.redacted_ids import redact_ids
 from .model.report import EvalReport, EvalResult
 from .model.versions import WorkerNotice, WorkerVersion
 from .store.storable import storable
+from .store.values import OUTCOME
 
 __all__ = ["EvalLoop", "EvalLoopConfig"]
 
@@ -349,7 +350,7 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         """Return the result of an earlier delivery, or of a copy of the request."""
         if self._store is None:
             return None
-        data = await self._find_outcome(self._store, f"eval:{request_key(request)}")
+        data = await self._find_outcome(self._store, OUTCOME + request_key(request))
         return None if data is None else _decode_outcome(data)
 
     async def _store_outcome(
@@ -364,7 +365,7 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         if not result.success:
             return await self._load_outcome(message.body) or result
         data = pack(result)
-        key = f"eval:{request_key(message.body)}"
+        key = OUTCOME + request_key(message.body)
         stored = await self._keep_outcome(self._store, key, data)
         return result if stored == data else _decode_outcome(stored) or result
 

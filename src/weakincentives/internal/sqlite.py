@@ -63,6 +63,20 @@ def write_ahead(connection: sqlite3.Connection, seconds: float) -> None:
             return
 
 
+def truncate_log(connection: sqlite3.Connection, seconds: float) -> bool:
+    """Move the write-ahead log into the file and empty it: it has what was deleted since.
+
+    While another process reads, retry for up to that many seconds; return whether it is empty.
+    """
+    ((waits,),) = connection.execute("PRAGMA busy_timeout").fetchall()
+    connection.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
+    try:
+        ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return not busy
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {waits}")
+
+
 def kind_of(error: Exception) -> int:
     """Return the primary result code of SQLite, such as `sqlite3.SQLITE_FULL`; 0 for others."""
     if isinstance(error, OSError):  # the folder cannot be created

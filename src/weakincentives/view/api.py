@@ -30,8 +30,9 @@ from ..evals.reporting.documents import overview_data, record_data, sample_data
 from ..evals.statistics import Interval, rate_interval
 from ..evals.store.browse import MAX_PAGE, RowFilter, RunBrowser
 from ..evals.store.labels import agent_label, experiment_name, run_title
-from ..evals.store.listing import RunListing, label_state
+from ..evals.store.listing import RunListing
 from ..evals.store.overview import Overview, overview, row_of_key, rows_of_sample, stored_rate
+from ..evals.store.people import people_state
 from ..experiment import BASELINE
 from ..internal.differences import word_diff
 from ..internal.escaping import as_text
@@ -150,7 +151,8 @@ class Api:
             **overview_data(found),
             **self.summary(record),
             "headline": str(found),
-            "labelled": len(self._labels.of(name)),
+            "labelled": self._labels.total(name),
+            "labels_problem": self._labels.problem(name),
             "histogram": self._browser.histogram(name),
             "config": record.manifest.config,
             "command": list(record.manifest.command),
@@ -165,12 +167,12 @@ class Api:
             "run_id": name,
             "criteria": criteria,
             "epochs": has_epochs,
-            "labelled": len(self._labels.of(name)),
+            "labelled": self._labels.total(name),
         }
 
     def _overview(self, run_id: str) -> Overview:
         """Return the figures of a run; computed again only if its rows or labels have changed."""
-        state = self._record(run_id), label_state(self._store)
+        state = self._record(run_id), people_state(self._store)
         return self._overviews.get(run_id, state, lambda: overview(self._store, run_id))
 
     def _record(self, run_id: str) -> RunRecord:
@@ -245,7 +247,7 @@ class Api:
             raise UsageError(f"expected an epoch of sample {sample_id!r}, found none")
         return {
             **row_data(chosen[0], whole(query, "message", 0)),
-            "labels": labels_on(self._store, name, chosen[0].result),
+            **labels_on(self._store, name, chosen[0].result),
             "siblings": [
                 {
                     **sample_data(row.result),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import serde
-from ..errors import UsageError, WinkError
+from ..errors import StoreError, UsageError, WinkError
 from ..evals import EvalResult, RunStore
 from ..evals.reporting import label_pairs, label_rows
 from ..evals.reporting.labels import COLUMNS
@@ -42,11 +42,11 @@ from ..evals.store.human_labels import (
     RowKey,
     content_of,
     labels_of,
-    newest_label,
     verdict_on,
 )
 from ..evals.store.labels import run_title
 from ..evals.store.overview import row_of_key
+from ..evals.store.people import people_state
 from ..experiment import BASELINE
 from ..internal.formatting import verdict_word
 from ..internal.state_cache import StateCache
@@ -71,19 +71,33 @@ class RowLabels:
 
     def of(self, run_id: str) -> dict[RowKey, RowLabel]:
         """Return the labels of a run by row."""
-        state = newest_label(self._store), self._store.run(run_id).total
+        state = people_state(self._store), self._store.run(run_id).total
         return self._labels.get(run_id, state, lambda: row_labels(self._store, run_id))
+
+    def problem(self, run_id: str) -> str:
+        """Return why the labels of a run cannot be read; "" if they can."""
+        try:
+            self.of(run_id)
+        except StoreError as error:
+            return str(error)
+        return ""
+
+    def total(self, run_id: str) -> int:
+        """Return the number of rows with a label; 0 if the labels cannot be read."""
+        return 0 if self.problem(run_id) else len(self.of(run_id))
 
     def counts(self, run_id: str) -> dict[str, int]:
         """Return the number of rows with each label, and in each category."""
         counts: dict[str, int] = {}
-        for label in self.of(run_id).values():
+        for label in self.of(run_id).values() if self.total(run_id) else ():
             for name in (label.verdict or "note", *(f"category: {c}" for c in label.categories)):
                 counts[name] = counts.get(name, 0) + 1
         return counts
 
     def add_to(self, run_id: str, rows: Sequence[RowSummary]) -> list[RowSummary]:
         """Return the rows with their labels."""
+        if self.problem(run_id):
+            return [replace(row, label="unreadable") for row in rows]
         labels = self.of(run_id)
         return [
             replace(row, label=_in_words(labels.get((row.experiment, row.sample, row.epoch))))
@@ -356,8 +370,15 @@ class ReviewApi:
         return [{"id": category, "name": name} for category, name in names.items()]
 
 
-def labels_on(store: RunStore, run_id: str, result: EvalResult[Any]) -> list[dict[str, Any]]:
-    """Return what people say about one output, by every criterion."""
+def labels_on(store: RunStore, run_id: str, result: EvalResult[Any]) -> dict[str, Any]:
+    """Return what people say about one output, by every criterion; or why that is unknown."""
+    try:
+        return {"labels": _labels_on(store, run_id, result)}
+    except StoreError as error:
+        return {"labels": [], "labels_problem": str(error)}
+
+
+def _labels_on(store: RunStore, run_id: str, result: EvalResult[Any]) -> list[dict[str, Any]]:
     manifest = store.run(run_id).manifest
     names = categories_of(store, run_title(manifest))
     row, content = (result.experiment_name, result.sample_id, result.epoch), content_of(result)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import random
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.older_stores import write_older_store
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
     Dataset,
@@ -239,9 +239,9 @@ def test_a_label_of_a_changed_output_is_kept_but_not_counted(store: RunStore) ->
     assert len(labels_of(store, run_id, "kind")) == 1
 
 
-def test_labels_of_an_older_store_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "runs.db"
-    with RunStore(path) as store:
+@pytest.mark.parametrize("version", [8, 9])
+def test_labels_of_an_older_store_are_read(tmp_path: Path, version: int) -> None:
+    with RunStore(tmp_path / "new.db") as store:
         run_id = run(store)
         sheet = draw_for_labels(store, run_id, 5)
         old = [
@@ -258,12 +258,8 @@ def test_labels_of_an_older_store_are_read(tmp_path: Path) -> None:
             for row in sheet.rows
         ]
         add_labels(store, old)
-    with sqlite3.connect(path) as before:  # a schema version without categories
-        before.execute("DROP TABLE failure_categories")
-        before.execute("DROP INDEX labels_by_criterion")
-        before.execute("PRAGMA user_version = 8")
-    before.close()
-    with RunStore(path) as store:
+    write_older_store(tmp_path / "new.db", tmp_path / "runs.db", version)
+    with RunStore(tmp_path / "runs.db") as store:
         assert len(labels_of(store, run_id, "kind")) == 5
         give_label(store, run_id, sheet.rows[0].draw.row, "ann", FAIL)
         assert sum(label.passed is True for label in labels_of(store, run_id, "kind")) == 4

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.older_stores import write_older_store
 from weakincentives.adapters.cache import ResponseCache
 from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals import EvalResult, Score, Trajectory
-from weakincentives.evals.store.checksums import run_checksum
 from weakincentives.evals.store.overview import overview
 from weakincentives.evals.store.run_store import RunManifest, RunStore, StoredRow
-from weakincentives.evals.store.schema import APPLICATION, MIGRATIONS
+from weakincentives.evals.store.schema import MIGRATIONS
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MANIFEST = RunManifest(run_id="run", created_at=NOW)
@@ -203,17 +203,7 @@ def test_a_file_of_a_newer_version_is_refused_and_unchanged(tmp_path: Path) -> N
 @pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
 def test_a_file_of_an_older_version_is_migrated(tmp_path: Path, version: int) -> None:
     written = write_rows(tmp_path / "new.db", 3)
-    old = sqlite3.connect(tmp_path / "old.db", isolation_level=None)
-    old.create_function("run_checksum", -1, run_checksum)
-    for statement in (statement for migration in MIGRATIONS[:version] for statement in migration):
-        old.execute(statement)
-    old.execute(f"PRAGMA application_id = {APPLICATION}")
-    old.execute(f"PRAGMA user_version = {version}")
-    old.execute("ATTACH ? AS new", (str(tmp_path / "new.db"),))
-    for table in ("runs", "rows", "bodies"):
-        names = ", ".join(name for _, name, *_ in old.execute(f"PRAGMA main.table_info({table})"))
-        old.execute(f"INSERT INTO {table} SELECT {names} FROM new.{table}")
-    old.close()
+    write_older_store(tmp_path / "new.db", tmp_path / "old.db", version)
 
     with RunStore(tmp_path / "old.db") as store:
         assert list(store.rows("run")) == written

@@ -318,7 +318,7 @@ def test_a_refused_process_leaves_the_lock_of_an_owner_on_another_machine(
     far: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Machines may share a folder, but not their locks: its file is the lock of the owner there."""
-    path = ownership._lock_path(far.path, b"r")
+    path = ownership.lock_path(far.path, b"r")
     path.touch()
     ended = threading.Event()
     thread = threading.Thread(target=write_heartbeats, args=(far.path, ended))

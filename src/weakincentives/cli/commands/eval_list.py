@@ -210,11 +210,12 @@ def _table(runs: RatedRuns, ids: Sequence[str], *, wide: bool) -> dict[str, list
 
 
 def _corrected_text(corrections: Sequence[Correction]) -> Text:
-    """Return the first pass rate that people would give; "changed" if its judge did."""
+    """Return the first pass rate that people would give; if there is none, why in a word or two."""
     for each in corrections:
         if each.corrected is not None:
             return rate_text(each.corrected)
-    return Text("judge changed" if corrections else "", "yellow")
+    unknown = any("the file is damaged" in each.problem for each in corrections)
+    return Text("unreadable" if unknown else "judge changed" if corrections else "", "yellow")
 
 
 def _model(name: str | None, *, wide: bool) -> str | None:

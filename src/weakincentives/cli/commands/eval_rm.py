@@ -1,4 +1,4 @@
-"""`wink eval rm`: remove stored runs with all their rows."""
+"""`wink eval rm`: remove stored runs with their rows and labels, and erase their texts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ def run(args: Namespace) -> int:
             if not confirm(f"Remove {pluralize(len(found), 'run')}?"):
                 print_stderr("Nothing was removed.")
                 return 1
+        erased = True
         for run_id, line in zip(found, lines, strict=True):
-            store.delete(run_id)
+            erased = store.delete(run_id)
             print_stderr(f"removed {line}")
+        if not erased:
+            print_stderr(
+                "Another process is reading the store, so texts of the run are still in its log or "
+                "search index: the next command with this store erases them."
+            )
     return 0

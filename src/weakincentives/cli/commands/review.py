@@ -35,6 +35,7 @@ from ...evals.review.queue import DEFAULT_LENGTH
 from ...evals.stats.intervals import Interval
 from ...evals.store.labels import run_title
 from ...evals.store.overview import row_of_key
+from ...evals.store.people import repair_records
 from ...internal.formatting import verdict_word
 from ..console.documents import write_line
 from ..console.review_screen import (
@@ -89,6 +90,9 @@ def configure(parser: ArgumentParser) -> None:
     add("--export", metavar="FILE", help="write the labels to a .csv or .jsonl file")
     add("--export-pairs", metavar="FILE",
         help="write pairs of a passed and a failed output to a .jsonl file")  # fmt: skip
+    add("--repair", action="store_true",
+        help="after damage to the file: keep what can be read of labels, draws, calibrations and "
+        "categories of all runs")  # fmt: skip
     add_format(parser)
     add_store(parser)
 
@@ -97,7 +101,12 @@ def run(args: Namespace) -> int:
     """Return exit code 0; 4 if there is nothing to review or to export."""
     with open_store(args) as store:
         manifest = store.run(args.run_id).manifest
-        if args.agreement:
+        if args.repair:
+            lost = repair_records(store)
+            print_stderr(
+                *(f"kept {line}" for line in lost), "Repaired." if lost else "Nothing was lost."
+            )
+        elif args.agreement:
             _print_agreement(
                 review_agreement(store, manifest.run_id, criterion=args.criterion), args
             )

@@ -30,6 +30,7 @@ from ..model.redacted_ids import redact_id
 from ..model.report import EvalResult
 from ..model.versions import WorkerVersion
 from ..store.rows import described_by
+from ..store.values import SUBMISSION
 
 if TYPE_CHECKING:
     from ...runtime.mailbox import Mailbox
@@ -254,7 +255,7 @@ def load_submission(store: RunStore, run_id: str) -> Submission:
 
 
 def _store_key(run_id: str) -> str:
-    return f"submission:{run_id}"
+    return SUBMISSION + run_id
 
 
 def _has_run(store: RunStore, run_id: str) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from ... import serde
 from ...clock import SYSTEM_CLOCK
+from ...internal.git import run_git
 from ...internal.version import __version__
 from .._types import Dataset, EvalConfig
 from ..evaluators.criteria import Criterion
@@ -27,6 +28,7 @@ from .fingerprint import criteria_fingerprint, fingerprint
 from .tasks import count_of
 
 _SDKS = ("openai", "anthropic")
+_COMMIT = re.compile(r"# branch\.oid ([0-9a-f]{12})")
 
 
 def new_run_id() -> str:
@@ -160,18 +162,20 @@ def packages() -> dict[str, str]:
 
 def git_commit() -> str | None:
     """Return the commit that is checked out here, with `+changes` if files differ from it."""
-    command = ["git", "describe", "--always", "--dirty=+changes", "--abbrev=12", "--exclude=*"]
+    # Not `git describe --dirty`, which refreshes the index even if it is told not to.
+    command = ("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "--untracked-files=no")
     try:
         if not _in_repository(Path.cwd()):  # starting git to learn this takes longer
             return None
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+        done = run_git(*command, timeout=5)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
+    if done.returncode or not (found := _COMMIT.match(done.stdout)):
+        return None
+    changes = any(not line.startswith("# ") for line in done.stdout.splitlines())
+    return found[1] + "+changes" * changes
 
 
 def _in_repository(folder: Path) -> bool:
     """Return whether git may find a repository from this folder."""
-    return "GIT_DIR" in os.environ or any(
-        (each / ".git").exists() for each in (folder, *folder.parents)
-    )
+    return any((each / ".git").exists() for each in (folder, *folder.parents))

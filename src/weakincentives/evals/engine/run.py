@@ -403,10 +403,13 @@ def _mixed_versions(run: Run) -> str:
 
 def _corrections(store: RunStore, run_id: str) -> tuple[Correction, ...]:
     """Return what people's labels say about the judges of a stored run."""
-    from ..store.corrections import corrections_of, has_calibrations
+    from ..store.corrections import corrections_of
+    from ..store.people import has_records
 
     # Without any, the manifest need not be read back.
-    return corrections_of(store, store.run(run_id).manifest) if has_calibrations(store) else ()
+    if not has_records(store, "calibrations"):
+        return ()
+    return corrections_of(store, store.run(run_id).manifest)
 
 
 class Stream:

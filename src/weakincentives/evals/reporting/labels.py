@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...errors import StoreError
 from ...internal.formatting import verdict_word
 from ..model.grouping import group_values
 from ..model.result import EvalResult
@@ -24,6 +25,7 @@ from ..review.queue import review_criterion
 from ..store.categories import categories_of
 from ..store.human_labels import (
     HumanLabel,
+    RowKey,
     content_of,
     key_of,
     labels_by_criterion,
@@ -51,9 +53,11 @@ def label_rows(
     categories = categories_of(store, run_title(manifest))
     only = len(manifest.criteria) <= 1
     for label in current_labels(store, manifest.run_id, name):
-        stored = row_of_key(store, manifest.run_id, *label.row)
-        if stored is None or (label.passed is None and not label.note):
+        if label.passed is None and not label.note:
             continue
+        stored = row_of_key(store, manifest.run_id, *label.row)
+        if stored is None or stored.problem:
+            raise _unreadable(manifest.run_id, label.row)
         result = stored.result
         sample, (verdict, _) = result.sample, verdict_on(result, name, only=only)
         key = "" if label.probability is None else key_of(manifest.run_id, name, label.row)
@@ -104,9 +108,18 @@ def _result(store: RunStore, labels: Sequence[HumanLabel]) -> EvalResult[Any] | 
     """Return the labelled output, as a run still has it."""
     for label in reversed(labels):
         stored = row_of_key(store, label.run_id, *label.row)
-        if stored and not stored.problem and content_of(stored.result) == label.content:
+        if stored and stored.problem:
+            raise _unreadable(label.run_id, label.row)
+        if stored and content_of(stored.result) == label.content:
             return stored.result
     return None
+
+
+def _unreadable(run_id: str, row: RowKey) -> StoreError:
+    return StoreError(
+        f"expected the output of sample {row[1]!r} in run {run_id} as it was written, but it "
+        "cannot be read - resume the run to run its sample again"
+    )
 
 
 def _input(result: EvalResult[Any]) -> Any:

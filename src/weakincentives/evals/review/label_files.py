@@ -26,7 +26,7 @@ from ...internal.escaping import as_text, spreadsheet_cells
 from ...secrets import redact_bytes, redact_message
 from ..datasets.reader import read_numbered_rows
 from ..datasets.records import Defect
-from ..store.human_labels import HumanLabel, content_of, draw_by_key
+from ..store.human_labels import HumanLabel, LabelDraw, content_of, draws_by_key
 from ..store.overview import rows_of_sample
 from ..store.run_store import RunStore
 from .sampling import LabelSheet, SheetRow
@@ -114,9 +114,10 @@ def read_label_file(
     """
     labels: list[HumanLabel] = []
     seen: dict[tuple[Any, ...], int] = {}
+    draws = draws_by_key(store)
     for line, row in read_numbered_rows(path):
         try:
-            label = _label(store, row, run_id, criterion, labeller)
+            label = _label(store, draws, row, run_id, criterion, labeller)
         except Defect as defect:
             raise defect.at(path, line) from None
         if label is None:
@@ -131,13 +132,21 @@ def read_label_file(
 
 
 def _label(
-    store: RunStore, row: Mapping[str, Any], run_id: str, criterion: str, labeller: str
+    store: RunStore,
+    draws: Mapping[str, LabelDraw],
+    row: Mapping[str, Any],
+    run_id: str,
+    criterion: str,
+    labeller: str,
 ) -> HumanLabel | None:
     if "label" not in row:
         raise Defect(f"expected a `label`, got {', '.join(row) or 'nothing'}", "$.label")
     if (passed := _passed(row["label"])) is None:
         return None
-    drawn = _drawn(store, row, run_id, criterion)
+    by_key = bool(row.get("key"))
+    drawn = (
+        _drawn(draws, row, run_id, criterion) if by_key else _by_id(store, row, run_id, criterion)
+    )
     return HumanLabel(
         **drawn,
         passed=passed,
@@ -158,12 +167,12 @@ def _passed(label: Any) -> bool | None:
     return LABELS[text]
 
 
-def _drawn(store: RunStore, row: Mapping[str, Any], run_id: str, criterion: str) -> dict[str, Any]:
+def _drawn(
+    draws: Mapping[str, LabelDraw], row: Mapping[str, Any], run_id: str, criterion: str
+) -> dict[str, Any]:
     """Return which output a row is about, and how it was drawn."""
-    if not row.get("key"):
-        return _by_id(store, row, run_id, criterion)
     given = as_text(row["key"]).strip()
-    draw = draw_by_key(store, given)
+    draw = draws.get(given)
     if draw is None:
         raise Defect(
             f"expected a key of `wink judge sample`, got {short_repr(given)}, which this store "

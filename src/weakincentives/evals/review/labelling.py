@@ -21,14 +21,13 @@ from ..store.human_labels import (
     RowKey,
     add_entries,
     content_of,
-    draw_by_key,
+    draws_of,
     entries_of,
-    key_of,
     labels_of,
     live_entries,
 )
 from ..store.labels import run_title
-from ..store.overview import row_of_key
+from ..store.overview import row_keys, row_of_key
 from ..store.run_store import RunStore
 from .queue import review_criterion
 
@@ -92,7 +91,7 @@ def give_label(
     if note is not None and len(note) > MAX_NOTE_CHARS:
         raise UsageError(f"expected a note of at most {MAX_NOTE_CHARS:,} characters, got more")
     labeller = check_reviewer(change.labeller) if change.labeller else reviewer
-    draw = draw_by_key(store, key_of(manifest.run_id, name, row))
+    draw = draws_of(store, manifest.run_id, name).get(row)
     content = content_of(stored.result)
     versions = (info.version for info in manifest.criteria if info.name == name)
     entry = HumanLabel(
@@ -159,16 +158,21 @@ def current_labels(store: RunStore, run_id: str, criterion: str) -> list[HumanLa
 
 
 def unchanged(store: RunStore, run_id: str, labels: Iterable[HumanLabel]) -> list[HumanLabel]:
-    """Return the labels of outputs that the run has as they were labelled."""
-    contents: dict[RowKey, str] = {}
-    current = []
+    """Return the labels of outputs that the run has as they were labelled.
+
+    A label of an output that is damaged is among them: nobody has changed that output.
+    """
+    contents: dict[RowKey, str | None] = {}  # None: it cannot be read
+    current, keys = [], set[RowKey]()
     for label in labels:
         if label.row not in contents:
             stored = row_of_key(store, run_id, *label.row)
-            contents[label.row] = (
-                "" if stored is None or stored.problem else content_of(stored.result)
-            )
-        if label.content == contents[label.row]:
+            if stored is not None:
+                contents[label.row] = None if stored.problem else content_of(stored.result)
+            else:
+                keys = keys or row_keys(store, run_id)
+                contents[label.row] = None if label.row in keys else ""
+        if contents[label.row] in (None, label.content):
             current.append(label)
     return current
 

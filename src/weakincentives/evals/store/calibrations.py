@@ -14,13 +14,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ...clock import SYSTEM_CLOCK
+from ...errors import StoreError
 from ..model.corrections import Correction
 from ..model.versions import CriterionInfo
 from ..stats.correction import VerdictLabels, corrected_rate_by
 from ..stats.intervals import Interval
 from ..stats.pass_rate import pass_rate
-from .human_labels import RowKey, Verdict, add_records, stored_records, verdicts_of
+from .human_labels import RowKey, Verdict, verdicts_of
 from .labels import run_title
+from .people import add_records, stored_records
 from .rows import RunManifest
 from .schema import Storage
 
@@ -66,7 +68,7 @@ class JudgeCalibration:
 
 def add_calibration(store: Storage, calibration: JudgeCalibration) -> None:
     """Store a calibration; earlier ones stay."""
-    add_records(store, "calibrations", [calibration], "run_id", "criterion")
+    add_records(store, "calibrations", [calibration])
 
 
 def calibration_for(
@@ -100,12 +102,16 @@ def corrections_by_labels(store: Storage, manifest: RunManifest) -> Iterator[Cor
     """Yield the corrected pass rate of each criterion of a run that was ever calibrated."""
     only = len(manifest.criteria) == 1
     for info in manifest.criteria:
-        calibration, problem = calibration_for(store, manifest, info)
-        if calibration is None and not problem:
-            continue
-        verdicts = verdicts_of(store, manifest, info.name)
-        if not verdicts:
-            continue
+        verdicts: Mapping[RowKey, Verdict] = {}
+        try:
+            calibration, problem = calibration_for(store, manifest, info)
+            if calibration is None and not problem:
+                continue
+            verdicts = verdicts_of(store, manifest, info.name)
+            if not verdicts:
+                continue
+        except StoreError as error:  # the rows themselves may still be read
+            calibration, problem = None, str(error)
         if calibration is None:
             judged = _judged(verdicts)
             yield Correction(criterion=info.name, judged=judged, only=only, problem=problem)
@@ -156,7 +162,7 @@ class HeldOutLook:
 def add_look(store: Storage, run_id: str, criterion: str, judge: str) -> None:
     """Store that the test half was looked at."""
     look = HeldOutLook(run_id=run_id, criterion=criterion, judge=judge)
-    add_records(store, "judge_tests", [look], "run_id", "criterion")
+    add_records(store, "judge_tests", [look])
 
 
 def looks_of(store: Storage, run_id: str, criterion: str) -> list[HeldOutLook]:

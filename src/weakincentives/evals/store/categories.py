@@ -15,7 +15,7 @@ from uuid import uuid4
 from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError, short_repr
 from ...internal.checks import short_name
-from .human_labels import add_records, stored_records
+from .people import add_records, stored_records
 from .schema import Storage
 
 MAX_NAME_CHARS = 80
@@ -130,4 +130,4 @@ def merge_categories(store: Storage, suite: str, category: str, into: str, *, by
 
 
 def _add(store: Storage, change: CategoryChange) -> None:
-    add_records(store, "failure_categories", [change], "suite")
+    add_records(store, "failure_categories", [change])

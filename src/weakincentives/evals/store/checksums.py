@@ -1,4 +1,4 @@
-"""Checksums of the run store's rows, so that a bit that changed on disk is detected.
+"""Checksums of the run store's rows and labels, so that a bit that changed on disk is detected.
 
 A row has two. `body_checksum` covers the long values in `bodies`; `checksum` covers every column of
 the row itself, so that counting can check it without reading a body. Rows that were written before
@@ -7,6 +7,11 @@ there were checksums have none, and are accepted as they are.
 The position of a row is combined by exclusive or, so that a row can be moved without reading its
 other columns. Its run is not covered: a row that changes its run is missing in one tally, and one
 too many in another.
+
+A record of what people say (`store/people.py`) is only ever added, so it has one checksum, of its
+id, its columns and the header of its body. `record_tallies` holds what the records of a run or
+suite add up to, kept by triggers, as `tallies` does for rows: a record that is missing, because its
+index or a page of it was changed, is noticed like one that cannot be read.
 """
 
 from __future__ import annotations
@@ -121,8 +126,8 @@ def intact(*columns: Any) -> bool:
         return False
 
 
-def run_checksum(*columns: Any) -> int:
-    """Return the checksum of a run's own columns."""
+def columns_checksum(*columns: Any) -> int:
+    """Return the checksum of the columns of a run, or of a record of what people say."""
     return zlib.crc32(repr(columns).encode())
 
 

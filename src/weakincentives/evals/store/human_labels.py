@@ -1,8 +1,8 @@
 """What people say about outputs: which were drawn to be labelled, and their labels.
 
 Rules of this file:
-1. Rows are only ever added. A row says what its labeller changes: a verdict, a note, a category; or
-   which earlier row it undoes. `labels_of` returns what is left of them.
+1. Rows are only ever added, and removed with their run. A row says what its labeller changes: a
+   verdict, a note, a category; or which earlier row it undoes. `labels_of` returns what is left.
 2. A draw has the probability with which the output was chosen, so that estimates from the labels
    are unbiased. It is stored here and not in the file for people, where it would show the verdict.
    A smaller draw after a larger one makes no output less probable.
@@ -18,23 +18,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any
 
 from ... import serde
 from ...errors import UsageError
-from ...secrets import redact_bytes
 from ..model.result import EvalResult
+from .people import add_records, stored_records
 from .reading import ORDER, ROW, read_pages, read_rows, to_row
-from .records import read_records
-from .rows import RunManifest, compress, decode_id, decompress, encode_id
+from .records import check_rows, read_records
+from .rows import RunManifest, decode_id, encode_id
 from .schema import Storage
 
 RowKey = tuple[str, str, int]
 """The key of a row in its run: experiment, sample id, epoch."""
 Verdict = bool | None
 """Whether an output passed; None for an error."""
-
-T = TypeVar("T")
 
 _PAGE_ROWS = 2_000  # columns without bodies are small
 
@@ -138,10 +136,14 @@ def verdict_on(result: EvalResult[Any], criterion: str, *, only: bool) -> tuple[
 
 
 def verdicts_of(store: Storage, manifest: RunManifest, criterion: str) -> dict[RowKey, Verdict]:
-    """Return the verdicts of a criterion on the rows of a run; bodies are read only if needed."""
+    """Return the verdicts of a criterion on the rows of a run; bodies are read only if needed.
+
+    Raise a `StoreError` if a row is missing or was changed.
+    """
     database = store._database
     select = "SELECT id FROM runs WHERE run_id = ?"
     ((run_key,),) = database.read(select, (encode_id(manifest.run_id),))
+    check_rows(database, run_key, manifest.run_id)
     if len(manifest.criteria) <= 1:
         columns = "passed, error"
         pages = read_pages(database, run_key, columns, bodies=False, size=_PAGE_ROWS)
@@ -187,7 +189,7 @@ def add_draws(store: Storage, draws: Sequence[LabelDraw]) -> None:
         old = known[draw.run_id, draw.criterion].get(draw.row)
         if old is None or old.content != draw.content or old.probability < draw.probability:
             new.append(draw)
-    add_records(store, "label_draws", new, "key", "run_id", "criterion")
+    add_records(store, "label_draws", new)
 
 
 def draws_of(store: Storage, run_id: str, criterion: str) -> dict[RowKey, LabelDraw]:
@@ -196,10 +198,9 @@ def draws_of(store: Storage, run_id: str, criterion: str) -> dict[RowKey, LabelD
     return {draw.row: draw for draw in found}
 
 
-def draw_by_key(store: Storage, key: str) -> LabelDraw | None:
-    """Return the newest draw with this key; None if there is none."""
-    found = stored_records(store, "label_draws", LabelDraw, key=key)
-    return found[-1] if found else None
+def draws_by_key(store: Storage) -> dict[str, LabelDraw]:
+    """Return the newest draw of each row of all runs, by its key."""
+    return {draw.key: draw for draw in stored_records(store, "label_draws", LabelDraw)}
 
 
 def add_labels(store: Storage, labels: Iterable[HumanLabel]) -> int:
@@ -220,7 +221,7 @@ def add_labels(store: Storage, labels: Iterable[HumanLabel]) -> int:
 
 def add_entries(store: Storage, entries: Iterable[HumanLabel]) -> None:
     """Store rows of labels as they are."""
-    add_records(store, "human_labels", entries, "run_id", "criterion", "content")
+    add_records(store, "human_labels", entries)
 
 
 def entries_of(store: Storage, run_id: str, criterion: str) -> list[HumanLabel]:
@@ -233,16 +234,6 @@ def live_entries(entries: Iterable[HumanLabel]) -> list[HumanLabel]:
     entries = list(entries)
     undone = {entry.undoes for entry in entries if entry.undoes}
     return [entry for entry in entries if not entry.undoes and entry.uid not in undone]
-
-
-def newest_label(store: Storage) -> int:
-    """Return a number that changes with every label and every category."""
-    query = (
-        "SELECT (SELECT coalesce(max(id), 0) FROM human_labels) "
-        "+ (SELECT coalesce(max(id), 0) FROM failure_categories) "
-        "+ (SELECT coalesce(max(id), 0) FROM label_draws)"
-    )
-    return int(store._database.read(query)[0][0])
 
 
 def labels_of(store: Storage, run_id: str, criterion: str) -> list[HumanLabel]:
@@ -362,29 +353,3 @@ def _carried(
             epoch=epoch,
             probability=None if draw is None else draw.probability,
         )
-
-
-def add_records(store: Storage, table: str, records: Iterable[Any], *columns: str) -> None:
-    """Add rows in one transaction that survives a loss of power: labels are people's work.
-
-    `columns` are the fields of a record that its row can be found by.
-    """
-    names, marks = ", ".join((*columns, "body")), ", ".join("?" * (len(columns) + 1))
-    values = [
-        (
-            *(encode_id(getattr(record, name)) for name in columns),
-            compress(redact_bytes(serde.encode(record))),
-        )
-        for record in records
-    ]
-    with store._database.transaction(synced=True) as cursor:
-        cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", values)
-
-
-def stored_records(store: Storage, table: str, kind: type[T], **columns: str) -> list[T]:
-    """Return the records of a table with these values in their columns, in order."""
-    where = " AND ".join(f"{name} = ?" for name in columns) or "1"
-    query = f"SELECT body FROM {table} WHERE {where} ORDER BY id"
-    rows = store._database.read(query, [*map(encode_id, columns.values())])
-    with store._database.corruption_errors(f"the table {table}"):
-        return [serde.decode(decompress(body), kind) for (body,) in rows]

@@ -27,12 +27,6 @@ def row_state(store: RunStore, run_id: str) -> tuple[Any, ...]:
     return tuple(store._database.read(query, (store._run_key(run_id),)))
 
 
-def label_state(store: RunStore) -> tuple[Any, ...]:
-    """Return a value that differs once a label or a calibration was added, as corrections do."""
-    query = "SELECT (SELECT max(rowid) FROM calibrations), (SELECT max(rowid) FROM human_labels)"
-    return tuple(store._database.read(query))
-
-
 class RunListing:
     """The records of all runs of a store, newest first. Threads may share it."""
 

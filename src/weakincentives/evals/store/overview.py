@@ -24,7 +24,7 @@ from ..stats.pass_rate import counted_rate, pass_rate
 from ..stats.repeats import EpochStats, epoch_stats
 from .corrections import corrections_of
 from .queries import clustered_attempts, stored_error_groups
-from .reading import ORDER, ROW, body_in, read_rows, to_row, unreadable
+from .reading import ORDER, ROW, body_in, read_pages, read_rows, to_row, unreadable
 from .records import (
     counted_rows,
     mark_damaged,
@@ -287,6 +287,17 @@ def row_of_key(
     key = encode_id(experiment), encode_id(sample_id), epoch
     where = "experiment = ? AND sample = ? AND epoch = ?"
     return next(iter(_select(store, store._run_key(run_id), where, key, ORDER, 1)), None)
+
+
+def row_keys(store: RunStore, run_id: str) -> set[tuple[str, str, int]]:
+    """Return the keys of all rows of a run, also of those that a damaged index does not find."""
+    pages = read_pages(store._database, store._run_key(run_id), "passed", bodies=False, size=2000)
+    with store._database.corruption_errors(f"the keys of the run {run_id!r}"):
+        return {
+            (decode_id(experiment), decode_id(sample), epoch)
+            for page in pages
+            for _, epoch, experiment, sample, _ in page
+        }
 
 
 def _select(

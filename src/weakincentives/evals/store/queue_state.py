@@ -15,8 +15,8 @@ from ...errors import WinkError
 from ...secrets import redact_bytes
 from .rows import compress, decode_id, decompress, encode_id
 from .run_store import RunStore
+from .values import QUEUE_STATE
 
-_PREFIX = "queue-state:"
 _MAX_WORKERS = 200  # stored; those with the newest results
 
 
@@ -56,13 +56,13 @@ def save_queue_state(store: RunStore, run_id: str, state: QueueState) -> None:
     with store._database.transaction() as cursor:
         cursor.execute(
             "INSERT OR REPLACE INTO kept VALUES (?, ?)",
-            (encode_id(_PREFIX + run_id), compress(redact_bytes(kept))),
+            (encode_id(QUEUE_STATE + run_id), compress(redact_bytes(kept))),
         )
 
 
 def queue_states(store: RunStore, run_ids: Iterable[str]) -> Mapping[str, QueueState]:
     """Return the states of those runs that have one."""
-    keys = [encode_id(_PREFIX + run_id) for run_id in run_ids]
+    keys = [encode_id(QUEUE_STATE + run_id) for run_id in run_ids]
     if not keys:
         return {}
     marks = ", ".join("?" * len(keys))
@@ -70,7 +70,7 @@ def queue_states(store: RunStore, run_ids: Iterable[str]) -> Mapping[str, QueueS
     states = {}
     for key, body in found:
         try:
-            states[decode_id(key)[len(_PREFIX) :]] = serde.decode(decompress(body), QueueState)
+            states[decode_id(key)[len(QUEUE_STATE) :]] = serde.decode(decompress(body), QueueState)
         except (WinkError, ValueError):  # damaged, or of another version: it is only for display
             continue
     return states

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, Literal, cast
 
 from ... import serde
-from ...errors import short_repr
+from ...errors import StoreError, short_repr
 from ..model.versions import mixed_versions_line
 from ..stats.basic import known_sum
 from .checksums import INTACT
@@ -204,6 +204,24 @@ def tally_again(cursor: sqlite3.Cursor, run_key: int) -> int:
     if actual != written and not cursor.execute(damaged, (run_key,)).fetchall():
         cursor.execute("INSERT OR REPLACE INTO tallies VALUES (?, ?, ?, ?, ?, ?)", actual)
     return int(actual[1])
+
+
+def check_rows(database: Database, run_key: int, run_id: str) -> None:
+    """Raise a `StoreError` if the rows of a run are not all there, as they were written."""
+    with database.snapshot():
+        written = database.read(
+            "SELECT count, passed, errors, figures, checksums, 0 FROM tallies WHERE run = ?",
+            (run_key,),
+        )
+        actual = database.read(
+            f"SELECT {TALLY}, coalesce(sum(NOT {INTACT}), 0) FROM rows WHERE run = ?", (run_key,)
+        )
+    if written != actual:
+        raise StoreError(
+            f"expected the rows of run {run_id} as they were written, got {actual[0][0]:,} with "
+            f"{actual[0][-1]:,} changed ({database.path}) - the file is damaged: keep a copy of "
+            "it, then resume the run"
+        )
 
 
 def find_named(database: Database, kind: str, name: str, offset: int) -> list[tuple[int, bytes]]:

@@ -85,6 +85,7 @@ from .records import (
     read_records,
     tally_again,
 )
+from .removal import erase, erase_what_is_left, remove_run
 from .row_size import approximate_size
 from .rows import (
     KeyState,
@@ -132,6 +133,7 @@ class RunStore(Closing):
         self.path = default_store_path() if path is None else Path(path)
         self._clock = clock
         self._database = Database(self.path)
+        erase_what_is_left(self._database)
         self._claims: dict[str, RunClaim] = {}
         self._refused = RefusedRuns()
         commit = partial(write_rows, self._database, claims=self._claims, refused=self._refused)
@@ -314,8 +316,13 @@ class RunStore(Closing):
         for manifest, _, rows, _ in encoded:
             self._check_anew(manifest.run_id, len(rows), now)
 
-    def delete(self, run_id: str) -> None:
-        """Remove a run and all its rows; raise a `UsageError` while a process runs it."""
+    def delete(self, run_id: str) -> bool:
+        """Remove a run with its rows and labels; raise a `UsageError` while a process runs it.
+
+        Return whether no text of it is left in the files of the store. If not, another process was
+        reading: what is left is in the write-ahead log, and the next one that opens the store
+        removes it.
+        """
         self._writer.flush()
         run_key = self._run_key(run_id)
         try:
@@ -324,11 +331,10 @@ class RunStore(Closing):
             raise UsageError(f"{error} - only then can it be removed") from None
         try:
             self._known_runs.discard(run_id)
-            with self._database.transaction() as cursor:
-                cursor.execute("DELETE FROM rows WHERE run IN (?, ?)", (run_key, -run_key))
-                cursor.execute("DELETE FROM runs WHERE id = ?", (run_key,))
+            remove_run(self._database, run_id, run_key)
         finally:
             claim.release()
+        return erase(self._database)
 
     def tag(
         self, run_id: str, tags: Mapping[str, str] | None = None, *, remove: Iterable[str] = ()

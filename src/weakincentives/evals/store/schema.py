@@ -21,8 +21,8 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from ...errors import StoreError, UsageError
-from ...internal.sqlite import kind_of, make_private, marks_of, write_ahead
-from .checksums import has_body, intact, run_checksum
+from ...internal.sqlite import kind_of, make_private, marks_of, truncate_log, write_ahead
+from .checksums import columns_checksum, has_body, intact
 
 APPLICATION = 0x57494E52  # "WINR", in the header of the SQLite file
 BUSY_SECONDS = 30.0
@@ -76,6 +76,26 @@ def _triggers(figures: Callable[[str], str]) -> tuple[str, ...]:
         f"CREATE TRIGGER row_added AFTER INSERT ON rows BEGIN {more} END",
         f"CREATE TRIGGER row_deleted AFTER DELETE ON rows BEGIN {less} END",
         f"CREATE TRIGGER row_changed AFTER UPDATE ON rows BEGIN {less} {more} END",
+    )
+
+
+def _tallied(table: str, columns: str, scope: str, criterion: str) -> tuple[str, ...]:
+    """Return the statements that give a table of records its checksums and tallies."""
+    tally = f"record_tallies WHERE kind = '{table}' AND scope = OLD.{scope} AND criterion = "
+    old, new = (criterion.format(row) for row in ("OLD.", "NEW."))
+    return (
+        f"ALTER TABLE {table} ADD COLUMN checksum INTEGER",
+        f"UPDATE {table} SET checksum = run_checksum(id, {columns}, substr(body, 1, 5))",
+        f"INSERT INTO record_tallies SELECT '{table}', {scope}, {criterion.format('')}, "
+        f"count(*), sum(checksum) FROM {table} GROUP BY 2, 3",
+        f"CREATE TRIGGER {table}_added AFTER INSERT ON {table} BEGIN INSERT INTO record_tallies "
+        f"VALUES ('{table}', NEW.{scope}, {new}, 1, coalesce(NEW.checksum, 0)) "
+        "ON CONFLICT (kind, scope, criterion) DO UPDATE SET count = count + 1, "
+        "checksums = checksums + excluded.checksums; END",
+        f"CREATE TRIGGER {table}_deleted AFTER DELETE ON {table} BEGIN "
+        "UPDATE record_tallies SET count = count - 1, checksums = checksums - "
+        f"coalesce(OLD.checksum, 0) {tally.removeprefix('record_tallies ')}{old}; "
+        f"DELETE FROM {tally}{old} AND count = 0; END",
     )
 
 
@@ -230,6 +250,24 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TRIGGER run_removed AFTER DELETE ON runs
             BEGIN DELETE FROM deaths WHERE run = OLD.id; END""",
     ),
+    (
+        # What the records of people add up to, by table, run (or suite) and criterion. If they do
+        # not, some are missing or damaged. A run's labels, draws and looks go with it.
+        """CREATE TABLE record_tallies (
+            kind TEXT NOT NULL,
+            scope BLOB NOT NULL,
+            criterion BLOB NOT NULL,
+            count INTEGER NOT NULL,
+            checksums INTEGER NOT NULL,
+            PRIMARY KEY (kind, scope, criterion)
+        ) WITHOUT ROWID""",
+        "DROP INDEX draws_by_key",  # draws are looked up among those of their run
+        *_tallied("label_draws", "key, run_id, criterion", "run_id", "{}criterion"),
+        *_tallied("human_labels", "run_id, criterion, content", "run_id", "{}criterion"),
+        *_tallied("calibrations", "run_id, criterion", "run_id", "{}criterion"),
+        *_tallied("judge_tests", "run_id, criterion", "run_id", "{}criterion"),
+        *_tallied("failure_categories", "suite", "suite", "x''"),
+    ),
 )
 
 
@@ -281,6 +319,21 @@ class Database:
                 return connection.execute(query, values).fetchall()
 
     @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let all reads of the block see the same state of the file."""
+        self.check_usable()
+        with self._lock, self._reported():
+            if self._connection.in_transaction:
+                yield
+                return
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+
+    @contextmanager
     def transaction(self, *, synced: bool = False) -> Iterator[sqlite3.Cursor]:
         """Run the block in one transaction.
 
@@ -324,6 +377,12 @@ class Database:
                 f"expected {what} as it was written, got: {error} ({self.path}) - the file is "
                 "damaged: keep a copy, then delete that run, or restore a backup of the file"
             ) from error
+
+    def truncate_log(self, seconds: float) -> bool:
+        """Empty the write-ahead log; return False if another process reads for that long."""
+        self.check_usable()
+        with self._lock, self._reported():
+            return truncate_log(self._connection, seconds)
 
     def close(self) -> None:
         """Close the file."""
@@ -411,6 +470,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     connection.text_factory = bytes
     register_functions(connection)
     try:
+        connection.execute("PRAGMA secure_delete = ON")  # the default of some builds only
         connection.execute("BEGIN")  # one snapshot: before or after a migration
         version = _version(connection, path)
         connection.execute("COMMIT")
@@ -431,7 +491,7 @@ def register_functions(connection: sqlite3.Connection) -> None:
     """Define the functions of our own that queries use."""
     connection.create_function("intact", -1, intact, deterministic=True)
     connection.create_function("has_body", 3, has_body, deterministic=True)
-    connection.create_function("run_checksum", -1, run_checksum, deterministic=True)
+    connection.create_function("run_checksum", -1, columns_checksum, deterministic=True)
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:

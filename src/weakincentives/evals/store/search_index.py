@@ -36,38 +36,13 @@ from .reading import ORDER, ROW, to_row
 from .rows import StoredRow, encode_id
 from .run_store import RunStore
 from .schema import BUSY_SECONDS, register_functions
+from .search_tables import VERSION, create_tables, index_path, remove_index
 
-VERSION = 2
 _PAGE_ROWS = 200
 _SNIPPET_CHARS = 200
 _MAX_TEXT_CHARS = 1_000_000  # per row
 _MAX_FACTS = 100  # metadata of one row
 _MAX_FACT_CHARS = 200
-
-_TABLES = (
-    # One document for each body of a run; `checksum` is that of the body.
-    """CREATE TABLE documents (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        run BLOB NOT NULL,
-        body INTEGER NOT NULL,
-        checksum INTEGER,
-        input TEXT NOT NULL,
-        output TEXT NOT NULL,
-        why TEXT NOT NULL,
-        failed TEXT NOT NULL,
-        UNIQUE (run, body)
-    )""",
-    "CREATE VIRTUAL TABLE texts USING fts5 (text, content='', detail='full')",
-    # What rows can be filtered by: "failed:NAME", "error:KEY", "tool:NAME", "worker:NAME",
-    # "metadata:KEY=VALUE".
-    """CREATE TABLE facts (
-        run BLOB NOT NULL,
-        fact TEXT NOT NULL,
-        body INTEGER NOT NULL,
-        verdict INTEGER NOT NULL,  -- 0 failed, 1 passed, 2 error: for rates by value
-        PRIMARY KEY (run, fact, body)
-    ) WITHOUT ROWID""",
-)
 
 
 class SearchIndex(Closing):
@@ -98,7 +73,9 @@ class SearchIndex(Closing):
         run_key, name = self._store._run_key(run_id), encode_id(run_id)
         deadline, rows = time.monotonic() + seconds, row_state(self._store, run_id)
         if self._complete.get(run_id) == rows:
-            return self.state(run_id)
+            done, total = self.state(run_id)
+            if done == total:  # otherwise the index was emptied: see `removal.py`
+                return done, total
         self._forget_deleted(name, run_key)
         last: tuple[Any, ...] = (-1, 0, b"", b"")
         missing = (
@@ -110,6 +87,10 @@ class SearchIndex(Closing):
         )
         while page := self.read(missing, (run_key, *last, name)):
             with self._lock, self._reported(), self._connection:
+                # A process that removes the run empties the index afterwards: wait, or come first.
+                self._connection.execute("DELETE FROM documents WHERE 0")
+                if not self.read("SELECT 1 FROM store.runs WHERE run_id = ?", (name,)):
+                    break
                 for columns in page:
                     row = to_row(columns, self._store._database, run_key)
                     self._add(name, columns[-1], columns[10], row)
@@ -165,7 +146,7 @@ class SearchIndex(Closing):
                     self._connection.execute(f"DELETE FROM {table} WHERE {gone}", (run, run_key))
 
     def _opened(self, store: Path) -> sqlite3.Connection:
-        path = store.with_name(f"{store.name}-index")
+        path = index_path(store)
         try:
             return _connect(path, store)
         except (OSError, sqlite3.OperationalError):  # a folder that cannot be written
@@ -173,8 +154,7 @@ class SearchIndex(Closing):
             with self._reported():
                 return _connect(Path(self._folder.name) / "index", store)
         except sqlite3.DatabaseError:  # damaged, or another program's: it is only a cache
-            for suffix in ("", "-wal", "-shm"):
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            remove_index(path)
             with self._reported():
                 return _connect(path, store)
 
@@ -198,16 +178,10 @@ def _connect(path: Path, store: Path) -> sqlite3.Connection:
         ((version,),) = connection.execute("PRAGMA user_version").fetchall()
         if version != VERSION:
             connection.execute("BEGIN IMMEDIATE")
-            for (name,) in connection.execute(
-                "SELECT name FROM sqlite_master WHERE type = 'table' AND name IN "
-                "('documents', 'texts', 'facts')"
-            ).fetchall():
-                connection.execute(f"DROP TABLE {name.decode()}")
-            for statement in _TABLES:
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {VERSION}")
+            create_tables(connection)
             connection.commit()
         register_functions(connection)
+        connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA synchronous = OFF")  # a cache: a loss costs only time
         connection.execute("ATTACH ? AS store", (str(store),))
     except BaseException:

@@ -11,6 +11,11 @@ from ...secrets import redact_bytes
 from .rows import compress, decompress, encode_id
 from .schema import Database
 
+# Keys of what is kept for a run: the prefix and its id.
+SUBMISSION = "submission:"
+QUEUE_STATE = "queue-state:"
+OUTCOME = "eval:"  # the prefix of a worker's result, and a hash of its key
+
 
 class SessionStore:
     """Sessions by id; the last one saved under an id stays."""

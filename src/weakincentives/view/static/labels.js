@@ -35,8 +35,9 @@ export function labelCounts({ labels = {}, of }) {
  * @param {any} item
  * @param {string} run
  */
-export function labelList({ labels, sample_id: sample, epoch, experiment }, run) {
+export function labelList({ labels, labels_problem: problem, sample_id: sample, epoch, experiment }, run) {
   const review = reviewLink(run, { sample, epoch, experiment });
+  if (problem) return el("p", { class: "problem" }, problem);
   if (!labels?.length) return review;
   const chip = (/** @type {string} */ text) => text && el("span", { class: "chip" }, text);
   return el("section", { "aria-label": "Labels of people" }, el("h2", {}, "Labels of people"), review, el("ul", { class: "sample-labels" },

@@ -1,0 +1,229 @@
+"""The records of what people say: labels, draws, calibrations, looks at test halves, categories.
+
+Rules of this file:
+1. A record is only ever added, or removed with its run.
+2. Records are read if all that were written are there and unchanged. Otherwise a `StoreError` says
+   of which runs how many are not: no figure rests on what a damaged file has left of them.
+3. `repair_records` keeps what can be read. Most damage is in an index, and then that is everything.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ... import serde
+from ...errors import StoreError
+from ...secrets import redact_bytes
+from .checksums import HEADER, columns_checksum
+from .rows import compress, decode_id, decompress, encode_id
+from .schema import Database, Storage
+
+T = TypeVar("T")
+Group = tuple[Any, Any]
+"""The run (or suite) and the criterion of records, as they are stored."""
+Tallies = dict[Group, tuple[int, int]]
+"""The number of records of each group, and the sum of their checksums."""
+
+# The columns that records are found by, beside `id`, `body` and `checksum`.
+_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "label_draws": ("key", "run_id", "criterion"),
+    "human_labels": ("run_id", "criterion", "content"),
+    "calibrations": ("run_id", "criterion"),
+    "judge_tests": ("run_id", "criterion"),
+    "failure_categories": ("suite",),
+}
+_NAMES = {
+    "label_draws": "draws",
+    "human_labels": "labels",
+    "calibrations": "calibrations",
+    "judge_tests": "looks at the test half",
+    "failure_categories": "changes of categories",
+}
+_TALLY_COLUMNS = {"run_id": "scope", "suite": "scope", "criterion": "criterion"}
+_MAX_NAMED = 3  # groups in an error message
+
+
+def add_records(store: Storage, table: str, records: Iterable[Any]) -> None:
+    """Add records in one transaction that survives a loss of power: they are people's work."""
+    names = _COLUMNS[table]
+    values = [
+        (
+            [encode_id(getattr(record, name)) for name in names],
+            compress(redact_bytes(serde.encode(record))),
+        )
+        for record in records
+    ]
+    insert = (
+        f"INSERT INTO {table} (id, {', '.join(names)}, body, checksum) "
+        f"VALUES (?, {'?, ' * len(names)}?, ?)"
+    )
+    database = store._database
+    with database.transaction(synced=True) as cursor, database.corruption_errors(table):
+        ((last,),) = cursor.execute(f"SELECT coalesce(max(id), 0) FROM {table}")
+        cursor.executemany(
+            insert,
+            [
+                (id, *columns, body, columns_checksum(id, *columns, body[:HEADER]))
+                for id, (columns, body) in enumerate(values, last + 1)
+            ],
+        )
+
+
+def stored_records(store: Storage, table: str, kind: type[T], **columns: str) -> list[T]:
+    """Return the records of a table with this run (or suite) and criterion, in order.
+
+    Raise a `StoreError` if one of them is missing or was changed.
+    """
+    database = store._database
+    values = [encode_id(value) for value in columns.values()]
+    where = " AND ".join(f"{name} = ?" for name in columns) or "1"
+    with database.snapshot():
+        written = _written(database, table, columns)
+        rows = database.read(f"{_select(table)} WHERE {where} ORDER BY id", values)
+    bodies: list[bytes] = []
+    found: Tallies = {}
+    for row in rows:
+        if (data := _data(row)) is not None:
+            bodies.append(data)
+            count, checksums = found.get(group := _group(table, row), (0, 0))
+            found[group] = count + 1, checksums + row[-1]
+    if found != written or len(bodies) < len(rows):
+        raise StoreError(_damage(database, table, written, found))
+    with database.corruption_errors(f"the table {table}"):
+        return [serde.decode(body, kind) for body in bodies]
+
+
+def has_records(store: Storage, table: str) -> bool:
+    """Return whether any records of this kind were ever written, and not removed."""
+    query = (
+        f"SELECT EXISTS (SELECT 1 FROM {table}) "
+        "OR EXISTS (SELECT 1 FROM record_tallies WHERE kind = ?)"
+    )
+    return bool(store._database.read(query, (table,))[0][0])
+
+
+def people_state(store: Storage) -> tuple[Any, ...]:
+    """Return a value that differs once a label, draw, category or calibration changed."""
+    query = "SELECT sum(count), sum(checksums) FROM record_tallies"
+    return tuple(store._database.read(query))
+
+
+def delete_records(cursor: sqlite3.Cursor, run_id: str) -> None:
+    """Delete the labels, draws and looks of a run, and the categories that only it used.
+
+    Its calibrations stay: they are counts, and correct other runs too.
+    """
+    stored_id, gone = encode_id(run_id), set(_categories_in(cursor, "= ?", run_id))
+    kept = set(_categories_in(cursor, "<> ?", run_id)) if gone else set()
+    for table in ("human_labels", "label_draws", "judge_tests"):
+        cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (stored_id,))
+        cursor.execute(
+            "DELETE FROM record_tallies WHERE kind = ? AND scope = ?", (table, stored_id)
+        )
+    if not gone:
+        return
+    changes = [
+        (row[0], serde.decode(data))
+        for row in cursor.execute(_select("failure_categories")).fetchall()
+        if (data := _data(row)) is not None
+    ]
+    # What is merged with a category that is still used belongs to its history.
+    merged = {(change["category"], change["into"]) for _, change in changes if change.get("into")}
+    while more := {end for pair in merged for end in pair if kept & {*pair}} - kept:
+        kept |= more
+    while more := {end for pair in merged for end in pair if gone & {*pair}} - gone - kept:
+        gone |= more
+    unused = [(id,) for id, change in changes if change["category"] in gone - kept]
+    cursor.executemany("DELETE FROM failure_categories WHERE id = ?", unused)
+
+
+def repair_records(store: Storage) -> list[str]:
+    """Rebuild the indexes of all records and drop those that cannot be read; say what is lost."""
+    database, lost = store._database, list[str]()
+    with database.transaction(synced=True) as cursor:
+        for table in _COLUMNS:
+            written = _written(database, table, {})
+            cursor.execute(f"REINDEX {table}")
+            found: Tallies = {}
+            for row in cursor.execute(f"{_select(table)} NOT INDEXED").fetchall():
+                if _data(row) is None:
+                    cursor.execute(f"DELETE FROM {table} WHERE id = ?", (row[0],))
+                else:
+                    count, checksums = found.get(group := _group(table, row), (0, 0))
+                    found[group] = count + 1, checksums + row[-1]
+            cursor.execute("DELETE FROM record_tallies WHERE kind = ?", (table,))
+            cursor.executemany(
+                "INSERT INTO record_tallies VALUES (?, ?, ?, ?, ?)",
+                [(table, *group, *tally) for group, tally in found.items()],
+            )
+            lost += _differences(table, written, found)
+    return lost
+
+
+def _select(table: str) -> str:
+    return f"SELECT id, {', '.join(_COLUMNS[table])}, body, checksum FROM {table}"
+
+
+def _group(table: str, row: Sequence[Any]) -> Group:
+    found = dict(zip(_COLUMNS[table], row[1:], strict=False))
+    return found["suite"] if "suite" in found else found["run_id"], found.get("criterion", b"")
+
+
+def _data(row: Sequence[Any]) -> bytes | None:
+    """Return the JSON of a record; None if the record was changed after it was written."""
+    *columns, body, checksum = row
+    try:
+        data = decompress(body)
+        return data if columns_checksum(*columns, body[:HEADER]) == checksum else None
+    except Exception:  # changed bytes can raise anything
+        return None
+
+
+def _written(database: Database, table: str, columns: Mapping[str, str]) -> Tallies:
+    """Return what was written of a table, of the groups with these columns."""
+    where = "".join(f" AND {_TALLY_COLUMNS[name]} = ?" for name in columns)
+    tallies = database.read(
+        f"SELECT scope, criterion, count, checksums FROM record_tallies WHERE kind = ?{where}",
+        (table, *map(encode_id, columns.values())),
+    )
+    return {(scope, criterion): (count, sums) for scope, criterion, count, sums in tallies}
+
+
+def _differences(table: str, written: Tallies, found: Tallies) -> Iterator[str]:
+    """Yield in words how many records of each group are not as they were written."""
+    for group in sorted({*written, *found}, key=repr):
+        (before, _), (now, _) = written.get(group, (0, 0)), found.get(group, (0, 0))
+        if written.get(group) != found.get(group):
+            scope, criterion = (_text(part) for part in group)
+            what = "suite" if table == "failure_categories" else "run"
+            by = f" by {criterion!r}" if criterion else ""
+            count = f"{now:,} of {before:,}" if now != before else f"{now:,} other"
+            yield f"{count} {_NAMES[table]} of {what} {scope!r}{by}"
+
+
+def _damage(database: Database, table: str, written: Tallies, found: Tallies) -> str:
+    damaged = [*_differences(table, written, found)] or [f"other {_NAMES[table]}"]
+    left = len(damaged) - _MAX_NAMED
+    more = f", and of {left:,} others" if left > 0 else ""
+    return (
+        f"expected all {_NAMES[table]} as they were written, got {', '.join(damaged[:_MAX_NAMED])}"
+        f"{more} ({database.path}) - the file is damaged: keep a copy of it, then restore a backup "
+        "or run `wink review RUN --repair`, which keeps what can be read"
+    )
+
+
+def _categories_in(cursor: sqlite3.Cursor, compared: str, run_id: str) -> Iterator[str]:
+    """Yield the categories in the labels of runs; a label that cannot be read has none."""
+    query = f"{_select('human_labels')} WHERE run_id {compared}"
+    for row in cursor.execute(query, (encode_id(run_id),)).fetchall():
+        if (data := _data(row)) and (category := serde.decode(data).get("category")):
+            yield category
+
+
+def _text(stored: Any) -> str:
+    try:
+        return decode_id(stored)
+    except (AttributeError, UnicodeDecodeError):  # a changed value
+        return repr(stored)
