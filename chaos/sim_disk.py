@@ -75,6 +75,7 @@ class Disk:
         self.folder = Path(tempfile.mkdtemp(prefix="wink-sim-", dir=folder))
         self.path = self.folder / "runs.db"
         self.full_until = self.read_only_until = 0.0
+        self.flipped_in_file = False
         self.on_commit: Callable[[Process], object] = lambda process: None
         self.on_power_loss: Callable[[], object] = lambda: None
         self._world = world
@@ -307,6 +308,7 @@ class Disk:
             byte = opened.read(1)
             if byte:
                 opened.seek(offset)
+                self.flipped_in_file = file == self.path
                 opened.write(bytes([byte[0] ^ 1 << random.randrange(8)]))
         return f"a bit is flipped in {file.name} at {offset}"
 

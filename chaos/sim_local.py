@@ -24,19 +24,21 @@ from typing import Any
 import anyio
 
 from weakincentives.clock import SystemClock
-from weakincentives.errors import StoreError, UsageError, WinkError
+from weakincentives.contrib.importers.store import store_reports
+from weakincentives.errors import UsageError
 from weakincentives.evals import Dataset, EvalConfig, EvalReport, EvalSuite, Sample, Score
 from weakincentives.evals.engine import manifest
-from weakincentives.evals.engine.agents import name_agent
+from weakincentives.evals.engine.agents import current, name_agent
 from weakincentives.evals.store import ownership
+from weakincentives.evals.store.human_labels import add_entries
 from weakincentives.evals.store.run_store import RunStore
 from weakincentives.internal import ids as _ids
 from weakincentives.internal.threads import in_thread
 from weakincentives.rollouts import Trajectory
 
 from .sim_disk import Disk
-from .sim_local_check import Audit, answer
-from .sim_local_faults import DAMAGES, SAMPLE_FAULTS, TIMED_ACTIONS, LocalPlan
+from .sim_local_check import Audit, answer, imported
+from .sim_local_faults import DAMAGES, KILLS, SAMPLE_FAULTS, TIMED_ACTIONS, LocalPlan
 from .sim_loop import EPOCH, Process, Stuck, current_process, no_threads
 from .sim_nemesis import inject_repeatedly
 from .sim_threads import SimThread, pause, simulated_threads
@@ -47,6 +49,8 @@ __all__ = ["LocalOutcome", "LocalWorld", "simulate_local"]
 MAX_TRIES = 5  # to complete a run from a damaged file, before it is begun again
 LARGE_CHARACTERS = 70_000  # such rows are not queued
 FIRST, LAST = "process 0", "last process"
+IMPORT, REVIEW = "import", "reviewer"
+MAX_LABELS = 8  # of one reviewer
 
 
 @dataclass
@@ -75,6 +79,8 @@ class LocalWorld(World):
         self.stores: dict[Process, list[RunStore]] = {}
         self.threads: list[SimThread] = []
         self.damage = ""  # what struck the file
+        self.in_flight: dict[Process, Counter[tuple[str, int]]] = {}  # questions and epochs
+        self.deaths: Counter[tuple[str, int]] = Counter()  # of processes, while they ran a sample
 
     def start_thread(self, call: Callable[[], Any]) -> SimThread:
         """Start a thread of the current process."""
@@ -101,6 +107,7 @@ class LocalWorld(World):
             return
         process.dead = True
         self.log(process, "dies")
+        self.deaths.update(self.in_flight.pop(process, {}))
         self._let_go(process, cut_log)
         self.audit.after_death(process)
         process.on_death()
@@ -115,6 +122,19 @@ class LocalWorld(World):
             if claim._database in databases:
                 claim.close_file()
         self.disk.process_died(process, cut_log)
+
+    @contextmanager
+    def running(self, process: Process, sample: tuple[str, int]) -> Iterator[None]:
+        """Note that a process runs a sample, and check that a suspect runs alone."""
+        running = self.in_flight.setdefault(process, Counter())
+        running[sample] += 1
+        suspects = [each for each in running if self.deaths[each]]
+        # A loss of power may undo that a death was counted, and damage may lose it.
+        if suspects and running.total() > 1 and not ({"power loss"} & self.faults.keys()):
+            if self.plan.locks != "none" and not self.plan.damage:
+                self.audit.note(f"{suspects[0]} runs in company after a death")
+        yield
+        del running[sample]
 
     def _ended(self, process: Process, role: str, error: BaseException | None) -> None:
         """Handle a process that ended by itself; one that was told of an error tries again."""
@@ -207,6 +227,7 @@ class LocalSystem:
         for number in range(plan.processes):
             world.mains[f"process {number}"] = partial(self._work, number)
         world.mains[LAST] = partial(self._work, 0)
+        world.mains.update({IMPORT: self._import, REVIEW: self._review})
 
     async def run(self) -> None:
         """Run both phases."""
@@ -214,6 +235,9 @@ class LocalSystem:
         world.start(FIRST)
         for number in range(1, plan.processes):
             world.call_within(60.0, world.start, f"process {number}")
+        for role, many in ((IMPORT, plan.imports), (REVIEW, plan.reviewers)):
+            for number in range(many):
+                world.call_within(90.0, world.start, role, number)
         if plan.damage:
             world.call_within(60.0, world.strike_damage)
         troubles = [
@@ -268,12 +292,48 @@ class LocalSystem:
                     raise
         return await self._suite.run_async(run_id=RUN, **options)
 
+    async def _import(self, process: Process) -> None:
+        """Import the results of another system; two of one key are refused, and nothing is stored."""
+        world = self.world
+        has_duplicates = world.random.random() < 0.5
+        reports = [imported(world.random, duplicates=False), imported(world.random, has_duplicates)]
+        store = await in_thread(SimStore, world, process)
+        try:
+            run_ids = await in_thread(store_reports, store, reports)
+            world.audit.imported(process, run_ids, refused=has_duplicates)
+        except UsageError as error:
+            if not (has_duplicates and "each sample and epoch once" in str(error)):
+                raise
+        finally:
+            with anyio.CancelScope(shield=True):
+                await in_thread(store.close)
+
+    async def _review(self, process: Process) -> None:
+        """Label outputs of the run, whatever else happens to it."""
+        world = self.world
+        store = await in_thread(SimStore, world, process)
+        try:
+            for _ in range(MAX_LABELS):
+                await anyio.sleep(world.random.expovariate(0.1))
+                labels = [world.audit.new_label() for _ in range(world.random.randint(1, 3))]
+                await in_thread(add_entries, store, labels)
+                world.audit.labelled(labels)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await in_thread(store.close)
+
     async def _answer(self, sample: Sample[str, str]) -> tuple[Trajectory[Any], None]:
         world, question = self.world, sample.input
         world.executions[question] += 1
-        world.log(current_process(), f"executes {question!r}")
-        await anyio.sleep(world.random.expovariate(1 / world.plan.seconds))
-        kind = question.partition(" ")[0]
+        process, kind = current_process(), question.partition(" ")[0]
+        assert process is not None
+        world.log(process, f"executes {question!r}")
+        with world.running(process, (question, current().epoch)):
+            await anyio.sleep(world.random.expovariate(1 / world.plan.seconds))
+            if kind == KILLS:
+                world.faults["killed by a sample"] += 1
+                world.kill(process)
+                process.check()
         if kind == "raises" or (kind == "flaky" and world.random.random() < 0.5):
             raise ValueError(f"boom {question}")
         return Trajectory(output=answer(question)), None
@@ -285,7 +345,11 @@ async def _judge(trajectory: Trajectory[Any], sample: Sample[str, str]) -> Score
 
 def _samples(world: LocalWorld) -> Iterator[Sample[str, str]]:
     for number in range(world.plan.samples):
-        kinds = (k for k in SAMPLE_FAULTS if world.random.random() < world.plan.rates.get(k, 0.0))
+        kinds = (
+            kind
+            for kind in (*SAMPLE_FAULTS, KILLS)
+            if world.random.random() < world.plan.rates.get(kind, 0.0)
+        )
         question = f"{next(kinds, 'plain')} {number}"
         expected = "no such answer" if question.startswith("wrong") else answer(question)
         yield Sample(str(number), question, expected)
@@ -310,6 +374,7 @@ def _machines(world: LocalWorld) -> Iterator[None]:
         (ownership, "_machine", machine),
         (ownership, "fcntl", locks),
         (ownership, "os", _Os(locks)),
+        (manifest, "uuid4", lambda: _uuid(world.random)),
         (ownership, "uuid", SimpleNamespace(uuid4=lambda: _uuid(world.random))),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]

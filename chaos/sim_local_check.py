@@ -20,7 +20,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from weakincentives.errors import StoreError, UsageError
-from weakincentives.evals import Dataset, EvalReport, RunStore
+from weakincentives.evals import Dataset, EvalReport, EvalResult, RunStore, Score
+from weakincentives.evals.store.human_labels import HumanLabel, entries_of
 
 from .sim_check import Verdict
 from .sim_disk import connect
@@ -32,8 +33,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Audit", "answer", "verdict_of"]
 
+MAX_DEATHS = 3  # while a sample runs, until it is an error
+MAX_OTHER_DEATHS = 3  # of them, by other faults
 STALE_SECONDS = 30.0  # without a heartbeat, after which a run may be taken over
 JUST_NOW = 60.0  # seconds after which the end of a process explains nothing any more
+IMPORTED = 7  # results of an imported run
+CRITERION = "right"  # that people label by
 HEADER = 5  # bytes in front of a stored value: its kind and a checksum
 
 Key = tuple[str, int]
@@ -73,6 +78,15 @@ class State:
         return set(self.rows or {})
 
 
+def imported(random: Random, duplicates: bool) -> EvalReport[Any]:
+    """Return a report to import, perhaps with two results of one sample and epoch."""
+    results = [EvalResult(str(number), Score(1.0)) for number in range(IMPORTED)]
+    if duplicates:
+        results.insert(random.randrange(IMPORTED), EvalResult("0", Score(0.0)))
+        results = results[: IMPORTED + 1]
+    return EvalReport(results, "imported")
+
+
 class Audit:
     """What was stored when and by whom, and what is wrong with it."""
 
@@ -89,6 +103,9 @@ class Audit:
         self._at_finish: dict[Process, Any] = {}
         self._state = State()
         self._promised = State()  # survives a loss of power
+        self._imported: set[str] = set()
+        self._labels: list[HumanLabel] = []  # that the store said it has
+        self._labels_in_doubt: set[str] = set()
         self._history: set[tuple[Key, Row]] = set()  # all that were ever committed
         self.over = False
 
@@ -100,6 +117,81 @@ class Audit:
     def forget(self) -> None:
         """Begin anew: the file was removed, or is not known any more."""
         self._state = self._promised = State()
+        self._imported.clear()
+        self._labels.clear()
+
+    def allowed(self, question: str) -> set[tuple[bool, bool]]:
+        """Return what may be said of a sample, after what happened to it."""
+        verdicts = verdict_of(question)
+        deaths, epochs = self._world.deaths, range(1, self._world.plan.epochs + 1)
+        if any(deaths[question, epoch] >= MAX_DEATHS for epoch in epochs):
+            verdicts.add((False, True))
+        return verdicts
+
+    # ── imports and labels ────────────────────────────────────────────────────────────────────────
+
+    def imported(self, process: Process, run_ids: list[str], *, refused: bool) -> None:
+        """Note runs that the store said were imported."""
+        if refused:
+            self.note(f"{process.name} imported two results of one key")
+        self._imported.update(run_ids)
+        self._check_imports()
+
+    def _check_imports(self) -> None:
+        """Check that what was imported is there, and that nothing is there in part."""
+        if self._world.damage:
+            return
+        query = (
+            "SELECT CAST(run_id AS TEXT), CAST(status AS TEXT), "
+            "(SELECT count(*) FROM rows WHERE run = runs.id) FROM runs WHERE run_id <> ?"
+        )
+        with closing(connect(self._world.disk.path)) as reader:
+            if not reader.execute("SELECT 1 FROM sqlite_master WHERE name = 'tallies'").fetchall():
+                return  # the file is being created
+            runs = reader.execute(query, (RUN.encode(),)).fetchall()
+        for run_id, status, count in runs:
+            if (status, count) != ("complete", IMPORTED):
+                self.note(f"{run_id} was imported in part: {status}, {count} rows")
+        if missing := self._imported - {run_id for run_id, *_ in runs}:
+            self.note(f"imported runs went away: {sorted(missing)}")
+
+    def new_label(self) -> HumanLabel:
+        """Return a label of some output of the run, which may or may not be stored by now."""
+        random, world = self._world.random, self._world
+        uid = f"{random.getrandbits(64):x}"
+        self._labels_in_doubt.add(uid)
+        return HumanLabel(
+            run_id=RUN,
+            experiment="baseline",
+            sample_id=str(random.randrange(world.plan.samples)),
+            epoch=1,
+            content="",
+            criterion=CRITERION,
+            passed=random.random() < 0.5,
+            created_at=world.now(),
+            uid=uid,
+        )
+
+    def labelled(self, labels: list[HumanLabel]) -> None:
+        """Note labels that the store said it has."""
+        self._labels += labels
+
+    def _check_labels(self, path: Path) -> None:
+        """Check that the store reads all labels unchanged, or says that some are damaged."""
+        # A log that is not whole ends where it breaks, and what was lost with it cannot be known.
+        if self._world.damage and not self._world.disk.flipped_in_file:
+            return
+        try:
+            with RunStore(path) as store:
+                found = {label.uid: label for label in entries_of(store, RUN, CRITERION)}
+        except StoreError as error:
+            if not self._world.damage:
+                self.note(f"the labels cannot be read: {error}")
+            return
+        lost = [label.uid for label in self._labels if found.get(label.uid) != label]
+        if lost or not found.keys() <= self._labels_in_doubt:
+            self.verdict.lost += len(lost)
+            self.note(f"{len(lost)} of {len(self._labels)} labels were lost or changed silently")
 
     # ── processes ─────────────────────────────────────────────────────────────────────────────────
 
@@ -141,6 +233,8 @@ class Audit:
         self._state = now
         self._check_owner(process, before, now)
         self._history.update((now.rows or {}).items())
+        if world.plan.imports:
+            self._check_imports()
         added = now.keys - before.keys
         changed = self._check_rows(before, now)
         self._committed_at[process] = world.loop.now
@@ -205,6 +299,7 @@ class Audit:
         if not self._history.issuperset(rows.items()):
             self.note("the loss of power changed a row")
         self._check_missing(self._promised.keys - now.keys)
+        self._check_imports()
         if self._promised.status == "complete" == before.status != now.status:
             self.note("the loss of power undid the end of the run")
         if self._promised.status and not now.status:
@@ -253,7 +348,7 @@ class Audit:
         for result in report.results:
             said = result.passed, result.error is not None
             question = dataset[int(result.sample_id)].input
-            if said not in verdict_of(question):
+            if said not in self.allowed(question):
                 self.verdict.wrong += 1
                 self.note(f"{process.name} was told {said} of {question!r}")
             row = None if rows is None else rows.get((result.sample_id, result.epoch))
@@ -265,11 +360,13 @@ class Audit:
         """Check every stored value, and that the store itself reads what there is."""
         world, copy = self._world, self._world.disk.folder / "end"
         _copy(world.disk.path, copy)
+        self._check_labels(copy)
+        self._check_deaths()
         said = _read_by_store(copy)
         self.verdict.notes = world.violations
         if world.violations or (world.damage and isinstance(said, str)):
             return
-        truth = {str(n): verdict_of(sample.input) for n, sample in enumerate(dataset)}
+        truth = {str(n): self.allowed(sample.input) for n, sample in enumerate(dataset)}
         if isinstance(said, str) or any(row[2:] not in truth[row[0]] for row in said):
             self.verdict.wrong += 1
             self.note(f"the store reads {said if isinstance(said, str) else 'other verdicts'}")
@@ -284,6 +381,14 @@ class Audit:
                 self.verdict.wrong += 1
                 self.note(f"the stored output of {question!r} is wrong")
 
+    def _check_deaths(self) -> None:
+        """Check that no sample could end many processes."""
+        lost = {"power loss"} & self._world.faults.keys() or self._world.plan.damage
+        for (question, _), times in self._world.deaths.items():
+            limit = MAX_DEATHS + (2 if lost else 0)
+            if question.startswith("kills ") and times > limit + MAX_OTHER_DEATHS:
+                self.note(f"{question!r} ended {times} processes")
+
     def _read(self) -> State | None:
         """Read the run; None if that fails, which is a violation unless the file is damaged."""
         try:
@@ -297,7 +402,7 @@ class Audit:
 def verdict_of(question: str) -> set[tuple[bool, bool]]:
     """Return what may be said of a sample: whether it passed, and whether it is an error."""
     passed, failed, error = (True, False), (False, False), (False, True)
-    verdicts = {"wrong": {failed}, "raises": {error}, "flaky": {passed, error}}
+    verdicts = {"kills": {error}, "wrong": {failed}, "raises": {error}, "flaky": {passed, error}}
     return verdicts.get(question.partition(" ")[0], {passed})
 
 
@@ -356,7 +461,8 @@ def _bodies(path: Path) -> list[tuple[str, int, Any]]:
         assert reader.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         rows = reader.execute(
             "SELECT CAST(sample AS TEXT), epoch, result FROM rows JOIN bodies ON bodies.id = body "
-            "ORDER BY position, epoch"
+            "WHERE run = (SELECT id FROM runs WHERE run_id = ?) ORDER BY position, epoch",
+            (RUN.encode(),),
         ).fetchall()
     return [(sample, epoch, json.loads(_unpacked(result))) for sample, epoch, result in rows]
 

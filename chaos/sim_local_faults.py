@@ -36,6 +36,8 @@ TIMED_FAULTS = {
 }
 # Highest share of the samples.
 SAMPLE_FAULTS = {"wrong": 0.3, "raises": 0.2, "flaky": 0.2, "large": 0.2}
+KILLS = "kills"  # the share of samples that end their process
+MAX_KILLS = 0.15
 # Each strikes once, in some of the seeds.
 DAMAGES: dict[str, Callable[[LocalWorld], object]] = {
     "bit flipped": lambda world: world.disk.flip_bit(),
@@ -62,6 +64,8 @@ class LocalPlan:
     skew: float = 0.0  # seconds by which the clocks of two machines differ
     retry_errors: bool = False
     damage: str = ""
+    imports: int = 0  # processes that import results, every second time with two of one key
+    reviewers: int = 0  # processes that label the run
     trouble: float = 120.0  # seconds until all faults end
     recovery: float = 3600.0  # seconds after that, until the run must be complete
 
@@ -78,6 +82,10 @@ class LocalPlan:
             if random.random() < swarm:
                 rates[name] = shortest * random.uniform(1, 10)
         machines = random.choice((1, 1, 2, 3))
+        locks = random.choice(("shared", "own", "none")) if machines > 1 else "shared"
+        # Without locks nobody can tell which samples were in flight; a retry runs them again.
+        if locks != "none" and random.random() < swarm / 2:
+            rates[KILLS] = MAX_KILLS * random.random()
         return cls(
             rates,
             samples=random.randint(5, 40),
@@ -87,10 +95,12 @@ class LocalPlan:
             begin_seconds=random.choice((0.0, 0.0, 10.0, 300.0)),
             processes=random.choice((1, 1, 2, 3)),
             machines=machines,
-            locks=random.choice(("shared", "own", "none")) if machines > 1 else "shared",
+            locks=locks,
             skew=random.choice((0.0, 60.0, -600.0)),
-            retry_errors=random.random() < 0.3,
+            retry_errors=random.random() < 0.3 and KILLS not in rates,
             damage=random.choice((*DAMAGES, "bit flipped")) if random.random() < 0.3 else "",
+            imports=random.choice((0, 0, 1, 2)),
+            reviewers=random.choice((0, 0, 1, 2)),
             trouble=random.uniform(30, 300),
         )
 

@@ -188,10 +188,10 @@ class _Threading:
     def __init__(self, start: Callable[[Callable[[], Any]], SimThread]) -> None:
         self._start = start
 
-    def RLock(self) -> _Semaphore:  # noqa: N802  # as in `threading`
+    def RLock(self) -> _Semaphore:  # as in `threading`
         return _Semaphore(reentrant=True)
 
-    def Thread(self, *, target: Callable[[], Any], name: str, daemon: bool) -> _Thread:  # noqa: N802
+    def Thread(self, *, target: Callable[[], Any], name: str, daemon: bool) -> _Thread:
         return _Thread(lambda: self._start(target))
 
     def current_thread(self) -> object:

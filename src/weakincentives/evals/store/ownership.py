@@ -123,7 +123,8 @@ class RunClaim:
         try:
             self._take()
             if self._file is not None:
-                os.ftruncate(self._file, 0)
+                # Not cut: a stalled owner on another machine may have it mapped, and would crash.
+                os.pwrite(self._file, bytes(os.fstat(self._file).st_size), 0)
         except BaseException:
             self.release()
             raise
