@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -25,7 +26,7 @@ from .sim_threads import current_thread, pause
 if TYPE_CHECKING:
     from .sim_local import LocalWorld
 
-__all__ = ["Disk", "connect"]
+__all__ = ["Disk", "connect", "flip", "table_pages", "used_byte"]
 
 connect = sqlite3.connect  # the real one
 
@@ -194,10 +195,11 @@ class Disk:
         salt, frames = self._log()
         if connection.full_sync or frames >= CHECKPOINT_FRAMES:
             self._synced = salt, frames
-        if world.strikes("crash in commit") and self._alone(process) and begin < frames:
-            if frames < CHECKPOINT_FRAMES:  # else the file has these frames, too
-                world.kill(process, cut_log=begin + (frames - begin) * 0.99 * world.random.random())
-                process.check()
+        # After a checkpoint the file has these frames, too.
+        can_be_cut = self._alone(process) and begin < frames < CHECKPOINT_FRAMES
+        if world.strikes("crash in commit") and can_be_cut:
+            world.kill(process, cut_log=begin + (frames - begin) * 0.99 * world.random.random())
+            process.check()
         self.on_commit(process)
         if world.strikes("crash after commit"):
             world.kill(process)
@@ -267,7 +269,7 @@ class Disk:
     def _log(self) -> tuple[bytes, int]:
         """Return the salt of the write-ahead log, and how many frames of it are committed."""
         try:
-            with open(f"{self.path}-shm", "rb") as index:
+            with Path(f"{self.path}-shm").open("rb") as index:
                 header = index.read(48)
         except FileNotFoundError:
             return b"", 0
@@ -293,44 +295,19 @@ class Disk:
         log = Path(f"{self.path}-wal")
         if random.random() < 0.3 and log.exists() and log.stat().st_size:
             file = log
-        pages = self._table_pages() if random.random() < 0.7 else []
+        pages = table_pages(self.path) if random.random() < 0.7 else []
         size = file.stat().st_size
         if file == log and size > LOG_HEADER:
             start = LOG_HEADER if random.random() < 0.5 else 0
             offset = random.randrange(start, size)
         elif pages:
             page = random.choice(pages)
-            offset = self._used_byte(page)
+            offset = used_byte(self.path, page, random)
         else:
             offset = random.randrange(max(1, size))
-        with file.open("r+b") as opened:
-            opened.seek(offset)
-            byte = opened.read(1)
-            if byte:
-                opened.seek(offset)
-                self.flipped_in_file = file == self.path
-                opened.write(bytes([byte[0] ^ 1 << random.randrange(8)]))
+        self.flipped_in_file = file == self.path
+        flip(file, offset, random)
         return f"a bit is flipped in {file.name} at {offset}"
-
-    def _table_pages(self) -> list[int]:
-        """Return the root pages of all tables and indexes, which small ones have no others than."""
-        try:
-            with closing(connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as reader:
-                query = "SELECT rootpage FROM sqlite_master WHERE rootpage > 1"
-                return [page for (page,) in reader.execute(query)]
-        except sqlite3.Error:
-            return []
-
-    def _used_byte(self, page: int) -> int:
-        """Return the offset of a byte in the cells of a page."""
-        random = self._world.random
-        with self.path.open("rb") as opened:
-            size = int.from_bytes(opened.read(18)[16:18], "big")
-            size = 65536 if size == 1 else size
-            opened.seek((page - 1) * size)
-            data = opened.read(size)
-        begin = int.from_bytes(data[5:7], "big") if len(data) == size else 0
-        return (page - 1) * size + random.randrange(min(begin, size - 1), size)
 
     def delete_files(self) -> None:
         """Remove the store, as a cleanup does."""
@@ -356,6 +333,36 @@ class Disk:
         if file.exists():
             size = file.stat().st_size
             os.truncate(file, self._world.random.randrange(size + 1))
+
+
+def table_pages(path: Path, names: str = "%") -> list[int]:
+    """Return the root pages of tables and indexes; small ones have no other pages."""
+    query = "SELECT rootpage FROM sqlite_master WHERE rootpage > 1 AND tbl_name LIKE ?"
+    try:
+        with closing(connect(f"{path.as_uri()}?mode=ro", uri=True)) as reader:
+            return [page for (page,) in reader.execute(query, (names,))]
+    except sqlite3.Error:
+        return []
+
+
+def used_byte(path: Path, page: int, random: Random) -> int:
+    """Return the offset of a byte in the cells of a page."""
+    with path.open("rb") as opened:
+        size = int.from_bytes(opened.read(18)[16:18], "big")
+        size = 65536 if size == 1 else size
+        opened.seek((page - 1) * size)
+        data = opened.read(size)
+    begin = int.from_bytes(data[5:7], "big") if len(data) == size else 0
+    return (page - 1) * size + random.randrange(min(begin, size - 1), size)
+
+
+def flip(path: Path, offset: int, random: Random) -> None:
+    """Flip a bit of a byte, if there is one."""
+    with path.open("r+b") as opened:
+        opened.seek(offset)
+        if byte := opened.read(1):
+            opened.seek(offset)
+            opened.write(bytes([byte[0] ^ 1 << random.randrange(8)]))
 
 
 def _error(code: int, text: str) -> sqlite3.OperationalError:

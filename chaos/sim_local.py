@@ -130,9 +130,9 @@ class LocalWorld(World):
         running[sample] += 1
         suspects = [each for each in running if self.deaths[each]]
         # A loss of power may undo that a death was counted, and damage may lose it.
-        if suspects and running.total() > 1 and not ({"power loss"} & self.faults.keys()):
-            if self.plan.locks != "none" and not self.plan.damage:
-                self.audit.note(f"{suspects[0]} runs in company after a death")
+        known = not self.plan.damage and not self.faults["power loss"]
+        if suspects and running.total() > 1 and known and self.plan.locks != "none":
+            self.audit.note(f"{suspects[0]} runs in company after a death")
         yield
         del running[sample]
 
@@ -293,7 +293,7 @@ class LocalSystem:
         return await self._suite.run_async(run_id=RUN, **options)
 
     async def _import(self, process: Process) -> None:
-        """Import the results of another system; two of one key are refused, and nothing is stored."""
+        """Import results; two of one key are refused, and then nothing is stored."""
         world = self.world
         has_duplicates = world.random.random() < 0.5
         reports = [imported(world.random, duplicates=False), imported(world.random, has_duplicates)]

@@ -24,7 +24,7 @@ from weakincentives.evals import Dataset, EvalReport, EvalResult, RunStore, Scor
 from weakincentives.evals.store.human_labels import HumanLabel, entries_of
 
 from .sim_check import Verdict
-from .sim_disk import connect
+from .sim_disk import connect, flip, table_pages, used_byte
 from .sim_loop import Process
 from .sim_world import RUN
 
@@ -39,6 +39,7 @@ STALE_SECONDS = 30.0  # without a heartbeat, after which a run may be taken over
 JUST_NOW = 60.0  # seconds after which the end of a process explains nothing any more
 IMPORTED = 7  # results of an imported run
 CRITERION = "right"  # that people label by
+FLIPS = 5  # of bits in the labels, at the end of a simulation with labels
 HEADER = 5  # bytes in front of a stored value: its kind and a checksum
 
 Key = tuple[str, int]
@@ -178,14 +179,26 @@ class Audit:
 
     def _check_labels(self, path: Path) -> None:
         """Check that the store reads all labels unchanged, or says that some are damaged."""
+        damage = self._world.damage
         # A log that is not whole ends where it breaks, and what was lost with it cannot be known.
-        if self._world.damage and not self._world.disk.flipped_in_file:
+        if damage and not self._world.disk.flipped_in_file:
             return
+        self._read_labels(path, is_damaged=bool(damage))
+        if damage or not self._labels:
+            return
+        whole, random = path.read_bytes(), self._world.random
+        pages = [*table_pages(path, "human_labels"), *table_pages(path, "record_tallies")]
+        for _ in range(FLIPS):
+            flip(path, used_byte(path, random.choice(pages), random), random)
+            self._read_labels(path, is_damaged=True)
+            path.write_bytes(whole)
+
+    def _read_labels(self, path: Path, *, is_damaged: bool) -> None:
         try:
             with RunStore(path) as store:
                 found = {label.uid: label for label in entries_of(store, RUN, CRITERION)}
         except StoreError as error:
-            if not self._world.damage:
+            if not is_damaged:
                 self.note(f"the labels cannot be read: {error}")
             return
         lost = [label.uid for label in self._labels if found.get(label.uid) != label]
@@ -491,7 +504,7 @@ def _read_by_store(path: Path) -> list[tuple[str, int, bool, bool]] | str:
 
 
 def _reports_damage(path: Path) -> bool:
-    """Return whether the store says that the file is damaged, and not only that a run is missing."""
+    """Return whether the store says that the file is damaged, not only that a run is missing."""
     try:
         with RunStore(path) as store:
             if store.run(RUN).status == "damaged":

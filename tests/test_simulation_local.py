@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from chaos.sim_local import simulate_local
 from chaos.sim_local_faults import DAMAGES, LocalPlan
 from chaos.sim_run import run_local_seeds
 from tests.soak import soak_size
+from weakincentives import serde
 from weakincentives.errors import StoreError, UsageError
-from weakincentives.evals.store import checksums, ownership, rows, run_store, schema
+from weakincentives.evals.engine.resume import ResumePlan
+from weakincentives.evals.store import checksums, human_labels, ownership, rows, run_store, schema
 from weakincentives.evals.store.run_store import RunStore
 
 # The other tests cover the same code, and measuring it here would double the time.
@@ -29,6 +32,9 @@ STALLS = LocalPlan({"pause": 20.0}, samples=30, concurrency=2, seconds=5.0, trou
 FULL = LocalPlan({"disk full": 5.0, "disk error": 0.02}, samples=20, concurrency=2)
 REPEATS = LocalPlan({"row repeated": 0.5}, samples=10)
 POWER = LocalPlan({"power loss": 10.0}, samples=10, concurrency=1)
+DEADLY = LocalPlan({"kills": 0.2}, samples=10, recovery=1000.0)
+IMPORTS = LocalPlan({"crash after commit": 0.05}, samples=5, imports=3)
+LABELS = LocalPlan(samples=20, concurrency=1, seconds=3.0, reviewers=3)
 KILLED = LocalPlan({"kill": 10.0}, samples=20, concurrency=1, seconds=3.0, recovery=300.0, **APART)
 
 
@@ -58,6 +64,14 @@ def test_without_faults_every_sample_is_executed_once_and_nobody_is_told_of_an_e
     assert outcome.audit.verdict.good, outcome.audit.verdict
     assert set(outcome.executions.values()) == {1}
     assert not any("Error" in line for line in outcome.trace)
+
+
+@pytest.mark.parametrize("plan", [DEADLY, IMPORTS, LABELS], ids=["deadly", "imports", "labels"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_samples_that_kill_imports_and_labels_lose_nothing(plan: LocalPlan, seed: int) -> None:
+    verdict = simulate_local(seed, plan=plan).audit.verdict
+
+    assert verdict.good, verdict
 
 
 @pytest.mark.parametrize("how", DAMAGES)
@@ -168,6 +182,49 @@ def nothing_is_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(schema.Database, "transaction", unsynced)
 
 
+def deaths_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ownership, "count_deaths", lambda *values: None)
+
+
+def a_suspect_runs_with_others(patch: pytest.MonkeyPatch) -> None:
+    run_after = ResumePlan._after_deaths
+
+    def in_company(self: Any, task: Any) -> Any:
+        after = run_after(self, task)
+        return after if after.error else replace(after, deaths=0)
+
+    patch.setattr(ResumePlan, "_after_deaths", in_company)
+
+
+def an_import_stores_run_by_run(patch: pytest.MonkeyPatch) -> None:
+    def add(self: Any, runs: Any) -> None:
+        for manifest, results, _ in runs:
+            self.begin(manifest)
+            for row in results:
+                run_store.Writer.offer(self._writer, row)
+            RunStore.flush(self, manifest.run_id)
+
+    patch.setattr(RunStore, "add", add)
+
+
+def duplicates_are_imported(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        run_store,
+        "unique_columns",
+        lambda run_id, results: [(run_id, *rows.to_columns(row)[1:]) for row in results],
+    )
+
+
+def checksums_of_labels_are_not_compared(patch: pytest.MonkeyPatch) -> None:
+    def read(store: Any, table: str, kind: Any, **columns: str) -> list[Any]:
+        found = store._database.read(f"SELECT body FROM {table} WHERE run_id = ?", (b"run",))
+        with suppress(Exception):
+            return [serde.decode(rows.decompress(body), kind) for (body,) in found]
+        return []
+
+    patch.setattr(human_labels, "stored_records", read)
+
+
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], LocalPlan] = {
     a_missing_row_is_a_lost_claim: SLOW_BEGIN,
     clocks_are_compared: SKEWED,
@@ -180,6 +237,11 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], LocalPlan] = {
     the_last_row_of_a_key_wins: REPEATS,
     checksums_are_not_compared: damaged("bit flipped"),
     nothing_is_synced: POWER,
+    deaths_are_not_counted: DEADLY,
+    a_suspect_runs_with_others: DEADLY,
+    an_import_stores_run_by_run: IMPORTS,
+    duplicates_are_imported: IMPORTS,
+    checksums_of_labels_are_not_compared: LABELS,
 }
 
 
