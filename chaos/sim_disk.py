@@ -43,7 +43,7 @@ class Connection(sqlite3.Connection):
 
     disk: Disk
     process: Process | None  # None: another program
-    patience: float  # seconds for which it waits for a lock
+    busy_seconds: float  # seconds for which it waits for a lock
     cursors: WeakSet[sqlite3.Cursor]
     full_sync = True  # what SQLite does unless it is told
 
@@ -116,7 +116,7 @@ class Disk:
         # It waits in `run`: in here, no virtual time would pass.
         connection: Connection = connect(database, timeout=0.0, factory=Connection, **more)
         connection.disk, connection.process = self, process
-        connection.patience, connection.cursors = timeout, WeakSet()
+        connection.busy_seconds, connection.cursors = timeout, WeakSet()
         self._connections.append(connection)
         return connection
 
@@ -138,7 +138,7 @@ class Disk:
             process.check()
         self._fail_early(connection, process, what)
         begin = self._log_frames() if what == "COMMIT" else 0
-        done = self._patiently(connection, process, execute, *values)
+        done = self._waiting_for_locks(connection, process, execute, *values)
         if "PRAGMA synchronous" in values[0]:
             connection.full_sync = values[0].endswith("FULL")
         if what == "COMMIT":
@@ -173,11 +173,11 @@ class Disk:
                 connection.rollback()  # as SQLite may do by itself
             raise error
 
-    def _patiently(
+    def _waiting_for_locks(
         self, connection: Connection, process: Process, execute: Callable[..., Any], *values: Any
     ) -> Any:
         """Wait for a lock as SQLite's busy handler does, but on virtual time."""
-        end = self._world.loop.now + connection.patience
+        end = self._world.loop.now + connection.busy_seconds
         while True:
             try:
                 return execute(*values)

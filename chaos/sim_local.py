@@ -142,7 +142,7 @@ class LocalWorld(World):
         self._let_go(process)
         self.log(process, f"ends: {self._first_line(error)}")
         if error is not None:
-            self.audit.told(process, error)
+            self.audit.reported_error(process, error)
             process.on_death()
 
     def _first_line(self, error: BaseException | None) -> str:
@@ -195,12 +195,12 @@ class SimStore(RunStore):
     def put(self, row: Any) -> None:
         offered = [*self._offered]
         super().put(row)
-        self._world.audit.said_stored(self._owner, [*offered, row])
+        self._world.audit.promised_rows(self._owner, [*offered, row])
 
     def flush(self, run_id: str | None = None) -> None:
         offered = [*self._offered]
         super().flush(run_id)
-        self._world.audit.said_stored(self._owner, offered)
+        self._world.audit.promised_rows(self._owner, offered)
 
     def finish(self, run_id: str, status: str, *args: Any, **more: Any) -> None:
         super().finish(run_id, status, *args, **more)

@@ -217,7 +217,7 @@ class Audit:
         self.active.discard(process)
         self._ended_at[process] = self._world.loop.now
 
-    def told(self, process: Process, error: BaseException) -> None:
+    def reported_error(self, process: Process, error: BaseException) -> None:
         """Check that an error that a user was told of has a reason."""
         world = self._world
         if world.healed and isinstance(error, StoreError):
@@ -322,7 +322,7 @@ class Audit:
 
     # ── what the store said ───────────────────────────────────────────────────────────────────────
 
-    def said_stored(self, process: Process, rows: list[Any]) -> None:
+    def promised_rows(self, process: Process, rows: list[Any]) -> None:
         """Check rows that the store said were written."""
         if self._world.damage or not rows:
             return
@@ -359,15 +359,15 @@ class Audit:
             self.note(f"{process.name} got a report of {report.total} of {self._planned} results")
         rows = None if self._world.damage else self._at_finish.get(process)
         for result in report.results:
-            said = result.passed, result.error is not None
+            verdict = result.passed, result.error is not None
             question = dataset[int(result.sample_id)].input
-            if said not in self.allowed(question):
+            if verdict not in self.allowed(question):
                 self.verdict.wrong += 1
-                self.note(f"{process.name} was told {said} of {question!r}")
+                self.note(f"{process.name} got {verdict} of {question!r}")
             row = None if rows is None else rows.get((result.sample_id, result.epoch))
-            if row is not None and said != (row.passed, row.error):
+            if row is not None and verdict != (row.passed, row.error):
                 self.verdict.wrong += 1
-                self.note(f"{process.name} was told {said} of {question!r}, stored as {row}")
+                self.note(f"{process.name} got {verdict} of {question!r}, stored as {row}")
 
     def at_the_end(self, dataset: Dataset[Any]) -> None:
         """Check every stored value, and that the store itself reads what there is."""
@@ -375,19 +375,19 @@ class Audit:
         _copy(world.disk.path, copy)
         self._check_labels(copy)
         self._check_deaths()
-        said = _read_by_store(copy)
+        found = _read_by_store(copy)
         self.verdict.notes = world.violations
-        if world.violations or (world.damage and isinstance(said, str)):
+        if world.violations or (world.damage and isinstance(found, str)):
             return
         truth = {str(n): self.allowed(sample.input) for n, sample in enumerate(dataset)}
-        if isinstance(said, str) or any(row[2:] not in truth[row[0]] for row in said):
+        if isinstance(found, str) or any(row[2:] not in truth[row[0]] for row in found):
             self.verdict.wrong += 1
-            self.note(f"the store reads {said if isinstance(said, str) else 'other verdicts'}")
+            self.note(f"the store reads {found if isinstance(found, str) else 'other verdicts'}")
         if world.damage:
             return
         stored = _bodies(copy)
-        if isinstance(said, list) and [row[:2] for row in said] != [row[:2] for row in stored]:
-            self.note(f"the store reads {len(said)} rows, and {len(stored)} are stored")
+        if isinstance(found, list) and [row[:2] for row in found] != [row[:2] for row in stored]:
+            self.note(f"the store reads {len(found)} rows, and {len(stored)} are stored")
         for sample_id, _, result in stored:
             question = dataset[int(sample_id)].input
             if "error" not in result and result["trajectory"]["output"] != answer(question):

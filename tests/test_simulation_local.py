@@ -58,7 +58,7 @@ def test_a_local_run_loses_and_changes_nothing_with_any_seed() -> None:
     assert len(totals.faults) >= 12  # most kinds
 
 
-def test_without_faults_every_sample_is_executed_once_and_nobody_is_told_of_an_error() -> None:
+def test_without_faults_every_sample_is_executed_once_and_there_is_no_error() -> None:
     outcome = simulate_local(7, plan=CALM, trace=True)
 
     assert outcome.audit.verdict.good, outcome.audit.verdict

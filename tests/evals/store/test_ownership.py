@@ -333,6 +333,34 @@ def test_a_refused_process_leaves_the_lock_of_an_owner_on_another_machine(
     assert not path.exists()
 
 
+STALLED = f"""
+import sys
+sys.path[:] = {sys.path!r}
+from datetime import UTC, datetime
+from weakincentives.evals import RunManifest, RunStore
+from weakincentives.evals.store import ownership
+
+ownership.HEARTBEAT_SECONDS, ownership.STALE_SECONDS = 1000, 0.2
+with RunStore(sys.argv[1]) as store, RunStore(sys.argv[1]) as other:
+    claim = store.claim("r", new=True)
+    store.begin(RunManifest(run_id="r", created_at=datetime.now(UTC)), claim)
+    in_flight = claim.track(8)
+    ownership._machine = lambda: "another"
+    ownership.fcntl.flock = lambda file, operation: None  # each machine has its own locks
+    other.claim("r").release()
+    in_flight.end(in_flight.begin("sample", 1))
+print("alive")
+"""
+
+
+@needs_kernel_locks
+def test_an_owner_that_stalled_does_not_crash_when_another_machine_has_taken_its_run(
+    tmp_path: Path,
+) -> None:
+    process = start_python(STALLED, str(tmp_path / "runs.db"), cwd=Path.cwd(), env={**os.environ})
+    assert stdout_of(process) == "alive\n"
+
+
 def test_an_owner_on_another_machine_whose_heartbeat_does_not_change_is_dead(
     far: RunStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
