@@ -108,11 +108,11 @@ class LocalWorld(World):
         process.dead = True
         self.log(process, "dies")
         self.deaths.update(self.in_flight.pop(process, {}))
-        self._let_go(process, cut_log)
+        self._clean_up(process, cut_log)
         self.audit.after_death(process)
         process.on_death()
 
-    def _let_go(self, process: Process, cut_log: float | None = None) -> None:
+    def _clean_up(self, process: Process, cut_log: float | None = None) -> None:
         """Do what the kernel does when a process ends."""
         stores = self.stores.pop(process, [])
         for store in stores:
@@ -139,7 +139,7 @@ class LocalWorld(World):
     def _ended(self, process: Process, role: str, error: BaseException | None) -> None:
         """Handle a process that ended by itself; one that was told of an error tries again."""
         process.dead = True
-        self._let_go(process)
+        self._clean_up(process)
         self.log(process, f"ends: {self._first_line(error)}")
         if error is not None:
             self.audit.reported_error(process, error)
