@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,29 @@ samples = [Sample(str(number), number, number) for number in range(200)]
 config = EvalConfig(timeout_per_sample_ms=10_000, max_concurrent=50)
 print(EvalSuite(agent, samples, exact_match, config=config).run())
 """
+DEADLY = """
+import os, sys
+from weakincentives.evals import EvalConfig, EvalSuite, Sample, exact_match
+
+def agent(number):
+    if number == 7:
+        os._exit(0)
+    return number
+
+samples = [Sample(str(number), number, number) for number in range(20)]
+suite = EvalSuite(agent, samples, exact_match, config=EvalConfig(max_concurrent=4))
+print(suite.run(store=sys.argv[1], progress=False, **{sys.argv[2]: "run"}))
+"""
+IMPORT = """
+import sys
+from weakincentives.contrib.importers.store import store_reports
+from weakincentives.evals import EvalReport, EvalResult, RunStore, Score
+
+reports = [EvalReport([EvalResult(str(n), Score(1.0)) for n in range(5_000)]) for _ in range(2)]
+with RunStore(sys.argv[1]) as store:
+    print("ready", flush=True)
+    store_reports(store, reports)
+"""
 MILLION = """
 import sys
 from bench.engine import highest_memory
@@ -104,6 +128,53 @@ def deadly() -> str:
         assert not wrong, wrong[:3]
         assert [letter.body.sample.id for letter in dead if letter.body] == ["deadly"], dead
     return f"{workers.ended} workers died of it, 19 of 19 other samples answered, 1 dead letter"
+
+
+def deadly_local() -> str:
+    """A sample ends every process of a local run; resuming gets past it."""
+    with _folder() as folder:
+        command = [sys.executable, "-c", DEADLY, str(folder / "runs.db")]
+        output, processes = _output_of([*command, "run_id"]), 1
+        while not output and processes < 10:
+            output, processes = _output_of([*command, "resume"]), processes + 1
+    assert output.startswith("19/20 passed, 1 error"), output
+    assert processes == 4, processes
+    return f"{processes - 1} processes ended with exit code 0, then {output.strip()}"
+
+
+def killed_import() -> str:
+    """An import is killed at several moments: its runs are stored whole, or not at all."""
+    with _folder() as folder:
+        path = folder / "runs.db"
+        seconds = _import(path, None)
+        for part in range(10):
+            _import(path, seconds * part / 5)
+        with closing(sqlite3.connect(path)) as reader:
+            query = "SELECT status, (SELECT count(*) FROM rows WHERE run = runs.id) FROM runs"
+            runs = reader.execute(query).fetchall()
+    assert set(runs) == {("complete", 5_000)}, runs
+    assert len(runs) % 2 == 0, runs
+    return f"10 imports of 2 runs killed, {len(runs) // 2 - 1} were done by then: no run in part"
+
+
+def _import(path: Path, seconds: float | None) -> float:
+    """Import in a process that is killed after so many seconds; return how long it took."""
+    command = [sys.executable, "-c", IMPORT, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        begin = time.monotonic()
+        if seconds is not None:
+            time.sleep(seconds)
+            process.kill()
+        process.wait()
+    return time.monotonic() - begin
+
+
+def _output_of(command: list[str]) -> str:
+    return subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, check=True, timeout=120
+    ).stdout
 
 
 def self_harm() -> str:
@@ -218,6 +289,8 @@ def many_messages(count: int = 1_000_000) -> str:
 PARTS: dict[str, Callable[..., str]] = {
     "undecodable bodies": undecodable,
     "a sample that kills its worker": deadly,
+    "a sample that ends a local run": deadly_local,
+    "imports that are killed": killed_import,
     "samples that end their task or loop": self_harm,
     "threads that hang": hung_threads,
     "disks full": full_disk,

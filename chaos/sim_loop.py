@@ -48,6 +48,8 @@ class Process:
         self.dead = False
         self.paused = False
         self.cut_until = 0.0  # by a network partition
+        self.machine = 0
+        self.troubled = False  # by a fault that its user may be told of
         self.on_death: Callable[[], object] = lambda: None
         self._held: list[asyncio.Handle] = []
 

@@ -15,14 +15,16 @@ from weakincentives.runtime.mailbox.core.envelope import pack
 from .sim_loop import Process
 from .sim_world import RUN, World, request_id
 
-__all__ = ["TIMED_FAULT_ACTIONS", "inject_repeatedly", "poison"]
+__all__ = ["TIMED_FAULT_ACTIONS", "inject_repeatedly", "poison", "victim_of"]
 
 
-async def inject_repeatedly(world: World, name: str, interval: float) -> None:
+async def inject_repeatedly(
+    world: Any, name: str, interval: float, action: Callable[[Any], bool]
+) -> None:
     """Inject a fault again and again, `interval` seconds apart on average."""
     while True:
         await asyncio.sleep(world.random.expovariate(1 / interval))
-        if TIMED_FAULT_ACTIONS[name](world):
+        if action(world):
             world.faults[name] += 1
         if name == "queue wiped":
             return
@@ -69,19 +71,20 @@ def _unchecked(result: EvalResult[Any], **fields: Any) -> EvalResult[Any]:
     return result
 
 
-def _victim(world: World) -> Process | None:
+def victim_of(world: World) -> Process | None:
+    """Return a random process that runs, if there is one."""
     alive = [each for each in world.processes if not each.dead and not each.paused]
     return world.random.choice(alive) if alive else None
 
 
 def _kill(world: World) -> bool:
-    if (victim := _victim(world)) is not None:
+    if (victim := victim_of(world)) is not None:
         world.kill(victim)
     return victim is not None
 
 
 def _pause(world: World) -> bool:
-    if (victim := _victim(world)) is not None:
+    if (victim := victim_of(world)) is not None:
         world.log(victim, "pauses")
         victim.paused = True
         world.call_within(3 * world.plan.lease, victim.resume, world.loop)
@@ -89,7 +92,7 @@ def _pause(world: World) -> bool:
 
 
 def _cut_off(world: World) -> bool:
-    if (victim := _victim(world)) is not None:
+    if (victim := victim_of(world)) is not None:
         victim.cut_until = world.loop.now + world.random.uniform(0, 2) * world.plan.lease
         world.log(victim, f"is cut off until {victim.cut_until:.1f}")
     return victim is not None

@@ -114,7 +114,9 @@ class System:
         for number in range(plan.poison):
             world.call_within(60.0, poison, world, number)
         troubles = [
-            world.loop.create_task(inject_repeatedly(world, name, interval))
+            world.loop.create_task(
+                inject_repeatedly(world, name, interval, TIMED_FAULT_ACTIONS[name])
+            )
             for name, interval in plan.rates.items()
             if name in TIMED_FAULT_ACTIONS
         ]

@@ -43,6 +43,8 @@ def request_id(sample_id: str, epoch: int, run: str = RUN) -> str:
 class World:
     """The state of one simulation."""
 
+    downtimes = 30.0, 5.0  # at most, until a dead process is started again; the second in recovery
+
     def __init__(self, plan: Plan, random: Random, *, trace: bool = False) -> None:
         self.plan = plan
         self.random = random
@@ -219,7 +221,7 @@ class World:
         self.log(process, "starts")
 
         def again() -> None:
-            soon = self.random.uniform(0.5, 5.0 if self.healed else 30.0)
+            soon = self.random.uniform(0.5, self.downtimes[1 if self.healed else 0])
             self.later(soon, self.start, role, number, life + 1)
 
         def ended(task: asyncio.Task[Any]) -> None:

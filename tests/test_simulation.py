@@ -134,11 +134,11 @@ def test_the_table_names_failed_seeds_and_how_to_replay_them(
     counted_by_number(monkeypatch)
     seed = first_failure(*MUTANTS[counted_by_number])
 
-    assert run(["1", "--first", str(seed), "-j", "1"]) == 1
+    assert run(["1", "--first", str(seed), "-j", "1", "--system", "queue"]) == 1
     table = capsys.readouterr().out
     assert f"seed={seed}" in table
-    assert f"python -m chaos sim --seed {seed}" in table
-    assert run(["--seed", str(seed)]) == 1
+    assert f"python -m chaos sim --system queue --seed {seed}" in table
+    assert run(["--seed", str(seed), "--system", "queue"]) == 1
     assert "executes" in capsys.readouterr().out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -99,6 +100,19 @@ async def test_resuming_a_complete_run_only_reads_it(store: RunStore) -> None:
     record = store.run("latest")
     assert (record.status, record.manifest.created_at) == ("complete", created)
     assert len(store.runs()) == 1
+
+
+async def test_a_busy_disk_never_holds_up_the_event_loop(store: RunStore) -> None:
+    """A resumed run, whose rows are scored again, uses the store in other threads only."""
+    first = await run(store, exact_match)
+    users: list[int] = []
+    trace = store._database._connection.set_trace_callback
+    trace(lambda statement: users.append(threading.get_ident()))
+
+    await evaluate(SAMPLES, EvalConfig(), contains, store=store, agent=agent, resume=first.run_id)
+
+    assert users
+    assert threading.get_ident() not in users
 
 
 async def test_missing_samples_are_run(store: RunStore) -> None:

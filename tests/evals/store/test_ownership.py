@@ -32,6 +32,7 @@ from weakincentives.evals import (
     exact_match,
     stream,
 )
+from weakincentives.evals.store import ownership
 from weakincentives.testing import FakeClock
 
 SAMPLES = [Sample(str(number), number, "ok") for number in range(6)]
@@ -329,6 +330,53 @@ def test_an_owner_on_another_machine_whose_heartbeat_changes_is_alive_whatever_i
         far.delete("r")
     ended.set()
     thread.join()
+
+
+def test_a_refused_process_leaves_the_lock_of_an_owner_on_another_machine(
+    far: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machines may share a folder, but not their locks: its file is the lock of the owner there."""
+    path = ownership.lock_path(far.path, b"r")
+    path.touch()
+    ended = threading.Event()
+    thread = threading.Thread(target=write_heartbeats, args=(far.path, ended))
+    thread.start()
+    with pytest.raises(UsageError, match="which belongs to process 7 on far"):
+        far.claim("r")
+    ended.set()
+    thread.join()
+    assert path.exists()
+    monkeypatch.setattr("weakincentives.evals.store.ownership.STALE_SECONDS", 0.1)
+    far.claim("r").release()
+    assert not path.exists()
+
+
+STALLED = f"""
+import sys
+sys.path[:] = {sys.path!r}
+from datetime import UTC, datetime
+from weakincentives.evals import RunManifest, RunStore
+from weakincentives.evals.store import ownership
+
+ownership.HEARTBEAT_SECONDS, ownership.STALE_SECONDS = 1000, 0.2
+with RunStore(sys.argv[1]) as store, RunStore(sys.argv[1]) as other:
+    claim = store.claim("r", new=True)
+    store.begin(RunManifest(run_id="r", created_at=datetime.now(UTC)), claim)
+    in_flight = claim.track(8)
+    ownership._machine = lambda: "another"
+    ownership.fcntl.flock = lambda file, operation: None  # each machine has its own locks
+    other.claim("r").release()
+    in_flight.end(in_flight.begin("sample", 1))
+print("alive")
+"""
+
+
+@needs_kernel_locks
+def test_an_owner_that_stalled_does_not_crash_when_another_machine_has_taken_its_run(
+    tmp_path: Path,
+) -> None:
+    process = start_python(STALLED, str(tmp_path / "runs.db"), cwd=Path.cwd(), env={**os.environ})
+    assert stdout_of(process) == "alive\n"
 
 
 def test_an_owner_on_another_machine_whose_heartbeat_does_not_change_is_dead(

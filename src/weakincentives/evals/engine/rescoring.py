@@ -8,9 +8,11 @@ score, so its error stays.
 from __future__ import annotations
 
 import inspect
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any, Optional, get_args, get_type_hints
 
 import anyio
@@ -31,6 +33,8 @@ from .fingerprint import criteria_fingerprint
 from .manifest import criterion_infos, git_commit, new_run_id, packages
 from .requirements import check_requirements
 from .row_writer import RowWriter
+
+_PAGE_ROWS = 50  # read at a time
 
 OnResult = Callable[[EvalResult[Any], EvalResult[Any]], object]
 
@@ -125,11 +129,18 @@ async def rescore_rows(
     """
     fingerprint = writer.criteria_fingerprint
     done = finished_workers = 0
-    remaining = iter(rows)
+    remaining, page = iter(rows), deque[StoredRow]()
+    reading = anyio.Lock(fast_acquire=True)
 
     async def work() -> None:
         nonlocal done, finished_workers
-        for row in remaining:  # all workers pull from one iterator
+        while True:  # all workers pull from one iterator, which reads the store
+            async with reading:
+                if not page:
+                    page.extend(await in_thread(lambda: [*islice(remaining, _PAGE_ROWS)]))
+                if not page:
+                    break
+                row = page.popleft()
             await checkpoint()  # an evaluator that never waits must not keep Ctrl-C waiting
             result = row.result
             if not is_current(row):

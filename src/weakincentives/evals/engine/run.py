@@ -321,7 +321,7 @@ class Run(RunSpec):
         from .rescoring import rescore_rows
 
         await in_thread(plan.place_rest, self.engine.tried_all)
-        for note in plan.notes(await in_thread(self._dataset_digest)):
+        for note in await in_thread(lambda: [*plan.notes(self._dataset_digest())]):
             self.on_note(note)
 
         async def add(row: StoredRow, result: EvalResult[Any]) -> None:

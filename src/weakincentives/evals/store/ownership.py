@@ -123,7 +123,8 @@ class RunClaim:
         try:
             self._take()
             if self._file is not None:
-                os.ftruncate(self._file, 0)
+                # Not cut: a stalled owner on another machine may have it mapped, and would crash.
+                os.pwrite(self._file, bytes(os.fstat(self._file).st_size), 0)
         except BaseException:
             self.release()
             raise
@@ -182,16 +183,22 @@ class RunClaim:
         if self._ended.is_set() or self.owner.pid != os.getpid():
             return
         self._ended.set()
+        is_free, owner = False, serde.encode(self.owner)
         # A run that could not be finished keeps its owner, so that it is listed as interrupted.
         with suppress(WinkError), self._database.transaction() as cursor:
+            is_free = self._stored_owner(cursor) in ([], [(None,)], [(owner,)])
             cursor.execute(
                 "UPDATE runs SET owner = NULL, heartbeat = NULL "
                 "WHERE run_id = ? AND owner = ? AND status <> 'running'",
-                (self._stored_id, serde.encode(self.owner)),
+                (self._stored_id, owner),
             )
         if self._file is not None:
-            with suppress(OSError):  # such as a folder that was removed; the run has its own error
-                self._path.unlink()
+            # Of machines with a common folder but locks of their own, another may use the file.
+            if is_free:
+                with suppress(
+                    OSError
+                ):  # as in a folder that was removed: the run has its own error
+                    self._path.unlink()
             self.close_file()
 
     def close_file(self) -> None:
