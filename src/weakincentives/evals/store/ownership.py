@@ -195,9 +195,7 @@ class RunClaim:
         if self._file is not None:
             # Of machines with a common folder but locks of their own, another may use the file.
             if is_free:
-                with suppress(
-                    OSError
-                ):  # as in a folder that was removed: the run has its own error
+                with suppress(OSError):  # such as a folder that was removed, which the run reports
                     self._path.unlink()
             self.close_file()
 
