@@ -130,6 +130,7 @@ def test_cancelling_ends_what_runs_and_leaves_the_other_runs_alone(fleet: Fleet)
     _, err = collector.communicate(timeout=TIMEOUT)
     assert collector.returncode == 3
     assert "cancelled, 0 of 2,000 are stored" in err
+    assert "continue:" not in err  # it stays cancelled
     assert fleet.deployment.wink("eval", "collect", "small")[0] == 0
     until(lambda: len(fleet.log("end", "large")) == 8)
     assert max(at for _, at in fleet.log("end", "large")) < cancelled_at + SOON
@@ -153,7 +154,7 @@ def test_finished_samples_of_a_cancelled_run_are_stored_and_no_other_begins(flee
     assert (code, "0 of 4 are stored, 4 samples taken back" in err) == (0, True), err
     code, _, err = fleet.deployment.wink("eval", "cancel", "mine")
 
-    assert (code, "is complete" in err or "6 of 6" in err) == (0, True), err
+    assert (code, "6 of 6 are stored\n" in err or "is complete" in err) == (0, True), err
     assert fleet.status("mine")[0] == "complete"
     assert fleet.status("mine2") == ("cancelled", "0 of 4 are stored")
 

@@ -260,3 +260,15 @@ def test_a_queue_that_never_answers_is_an_error(deployment: Deployment) -> None:
     assert "check that the server is running and reachable" in stderr
     with RunStore(deployment.folder / ".wink" / "runs.db") as store:
         assert store.run("latest").status == "interrupted"
+
+
+def test_a_complete_run_is_reported_without_its_queue(deployment: Deployment) -> None:
+    deployment.submit("--limit", "5")
+    deployment.wink("worker", "eval", "--agent", "qa.py:agent", "--drain")
+    first = deployment.wink("eval", "collect")
+
+    gone = f"redis://127.0.0.1:{free_port()}/0#gone"
+    again = deployment.wink("eval", "collect", "--queue", gone)
+
+    assert (first[0], again[0]) == (0, 0), again
+    assert "4/5 passed" in again[2]

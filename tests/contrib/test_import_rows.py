@@ -145,6 +145,11 @@ def cut_promptfoo() -> dict[str, Any]:
     return data
 
 
+def cut_promptfoo_with_one_count() -> dict[str, Any]:
+    results = {"results": cut_promptfoo()["results"]["results"]}
+    return {"results": results | {"stats": {"successes": 2, "failures": 1}}, "config": {}}
+
+
 def cut_inspect(**dataset: Any) -> dict[str, Any]:
     log = inspect_log(THREE)
     log["eval"]["dataset"] |= dataset
@@ -162,6 +167,7 @@ PAGE = {"object": "list", "data": openai_items(THREE), "has_more": True}
         (inspect_log(THREE, "started"), "its log says 'started'", 3),
         (cut_inspect(samples=5), "3 of 5 results are in the file", 5),
         (cut_promptfoo(), "2 of 3 results are in the file", 3),
+        (cut_promptfoo_with_one_count(), "2 of 3 results are in the file", 3),
         (PAGE, "the file is one page of several (`has_more`)", 3),
     ],
 )

@@ -88,11 +88,12 @@ def report_exit(code: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def report_run(run_id: str, resume: str, in_flight: Path) -> None:
-    """Tell the guard what to say if the process ends: the run, how to resume it, and the file that
-    has its samples in flight.
+def report_run(run_id: str, resume: str, store: Path, in_flight: Path) -> None:
+    """Tell the guard what to say if the process ends: the run, how to resume it, its store, and the
+    file that has its samples in flight.
     """
-    text = "\0".join((run_id, resume, str(in_flight), "")).encode("utf-8", "surrogatepass")
+    texts = (run_id, resume, str(store), str(in_flight), "")
+    text = "\0".join(texts).encode("utf-8", "surrogatepass")
     if _Command.shared is not None and len(text) <= _SIZE - 2:
         _Command.shared[2 : 2 + len(text)] = text
 
@@ -224,7 +225,8 @@ def _ended(exit_code: int, passed_on: set[int], shared: mmap, code_without_verdi
     """Say how the command ended, unless it did; return its code, or die of the same signal."""
     reported = shared[0] == 1
     asked = -exit_code in passed_on  # it was ended from outside
-    run_id, resume, in_flight, *_ = shared[2:].decode("utf-8", "surrogatepass").split("\0")
+    run_id, resume, *paths = shared[2:].decode("utf-8", "surrogatepass").split("\0")
+    store, in_flight, *_ = [*paths, "", ""]
     if reported and exit_code >= 0:
         how = ""
     elif exit_code >= 0:
@@ -240,14 +242,16 @@ def _ended(exit_code: int, passed_on: set[int], shared: mmap, code_without_verdi
         else:
             samples = note_end(in_flight, how)
     if how and not asked:
-        _print_end(how, reported, run_id, samples, resume)
+        _print_end(how, reported, run_id, samples, resume, store)
     if exit_code < 0:
         _die_of(-exit_code)
         return 128 - exit_code
     return shared[1] if reported else code_without_verdict
 
 
-def _print_end(how: str, reported: bool, run_id: str, samples: list[str], resume: str) -> None:
+def _print_end(
+    how: str, reported: bool, run_id: str, samples: list[str], resume: str, store: str
+) -> None:
     from ..secrets import redact_message
     from .console.text import one_line
 
@@ -256,9 +260,21 @@ def _print_end(how: str, reported: bool, run_id: str, samples: list[str], resume
         line = f"the process ended after its verdict ({how})"
     elif run_id:
         running = f"; in flight: {', '.join(samples)}" if samples else ""
-        line += f"{running} - the results so far are stored; continue: {resume}"
+        line += f"{running} - {_stored(store, run_id)}continue: {resume}"
     with suppress(OSError, ValueError):
         print(f"wink: {one_line(redact_message(line))}", file=sys.stderr)
+
+
+def _stored(store: str, run_id: str) -> str:
+    """Return how much of the run is stored, in words: the last moments before a death are not."""
+    from ..errors import WinkError
+    from ..evals.store import RunStore
+
+    with suppress(WinkError, OSError), RunStore(store) as opened:
+        record = opened.run(run_id)
+        of = "" if record.manifest.planned is None else f" of {record.manifest.planned:,}"
+        return f"{record.stored:,}{of} are stored; "
+    return ""
 
 
 def _name_of(number: int) -> str:

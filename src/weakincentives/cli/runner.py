@@ -182,7 +182,8 @@ def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console
             write_line(data, redact_ids(result))
 
     again = ["wink", "eval", "resume", run.run_id, *(["--store", args.store] if args.store else [])]
-    report_run(run.run_id, shlex.join(again), lock_path(store.path, encode_id(run.run_id)))
+    lock = lock_path(store.path, encode_id(run.run_id))
+    report_run(run.run_id, shlex.join(again), store.path, lock)
     began = SYSTEM_CLOCK.monotonic()
     interrupted, ended_by = False, ""
     now = partial(progress_snapshot, run, plan.total, began)

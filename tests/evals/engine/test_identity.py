@@ -227,6 +227,20 @@ def test_a_file_descriptor_does_not_count(project: Path) -> None:
         os.close(file)
 
 
+@pytest.mark.parametrize(("name", "counts"), [("MODEL", True), ("API_URL", False)])
+def test_a_setting_from_the_environment_counts_with_its_value(
+    name: str, counts: bool, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = f'import os\nNAME = os.environ.get("{name}", "a")\ndef agent(text): return NAME + text\n'
+    (project / "evals_file.py").write_text(code)
+    versions = []
+    for value in ("a", "b"):
+        monkeypatch.setenv(name, value)
+        versions.append(identify(load(project).agent).version)
+
+    assert (versions[0] != versions[1]) is counts
+
+
 def test_a_closure_counts_with_its_values_and_its_imports(project: Path) -> None:
     module = load(project)
     agent = module.make(2)

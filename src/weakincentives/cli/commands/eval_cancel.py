@@ -50,7 +50,11 @@ def run(args: Namespace) -> int:
         removed = cancel_queued(queue, run_id)
         stored, total = _store_finished(store, queue, run_id)
         already = "was cancelled already" if record.status == "cancelled" else "is cancelled"
-        back = f", {pluralize(removed, 'sample')} taken back from the workers" if removed else ""
+        back = (
+            f", {pluralize(total - stored, 'sample')} taken back"
+            if removed and stored < total
+            else ""
+        )
         print_stderr(f"{run_id} {already}: {stored:,} of {total:,} are stored{back}")
     return 0
 

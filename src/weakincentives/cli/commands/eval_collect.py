@@ -18,7 +18,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from ...clock import SYSTEM_CLOCK
-from ...errors import UsageError, WinkError
+from ...errors import MailboxConnectionError, UsageError, WinkError
 from ...internal.formatting import duration, pluralize
 from ..options.execution import add_gates, add_output_options
 from ..options.parsing import number
@@ -73,9 +73,10 @@ def run(args: Namespace) -> int:
     from ...evals.distributed import StoreLedger, load_submission
     from ...evals.model.redacted_ids import redact_ids
     from ...evals.store.queue_state import save_queue_state
-    from ..console.documents import run_data, write_line
+    from ..console.documents import write_line
     from ..console.progress import console
-    from ..runner import check_output, finish, ungated
+    from ..console.text import one_line
+    from ..runner import check_output
 
     data, to, began = sys.stdout, console(), SYSTEM_CLOCK.monotonic()
     check_output(args)
@@ -92,13 +93,21 @@ def run(args: Namespace) -> int:
             retry_errors=args.retry_errors,
         )
         save = partial(save_queue_state, store, run_id)
+        is_complete = record.status == "complete" and not args.retry_errors
         with _open_collector(args, record, submission, ledger, to, save) as collector:
             # A cancelled run stays that: what arrived since then is collected, no more.
             if (ledger.missing() or record.status != "complete") and not collector.cancelled:
                 store.begin(record.manifest)
             try:
                 interrupted = _collect(args, collector, to)
-            except BaseException:  # such as an unreachable server: the run can be continued
+            except MailboxConnectionError as error:
+                if not is_complete:
+                    with suppress(WinkError):
+                        ledger.finish(interrupted=True)
+                    raise
+                to.print(one_line(f"warning: {error}"), style="yellow", soft_wrap=True)
+                interrupted = False
+            except BaseException:  # the run can be continued
                 with suppress(WinkError):  # if the run was removed, the first error says so
                     ledger.finish(interrupted=True)
                 raise
@@ -108,11 +117,20 @@ def run(args: Namespace) -> int:
         if collector.dead_lettered and not args.quiet:
             to.print(_dead_letter_note(args, collector), style="dim", soft_wrap=True)
         outcome = _outcome(args, store, collector, missing, SYSTEM_CLOCK.monotonic() - began)
-        outcome = finish(args, outcome, store, to)
-        if not interrupted and (problem := ungated(args, [outcome.found])):
-            raise UsageError(problem)
-        if args.format == "json":
-            write_line(data, {"exit_code": outcome.code, "runs": [run_data(outcome)]})
+        return _report(args, outcome, store)
+
+
+def _report(args: Namespace, outcome: Outcome, store: RunStore) -> int:
+    """Print how the run ended, write its files, and return its exit code."""
+    from ..console.documents import run_data, write_line
+    from ..console.progress import console
+    from ..runner import finish, ungated
+
+    outcome = finish(args, outcome, store, console())
+    if outcome.code != 130 and (problem := ungated(args, [outcome.found])):
+        raise UsageError(problem)
+    if args.format == "json":
+        write_line(sys.stdout, {"exit_code": outcome.code, "runs": [run_data(outcome)]})
     return outcome.code
 
 
@@ -170,7 +188,7 @@ def _open_collector(
         max_rounds=MAX_ROUNDS,
         poll=POLL_SECONDS,
         exclusive=True,
-        connect_timeout=CONNECT_TIMEOUT,
+        connect_timeout=5.0 if record.status == "complete" else CONNECT_TIMEOUT,
         dead_letters=f"{queue.name}-dlq",
         cancelled=record.status == "cancelled",
     )

@@ -126,7 +126,7 @@ def _next_commands(outcome: Outcome, store: str | None) -> Iterator[Text]:
     where = ["--store", store] if store else []
     verb = "collect" if record.manifest.kind == "submission" else "resume"
     resume = ["wink", "eval", verb, run_id, *where]
-    if record.status != "complete":
+    if record.status not in ("complete", "cancelled"):  # a cancelled run stays that
         yield _command("continue", resume)
     elif record.errors:
         yield _command("retry errors", [*resume, "--retry-errors"])

@@ -35,15 +35,16 @@ def read_promptfoo(path: Path | str | ResultFile) -> list[EvalReport[Any]]:
         with expecting("results and settings of promptfoo", file, "$"):
             name = str((data.get("config") or {}).get("description") or file.name)
             ids = _sample_ids(rows)
+        pairs = [*_by_prompt(file, rows, ids)]
         return [
             report_of(
                 file,
                 attempts,
                 dataset_name=name,
                 config={"agent": agent, "model": model},
-                planned=_counted(results, key),
+                planned=_counted(results, key, alone=len(pairs) == 1),
             )
-            for key, (agent, model), attempts in _by_prompt(file, rows, ids)
+            for key, (agent, model), attempts in pairs
         ]
 
 
@@ -68,16 +69,19 @@ def _by_prompt(
         yield key, labels[key], given
 
 
-def _counted(results: Any, key: Any) -> int | None:
+def _counted(results: Any, key: Any, *, alone: bool) -> int | None:
     """Return how many tests promptfoo counted for a prompt; None if the file does not say."""
-    prompts = results.get("prompts") if isinstance(results, Mapping) else None
-    if not isinstance(prompts, list) or type(key) is not int or not 0 <= key < len(prompts):
+    if not isinstance(results, Mapping):
         return None
-    metrics = prompts[key].get("metrics") if isinstance(prompts[key], Mapping) else None
+    prompts, names = results.get("prompts"), ("testPassCount", "testFailCount", "testErrorCount")
+    metrics = None
+    if isinstance(prompts, list) and type(key) is int and 0 <= key < len(prompts):
+        metrics = prompts[key].get("metrics") if isinstance(prompts[key], Mapping) else None
+    if metrics is None and alone:  # the counts of the file are those of its only prompt
+        metrics, names = results.get("stats"), ("successes", "failures", "errors")
     if not isinstance(metrics, Mapping):
         return None
-    counts = [metrics.get(f"test{kind}Count") for kind in ("Pass", "Fail", "Error")]
-    return sum(count for count in counts if type(count) is int)
+    return sum(count for name in names if type(count := metrics.get(name)) is int)
 
 
 def _sample_ids(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -4,8 +4,9 @@ Rules of this file:
 1. In the modules of the agent itself, only what its code refers to by name counts: an eval file
    also has datasets and evaluators. Any other first-party module that it imports counts as a whole,
    and so do those that this one imports.
-2. Constants count by their source and, if they are read from a file, by their value. What an agent
-   changes while it runs, such as a list of calls, does not count.
+2. Constants count by their source and, if they are read from a file, or are a setting from the
+   environment such as MODEL, by their value. What an agent changes while it runs, such as a list
+   of calls, does not count.
 3. Nothing is run or imported, and nothing that is raised here ends a run. The hashes are the same
    in every process, whatever the agent did before.
 """
@@ -294,13 +295,13 @@ class _Reach:
         label = statement.label
         if self._own and source.path != next(iter(self._own)):
             label = f"{source.path.name}:{label}"
-        read = [names for node, names in source.read_from_files() if node is statement.node]
+        read = [names for node, names in source.read_values() if node is statement.node]
         texts = [syntax(statement.node), *self._read_values(source, read)]
         # A name may be bound more than once.
         self._parts[label] = digest(self._parts.get(label, ""), *texts)
 
     def _read_values(self, source: SourceFile, read: list[list[str]]) -> Iterator[str]:
-        """Yield the values of names that are read from files."""
+        """Yield the values of names that are read."""
         if not read:
             return
         values = self._own.get(source.path) or _globals_of(source.path)
@@ -335,7 +336,7 @@ class _Reach:
         source = self._project.file(path) if self._project and self._project.has(path) else None
         if source is None or self._project is None:
             return {}
-        names = [names for _, names in source.read_from_files()] if values else []
+        names = [names for _, names in source.read_values()] if values else []
         read = list(self._read_values(source, names))
         whole = digest(source.digest, *read) if read else source.digest
         return {self._project.label(path): whole}

@@ -29,6 +29,8 @@ _OUR_PACKAGE = Path(__file__).resolve().parents[2]
 _INSTALLED = {"site-packages", "dist-packages"}
 _READING = re.compile(r"(?:^|_)(?:load|loads|read|reads)(?:_|$)")
 _FROM_ENVIRONMENT = {"environ", "getenv", "environb"}
+# Of variables of the environment, what an agent is made of: others are keys, addresses and places.
+_SETTING = re.compile(r"model|prompt|temperature|effort|variant|version", re.IGNORECASE)
 _MUTATORS = {
     *("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem"),
     *("popleft", "remove", "reverse", "setdefault", "sort", "update", "subtract"),
@@ -184,10 +186,10 @@ class SourceFile:
             self._statements = [_statement(node, tables) for node in self.tree.body]
         return self._statements
 
-    def read_from_files(self) -> list[tuple[ast.stmt, list[str]]]:
-        """Return the assignments of what is read from a file, with the names that they bind."""
+    def read_values(self) -> list[tuple[ast.stmt, list[str]]]:
+        """Return the assignments whose values count, not only their source: see `_is_read`."""
         if self._read is None:
-            found = (node for node in self.tree.body if _reads_a_file(node))
+            found = (node for node in self.tree.body if _is_read(node))
             self._read = [(node, sorted(set(_bound_by(node)))) for node in found]
         return self._read
 
@@ -228,20 +230,20 @@ def _is_pytest_mark(node: ast.expr) -> bool:
     return getattr(mark, "attr", getattr(mark, "id", "")) == "mark"
 
 
-def _reads_a_file(node: ast.stmt) -> bool:
-    """Return whether a function with a name such as `read_text` or `load_prompt` gives the value.
+def _is_read(node: ast.stmt) -> bool:
+    """Return whether the value is read from a file, or is a setting from the environment.
 
-    Values from the environment, such as a key or an address, do not count.
+    A function with a name such as `read_text` or `load_prompt` reads a file. A variable of the
+    environment is a setting if its name, or the name that is bound, says so, as MODEL does.
     """
     if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
         return False
-    if not any(
-        isinstance(call, ast.Call) and _READING.search(_called(call))
-        for call in ast.walk(node.value)
-    ):
-        return False
-    used = {getattr(part, "attr", getattr(part, "id", "")) for part in ast.walk(node)}
-    return not used & _FROM_ENVIRONMENT
+    parts = [*ast.walk(node)]
+    if _FROM_ENVIRONMENT.isdisjoint(getattr(x, "attr", getattr(x, "id", "")) for x in parts):
+        return any(isinstance(x, ast.Call) and _READING.search(_called(x)) for x in parts)
+    texts = (x.value for x in parts if isinstance(x, ast.Constant))
+    variable = next((text for text in texts if isinstance(text, str)), "")
+    return any(_SETTING.search(name) for name in (variable, *_bound_by(node)))
 
 
 def _statement(node: ast.stmt, tables: list[symtable.SymbolTable]) -> Statement:
