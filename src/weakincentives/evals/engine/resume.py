@@ -150,7 +150,7 @@ class ResumePlan:
         deaths = self._deaths.get((redact_id(task.sample.id), task.epoch))
         if deaths is None:
             return task
-        gives_up = deaths.convicted and not self._retry_errors
+        gives_up = deaths.too_many and not self._retry_errors
         self.counts["given up" if gives_up else "alone"] += 1
         return replace(
             task,

@@ -46,8 +46,8 @@ class Deaths:
     how: str = ""
 
     @property
-    def convicted(self) -> bool:
-        """Whether the sample is to blame."""
+    def too_many(self) -> bool:
+        """Whether the sample is given up."""
         return self.count >= MAX_DEATHS and self.alone >= MAX_DEATHS_ALONE
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class Deaths:
         )
 
 
-class InFlight:
+class InFlightFile:
     """The samples in flight of a run, in a file that survives the death of this process."""
 
     def __init__(self, file: int, slots: int) -> None:
@@ -89,8 +89,8 @@ class InFlight:
         self._memory.close()
 
 
-def _packed(text: bytes, number: int = 0) -> bytes:
-    return _HEADER.pack(1, len(text), number) + text
+def _packed(text: bytes, epoch: int = 0) -> bytes:
+    return _HEADER.pack(1, len(text), epoch) + text
 
 
 def read_in_flight(file: int) -> tuple[bytes, list[tuple[bytes, int]]]:

@@ -82,13 +82,7 @@ def stored_records(store: Storage, table: str, kind: type[T], **columns: str) ->
     with database.snapshot():
         written = _written(database, table, columns)
         rows = database.read(f"{_select(table)} WHERE {where} ORDER BY id", values)
-    bodies: list[bytes] = []
-    found: Tallies = {}
-    for row in rows:
-        if (data := _data(row)) is not None:
-            bodies.append(data)
-            count, checksums = found.get(group := _group(table, row), (0, 0))
-            found[group] = count + 1, checksums + row[-1]
+    bodies, found, _ = _intact(table, rows)
     if found != written or len(bodies) < len(rows):
         raise StoreError(_damage(database, table, written, found))
     with database.corruption_errors(f"the table {table}"):
@@ -146,13 +140,9 @@ def repair_records(store: Storage) -> list[str]:
         for table in _COLUMNS:
             written = _written(database, table, {})
             cursor.execute(f"REINDEX {table}")
-            found: Tallies = {}
-            for row in cursor.execute(f"{_select(table)} NOT INDEXED").fetchall():
-                if _data(row) is None:
-                    cursor.execute(f"DELETE FROM {table} WHERE id = ?", (row[0],))
-                else:
-                    count, checksums = found.get(group := _group(table, row), (0, 0))
-                    found[group] = count + 1, checksums + row[-1]
+            rows = cursor.execute(f"{_select(table)} NOT INDEXED").fetchall()
+            _, found, damaged = _intact(table, rows)
+            cursor.executemany(f"DELETE FROM {table} WHERE id = ?", damaged)
             cursor.execute("DELETE FROM record_tallies WHERE kind = ?", (table,))
             cursor.executemany(
                 "INSERT INTO record_tallies VALUES (?, ?, ?, ?, ?)",
@@ -164,6 +154,23 @@ def repair_records(store: Storage) -> list[str]:
 
 def _select(table: str) -> str:
     return f"SELECT id, {', '.join(_COLUMNS[table])}, body, checksum FROM {table}"
+
+
+def _intact(
+    table: str, rows: Iterable[Sequence[Any]]
+) -> tuple[list[bytes], Tallies, list[tuple[Any]]]:
+    """Return the JSON of the unchanged records, their tallies, and the ids of the others."""
+    bodies: list[bytes] = []
+    found: Tallies = {}
+    damaged: list[tuple[Any]] = []
+    for row in rows:
+        if (data := _data(row)) is None:
+            damaged.append((row[0],))
+            continue
+        bodies.append(data)
+        count, checksums = found.get(group := _group(table, row), (0, 0))
+        found[group] = count + 1, checksums + row[-1]
+    return bodies, found, damaged
 
 
 def _group(table: str, row: Sequence[Any]) -> Group:
