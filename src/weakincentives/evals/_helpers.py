@@ -127,7 +127,7 @@ def cancel_run(run: Submission | str, requests: Mailbox[Any]) -> int:
     that the run was cancelled. On SQS nothing can be taken back: the workers remove the samples.
     """
     run_id = run.run_id if isinstance(run, Submission) else run
-    return int(cast(Any, sending_mailbox(requests, "requests", "cancel")).cancel(run_id))
+    return int(sending_mailbox(requests, "requests", "cancel").cancel(run_id))
 
 
 def collect_results(

@@ -6,12 +6,13 @@ memory: what is written there survives the process, and costs no system call. It
 run's lock (`ownership.py`), which is removed when the run ends in an orderly way. The next process
 that claims the run finds what its predecessor left, and counts it in the table `deaths`.
 
-A death in company is only a suspicion. A resumed run therefore runs such samples alone, after all
-others, and those with the fewest deaths first. A sample that was in flight at `MAX_DEATHS` deaths,
-and ran alone at `MAX_DEATHS_ALONE` of them, is not run any more: it is an error.
+If several samples were in flight, each of them may be the reason. A resumed run therefore runs
+them alone, after all others, and those with the fewest deaths first. A sample that was in flight at
+`MAX_DEATHS` deaths, and ran alone at `MAX_DEATHS_ALONE` of them, is not run any more: it is an
+error.
 
 The guard of a command (`cli/guard.py`) writes how its process ended. It clears the file if the
-process was asked to end, by a signal from outside: no sample is to blame for that.
+process was ended by a signal from outside, which is no sample's fault.
 """
 
 from __future__ import annotations

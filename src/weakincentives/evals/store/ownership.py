@@ -46,8 +46,8 @@ except ImportError:  # Windows, where the heartbeat alone decides
 HEARTBEAT_SECONDS = 5.0
 STALE_SECONDS = 30.0
 _POLL_SECONDS = 0.5  # while the heartbeat of another machine is watched
-# A reader that checks whether the owner is alive holds the lock briefly; and one that was killed
-# holds it until the kernel has freed its memory.
+# A reader that checks whether the owner is alive holds the lock briefly, and an owner that was
+# killed until the kernel has freed its memory.
 _LOCK_TRIES = 100
 _LOCK_PAUSE = 0.01
 
@@ -118,6 +118,7 @@ class RunClaim:
         self._counted_until = 0.0
         self._in_flight: InFlightFile | None = None
         self._file: int | None = self._lock()
+        # How the last owner ended, and the samples that it left in flight.
         self._left = (b"", []) if self._file is None else read_in_flight(self._file)
         _claims.add(self)
         try:
