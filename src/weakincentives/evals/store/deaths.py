@@ -22,6 +22,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from mmap import mmap
 from pathlib import Path
 from struct import Struct
@@ -33,7 +34,7 @@ MAX_DEATHS, MAX_DEATHS_ALONE = 3, 2
 _SLOT = 256  # bytes; the first one says how the process ended
 _MAX_SLOTS = 4096
 _HEADER = Struct("<BxHI")  # in use, the length of the id, the epoch
-_MAX_TEXT = _SLOT - _HEADER.size  # bytes of an id; one that is cut off is not found again
+_MAX_TEXT = _SLOT - _HEADER.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class InFlightFile:
         if not self._free:
             return 0
         slot = self._free.pop()
-        text = redact_id(sample_id).encode("utf-8", "surrogatepass")[:_MAX_TEXT]
+        text = noted_id(sample_id)
         self._memory[slot : slot + _HEADER.size + len(text)] = _packed(text, epoch)
         return slot
 
@@ -88,6 +89,15 @@ class InFlightFile:
     def close(self) -> None:
         """Unmap the file."""
         self._memory.close()
+
+
+def noted_id(sample_id: str) -> bytes:
+    """Return the id under which a sample is noted: a long one ends in a digest of the whole."""
+    text = redact_id(sample_id).encode("utf-8", "surrogatepass")
+    if len(text) <= _MAX_TEXT:
+        return text
+    digest = blake2b(text, digest_size=16).hexdigest().encode()
+    return text[: _MAX_TEXT - len(digest)] + digest
 
 
 def _packed(text: bytes, epoch: int = 0) -> bytes:
@@ -133,8 +143,8 @@ def count_deaths(
     )
 
 
-def read_deaths(store: Storage, run_id: bytes) -> dict[tuple[str, int], Deaths]:
-    """Return the deaths of a run by sample id and epoch."""
+def read_deaths(store: Storage, run_id: bytes) -> dict[tuple[bytes, int], Deaths]:
+    """Return the deaths of a run by `noted_id` and epoch."""
     rows = store._database.read(
         "SELECT sample, epoch, count, alone, how FROM deaths "
         "WHERE run = (SELECT id FROM runs WHERE run_id = ?)",
@@ -142,6 +152,6 @@ def read_deaths(store: Storage, run_id: bytes) -> dict[tuple[str, int], Deaths]:
     )
     with store._database.corruption_errors("the deaths of a run"):
         return {
-            (sample.decode("utf-8", "surrogatepass"), epoch): Deaths(count, alone, how.decode())
+            (sample, epoch): Deaths(count, alone, how.decode())
             for sample, epoch, count, alone, how in rows
         }
