@@ -110,8 +110,8 @@ def read_in_flight(file: int) -> tuple[bytes, list[tuple[bytes, int]]]:
     data = os.pread(file, os.fstat(file).st_size, 0)
     for start in range(0, len(data) - _SLOT + 1, _SLOT):
         used, size, epoch = _HEADER.unpack_from(data, start)
-        text = data[start + _HEADER.size :][:size] if used == 1 and size <= _MAX_TEXT else b""
-        slots.append((text, epoch))
+        begin, is_valid = start + _HEADER.size, used == 1 and size <= _MAX_TEXT
+        slots.append((data[begin : begin + size] if is_valid else b"", epoch))
     return (slots[0][0] if slots else b""), [each for each in slots[1:] if each[0]]
 
 
