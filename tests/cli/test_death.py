@@ -223,3 +223,16 @@ def test_removing_the_run_removes_its_deaths() -> None:
     with RunStore() as store:
         assert store._database.read("SELECT count(*) FROM deaths") == [(0,)]
     assert not [*Path(".wink").glob("*.lock")]
+
+
+def test_a_sample_with_a_very_long_id_is_recognised() -> None:
+    deadly("os._exit(0)")
+    suite = SUITE.replace("Sample(str(i),", "Sample('s' + 'é' * 300 + str(i),")
+    Path("deadly.py").write_text(suite.replace('sample.id == "5"', 'sample.id.endswith("é5")'))
+
+    codes = [wink("eval", "run", "deadly.py").returncode]
+    codes += [wink("eval", "resume", "latest").returncode for _ in range(3)]
+
+    assert codes == [3] * 4
+    assert [sample[-2:] for sample, error in rows().items() if error] == ["é5"]
+    assert len(rows()) == SAMPLES

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from weakincentives.cli import main
-from weakincentives.cli.commands.eval_import import SYSTEMS
+from weakincentives.cli.commands import eval_import
 from weakincentives.contrib.importers import (
     FORMATS,
     detect_format,
+    files,
     read_inspect,
     read_langsmith,
     read_openai_evals,
@@ -285,7 +286,8 @@ def test_an_unknown_format_is_an_error(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_the_command_accepts_every_format() -> None:
-    assert tuple(FORMATS) == SYSTEMS
+    assert tuple(FORMATS) == eval_import.SYSTEMS
+    assert files.MAX_BYTES == eval_import.MAX_BYTES
 
 
 def test_the_dataset_can_be_named(tmp_path: Path) -> None:

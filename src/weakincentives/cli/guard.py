@@ -6,10 +6,11 @@ child is the command; the parent, the guard, waits for it. When the command has 
 it writes its exit code into memory that both share. If it ends without that, the guard says so, and
 exits with a code that is no verdict. If it ends by a signal, so does the guard.
 
-Signals. To the shell, `wink` is the guard. What is sent to it alone (`kill`) is passed on; what is
-sent to the whole process group (Ctrl-C in a terminal, `timeout`, service managers) has reached the
-command already. To tell them apart there is a third process, the witness: nobody knows it, so it
-only gets what everyone gets. It blocks all signals and says, when asked, which are pending.
+Signals. For the shell, `wink` is the guard. A signal to the guard alone (`kill`) is passed on; one
+to the whole process group (Ctrl-C in a terminal, `timeout`, service managers) has reached the
+command already. A third process, the listener, tells them apart: nobody knows its id, so it
+receives only what the whole group receives. It blocks all signals and says, when asked, which are
+pending.
 
 The guard and the command are in one process group, so the command owns the terminal as before. When
 Ctrl-Z stops the command, the guard stops too, so that the shell takes over.
@@ -28,6 +29,8 @@ import os
 import sys
 from contextlib import suppress
 
+from ..internal.descriptors import move_up
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mmap import mmap
@@ -35,8 +38,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _SIZE = 1 << 13  # bytes of shared memory: a flag, the exit code, and what `report_run` writes
-_HIGH = 900  # a descriptor that `os.closerange(3, 256)` does not close
-_WITNESS_SECONDS = 0.01  # for a signal to reach every process of a group
+_DELIVERY_SECONDS = 0.01  # for a signal to reach every process of a group
 
 
 class _Command:
@@ -57,9 +59,9 @@ def fork_guard(code_without_verdict: int) -> None:
     from mmap import mmap
 
     shared, guard = mmap(-1, _SIZE), os.getpid()
-    alive, held = os.pipe()
+    alive, held = os.pipe()  # ends with the guard, which alone holds it open
     before = signal.signal(signal.SIGCHLD, lambda *_: None)  # not ignored: it must become pending
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _caught())
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _handled_signals())
     try:
         child = os.fork()
     except OSError:  # too many processes
@@ -103,10 +105,7 @@ def _end_with_guard(alive: int, guard: int) -> None:
     import fcntl
     import signal
 
-    with suppress(OSError):  # fewer descriptors are allowed
-        high = fcntl.fcntl(alive, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-        os.close(alive)
-        alive = high
+    alive = move_up(alive)
     try:
         fcntl.fcntl(alive, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(alive, fcntl.F_SETSIG, signal.SIGKILL)
@@ -129,8 +128,8 @@ def _kill_at_end_of(pipe: int) -> None:
 # ── the guard ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _caught() -> set[int]:
-    """Return the signals that the guard waits for: not those of its own faults, for example."""
+def _handled_signals() -> set[int]:
+    """Return the signals that the guard waits for: all but those of its own crashes, and a few."""
     import signal
 
     names = ("KILL", "STOP", "SEGV", "BUS", "FPE", "ILL", "TRAP", "SYS", "WINCH", "URG")
@@ -141,10 +140,10 @@ def _caught() -> set[int]:
 def _guard(child: int, held: int, shared: mmap, code_without_verdict: int) -> NoReturn:
     code = code_without_verdict
     try:
-        witness = _Witness(held)
-        status, passed_on = _wait(child, witness)
-        witness.close()
-        code = _ended(os.waitstatus_to_exitcode(status), passed_on, shared, code)
+        listener = _GroupListener(held)
+        status, received = _wait(child, listener)
+        listener.close()
+        code = _report_end(os.waitstatus_to_exitcode(status), received, shared, code)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
@@ -153,29 +152,29 @@ def _guard(child: int, held: int, shared: mmap, code_without_verdict: int) -> No
         os._exit(code)
 
 
-def _wait(child: int, witness: _Witness) -> tuple[int, set[int]]:
-    """Pass signals on until the child has ended; return its status, and the signals."""
+def _wait(child: int, listener: _GroupListener) -> tuple[int, set[int]]:
+    """Pass signals on until the command has ended; return its status, and what was received."""
     import signal
 
-    numbers, caught = set[int](), _caught()
+    received, handled = set[int](), _handled_signals()
     by_terminal = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
     while True:
-        number = signal.sigwait(caught)
+        number = signal.sigwait(handled)
         if number != signal.SIGCHLD:
-            numbers.add(number)
+            received.add(number)
             in_group = os.getpgid(child) == os.getpgrp()
-            if number == signal.SIGCONT or not (in_group and witness.got(number)):
+            if number == signal.SIGCONT or not (in_group and listener.has_received(number)):
                 os.kill(child, number)
             continue
         ended, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
         if ended and not os.WIFSTOPPED(status):
-            return status, numbers
+            return status, received
         if ended and os.WSTOPSIG(status) in by_terminal:
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
-class _Witness:
-    """A process that gets the signals which are sent to the whole process group."""
+class _GroupListener:
+    """A process that receives only the signals that are sent to the whole process group."""
 
     def __init__(self, held: int) -> None:
         questions, self._ask = os.pipe()
@@ -187,28 +186,28 @@ class _Witness:
         if self._pid == 0:
             for descriptor in (held, self._ask, self._answers):
                 os.close(descriptor)
-            self._be(questions, answer)
+            self._answer(questions, answer)
         os.close(questions)
         os.close(answer)
 
     @staticmethod
-    def _be(questions: int, answer: int) -> NoReturn:
-        """Say which signals are pending, until the guard has ended."""
+    def _answer(questions: int, answers: int) -> NoReturn:
+        """Write, for each signal that is asked for, whether it is pending, until the guard ends."""
         import signal
 
         try:
             while question := os.read(questions, 1):
-                if got := question[0] in signal.sigpending():
+                if pending := question[0] in signal.sigpending():
                     signal.sigwait(set(question))  # it is no longer pending
-                os.write(answer, bytes((got,)))
+                os.write(answers, bytes((pending,)))
         finally:
             os._exit(0)
 
-    def got(self, number: int) -> bool:
+    def has_received(self, number: int) -> bool:
         """Return whether the signal was sent to the whole group."""
         import time
 
-        time.sleep(_WITNESS_SECONDS)
+        time.sleep(_DELIVERY_SECONDS)
         with suppress(OSError):  # somebody killed it
             os.write(self._ask, bytes((number,)))
             return os.read(self._answers, 1) == b"\1"
@@ -221,10 +220,13 @@ class _Witness:
             os.waitpid(self._pid, 0)
 
 
-def _ended(exit_code: int, passed_on: set[int], shared: mmap, code_without_verdict: int) -> int:
-    """Say how the command ended, unless it did; return its code, or die of the same signal."""
+def _report_end(exit_code: int, received: set[int], shared: mmap, code_without_verdict: int) -> int:
+    """Print how the command ended, if it did not say so itself, and return the exit code.
+
+    If it ended by a signal, end by the same one.
+    """
     reported = shared[0] == 1
-    asked = -exit_code in passed_on  # it was ended from outside
+    ended_from_outside = -exit_code in received
     run_id, resume, *paths = shared[2:].decode("utf-8", "surrogatepass").split("\0")
     store, in_flight, *_ = [*paths, "", ""]
     if reported and exit_code >= 0:
@@ -237,11 +239,11 @@ def _ended(exit_code: int, passed_on: set[int], shared: mmap, code_without_verdi
     if in_flight and os.access(in_flight, os.W_OK):  # of a run that did not end
         from ..evals.store.deaths import clear_in_flight, note_end
 
-        if reported or asked:
+        if reported or ended_from_outside:
             clear_in_flight(in_flight)
         else:
             samples = note_end(in_flight, how)
-    if how and not asked:
+    if how and not ended_from_outside:
         _print_end(how, reported, run_id, samples, resume, store)
     if exit_code < 0:
         _die_of(-exit_code)
@@ -287,7 +289,7 @@ def _name_of(number: int) -> str:
 
 
 def _die_of(number: int) -> None:
-    """End by the same signal, so that callers see the status of the command."""
+    """End by this signal, so that callers see the status of the command."""
     import resource
     import signal
 

@@ -125,9 +125,10 @@ def cancel_run(run: Submission | str, requests: Mailbox[Any]) -> int:
     of it is retried. The other runs in the mailbox are not touched. Calling it again is harmless.
     What is finished can still be collected, with the `requests` of this call: the report then says
     that the run was cancelled. On SQS nothing can be taken back: the workers remove the samples.
+    Main loops in other processes have a mailbox of their own: `cancel_run(run, mainloop_requests)`.
     """
     run_id = run.run_id if isinstance(run, Submission) else run
-    return int(cast(Any, sending_mailbox(requests, "requests", "cancel")).cancel(run_id))
+    return int(sending_mailbox(requests, "requests", "cancel").cancel(run_id))
 
 
 def collect_results(

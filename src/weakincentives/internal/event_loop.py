@@ -51,7 +51,7 @@ T = TypeVar("T")
 EXIT_SECONDS = 3.0  # at the end of the process, for tasks that were left behind
 BLOCKED_SECONDS = 10.0  # until a loop that starts no call is taken to be blocked
 WAKE_INTERVAL = 0.5  # seconds; a waiting main thread may notice a signal only when it wakes up
-MAX_FAILURES = 100  # of a loop that cannot run any more: its descriptors were closed
+MAX_FAILURES = 100  # of a loop in one call; one whose descriptors were closed always fails
 MAX_INTERRUPTS = 2  # the first cancels a call, the second all tasks, the next one leaves at once
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-_EXIT = 70
+_EXIT = 70  # EX_SOFTWARE of sysexits.h
 _MESSAGE = (
     b"wink: a process that the agent or an evaluator forked returned from it, and is ended - "
     b"end it there: os._exit(0)\n"

@@ -37,7 +37,8 @@ from .sharing import share, static_files
 _MAX_BODY = 1_000_000  # bytes of a write
 _MAX_SHARED = 500  # answers in a shared view
 _GONE_MS = 30_000  # without a sign of a client that was sent something
-# Loopback, and an address that is nobody's: the route to it tells this machine's own.
+# Loopback, and an address that is reserved for documentation: the route to it leads through the
+# address by which other machines reach this one.
 _EVERY_ADDRESS = {
     "0.0.0.0": ("127.0.0.1", socket.AF_INET, "192.0.2.1"),
     "::": ("::1", socket.AF_INET6, "2001:db8::1"),

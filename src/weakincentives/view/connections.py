@@ -2,7 +2,7 @@
 
 uvicorn waits without limit for the rest of a request, and for a client that does not read. Here
 each has a time limit, and the number of connections of clients without access is limited: a new one
-ends the oldest, so that a client that opens very many is only in its own way.
+ends the oldest, so that a client that opens very many cannot keep others out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 ACCEPTED = "wink.accepted"  # in the scope of a request that was not refused
 REQUEST_SECONDS = 20.0  # for a whole request, and for the next one of a connection
 _READ_SECONDS = 120.0  # in which a client must read some of an answer
-_MAX_STRANGERS = 200  # connections that have not sent a request that was accepted
+_MAX_UNACCEPTED = 200  # connections that have not sent a request that was accepted
 
 
 class TimedConnection(H11Protocol):
@@ -28,21 +28,21 @@ class TimedConnection(H11Protocol):
         self,
         *args: Any,
         request_seconds: float,
-        strangers: dict[TimedConnection, None],
+        unaccepted: dict[TimedConnection, None],
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self._request_seconds = request_seconds
-        self._strangers = strangers  # of this server, the oldest first
+        self._unaccepted = unaccepted  # of this server, the oldest first
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._start("request", self._request_seconds)
-        self._strangers[self] = None
-        while len(self._strangers) > _MAX_STRANGERS:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
+        self._unaccepted[self] = None
+        while len(self._unaccepted) > _MAX_UNACCEPTED:
+            oldest = next(iter(self._unaccepted))
+            del self._unaccepted[oldest]
             if not (oldest.scope or {}).get(ACCEPTED):
                 oldest.transport.abort()
 
@@ -64,7 +64,7 @@ class TimedConnection(H11Protocol):
         self._stop("read")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._strangers.pop(self, None)
+        self._unaccepted.pop(self, None)
         for name in [*self._timers]:
             self._stop(name)
         super().connection_lost(exc)
@@ -85,4 +85,4 @@ class TimedConnection(H11Protocol):
 
 def timed(request_seconds: float) -> Callable[..., asyncio.Protocol]:
     """Return what makes the connections of a server, for the option `http` of uvicorn."""
-    return partial(TimedConnection, request_seconds=request_seconds, strangers={})
+    return partial(TimedConnection, request_seconds=request_seconds, unaccepted={})

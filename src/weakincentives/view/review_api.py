@@ -76,29 +76,32 @@ class RowLabels:
 
     def problem(self, run_id: str) -> str:
         """Return why the labels of a run cannot be read; "" if they can."""
-        try:
-            self.of(run_id)
-        except StoreError as error:
-            return str(error)
-        return ""
+        return self._read(run_id)[1]
 
     def total(self, run_id: str) -> int:
         """Return the number of rows with a label; 0 if the labels cannot be read."""
-        return 0 if self.problem(run_id) else len(self.of(run_id))
+        return len(self._read(run_id)[0])
+
+    def _read(self, run_id: str) -> tuple[dict[RowKey, RowLabel], str]:
+        """Return the labels of a run by row; if they cannot be read none, and the reason."""
+        try:
+            return self.of(run_id), ""
+        except StoreError as error:
+            return {}, str(error)
 
     def counts(self, run_id: str) -> dict[str, int]:
         """Return the number of rows with each label, and in each category."""
         counts: dict[str, int] = {}
-        for label in self.of(run_id).values() if self.total(run_id) else ():
+        for label in self._read(run_id)[0].values():
             for name in (label.verdict or "note", *(f"category: {c}" for c in label.categories)):
                 counts[name] = counts.get(name, 0) + 1
         return counts
 
     def add_to(self, run_id: str, rows: Sequence[RowSummary]) -> list[RowSummary]:
         """Return the rows with their labels."""
-        if self.problem(run_id):
+        labels, problem = self._read(run_id)
+        if problem:
             return [replace(row, label="unreadable") for row in rows]
-        labels = self.of(run_id)
         return [
             replace(row, label=_in_words(labels.get((row.experiment, row.sample, row.epoch))))
             for row in rows

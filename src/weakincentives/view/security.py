@@ -45,7 +45,7 @@ _HEADERS: Mapping[str, str] = {
 }
 _SAFE = ("GET", "HEAD")
 _INLINE = re.compile(r"<(?:style|script)>(.*?)</", re.DOTALL)
-_ENTRANCE = ("token", "code", "again")  # of the query of an address that lets a browser in
+_CREDENTIALS = ("token", "code", "again")  # parameters of the query; `again`: see login.html
 _OWN_SITE = ("", "same-origin", "none")  # none: typed, or a bookmark
 
 
@@ -64,9 +64,9 @@ class Guard:
         self._app = app
         self._hosts = hosts
         self._access = access
-        self._entrance = static_files()["entrance.html"]
-        style, script = map(hash_of, _INLINE.findall(self._entrance))
-        self._entrance_policy = (
+        self._login_page = static_files()["login.html"]
+        style, script = map(hash_of, _INLINE.findall(self._login_page))
+        self._login_policy = (
             f"default-src 'none'; style-src {style}; script-src {script}; img-src data:; "
             "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
         )
@@ -97,7 +97,7 @@ class Guard:
         if self._access.is_required:
             cookie = f"wink-token-{_port_of(scope, headers)}"
             has_access = self._has_access(headers, cookie)
-            if is_page and (answer := self._led_in(scope, cookie, has_access=has_access)):
+            if is_page and (answer := self._logged_in(scope, cookie, has_access=has_access)):
                 return answer
             if not has_access:
                 return self._without_token(headers)
@@ -117,16 +117,18 @@ class Guard:
             return False
         return morsel is not None and self._access.is_cookie(morsel.value)
 
-    def _led_in(self, scope: Scope, cookie: str, *, has_access: bool) -> Response | None:
-        """Return the answer to an address with a token: the same address without, and a cookie."""
+    def _logged_in(self, scope: Scope, cookie: str, *, has_access: bool) -> Response | None:
+        """Return the answer to an address with a token or a code: a cookie, and the same address
+        without them. None if there is none, or if it is wrong.
+        """
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        given = {name: value for name, value in query if name in _ENTRANCE}
+        given = {name: value for name, value in query if name in _CREDENTIALS}
         if not given:
             return None
         has_access |= self._access.is_token(given.get("token", ""))
         if not (self._access.take_code(given.get("code", ""), scope) or has_access):
             return None
-        rest = urlencode([(name, value) for name, value in query if name not in _ENTRANCE])
+        rest = urlencode([(name, value) for name, value in query if name not in _CREDENTIALS])
         answer = RedirectResponse(f"/?{rest}" if rest else "/", 303)
         answer.set_cookie(cookie, self._access.cookie, httponly=True, samesite="strict", path="/")
         return answer
@@ -136,8 +138,8 @@ class Guard:
         if "text/html" not in headers.get("accept", ""):
             error = "this server needs a token: open the address that `wink view` printed"
             return JSONResponse({"error": error}, 401, challenge)
-        policy = {"Content-Security-Policy": self._entrance_policy}
-        return Response(self._entrance, 401, challenge | policy, "text/html")
+        policy = {"Content-Security-Policy": self._login_policy}
+        return Response(self._login_page, 401, challenge | policy, "text/html")
 
     def _is_own(self, headers: Headers) -> bool:
         kind = headers.get("content-type", "").partition(";")[0].strip()

@@ -12,6 +12,7 @@ import pytest
 
 from tests.processes import until
 from tests.runtime.mailbox.sqs_server import running
+from tests.seeds.in_memory_cluster import Cluster
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
     Dataset,
@@ -54,10 +55,17 @@ def worker(agent: Any, requests: Any, results: Any, **options: Any) -> Iterator[
     """Run a loop in a thread while the block runs."""
     config = EvalLoopConfig(max_concurrent=2)
     loop: Any = EvalLoop(agent, exact_match, requests, results, config=config, **options)
+    with at_work(loop):
+        yield loop
+
+
+@contextmanager
+def at_work(loop: Any) -> Iterator[None]:
+    """Run a loop in a thread while the block runs."""
     thread = threading.Thread(target=loop.run, kwargs={"wait_time_seconds": 0.2})
     thread.start()
     try:
-        yield loop
+        yield
     finally:
         loop.shutdown(timeout=5)
         thread.join(30)
@@ -84,6 +92,30 @@ def test_a_cancelled_run_ends_and_the_next_one_gets_its_slots(boxes: Any) -> Non
     assert loop.metrics()["cancelled_total"] == 2
     assert requests.approximate_count() == loop.dead_letters.approximate_count() == 0
     assert results.receive() == []
+
+
+def test_main_loops_end_their_part_of_a_run_that_is_cancelled_in_their_mailbox_too() -> None:
+    cluster, began, ended = Cluster(), list[str](), list[str]()
+
+    async def hang(request: Any) -> str:
+        import anyio
+
+        began.append("")
+        try:
+            await anyio.sleep(1000)
+        finally:
+            ended.append("")
+        return "no"
+
+    with at_work(cluster.main_loop(hang)), at_work(cluster.eval_loop()):
+        run = cluster.submit()
+        until(lambda: began)
+        cancel_run(run, cluster.requests)
+        cancel_run(run, cluster.main)
+        until(lambda: ended)
+
+    assert len(ended) == len(began) < len(run)
+    assert cluster.main.approximate_count() == cluster.requests.approximate_count() == 0
 
 
 def test_a_collector_of_a_cancelled_run_says_so_and_keeps_what_is_finished(boxes: Any) -> None:

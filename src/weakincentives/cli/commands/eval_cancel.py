@@ -66,11 +66,15 @@ def _store_finished(store: RunStore, queue: Deployment, run_id: str) -> tuple[in
     """
     from ...evals.distributed import CollectConfig, Collector, StoreLedger, load_submission
     from ...internal.event_loop import run_sync
+    from .eval_collect import CONNECT_TIMEOUT
 
     submission = load_submission(store, run_id)
     ledger = StoreLedger(submission, store)
     config = CollectConfig(
-        exclusive=True, connect_timeout=60.0, dead_letters=f"{queue.name}-dlq", cancelled=True
+        exclusive=True,
+        connect_timeout=CONNECT_TIMEOUT,
+        dead_letters=f"{queue.name}-dlq",
+        cancelled=True,
     )
     with queue.mailbox(Any, queue.results(run_id)) as results:
         run_sync(partial(Collector(results, ledger, submission, config=config).run, None))

@@ -17,7 +17,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help=REFERENCES)
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     parser.add_argument("--no-cancel", action="store_true",
-        help="leave the samples of a submitted run to the workers: its queue is gone")  # fmt: skip
+        help="do not cancel a submitted run first, if its queue is gone")  # fmt: skip
     add_queue(parser)
     add_store(parser)
 

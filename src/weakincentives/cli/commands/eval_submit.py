@@ -87,10 +87,10 @@ def run(args: Namespace) -> int:
     from ...runtime.mailbox.core.lanes import check_priority
     from ..options.selection import selected, why_empty
 
-    whole, version = _target(args)
-    dataset = selected(whole, args.filter, args.sample, args.seed or 0)[: args.limit]
+    everything, version = _target(args)
+    dataset = selected(everything, args.filter, args.sample, args.seed or 0)[: args.limit]
     if not len(dataset):
-        print_stderr(f"wink: nothing selected: {why_empty(whole, args.filter)}")
+        print_stderr(f"wink: nothing selected: {why_empty(everything, args.filter)}")
         return 4
     experiments = tuple(map(Experiment, dict.fromkeys(args.experiment))) or (BASELINE,)
     expect = checked_version(args.expect or version or "")
@@ -130,7 +130,7 @@ def run(args: Namespace) -> int:
         try:
             refuse_cancelled(submission, requests)
             sent = submission.send(requests, reply_to=results, only=missing.__contains__)
-        except UsageError:
+        except UsageError:  # it was cancelled: there is nothing to continue
             raise
         except Exception:
             command = shlex.join(["wink", "eval", "submit", "--run-id", submission.run_id])

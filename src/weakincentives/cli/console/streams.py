@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+from ...internal.descriptors import move_up
 from ...secrets import redact, redacted_stream
 
 # Runners trim blanks before a command: those of ASCII, of Latin-1 and of the rest of Unicode. The
@@ -37,7 +38,6 @@ _COMMAND = re.compile(
 )
 _MAY_BE_COMMAND = re.compile(r"[:\[]")
 _CI_VARIABLES = ("GITHUB_ACTIONS", "GITLAB_CI", "TEAMCITY_VERSION", "TF_BUILD")
-_HIGH = 900  # the lowest descriptor of ours
 _PIPE_SIZE = 1 << 20  # bytes that code which holds the GIL can print before it blocks
 
 
@@ -160,17 +160,6 @@ def kept_streams() -> Iterator[None]:
 # ── file descriptors ────────────────────────────────────────────────────────────────────────────
 
 
-def _high(descriptor: int) -> int:
-    """Return a copy of a descriptor that `os.closerange(3, 256)` does not close."""
-    with suppress(ImportError, OSError):  # on Windows, or if fewer descriptors are allowed
-        import fcntl
-
-        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-        os.close(descriptor)
-        return high
-    return descriptor
-
-
 class _Pump(threading.Thread):
     """Forwards what is written to descriptors, redacted, until it is stopped."""
 
@@ -178,10 +167,10 @@ class _Pump(threading.Thread):
         super().__init__(name="wink output", daemon=True)
         self.descriptors = descriptors
         self.error: OSError | None = None
-        self._originals = [_high(os.dup(descriptor)) for descriptor in descriptors]
+        self._originals = [move_up(os.dup(descriptor)) for descriptor in descriptors]
         self.real = self._originals[0]
-        self.source, self._sink = map(_high, os.pipe())
-        self.wake, self._waker = map(_high, os.pipe())
+        self.source, self._sink = map(move_up, os.pipe())
+        self.wake, self._waker = map(move_up, os.pipe())
         self._drained = threading.Event()
         self._owner = os.getpid()
         self._ends_line = True

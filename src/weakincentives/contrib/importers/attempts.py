@@ -18,7 +18,7 @@ from ...errors import ReportError, short_repr
 from ...evals import EvalReport, EvalResult
 from .files import ResultFile
 
-_MAX_PLANNED = 10_000_000  # more is not believed
+_MAX_PLANNED = 10_000_000  # a larger number is taken for damage
 
 
 @dataclass(frozen=True, slots=True)

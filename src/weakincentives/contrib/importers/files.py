@@ -20,7 +20,8 @@ import zlib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ class ResultFile(Closing):
         self.path, self.max_bytes, self._left = Path(path), max_bytes, max_bytes
         self._compressed = self.path.suffix.lower() in COMPRESSED
         self._opened = ExitStack()
+        self._lines = self._read_lines()
         try:
             self._stream = self._opened.enter_context(open_plain(self.path, seekable=True))
             self._archived = self._stream.peek(4)[:4] in _ARCHIVE_MARKS
@@ -119,14 +121,12 @@ class ResultFile(Closing):
         """The document; or, of a file with several lines, the first one. None if it is empty."""
         if self._archived:
             raise self.error("expected JSON, got an archive - unpack it first")
-        if self._beginning:
-            return self._beginning[0][1]
-        return None
+        return self._beginning[0][1] if self._beginning else None
 
     @cached_property
     def _beginning(self) -> list[tuple[int, Any]]:
         """The first two lines; or the document in the place of the first."""
-        lines = self._numbered_lines
+        lines = self._lines
         number, line = next(lines, (1, b""))
         if not line:
             return []
@@ -140,13 +140,7 @@ class ResultFile(Closing):
                 return [(number, self.decode(line + rest, number))]
             except ReportError as whole:
                 raise (whole if line.lstrip()[:1] in (b"[", b"{") else error) from None
-        return rows + [(number, self.decode(line, number)) for number, line in self._next(lines)]
-
-    @staticmethod
-    def _next(lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-        for each in lines:
-            yield each
-            return
+        return rows + [(number, self.decode(line, number)) for number, line in islice(lines, 1)]
 
     def document(self) -> Any:
         """Return the whole file as one JSON value."""
@@ -163,26 +157,22 @@ class ResultFile(Closing):
         """Yield the objects of a file with one in each line, with their lines; only once."""
         if self.first is None:
             return
-        rest = ((number, self.decode(line, number)) for number, line in self._numbered_lines)
+        rest = ((number, self.decode(line, number)) for number, line in self._lines)
         for rows in (self._beginning, rest):
             for number, row in rows:
                 if not isinstance(row, dict):
                     raise self.error(f"expected an object, got {short_repr(row)}", number)
                 yield number, row
 
-    @cached_property
-    def _numbered_lines(self) -> Iterator[tuple[int, bytes]]:
-        return self._read_lines()
-
     def _read_lines(self) -> Iterator[tuple[int, bytes]]:
-        number, longest = 0, self.max_bytes // (_EXPANDED_SHARE if self._compressed else 1)
-        while line := self._read(self._stream.readline, longest + 1):
-            number += 1
+        """Yield the lines that are not blank with their numbers, as they are asked for."""
+        longest = self.max_bytes // (_EXPANDED_SHARE if self._compressed else 1)
+        read = partial(self._read, self._stream.readline, longest + 1)
+        for number, line in enumerate(iter(read, b""), 1):
             self._check_expanded(len(line), number)
-            if number == 1:
-                line = line.removeprefix(BOM_UTF8)
-            if line.strip():
-                yield number, line
+            text = line.removeprefix(BOM_UTF8) if number == 1 else line
+            if text.strip():
+                yield number, text
 
     def _rest(self) -> bytes:
         data = io.BytesIO()

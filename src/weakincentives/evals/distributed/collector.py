@@ -44,7 +44,7 @@ from ..model.report import EvalResult
 from ..model.versions import WorkerNotice
 from ..store.queue_state import QueueState, WorkerState
 from .ledgers import Ledger
-from .submission import Key, Submission, key_id
+from .submission import Key, Submission, is_cancelled, key_id
 
 if TYPE_CHECKING:
     from ...runtime.mailbox import Message, QueueMailbox
@@ -383,10 +383,9 @@ class Collector:
         return False
 
     async def _notice_cancellation(self, requests: QueueMailbox[Any]) -> None:
-        ask = getattr(requests, "cancelled", None)  # a user's own mailbox may have none
-        if self.cancelled or self.submission is None or ask is None:
+        if self.cancelled or self.submission is None:
             return
-        if await requests.run_blocking(partial(ask, {self.submission.run_id})):
+        if await requests.run_blocking(partial(is_cancelled, self.submission.run_id, requests)):
             self.cancelled = True
             self._on_note("the run was cancelled: collecting what is finished")
 

@@ -185,9 +185,14 @@ def _trace_headers(dataset: Dataset[Any, Any], request: EvalRequest[Any, Any]) -
 
 def refuse_cancelled(submission: Submission, requests: Mailbox[Any]) -> None:
     """Raise a `UsageError` if the run was cancelled: its mailbox would drop the samples."""
-    ask = getattr(requests, "cancelled", None)
-    if callable(ask) and ask({submission.run_id}):
+    if is_cancelled(submission.run_id, requests):
         raise _cancelled_error(submission.run_id)
+
+
+def is_cancelled(run_id: str, requests: Mailbox[Any]) -> bool:
+    """Return whether a run was cancelled; False if a user's own mailbox cannot tell."""
+    cancelled = getattr(requests, "cancelled", None)
+    return callable(cancelled) and bool(cancelled({run_id}))
 
 
 def _cancelled_error(run_id: str) -> UsageError:

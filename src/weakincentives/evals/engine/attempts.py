@@ -197,7 +197,7 @@ async def _run_once(
 def error_without_attempt(
     sample: Sample[Any, Any], error: str, *, run_id: str, experiment: str, epoch: int, attempt: int
 ) -> EvalResult[Any]:
-    """Return the result of a sample that is given up: it never came to a result."""
+    """Return the error of a sample that is given up, and of which no attempt left a result."""
     return EvalResult(
         sample.id,
         Score(0.0, False, error),

@@ -10,8 +10,8 @@ sleeps on a `Retry-After` lends its slot (`internal/slots.py`), and the engine s
 to use it: up to `MAX_OVERCOMMIT` workers per slot. When the call wakes up it waits for the next
 free slot, and the first worker to finish a task beyond what the slots allow ends.
 
-Tasks in whose flight an earlier process died (`store/deaths.py`) are held until all others have
-ended, and then run one by one.
+Tasks that were in flight when an earlier process died (`store/deaths.py`) are held until all others
+have ended, and then run one by one.
 
 Three things stop a run before its source ends: an error (`stop_on_error`), a budget, and a rule of
 `early_stopping.py`. `stop` sets the reason; workers check it before they pull.
@@ -53,7 +53,7 @@ from .tasks import Task, open_task_source, sample_digest
 
 if TYPE_CHECKING:
     from ..model.decision import Decision
-    from ..store.deaths import InFlight
+    from ..store.deaths import InFlightFile
     from .early_stopping import Stopping
 
 __all__ = ["Engine", "Reused", "RunSpec", "Tally", "Task", "sample_digest"]
@@ -120,7 +120,8 @@ Select = Callable[[Task], Task | Reused]
 class Engine:
     """One run in progress. `settle` gets every outcome; `select` may say that a task need not run.
 
-    Of `in_flight`, and `flush`, which stores the settled rows, a run without a store has none.
+    With a store, the samples that run are noted in the file `in_flight`, and `flush` stores the
+    rows that are settled.
     `running` has the tasks in flight, with the time at which each was started; `slow` those that
     run unusually long.
     """
@@ -130,7 +131,7 @@ class Engine:
         spec: RunSpec,
         settle: Settle,
         select: Select | None = None,
-        in_flight: InFlight | None = None,
+        in_flight: InFlightFile | None = None,
         flush: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self.tally = Tally()

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ..model.corrections import Correction
     from ..model.decision import Decision
     from ..model.selection import Selection
-    from ..store.deaths import InFlight
+    from ..store.deaths import InFlightFile
     from ..store.ownership import RunClaim
     from ..store.run_store import RunManifest, RunStore, StoredRow
     from .agents import AgentFunction, PrepareMessages
@@ -89,7 +89,7 @@ class Run(RunSpec):
     selection: Selection | None = field(init=False, default=None)
     _error: BaseException | None = field(init=False, default=None)
     _claim: RunClaim | None = field(init=False, default=None)
-    _in_flight: InFlight | None = field(init=False, default=None)
+    _in_flight: InFlightFile | None = field(init=False, default=None)
     _ended: bool = field(init=False, default=False)
     _criteria_fingerprint: str = field(init=False, default="")
     _writer: RowWriter | None = field(init=False, default=None)

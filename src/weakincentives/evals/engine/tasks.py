@@ -31,8 +31,8 @@ _MAX_KNOWN_IDS = 50_000  # for a source without a length: the first, and twice t
 class Task:
     """A sample to run: its position in the dataset, the epoch, and how often it was tried.
 
-    `deaths` is how often its process died meanwhile: such a task runs alone, after the others. One
-    with an `error` is not run any more.
+    `deaths` is how often its process died while it ran: such a task runs alone, after the others.
+    One with an `error` is not run any more.
     """
 
     sample: Sample[Any, Any]

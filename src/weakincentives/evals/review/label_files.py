@@ -143,10 +143,10 @@ def _label(
         raise Defect(f"expected a `label`, got {', '.join(row) or 'nothing'}", "$.label")
     if (passed := _passed(row["label"])) is None:
         return None
-    by_key = bool(row.get("key"))
-    drawn = (
-        _drawn(draws, row, run_id, criterion) if by_key else _by_id(store, row, run_id, criterion)
-    )
+    if row.get("key"):
+        drawn = _by_key(draws, row, run_id, criterion)
+    else:
+        drawn = _by_id(store, row, run_id, criterion)
     return HumanLabel(
         **drawn,
         passed=passed,
@@ -167,7 +167,7 @@ def _passed(label: Any) -> bool | None:
     return LABELS[text]
 
 
-def _drawn(
+def _by_key(
     draws: Mapping[str, LabelDraw], row: Mapping[str, Any], run_id: str, criterion: str
 ) -> dict[str, Any]:
     """Return which output a row is about, and how it was drawn."""

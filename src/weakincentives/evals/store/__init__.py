@@ -13,14 +13,22 @@ checksums     how a changed bit is detected
 records       the record of a run: status, counts, times
 values        `store.sessions` and `store.outcomes`
 ownership     one process runs a run: lock and heartbeat
+deaths        samples that were in flight when their process died
 placement     which rows of a resumed run count, and in which order
 queries       counted columns, for comparisons and for resuming
 labels        the names of runs: suite, agent, version, experiment
+people        the records of what people say: written, checked, repaired
 human_labels  what people say about outputs, and which outputs were drawn for that
 categories    failure categories that people sort their notes into
 calibrations  judges compared with people, and the corrected pass rates
 corrections   the corrected pass rates of a run, if there is a calibration
 overview      the numbers of a run, and its worst rows
+listing       all runs, newest first, as they change
+browse        rows of a run, filtered and sorted
+queue_state   what is known of the queue and the workers of a run
+search_index  texts of runs, to be searched
+search_tables the file of the search index, and how it is emptied
+removal       a run is removed, and its texts are erased
 """
 
 from typing import TYPE_CHECKING

@@ -6,12 +6,13 @@ memory: what is written there survives the process, and costs no system call. It
 run's lock (`ownership.py`), which is removed when the run ends in an orderly way. The next process
 that claims the run finds what its predecessor left, and counts it in the table `deaths`.
 
-A death in company is only a suspicion. A resumed run therefore runs such samples alone, after all
-others, and those with the fewest deaths first. A sample that was in flight at `MAX_DEATHS` deaths,
-and ran alone at `MAX_DEATHS_ALONE` of them, is not run any more: it is an error.
+If several samples were in flight, each of them may be the reason. A resumed run therefore runs
+them alone, after all others, and those with the fewest deaths first. A sample that was in flight at
+`MAX_DEATHS` deaths, and ran alone at `MAX_DEATHS_ALONE` of them, is not run any more: it is an
+error.
 
 The guard of a command (`cli/guard.py`) writes how its process ended. It clears the file if the
-process was asked to end, by a signal from outside: no sample is to blame for that.
+process was ended by a signal from outside, which is no sample's fault.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from mmap import mmap
 from pathlib import Path
 from struct import Struct
@@ -32,7 +34,7 @@ MAX_DEATHS, MAX_DEATHS_ALONE = 3, 2
 _SLOT = 256  # bytes; the first one says how the process ended
 _MAX_SLOTS = 4096
 _HEADER = Struct("<BxHI")  # in use, the length of the id, the epoch
-_MAX_TEXT = _SLOT - _HEADER.size  # bytes of an id; one that is cut off is not found again
+_MAX_TEXT = _SLOT - _HEADER.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,8 @@ class Deaths:
     how: str = ""
 
     @property
-    def convicted(self) -> bool:
-        """Whether the sample is to blame."""
+    def too_many(self) -> bool:
+        """Whether the sample is given up."""
         return self.count >= MAX_DEATHS and self.alone >= MAX_DEATHS_ALONE
 
     def __str__(self) -> str:
@@ -59,7 +61,7 @@ class Deaths:
         )
 
 
-class InFlight:
+class InFlightFile:
     """The samples in flight of a run, in a file that survives the death of this process."""
 
     def __init__(self, file: int, slots: int) -> None:
@@ -74,7 +76,7 @@ class InFlight:
         if not self._free:
             return 0
         slot = self._free.pop()
-        text = redact_id(sample_id).encode("utf-8", "surrogatepass")[:_MAX_TEXT]
+        text = noted_id(sample_id)
         self._memory[slot : slot + _HEADER.size + len(text)] = _packed(text, epoch)
         return slot
 
@@ -89,8 +91,17 @@ class InFlight:
         self._memory.close()
 
 
-def _packed(text: bytes, number: int = 0) -> bytes:
-    return _HEADER.pack(1, len(text), number) + text
+def noted_id(sample_id: str) -> bytes:
+    """Return the id under which a sample is noted: a long one ends in a digest of the whole."""
+    text = redact_id(sample_id).encode("utf-8", "surrogatepass")
+    if len(text) <= _MAX_TEXT:
+        return text
+    digest = blake2b(text, digest_size=16).hexdigest().encode()
+    return text[: _MAX_TEXT - len(digest)] + digest
+
+
+def _packed(text: bytes, epoch: int = 0) -> bytes:
+    return _HEADER.pack(1, len(text), epoch) + text
 
 
 def read_in_flight(file: int) -> tuple[bytes, list[tuple[bytes, int]]]:
@@ -99,8 +110,8 @@ def read_in_flight(file: int) -> tuple[bytes, list[tuple[bytes, int]]]:
     data = os.pread(file, os.fstat(file).st_size, 0)
     for start in range(0, len(data) - _SLOT + 1, _SLOT):
         used, size, epoch = _HEADER.unpack_from(data, start)
-        text = data[start + _HEADER.size :][:size] if used == 1 and size <= _MAX_TEXT else b""
-        slots.append((text, epoch))
+        begin, is_valid = start + _HEADER.size, used == 1 and size <= _MAX_TEXT
+        slots.append((data[begin : begin + size] if is_valid else b"", epoch))
     return (slots[0][0] if slots else b""), [each for each in slots[1:] if each[0]]
 
 
@@ -132,8 +143,8 @@ def count_deaths(
     )
 
 
-def read_deaths(store: Storage, run_id: bytes) -> dict[tuple[str, int], Deaths]:
-    """Return the deaths of a run by sample id and epoch."""
+def read_deaths(store: Storage, run_id: bytes) -> dict[tuple[bytes, int], Deaths]:
+    """Return the deaths of a run by `noted_id` and epoch."""
     rows = store._database.read(
         "SELECT sample, epoch, count, alone, how FROM deaths "
         "WHERE run = (SELECT id FROM runs WHERE run_id = ?)",
@@ -141,6 +152,6 @@ def read_deaths(store: Storage, run_id: bytes) -> dict[tuple[str, int], Deaths]:
     )
     with store._database.corruption_errors("the deaths of a run"):
         return {
-            (sample.decode("utf-8", "surrogatepass"), epoch): Deaths(count, alone, how.decode())
+            (sample, epoch): Deaths(count, alone, how.decode())
             for sample, epoch, count, alone, how in rows
         }

@@ -35,7 +35,7 @@ from ...clock import Clock
 from ...errors import StoreError, UsageError, WinkError
 from ...internal.sqlite import open_private
 from ...secrets import logger_for
-from .deaths import InFlight, count_deaths, read_in_flight
+from .deaths import InFlightFile, count_deaths, read_in_flight
 from .schema import Database
 
 try:
@@ -46,8 +46,8 @@ except ImportError:  # Windows, where the heartbeat alone decides
 HEARTBEAT_SECONDS = 5.0
 STALE_SECONDS = 30.0
 _POLL_SECONDS = 0.5  # while the heartbeat of another machine is watched
-# A reader that checks whether the owner is alive holds the lock briefly; and one that was killed
-# holds it until the kernel has freed its memory.
+# A reader that checks whether the owner is alive holds the lock briefly, and an owner that was
+# killed until the kernel has freed its memory.
 _LOCK_TRIES = 100
 _LOCK_PAUSE = 0.01
 
@@ -116,8 +116,9 @@ class RunClaim:
         self._ended = threading.Event()
         self._active: float | None = None  # seconds, those of earlier owners included
         self._counted_until = 0.0
-        self._in_flight: InFlight | None = None
+        self._in_flight: InFlightFile | None = None
         self._file: int | None = self._lock()
+        # How the last owner ended, and the samples that it left in flight.
         self._left = (b"", []) if self._file is None else read_in_flight(self._file)
         _claims.add(self)
         try:
@@ -130,14 +131,14 @@ class RunClaim:
             raise
         threading.Thread(target=self._beat, name="wink-run-heartbeat", daemon=True).start()
 
-    def track(self, slots: int) -> InFlight | None:
+    def track(self, slots: int) -> InFlightFile | None:
         """Return where to note the samples in flight, at most `slots`, until the release.
 
         None without file locks, or if the disk is full.
         """
         with suppress(OSError):
             if self._file is not None and self._in_flight is None:
-                self._in_flight = InFlight(self._file, slots)
+                self._in_flight = InFlightFile(self._file, slots)
         return self._in_flight
 
     @property

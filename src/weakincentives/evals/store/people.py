@@ -82,13 +82,7 @@ def stored_records(store: Storage, table: str, kind: type[T], **columns: str) ->
     with database.snapshot():
         written = _written(database, table, columns)
         rows = database.read(f"{_select(table)} WHERE {where} ORDER BY id", values)
-    bodies: list[bytes] = []
-    found: Tallies = {}
-    for row in rows:
-        if (data := _data(row)) is not None:
-            bodies.append(data)
-            count, checksums = found.get(group := _group(table, row), (0, 0))
-            found[group] = count + 1, checksums + row[-1]
+    bodies, found, _ = _intact(table, rows)
     if found != written or len(bodies) < len(rows):
         raise StoreError(_damage(database, table, written, found))
     with database.corruption_errors(f"the table {table}"):
@@ -115,28 +109,43 @@ def delete_records(cursor: sqlite3.Cursor, run_id: str) -> None:
 
     Its calibrations stay: they are counts, and correct other runs too.
     """
-    stored_id, gone = encode_id(run_id), set(_categories_in(cursor, "= ?", run_id))
-    kept = set(_categories_in(cursor, "<> ?", run_id)) if gone else set()
+    stored_id, unused = encode_id(run_id), _unused_changes(cursor, run_id)
     for table in ("human_labels", "label_draws", "judge_tests"):
         cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (stored_id,))
         cursor.execute(
             "DELETE FROM record_tallies WHERE kind = ? AND scope = ?", (table, stored_id)
         )
-    if not gone:
-        return
+    cursor.executemany("DELETE FROM failure_categories WHERE id = ?", unused)
+
+
+def _unused_changes(cursor: sqlite3.Cursor, run_id: str) -> list[tuple[Any]]:
+    """Return the ids of the changes of categories that only labels of this run use."""
+    here = set(_categories_in(cursor, "= ?", run_id))
+    if not here:
+        return []
     changes = [
         (row[0], serde.decode(data))
         for row in cursor.execute(_select("failure_categories")).fetchall()
         if (data := _data(row)) is not None
     ]
-    # What is merged with a category that is still used belongs to its history.
     merged = {(change["category"], change["into"]) for _, change in changes if change.get("into")}
-    while more := {end for pair in merged for end in pair if kept & {*pair}} - kept:
-        kept |= more
-    while more := {end for pair in merged for end in pair if gone & {*pair}} - gone - kept:
-        gone |= more
-    unused = [(id,) for id, change in changes if change["category"] in gone - kept]
-    cursor.executemany("DELETE FROM failure_categories WHERE id = ?", unused)
+
+    def with_merged(categories: set[str]) -> set[str]:
+        """Return the categories, and those merged with them: they are part of their history."""
+        while more := {end for pair in merged for end in pair if categories & {*pair}} - categories:
+            categories |= more
+        return categories
+
+    unused = with_merged(here) - with_merged(set(_categories_in(cursor, "<> ?", run_id)))
+    return [(id,) for id, change in changes if change["category"] in unused]
+
+
+def _categories_in(cursor: sqlite3.Cursor, compared: str, run_id: str) -> Iterator[str]:
+    """Yield the categories in the labels of runs; a label that cannot be read has none."""
+    query = f"{_select('human_labels')} WHERE run_id {compared}"
+    for row in cursor.execute(query, (encode_id(run_id),)).fetchall():
+        if (data := _data(row)) and (category := serde.decode(data).get("category")):
+            yield category
 
 
 def repair_records(store: Storage) -> list[str]:
@@ -146,13 +155,9 @@ def repair_records(store: Storage) -> list[str]:
         for table in _COLUMNS:
             written = _written(database, table, {})
             cursor.execute(f"REINDEX {table}")
-            found: Tallies = {}
-            for row in cursor.execute(f"{_select(table)} NOT INDEXED").fetchall():
-                if _data(row) is None:
-                    cursor.execute(f"DELETE FROM {table} WHERE id = ?", (row[0],))
-                else:
-                    count, checksums = found.get(group := _group(table, row), (0, 0))
-                    found[group] = count + 1, checksums + row[-1]
+            rows = cursor.execute(f"{_select(table)} NOT INDEXED").fetchall()
+            _, found, damaged = _intact(table, rows)
+            cursor.executemany(f"DELETE FROM {table} WHERE id = ?", damaged)
             cursor.execute("DELETE FROM record_tallies WHERE kind = ?", (table,))
             cursor.executemany(
                 "INSERT INTO record_tallies VALUES (?, ?, ?, ?, ?)",
@@ -164,6 +169,23 @@ def repair_records(store: Storage) -> list[str]:
 
 def _select(table: str) -> str:
     return f"SELECT id, {', '.join(_COLUMNS[table])}, body, checksum FROM {table}"
+
+
+def _intact(
+    table: str, rows: Iterable[Sequence[Any]]
+) -> tuple[list[bytes], Tallies, list[tuple[Any]]]:
+    """Return the JSON of the unchanged records, their tallies, and the ids of the others."""
+    bodies: list[bytes] = []
+    found: Tallies = {}
+    damaged: list[tuple[Any]] = []
+    for row in rows:
+        if (data := _data(row)) is None:
+            damaged.append((row[0],))
+            continue
+        bodies.append(data)
+        count, checksums = found.get(group := _group(table, row), (0, 0))
+        found[group] = count + 1, checksums + row[-1]
+    return bodies, found, damaged
 
 
 def _group(table: str, row: Sequence[Any]) -> Group:
@@ -212,14 +234,6 @@ def _damage(database: Database, table: str, written: Tallies, found: Tallies) ->
         f"{more} ({database.path}) - the file is damaged: keep a copy of it, then restore a backup "
         "or run `wink review RUN --repair`, which keeps what can be read"
     )
-
-
-def _categories_in(cursor: sqlite3.Cursor, compared: str, run_id: str) -> Iterator[str]:
-    """Yield the categories in the labels of runs; a label that cannot be read has none."""
-    query = f"{_select('human_labels')} WHERE run_id {compared}"
-    for row in cursor.execute(query, (encode_id(run_id),)).fetchall():
-        if (data := _data(row)) and (category := serde.decode(data).get("category")):
-            yield category
 
 
 def _text(stored: Any) -> str:

@@ -39,11 +39,11 @@ def remove_run(database: Database, run_id: str, run_key: int) -> None:
 
 
 def erase(database: Database, seconds: float = WAIT_SECONDS) -> bool:
-    """Erase what removed runs left in the index and the logs; return whether nothing is left.
+    """Erase what removed runs left in the index and the log; return whether nothing is left.
 
-    While another process reads, try again for up to that many seconds.
+    While another process reads either, try again for up to that many seconds.
     """
-    if not (empty_index(database.path, seconds) and database.truncate_log(seconds)):
+    if not (empty_index(database.absolute, seconds) and database.truncate_log(seconds)):
         return False
     with database.transaction() as cursor:
         cursor.execute("DELETE FROM kept WHERE key = ?", (_MARK,))
@@ -61,12 +61,13 @@ def _delete_outcomes(cursor: sqlite3.Cursor, run_id: str) -> None:
     """Delete the results that workers kept in this store, to answer redelivered requests."""
     its_run = b'"run_id":' + serde.encode(run_id)
     query = "SELECT key, body FROM kept WHERE key BETWEEN ? AND ?"
-    for key, body in cursor.execute(
-        query, (encode_id(OUTCOME), encode_id(OUTCOME) + b"\xff")
-    ).fetchall():
+
+    def is_of_run(body: bytes) -> bool:
         try:
-            found = its_run in decompress(body)
+            return its_run in decompress(body)
         except ValueError:  # damaged: nobody can read it, and it may be of this run
-            found = True
-        if found:
-            cursor.execute("DELETE FROM kept WHERE key = ?", (key,))
+            return True
+
+    outcomes = cursor.execute(query, (encode_id(OUTCOME), encode_id(OUTCOME) + b"\xff"))
+    keys = [(key,) for key, body in outcomes if is_of_run(body)]
+    cursor.executemany("DELETE FROM kept WHERE key = ?", keys)

@@ -79,10 +79,15 @@ def _triggers(figures: Callable[[str], str]) -> tuple[str, ...]:
     )
 
 
-def _tallied(table: str, columns: str, scope: str, criterion: str) -> tuple[str, ...]:
-    """Return the statements that give a table of records its checksums and tallies."""
-    tally = f"record_tallies WHERE kind = '{table}' AND scope = OLD.{scope} AND criterion = "
+def _tallied(
+    table: str, columns: str, scope: str = "run_id", criterion: str = "{}criterion"
+) -> tuple[str, ...]:
+    """Return the statements that give a table of records its checksums and tallies.
+
+    `criterion` is SQL, with the row ("OLD.", "NEW." or none) in place of the braces.
+    """
     old, new = (criterion.format(row) for row in ("OLD.", "NEW."))
+    of_old = f"WHERE kind = '{table}' AND scope = OLD.{scope} AND criterion = {old}"
     return (
         f"ALTER TABLE {table} ADD COLUMN checksum INTEGER",
         f"UPDATE {table} SET checksum = run_checksum(id, {columns}, substr(body, 1, 5))",
@@ -93,9 +98,9 @@ def _tallied(table: str, columns: str, scope: str, criterion: str) -> tuple[str,
         "ON CONFLICT (kind, scope, criterion) DO UPDATE SET count = count + 1, "
         "checksums = checksums + excluded.checksums; END",
         f"CREATE TRIGGER {table}_deleted AFTER DELETE ON {table} BEGIN "
-        "UPDATE record_tallies SET count = count - 1, checksums = checksums - "
-        f"coalesce(OLD.checksum, 0) {tally.removeprefix('record_tallies ')}{old}; "
-        f"DELETE FROM {tally}{old} AND count = 0; END",
+        "UPDATE record_tallies SET count = count - 1, "
+        f"checksums = checksums - coalesce(OLD.checksum, 0) {of_old}; "
+        f"DELETE FROM record_tallies {of_old} AND count = 0; END",
     )
 
 
@@ -262,10 +267,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (kind, scope, criterion)
         ) WITHOUT ROWID""",
         "DROP INDEX draws_by_key",  # draws are looked up among those of their run
-        *_tallied("label_draws", "key, run_id, criterion", "run_id", "{}criterion"),
-        *_tallied("human_labels", "run_id, criterion, content", "run_id", "{}criterion"),
-        *_tallied("calibrations", "run_id, criterion", "run_id", "{}criterion"),
-        *_tallied("judge_tests", "run_id, criterion", "run_id", "{}criterion"),
+        *_tallied("label_draws", "key, run_id, criterion"),
+        *_tallied("human_labels", "run_id, criterion, content"),
+        *_tallied("calibrations", "run_id, criterion"),
+        *_tallied("judge_tests", "run_id, criterion"),
         *_tallied("failure_categories", "suite", "suite", "x''"),
     ),
 )

@@ -87,7 +87,8 @@ class SearchIndex(Closing):
         )
         while page := self.read(missing, (run_key, *last, name)):
             with self._lock, self._reported(), self._connection:
-                # A process that removes the run empties the index afterwards: wait, or come first.
+                # Lock the index first. A process that removes the run empties the index afterwards,
+                # so from here on either the run is gone, or its texts are emptied with the rest.
                 self._connection.execute("DELETE FROM documents WHERE 0")
                 if not self.read("SELECT 1 FROM store.runs WHERE run_id = ?", (name,)):
                     break

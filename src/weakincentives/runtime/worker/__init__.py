@@ -1,7 +1,7 @@
 """Workers on a mailbox: leases, retries, dead letters.
 
 worker        the loop itself, its settings, and the life of a message
-in_flight     messages that are being handled, and their leases
+in_flight     messages that are being handled: their leases, and cancelled groups
 heartbeat     shows that a worker makes progress
 leases        leases for synchronous code
 retry         retries for finished work that would be expensive to repeat

@@ -3,10 +3,11 @@
 adapter           what every adapter promises: `AdapterContract`
 served_adapter    what every adapter on HTTP promises: `ServedAdapterContract`
 asking            prompts and tools for these suites, and each way to call an adapter
-mailbox           what every mailbox promises: `MailboxContract`, the three suites below in one
+mailbox           what every mailbox promises: `MailboxContract`, the four suites below in one
 mailbox_setup     what a back-end declares about itself
 mailbox_delivery  the life of a message: leases, acknowledgements, handles, clocks
 mailbox_batching  batches, ids, limits, purge and close
+mailbox_lanes     groups that take turns, priorities, cancelled groups
 mailbox_replies   bodies, replies, waiting, threads and event loops
 mailbox_machine   any order of calls against a model: `MailboxMachine`, with hypothesis
 """
@@ -17,7 +18,8 @@ __all__: list[str] = []
 
 _SUITES = (
     *("adapter", "asking", "served_adapter"),
-    *("mailbox_setup", "mailbox_delivery", "mailbox_batching", "mailbox_replies"),
+    *("mailbox_setup", "mailbox_delivery", "mailbox_batching"),
+    *("mailbox_lanes", "mailbox_replies"),
 )
 
 # Before the suites are imported, so that pytest explains their failed assertions.

@@ -40,7 +40,7 @@ class _Entry:
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _LaneQueue:
     """The queued messages of one group and priority, in order."""
 
     key: Lane
@@ -65,8 +65,8 @@ class MemoryQueue:
         self.clock = clock
         self.family: dict[str, MemoryQueue] = {name: self}  # queues that find each other by name
         self._changed = threading.Condition()
-        self._lanes: dict[Lane, _Lane] = {}  # those that are not empty
-        self._rings: dict[int, deque[_Lane]] = {}  # the same, by priority
+        self._lanes: dict[Lane, _LaneQueue] = {}  # those that are not empty
+        self._rings: dict[int, deque[_LaneQueue]] = {}  # the same, by priority
         self._cancelled: set[str] = set()
         self._entries: dict[str, _Entry] = {}  # by id
         self._leases: list[tuple[float, list[str]]] = []  # a heap: when to check which handles
@@ -105,7 +105,7 @@ class MemoryQueue:
         key = group, priority
         lane = self._lanes.get(key)  # type: ignore[call-overload]  # a tuple is faster to make
         if lane is None:
-            lane = self._lanes[Lane(*key)] = _Lane(Lane(*key))
+            lane = self._lanes[Lane(*key)] = _LaneQueue(Lane(*key))
             self._rings.setdefault(priority, deque()).append(lane)
         lane.entries.append(entry)
 
@@ -120,7 +120,7 @@ class MemoryQueue:
             ring.rotate(-1)
         return entry
 
-    def _remove_lane(self, lane: _Lane) -> None:
+    def _remove_lane(self, lane: _LaneQueue) -> None:
         del self._lanes[lane.key]
         ring = self._rings[lane.key.priority]
         ring.remove(lane)  # mostly the first one

@@ -138,9 +138,8 @@ class SQSQueue:
         entries = [to_entry(each, i, self.max_bytes, self.store) for i, each in enumerate(messages)]
         for batch in split(entries, self.max_bytes):
             refused = self._batch("send_message_batch", batch)
-            if any("MessageGroupId" in batch_entry for batch_entry in batch) and any(
-                "Parameter" in str(failure.get("Code")) for failure in refused.values()
-            ):  # a compatible service without fair queues
+            if any("Parameter" in str(failure.get("Code")) for failure in refused.values()):
+                # A compatible service may not know the groups of fair queues.
                 again = [without_group(each) for each in batch if each["Id"] in refused]
                 refused = self._batch("send_message_batch", again)
             for number, failure in refused.items():
