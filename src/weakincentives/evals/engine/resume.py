@@ -16,7 +16,7 @@ from ...internal.formatting import pluralize
 from .._types import Dataset, EvalConfig, stops_early
 from ..model.redacted_ids import redact_id
 from ..model.versions import changed_parts
-from ..store.deaths import read_deaths
+from ..store.deaths import noted_id, read_deaths
 from ..store.placement import Key, Stored, drop_damaged, move_rows, read_stored
 from ..store.queries import passed_keys, unreadable_keys
 from ..store.records import not_counted_line
@@ -147,7 +147,7 @@ class ResumePlan:
 
     def _after_deaths(self, task: Task) -> Task:
         """Return the task, to be run alone or given up if it was in flight at deaths."""
-        deaths = self._deaths.get((redact_id(task.sample.id), task.epoch))
+        deaths = self._deaths.get((noted_id(task.sample.id), task.epoch))
         if deaths is None:
             return task
         gives_up = deaths.convicted and not self._retry_errors

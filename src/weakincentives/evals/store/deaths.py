@@ -21,6 +21,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from mmap import mmap
 from pathlib import Path
 from struct import Struct
@@ -32,7 +33,8 @@ MAX_DEATHS, MAX_DEATHS_ALONE = 3, 2
 _SLOT = 256  # bytes; the first one says how the process ended
 _MAX_SLOTS = 4096
 _HEADER = Struct("<BxHI")  # in use, the length of the id, the epoch
-_MAX_TEXT = _SLOT - _HEADER.size  # bytes of an id; one that is cut off is not found again
+_MAX_TEXT = _SLOT - _HEADER.size  # bytes of an id
+_DIGEST = 8  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class InFlight:
         if not self._free:
             return 0
         slot = self._free.pop()
-        text = redact_id(sample_id).encode("utf-8", "surrogatepass")[:_MAX_TEXT]
+        text = noted_id(sample_id)
         self._memory[slot : slot + _HEADER.size + len(text)] = _packed(text, epoch)
         return slot
 
@@ -87,6 +89,15 @@ class InFlight:
     def close(self) -> None:
         """Unmap the file."""
         self._memory.close()
+
+
+def noted_id(sample_id: str) -> bytes:
+    """Return the id under which the deaths of a sample are kept; a long one ends in its digest."""
+    text = redact_id(sample_id).encode("utf-8", "surrogatepass")
+    if len(text) <= _MAX_TEXT:
+        return text
+    digest = blake2b(text, digest_size=_DIGEST).hexdigest()
+    return f"{text[: _MAX_TEXT - 2 * _DIGEST - 3].decode(errors='ignore')}...{digest}".encode()
 
 
 def _packed(text: bytes, number: int = 0) -> bytes:
@@ -132,15 +143,14 @@ def count_deaths(
     )
 
 
-def read_deaths(store: Storage, run_id: bytes) -> dict[tuple[str, int], Deaths]:
-    """Return the deaths of a run by sample id and epoch."""
+def read_deaths(store: Storage, run_id: bytes) -> dict[tuple[bytes, int], Deaths]:
+    """Return the deaths of a run by the noted id of the sample and its epoch."""
     rows = store._database.read(
         "SELECT sample, epoch, count, alone, how FROM deaths "
         "WHERE run = (SELECT id FROM runs WHERE run_id = ?)",
         (run_id,),
     )
-    with store._database.corruption_errors("the deaths of a run"):
-        return {
-            (sample.decode("utf-8", "surrogatepass"), epoch): Deaths(count, alone, how.decode())
-            for sample, epoch, count, alone, how in rows
-        }
+    return {
+        (sample, epoch): Deaths(count, alone, how.decode(errors="replace"))
+        for sample, epoch, count, alone, how in rows
+    }
