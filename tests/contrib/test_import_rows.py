@@ -179,6 +179,12 @@ def test_a_file_that_says_that_it_is_incomplete_is_stored_as_interrupted(
         assert record.manifest.planned == planned
         assert str(opened.report("latest")).endswith(f" - {note}")
 
+    again = ["eval", "score", "latest", "--evaluator", "exact_match", "--max-error-rate", "1"]
+    main([*again, "--store", str(store)])
+    with RunStore(store) as opened:
+        record = opened.run("latest")
+        assert (record.manifest.parent is None, record.status) == (False, "interrupted")
+
 
 def test_a_log_without_its_end_is_incomplete(tmp_path: Path) -> None:
     file = WRITERS["oaieval"](tmp_path, THREE)
