@@ -203,6 +203,9 @@ def test_removing_a_submitted_run_cancels_it(fleet: Fleet) -> None:
     until(lambda: len(fleet.log("end", "mine")) == began)
     assert began <= 4
     assert fleet.deployment.wink("eval", "show", "mine")[0] == 2
+    again = ("eval", "submit", "--dataset", "mine.jsonl", "--run-id", "mine")
+    assert "was cancelled" in fleet.deployment.wink(*again)[2]
+    assert fleet.deployment.wink("eval", "show", "mine")[0] == 2
 
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)

@@ -211,6 +211,18 @@ def test_ids_in_the_file_of_samples_in_flight_have_no_secrets() -> None:
     assert codes == [-signal.SIGKILL, -signal.SIGKILL, 3]
 
 
+def test_long_ids_that_begin_alike_are_told_apart() -> None:
+    deadly("SIGKILL")
+    long_ids = SUITE.replace("Sample(str(i)", "Sample('日' * 100 + str(i)")
+    Path("deadly.py").write_text(long_ids.replace('sample.id == "5"', "sample.input == 5"))
+
+    codes = [wink("eval", "run", "deadly.py").returncode]
+    codes += [wink("eval", "resume", "latest").returncode for _ in range(3)]
+
+    assert codes == [-signal.SIGKILL] * 3 + [3]
+    assert [sample[-1] for sample, error in rows().items() if error] == ["5"]
+
+
 def test_removing_the_run_removes_its_deaths() -> None:
     deadly("SIGKILL")
     wink("eval", "run", "deadly.py")

@@ -49,6 +49,13 @@ def test_a_closed_pipe_ends_the_run_without_a_traceback() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_without_any_standard_stream_the_run_ends_as_always() -> None:
+    command = ["sh", "-c", '"$0" eval run sums.py --fail-under "$1" <&- >&- 2>&-', WINK]
+
+    assert subprocess.run([*command, "0.5"], timeout=TIMEOUT).returncode == 0
+    assert subprocess.run([*command, "1.0"], timeout=TIMEOUT).returncode == 1
+
+
 def run_on_terminal(*args: str, **variables: str) -> str:
     """Return everything that a command writes to a terminal of 80 columns."""
     controller, terminal = pty.openpty()

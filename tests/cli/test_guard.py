@@ -125,6 +125,16 @@ def test_signals_to_the_whole_group_reach_the_command_once() -> None:
     assert noted() == [*PASSED_ON]
 
 
+def test_without_its_witness_the_guard_still_passes_signals_on_and_ends() -> None:
+    process = start("SIGINT")
+    (witness,) = {*in_session(process.pid)} - {process.pid, command_pid()}
+    os.kill(witness, signal.SIGKILL)
+    process.send_signal(signal.SIGINT)
+    until(lambda: bool(noted()))
+
+    assert (go_on(process)[0], noted()) == (0, ["SIGINT"])
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGKILL"])
 def test_a_signal_that_ends_the_command_ends_the_guard_in_the_same_way(name: str) -> None:
     process = start()

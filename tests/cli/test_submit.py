@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.deployments import SAMPLES, Deployment, deployment, outcomes
 from tests.processes import TIMEOUT
+from tests.runtime.mailbox.redis_server import Server
 from weakincentives.cli import main
 from weakincentives.evals import RunStore
 from weakincentives.runtime.mailbox import SqliteMailbox
@@ -222,16 +223,33 @@ def test_an_error_about_a_queue_does_not_show_its_password(
     assert (out, message in err, "secret" in err) == ("", True, False)
 
 
-def test_the_store_holds_no_password(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_queue_that_cannot_be_reached_leaves_no_run(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     args = ["eval", "submit", "--dataset", "qa.jsonl", "--run-id", "mine"]
     assert main([*args, "--queue", "redis://me:secret@127.0.0.1:1/0?socket_timeout=1#qa"]) == 2
 
     err = capsys.readouterr().err
-    assert "To continue: wink eval submit --run-id mine ..." in err
     assert "expected Redis at 127.0.0.1:1 to answer" in err
     assert "secret" not in err
     with RunStore() as store:
-        assert "redis://127.0.0.1:1/0?socket_timeout=1#qa" in store.run("mine").manifest.command
+        assert store.runs() == []
+
+
+def test_the_store_holds_no_password(folder: Path) -> None:
+    server = Server()
+    with server.client() as client:
+        client.config_set("requirepass", "secret-password")
+    try:
+        queue = f"redis://:secret-password@127.0.0.1:{server.port}/0#qa"
+        args = ["eval", "submit", "--dataset", "qa.jsonl", "--run-id", "mine"]
+        assert main([*args, "--queue", queue]) == 0
+    finally:
+        server.stop()
+
+    with RunStore() as store:
+        command = store.run("mine").manifest.command
+        assert f"redis://127.0.0.1:{server.port}/0#qa" in command
     assert not any(b"secret" in file.read_bytes() for file in Path(".wink").iterdir())
 
 

@@ -185,6 +185,13 @@ def test_a_file_that_says_that_it_is_incomplete_is_stored_as_interrupted(
         assert record.manifest.planned == planned
         assert str(opened.report("latest")).endswith(f" - {note}")
 
+    again = ["eval", "score", "latest", "--evaluator", "exact_match", "--max-error-rate", "1"]
+    assert main([*again, "--store", str(store)]) == 3
+    with RunStore(store) as opened:
+        record = opened.run("latest")
+        assert (record.status, record.note) == ("interrupted", note)
+        assert record.manifest.parent is not None
+
 
 def test_a_log_without_its_end_is_incomplete(tmp_path: Path) -> None:
     file = WRITERS["oaieval"](tmp_path, THREE)

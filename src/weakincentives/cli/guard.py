@@ -132,7 +132,7 @@ def _handled_signals() -> set[int]:
     """Return the signals that the guard waits for: all but those of its own crashes, and a few."""
     import signal
 
-    names = ("KILL", "STOP", "SEGV", "BUS", "FPE", "ILL", "TRAP", "SYS", "WINCH", "URG")
+    names = ("KILL", "STOP", "SEGV", "BUS", "FPE", "ILL", "TRAP", "SYS", "PIPE", "WINCH", "URG")
     left_out = {getattr(signal, f"SIG{name}", 0) for name in names}
     return {number for number in signal.valid_signals() if number not in left_out}
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `wink` with these arguments (default: those of the process) and return its exit code."""
-    for name in ("stdout", "stderr"):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed: the next opened file would get its descriptor
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115
     words = [*(sys.argv[1:] if argv is None else argv)]
     runs_user_code = argv is None and command_in(words) in RUN_USER_CODE
     if runs_user_code and not _is_supervised(words):

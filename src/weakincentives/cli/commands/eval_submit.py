@@ -10,7 +10,6 @@ import shlex
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from ...errors import UsageError
 from ...experiment import BASELINE, Experiment
 from ..console.text import one_line, pluralize, print_stderr
 from ..options.columns import COLUMNS, add_columns
@@ -116,6 +115,7 @@ def run(args: Namespace) -> int:
     ):
         if priority:
             requests.require_lanes("priorities")
+        refuse_cancelled(submission, requests)
         missing = record_submission(
             store,
             submission,
@@ -128,10 +128,7 @@ def run(args: Namespace) -> int:
             version=None if args.expect else version,
         )
         try:
-            refuse_cancelled(submission, requests)
             sent = submission.send(requests, reply_to=results, only=missing.__contains__)
-        except UsageError:  # it was cancelled: there is nothing to continue
-            raise
         except Exception:
             command = shlex.join(["wink", "eval", "submit", "--run-id", submission.run_id])
             print_stderr(f"Not all samples were sent. To continue: {command} ...")

@@ -117,6 +117,8 @@ def check_run(
         return GateResult("undecided", f"{record.note}, before the last sample")
     if planned is not None and stored < planned and not stopped_by_rule:
         return GateResult("undecided", f"{stored:,} of {planned:,} planned rows are stored")
+    if record.status == "interrupted" and record.finished_at is not None and record.note:
+        return GateResult("undecided", f"the run is not complete: {record.note}")
     if not limits:
         return GateResult("passed", "no gate failed")
     if record.mixed and not force:

@@ -98,10 +98,13 @@ async def rescore(
 def _ending(earlier: RunRecord) -> tuple[str, str, StopReason]:
     """Return status, note and stop reason of a run whose rows were all scored again.
 
-    It is as complete as the run whose rows they are, which may have died before it could say so.
+    It is as complete as the run whose rows they are. That one may have died before it could say
+    so, or it was imported and says what it misses, although it has as many rows as were planned.
     """
     planned = earlier.manifest.planned
-    if earlier.status == "complete" if planned is None else earlier.stored >= planned:
+    has_all = earlier.status == "complete" if planned is None else earlier.stored >= planned
+    says_why = earlier.status != "complete" and earlier.finished_at is not None and earlier.note
+    if has_all and not says_why:
         return "complete", "", ""
     status = earlier.status if earlier.status in ("stopped", "cancelled") else "interrupted"
     return (
