@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import shlex
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ...errors import MailboxError
 from ...experiment import BASELINE, Experiment
 from ..console.text import one_line, pluralize, print_stderr
 from ..options.columns import COLUMNS, add_columns
@@ -93,9 +95,8 @@ def run(args: Namespace) -> int:
         return 4
     experiments = tuple(map(Experiment, dict.fromkeys(args.experiment))) or (BASELINE,)
     expect = checked_version(args.expect or version or "")
-    run_id, epochs = args.run_id or new_run_id(), args.epochs or 1
-    priority = check_priority(args.priority or 0)
-    submission = Submission(run_id, dataset, experiments, epochs, expect, priority)
+    run_id, priority = args.run_id or new_run_id(), check_priority(args.priority or 0)
+    submission = Submission(run_id, dataset, experiments, args.epochs or 1, expect, priority)
     config = EvalConfig(
         epochs=submission.epochs,
         max_samples=args.limit,
@@ -115,7 +116,8 @@ def run(args: Namespace) -> int:
     ):
         if priority:
             requests.require_lanes("priorities")
-        refuse_cancelled(submission, requests)
+        with suppress(MailboxError):  # if it cannot be reached, sending says how to continue
+            refuse_cancelled(submission, requests)
         missing = record_submission(
             store,
             submission,
