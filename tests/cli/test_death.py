@@ -144,6 +144,35 @@ def test_epochs_are_held_one_by_one() -> None:
     assert errors == [("5", 1), ("5", 2), ("5", 3)]
 
 
+def test_an_evaluator_that_ends_the_process_on_a_stored_result_becomes_an_error() -> None:
+    deadly("SIGKILL")
+    Path("way").unlink()
+    assert wink("eval", "run", "deadly.py").returncode == 0
+    before = calls()
+    kills = SUITE.replace(
+        "samples =",
+        """
+def check(sample, output, *, context):
+    if sample.id == "5" and Path("way").exists():
+        WAYS["SIGKILL"]()
+    return True
+
+samples =""",
+    ).replace("samples, exact_match", "samples, check")
+    Path("deadly.py").write_text(kills)
+    Path("way").touch()
+
+    codes = [wink("eval", "resume", "latest").returncode for _ in range(4)]
+
+    assert codes == [-signal.SIGKILL] * 3 + [3]
+    assert [sample for sample, error in rows().items() if error] == ["5"]
+    assert "the process ended 3 times" in (rows()["5"] or "")
+    assert wink("eval", "resume", "latest").returncode == 3
+    Path("way").unlink()
+    assert wink("eval", "resume", "latest", "--retry-errors").returncode == 0
+    assert calls() == before
+
+
 def test_a_run_that_may_stop_early_gets_past_it() -> None:
     deadly("SIGKILL")
     again = ("eval", "run", "deadly.py", "--stop-when", "decided", "--fail-under", "99%")
@@ -211,7 +240,7 @@ def test_ids_in_the_file_of_samples_in_flight_have_no_secrets() -> None:
     assert codes == [-signal.SIGKILL, -signal.SIGKILL, 3]
 
 
-def test_long_ids_that_begin_alike_are_told_apart() -> None:
+def test_long_ids_that_begin_alike_are_distinguished() -> None:
     deadly("SIGKILL")
     long_ids = SUITE.replace("Sample(str(i)", "Sample('日' * 100 + str(i)")
     Path("deadly.py").write_text(long_ids.replace('sample.id == "5"', "sample.input == 5"))

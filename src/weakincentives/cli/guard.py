@@ -16,7 +16,8 @@ The guard and the command are in one process group, so the command owns the term
 Ctrl-Z stops the command, the guard stops too, so that the shell takes over.
 
 Rules of this file:
-1. Every signal reaches the command once, except SIGKILL and SIGSTOP, which cannot be caught.
+1. Every signal reaches the command once, except SIGKILL and SIGSTOP, which cannot be caught, and
+   SIGPIPE, which the guard may get from its own pipe to the witness.
 2. The command does not outlive the guard. On Linux the kernel kills it, also if code holds the GIL.
 3. Nothing is imported here that the command would not import anyway, until something went wrong.
 

@@ -93,9 +93,8 @@ def run(args: Namespace) -> int:
         return 4
     experiments = tuple(map(Experiment, dict.fromkeys(args.experiment))) or (BASELINE,)
     expect = checked_version(args.expect or version or "")
-    run_id, epochs = args.run_id or new_run_id(), args.epochs or 1
-    priority = check_priority(args.priority or 0)
-    submission = Submission(run_id, dataset, experiments, epochs, expect, priority)
+    run_id, priority = args.run_id or new_run_id(), check_priority(args.priority or 0)
+    submission = Submission(run_id, dataset, experiments, args.epochs or 1, expect, priority)
     config = EvalConfig(
         epochs=submission.epochs,
         max_samples=args.limit,

@@ -195,7 +195,14 @@ async def _run_once(
 
 
 def error_without_attempt(
-    sample: Sample[Any, Any], error: str, *, run_id: str, experiment: str, epoch: int, attempt: int
+    sample: Sample[Any, Any],
+    error: str,
+    *,
+    source: ErrorSource = "infrastructure",
+    run_id: str,
+    experiment: str,
+    epoch: int,
+    attempt: int,
 ) -> EvalResult[Any]:
     """Return the error of a sample that is given up, and of which no attempt left a result."""
     return EvalResult(
@@ -208,7 +215,7 @@ def error_without_attempt(
         epoch=epoch,
         run_id=run_id,
         attempt=attempt,
-        error_source="infrastructure",
+        error_source=source,
     )
 
 

@@ -323,6 +323,7 @@ class Engine:
         result = error_without_attempt(
             task.sample,
             task.error,
+            source="agent",  # it ended the process while nothing else ran
             run_id=spec.run_id,
             experiment=spec.experiment.name,
             epoch=task.epoch,

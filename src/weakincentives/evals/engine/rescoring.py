@@ -19,13 +19,14 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from ...clock import SYSTEM_CLOCK
-from ...errors import RunIncompleteError, UsageError
+from ...errors import EvaluatorError, RunIncompleteError, UsageError
 from ...internal.concurrency import unwrap_exception_group
 from ...internal.threads import in_thread
 from ...runtime.metering import Meter
 from .._types import EvalConfig, EvalContext, Score, config_of
 from ..evaluators.criteria import Criterion
 from ..model.report import EvalResult
+from ..store.deaths import Deaths, InFlightFile
 from ..store.records import StopReason
 from ..store.run_store import RunManifest, RunRecord, RunStore, StoredRow
 from .attempts import rescore_result
@@ -124,19 +125,35 @@ async def rescore_rows(
     max_concurrent: int,
     on_result: Callable[[StoredRow, EvalResult[Any]], Awaitable[None]],
     is_current: Callable[[StoredRow], bool] = lambda row: False,
+    deaths_of: Callable[[StoredRow], Deaths | None] = lambda row: None,
+    in_flight: InFlightFile | None = None,
 ) -> None:
     """Score rows and store them under `context.run_id`; `on_result` gets each row and its result.
 
     Rows that are current are passed on unchanged. For a row of the same run, only the criteria that
-    changed are evaluated.
+    changed are evaluated. Rows in whose scoring the process died are scored last, one by one.
     """
     fingerprint = writer.criteria_fingerprint
     done = finished_workers = 0
     remaining, page = iter(rows), deque[StoredRow]()
     reading = anyio.Lock(fast_acquire=True)
+    held: list[tuple[int, StoredRow]] = []
+
+    async def score(row: StoredRow) -> None:
+        nonlocal done
+        result = row.result
+        if not is_current(row):
+            # As another epoch: it says nothing about the agent.
+            slot = in_flight.begin(result.sample_id, -result.epoch) if in_flight else 0
+            result = await _rescored(row, criterion, fingerprint, context, timeout, deaths_of(row))
+            if in_flight:
+                in_flight.end(slot)
+            await writer.put(replace(row, result=result, criteria=fingerprint))
+        await on_result(row, result)
+        done += 1
 
     async def work() -> None:
-        nonlocal done, finished_workers
+        nonlocal finished_workers
         while True:  # all workers pull from one iterator, which reads the store
             async with reading:
                 if not page:
@@ -145,12 +162,10 @@ async def rescore_rows(
                     break
                 row = page.popleft()
             await checkpoint()  # an evaluator that never waits must not keep Ctrl-C waiting
-            result = row.result
-            if not is_current(row):
-                result = await _rescored(row, criterion, fingerprint, context, timeout)
-                await writer.put(replace(row, result=result, criteria=fingerprint))
-            await on_result(row, result)
-            done += 1
+            if (deaths := deaths_of(row)) is None or is_current(row):
+                await score(row)
+            else:
+                held.append((deaths.count, row))
         finished_workers += 1
 
     try:
@@ -162,6 +177,9 @@ async def rescore_rows(
     # A task group ends without an error if something cancels one of its tasks.
     if finished_workers < max_concurrent:
         raise RunIncompleteError(done)
+    for _, row in sorted(held, key=lambda each: each[0]):
+        await checkpoint()
+        await score(row)
 
 
 async def _rescored(
@@ -170,11 +188,17 @@ async def _rescored(
     fingerprint: str,
     context: EvalContext,
     timeout: float | None,
+    deaths: Deaths | None,
 ) -> EvalResult[Any]:
     same_run = row.result.run_id == context.run_id
     score = (
         _scorer_for_changed(row, criterion, fingerprint) if same_run else criterion.score_in_thread
     )
+    if deaths is not None and deaths.too_many:
+
+        async def score(context: EvalContext) -> Score:
+            raise EvaluatorError(str(deaths))
+
     result = await rescore_result(row.result, row.session, score, context, timeout)
     again = same_run and row.criteria == fingerprint  # a retry of an evaluator that failed
     if same_run and result is not row.result:  # earlier usage of the run still counts

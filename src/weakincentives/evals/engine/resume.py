@@ -16,7 +16,7 @@ from ...internal.formatting import pluralize
 from .._types import Dataset, EvalConfig, stops_early
 from ..model.redacted_ids import redact_id
 from ..model.versions import changed_parts
-from ..store.deaths import noted_id, read_deaths
+from ..store.deaths import Deaths, noted_id, read_deaths
 from ..store.placement import Key, Stored, drop_damaged, move_rows, read_stored
 from ..store.queries import passed_keys, unreadable_keys
 from ..store.records import not_counted_line
@@ -189,6 +189,14 @@ class ResumePlan:
     def is_current(self, row: StoredRow) -> bool:
         """Return whether the current criteria scored the row, so that it need not be rescored."""
         return self._is_final(row.criteria, row.result.error_source)
+
+    def deaths_of(self, row: StoredRow) -> Deaths | None:
+        """Return how often the process died while it scored this row again; None if never."""
+        key = noted_id(row.result.sample_id), -row.result.epoch
+        deaths = self._deaths.get(key)
+        if deaths is not None and self._retry_errors:
+            return replace(deaths, alone=0)  # it gets one more chance
+        return deaths
 
     def _is_final(self, criteria: str, error_source: str | None) -> bool:
         retried = self._retry_errors and error_source == "evaluator"

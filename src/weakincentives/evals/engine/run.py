@@ -338,6 +338,8 @@ class Run(RunSpec):
             max_concurrent=self.config.max_concurrent,
             on_result=add,
             is_current=plan.is_current,
+            deaths_of=plan.deaths_of,
+            in_flight=self._in_flight,
         )
 
     def _publish(self, event: object) -> None:

@@ -9,7 +9,7 @@ that claims the run finds what its predecessor left, and counts it in the table 
 If several samples were in flight, each of them may be the reason. A resumed run therefore runs
 them alone, after all others, and those with the fewest deaths first. A sample that was in flight at
 `MAX_DEATHS` deaths, and ran alone at `MAX_DEATHS_ALONE` of them, is not run any more: it is an
-error.
+error. The same goes for scoring a stored result again, which is noted with the epoch negated.
 
 The guard of a command (`cli/guard.py`) writes how its process ended. It clears the file if the
 process was ended by a signal from outside, which is no sample's fault.
@@ -33,7 +33,7 @@ from .schema import Storage
 MAX_DEATHS, MAX_DEATHS_ALONE = 3, 2
 _SLOT = 256  # bytes; the first one says how the process ended
 _MAX_SLOTS = 4096
-_HEADER = Struct("<BxHI")  # in use, the length of the id, the epoch
+_HEADER = Struct("<BxHi")  # in use, the length of the id, the epoch
 _MAX_TEXT = _SLOT - _HEADER.size
 
 
