@@ -263,7 +263,7 @@ class LocalSystem:
         is_last = process.name.startswith(LAST)
         if is_last and world.damage and world.audit.failures > MAX_TRIES:
             world.log(process, "removes the damaged store")
-            for other in world.audit.active:
+            for other in world.processes:
                 other.troubled = True
             world.disk.delete_files()
             world.audit.forget()

@@ -96,6 +96,8 @@ def test_a_sample_that_ends_the_process_is_no_verdict_and_becomes_an_error(way: 
     assert len(rows()) == SAMPLES
     assert [*errors] == ["5"]
     assert (errors["5"] or "").startswith("the process ended 3 times while this sample ran (")
+    with RunStore() as store:  # a failure of the agent: no gate leaves it out
+        assert [r.error_source for r in store.report("latest").errored_samples()] == ["agent"]
     assert not [*Path(".wink").glob("*.lock")]
     listed = json.loads(wink("eval", "list", "--format", "json").stdout)
     assert listed[0]["status"] == "complete", listed

@@ -351,6 +351,32 @@ def test_a_refused_process_leaves_the_lock_of_an_owner_on_another_machine(
     assert not path.exists()
 
 
+class StallingClock(FakeClock):
+    """A clock of a process that stalls for a minute whenever it looks at it."""
+
+    def monotonic(self) -> float:
+        self.advance(60)
+        return super().monotonic()
+
+
+def test_a_process_that_stalls_while_it_watches_does_not_take_the_run_of_a_healthy_owner(
+    far: RunStore,
+) -> None:
+    """It may stall in a transaction of its own, in which the owner cannot write a heartbeat."""
+    ended = threading.Event()
+    thread = threading.Thread(target=write_heartbeats, args=(far.path, ended))
+    thread.start()
+    try:
+        with (
+            RunStore(far.path, clock=StallingClock()) as store,
+            pytest.raises(UsageError, match="which belongs to process 7 on far"),
+        ):
+            store.claim("r")
+    finally:
+        ended.set()
+        thread.join()
+
+
 STALLED = f"""
 import sys
 sys.path[:] = {sys.path!r}

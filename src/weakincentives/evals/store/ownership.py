@@ -3,8 +3,8 @@
 Rules of this file:
 1. On one machine a kernel lock decides. It ends with its process, so the run of a process that was
    killed can be taken over at once.
-2. Between machines the heartbeat decides: an owner is dead if its heartbeat does not change for
-   `STALE_SECONDS` by the clock of the process that wants the run. Clocks are never compared: those
+2. Between machines the heartbeat decides: an owner is dead if its heartbeat does not change while
+   the process that wants the run watches it for `STALE_SECONDS`. Clocks are never compared: those
    of two machines may differ by minutes. So taking a run over takes that long, and those who only
    read cannot tell: they say when the last heartbeat was.
 3. An owner whose run was taken over or removed can no longer write: every transaction of an owner
@@ -219,15 +219,12 @@ class RunClaim:
             "over if that process is dead",
             *(self._run_id, owner_of(seen[0]), STALE_SECONDS),
         )
-        watched, looked_at = 0.0, self._clock.monotonic()
+        left = STALE_SECONDS
         while seen is not None:
-            time.sleep(_POLL_SECONDS)
-            now = self._clock.monotonic()
-            # While this machine slept or the store hung, the owner could not be seen.
-            watched += min(now - looked_at, HEARTBEAT_SECONDS)
-            looked_at = now
-            is_dead = watched >= STALE_SECONDS
-            before, seen = seen, self._take_unless_owned(dead=seen if is_dead else None)
+            # Time in which this process stalls does not count: it may have locked the owner out.
+            time.sleep(pause := min(_POLL_SECONDS, left))
+            left -= pause
+            before, seen = seen, self._take_unless_owned(dead=seen if left <= 0 else None)
             if seen not in (None, before):
                 raise self._refused(owner_of(seen[0]))
 
