@@ -417,29 +417,6 @@ def test_an_owner_on_another_machine_whose_heartbeat_does_not_change_is_dead(
     assert "watching its heartbeat for up to 0.1 seconds" in caplog.text
 
 
-def test_time_in_which_a_machine_slept_does_not_count_against_an_owner(
-    far: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("weakincentives.evals.store.ownership.STALE_SECONDS", 15.0)
-    looked: list[int] = []
-
-    class CountsSleep(FakeClock):
-        """A monotonic clock that counts sleep, as some systems have: an hour at every look."""
-
-        def monotonic(self) -> float:
-            looked.append(1)
-            self.advance(3600)
-            if len(looked) == 3:
-                far._database._connection.execute("UPDATE runs SET heartbeat = heartbeat + 1")
-            return super().monotonic()
-
-    with (
-        RunStore(far.path, clock=CountsSleep()) as store,
-        pytest.raises(UsageError, match="belongs to process 7 on far"),
-    ):
-        store.claim("r")
-
-
 def test_a_reader_does_not_wait_and_says_when_the_last_heartbeat_was(far: RunStore) -> None:
     record = far.run("r")
 
