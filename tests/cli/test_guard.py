@@ -195,8 +195,8 @@ def test_the_command_that_was_killed_says_so_and_how_to_continue() -> None:
     _, stderr = process.communicate(timeout=TIMEOUT)
 
     assert process.returncode == -signal.SIGKILL
-    said = b"without a verdict (signal SIGKILL); in flight: a - 0 of 2 are stored; continue: wink "
-    assert said in stderr
+    line = b"without a verdict (signal SIGKILL); in flight: a - 0 of 2 are stored; continue: wink "
+    assert line in stderr
 
 
 # ── terminals ───────────────────────────────────────────────────────────────────────────────────

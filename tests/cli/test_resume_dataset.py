@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -119,9 +118,7 @@ def test_a_running_run_cannot_be_resumed_but_a_killed_one_can(project: Project) 
     until(lambda: status() == "running")
     code, _, err = project.wink("resume")
     assert code == 2
-    owner = re.search(r"which belongs to process (\d+) on ", err)  # the child of its guard
-    assert owner, err
-    assert f"\nPPid:\t{first.pid}\n" in Path("/proc", owner[1], "status").read_text()
+    assert f"which belongs to process {first.pid} on " in err
     assert "Traceback" not in err
 
     os.kill(first.pid, signal.SIGKILL)

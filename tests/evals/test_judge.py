@@ -250,7 +250,11 @@ ANSWERS: dict[str, Any] = {
 def messages_sent(kind: str, output: Any, *replies: str) -> tuple[ChatMessage, ...]:
     """Return the messages to such a judge about this output, after these unreadable replies."""
     model = Recording(*replies, ANSWERS[kind])
-    adapter: ScriptedAdapter[Any] = ScriptedAdapter(model)
+
+    async def answer(request: ModelRequest) -> Any:  # in order, not in threads
+        return model(request)
+
+    adapter: ScriptedAdapter[Any] = ScriptedAdapter(answer)
     if kind == "pair":
         pairwise_judge(adapter, "Clear")(SAMPLE, output, "other")
     elif kind == "rubric":

@@ -72,7 +72,10 @@ def fork_guard(code_without_verdict: int) -> None:
         _guard(child, held, shared, code_without_verdict)
     os.close(held)
     if child == 0:
+        from ..internal.forks import name_process
+
         _Command.shared, _Command.pid = shared, os.getpid()
+        name_process(guard)
         _end_with_guard(alive, guard)
     else:
         os.close(alive)

@@ -16,9 +16,21 @@ _MESSAGE = (
 
 
 class _Forks:
-    """How many forks lie between the first process and this one."""
+    """How many forks lie between the first process and this one, and what people call it."""
 
     count = 0
+    named = 0, 0  # a process, and the id by which people know it
+
+
+def name_process(pid: int) -> None:
+    """Let people know this process by another id: a command of `wink`, by that of its guard."""
+    _Forks.named = os.getpid(), pid
+
+
+def process_id() -> int:
+    """Return the id by which people know this process, and by which they can stop it."""
+    here, named = os.getpid(), _Forks.named
+    return named[1] if named[0] == here else here
 
 
 def fork_count() -> int:

@@ -19,12 +19,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from mmap import mmap
-from pathlib import Path
 from struct import Struct
 
 from ..model.redacted_ids import redact_id
@@ -117,18 +116,40 @@ def read_in_flight(file: int) -> tuple[bytes, list[tuple[bytes, int]]]:
 
 def note_end(path: str, how: str) -> list[str]:
     """Write how the process ended into its file, and return the samples that were in flight."""
-    with suppress(OSError), Path(path).open("r+b", buffering=0) as file:
-        _, running = read_in_flight(file.fileno())
-        if running:
-            os.pwrite(file.fileno(), _packed(how.encode()), 0)
+    with _without_owner(path) as file:
+        _, running = ("", []) if file is None else read_in_flight(file)
+        if file is not None and running:
+            os.pwrite(file, _packed(how.encode()), 0)
         return [text.decode("utf-8", "replace") for text, _ in running]
     return []
 
 
 def clear_in_flight(path: str) -> None:
     """Remove the samples from the file: none of them is to blame."""
+    with _without_owner(path) as file:
+        if file is not None:
+            os.pwrite(file, bytes(os.fstat(file).st_size), 0)
+
+
+@contextmanager
+def _without_owner(path: str) -> Iterator[int | None]:
+    """Open the file of a run that no process runs; None if one does, which has it in memory."""
+    import fcntl
+
+    file = None
     with suppress(OSError):
-        os.truncate(path, 0)
+        file = os.open(path, os.O_RDWR)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(file)
+            file = None
+    try:
+        with suppress(OSError):
+            yield file
+    finally:
+        if file is not None:
+            os.close(file)
 
 
 def count_deaths(

@@ -33,6 +33,7 @@ from weakref import WeakSet
 from ... import serde
 from ...clock import Clock
 from ...errors import StoreError, UsageError, WinkError
+from ...internal.forks import process_id
 from ...internal.sqlite import open_private
 from ...secrets import logger_for
 from .deaths import InFlightFile, count_deaths, read_in_flight
@@ -65,7 +66,7 @@ class Owner:
     token: str  # distinguishes two claims of one process
 
     def __str__(self) -> str:
-        this = ", this one" if self.pid == os.getpid() and self.machine == _machine() else ""
+        this = ", this one" if self.pid == process_id() and self.machine == _machine() else ""
         return f"process {self.pid} on {self.host}{this}, since {local_time(self.since)}"
 
 
@@ -110,7 +111,7 @@ class RunClaim:
         self._database, self._run_id, self._stored_id = database, run_id, stored_id
         self._clock = clock
         self.owner = Owner(
-            os.getpid(), socket.gethostname(), _machine(), self._now(), uuid.uuid4().hex
+            process_id(), socket.gethostname(), _machine(), self._now(), uuid.uuid4().hex
         )
         self._path = lock_path(database.absolute, stored_id)
         self._ended = threading.Event()
@@ -181,7 +182,7 @@ class RunClaim:
 
     def release(self) -> None:
         """Release the run. Releasing twice is fine."""
-        if self._ended.is_set() or self.owner.pid != os.getpid():
+        if self._ended.is_set() or self.owner.pid != process_id():
             return
         self._ended.set()
         is_free, owner = False, serde.encode(self.owner)
