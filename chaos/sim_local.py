@@ -374,6 +374,7 @@ def _machines(world: LocalWorld) -> Iterator[None]:
         (ownership, "_machine", machine),
         (ownership, "fcntl", locks),
         (ownership, "os", _Os(locks)),
+        (ownership, "process_id", lambda: 1234),  # always the same, so a seed stores the same bytes
         (manifest, "uuid4", lambda: _uuid(world.random)),
         (ownership, "uuid", SimpleNamespace(uuid4=lambda: _uuid(world.random))),
     ]
@@ -420,16 +421,13 @@ class _Locks:
 
 
 class _Os:
-    """The module `os`; the process id is always the same, so that a seed stores the same bytes."""
+    """The module `os`, with simulated locks."""
 
     def __init__(self, locks: _Locks) -> None:
         self.close = locks.close
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
-
-    def getpid(self) -> int:
-        return 1234
 
 
 def simulate_local(

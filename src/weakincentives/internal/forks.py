@@ -1,7 +1,8 @@
-"""End a process that user code has forked and that returns into our code.
+"""Forked processes: by which id people know one, and the end of one that returns into our code.
 
-It would go on as a second engine, with the connections and the files of the first one. `fork` by
-itself is fine, as is `multiprocessing`: such a child does not return to where it was forked.
+A process that user code forks, and that returns from that code, would go on as a second engine,
+with the connections and the files of the first one. `fork` by itself is fine, as is
+`multiprocessing`: such a child does not return to where it was forked.
 """
 
 from __future__ import annotations
