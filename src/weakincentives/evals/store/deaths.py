@@ -75,8 +75,8 @@ class InFlightFile:
         if not self._free:
             return 0
         slot = self._free.pop()
-        text = noted_id(sample_id)
-        self._memory[slot : slot + _HEADER.size + len(text)] = _packed(text, epoch)
+        note = _packed(noted_id(sample_id), epoch)
+        self._memory[slot : slot + len(note)] = note
         return slot
 
     def end(self, slot: int) -> None:
