@@ -14,7 +14,6 @@ import sys
 from contextlib import nullcontext, suppress
 from importlib import import_module
 
-from . import guard
 from .command_table import COMMANDS, GROUPS, RUN_USER_CODE, command_in
 
 TYPE_CHECKING = False
@@ -30,11 +29,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:  # closed: the next opened file would get its descriptor
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115
     words = [*(sys.argv[1:] if argv is None else argv)]
-    runs_user_code = argv is None and command_in(words) in RUN_USER_CODE
-    if runs_user_code and not _is_supervised(words):
+    if argv is not None or command_in(words) not in RUN_USER_CODE:
+        return _main(words, False, is_process=argv is None)
+    from . import guard
+
+    if not _is_supervised(words):
         guard.fork_guard(_code_without_verdict(words))
     try:
-        code = _main(words, runs_user_code, is_process=argv is None)
+        code = _main(words, True, is_process=True)
     except SystemExit as ended:  # argparse has printed the help, or what is wrong
         guard.report_exit(2 if ended.code else 0)
         raise
