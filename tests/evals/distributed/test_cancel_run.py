@@ -13,7 +13,7 @@ import pytest
 from tests.processes import until
 from tests.runtime.mailbox.sqs_server import running
 from tests.seeds.in_memory_cluster import Cluster
-from weakincentives.errors import UsageError
+from weakincentives.errors import MailboxConnectionError, UsageError
 from weakincentives.evals import (
     Dataset,
     EvalLoop,
@@ -209,6 +209,25 @@ def test_a_users_own_mailbox_is_cancelled_where_it_can_say_so(boxes: Any) -> Non
         report = collect_results(results, kept, 30)
 
     assert len(report.results) == 3 == len(agent.began)
+
+
+def test_nothing_begins_while_it_is_unknown_whether_its_run_is_cancelled(boxes: Any) -> None:
+    requests, results, agent = OwnThatKnows(), boxes[1], Agent()
+    begun_when_asked: list[int] = []
+
+    def cancelled(groups: Any) -> Any:
+        begun_when_asked.append(len(agent.began))
+        if len(begun_when_asked) <= 2:
+            raise MailboxConnectionError("no answer")
+        return set()
+
+    submission = submit_dataset(QUICK, requests)  # type: ignore[arg-type]
+    requests.cancelled = cancelled  # type: ignore[method-assign]
+
+    with worker(agent, requests, results):
+        report = collect_results(results, submission, 30)
+
+    assert (len(report.results), begun_when_asked[:3]) == (3, [0, 0, 0])
 
 
 @pytest.mark.parametrize(

@@ -324,7 +324,10 @@ class Worker(Generic[T]):
                 return messages, begin + lease
 
     async def _without_cancelled(self, messages: list[Message[T]]) -> list[Message[T]]:
-        """Remove the messages of cancelled groups that the queue itself cannot drop."""
+        """Remove the messages of cancelled groups that the queue itself cannot drop.
+
+        While the queue cannot be asked, none of its groups begins: their messages go back.
+        """
         if self.requests.has_lanes:
             unsure = [each for each in messages if GROUP_HEADER not in each.headers]
         else:
@@ -333,7 +336,11 @@ class Worker(Generic[T]):
             return messages
         try:
             cancelled = await self._cancelled(groups)
-        except MailboxError:  # `watch_cancellations` asks again
+        except TRANSIENT:
+            doubtful = [each for each in unsure if group_of(each)]
+            await self._release(doubtful, 0.0, untried=True)
+            return [each for each in messages if each not in doubtful]
+        except MailboxError:  # it never answers; `watch_cancellations` asks again
             return messages
         if dropped := [each for each in unsure if group_of(each) in cancelled]:
             self.counts["cancelled"] += len(dropped)
