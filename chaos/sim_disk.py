@@ -232,11 +232,13 @@ class Disk:
         world = self._world
         left, (salt, frames) = self._contents(), self._log()
         synced = self._synced[1] if self._synced[0] == salt else 0
+        # Without an index of the log, nobody has written since the last loss: all of it is synced.
+        cut = world.random.uniform(synced, frames) if salt else None
         for connection in self.connections_of(None):
             connection.close()
         for process in [each for each in world.processes if not each.dead]:
             world.kill(process)
-        self._restore(left, world.random.uniform(synced, frames), holes=True)
+        self._restore(left, cut, holes=True)
         self.on_power_loss()
 
     def _contents(self) -> dict[Path, bytes]:
