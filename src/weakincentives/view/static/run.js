@@ -66,10 +66,11 @@ export async function runScreen({ path, query, signal, main, onKey }) {
   await shown;
 
   let indexed = -1;
+  const showSlices = slicesCard(sliced, query, go, id, signal);
   const update = async () => {
     const answer = await ask("facets", { run: id }, signal);
     fill(facets, facetGroups(answer, query, go));
-    if (!sliced.childElementCount) showSlices(sliced, answer, query, go, id, signal);
+    await showSlices(answer);
     const before = indexed;
     indexed = answer.indexed;
     if (before >= 0 && before !== indexed) await table.refresh();
@@ -187,20 +188,18 @@ function toggle(query, go, name, value) {
 }
 
 /**
- * The pass rate by a metadata key: at first, the one with the fewest values.
+ * Return a function that shows the pass rate by a metadata key in a card, again whenever more rows are
+ * read: at first, by the key with the fewest values.
  * @param {HTMLElement} box
- * @param {any} facets
  * @param {URLSearchParams} query
  * @param {(changed: {[name: string]: any}) => void} go
  * @param {string} id
  * @param {AbortSignal} signal
  */
-function showSlices(box, facets, query, go, id, signal) {
-  const size = (/** @type {string} */ key) => Object.keys(facets.metadata[key]).length;
-  const keys = Object.keys(facets.metadata).sort((a, b) => Number(size(a) < 2) - Number(size(b) < 2) || size(a) - size(b));
-  if (!keys.length) return;
-  const by = /** @type {HTMLSelectElement} */ (el("select", { "aria-label": "Pass rate by" }, keys.map((key) => el("option", { value: key }, key))));
+function slicesCard(box, query, go, id, signal) {
+  const by = /** @type {HTMLSelectElement} */ (el("select", { "aria-label": "Pass rate by" }));
   const body = el("div", { class: "scroll" });
+  const soFar = el("p", { class: "note", role: "status" });
   const draw = async () => {
     const answer = await ask("slices", { run: id, by: by.value }, signal);
     fill(body, el("table", { class: "bars" }, el("tbody", {}, answer.slices.map((/** @type {any} */ slice) => el("tr", {},
@@ -208,8 +207,16 @@ function showSlices(box, facets, query, go, id, signal) {
       el("td", {}, intervalBar(slice.rate, slice.low, slice.high)), el("td", { class: "number" }, percent(slice.rate)), el("td", { class: "number note" }, `of ${number(slice.n)}`))))));
   };
   by.addEventListener("change", () => void draw().catch(() => {}));
-  fill(box, el("div", { class: "bar" }, el("h2", {}, "Pass rate by"), by), body);
-  void draw().catch(() => {});
+  return async (/** @type {any} */ { metadata, indexed, of }) => {
+    const size = (/** @type {string} */ key) => Object.keys(metadata[key]).length;
+    const keys = Object.keys(metadata).sort((a, b) => Number(size(a) < 2) - Number(size(b) < 2) || size(a) - size(b));
+    if (!keys.length) return;
+    const chosen = keys.includes(by.value) ? by.value : keys[0];
+    fill(by, keys.map((key) => el("option", { value: key, selected: key === chosen }, key)));
+    fill(soFar, indexed < of && `of ${plural(indexed, "row")} read so far`);
+    if (!box.childElementCount) fill(box, el("div", { class: "bar" }, el("h2", {}, "Pass rate by"), by), soFar, body);
+    await draw();
+  };
 }
 
 /**
