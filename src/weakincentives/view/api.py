@@ -41,7 +41,7 @@ from ..internal.state_cache import StateCache
 from .comparing import comparison_data, matrix_row, pairs_data, side_data
 from .queries import Query, number, one, run_of, whole
 from .queues import queue_data, states_of
-from .review_api import RowLabels, interval_data, labels_on
+from .review_api import RowLabels, interval_data
 from .sample_data import cut, row_data
 from .writes import set_tags
 
@@ -246,7 +246,7 @@ class Api:
             raise UsageError(f"expected an epoch of sample {sample_id!r}, found none")
         return {
             **row_data(chosen[0], whole(query, "message", 0)),
-            **labels_on(self._store, name, chosen[0].result),
+            **self._labels.on(name, chosen[0].result),
             "siblings": [
                 {
                     **sample_data(row.result),

@@ -45,6 +45,7 @@ from ..evals.store.human_labels import (
     verdict_on,
 )
 from ..evals.store.labels import run_title
+from ..evals.store.listing import row_state
 from ..evals.store.overview import row_of_key
 from ..evals.store.people import people_state
 from ..experiment import BASELINE
@@ -71,7 +72,7 @@ class RowLabels:
 
     def of(self, run_id: str) -> dict[RowKey, RowLabel]:
         """Return the labels of a run by row."""
-        state = people_state(self._store), self._store.run(run_id).total
+        state = people_state(self._store), row_state(self._store, run_id)
         return self._labels.get(run_id, state, lambda: row_labels(self._store, run_id))
 
     def problem(self, run_id: str) -> str:
@@ -106,6 +107,15 @@ class RowLabels:
             replace(row, label=_in_words(labels.get((row.experiment, row.sample, row.epoch))))
             for row in rows
         ]
+
+    def on(self, run_id: str, result: EvalResult[Any]) -> dict[str, Any]:
+        """Return what people say about one output, by every criterion; or why that is unknown."""
+        try:
+            row = result.experiment_name, result.sample_id, result.epoch
+            known = row in self.of(run_id)
+            return {"labels": _labels_on(self._store, run_id, result) if known else []}
+        except StoreError as error:
+            return {"labels": [], "labels_problem": str(error)}
 
     def restrict(self, run_id: str, given: RowFilter, wanted: Sequence[str]) -> RowFilter:
         """Return the filter, limited to rows with these labels; "none" has those without one."""
@@ -371,14 +381,6 @@ class ReviewApi:
     def _categories(self, title: str) -> list[dict[str, str]]:
         names = categories_of(self._store, title).names
         return [{"id": category, "name": name} for category, name in names.items()]
-
-
-def labels_on(store: RunStore, run_id: str, result: EvalResult[Any]) -> dict[str, Any]:
-    """Return what people say about one output, by every criterion; or why that is unknown."""
-    try:
-        return {"labels": _labels_on(store, run_id, result)}
-    except StoreError as error:
-        return {"labels": [], "labels_problem": str(error)}
 
 
 def _labels_on(store: RunStore, run_id: str, result: EvalResult[Any]) -> list[dict[str, Any]]:
