@@ -21,8 +21,8 @@ from typing import Any
 from weakincentives.chat import TokenUsage
 from weakincentives.evals import EvalResult, RunStore, Sample, Score, Trajectory, compare_runs
 from weakincentives.evals.reporting.export import write_export
-from weakincentives.evals.reporting.html import write_page
 from weakincentives.evals.store.run_store import RunManifest, StoredRow
+from weakincentives.view import write_page
 
 from .engine import highest_memory
 

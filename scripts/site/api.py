@@ -24,7 +24,7 @@ EVALS = {
     ],
     "Results": [
         *("EvalReport", "EvalResult", "Score", "Metric", "PASS_MARK", "ErrorDetails"),
-        *("FailedCriterion", "ReportWarning", "failed_criteria", "why_failed", "write_page"),
+        *("FailedCriterion", "ReportWarning", "failed_criteria", "why_failed"),
     ],
     "Evaluators of the output": [
         *("exact_match", "contains", "one_of", "matches", "numeric", "within_tolerance", "similar"),

@@ -146,7 +146,6 @@ if TYPE_CHECKING:
         load_quarantine,
         remove_quarantine,
     )
-    from .reporting.html import write_page
     from .store.run_store import CriterionInfo, RunManifest, RunRecord, RunStore, StoredRow
 
 __all__ = [
@@ -291,7 +290,6 @@ __all__ = [
     "weighted",
     "why_failed",
     "within_tolerance",
-    "write_page",
 ]
 
 # Judges need prompts and a store needs SQLite, which not every eval does.
@@ -331,7 +329,7 @@ __getattr__, __dir__ = _lazy_exports(
         ".loaders": "iter_rows iter_samples load_csv load_json load_jsonl load_parquet load_yaml",
         ".model.events": "EvalRunCompleted EvalRunStarted SampleEvaluated",
         ".model.quarantine": "QuarantinedSample add_quarantine load_quarantine remove_quarantine",
-        ".reporting.html": "write_page",
+        "..view": "write_page",  # its earlier place, for one version
         ".store.run_store": "CriterionInfo RunManifest RunRecord RunStore StoredRow",
     },
 )

@@ -15,18 +15,16 @@ from ..errors import UsageError
 from ..evals import RunRecord, RunStore, StoredRow
 from ..evals.comparison import (
     RunComparison,
-    align,
     compare_several,
     count_divergences,
     count_kinds,
     describe_divergences,
-    divergence,
     flip_details,
     flip_divergences,
     sample_matrix,
 )
 from ..evals.comparison.matrix import of_kind
-from ..evals.reporting.documents import overview_data, record_data, sample_data
+from ..evals.reporting.documents import overview_data, record_data
 from ..evals.statistics import Interval, rate_interval
 from ..evals.store.browse import MAX_PAGE, RowFilter, RunBrowser
 from ..evals.store.labels import agent_label, experiment_name, run_title
@@ -34,15 +32,13 @@ from ..evals.store.listing import RunListing
 from ..evals.store.overview import Overview, overview, row_of_key, rows_of_sample, stored_rate
 from ..evals.store.people import people_state
 from ..experiment import BASELINE
-from ..internal.differences import word_diff
-from ..internal.escaping import as_text
 from ..internal.formatting import pretty
 from ..internal.state_cache import StateCache
-from .comparing import comparison_data, matrix_row, pairs_data, side_data
+from .comparing import aligned_data, comparison_data, matrix_row
 from .queries import Query, number, one, run_of, whole
 from .queues import queue_data, states_of
 from .review_api import RowLabels, interval_data
-from .sample_data import cut, row_data
+from .sample_data import row_data, sibling_data
 from .writes import set_tags
 
 _MAX_RUNS = 200
@@ -66,11 +62,11 @@ class Api:
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
-        self._browser = RunBrowser(store)
+        self.browser = RunBrowser(store)
         self._listing = RunListing(store)
         self._overviews = StateCache(_MAX_OVERVIEWS)
         self.writes = 0  # writes of this server, which `data_version` does not show
-        self._labels = RowLabels(store)
+        self.labels = RowLabels(store)
         self._rates = StateCache(_MAX_RATES)
         self._lock = threading.Lock()
         self._comparing = threading.Lock()
@@ -78,7 +74,7 @@ class Api:
 
     def close(self) -> None:
         """Close the search index."""
-        self._browser.close()
+        self.browser.close()
 
     # ── runs ────────────────────────────────────────────────────────────────────────────────────
 
@@ -150,10 +146,12 @@ class Api:
             **overview_data(found),
             **self.summary(record),
             "headline": str(found),
-            "labelled": self._labels.total(name),
-            "labels_problem": self._labels.problem(name),
-            "histogram": self._browser.histogram(name),
+            "labelled": self.labels.total(name),
+            "labels_problem": self.labels.problem(name),
+            "histogram": self.browser.histogram(name),
             "config": record.manifest.config,
+            "dataset_digest": record.manifest.dataset_digest,
+            "packages": record.manifest.packages,
             "command": list(record.manifest.command),
             "earlier": self._earlier(record),
         }
@@ -161,12 +159,12 @@ class Api:
     def head(self, query: Query) -> dict[str, Any]:
         """Return what the table of a run needs before its figures are there."""
         name = self._id(run_of(query))
-        criteria, has_epochs = self._browser.columns(name)
+        criteria, has_epochs = self.browser.columns(name)
         return {
             "run_id": name,
             "criteria": criteria,
             "epochs": has_epochs,
-            "labelled": self._labels.total(name),
+            "labelled": self.labels.total(name),
         }
 
     def _overview(self, run_id: str) -> Overview:
@@ -194,7 +192,7 @@ class Api:
     def rows(self, query: Query) -> dict[str, Any]:
         """Return a page of the rows of a run that match the filters."""
         name = self._id(run_of(query))
-        page = self._browser.rows(
+        page = self.browser.rows(
             name,
             self._filter(name, query),
             order=one(query, "order") or "position",
@@ -202,16 +200,16 @@ class Api:
             offset=whole(query, "offset", 0),
             limit=min(whole(query, "limit", 100), MAX_PAGE),
         )
-        rows = self._labels.add_to(name, page.rows)
+        rows = self.labels.add_to(name, page.rows)
         return {"rows": rows, "total": page.total, "indexed": page.indexed, "of": page.of}
 
     def facets(self, query: Query) -> dict[str, Any]:
         """Return what the rows of a run can be filtered by, and index more rows."""
         name = self._id(run_of(query))
-        indexed, of = self._browser.update(name)
+        indexed, of = self.browser.update(name)
         return {
-            **asdict(self._browser.facets(name)),
-            "labels": self._labels.counts(name),
+            **asdict(self.browser.facets(name)),
+            "labels": self.labels.counts(name),
             "indexed": indexed,
             "of": of,
         }
@@ -219,7 +217,7 @@ class Api:
     def slices(self, query: Query) -> dict[str, Any]:
         """Return the pass rate for each value of a metadata key."""
         key = one(query, "by")
-        found = self._browser.slices(self._id(run_of(query)), key)
+        found = self.browser.slices(self._id(run_of(query)), key)
         return {
             "by": key,
             "slices": [
@@ -244,17 +242,16 @@ class Api:
         ]
         if not chosen:
             raise UsageError(f"expected an epoch of sample {sample_id!r}, found none")
+        return self.sample_of(name, chosen[0], rows, whole(query, "message", 0))
+
+    def sample_of(
+        self, run_id: str, row: StoredRow, rows: Sequence[StoredRow], first_message: int = 0
+    ) -> dict[str, Any]:
+        """Return one of the rows of a sample whole."""
         return {
-            **row_data(chosen[0], whole(query, "message", 0)),
-            **self._labels.on(name, chosen[0].result),
-            "siblings": [
-                {
-                    **sample_data(row.result),
-                    "latency_ms": row.result.latency_ms,
-                    "output": cut(as_text(row.result.output))["text"][:500],
-                }
-                for row in rows
-            ],
+            **row_data(row, first_message),
+            **self.labels.on(run_id, row.result),
+            "siblings": [sibling_data(each.result) for each in rows],
         }
 
     def place(self, query: Query) -> dict[str, Any]:
@@ -267,11 +264,11 @@ class Api:
             one(query, "at"),
             whole(query, "epoch", 1),
         )
-        at = self._browser.offset_of(name, key, given, order=order, descending=descending)
+        at = self.browser.offset_of(name, key, given, order=order, descending=descending)
         if at is None:
             return {"at": None, "total": 0, "before": None, "after": None}
         start = max(0, at - 1)
-        page = self._browser.rows(
+        page = self.browser.rows(
             name, given, order=order, descending=descending, offset=start, limit=3
         )
         near = {start + index: row for index, row in enumerate(page.rows)}
@@ -313,7 +310,7 @@ class Api:
         names = [self._id(run) for run in query.get("run", ())]
         if not 2 <= len(names) <= _MAX_COMPARED:
             raise UsageError(f"expected two to {_MAX_COMPARED} runs to compare, got {len(names)}")
-        compared = self._compared(names)
+        compared = self.compared(names)
         runs = (compared[0].before, *(each.after for each in compared))
         every = sample_matrix(runs)
         kind: Any = one(query, "kind") or "different"
@@ -334,7 +331,7 @@ class Api:
             "total": len(chosen),
         }
 
-    def _compared(self, names: Sequence[str]) -> list[RunComparison]:
+    def compared(self, names: Sequence[str]) -> list[RunComparison]:
         """Return the first run compared with each of the others; the last answer is kept."""
         states = tuple(
             (record.manifest.run_id, record.total, record.passed, record.status)
@@ -349,7 +346,7 @@ class Api:
     def divergences(self, query: Query) -> dict[str, Any]:
         """Return where the trajectories of the flips of two runs diverge, by step."""
         a, b = self._two(query)
-        (compared,) = self._compared((a, b))
+        (compared,) = self.compared((a, b))
         flips = compared.flips[:_MAX_ALIGNED]
         found = flip_divergences(compared, self._store, self._store, flips)
         counted = count_divergences(found)
@@ -365,25 +362,12 @@ class Api:
         a, b = self._two(query)
         sample, epoch = one(query, "sample"), whole(query, "epoch", 0)
         rows = [_chosen(self._store, run, sample, epoch) for run in (a, b)]
-        before, after = (row.result.trajectory if row else None for row in rows)
-        pairs = align(before, after)
-        found = divergence(pairs)
-        output, other = (as_text(row.result.output) if row else "" for row in rows)
-        steps = pairs_data(pairs)
-        return {
-            "sides": [None if row is None else side_data(row) for row in rows],
-            "diff": word_diff(output, other) if all(rows) else (),
-            "steps": steps,
-            "left_out": len(pairs) - len(steps),
-            "divergence": None
-            if found is None
-            else {"index": found.index, "text": str(found), "number": found.number},
-        }
+        return aligned_data(rows)
 
     def flip(self, query: Query) -> dict[str, Any]:
         """Return the criteria that changed in one sample of two runs."""
         a, b = self._two(query)
-        (compared,) = self._compared((a, b))
+        (compared,) = self.compared((a, b))
         sample, epoch = one(query, "sample"), one(query, "epoch")
         flips = [
             each
@@ -396,10 +380,10 @@ class Api:
     # ── internal ────────────────────────────────────────────────────────────────────────────────
 
     def _filter(self, name: str, query: Query) -> RowFilter:
-        return self._labels.restrict(name, row_filter(query), query.get("label", ()))
+        return self.labels.restrict(name, row_filter(query), query.get("label", ()))
 
     def _id(self, run_id: str) -> str:
-        return self._browser.run_id(run_id)
+        return self.browser.run_id(run_id)
 
     def _two(self, query: Query) -> tuple[str, str]:
         names = query.get("run", ())

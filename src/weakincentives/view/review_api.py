@@ -94,9 +94,14 @@ class RowLabels:
         """Return the number of rows with each label, and in each category."""
         counts: dict[str, int] = {}
         for label in self._read(run_id)[0].values():
-            for name in (label.verdict or "note", *(f"category: {c}" for c in label.categories)):
+            for name in _names(label):
                 counts[name] = counts.get(name, 0) + 1
         return counts
+
+    def names(self, run_id: str, row: RowKey) -> tuple[str, ...]:
+        """Return the labels that a row can be filtered by."""
+        label = self._read(run_id)[0].get(row)
+        return ("none",) if label is None else _names(label)
 
     def add_to(self, run_id: str, rows: Sequence[RowSummary]) -> list[RowSummary]:
         """Return the rows with their labels."""
@@ -134,6 +139,10 @@ class RowLabels:
             )
         ]
         return replace(given, rows=tuple(rows))
+
+
+def _names(label: RowLabel) -> tuple[str, ...]:
+    return label.verdict or "note", *(f"category: {name}" for name in label.categories)
 
 
 def _in_words(label: RowLabel | None) -> str:

@@ -13,15 +13,13 @@ from ..internal.formatting import pretty
 from .timeline import call_durations, events, judge_calls, session_slices, slices, spans
 
 _MAX_CHARS = 100_000  # per text; the page requests the rest separately
-_MAX_MESSAGES = 200  # in one answer
+MAX_MESSAGES = 200  # in one answer
 
 
 def row_data(row: StoredRow, first_message: int = 0) -> dict[str, Any]:
     """Return everything that a row has, with messages from a number on."""
     result, session = row.result, session_slices(row.session)
     trajectory, sample = result.trajectory or Trajectory(), result.sample
-    messages = trajectory.messages
-    page = messages[first_message : first_message + _MAX_MESSAGES]
     return {
         **sample_data(result),
         "run_id": result.run_id,
@@ -44,11 +42,9 @@ def row_data(row: StoredRow, first_message: int = 0) -> dict[str, Any]:
         "tool_errors": dict(trajectory.tool_errors),
         "judge_tokens": result.judge_tokens,
         "judge_cost": result.judge_cost,
-        "messages": [
-            _message(message, number) for number, message in enumerate(page, first_message)
-        ],
-        "message_count": len(messages),
-        "events": list(events(row.session, has_messages=bool(messages))),
+        "messages": messages_data(result, first_message),
+        "message_count": len(trajectory.messages),
+        "events": list(events(row.session, has_messages=bool(trajectory.messages))),
         "timing": spans(session),
         "calls": call_durations(session),
         "slices": slices(session),
@@ -56,6 +52,20 @@ def row_data(row: StoredRow, first_message: int = 0) -> dict[str, Any]:
         "worker": result.worker,
         "problem": row.problem,
     }
+
+
+def messages_data(result: EvalResult[Any], first: int) -> list[dict[str, Any]]:
+    """Return the messages from a number on, as many as an answer has."""
+    messages = result.trajectory.messages if result.trajectory else ()
+    return [
+        _message(messages[n], n) for n in range(first, min(first + MAX_MESSAGES, len(messages)))
+    ]
+
+
+def sibling_data(result: EvalResult[Any]) -> dict[str, Any]:
+    """Return a row beside other epochs of its sample."""
+    output = cut(as_text(result.output))["text"][:500]
+    return {**sample_data(result), "latency_ms": result.latency_ms, "output": output}
 
 
 def scores_data(result: EvalResult[Any]) -> list[dict[str, Any]]:

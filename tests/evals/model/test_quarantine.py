@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.view.files import answers_in
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
     Dataset,
@@ -28,7 +29,6 @@ from weakincentives.evals import (
     exact_match,
     load_quarantine,
     remove_quarantine,
-    write_page,
 )
 from weakincentives.evals.comparison import load_baseline, save_baseline
 from weakincentives.evals.comparison.gates import check_run
@@ -37,6 +37,7 @@ from weakincentives.evals.reporting.export import write_junit
 from weakincentives.evals.store.overview import overview, worst
 from weakincentives.internal.event_loop import run_sync
 from weakincentives.runtime import InMemoryMailbox
+from weakincentives.view import write_page
 
 FAR, PAST = date(2999, 12, 31), date(2020, 1, 1)
 
@@ -173,9 +174,9 @@ def test_junit_and_the_page_list_quarantined_samples(store: RunStore, folder: Pa
     skipped = cases["s3"].find("skipped")
     assert skipped is not None
     assert skipped.attrib["message"].startswith("quarantined, does not count; ")
-    page = (folder / "page.html").read_text("utf-8")
-    assert "8 of 9 passed" in page
-    assert "1 quarantined." in page
+    page = answers_in(folder / "page.html")[f"/api/run?run={run_id}"]
+    assert page["headline"].startswith("8/9 passed")
+    assert page["quarantined"] == 1
 
 
 def test_evaluate_and_collect_results_take_a_quarantine() -> None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.view.files import answers_in
 from weakincentives.cli import main
 from weakincentives.evals import (
     EvalConfig,
@@ -31,7 +32,6 @@ from weakincentives.evals.comparison.outcomes import stored_outcomes
 from weakincentives.evals.model import stops_early
 from weakincentives.evals.model.decision import Decision
 from weakincentives.evals.reporting.github import summary
-from weakincentives.evals.reporting.html import page
 from weakincentives.evals.statistics import (
     ConfidenceSequence,
     Interval,
@@ -41,6 +41,7 @@ from weakincentives.evals.statistics import (
 from weakincentives.evals.stats.pass_rate import RateRule, pass_rate, rate_words
 from weakincentives.evals.store.overview import overview
 from weakincentives.pytest_plugin.controller import EvalProgress, _interval
+from weakincentives.view import write_page
 
 Attempts = list[list[bool]]  # one list of epochs per sample
 INTERVAL_TEXT = re.compile(
@@ -65,6 +66,11 @@ def wink(*arguments: str) -> str:
 DECISION = Decision(rule="population", low=0.21, high=0.87)  # made when the run stopped
 
 
+def headline_of_page(store: RunStore, file: Path) -> str:
+    write_page(store, "run", file)
+    return str(answers_in(file)["/api/run?run=run"]["headline"])
+
+
 def texts_by_place(attempts: Attempts, config: EvalConfig, folder: Path) -> dict[str, str]:
     """Return the text of each place that shows the pass rate of a run."""
     results, path = results_of(attempts), folder / "runs.db"
@@ -84,7 +90,7 @@ def texts_by_place(attempts: Attempts, config: EvalConfig, folder: Path) -> dict
         run_overview = overview(store, "run")
         save_baseline(stored_outcomes(store, "run"), folder / "base.json")
         texts = {
-            "page": page(store, "run"),
+            "page": headline_of_page(store, folder / "run.html"),
             "summary on GitHub": summary(run_overview, [], code=0, rule="").replace("\\", ""),
             "outcomes": rate_words(stored_outcomes(store, "run").rate),
             "compare": rate_words(compare_runs(report, report).before.rate),

@@ -7,7 +7,6 @@ training_data  conversations and pairs for training
 labels         the labels of people: CSV, JSONL, and pairs for preference training
 github         step summaries and annotations
 usage          tokens and cost of a run, in words
-html/          a run as one HTML file
 """
 
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ from ...internal.lazy import lazy_exports as _lazy_exports
 if TYPE_CHECKING:
     from ..model.explain import why_failed
     from .export import write_export
-    from .html import write_page
     from .labels import label_pairs, label_rows, write_labels
     from .training_data import preference_rows, sft_rows
 
@@ -29,7 +27,6 @@ __all__ = [
     "why_failed",
     "write_export",
     "write_labels",
-    "write_page",
 ]
 
 __getattr__, __dir__ = _lazy_exports(
@@ -37,7 +34,6 @@ __getattr__, __dir__ = _lazy_exports(
     {
         "..model.explain": "why_failed",
         ".export": "write_export",
-        ".html": "write_page",
         ".labels": "label_pairs label_rows write_labels",
         ".training_data": "preference_rows sft_rows",
     },

@@ -274,6 +274,25 @@ class RunBrowser(Closing):
             metadata,
         )
 
+    def facts(self, run_id: str) -> dict[tuple[str, str, int], list[str]]:
+        """Return what each row can be filtered by ("tool:search"), by experiment, sample and epoch.
+
+        Only of rows that are indexed.
+        """
+        by_body: dict[int, list[str]] = {}
+        shared: dict[bytes, str] = {}
+        of_run = "SELECT fact, body FROM facts WHERE run = ?"
+        for fact, body in self._index.read(of_run, (encode_id(run_id),)):
+            name = shared.get(fact) or shared.setdefault(fact, fact.decode("utf-8", "replace"))
+            by_body.setdefault(body, []).append(name)
+        keys = "SELECT experiment, sample, epoch, body FROM store.rows WHERE run = ?"
+        return {
+            (decode_id(experiment), decode_id(sample), epoch): by_body.get(body, [])
+            for experiment, sample, epoch, body in self._index.read(
+                keys, (self._store._run_key(run_id),)
+            )
+        }
+
     def columns(self, run_id: str) -> tuple[tuple[str, ...], bool]:
         """Return the names of the criteria, as the first rows have them, and whether it has epochs.
 

@@ -1,7 +1,7 @@
 // @ts-check
 /** One run: its figures, and a table of its samples with filters that are all in the address. */
 
-import { ask, isShared, listen, saveToo } from "./api.js";
+import { ask, isAvailable, isShared, listen, saveToo } from "./api.js";
 import { duration, el, fill, mark, middle, moment, number, money, percent, plural } from "./dom.js";
 import { figures } from "./figures.js";
 import { labelColumn, labelCounts, reviewLink } from "./labels.js";
@@ -52,9 +52,10 @@ export async function runScreen({ path, query, signal, main, onKey }) {
     onPage: (/** @type {any} */ page) => (found.textContent = `${plural(page.total, "row")}${page.indexed < page.of ? `, ${Math.floor((100 * page.indexed) / page.of)}% searchable` : ""}`),
   });
   onKey({ c: () => go({ verdict: "", failed: [], tool: [], error: [], meta: [], worker: [], label: [], q: "", min_latency: "", max_latency: "", min_cost: "", max_cost: "" }) }, { c: "clear the filters", "↑ ↓": "move in the table", Enter: "open the sample" });
-  const showFigures = (/** @type {any} */ run) => {
+  const showFigures = async (/** @type {any} */ run) => {
     document.title = `${run.title} · WINK Evals`;
-    const previous = run.earlier[run.earlier.length - 1];
+    const last = run.earlier[run.earlier.length - 1];
+    const previous = last && (await isAvailable("compare", { run: [last.run_id, id] })) ? last : null;
     fill(head, el("h1", {}, run.title), ...status(run), el("span", { class: "space" }),
       run.total ? reviewLink(id) : null,
       previous && run.total ? el("a", { class: "button", href: link(["compare"], { run: [previous.run_id, id] }), title: `${previous.run_id}, ${percent(previous.pass_rate)}` }, "Compare with the run before") : null);
@@ -62,7 +63,7 @@ export async function runScreen({ path, query, signal, main, onKey }) {
   };
   const run = await wanted;
   fill(about, el("p", { class: "about" }, [run.label, run.experiment, moment(run.created_at)].filter(Boolean).join(" · ")), tagEditor(id, run.tags));
-  showFigures(run);
+  await showFigures(run);
   await shown;
 
   let indexed = -1;
@@ -78,7 +79,7 @@ export async function runScreen({ path, query, signal, main, onKey }) {
     else if (before < 0 && table.total && !table.pages.get(0)?.[0]?.input) await table.refresh();
   };
   signal.addEventListener("abort", listen(follow(id, async () => {
-    showFigures(await ask("run", { run: id }, signal));
+    await showFigures(await ask("run", { run: id }, signal));
     await update();
     await table.refresh();
   })));

@@ -1,7 +1,7 @@
 // @ts-check
 /** One sample: why it failed, its texts with what differs, the conversation, and all its epochs. */
 
-import { addressOf, ask } from "./api.js";
+import { ask } from "./api.js";
 import { diffOf } from "./diff.js";
 import { duration, el, fill, mark, money, number, plural } from "./dom.js";
 import { labelList } from "./labels.js";
@@ -109,7 +109,7 @@ function failure(item) {
  */
 function texts(item, key) {
   const part = (/** @type {string} */ title, /** @type {string} */ name) => item[name] && el("section", { class: "part", "aria-label": title },
-    el("h2", {}, title), textBlock(item[name], { whole: addressOf("text", { ...key, part: name }), label: name }));
+    el("h2", {}, title), textBlock(item[name], { whole: { ...key, part: name }, label: name }));
   return el("div", { class: "texts" },
     part("Input", "input"),
     el("div", { class: "two" }, part("Expected", "expected"), part("Output", "output")),
@@ -124,7 +124,7 @@ function texts(item, key) {
 function conversation(item, key, signal) {
   if (!item.message_count) return null;
   const box = el("section", { class: "conversation", "aria-label": "Conversation" });
-  const messages = item.messages;
+  const messages = [...item.messages];
   const draw = () => {
     const left = item.message_count - messages.length;
     const more = el("button", { type: "button" }, `Show ${plural(Math.min(left, 200), "more message")} of ${number(left)}`);
