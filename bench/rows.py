@@ -33,7 +33,7 @@ BARS = {  # time as a multiple of the floor, and bytes per row
     "compare": (3.0, 600),
     "csv": (3.0, 100),
     "jsonl": (3.0, 100),
-    "page": (3.0, 200),
+    "page": (40.0, 2_000),  # every sample whole, and the search index, which is built here
 }
 
 

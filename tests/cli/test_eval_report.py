@@ -29,8 +29,8 @@ def test_a_file_without_all_samples_names_the_option_for_all(
     monkeypatch.setattr("weakincentives.view.report.MAX_SAMPLES", 2)
     stored("r1", answer("s0"), answer("s1"), answer("s2", "Rome"))
     note = (
-        "This file has 2 of the 3 samples of the run r1: those with a failure or an error first, then in "
-        "the order of the dataset. Figures, slices and counts are of all samples."
+        "This file has 2 of the 3 samples of the run r1: those with a failure or an error first, "
+        "then in the order of the dataset. Figures, slices and counts are of all samples."
     )
     assert wink("report")[1].splitlines()[1] == f"{note} All of them: --full"
     assert f'id="note">{note}</p>' in (folder / "r1.html").read_text("utf-8")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import chain, groupby
 from pathlib import Path
@@ -210,14 +210,14 @@ class _Report:
 
     def _table(self, run: str) -> Iterator[Answer]:
         """Yield the rows of the table, with what they can be filtered by."""
-        facts, keys = self._api.browser.facts(run), self._keys[run]
+        facts, labels = self._api.browser.facts(run), self._api.labels.names(run)
         for number, page in enumerate(chain(self._pages(run), [()])):
             rows = []
             for row in page:
                 key = row.experiment, row.sample, row.epoch
-                labels = [f"label:{name}" for name in self._api.labels.names(run, key)]
-                if row.sample in keys:
-                    rows.append({**serde.plain(row), "facts": facts.get(key, []) + labels})
+                names = [f"label:{name}" for name in labels.get(key, ("none",))]
+                if row.sample in self._keys[run]:
+                    rows.append({**asdict(row), "facts": facts.get(key, []) + names})
             yield (_address("table", run=run, page=number),), rows
 
     def _pages(self, run: str) -> Iterator[Sequence[Any]]:

@@ -98,10 +98,9 @@ class RowLabels:
                 counts[name] = counts.get(name, 0) + 1
         return counts
 
-    def names(self, run_id: str, row: RowKey) -> tuple[str, ...]:
-        """Return the labels that a row can be filtered by."""
-        label = self._read(run_id)[0].get(row)
-        return ("none",) if label is None else _names(label)
+    def names(self, run_id: str) -> dict[RowKey, tuple[str, ...]]:
+        """Return the labels that a row can be filtered by, of each row that has one."""
+        return {row: _names(label) for row, label in self._read(run_id)[0].items()}
 
     def add_to(self, run_id: str, rows: Sequence[RowSummary]) -> list[RowSummary]:
         """Return the rows with their labels."""
