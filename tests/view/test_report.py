@@ -17,6 +17,7 @@ from tests.view.files import answers_in, policy_of
 from tests.view.runs import ATTACK, attempt, put
 from weakincentives import serde
 from weakincentives.chat import ChatMessage
+from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals import EvalReport, EvalResult, RunStore, Trajectory
 from weakincentives.evals.review import LabelChange, give_label
 from weakincentives.view import write_page, write_report_page
@@ -116,6 +117,18 @@ def test_the_earlier_place_of_write_page_still_has_it() -> None:
     assert evals.write_page is write_page
 
 
+def test_a_report_that_cannot_be_written_leaves_nothing_behind(
+    store: RunStore, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="two to 5 runs"):
+        write_page(
+            store, "first", tmp_path / "x.html", ["second", "epochs", "wide", "errors", "detailed"]
+        )
+    with pytest.raises(StoreError, match="expected a file to write to"):
+        write_page(store, "first", tmp_path / "none" / "x.html")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_large_run_keeps_samples_with_a_failure_in_any_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +215,10 @@ def test_every_slice_is_in_the_file(opened: Open, written: Callable[..., Path]) 
 
 def test_hostile_texts_are_shown_and_nothing_runs(opened: Open, written: Any) -> None:
     trajectory = Trajectory([ChatMessage("assistant", UGLY)], UGLY, metadata={"m": UGLY})
-    path = written(attempt(0, False, sample_id=UGLY[:80], trajectory=trajectory))
+    path = written(
+        attempt(0, False, sample_id=UGLY[:80], trajectory=trajectory),
+        attempt(1, True, sample_id="\ud800"),
+    )
     page = opened(path.as_uri())
     page.locator("wink-table a").first.click()
     page.wait_for_selector(".timeline")

@@ -62,11 +62,11 @@ class Api:
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
-        self.browser = RunBrowser(store)
+        self._browser = RunBrowser(store)
         self._listing = RunListing(store)
         self._overviews = StateCache(_MAX_OVERVIEWS)
         self.writes = 0  # writes of this server, which `data_version` does not show
-        self.labels = RowLabels(store)
+        self._labels = RowLabels(store)
         self._rates = StateCache(_MAX_RATES)
         self._lock = threading.Lock()
         self._comparing = threading.Lock()
@@ -74,7 +74,7 @@ class Api:
 
     def close(self) -> None:
         """Close the search index."""
-        self.browser.close()
+        self._browser.close()
 
     # ── runs ────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,9 +146,9 @@ class Api:
             **overview_data(found),
             **self.summary(record),
             "headline": str(found),
-            "labelled": self.labels.total(name),
-            "labels_problem": self.labels.problem(name),
-            "histogram": self.browser.histogram(name),
+            "labelled": self._labels.total(name),
+            "labels_problem": self._labels.problem(name),
+            "histogram": self._browser.histogram(name),
             "config": record.manifest.config,
             "dataset_digest": record.manifest.dataset_digest,
             "packages": record.manifest.packages,
@@ -159,12 +159,12 @@ class Api:
     def head(self, query: Query) -> dict[str, Any]:
         """Return what the table of a run needs before its figures are there."""
         name = self._id(run_of(query))
-        criteria, has_epochs = self.browser.columns(name)
+        criteria, has_epochs = self._browser.columns(name)
         return {
             "run_id": name,
             "criteria": criteria,
             "epochs": has_epochs,
-            "labelled": self.labels.total(name),
+            "labelled": self._labels.total(name),
         }
 
     def _overview(self, run_id: str) -> Overview:
@@ -192,7 +192,7 @@ class Api:
     def rows(self, query: Query) -> dict[str, Any]:
         """Return a page of the rows of a run that match the filters."""
         name = self._id(run_of(query))
-        page = self.browser.rows(
+        page = self._browser.rows(
             name,
             self._filter(name, query),
             order=one(query, "order") or "position",
@@ -200,16 +200,16 @@ class Api:
             offset=whole(query, "offset", 0),
             limit=min(whole(query, "limit", 100), MAX_PAGE),
         )
-        rows = self.labels.add_to(name, page.rows)
+        rows = self._labels.add_to(name, page.rows)
         return {"rows": rows, "total": page.total, "indexed": page.indexed, "of": page.of}
 
     def facets(self, query: Query) -> dict[str, Any]:
         """Return what the rows of a run can be filtered by, and index more rows."""
         name = self._id(run_of(query))
-        indexed, of = self.browser.update(name)
+        indexed, of = self._browser.update(name)
         return {
-            **asdict(self.browser.facets(name)),
-            "labels": self.labels.counts(name),
+            **asdict(self._browser.facets(name)),
+            "labels": self._labels.counts(name),
             "indexed": indexed,
             "of": of,
         }
@@ -217,7 +217,7 @@ class Api:
     def slices(self, query: Query) -> dict[str, Any]:
         """Return the pass rate for each value of a metadata key."""
         key = one(query, "by")
-        found = self.browser.slices(self._id(run_of(query)), key)
+        found = self._browser.slices(self._id(run_of(query)), key)
         return {
             "by": key,
             "slices": [
@@ -250,7 +250,7 @@ class Api:
         """Return one of the rows of a sample whole."""
         return {
             **row_data(row, first_message),
-            **self.labels.on(run_id, row.result),
+            **self._labels.on(run_id, row.result),
             "siblings": [sibling_data(each.result) for each in rows],
         }
 
@@ -264,11 +264,11 @@ class Api:
             one(query, "at"),
             whole(query, "epoch", 1),
         )
-        at = self.browser.offset_of(name, key, given, order=order, descending=descending)
+        at = self._browser.offset_of(name, key, given, order=order, descending=descending)
         if at is None:
             return {"at": None, "total": 0, "before": None, "after": None}
         start = max(0, at - 1)
-        page = self.browser.rows(
+        page = self._browser.rows(
             name, given, order=order, descending=descending, offset=start, limit=3
         )
         near = {start + index: row for index, row in enumerate(page.rows)}
@@ -380,10 +380,10 @@ class Api:
     # ── internal ────────────────────────────────────────────────────────────────────────────────
 
     def _filter(self, name: str, query: Query) -> RowFilter:
-        return self.labels.restrict(name, row_filter(query), query.get("label", ()))
+        return self._labels.restrict(name, row_filter(query), query.get("label", ()))
 
     def _id(self, run_id: str) -> str:
-        return self.browser.run_id(run_id)
+        return self._browser.run_id(run_id)
 
     def _two(self, query: Query) -> tuple[str, str]:
         names = query.get("run", ())

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import chain, groupby
@@ -24,11 +25,13 @@ from .. import serde
 from ..errors import StoreError
 from ..evals import EvalReport, RunManifest, RunRecord, RunStore, StoredRow
 from ..evals.comparison import Flip, flip_details, sample_matrix
+from ..evals.store.browse import RunBrowser
 from ..evals.store.labels import run_title
 from ..evals.store.overview import row_of_key
 from ..internal.atomic_write import write_whole
 from .api import Api
 from .comparing import aligned_data, matrix_row
+from .review_api import RowLabels
 from .sample_data import MAX_MESSAGES, messages_data
 from .sharing import Answer, PageFile
 
@@ -63,17 +66,13 @@ def write_page(
     others = (compare,) if isinstance(compare, str) else compare or ()
     runs = [store.run(name).manifest.run_id for name in (*others, run_id)]
     file = PageFile()
-    api = Api(store)
-    try:
-        report = _Report(store, api, file, [*dict.fromkeys(runs)], full=full)
-        write_whole(
-            Path(path), file.parts(report.view, report.title, report.answers(), report.note)
-        )
-    except OSError as error:
-        raise StoreError(f"expected a file to write to, got: {error} ({path})") from None
-    finally:
-        api.close()
-    return WrittenPage(Path(path), file.size, report.note())
+    with closing(_Report(store, file, [*dict.fromkeys(runs)], full=full)) as report:
+        parts = file.parts(report.view, report.title, report.answers(), report.note)
+        try:
+            write_whole(Path(path), parts)
+        except OSError as error:
+            raise StoreError(f"expected a file to write to, got: {error} ({path})") from None
+        return WrittenPage(Path(path), file.size, report.note())
 
 
 def write_report_page(report: EvalReport[Any], path: Path | str) -> WrittenPage:
@@ -103,17 +102,24 @@ def write_report_page(report: EvalReport[Any], path: Path | str) -> WrittenPage:
 class _Report:
     """The answers that the page of some runs can request."""
 
-    def __init__(
-        self, store: RunStore, api: Api, file: PageFile, runs: Sequence[str], *, full: bool
-    ) -> None:
-        self._store, self._api, self._file, self._runs = store, api, file, runs
-        self._full = full
+    def __init__(self, store: RunStore, file: PageFile, runs: Sequence[str], *, full: bool) -> None:
+        self._store, self._file, self._runs, self._full = store, file, runs, full
+        self._api, self._browser = Api(store), RunBrowser(store)
         self._keys: dict[str, dict[str, list[Key]]] = {}  # by run and sample
         self._left_out: list[str] = []
-        self._records = [each for each in api.records() if each.manifest.run_id in runs]
-        query = urlencode([("run", run) for run in runs])
-        self.view = f"#/compare?{query}" if len(runs) > 1 else f"#/run/{quote(runs[0], safe='')}"
+        self._records = [each for each in self._api.records() if each.manifest.run_id in runs]
+        query = urlencode({"run": runs}, doseq=True, errors="replace")
+        self.view = (
+            f"#/compare?{query}"
+            if len(runs) > 1
+            else f"#/run/{quote(runs[0], '', errors='replace')}"
+        )
         self.title = " · ".join(dict.fromkeys(map(_title, self._records)))
+
+    def close(self) -> None:
+        """Close the search index."""
+        self._browser.close()
+        self._api.close()
 
     def note(self) -> str:
         """Return what is left out, in words."""
@@ -154,9 +160,9 @@ class _Report:
         )
 
     def _run(self, run: str) -> Iterator[Answer]:
-        facets = self._ask("facets", run=run)
-        while facets[1]["indexed"] < facets[1]["of"]:
-            facets = self._ask("facets", run=run)
+        done, facets = -1, self._ask("facets", run=run)
+        while done < facets[1]["indexed"] < facets[1]["of"]:  # each time, more rows are indexed
+            done, facets = facets[1]["indexed"], self._ask("facets", run=run)
         yield facets
         yield self._ask("head", run=run)
         yield self._ask("run", run=run)
@@ -210,7 +216,7 @@ class _Report:
 
     def _table(self, run: str) -> Iterator[Answer]:
         """Yield the rows of the table, with what they can be filtered by."""
-        facts, labels = self._api.browser.facts(run), self._api.labels.names(run)
+        facts, labels = self._browser.facts(run), RowLabels(self._store).names(run)
         for number, page in enumerate(chain(self._pages(run), [()])):
             rows = []
             for row in page:
@@ -270,4 +276,4 @@ def _title(record: RunRecord) -> str:
 
 
 def _address(name: str, **params: Any) -> str:
-    return f"/api/{name}?{urlencode(params, doseq=True)}"
+    return f"/api/{name}?{urlencode(params, doseq=True, errors='replace')}"
