@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.view.accessibility import accessibility_problems, width_on_a_phone
-from tests.view.conftest import Open
+from tests.view.conftest import Open, Serve
 from tests.view.files import answers_in, policy_of
 from tests.view.runs import ATTACK, attempt, put
 from weakincentives import serde
@@ -191,6 +191,7 @@ def test_samples_and_comparisons_are_walked_without_a_server(opened: Open, file:
     page.locator(".matrix tbody th a").first.click()
     page.wait_for_selector("text=The trajectories do not diverge.")
     page.goto(f"{file.as_uri()}#/run/second?verdict=fail&q=nowhere")
+    assert page.get_by_role("link", name="Compare with the run before").count() == 1
     page.locator("wink-table a").nth(1).click()
     page.wait_for_selector("text=2 of 12")
     page.keyboard.press("j")
@@ -243,6 +244,25 @@ def test_long_texts_and_conversations_are_whole_in_the_file(opened: Open, writte
     for left in ("250", "50"):
         page.get_by_role("button", name=re.compile(f"of {left}$")).click()
     page.wait_for_selector("text=word449")
+
+
+def test_a_saved_view_has_long_texts_whole(opened: Open, serve: Serve, tmp_path: Path) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        put(store, "long", [attempt(0, True, trajectory=Trajectory(output="x" * 200_000))])
+    page = opened(f"{serve(tmp_path / 'runs.db')}#/sample/long/q000")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save view").click()
+    download.value.save_as(tmp_path / "view.html")
+    saved = opened((tmp_path / "view.html").as_uri())
+    saved.get_by_role("button", name="Show the whole text").click()
+    saved.wait_for_selector("text=Show all 200,000 characters")
+
+
+def test_a_printed_page_has_no_controls(opened: Open, file: Path) -> None:
+    page = opened(f"{file.as_uri()}#/run/second")
+    page.emulate_media(media="print")
+    assert not page.get_by_label("Search samples").is_visible()
+    assert page.locator(".verdict").is_visible()
 
 
 def test_an_empty_run_and_one_with_every_detail_have_a_page(
