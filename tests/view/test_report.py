@@ -58,7 +58,7 @@ def written(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def shown(page: Page, address: str) -> tuple[list[str], str]:
+def table_at(page: Page, address: str) -> tuple[list[str], str]:
     """Return the samples of the table at an address, and how many there are in words."""
     page.goto("about:blank")
     page.goto(address)
@@ -176,7 +176,7 @@ def test_the_file_filters_sorts_and_searches_as_the_server_does(
     pages = {start: opened(f"{start}#/run/second") for start in (address, file.as_uri())}
     for query in QUERIES:
         live, offline = (
-            shown(page, f"{start}#/run/second?{query}") for start, page in pages.items()
+            table_at(page, f"{start}#/run/second?{query}") for start, page in pages.items()
         )
         assert offline == live, query
     assert live[1] == "0 rows"
@@ -225,9 +225,9 @@ def test_hostile_texts_are_shown_and_nothing_runs(opened: Open, written: Any) ->
     page.wait_for_selector(".timeline")
     assert page.evaluate("window.injected") is None
     assert page.locator("main img, main iframe, main script").count() == 0
-    shown = page.locator(".part[aria-label=Output] .text").inner_text()
-    assert "</script><script>window.injected = 1</script><!--" in shown
-    assert "\\u202eabc\\u2066\\u0000\\u001b[31m" in shown
+    output = page.locator(".part[aria-label=Output] .text").inner_text()
+    assert "</script><script>window.injected = 1</script><!--" in output
+    assert "\\u202eabc\\u2066\\u0000\\u001b[31m" in output
 
 
 def test_long_texts_and_conversations_are_whole_in_the_file(opened: Open, written: Any) -> None:
