@@ -117,6 +117,25 @@ def test_the_earlier_place_of_write_page_still_has_it() -> None:
     assert evals.write_page is write_page
 
 
+def test_a_cut_comparison_has_both_sides_of_its_samples(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weakincentives.view.report.MAX_SAMPLES", 5)
+    answers = answers_in(write_page(store, "second", tmp_path / "x.html", "first").path)
+    aligned = {key: value for key, value in answers.items() if key.startswith("/api/aligned")}
+    assert len(aligned) == 9  # five of each run, of which one is the same
+    assert all(len(answer["sides"]) == 2 and all(answer["sides"]) for answer in aligned.values())
+
+
+def test_a_store_in_a_folder_without_an_index_has_filters(tmp_path: Path) -> None:
+    (tmp_path / "runs.db-index").mkdir()  # so it is made elsewhere
+    with RunStore(tmp_path / "runs.db") as store:
+        put(store, "run", [attempt(0, True)])
+        file = write_page(store, "run", tmp_path / "run.html").path
+    (row,) = answers_in(file)["/api/table?run=run&page=0"]
+    assert row["facts"] == ["metadata:level=easy", "tool:open", "tool:search", "label:none"]
+
+
 def test_a_report_that_cannot_be_written_leaves_nothing_behind(
     store: RunStore, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ from ..evals.comparison.matrix import of_kind
 from ..evals.reporting.documents import overview_data, record_data
 from ..evals.statistics import Interval, rate_interval
 from ..evals.store.browse import MAX_PAGE, RowFilter, RunBrowser
+from ..evals.store.human_labels import RowKey
 from ..evals.store.labels import agent_label, experiment_name, run_title
 from ..evals.store.listing import RunListing
 from ..evals.store.overview import Overview, overview, row_of_key, rows_of_sample, stored_rate
@@ -212,6 +213,14 @@ class Api:
             "labels": self._labels.counts(name),
             "indexed": indexed,
             "of": of,
+        }
+
+    def facts(self, run_id: str) -> dict[RowKey, list[str]]:
+        """Return what each row can be filtered by ("tool:search", "label:pass"), by its key."""
+        labels = self._labels.names(run_id)
+        return {
+            row: [*facts, *(f"label:{name}" for name in labels.get(row, ("none",)))]
+            for row, facts in self._browser.facts(run_id).items()
         }
 
     def slices(self, query: Query) -> dict[str, Any]:

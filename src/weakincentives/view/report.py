@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode
@@ -24,22 +24,20 @@ from urllib.parse import parse_qs, quote, urlencode
 from .. import serde
 from ..errors import StoreError
 from ..evals import EvalReport, RunManifest, RunRecord, RunStore, StoredRow
-from ..evals.comparison import Flip, flip_details, sample_matrix
-from ..evals.store.browse import RunBrowser
+from ..evals.comparison import flip_details, sample_matrix
+from ..evals.store.browse import RowSummary
+from ..evals.store.human_labels import RowKey
 from ..evals.store.labels import run_title
 from ..evals.store.overview import row_of_key
 from ..internal.atomic_write import write_whole
 from .api import Api
 from .comparing import aligned_data, matrix_row
-from .review_api import RowLabels
 from .sample_data import MAX_MESSAGES, messages_data
 from .sharing import Answer, PageFile
 
 MAX_SAMPLES = 20_000  # of each run, without `full`
 _MAX_BYTES = 250_000_000  # without `full`; browsers refuse files of more than about 500 MB
 _PAGE_ROWS = 500
-
-Key = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +102,9 @@ class _Report:
 
     def __init__(self, store: RunStore, file: PageFile, runs: Sequence[str], *, full: bool) -> None:
         self._store, self._file, self._runs, self._full = store, file, runs, full
-        self._api, self._browser = Api(store), RunBrowser(store)
-        self._keys: dict[str, dict[str, list[Key]]] = {}  # by run and sample
+        self._api = Api(store)
+        self._keys: dict[str, dict[str, list[RowKey]]] = {}  # of the rows, by run and sample
+        self._included: dict[str, set[str]] = {}  # samples that are in the file, by run
         self._left_out: list[str] = []
         self._records = [each for each in self._api.records() if each.manifest.run_id in runs]
         query = urlencode({"run": runs}, doseq=True, errors="replace")
@@ -118,7 +117,6 @@ class _Report:
 
     def close(self) -> None:
         """Close the search index."""
-        self._browser.close()
         self._api.close()
 
     def note(self) -> str:
@@ -173,20 +171,19 @@ class _Report:
 
     def _samples(self, run: str) -> Iterator[Answer]:
         """Yield each sample whole, and note which ones there was room for."""
-        samples, not_passed = dict[str, list[Key]](), set[str]()
-        for page in self._pages(run):
-            for row in page:
-                samples.setdefault(row.sample, []).append((row.experiment, row.sample, row.epoch))
-                if row.verdict != "pass":
-                    not_passed.add(row.sample)
-        included = self._keys[run] = {}
+        samples, not_passed = self._keys.setdefault(run, {}), set[str]()
+        for summary in chain.from_iterable(self._pages(run)):
+            samples.setdefault(summary.sample, []).append(_key(summary))
+            if summary.verdict != "pass":
+                not_passed.add(summary.sample)
+        included = self._included.setdefault(run, set())
         for sample in sorted(samples, key=lambda name: name not in not_passed):
             if not self._has_room(len(included)):
                 self._left_out.append(
                     f"{len(included):,} of the {len(samples):,} samples of the run {run}"
                 )
                 break
-            included[sample] = samples[sample]
+            included.add(sample)
             rows = [row for key in samples[sample] if (row := row_of_key(self._store, run, *key))]
             for row in rows:
                 yield from self._sample(run, row, rows)
@@ -203,7 +200,7 @@ class _Report:
             [_address("sample", **key)] if row is rows[0] else []
         )
         yield names, answer
-        messages = answer["messages"]
+        messages = [*answer["messages"]]
         for first in range(MAX_MESSAGES, answer["message_count"], MAX_MESSAGES):
             more = messages_data(result, first)
             messages += more
@@ -216,17 +213,18 @@ class _Report:
 
     def _table(self, run: str) -> Iterator[Answer]:
         """Yield the rows of the table, with what they can be filtered by."""
-        facts, labels = self._browser.facts(run), RowLabels(self._store).names(run)
+        facts = self._api.facts(run)
         for number, page in enumerate(chain(self._pages(run), [()])):
-            rows = []
-            for row in page:
-                key = row.experiment, row.sample, row.epoch
-                names = [f"label:{name}" for name in labels.get(key, ("none",))]
-                if row.sample in self._keys[run]:
-                    rows.append({**asdict(row), "facts": facts.get(key, []) + names})
-            yield (_address("table", run=run, page=number),), rows
+            yield (
+                (_address("table", run=run, page=number),),
+                [
+                    {**asdict(row), "facts": facts.get(_key(row), [])}
+                    for row in page
+                    if row.sample in self._included[run]
+                ],
+            )
 
-    def _pages(self, run: str) -> Iterator[Sequence[Any]]:
+    def _pages(self, run: str) -> Iterator[Sequence[RowSummary]]:
         offset = 0
         while page := self._ask("rows", run=run, offset=offset, limit=_PAGE_ROWS)[1]["rows"]:
             yield page
@@ -247,14 +245,16 @@ class _Report:
             )
 
     def _is_included(self, runs: Sequence[str], sample: str) -> bool:
-        return any(sample in self._keys[run] for run in runs)
+        return any(sample in self._included[run] for run in runs)
 
     def _side_by_side(self, pair: Sequence[str]) -> Iterator[Answer]:
         """Yield each sample of two runs side by side."""
         yield self._ask("divergences", run=pair)
         (compared,) = self._api.compared(pair)
-        flips = {sample: next(group) for sample, group in groupby(compared.flips, _sample_of)}
+        flips = {flip.sample: flip for flip in reversed(compared.flips)}  # the first of each
         for sample in dict.fromkeys(name for run in pair for name in self._keys[run]):
+            if not self._is_included(pair, sample):
+                continue
             keys = [self._keys[run].get(sample, (None,))[0] for run in pair]
             rows = [
                 key and row_of_key(self._store, run, *key)
@@ -267,8 +267,8 @@ class _Report:
             yield (_address("flip", run=pair, sample=sample),), criteria
 
 
-def _sample_of(flip: Flip) -> str:
-    return flip.sample
+def _key(row: RowSummary) -> RowKey:
+    return row.experiment, row.sample, row.epoch
 
 
 def _title(record: RunRecord) -> str:
