@@ -49,7 +49,7 @@ LAYERS: Mapping[str, tuple[set[str], ...]] = {
         {"internal.escaping"},
         {"internal.formatting"},
         {"internal"},
-        {"budget"},
+        {"budget", "eval_config"},
         {"prompt"},
         {"runtime"},
         {"adapters"},

@@ -124,7 +124,7 @@ def test_files_and_folders_run_in_order_and_the_highest_exit_code_is_returned(wi
 
 
 def test_options_and_files_may_be_in_any_order(wink: Run) -> None:
-    code, _, err = wink("run", "evals/both_eval.py", "--limit", "2", "own.py", "--dry-run")
+    code, _, err = wink("run", "evals/both_eval.py", "--max-samples", "2", "own.py", "--dry-run")
 
     assert code == 0
     assert err.count("2 samples") == 2

@@ -108,6 +108,8 @@ def _dispatch(argv: list[str], runs_user_code: bool) -> int:
         collect_less_often()
     # The parent of several workers runs no user code; each worker has its own streams.
     descriptors = runs_user_code and getattr(args, "processes", 1) == 1
+    for note in getattr(args, "former", ()):
+        print(f"wink: {note}", file=sys.stderr)
     with clean_streams(descriptors=descriptors), _tracebacks(), _tracers():
         try:
             return int(module.run(args))

@@ -1,4 +1,4 @@
-"""The values of an eval: metric, score, config, sample, dataset, context, request.
+"""The values of an eval: metric, score, sample, dataset, context, request, and `EvalConfig`.
 
 All are frozen and slotted, validate themselves at construction, and go to JSON and back by
 `weakincentives.serde`. A decoder fills the fields and calls `__post_init__`, so what it cannot
@@ -10,23 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import Enum
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType, NoneType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast, overload
 from uuid import UUID, uuid4
 
 from .. import serde
 from ..errors import SerializationError, UsageError, short_repr
+from ..eval_config import EvalConfig, clustered_by, config_of, endpoint_label, stops_early
 from ..experiment import BASELINE, Experiment
 from ..internal.atomic_write import write_whole
 from ..internal.checks import check_whole, finite, plain_mapping, plain_text, plain_texts, tuple_of
 from ..internal.frozen import fast_init, frozen_generic
 from ..internal.garbage import collector_paused
-from ..internal.names import display_name
 from ..internal.public_module import set_public_module
 from ..internal.typevars import ExpectedT, InputT
 from ..internal.wire_names import wire_name
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PASS_MARK", "Dataset", "EvalConfig", "EvalContext", "EvalRequest"]
 __all__ += ["Metric", "Sample", "Score"]
+__all__ += ["clustered_by", "config_of", "endpoint_label", "stops_early"]  # of `eval_config`
 
 _set = object.__setattr__
-_NOT_GIVEN: Any = object()
 # Of a static method: in one, pyright takes the type variables of the class for unknown types.
 _InputT = TypeVar("_InputT")
 _ExpectedT = TypeVar("_ExpectedT")
@@ -196,228 +196,6 @@ def part_of(metric: Metric) -> Score:
         reason if isinstance(reason, str) else "",
         criterion=metric.name,
     )
-
-
-# ── configuration ───────────────────────────────────────────────────────────────────────────────
-
-
-def endpoint_label(endpoint: Any) -> str:
-    """Return a label for an endpoint: the name of its model or function, never a key."""
-    if isinstance(endpoint, str):
-        return endpoint
-    model, provider = getattr(endpoint, "model", None), getattr(endpoint, "name", None)
-    if isinstance(model, str):
-        return f"{provider}/{model}" if isinstance(provider, str) else str(endpoint)
-    return display_name(endpoint)
-
-
-DEFAULT_CONCURRENCY = 8
-"""How many samples run at the same time unless a configuration says otherwise."""
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class EvalConfig:
-    """How a run is carried out.
-
-    `timeout` is how many seconds a sample may take, its evaluators included. The default is None:
-    no timeout, since it would throw away what a slow agent has done; a sample that runs unusually
-    long is logged as a warning. It can also be given and read in milliseconds:
-    `timeout_per_sample_ms`, which wins over `timeout`.
-
-    `endpoint` is the model for `evaluate`: a name (`"openai/gpt-4o"`), an `Endpoint`, an adapter,
-    or an async function of messages. The `max_total_...` are budgets for the whole run: once one is
-    used up, no further sample is started, and the run can be resumed.
-
-    `stop_at_width` stops a run once the interval of its pass rate is at most that wide (0.1 is ten
-    points). `stop_against` stops it once the rate is shown to be above or below that one: the rate
-    of this dataset, or of all samples like it (`decide_for="population"`). `against`, a run in the
-    store, stops it once it is shown to be better or worse than that run. Then the samples of a
-    dataset are run in a random order, from `seed`: see docs/statistics.md.
-
-    `choose_by` are runs in the store: `max_samples` samples are drawn, by strata of their pass
-    rates in those runs, and the pass rate of the whole dataset is estimated from them.
-
-    `cluster_by` is a key of the samples' metadata. Samples with the same value, such as questions
-    about one document, are not independent: the interval of the pass rate takes that into account.
-
-    `config["max_concurrent"]` reads a field too, as it does on a stored report's configuration.
-    """
-
-    max_concurrent: int = DEFAULT_CONCURRENCY
-    timeout: float | None = None
-    max_retries: int = 0
-    stop_on_error: bool = False
-    max_samples: int | None = None
-    epochs: int = 1
-    experiment_name: str = BASELINE.name
-    seed: int = 0
-    endpoint: Any = None
-    max_total_tokens: int | None = None
-    max_total_cost: float | None = None
-    max_total_seconds: float | None = None
-    stop_at_width: float | None = None
-    stop_against: float | None = None
-    cluster_by: str | None = None
-    decide_for: Literal["dataset", "population"] = "dataset"
-    against: str | None = None
-    choose_by: tuple[str, ...] = ()
-
-    def __init__(
-        self,
-        max_concurrent: int = DEFAULT_CONCURRENCY,
-        *,
-        timeout: float | None = None,
-        max_retries: int = 0,
-        stop_on_error: bool = False,
-        max_samples: int | None = None,
-        epochs: int = 1,
-        experiment_name: str = BASELINE.name,
-        seed: int = 0,
-        endpoint: Any = None,
-        max_total_tokens: int | None = None,
-        max_total_cost: float | None = None,
-        max_total_seconds: float | None = None,
-        stop_at_width: float | None = None,
-        stop_against: float | None = None,
-        cluster_by: str | None = None,
-        decide_for: Literal["dataset", "population"] = "dataset",
-        against: str | None = None,
-        choose_by: tuple[str, ...] = (),
-        timeout_per_sample_ms: int | None = _NOT_GIVEN,
-    ) -> None:
-        values = dict(locals())
-        if timeout_per_sample_ms is not _NOT_GIVEN:
-            if timeout_per_sample_ms is not None:
-                check_whole(timeout_per_sample_ms, 1, "EvalConfig.timeout_per_sample_ms")
-            values["timeout"] = _seconds(timeout_per_sample_ms)
-        for name in self.__slots__:
-            _set(self, name, values[name])
-        self.__post_init__()
-
-    def __post_init__(self) -> None:
-        for name, minimum in _MINIMUMS.items():
-            value = getattr(self, name)
-            if value is not None or name not in _OPTIONAL:
-                check_whole(value, minimum, f"EvalConfig.{name}")
-        for name in ("timeout", "max_total_cost", "max_total_seconds"):
-            limit = getattr(self, name)
-            if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
-                raise UsageError(
-                    f"expected a number > 0 for `EvalConfig.{name}`, got {short_repr(limit)}"
-                )
-        for name in ("stop_at_width", "stop_against"):
-            share = getattr(self, name)
-            if share is not None and not (isinstance(share, int | float) and 0 < share <= 1):
-                raise UsageError(
-                    f"expected a share above 0, at most 1, for `EvalConfig.{name}`, got "
-                    f"{short_repr(share)}"
-                )
-        if self.decide_for not in _DECIDE_FOR:
-            raise UsageError(
-                f"expected one of {', '.join(_DECIDE_FOR)} for `EvalConfig.decide_for`, got "
-                f"{short_repr(self.decide_for)}"
-            )
-        _set(
-            self, "choose_by", tuple_of(str, self.choose_by, "EvalConfig.choose_by", "give a tuple")
-        )
-        if self.choose_by and stops_early(self):
-            raise UsageError("expected `EvalConfig.choose_by` or a rule to stop early, got both")
-        if self.against is not None and (self.stop_at_width or self.stop_against):
-            raise UsageError(
-                "expected one rule to stop early, got `EvalConfig.against` and another one"
-            )
-        for name, (kind, words) in _KINDS.items():
-            if not isinstance(getattr(self, name), kind):
-                given = short_repr(getattr(self, name))
-                raise UsageError(f"expected {words} for `EvalConfig.{name}`, got {given}")
-        if self.cluster_by is not None:
-            if not isinstance(self.cluster_by, str) or not self.cluster_by:
-                raise UsageError(
-                    "expected a key of the metadata for `EvalConfig.cluster_by`, got "
-                    f"{short_repr(self.cluster_by)}"
-                )
-            if stops_early(self):
-                raise UsageError(
-                    "expected `EvalConfig.cluster_by` or a rule to stop early, got both - "
-                    "stopping early takes samples that are independent"
-                )
-
-    @property
-    def timeout_per_sample_ms(self) -> int | None:
-        """Return the timeout in milliseconds."""
-        return None if self.timeout is None else max(1, round(self.timeout * 1000))
-
-    def stored(self) -> EvalConfig:
-        """Return the config as plain data: with a label for its endpoint."""
-        if self.endpoint is None or isinstance(self.endpoint, str):
-            return self
-        return replace(self, endpoint=endpoint_label(self.endpoint))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.__slots__)
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self.__slots__ and name != _MILLISECONDS:
-            raise KeyError(f"expected one of {', '.join(self)}, got {name!r}")
-        return getattr(self, name)
-
-
-_MILLISECONDS = "timeout_per_sample_ms"
-_MINIMUMS = {
-    "max_concurrent": 1,
-    "max_retries": 0,
-    "max_samples": 0,
-    "epochs": 1,
-    "seed": 0,
-    "max_total_tokens": 1,
-}
-_OPTIONAL = {"max_samples", "max_total_tokens"}
-_STOPPING_RULES = ("stop_at_width", "stop_against", "against")
-_DECIDE_FOR = ("dataset", "population")
-_KINDS: Mapping[str, tuple[Any, str]] = {
-    "stop_on_error": (bool, "a bool"),
-    "experiment_name": (str, "a `str`"),
-    "against": (str | None, "the id of a run"),
-}
-_V1_FIELDS = {"max_concurrent", "timeout", "max_retries", "stop_on_error"}
-
-
-def _seconds(milliseconds: Any) -> Any:
-    is_number = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
-    return milliseconds / 1000 if is_number else milliseconds
-
-
-def stops_early(config: EvalConfig | Mapping[str, Any]) -> bool:
-    """Return whether a configuration, or the stored form of one, has an early-stopping rule."""
-    return any(name in config and config[name] is not None for name in _STOPPING_RULES)
-
-
-def clustered_by(config: EvalConfig | Mapping[str, Any]) -> str | None:
-    """Return the `cluster_by` of a configuration, or of the stored form of one."""
-    if "cluster_by" not in config:
-        return None
-    key: str | None = config["cluster_by"]
-    return key
-
-
-def config_of(mapping: Any) -> EvalConfig | dict[str, Any]:
-    """Return a mapping with the fields of an `EvalConfig` as one; any other as it is."""
-    if not isinstance(mapping, Mapping):
-        raise UsageError(
-            f"expected an `EvalConfig` or a mapping for `config`, got {short_repr(mapping)}"
-        )
-    fields = dict(mapping)
-    if _MILLISECONDS in fields:  # written by an earlier version
-        fields.setdefault("timeout", _seconds(fields.pop(_MILLISECONDS)))
-    # The first four are always there; a file of an earlier version may lack the others.
-    if _V1_FIELDS <= set(fields) <= set(EvalConfig.__slots__):
-        if fields.get("stop_against") is not None:
-            fields.setdefault("decide_for", "population")  # as in all runs of earlier versions
-        try:
-            return serde.convert(fields, EvalConfig)
-        except SerializationError as error:
-            raise UsageError(f"expected a usable configuration: {error}") from None
-    return dict(mapping)
 
 
 # ── samples and datasets ────────────────────────────────────────────────────────────────────────
@@ -693,4 +471,3 @@ class EvalRequest(Generic[InputT, ExpectedT]):
 
 
 set_public_module("weakincentives.evals", globals(), __all__)
-set_public_module("weakincentives.evals.engine", globals(), ("clustered_by", "stops_early"))

@@ -133,7 +133,7 @@ def test_the_command_chooses_by_runs(
     monkeypatch.chdir(tmp_path)
     Path("coins.py").write_text(SUITE)
     assert main(["eval", "run", "coins.py"]) == 0
-    command = ["eval", "run", "coins.py", "--limit", "45", "--fail-under", "90%"]
+    command = ["eval", "run", "coins.py", "--max-samples", "45", "--fail-under", "90%"]
     assert main([*command, "--choose-by", "latest"]) == 0
     stderr = capsys.readouterr().err
     assert "(90.0%, 95% interval" in stderr

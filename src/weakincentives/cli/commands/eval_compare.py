@@ -41,13 +41,14 @@ from ..options.runs import (
     add_store,
     store_path,
 )
+from ..options.settings import add_setting
 from ..plan import Plan, plans_of
 from ..runner import run_all
 from . import eval_run
 
 DEFAULT_FLIPS = 5
 OPTIONS_OF_RUNS = (
-    *("prompt", "dataset", *COLUMNS, "temperature", "max_tokens", "seed", "limit", "epochs"),
+    *("prompt", "dataset", *COLUMNS, "temperature", "max_tokens", "seed", "max_samples", "epochs"),
     *("evaluator", "judge_model", "judge_temperature", "judge_max_tokens", "store"),
 )
 
@@ -86,8 +87,8 @@ def configure(parser: ArgumentParser) -> None:
     add("--seed", type=whole(0), metavar="S", help="seed of the models that take one")
     add("--evaluator", action="append", default=[], metavar="REF", help="evaluators; repeatable")
     add_judge_model(add, " (default: the compared model)")
-    add("--limit", type=whole(0), metavar="N", help="only the first N samples")
-    add("--epochs", type=whole(1), metavar="N", help="run each sample N times")
+    add_setting(add, "max_samples")
+    add_setting(add, "epochs")
 
 
 def run(args: Namespace) -> int:
@@ -234,8 +235,8 @@ def _find_best(args: Namespace) -> None:
     models = list(dict.fromkeys(args.models))
     if len(models) < 2 or args.runs:
         raise UsageError("expected two models or more, and no runs, with --budget")
-    if args.limit is not None:
-        raise UsageError("expected --budget or --limit, got both")
+    if args.max_samples is not None:
+        raise UsageError("expected --budget or --max-samples, got both")
     _, plan = _planned(args, models[0])
     sizes = round_sizes(len(models), args.budget, plan.config.epochs, len(plan.samples))
     if not sizes[0]:

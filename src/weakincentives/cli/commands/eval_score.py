@@ -30,9 +30,10 @@ from ..console.documents import write_line
 from ..console.progress import console
 from ..console.text import one_line, pluralize, print_stderr
 from ..console.views import lines_of_failures
-from ..options.execution import add_gates, add_judge_model, add_max_concurrency, add_tag
+from ..options.execution import add_gates, add_judge_model, add_tag
 from ..options.parsing import pairs
 from ..options.runs import add_format, add_run, add_store, open_store, same_store
+from ..options.settings import add_setting
 from ..plan import judge_model
 from ..runner import EXIT_CODES, gate, ungated
 from ..targets import load_reference
@@ -52,7 +53,7 @@ def configure(parser: ArgumentParser) -> None:
         add(f"--{part}-type", metavar="REF",
             help=f"class of each {part} value, if no evaluator is annotated with it")  # fmt: skip
     add_judge_model(add)
-    add_max_concurrency(add, "default 8", 8)
+    add_setting(add, "max_concurrent", "default 8", default=8)
     add_tag(add)
     add_gates(add, output=False)
     add_format(parser)
@@ -144,7 +145,7 @@ def _rescore(args: Namespace, store: RunStore, before: RunRecord, changes: Chang
         adapter=judge_model(args),
         types=_types(args),
         tags=pairs(args.tag, "--tag"),
-        max_concurrent=args.max_concurrency,
+        max_concurrent=args.max_concurrent,
         on_result=changes.record,
     )
     try:
