@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .errors import SerializationError, UsageError, short_repr
@@ -108,6 +109,7 @@ DEFAULT_CONCURRENCY = 8
 """How many samples run at the same time unless a configuration says otherwise."""
 
 ConfigT = TypeVar("ConfigT")
+_MILLISECONDS = "timeout_per_sample_ms"
 
 
 def _also_in_milliseconds(cls: type[ConfigT]) -> type[ConfigT]:
@@ -122,7 +124,9 @@ def _also_in_milliseconds(cls: type[ConfigT]) -> type[ConfigT]:
             given["timeout"] = _seconds(milliseconds)
         of_fields(self, *args, **given)
 
-    __init__.__wrapped__ = of_fields  # type: ignore[attr-defined]  # for its signature
+    parameters = [*signature(of_fields).parameters.values()]
+    parameters.append(Parameter(_MILLISECONDS, Parameter.KEYWORD_ONLY, default=None))
+    vars(__init__)["__signature__"] = Signature(parameters)
     setattr(cls, "__init__", __init__)  # noqa: B010
     return cls
 
@@ -272,7 +276,6 @@ SETTINGS: Mapping[str, Setting] = {
 """The declaration of each field of `EvalConfig`."""
 
 STOPPING_RULES = ("stop_at_width", "stop_against", "against")
-_MILLISECONDS = "timeout_per_sample_ms"
 _V1_FIELDS = {"max_concurrent", "timeout", "max_retries", "stop_on_error"}
 
 

@@ -25,6 +25,7 @@ from ..evals.engine.baselines import Baseline
 from ..evals.engine.manifest import new_run_id
 from ..evals.engine.progress import progress_snapshot
 from ..evals.engine.run import Run
+from ..evals.engine.run_options import RunOptions
 from ..evals.model import clustered_by
 from ..evals.model.decision import rate_rule
 from ..evals.model.redacted_ids import redact_ids
@@ -293,9 +294,7 @@ def _build_run(args: Namespace, plan: Plan, store: RunStore, to: Console) -> Run
             to.print(f"warning: {plan.warning}", style="yellow", soft_wrap=True)
         stored = "" if earlier is None else f", {_progress(earlier.stored, plan.total)} are stored"
         to.print(f"run {run_id}{stored}", style="dim")
-    run = plan.suite.build_run(
-        samples=plan.samples,
-        config=plan.config,
+    options = RunOptions(
         store=store,
         run_id=run_id,
         resume=None if earlier is None else run_id,
@@ -307,6 +306,7 @@ def _build_run(args: Namespace, plan: Plan, store: RunStore, to: Console) -> Run
         on_note=lambda note: None if args.quiet else to.print(note, style="dim"),
         baseline=_baseline_of_file(plan.config.against),
     )
+    run = plan.suite.build_run(options, samples=plan.samples, config=plan.config)
     if plan.judge is not None:
         run.adapter = plan.judge
     return run

@@ -20,6 +20,7 @@ resume          which stored rows of a run still count
 rescoring       score stored rows again
 branching       continue from the snapshot of a stored attempt
 request_agent   an agent that sends the request of a sample as it is
+run_options     where a run is stored, what it continues: one object from every call to the run
 run             `evaluate`, `stream`, and the run behind every entry point
 progress        a run at one moment, as a block of text or a line
 display         progress in a terminal or a notebook, above which other output appears
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from .processes import in_process
     from .rescoring import OnResult, rescore
     from .run import Emit, Run, Stream, evaluate, stream
+    from .run_options import RunOptions
     from .suite import EvalSuite
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
     "EvalSuite",
     "OnResult",
     "Run",
+    "RunOptions",
     "RunSpec",
     "Stream",
     "agent_of",
@@ -81,6 +84,7 @@ __getattr__, __dir__ = _lazy_exports(
         ".processes": "in_process",
         ".rescoring": "OnResult rescore",
         ".run": "Emit Run Stream evaluate stream",
+        ".run_options": "RunOptions",
         ".suite": "EvalSuite",
     },
 )
