@@ -217,10 +217,6 @@ def unknown_words(words: tuple[str, ...]) -> list[str]:
     if path[-1] not in names:
         return [f"wink {' '.join(path)}"] if re.fullmatch(r"[a-z-]+", path[-1]) else []
     known_options = parser_of(path)._option_string_actions
-    known_options = {
-        **known_options,
-        **(parser_of(("eval", "run"))._option_string_actions if "bisect" in path else {}),
-    }
     options = [word.partition("=")[0] for word in words if re.fullmatch(r"--[a-z-]+(=.*)?", word)]
     return [f"wink {' '.join(path)} {name}" for name in options if name not in known_options]
 

@@ -16,6 +16,7 @@ from importlib import import_module
 
 from .command_table import COMMANDS, GROUPS, RUN_USER_CODE, command_in
 
+BISECT = "--bisect"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115
     words = [*(sys.argv[1:] if argv is None else argv)]
     if argv is not None or command_in(words) not in RUN_USER_CODE:
-        return _main(words, False, is_process=argv is None)
+        return _for_git(words, _main(words, False, is_process=argv is None))
     from . import guard
 
     if not _is_supervised(words):
@@ -38,14 +39,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _main(words, True, is_process=True)
     except SystemExit as ended:  # argparse has printed the help, or what is wrong
-        guard.report_exit(2 if ended.code else 0)
-        raise
+        code = 2 if ended.code else 0
+    code = _for_git(words, code)
     guard.report_exit(code)
     return code
 
 
+def _for_git(argv: Sequence[str], code: int) -> int:
+    """Return the exit code; `git bisect run` ends at 128, but takes 2 for a bad commit."""
+    return 128 if code == 2 and BISECT in argv else code
+
+
 def _code_without_verdict(argv: Sequence[str]) -> int:
     """Return the exit code of a command that ended without saying how."""
+    if BISECT in argv:
+        return 125
     return 1 if command_in(argv).startswith("worker") else 3
 
 

@@ -18,7 +18,7 @@ from ..options.execution import (
     add_selection,
     add_tag,
 )
-from ..options.parsing import allow_intermixed_args
+from ..options.parsing import allow_intermixed_args, number
 from ..options.runs import add_store
 from ..options.settings import add_settings, add_stop_when, replace_stop_when
 
@@ -61,6 +61,11 @@ def configure(parser: ArgumentParser) -> None:
     add_stop_when(add)
     add("--cache", action=argparse.BooleanOptionalAction, default=False,
         help="cache the answers of --model and --judge-model on disk (default: off)")  # fmt: skip
+    add("--bisect", action="store_true",
+        help="with --against GOOD, as a step of `git bisect run`: exit code 0 if the commit is "
+        "good, 1 if it is bad, 125 if that is unknown")  # fmt: skip
+    add("--margin", type=number, metavar="POINTS",
+        help="with --bisect: good means shown to be less than that worse (default 5)")  # fmt: skip
     add("--resume", nargs="?", const="latest", metavar="RUN",
         help="continue a stored run (default latest); stored results are kept")  # fmt: skip
     add("--retry-errors", action="store_true", help="with --resume: run errors again")
@@ -89,7 +94,12 @@ def parse(words: Sequence[str]) -> Namespace:
 
 def run(args: Namespace) -> int:
     """Run the suites; the exit code is the highest of theirs."""
-    from ..runner import run_all  # here, because it takes ten times as long as `--help`
-
     replace_stop_when(args)
+    # Imported here, because that takes ten times as long as `--help`.
+    if args.bisect:
+        from ..bisect import run_commit
+
+        return run_commit(args)
+    from ..runner import run_all
+
     return run_all(args)
