@@ -89,6 +89,20 @@ def test_a_run_is_stored_with_the_present_names(
     )
 
 
+@pytest.mark.parametrize(
+    ("stored", "is_same"),
+    [
+        ("--seed 1 --limit 2 --epochs 3", True),
+        ("--seed 1 --limit 2 --epochs 4", False),
+        ("--seed 1 --limit 2 --of-the-future", False),
+    ],
+)
+def test_a_stored_command_is_recognized_by_its_former_names(stored: str, is_same: bool) -> None:
+    now = ["wink", "eval", "run", "a.py", "--max-samples", "2", "--epochs", "3", "--seed", "1"]
+
+    assert eval_run.same_command(f"wink eval run a.py {stored}".split(), now) is is_same
+
+
 def row_of(name: str) -> str:
     declared = SETTINGS[name]
     metavar = declared.metavar or "|".join(declared.kind.choices).replace("|", " or ")

@@ -19,9 +19,9 @@ from .console.text import one_line, print_stderr
 from .options.runs import open_store, store_path
 from .runner import run_all
 
-GOOD, BAD, CANNOT_TELL, INTERRUPTED = 0, 1, 125, 130  # exit codes; 125 means "skip" to git
+GOOD, BAD, UNKNOWN, INTERRUPTED = 0, 1, 125, 130  # exit codes; 125 means "skip" to git
 DEFAULT_MARGIN = 5.0  # points
-_WORDS = {GOOD: "good", BAD: "bad", CANNOT_TELL: "cannot tell"}
+_WORDS = {GOOD: "good", BAD: "bad", UNKNOWN: "cannot tell"}
 
 
 def run_commit(args: Namespace) -> int:
@@ -43,10 +43,10 @@ def run_commit(args: Namespace) -> int:
     try:
         code, reason = run_all(args), "its run has no verdict"
     except Exception as error:
-        code, reason = CANNOT_TELL, f"{type(error).__name__}: {error}"
+        code, reason = UNKNOWN, f"{type(error).__name__}: {error}"
     if code == INTERRUPTED:
         return code
-    code, reason = _verdict(args, tag) if code in (0, 1, 5) else (CANNOT_TELL, reason)
+    code, reason = _verdict(args, tag) if code in (0, 1, 5) else (UNKNOWN, reason)
     print_stderr(one_line(f"{_WORDS[code]}: {reason}"))
     return code
 
@@ -75,4 +75,4 @@ def _verdict(args: Namespace, tag: str) -> tuple[int, str]:
     margin = DEFAULT_MARGIN if args.margin is None else args.margin
     gate = check_baseline(before, after, "non-inferior", margin=margin)
     reason = gate.reason.partition(": ")[2]  # without the word for the outcome of a gate
-    return {"passed": GOOD, "failed": BAD}.get(gate.outcome, CANNOT_TELL), reason or gate.reason
+    return {"passed": GOOD, "failed": BAD}.get(gate.outcome, UNKNOWN), reason or gate.reason

@@ -35,7 +35,6 @@ from ..options.execution import DATASET_HELP, add_judge_model, add_model_setting
 from ..options.parsing import allow_intermixed_args, to_argv, whole
 from ..options.runs import (
     RUN_HELP,
-    add_cluster_by,
     add_confidence,
     add_format,
     add_store,
@@ -66,7 +65,7 @@ def configure(parser: ArgumentParser) -> None:
     add("runs", nargs="*", metavar="RUN", help=RUN_HELP)
     add("--metric", default="passed", metavar="NAME", help="metric to judge by (default passed)")
     add("--by", metavar="KEY", help="also compare per value of this metadata key")
-    add_cluster_by(add)
+    add_setting(add, "cluster_by", "default: that of the runs")
     add("--flips", type=whole(0), metavar="N",
         help=f"changed samples to show (default {DEFAULT_FLIPS})")  # fmt: skip
     add("--samples", action="store_true",
@@ -217,12 +216,12 @@ def _stored_runs(store: RunStore, plan: Plan) -> Iterator[RunRecord]:
     for record in store.runs():
         manifest = record.manifest
         if (
-            manifest.command == plan.command
-            and manifest.parent is None
+            manifest.parent is None
             # Unknown if the process was killed; then `resume` compares the samples one by one.
             and manifest.dataset_digest in (digest, None)
             and manifest.agent_version == version
             and manifest.criteria == criteria
+            and eval_run.same_command(manifest.command, plan.command)
         ):
             yield record
 

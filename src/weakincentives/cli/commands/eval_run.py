@@ -10,6 +10,7 @@ import argparse
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
+from ...errors import UsageError
 from ..options.execution import (
     add_agent_options,
     add_gates,
@@ -90,6 +91,17 @@ def parse(words: Sequence[str]) -> Namespace:
     args = parser.parse_args(words)
     replace_stop_when(args)
     return args
+
+
+def same_command(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether two commands have the same options, in any order and by any of their names."""
+    if one == other or one[:3] != other[:3]:
+        return one == other
+    try:
+        first, second = ({**vars(parse(words[3:])), "former": None} for words in (one, other))
+    except (SystemExit, UsageError):  # of a version that had other options
+        return False
+    return first == second
 
 
 def run(args: Namespace) -> int:

@@ -44,7 +44,6 @@ from ..console.tables import (
 from ..console.text import ago, one_line, print_stderr
 from ..options.parsing import whole
 from ..options.runs import (
-    add_cluster_by,
     add_confidence,
     add_format,
     add_run_filters,
@@ -54,6 +53,7 @@ from ..options.runs import (
     same_store,
     used_filters,
 )
+from ..options.settings import add_setting
 
 DEFAULT_RUNS = 10
 BARS = "▁▂▃▄▅▆▇█"
@@ -69,7 +69,7 @@ def configure(parser: ArgumentParser) -> None:
     add("--looks", type=whole(1), default=DEFAULT_LOOKS, metavar="N",
         help="how often you look at this trend, as after every run; 1 for a single look "
         f"(default {DEFAULT_LOOKS})")  # fmt: skip
-    add_cluster_by(add)
+    add_setting(add, "cluster_by", "default: that of the runs")
     add_run_filters(parser, " (default: that of the latest run)")
     add_format(parser)
     add_confidence(parser)
