@@ -40,19 +40,16 @@ def add_setting(
 ) -> None:
     """Add the option of a field; its help ends with `otherwise`, which applies without it."""
     declared = SETTINGS[name]
-    text, kind = help or declared.help, declared.kind
-    if otherwise:
-        text = f"{text} ({otherwise})"
+    text = (help or declared.help) + (f" ({otherwise})" if otherwise else "")
     value: dict[str, Any] = {"type": _parser(declared), "metavar": declared.metavar}
-    takes: dict[str, Any] = {}
+    own = value
     if declared.default is False:
-        value, takes = {"nargs": 0}, {"action": "store_true"}
+        value, own = {"nargs": 0}, {"action": "store_true"}
     elif declared.default == ():
-        value, takes = {"nargs": "+", "metavar": declared.metavar}, {"action": "extend"}
-        default = []
-    elif kind.choices:
-        value = {"choices": kind.choices}
-    own = takes if declared.default is False else {**value, **takes}
+        value = {"nargs": "+", "metavar": declared.metavar}
+        own, default = {**value, "action": "extend"}, []
+    elif declared.kind.choices:
+        value = own = {"choices": declared.kind.choices}
     add(*declared.short, option_of(name), dest=name, default=default,
         help=text.replace("%", "%%"), **own)  # fmt: skip
     if declared.former:
