@@ -33,7 +33,8 @@ exit codes:
   5    inconclusive: with --confidence, more samples would decide
   130  interrupted; continue with `wink eval resume`
 
-With several suites, the highest of their exit codes counts.
+With several suites, the highest of their exit codes counts. With --bisect they are those of
+`git bisect run`: 0 good, 1 bad, 125 unknown, 128 wrong usage.
 
 The value `none` takes back what the suite sets: --timeout none, --stop-against none.
 
