@@ -103,6 +103,12 @@ def test_wrong_usage_ends_the_search(repository: Path, words: list[str], problem
     assert problem in done.stderr
 
 
+def test_a_process_that_ends_without_a_verdict_decides_nothing(repository: Path) -> None:
+    Path("agent.py").write_text("import os\ndef answer(n): os._exit(0)\n")
+
+    assert run(*STEP).returncode == 125
+
+
 def test_an_interrupted_step_is_continued(repository: Path) -> None:
     git("checkout", "-q", "v2")
     slow = "import time\ndef answer(n):\n    time.sleep(n > 20)\n    return 'ok'\n"
