@@ -73,6 +73,7 @@ LAYERS: Mapping[str, tuple[set[str], ...]] = {
     "runtime.mailbox": ({"core"}, {"backends"}, {"open"}, {""}),
     "evals": (
         {"stats", "datasets"},
+        {"_samples"},
         {"_types"},
         {"loaders", "model"},
         {"analysis", "evaluators"},

@@ -28,7 +28,8 @@ from ...rollouts import Trajectory
 from ...runtime.metering import Meter, start_meter
 from ...runtime.session import Session, SessionSnapshot, SessionView
 from ...runtime.tracing import span
-from .._types import EvalConfig, EvalContext, Sample, Score, private_copy
+from .._samples import private_copy
+from .._types import EvalConfig, EvalContext, Sample, Score
 from ..evaluators.criteria import Criterion, criterion
 from ..model.judge_calls import judge_calls_of
 from ..model.report import ErrorSource, EvalResult

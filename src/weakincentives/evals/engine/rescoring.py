@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Optional, get_args, get_type_hints
+from typing import Any, Optional, get_args, get_origin, get_type_hints
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -22,8 +22,9 @@ from ...clock import SYSTEM_CLOCK
 from ...errors import EvaluatorError, RunIncompleteError, UsageError
 from ...internal.concurrency import unwrap_exception_group
 from ...internal.threads import in_thread
+from ...rollouts import Trajectory
 from ...runtime.metering import Meter
-from .._types import EvalConfig, EvalContext, Score, config_of
+from .._types import EvalConfig, EvalContext, Sample, Score, config_of
 from ..evaluators.criteria import Criterion
 from ..model.report import EvalResult
 from ..store.deaths import Deaths, InFlightFile
@@ -274,8 +275,9 @@ def _manifest(
 def types_of(criterion: Criterion) -> dict[str, Any]:
     """Return the types that the evaluators' annotations ask for, as `RunStore.rows` takes them.
 
-    A store has plain data. A dataclass that an evaluator names for `output` or `expected`, or in
-    `sample: Sample[Question, Answer]`, is built from it, as it was in the original run.
+    A store has plain data. A dataclass that an evaluator names, in
+    `context: EvalContext[Question, Answer, str]`, in `sample: Sample[Question, str]` or for
+    `output` and `expected`, is built from it, as it was in the original run.
     """
     types: dict[str, Any] = {}
     for leaf in _leaves(criterion):
@@ -305,12 +307,17 @@ def _hints(leaf: Criterion) -> dict[str, Any]:
         hints = get_type_hints(inspect.unwrap(leaf))
     except Exception:  # no annotations, or names that cannot be resolved here
         return {}
-    input_type, expected_type = (*get_args(hints.get("sample")), None, None)[:2]
-    return {
-        "output_type": hints.get("output"),
-        "expected_type": hints.get("expected") or expected_type,
-        "input_type": input_type,
-    }
+    types = {"output_type": hints.get("output"), "expected_type": hints.get("expected")}
+    for hint in hints.values():
+        types.update(zip(_TYPE_ARGUMENTS.get(get_origin(hint), ()), get_args(hint), strict=False))
+    return types
+
+
+_TYPE_ARGUMENTS: Mapping[Any, tuple[str, ...]] = {
+    EvalContext: ("input_type", "output_type", "expected_type"),
+    Sample: ("input_type", "expected_type"),
+    Trajectory: ("output_type",),
+}
 
 
 def _is_built(hint: Any) -> bool:

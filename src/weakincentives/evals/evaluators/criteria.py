@@ -21,9 +21,10 @@ from ...errors import EvaluatorError, UsageError, short_repr
 from ...internal.typevars import ExpectedT, OutputT
 from ...rollouts import Trajectory
 from ...runtime.session import SessionView
-from .._types import EvalContext, Sample, Score, private_copy
+from .._samples import private_copy
+from .._types import EvalContext, Sample, Score
 from .combine import combine_scores
-from .signatures import CONTEXT, OUTPUT, Signature, evaluator_name, match_signature
+from .signatures import OUTPUT, SAMPLE_AND_CONTEXT, Signature, evaluator_name, match_signature
 
 Verdict = Score | bool | float | Sequence[Score]
 """What an evaluator may return: a score, a bool, a number, or several scores."""
@@ -38,14 +39,14 @@ if TYPE_CHECKING:
     _C = TypeVar("_C", covariant=True, default=Any)
 
     class Evaluator(Protocol[_A, _B, _C]):
-        """A function with one of the four signatures that evaluators may have."""
+        """A function with one of the signatures that evaluators may have."""
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 else:
 
     class Evaluator(Protocol):
-        """A function with one of the four signatures that evaluators may have.
+        """A function with one of the signatures that evaluators may have.
 
         `Evaluator[Output, Expected]` or `Evaluator[Input, Output, Expected]`.
         """
@@ -115,6 +116,8 @@ class Criterion:
     ask = score  # its earlier name
 
     @overload
+    def __call__(self, context: EvalContext) -> Score: ...
+    @overload
     def __call__(self, output: Any, expected: Any, session: SessionView | None = None) -> Score: ...
     @overload
     def __call__(
@@ -125,6 +128,10 @@ class Criterion:
     def __call__(
         self, *args: Any, context: EvalContext | None = None, **kwargs: Any
     ) -> Score | tuple[Score, ...]:
+        if len(args) == 1 and isinstance(args[0], EvalContext) and not kwargs:
+            return self._score_sync(args[0])
+        if context is not None and not args and not kwargs:
+            return self._score_sync(context)
         if context is not None:
             sample, output = _arguments(("sample", "output"), args, kwargs)
             trajectory = replace(context.trajectory, output=output)
@@ -168,12 +175,12 @@ def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def criterion(fn: Callable[..., Any], *, name: str = "", blocking: bool = True) -> Criterion:
-    """Return an evaluator, a function with one of the four signatures, as a criterion.
+    """Return an evaluator, a function of the context or of one of the other shapes, as one.
 
     A synchronous evaluator runs in a thread, so that one that blocks does not delay other samples.
     With `blocking=False` it runs in the event loop, which is faster: for pure computations.
 
-    >>> brief = criterion(lambda output, expected: len(output) < 20, name="brief")
+    >>> brief = criterion(lambda context: len(context.output) < 20, name="brief")
     >>> brief("short", None).passed
     True
     """
@@ -207,7 +214,7 @@ def criterion(fn: Callable[..., Any], *, name: str = "", blocking: bool = True) 
         evaluate,
         session_aware=signature.session_aware,
         is_async=inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__),
-        multi_score=signature is CONTEXT,
+        multi_score=signature is SAMPLE_AND_CONTEXT,
         non_blocking=not blocking,
     )
     result.__dict__.update(__doc__=fn.__doc__, __name__=name, __wrapped__=fn)
@@ -315,9 +322,10 @@ def _as_score(verdict: Any, name: str) -> Score:
                 return combine_scores(verdict, name) if len(verdict) > 1 else scores[0]
     except UsageError as error:
         raise EvaluatorError(f"evaluator `{name}` returned no verdict: {error}") from None
+    hint = f" - if it makes evaluators, call it: {name}(...)" if callable(verdict) else ""
     raise EvaluatorError(
         f"expected a Score, a bool, a number or a tuple of scores from evaluator `{name}`, "
-        f"got {short_repr(verdict)}"
+        f"got {short_repr(verdict)}{hint}"
     )
 
 

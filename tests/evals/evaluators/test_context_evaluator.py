@@ -1,0 +1,86 @@
+"""One function of the context is an evaluator at every entry point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from weakincentives.evals import (
+    Dataset,
+    EvalConfig,
+    EvalContext,
+    EvalLoop,
+    EvalReport,
+    EvalSuite,
+    RunStore,
+    Sample,
+    any_of,
+    collect_results,
+    evaluate,
+    exact_match,
+    negate,
+    submit_dataset,
+    weighted,
+)
+from weakincentives.evals.engine import rescore
+from weakincentives.runtime import InMemoryMailbox
+
+
+@dataclass(frozen=True)
+class Answer:
+    text: str
+
+
+def agent(question: str) -> Answer:
+    return Answer(f"It is {question.split()[-1]}.")
+
+
+DATASET = Dataset([Sample("fr", "Say Paris", "Paris"), Sample("it", "Say Rome", "Milan")], "cities")
+
+
+def named(context: EvalContext[str, Answer, str]) -> bool:
+    return context.expected in context.output.text and context.output.text != context.input
+
+
+def passed(report: EvalReport[Any]) -> list[bool]:
+    return [result.score.passed for result in report.results]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    with RunStore(tmp_path / "runs.db") as opened:
+        yield opened
+
+
+def test_a_suite_scores_and_a_stored_run_is_scored_again_with_it(store: RunStore) -> None:
+    suite = EvalSuite(agent, DATASET, named)
+    assert passed(suite.run(store=store)) == [True, False]
+
+    run_id = anyio.run(rescore, store, "latest", suite.evaluator)
+    assert passed(store.report(run_id)) == [True, False]
+
+
+def test_evaluate_takes_it() -> None:
+    report = anyio.run(lambda: evaluate(DATASET, EvalConfig(), named, agent=agent))
+
+    assert passed(report) == [True, False]
+
+
+def test_an_eval_loop_takes_it() -> None:
+    requests, results = InMemoryMailbox[Any, Any]("requests"), InMemoryMailbox[Any, Any]("results")
+    submission = submit_dataset(DATASET, requests, reply_to=results)
+    EvalLoop(agent, named, requests).run(max_iterations=1)
+
+    assert passed(collect_results(results, submission, timeout_seconds=10)) == [True, False]
+
+
+@pytest.mark.parametrize(
+    "combined", [[named, negate(exact_match)], any_of(named, exact_match), weighted((named, 1))]
+)
+def test_it_combines_with_others(combined: Any) -> None:
+    assert passed(EvalSuite(agent, DATASET, combined).run(store=None)) == [True, False]
