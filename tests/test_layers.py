@@ -78,6 +78,7 @@ LAYERS: Mapping[str, tuple[set[str], ...]] = {
         {"loaders", "model"},
         {"analysis", "evaluators"},
         {"_evaluators", "_session_evaluators", "_judge"},
+        {"built_ins"},
         {"judges", "store", "benchmarks"},
         {"engine", "comparison"},
         {"review"},

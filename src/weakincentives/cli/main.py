@@ -127,10 +127,10 @@ def _refuse(parser: argparse.ArgumentParser, words: Sequence[str]) -> NoReturn:
 
 
 def _suggestion(word: str, known: Iterable[str], count: int = 1) -> str:
-    from difflib import get_close_matches
+    from ..internal.names import did_you_mean
 
-    near = get_close_matches(word.partition("=")[0], [*known], count)
-    return f" - did you mean {' or '.join(near)}?" if near else ""
+    hint = did_you_mean(word.partition("=")[0], known, count)
+    return f" - {hint}" if hint else ""
 
 
 def _tracebacks() -> AbstractContextManager[object]:

@@ -347,13 +347,6 @@ def all_of(*evaluators: Callable[..., Any]) -> Criterion:
     )
 
 
-def as_criterion(evaluators: Callable[..., Any] | Sequence[Callable[..., Any]]) -> Criterion:
-    """Return one evaluator as a criterion; of several, all must pass."""
-    if not isinstance(evaluators, Sequence):
-        return criterion(evaluators)
-    return criterion(evaluators[0]) if len(evaluators) == 1 else all_of(*evaluators)
-
-
 def any_of(*evaluators: Callable[..., Any]) -> Criterion:
     """Pass if one evaluator passes; the value is the greatest, and each is a metric."""
     return combined(

@@ -75,8 +75,8 @@ from ..runtime.worker.mailbox_loop import MailboxLoop, OutcomeStore, SessionStor
 from ..runtime.worker.retry import TRANSIENT, permanent_failure
 from ..runtime.worker.worker import Worker, WorkerConfig
 from ..secrets import logger_for, redact_message
-from ._evaluators import as_criterion
 from ._types import EvalConfig, EvalRequest, Sample
+from .built_ins import as_criterion
 from .distributed.mailbox_agents import ReplyRouter, agent_for
 from .distributed.submission import key_id, request_key
 from .engine.agents import agent_of, check_models

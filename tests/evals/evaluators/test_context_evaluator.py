@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
+from weakincentives.errors import EvaluatorShapeError
 from weakincentives.evals import (
     Dataset,
     EvalConfig,
@@ -69,6 +71,31 @@ def test_evaluate_takes_it() -> None:
     report = anyio.run(lambda: evaluate(DATASET, EvalConfig(), named, agent=agent))
 
     assert passed(report) == [True, False]
+
+
+def test_a_built_in_evaluator_can_be_given_by_its_name() -> None:
+    def echo(question: str) -> str:
+        return question
+
+    samples = [Sample("a", "It is Paris", "Paris")]
+
+    assert passed(EvalSuite(echo, samples, "contains").run(store=None)) == [True]
+    assert passed(EvalSuite(echo, samples, ["contains", "exact_match"]).run(store=None)) == [False]
+    report = anyio.run(lambda: evaluate(samples, EvalConfig(), "contains", agent=echo))
+    assert passed(report) == [True]
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("exact_mach", "did you mean exact_match?"),
+        ("bleu", "known: contains, environment_score, exact_match"),
+        ("similar", "passed without quotes: brief, or similar(0.8)"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_what_to_give(name: str, advice: str) -> None:
+    with pytest.raises(EvaluatorShapeError, match=re.escape(advice)):
+        EvalSuite(agent, DATASET, name)
 
 
 def test_an_eval_loop_takes_it() -> None:

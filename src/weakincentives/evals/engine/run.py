@@ -30,7 +30,7 @@ from ...internal.typevars import ExpectedT, InputT
 from ...runtime import tracing
 from ...secrets import logger_for
 from .._types import Dataset, EvalConfig, Sample
-from ..evaluators.criteria import criterion
+from ..built_ins import as_criterion
 from ..model.events import EvalRunCompleted, EvalRunStarted, SampleEvaluated
 from ..model.explain import type_mismatch
 from ..model.quarantine import QuarantinedSample, quarantine_line, split_by_date
@@ -495,7 +495,7 @@ class Stream:
 def _build_run(
     samples: Samples[InputT, ExpectedT],
     config: EvalConfig,
-    score_fn: Callable[..., Any],
+    score_fn: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
     prepare_messages: PrepareMessages | None,
     environment_factory: Callable[[Sample[InputT, ExpectedT]], Any] | None,
     snapshots: SnapshotTimes | None,
@@ -535,7 +535,7 @@ def _build_run(
     return Run(
         samples=samples,
         agent=agent_of(agent, adapter=adapter, bus=bus),
-        criterion=criterion(score_fn),
+        criterion=as_criterion(score_fn),
         config=config,
         adapter=adapter,
         bus=bus,
@@ -555,7 +555,7 @@ def _build_run(
 async def evaluate(
     samples: Samples[InputT, ExpectedT],
     config: EvalConfig,
-    score_fn: Callable[..., Any],
+    score_fn: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
     prepare_messages: PrepareMessages | None = None,
     environment_factory: Callable[[Sample[InputT, ExpectedT]], Any] | None = None,
     *,
@@ -591,7 +591,7 @@ async def evaluate(
 def stream(
     samples: Samples[InputT, ExpectedT],
     config: EvalConfig,
-    score_fn: Callable[..., Any],
+    score_fn: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
     prepare_messages: PrepareMessages | None = None,
     environment_factory: Callable[[Sample[InputT, ExpectedT]], Any] | None = None,
     *,

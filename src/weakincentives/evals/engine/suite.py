@@ -16,8 +16,8 @@ from ...internal.event_loop import run_sync
 from ...internal.interrupts import keyboard_interrupt
 from ...internal.threads import in_thread
 from ...internal.typevars import ExpectedT, InputT, OutputT
-from .._evaluators import as_criterion
 from .._types import Dataset, EvalConfig, Sample
+from ..built_ins import as_criterion
 from ..evaluators.criteria import Criterion
 from ..model.quarantine import load_quarantine
 from ..model.report import EvalReport
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     Samples = Dataset[InputT, ExpectedT] | Sequence[Sample[InputT, ExpectedT]]
-    Evaluators = Callable[..., Any] | Sequence[Callable[..., Any]]
+    Evaluators = Callable[..., Any] | str | Sequence[Callable[..., Any] | str]
     Store = RunStore | Path | str | DefaultStore | None
 
 

@@ -89,6 +89,7 @@ def match_signature(fn: Callable[..., Any]) -> Signature:
     """Return the signature that fits the function's required parameters and their names."""
     if isinstance(fn, type) or not callable(fn):
         hint = " - unpack it: all_of(*evaluators)" if isinstance(fn, (list, tuple)) else ""
+        hint = " - pass the function itself, without quotes" if isinstance(fn, str) else hint
         raise EvaluatorShapeError(f"expected a function as evaluator, got {short_repr(fn)}{hint}")
     try:
         signature = _signature(fn)
