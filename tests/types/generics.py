@@ -53,6 +53,9 @@ dataset = Dataset([sample], name="questions")
 assert_type(dataset, Dataset[Question, int])
 assert_type(dataset[0], Sample[Question, int])
 assert_type(dataset[:1], Dataset[Question, int])
+assert_type(dataset.filter(lambda sample: sample.input.text == "?"), Dataset[Question, int])
+assert_type(dataset + dataset, Dataset[Question, int])
+assert_type(dataset + Dataset([Sample("2", "x", 1)]), Dataset[Question | str, int])
 for each in dataset:
     assert_type(each, Sample[Question, int])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -181,6 +181,35 @@ class Dataset(Generic[InputT, ExpectedT]):
             raise KeyError(f"no sample has the id {index!r}")
         return self.samples[index]
 
+    def filter(
+        self, predicate: Callable[[Sample[InputT, ExpectedT]], object]
+    ) -> Dataset[InputT, ExpectedT]:
+        """Return the samples for which the predicate is true, as a dataset of the same name.
+
+        >>> dataset = Dataset([Sample("1", "2+2?", "4"), Sample("2", "3*3?", "9")], name="sums")
+        >>> dataset.filter(lambda sample: "+" in sample.input)
+        <Dataset sums: 1 sample>
+        """
+        if not callable(predicate):
+            raise UsageError(f"expected a function of a sample, got {short_repr(predicate)}")
+        return self._with_samples(tuple(filter(predicate, self.samples)))
+
+    def __add__(
+        self, other: Dataset[_InputT, _ExpectedT]
+    ) -> Dataset[InputT | _InputT, ExpectedT | _ExpectedT]:
+        """Return the samples of both; if their names differ, they are joined by a plus."""
+        if not isinstance(other, Dataset):
+            return NotImplemented
+        if shared := {sample.id for sample in self} & {sample.id for sample in other}:
+            raise UsageError(
+                f"expected every sample id once, got {min(shared)!r} in {self} and {other} - give "
+                'one of them other ids: replace(sample, id=f"b-{sample.id}")'
+            )
+        samples: tuple[Sample[Any, Any], ...] = (*self.samples, *other.samples)
+        return Dataset(
+            samples, *map(_joined, (self.name, self.version), (other.name, other.version))
+        )
+
     def _with_samples(
         self, samples: tuple[Sample[InputT, ExpectedT], ...]
     ) -> Dataset[InputT, ExpectedT]:
@@ -248,6 +277,10 @@ class Dataset(Generic[InputT, ExpectedT]):
             raise UsageError(f"expected a file that ends in .jsonl, got `{path.name}`")
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, map(sample_line, self.samples))
+
+
+def _joined(one: str, other: str) -> str:
+    return "+".join(dict.fromkeys(filter(None, (one, other))))
 
 
 def sample_line(sample: Sample[Any, Any], *, sort: bool = False) -> bytes:
