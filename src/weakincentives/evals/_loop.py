@@ -43,7 +43,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -76,7 +76,7 @@ from ..runtime.worker.retry import TRANSIENT, permanent_failure
 from ..runtime.worker.worker import Worker, WorkerConfig
 from ..secrets import logger_for, redact_message
 from ._types import EvalConfig, EvalRequest, Sample
-from .built_ins import as_criterion
+from .built_ins import Evaluators, as_criterion
 from .distributed.mailbox_agents import ReplyRouter, agent_for
 from .distributed.submission import key_id, request_key
 from .engine.agents import agent_of, check_models
@@ -151,7 +151,7 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
     def __init__(
         self,
         loop: Any = None,
-        evaluator: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+        evaluator: Evaluators | None = None,
         requests: Mailbox[EvalRequest[InputT, ExpectedT]] | None = None,
         results: Mailbox[EvalResult[OutputT]] | None = None,
         *,

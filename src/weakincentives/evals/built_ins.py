@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
 
 from ..errors import EvaluatorShapeError
 from ..internal.names import did_you_mean
 from ._evaluators import all_of
-from .evaluators.criteria import Criterion, criterion
+from .evaluators.criteria import Criterion, EvaluatorFunction, criterion
+
+Evaluators = EvaluatorFunction | str | Sequence[EvaluatorFunction | str]
+"""An evaluator, the name of a built-in one, or several of both, which must all pass."""
 
 # The evaluators that need no settings, with the modules that offer them.
 BUILT_INS = {
@@ -22,7 +24,7 @@ BUILT_INS = {
 }
 
 
-def as_criterion(evaluators: Any) -> Criterion:
+def as_criterion(evaluators: Evaluators) -> Criterion:
     """Return an evaluator or the name of a built-in one as a criterion; of several, all must pass.
 
     >>> as_criterion(["contains", lambda context: len(context.output) < 20])

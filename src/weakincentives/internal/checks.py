@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from ..errors import UsageError, short_repr
 from ..secrets import redact_message
+from .names import did_you_mean
 
 T = TypeVar("T")
 _set = object.__setattr__
@@ -174,6 +175,17 @@ def short_name(text: str, maximum: int, what: str) -> str:
             f"expected the name of {what}, of 1 to {maximum} characters, got {short_repr(name)}"
         )
     return name
+
+
+def check_options(function: str, given: Mapping[str, Any], known: type) -> None:
+    """Raise a TypeError for an option that is not a key of the `TypedDict` that has them all."""
+    for name in given:
+        if name not in known.__annotations__:
+            hint = did_you_mean(name, known.__annotations__)
+            raise TypeError(
+                f"{function}() got an unexpected keyword argument {name!r}"
+                + (f" - {hint}" if hint else "")
+            )
 
 
 def check_tags(tags: Any) -> None:

@@ -111,3 +111,9 @@ def test_an_eval_loop_takes_it() -> None:
 )
 def test_it_combines_with_others(combined: Any) -> None:
     assert passed(EvalSuite(agent, DATASET, combined).run(store=None)) == [True, False]
+
+
+@pytest.mark.anyio
+async def test_a_misspelt_option_of_evaluate_is_refused_with_the_right_one() -> None:
+    with pytest.raises(TypeError, match="argument 'tag' - did you mean tags"):
+        await evaluate(DATASET, EvalConfig(), exact_match, agent=agent, tag={})  # type: ignore[call-overload]

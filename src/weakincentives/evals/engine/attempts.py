@@ -30,7 +30,7 @@ from ...runtime.session import Session, SessionSnapshot, SessionView
 from ...runtime.tracing import span
 from .._samples import private_copy
 from .._types import EvalConfig, EvalContext, Sample, Score
-from ..evaluators.criteria import Criterion, criterion
+from ..evaluators.criteria import Criterion, EvaluatorFunction, criterion
 from ..model.judge_calls import judge_calls_of
 from ..model.report import ErrorSource, EvalResult
 from .agents import Agent, Attempt, current_attempt
@@ -88,7 +88,7 @@ class AttemptOutcome:
 async def attempt(
     agent: Agent,
     sample: Sample[Any, Any],
-    evaluator: Callable[..., Any],
+    evaluator: EvaluatorFunction,
     *,
     scope: EvalContext = EvalContext(),  # noqa: B008  # frozen
     experiment_name: str = BASELINE.name,

@@ -17,20 +17,20 @@ from collections.abc import (
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, TypedDict, Unpack, overload
 
 import anyio
 from anyio.abc import TaskGroup
 
 from ...errors import UsageError
 from ...experiment import Experiment
-from ...internal.checks import check_tags
+from ...internal.checks import check_options, check_tags
 from ...internal.threads import in_thread
-from ...internal.typevars import ExpectedT, InputT
+from ...internal.typevars import ExpectedT, InputT, OutputT
 from ...runtime import tracing
 from ...secrets import logger_for
 from .._types import Dataset, EvalConfig, Sample
-from ..built_ins import as_criterion
+from ..built_ins import Evaluators, as_criterion
 from ..model.events import EvalRunCompleted, EvalRunStarted, SampleEvaluated
 from ..model.explain import type_mismatch
 from ..model.quarantine import QuarantinedSample, quarantine_line, split_by_date
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from ..store.deaths import InFlightFile
     from ..store.ownership import RunClaim
     from ..store.run_store import RunManifest, RunStore, StoredRow
-    from .agents import AgentFunction, PrepareMessages
+    from .agents import AgentFunction, AgentTrajectory, PrepareMessages
     from .resume import ResumePlan
     from .row_writer import RowWriter
 
@@ -492,27 +492,41 @@ class Stream:
         self._changed = anyio.Event()
 
 
+class RunOptions(TypedDict, total=False):
+    """The options of `evaluate` and `stream`.
+
+    `adapter` is the model for judges. The samples of `quarantine`, such as
+    `load_quarantine("capitals")`, run and do not count. With `store` every row is stored as it
+    finishes, and `resume="latest"` continues a run, with `force` even if the agent changed;
+    `on_note` gets a line on what is reused. `model` is the model's name in the store.
+    """
+
+    snapshots: SnapshotTimes | None
+    adapter: Any
+    bus: EventBus | None
+    tags: Mapping[str, str] | None
+    store: RunStore | None
+    run_id: str
+    resume: str | None
+    retry_errors: bool
+    force: bool
+    dataset_name: str
+    model: str | None
+    quarantine: Sequence[QuarantinedSample]
+    on_note: Callable[[str], object]
+
+
 def _build_run(
     samples: Samples[InputT, ExpectedT],
     config: EvalConfig,
-    score_fn: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
+    score_fn: Evaluators,
     prepare_messages: PrepareMessages | None,
     environment_factory: Callable[[Sample[InputT, ExpectedT]], Any] | None,
-    snapshots: SnapshotTimes | None,
-    agent: AgentTarget[InputT, ExpectedT] | None,
-    adapter: Any,
-    bus: EventBus | None,
-    tags: Mapping[str, str] | None,
-    store: RunStore | None,
-    run_id: str,
-    resume: str | None,
-    retry_errors: bool,
-    force: bool,
-    dataset_name: str,
-    model: str | None,
-    quarantine: Sequence[QuarantinedSample],
-    on_note: Callable[[str], object],
+    agent: Any,
+    options: dict[str, Any],
 ) -> Run:
+    check_options("evaluate", options, RunOptions)
+    snapshots, adapter = options.pop("snapshots", None), options.pop("adapter", None)
     if not isinstance(config, EvalConfig):
         raise UsageError(f"expected an `EvalConfig`, got `{type(config).__name__}`")
     if agent is not None and (prepare_messages or environment_factory or snapshots):
@@ -534,81 +548,91 @@ def _build_run(
         adapter = named_adapter(adapter)
     return Run(
         samples=samples,
-        agent=agent_of(agent, adapter=adapter, bus=bus),
+        agent=agent_of(agent, adapter=adapter, bus=options.get("bus")),
         criterion=as_criterion(score_fn),
         config=config,
         adapter=adapter,
-        bus=bus,
-        tags=tags or {},
-        store=store,
-        run_id=run_id,
-        resume=resume,
-        retry_errors=retry_errors,
-        force=force,
-        dataset_name=dataset_name,
-        model=model,
-        quarantine=quarantine,
-        on_note=on_note,
+        **{**options, "tags": options.get("tags") or {}},
     )
 
 
+# For type checkers: the agent may return a trajectory, an awaitable, or the output itself, as that
+# of an `EvalSuite`.
+@overload
 async def evaluate(
     samples: Samples[InputT, ExpectedT],
     config: EvalConfig,
-    score_fn: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
+    score_fn: Evaluators,
+    *,
+    agent: AgentFunction[
+        InputT, AgentTrajectory[OutputT] | Awaitable[AgentTrajectory[OutputT]], ExpectedT
+    ]
+    | MainLoop[InputT, OutputT]
+    | PromptTemplate[OutputT],
+    **options: Unpack[RunOptions],
+) -> EvalReport[OutputT]: ...
+@overload
+async def evaluate(
+    samples: Samples[InputT, ExpectedT],
+    config: EvalConfig,
+    score_fn: Evaluators,
+    *,
+    agent: AgentFunction[InputT, Awaitable[OutputT], ExpectedT],
+    **options: Unpack[RunOptions],
+) -> EvalReport[OutputT]: ...
+@overload
+async def evaluate(
+    samples: Samples[InputT, ExpectedT],
+    config: EvalConfig,
+    score_fn: Evaluators,
+    *,
+    agent: AgentFunction[InputT, OutputT, ExpectedT],
+    **options: Unpack[RunOptions],
+) -> EvalReport[OutputT]: ...
+@overload
+async def evaluate(
+    samples: Samples[InputT, ExpectedT],
+    config: EvalConfig,
+    score_fn: Evaluators,
     prepare_messages: PrepareMessages | None = None,
     environment_factory: Callable[[Sample[InputT, ExpectedT]], Any] | None = None,
     *,
-    snapshots: SnapshotTimes | None = None,
     agent: AgentTarget[InputT, ExpectedT] | None = None,
-    adapter: Any = None,
-    bus: EventBus | None = None,
-    tags: Mapping[str, str] | None = None,
-    store: RunStore | None = None,
-    run_id: str = "",
-    resume: str | None = None,
-    retry_errors: bool = False,
-    force: bool = False,
-    dataset_name: str = "",
-    model: str | None = None,
-    quarantine: Sequence[QuarantinedSample] = (),
-    on_note: Callable[[str], object] = lambda note: None,
+    **options: Unpack[RunOptions],
+) -> EvalReport[Any]: ...
+async def evaluate(
+    samples: Any,
+    config: EvalConfig,
+    score_fn: Evaluators,
+    prepare_messages: PrepareMessages | None = None,
+    environment_factory: Callable[[Any], Any] | None = None,
+    *,
+    agent: Any = None,
+    **options: Unpack[RunOptions],
 ) -> EvalReport[Any]:
     """Evaluate every sample, and report in dataset order.
 
     Samples are any iterable, lazy or async. The agent is `config.endpoint`, with the messages that
     `prepare_messages(sample)` returns and in the environment that `environment_factory(sample)`
     makes, of which `snapshots` are kept ("turn" or "failure"); or `agent`, any function or
-    `MainLoop`. `adapter` is the model for judges. The samples of `quarantine`, such as
-    `load_quarantine("capitals")`, run and do not count. With `store` every row is stored as it
-    finishes, and `resume="latest"` continues a run, with `force` even if the agent changed;
-    `on_note` gets a line on what is reused. `model` is the model's name in the store. Nothing is
-    printed, and nothing is stored without `store`.
+    `MainLoop`. Nothing is printed, and nothing is stored without `store`. See `RunOptions`.
     """
-    return await run_to_report(_build_run(**locals()))
+    return await run_to_report(
+        _build_run(
+            samples, config, score_fn, prepare_messages, environment_factory, agent, {**options}
+        )
+    )
 
 
 def stream(
     samples: Samples[InputT, ExpectedT],
     config: EvalConfig,
-    score_fn: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
+    score_fn: Evaluators,
     prepare_messages: PrepareMessages | None = None,
     environment_factory: Callable[[Sample[InputT, ExpectedT]], Any] | None = None,
     *,
-    snapshots: SnapshotTimes | None = None,
     agent: AgentTarget[InputT, ExpectedT] | None = None,
-    adapter: Any = None,
-    bus: EventBus | None = None,
-    tags: Mapping[str, str] | None = None,
-    store: RunStore | None = None,
-    run_id: str = "",
-    resume: str | None = None,
-    retry_errors: bool = False,
-    force: bool = False,
-    dataset_name: str = "",
-    model: str | None = None,
-    quarantine: Sequence[QuarantinedSample] = (),
-    on_note: Callable[[str], object] = lambda note: None,
+    **options: Unpack[RunOptions],
 ) -> Stream:
     """Evaluate like `evaluate`, but yield results as they finish, and keep none.
 
@@ -618,4 +642,8 @@ def stream(
     `async for result in stream(...)` to the end; to leave earlier, `async with stream(...) as
     results` cancels what is in flight.
     """
-    return Stream(_build_run(**locals()))
+    return Stream(
+        _build_run(
+            samples, config, score_fn, prepare_messages, environment_factory, agent, {**options}
+        )
+    )

@@ -17,7 +17,7 @@ from ...internal.interrupts import keyboard_interrupt
 from ...internal.threads import in_thread
 from ...internal.typevars import ExpectedT, InputT, OutputT
 from .._types import Dataset, EvalConfig, Sample
-from ..built_ins import as_criterion
+from ..built_ins import Evaluators, as_criterion
 from ..evaluators.criteria import Criterion
 from ..model.quarantine import load_quarantine
 from ..model.report import EvalReport
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     Samples = Dataset[InputT, ExpectedT] | Sequence[Sample[InputT, ExpectedT]]
-    Evaluators = Callable[..., Any] | str | Sequence[Callable[..., Any] | str]
     Store = RunStore | Path | str | DefaultStore | None
 
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, SupportsFloat, overload
 
 from ...errors import EvaluatorError, UsageError, short_repr
 from ...internal.typevars import ExpectedT, OutputT
@@ -26,8 +26,36 @@ from .._types import EvalContext, Sample, Score
 from .combine import combine_scores
 from .signatures import OUTPUT, SAMPLE_AND_CONTEXT, Signature, evaluator_name, match_signature
 
-Verdict = Score | bool | float | Sequence[Score]
+Verdict = Score | bool | float | SupportsFloat | Sequence[Score]
 """What an evaluator may return: a score, a bool, a number, or several scores."""
+
+_Returned = Verdict | Awaitable[Verdict]
+
+
+# Each shape has a name, which is what a type checker says of a function that has none of them. To
+# it, a trajectory and a sample are any two arguments, as output and expected output are.
+class OfContext(Protocol):
+    def __call__(self, context: EvalContext, /) -> _Returned: ...
+
+
+class OfOutput(Protocol):
+    def __call__(self, output: Any, expected: Any, /) -> _Returned: ...
+
+
+class OfSession(Protocol):
+    def __call__(self, output: Any, expected: Any, session: SessionView, /) -> _Returned: ...
+
+
+class OfSessionByName(Protocol):
+    def __call__(self, output: Any, expected: Any, /, *, session: SessionView) -> _Returned: ...
+
+
+class OfSampleAndContext(Protocol):
+    def __call__(self, sample: Any, output: Any, /, *, context: EvalContext) -> _Returned: ...
+
+
+EvaluatorFunction = OfContext | OfOutput | OfSession | OfSessionByName | OfSampleAndContext
+"""What users write as evaluators; `signatures.py` says which it is."""
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -174,7 +202,7 @@ def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, 
     return [values[name] for name in names]
 
 
-def criterion(fn: Callable[..., Any], *, name: str = "", blocking: bool = True) -> Criterion:
+def criterion(fn: EvaluatorFunction, *, name: str = "", blocking: bool = True) -> Criterion:
     """Return an evaluator, a function of the context or of one of the other shapes, as one.
 
     A synchronous evaluator runs in a thread, so that one that blocks does not delay other samples.
@@ -261,7 +289,7 @@ def built_in(
     return decorate
 
 
-def is_session_aware(fn: Callable[..., Any]) -> bool:
+def is_session_aware(fn: EvaluatorFunction) -> bool:
     """Return whether an evaluator can look at the session."""
     return criterion(fn).session_aware
 
@@ -330,7 +358,7 @@ def _as_score(verdict: Any, name: str) -> Score:
 
 
 def combined(
-    evaluators: Sequence[Callable[..., Any]],
+    evaluators: Sequence[EvaluatorFunction],
     name: str,
     into_one: Combine,
     *,
