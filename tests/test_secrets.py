@@ -17,8 +17,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 import pytest
-from hypothesis import assume, example, given
-from hypothesis import strategies as st
+from hypothesis import assume, example, given, strategies as st
 
 from weakincentives import secrets
 from weakincentives.adapters.anthropic import AnthropicAdapter

@@ -10,15 +10,8 @@ from pathlib import Path
 
 from weakincentives import MarkdownSection, PromptTemplate
 from weakincentives.adapters import adapter_for
-from weakincentives.evals import (
-    Dataset,
-    EvalContext,
-    EvalSuite,
-    Score,
-    Trajectory,
-    contains,
-    groundedness,
-)
+from weakincentives.evals import Dataset, EvalContext, EvalSuite, Score, Trajectory, contains
+from weakincentives.evals.judges import groundedness
 
 HERE = Path(__file__).parent
 MODEL = os.environ.get("MODEL", "demo/large")  # simulated, without a key

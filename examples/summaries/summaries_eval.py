@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 
 from weakincentives import MarkdownSection, PromptTemplate
-from weakincentives.evals import Dataset, EvalContext, EvalSuite, Scale, Score, llm_judge
+from weakincentives.evals import Dataset, EvalContext, EvalSuite, Score, llm_judge
+from weakincentives.evals.judges import Scale
 
 JUDGE = os.environ.get("JUDGE", "demo/large")  # simulated; better another model than the agent's
 

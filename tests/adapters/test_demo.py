@@ -16,8 +16,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec import Meta
 
 from tests.processes import outputs_by_hash_seed
@@ -25,7 +24,8 @@ from weakincentives import ChatMessage, Session
 from weakincentives.adapters import ModelRequest, ModelSettings
 from weakincentives.adapters.demo import DemoAdapter
 from weakincentives.errors import UsageError
-from weakincentives.evals import RATING_VALUES, EvalContext, Sample, Scale, llm_judge
+from weakincentives.evals import EvalContext, Sample, llm_judge
+from weakincentives.evals.judges import RATING_VALUES, Scale
 from weakincentives.evals.judges.pairwise import pairwise_judge
 from weakincentives.evals.judges.rubric import llm_rubric
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool

@@ -19,7 +19,8 @@ from tests.cli.stored_runs import WINK, Run, answer, broken, conversation, folde
 from tests.processes import TIMEOUT
 from weakincentives.chat import ChatMessage, ToolCall
 from weakincentives.cli.console.text import ago
-from weakincentives.evals import CriterionInfo, EvalResult, Score, Trajectory
+from weakincentives.evals import EvalResult, Score, Trajectory
+from weakincentives.evals.store import CriterionInfo
 from weakincentives.runtime import Session, ToolInvoked
 
 __all__ = ["folder", "wink"]  # fixtures

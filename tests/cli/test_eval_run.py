@@ -13,7 +13,8 @@ from tests.sums_eval import failing, ids, latest
 from weakincentives.cli import main
 from weakincentives.cli.commands import eval_run
 from weakincentives.cli.options.execution import command_of
-from weakincentives.evals import EvalSuite, RunRecord, RunStore, Sample, exact_match
+from weakincentives.evals import EvalSuite, RunStore, Sample, exact_match
+from weakincentives.evals.store import RunRecord
 from weakincentives.runtime.tracing import is_tracing
 
 pytestmark = pytest.mark.usefixtures("folder")

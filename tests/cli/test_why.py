@@ -11,17 +11,11 @@ from xml.etree import ElementTree
 import pytest
 
 from weakincentives.cli import main
-from weakincentives.evals import (
-    ErrorDetails,
-    EvalReport,
-    EvalResult,
-    RunStore,
-    Score,
-    StoredRow,
-    why_failed,
-)
+from weakincentives.evals import EvalReport, EvalResult, RunStore, Score, why_failed
 from weakincentives.evals.analysis import error_groups
+from weakincentives.evals.model import ErrorDetails
 from weakincentives.evals.reporting.html.details import core_of
+from weakincentives.evals.store import StoredRow
 
 RAG = """
 import os

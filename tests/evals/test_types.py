@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests import strategies as our
 from tests.processes import outputs_by_hash_seed
-from weakincentives import serde
+from weakincentives import BASELINE, serde
 from weakincentives.errors import DatasetError, SerializationError, UsageError
 from weakincentives.evals import (
-    BASELINE,
     Dataset,
     EvalConfig,
     EvalContext,

@@ -14,7 +14,8 @@ from weakincentives.testing import ModelServer, Reply, ServedRequest
 
 SUITE = """
 from weakincentives import MarkdownSection, PromptTemplate
-from weakincentives.evals import Dataset, EvalSuite, Sample, all_of, contains, groundedness
+from weakincentives.evals import Dataset, EvalSuite, Sample, all_of, contains
+from weakincentives.evals.judges import groundedness
 
 qa = PromptTemplate[str](
     ns="t", key="qa", sections=[MarkdownSection(title="Q", template="$question", key="q")]

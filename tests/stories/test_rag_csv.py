@@ -24,9 +24,8 @@ CSV = "question,answer,topic\n" + "".join(
 EVAL = """
 from openai import AsyncOpenAI
 from weakincentives import TokenUsage
-from weakincentives.evals import (
-    Dataset, EvalSuite, Sample, Trajectory, all_of, contains, groundedness
-)
+from weakincentives.evals import Dataset, EvalSuite, Sample, Trajectory, all_of, contains
+from weakincentives.evals.judges import groundedness
 
 client = AsyncOpenAI()
 faq = Dataset.load("faq.csv", str, str, input="question", expected="answer")

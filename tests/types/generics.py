@@ -21,14 +21,12 @@ from weakincentives.evals import (
     SessionView,
     Trajectory,
     all_of,
-    attempt,
     contains,
     exact_match,
-    function_agent,
-    iter_samples,
-    load_csv,
     load_jsonl,
 )
+from weakincentives.evals.engine import attempt, function_agent
+from weakincentives.evals.loaders import iter_samples, load_csv
 from weakincentives.runtime import ToolInvoked
 
 

@@ -14,7 +14,8 @@ from tests.soak import soak_size
 from tests.view.accessibility import accessibility_problems, width_on_a_phone
 from tests.view.conftest import Open, Serve
 from tests.view.runs import ATTACK, attempt, put
-from weakincentives.evals import EvalResult, RunStore, Score, StoredRow
+from weakincentives.evals import EvalResult, RunStore, Score
+from weakincentives.evals.store import StoredRow
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from .. import evals, serde
 from ..errors import DatasetError, SerializationError, UsageError, short_repr
-from ..evals import Dataset, EvalSuite
+from ..evals import Dataset, EvalSuite, judges
 from ..evals.built_ins import BUILT_INS, evaluator_named
 from ..internal.names import did_you_mean
 from .options.columns import columns_of
@@ -47,7 +47,7 @@ def load_reference(text: str, kind: str) -> Any:
     if kind in ("evaluator", "judge"):
         if text in BUILT_INS:
             return evaluator_named(text)
-        if (name := text.partition("(")[0]) in evals.__all__:
+        if (name := text.partition("(")[0]) in {*dir(evals), *dir(judges)}:
             raise UsageError(
                 f"expected an evaluator for --{kind}, got {short_repr(text)} - call it in a "
                 f"file, `mine = {name}(...)`, and name the result: FILE.py:mine"

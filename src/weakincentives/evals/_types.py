@@ -18,7 +18,15 @@ from uuid import UUID, uuid4
 from .. import serde
 from ..errors import SerializationError, UsageError, short_repr
 from ..experiment import BASELINE, Experiment
-from ..internal.checks import check_whole, finite, plain_mapping, plain_text, plain_texts, tuple_of
+from ..internal.checks import (
+    check_whole,
+    checked_options,
+    finite,
+    plain_mapping,
+    plain_text,
+    plain_texts,
+    tuple_of,
+)
 from ..internal.frozen import fast_init, frozen_generic
 from ..internal.names import display_name
 from ..internal.public_module import set_public_module
@@ -251,6 +259,7 @@ class EvalConfig:
     against: str | None = None
     choose_by: tuple[str, ...] = ()
 
+    @checked_options
     def __init__(
         self,
         max_concurrent: int = DEFAULT_CONCURRENCY,

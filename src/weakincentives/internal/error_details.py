@@ -260,4 +260,4 @@ def _without_middle(text: str, limit: int) -> str:
     return f"{text[:head]}{note}{text[-(limit - len(note) - head) :]}"
 
 
-set_public_module("weakincentives.evals", globals(), ("ErrorDetails",))
+set_public_module("weakincentives.evals.model", globals(), ("ErrorDetails",))

@@ -15,8 +15,9 @@ import pytest
 from ..secrets import shorten
 
 if TYPE_CHECKING:
-    from ..evals import EvalResult, RunManifest, RunStore
+    from ..evals import EvalResult, RunStore
     from ..evals.statistics import Interval
+    from ..evals.store import RunManifest
     from ..evals.store.ownership import RunClaim
     from .items import Message
 
@@ -101,8 +102,9 @@ class ControllerPlugin:
         if data is None:
             return
         from .. import serde
-        from ..evals import EvalResult, StoredRow
+        from ..evals import EvalResult
         from ..evals.model import clustered_by
+        from ..evals.store import StoredRow
         from .items import Message
 
         message = serde.decode(data, Message)

@@ -21,11 +21,9 @@ Needs the extra `view`. Tags, labels, notes and categories are all that it write
 
 from typing import TYPE_CHECKING
 
-from ..internal.lazy import lazy_exports as _lazy_exports
-
 if TYPE_CHECKING:
-    from .app import create_app, serve
+    from .app import create_app as create_app, serve as serve
+else:
+    from ..internal.lazy import lazy_names as _lazy_names
 
-__all__ = ["create_app", "serve"]
-
-__getattr__, __dir__ = _lazy_exports(__name__, {".app": "create_app serve"})
+    __getattr__, __dir__ = _lazy_names(__name__)

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..errors import UsageError
-from ..evals import RunRecord, RunStore, StoredRow
+from ..evals import RunStore
 from ..evals.comparison import (
     RunComparison,
     align,
@@ -28,6 +28,7 @@ from ..evals.comparison import (
 from ..evals.comparison.matrix import of_kind
 from ..evals.reporting.documents import overview_data, record_data, sample_data
 from ..evals.statistics import Interval, rate_interval
+from ..evals.store import RunRecord, StoredRow
 from ..evals.store.browse import MAX_PAGE, RowFilter, RunBrowser
 from ..evals.store.labels import agent_label, experiment_name, run_title
 from ..evals.store.listing import RunListing

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..evals import RunStore, StoredRow
+from ..evals import RunStore
 from ..evals.comparison import AlignedStep, RunComparison, RunOutcomes, Step
 from ..evals.comparison.matrix import SampleVerdicts
 from ..evals.comparison.outcomes import incomparable
 from ..evals.model.explain import why_failed
 from ..evals.reporting.documents import sample_data
 from ..evals.reporting.export import verdict_of
+from ..evals.store import StoredRow
 from ..evals.store.overview import row_of_key
 from ..internal.escaping import as_text
 from ..internal.formatting import pretty

@@ -15,7 +15,8 @@ from typing import Any
 import anyio
 
 from .. import serde
-from ..evals import RunRecord, RunStore
+from ..evals import RunStore
+from ..evals.store import RunRecord
 from ..evals.store.browse import data_version
 from ..internal.threads import in_thread
 from .api import Api

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..evals import EvalResult, StoredRow, Trajectory
+from ..evals import EvalResult, Trajectory
 from ..evals.model.result import JUDGE_USAGE
 from ..evals.reporting.documents import sample_data
+from ..evals.store import StoredRow
 from ..internal.differences import word_diff
 from ..internal.escaping import as_text
 from ..internal.formatting import pretty

@@ -14,21 +14,12 @@ from scipy.stats import binom
 
 from weakincentives.chat import TokenUsage
 from weakincentives.errors import ReportError, UsageError
-from weakincentives.evals import (
-    CriterionInfo,
-    EvalReport,
-    EvalResult,
-    Metric,
-    RunManifest,
-    RunStore,
-    Score,
-    StoredRow,
-    Trajectory,
-)
+from weakincentives.evals import EvalReport, EvalResult, Metric, RunStore, Score, Trajectory
 from weakincentives.evals.comparison.baselines import load_baseline, save_baseline
 from weakincentives.evals.comparison.compare import compare_runs, compare_several, flips_between
 from weakincentives.evals.comparison.outcomes import report_outcomes, stored_outcomes
 from weakincentives.evals.stats import holm
+from weakincentives.evals.store import CriterionInfo, RunManifest, StoredRow
 
 
 def result(sample: int, passed: bool, **fields: Any) -> EvalResult[Any]:

@@ -7,18 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from weakincentives.evals import (
-    CriterionInfo,
-    EvalReport,
-    EvalResult,
-    RunManifest,
-    RunRecord,
-    Score,
-)
+from weakincentives.evals import EvalReport, EvalResult, Score
 from weakincentives.evals.comparison import check_baseline, check_rate, check_run
 from weakincentives.evals.comparison.gates import undecidable
 from weakincentives.evals.comparison.outcomes import RunOutcomes, report_outcomes
 from weakincentives.evals.stats import rate_interval
+from weakincentives.evals.store import CriterionInfo, RunManifest, RunRecord
 
 
 def record(passed: int, total: int, errors: int = 0, **changes: object) -> RunRecord:

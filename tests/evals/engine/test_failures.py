@@ -22,8 +22,8 @@ from weakincentives.evals import (
     any_of,
     evaluate,
     exact_match,
-    judge_panel,
 )
+from weakincentives.evals.judges import judge_panel
 
 pytestmark = pytest.mark.anyio
 

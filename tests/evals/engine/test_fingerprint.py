@@ -327,7 +327,7 @@ from weakincentives import evals
 from weakincentives.evals.engine.fingerprint import fingerprint
 made = [evals.matches("a"), evals.numeric(), evals.within_tolerance(1), evals.similar(0.5)]
 made += [evals.tool_called("x"), evals.tool_not_called("x"), evals.latency_under(5)]
-values = map(vars(evals).get, evals.__all__)
+values = [getattr(evals, name) for name in evals.__all__]
 made += [value for value in values if isinstance(value, evals.Criterion)]
 print([fingerprint(one) for one in made])
 """

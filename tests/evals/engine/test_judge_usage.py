@@ -30,12 +30,10 @@ from weakincentives.evals import (
     Trajectory,
     all_of,
     contains,
-    judge_panel,
     llm_judge,
-    llm_rubric,
-    pairwise_judge,
 )
 from weakincentives.evals.engine.rescoring import rescore
+from weakincentives.evals.judges import judge_panel, llm_rubric, pairwise_judge
 from weakincentives.evals.reporting.export import write_export
 from weakincentives.evals.store.overview import overview
 from weakincentives.runtime import InMemoryMailbox

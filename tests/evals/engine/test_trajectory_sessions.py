@@ -23,17 +23,13 @@ from weakincentives.evals import (
     Score,
     all_of,
     all_tools_succeeded,
-    attempt,
     collect_results,
     composite,
     cost_under,
     evaluate,
     exact_match,
-    function_agent,
-    judge_panel,
     latency_under,
     llm_judge,
-    llm_rubric,
     slice_contains,
     submit_dataset,
     token_usage_under,
@@ -44,8 +40,10 @@ from weakincentives.evals import (
     tools_called_in_order,
     weighted,
 )
+from weakincentives.evals.engine import attempt, function_agent
 from weakincentives.evals.engine.rescoring import rescore
 from weakincentives.evals.evaluators import criterion
+from weakincentives.evals.judges import judge_panel, llm_rubric
 from weakincentives.rollouts import Trajectory, TrajectorySession
 from weakincentives.runtime import (
     InMemoryMailbox,

@@ -10,8 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.engine import TIMEOUT
 from weakincentives.chat import ChatMessage
@@ -28,9 +27,9 @@ from weakincentives.evals import (
     composite,
     criterion,
     exact_match,
-    is_session_aware,
     tool_called,
 )
+from weakincentives.evals.evaluators import is_session_aware
 from weakincentives.runtime import SessionView
 from weakincentives.testing import session_with
 

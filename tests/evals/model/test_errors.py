@@ -10,19 +10,18 @@ import pytest
 
 from weakincentives.evals import (
     Dataset,
-    ErrorDetails,
     EvalReport,
     EvalResult,
     EvalSuite,
     Sample,
     Score,
-    attempt,
     exact_match,
-    function_agent,
 )
 from weakincentives.evals.analysis import error_groups
+from weakincentives.evals.engine import attempt, function_agent
 from weakincentives.evals.engine.attempts import rescore_result
 from weakincentives.evals.evaluators import criterion
+from weakincentives.evals.model import ErrorDetails
 from weakincentives.evals.model.errors import MAX_GROUPS
 
 pytestmark = pytest.mark.anyio

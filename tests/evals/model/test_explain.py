@@ -9,9 +9,7 @@ import pytest
 
 from weakincentives.evals import (
     Criterion,
-    ErrorDetails,
     EvalResult,
-    FailedCriterion,
     Metric,
     Sample,
     Score,
@@ -22,12 +20,12 @@ from weakincentives.evals import (
     contains,
     criterion,
     exact_match,
-    failed_criteria,
     matches,
     negate,
     weighted,
     why_failed,
 )
+from weakincentives.evals.model import ErrorDetails, FailedCriterion, failed_criteria
 from weakincentives.evals.model.explain import failure_message, type_mismatch
 
 BRIEF = Metric("brief", 0.0, 1, {"passed": False, "reason": "too long"})

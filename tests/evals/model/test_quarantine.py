@@ -18,21 +18,23 @@ from weakincentives.evals import (
     EvalConfig,
     EvalReport,
     EvalSuite,
-    QuarantinedSample,
     RunStore,
     Sample,
-    add_quarantine,
     collect_results,
     compare_runs,
     evaluate,
     exact_match,
-    load_quarantine,
-    remove_quarantine,
-    write_page,
 )
 from weakincentives.evals.comparison import load_baseline, save_baseline
 from weakincentives.evals.comparison.gates import check_run
 from weakincentives.evals.comparison.outcomes import stored_outcomes
+from weakincentives.evals.model import (
+    QuarantinedSample,
+    add_quarantine,
+    load_quarantine,
+    remove_quarantine,
+)
+from weakincentives.evals.reporting import write_page
 from weakincentives.evals.reporting.export import write_junit
 from weakincentives.evals.store.overview import overview, worst
 from weakincentives.internal.event_loop import run_sync

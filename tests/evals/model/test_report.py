@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests import strategies as our
 from tests.soak import soak_size
@@ -22,7 +21,6 @@ from weakincentives.evals import (
     EvalReport,
     EvalResult,
     Metric,
-    ReportWarning,
     Sample,
     Score,
     Trajectory,
@@ -30,6 +28,7 @@ from weakincentives.evals import (
     contains,
     exact_match,
 )
+from weakincentives.evals.model import ReportWarning
 
 
 @dataclass(frozen=True)

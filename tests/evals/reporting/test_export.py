@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests import strategies as ours
 from tests.soak import soak_size
@@ -23,20 +22,18 @@ from weakincentives import serde
 from weakincentives.chat import TokenUsage
 from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals import (
-    CriterionInfo,
     EvalReport,
     EvalResult,
-    RunManifest,
     RunStore,
     Sample,
     Score,
-    StoredRow,
     Trajectory,
     all_of,
     contains,
     exact_match,
 )
 from weakincentives.evals.reporting.export import COLUMNS, _safe, write_export
+from weakincentives.evals.store import CriterionInfo, RunManifest, StoredRow
 from weakincentives.evals.store.overview import overview, rows_of_sample, rows_where, worst
 from weakincentives.internal.escaping import escape_control_chars
 

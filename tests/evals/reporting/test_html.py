@@ -20,22 +20,13 @@ import pytest
 
 from weakincentives.chat import ChatMessage, ToolCall
 from weakincentives.errors import UsageError
-from weakincentives.evals import (
-    CriterionInfo,
-    ErrorDetails,
-    EvalResult,
-    Metric,
-    RunManifest,
-    RunStore,
-    Sample,
-    Score,
-    StoredRow,
-    Trajectory,
-)
+from weakincentives.evals import EvalResult, Metric, RunStore, Sample, Score, Trajectory
+from weakincentives.evals.model import ErrorDetails
 from weakincentives.evals.reporting.html import page, write_page
 from weakincentives.evals.reporting.html.blocks import Blocks
 from weakincentives.evals.reporting.html.markup import Html, tag
 from weakincentives.evals.reporting.html.plots import histogram
+from weakincentives.evals.store import CriterionInfo, RunManifest, StoredRow
 
 HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>\u202e\u2028\ud800&\"'"
 ESCAPED = "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;"

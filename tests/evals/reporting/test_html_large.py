@@ -13,18 +13,10 @@ import pytest
 
 from tests.soak import soak_size
 from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
-from weakincentives.evals import (
-    ErrorDetails,
-    EvalResult,
-    Metric,
-    RunManifest,
-    RunStore,
-    Sample,
-    Score,
-    StoredRow,
-    Trajectory,
-)
+from weakincentives.evals import EvalResult, Metric, RunStore, Sample, Score, Trajectory
+from weakincentives.evals.model import ErrorDetails
 from weakincentives.evals.reporting.html import WrittenPage, document, write_page
+from weakincentives.evals.store import RunManifest, StoredRow
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -10,23 +10,21 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
     EvalResult,
-    RunManifest,
     RunStore,
     Sample,
     Score,
-    StoredRow,
     Trajectory,
     all_of,
     contains,
     criterion,
 )
 from weakincentives.evals.reporting.export import format_by_suffix, write_export
+from weakincentives.evals.store import RunManifest, StoredRow
 from weakincentives.evals.store.records import StopReason
 
 MANIFEST = RunManifest(

@@ -12,20 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from weakincentives.cli import main
-from weakincentives.evals import (
-    EvalConfig,
-    EvalReport,
-    EvalResult,
-    RunManifest,
-    RunStore,
-    Score,
-    StoredRow,
-    compare_runs,
-)
+from weakincentives.evals import EvalConfig, EvalReport, EvalResult, RunStore, Score, compare_runs
 from weakincentives.evals.comparison.baselines import load_baseline, save_baseline
 from weakincentives.evals.comparison.outcomes import stored_outcomes
 from weakincentives.evals.model import stops_early
@@ -39,6 +29,7 @@ from weakincentives.evals.statistics import (
     rate_interval,
 )
 from weakincentives.evals.stats.pass_rate import RateRule, pass_rate, rate_words
+from weakincentives.evals.store import RunManifest, StoredRow
 from weakincentives.evals.store.overview import overview
 from weakincentives.pytest_plugin.controller import EvalProgress, _interval
 

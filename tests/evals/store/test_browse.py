@@ -10,7 +10,8 @@ import pytest
 
 from tests.view.runs import attempt, failure, hostile, put
 from weakincentives.errors import UsageError
-from weakincentives.evals import RunStore, StoredRow
+from weakincentives.evals import RunStore
+from weakincentives.evals.store import StoredRow
 from weakincentives.evals.store.browse import RowFilter, RunBrowser
 from weakincentives.evals.store.search_index import match_expression
 

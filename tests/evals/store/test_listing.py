@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.view.runs import attempt, put
-from weakincentives.evals import RunStore, StoredRow
-from weakincentives.evals.store import listing
+from weakincentives.evals import RunStore
+from weakincentives.evals.store import StoredRow, listing
 from weakincentives.evals.store.browse import RowFilter, RunBrowser
 from weakincentives.evals.store.listing import RunListing
 

@@ -28,9 +28,10 @@ from ..options.runs import add_store, open_store
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...evals import RunRecord, RunStore, Submission
-    from ...evals.distributed import Collector, StoreLedger
+    from ...evals import RunStore
+    from ...evals.distributed import Collector, StoreLedger, Submission
     from ...evals.engine.progress import ProgressSnapshot
+    from ...evals.store import RunRecord
     from ...evals.store.queue_state import QueueState
     from ..console.summary import Outcome
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
 
 from ...errors import UsageError
-from ...evals import RunRecord, RunStore
+from ...evals import RunStore
 from ...evals.comparison import compare_runs, compare_several
 from ...evals.comparison.halving import halve, round_sizes
 from ...evals.comparison.outcomes import RunOutcomes, stored_outcomes
@@ -18,6 +18,7 @@ from ...evals.engine.agents import identity_of
 from ...evals.engine.manifest import criterion_infos
 from ...evals.model.redacted_ids import redact_id
 from ...evals.reporting.github import on_github, report_comparison_to_github
+from ...evals.store import RunRecord
 from ..console.comparison import (
     comparison_data,
     comparison_markdown,

@@ -6,7 +6,8 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from ...errors import UsageError
-from ...evals import RunStore, StoredRow
+from ...evals import RunStore
+from ...evals.store import StoredRow
 from ...evals.store.overview import rows_of_sample
 from ..console.documents import write_line
 from ..console.tables import print_stdout, screen

@@ -47,7 +47,7 @@ from pathlib import Path
 
 from weakincentives import MarkdownSection, PromptTemplate
 from weakincentives.adapters import adapter_for
-from weakincentives.evals import Dataset, EvalConfig, EvalSuite, contains
+from weakincentives.evals import Dataset, EvalConfig, EvalContext, EvalSuite, contains
 
 prompt = PromptTemplate[str](
     ns="evals",
@@ -62,9 +62,9 @@ prompt = PromptTemplate[str](
 )
 
 
-def brief(output: str, expected: str) -> bool:
-    """An evaluator is a function: of the output and of what was expected."""
-    return len(output) <= 2 * len(expected)
+def brief(context: EvalContext[str, str, str]) -> bool:
+    """An evaluator is a function of the context: input, output, expected output and more."""
+    return len(context.output) <= 2 * len(context.expected)
 
 
 suite = EvalSuite(

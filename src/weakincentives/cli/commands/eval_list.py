@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from ...errors import UsageError
-from ...evals import RunManifest, RunRecord
 from ...evals.comparison import describe_differences
 from ...evals.model.corrections import Correction
 from ...evals.reporting.documents import correction_data, epoch_data, record_data
 from ...evals.statistics import EpochStats, Interval
+from ...evals.store import RunManifest, RunRecord
 from ...evals.store.corrections import corrections_of
 from ...evals.store.labels import agent_labels, experiment_name, run_title, version_labels
 from ...evals.store.overview import stored_epoch_stats, stored_rate

@@ -17,13 +17,14 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from ...errors import RunIncompleteError
-from ...evals import Criterion, EvalResult, RunRecord, RunStore, all_of, criterion
+from ...evals import Criterion, EvalResult, RunStore, all_of, criterion
 from ...evals.engine.rescoring import rescore
 from ...evals.model.quarantine import quarantine_line
 from ...evals.model.report import headline
 from ...evals.reporting.documents import record_data
 from ...evals.reporting.export import verdict_of
 from ...evals.statistics import Interval
+from ...evals.store import RunRecord
 from ...evals.store.overview import overview, stored_rate
 from ...internal.event_loop import run_sync
 from ..console.documents import write_line

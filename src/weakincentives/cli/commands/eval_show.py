@@ -15,15 +15,15 @@ from rich.text import Text
 
 from ... import serde
 from ...errors import UsageError
-from ...evals import RunStore, StoredRow
+from ...evals import RunStore
 from ...evals.comparison.outcomes import stored_outcomes
 from ...evals.model.grouping import ABSENT
 from ...evals.reporting.documents import changed_settings, overview_data, rate_data, sample_data
 from ...evals.statistics import Interval
 from ...evals.stats.pass_rate import FEW, too_few
+from ...evals.store import StoredRow
 from ...evals.store.labels import agent_text, commit_text
-from ...evals.store.overview import Overview, rows_where, worst
-from ...evals.store.overview import overview as read_overview
+from ...evals.store.overview import Overview, overview as read_overview, rows_where, worst
 from ...internal.formatting import duration
 from ..console.documents import figures_data
 from ..console.sample_view import show_sample

@@ -25,7 +25,8 @@ from ..options.queues import Deployment, add_queue, deployment
 from ..options.runs import add_cluster_by, add_store, same_store, store_path
 
 if TYPE_CHECKING:
-    from ...evals import Dataset, Submission
+    from ...evals import Dataset
+    from ...evals.distributed import Submission
     from ...evals.model.versions import WorkerVersion
 
 EXIT_CODES = """\
@@ -78,8 +79,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Record the submission, send it, and print the run id."""
-    from ...evals import EvalConfig, EvalRequest, RunStore, Submission
-    from ...evals.distributed import record_submission, refuse_cancelled
+    from ...evals import EvalConfig, EvalRequest, RunStore
+    from ...evals.distributed import Submission, record_submission, refuse_cancelled
     from ...evals.engine.manifest import new_run_id
     from ...evals.engine.requirements import check_clusters
     from ...evals.model.versions import checked_version

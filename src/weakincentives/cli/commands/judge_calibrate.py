@@ -9,19 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import DatasetError, UsageError, short_repr
-from ...evals import (
-    Calibration,
-    Criterion,
-    EvalContext,
-    Sample,
-    Score,
-    calibrate,
-    criterion,
-    iter_rows,
-    llm_judge,
-)
+from ...evals import Criterion, EvalContext, Sample, Score, criterion, llm_judge
 from ...evals.datasets.columns import Columns
+from ...evals.judges import Calibration, calibrate
 from ...evals.judges.calibration import Labelled
+from ...evals.loaders import iter_rows
 from ...evals.reporting.documents import correction_data, rate_data
 from ...evals.review import RunCalibration, calibrate_run, read_label_file
 from ...evals.review.label_files import LABELS

@@ -19,10 +19,11 @@ from rich.text import Text
 
 from ...adapters import ResponseCache
 from ...errors import UsageError
-from ...evals import EvalReport, RunRecord
+from ...evals import EvalReport
 from ...evals.judges import PairwiseJudge, Ranking, pairwise_judge, rank_reports
 from ...evals.judges.ranking import bias_lines, common_attempts
 from ...evals.reporting.documents import interval_data
+from ...evals.store import RunRecord
 from ...evals.store.labels import agent_labels
 from ...internal.formatting import money, pluralize
 from ..console.documents import write_line

@@ -18,11 +18,13 @@ from rich.text import Text
 from ... import serde
 from ...chat import ChatMessage
 from ...errors import SerializationError, UsageError
-from ...evals import EvalResult, RunStore, StoredRow, failed_criteria, why_failed
+from ...evals import EvalResult, RunStore, why_failed
+from ...evals.model import failed_criteria
 from ...evals.model.result import JUDGE_USAGE
 from ...evals.model.versions import UNKNOWN
 from ...evals.reporting.export import verdict_of
 from ...evals.stats.basic import known_sum
+from ...evals.store import StoredRow
 from ...evals.store.overview import rows_of_sample
 from ...internal.escaping import as_text, escape_control_chars
 from ...internal.formatting import cost_text, duration, events_of, pretty, tokens_text

@@ -10,11 +10,11 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from ...adapters import ResponseCache
-from ...evals import RunStore, StoredRow
+from ...evals import RunStore
 from ...evals.comparison.gates import GateResult
 from ...evals.reporting.usage import usage_of
 from ...evals.statistics import EpochStats, Interval
-from ...evals.store import Overview
+from ...evals.store import Overview, StoredRow
 from ...internal.formatting import duration
 from .tables import two_columns
 from .text import one_line, pluralize

@@ -16,8 +16,8 @@ from rich.text import Text
 from .text import one_line
 
 if TYPE_CHECKING:  # commands about queues use this file too, and should not load all evals
-    from ...evals import RunRecord
     from ...evals.statistics import Interval
+    from ...evals.store import RunRecord
 
 WIDE = 110  # columns of a terminal that has room for whole ids and repeated facts
 MIN_COLUMN = 6  # width below which no column shrinks

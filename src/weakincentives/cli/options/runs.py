@@ -13,7 +13,8 @@ from ...experiment import BASELINE
 from .parsing import confidence, pairs, to_argv
 
 if TYPE_CHECKING:
-    from ...evals import RunManifest, RunRecord, RunStore
+    from ...evals import RunStore
+    from ...evals.store import RunManifest, RunRecord
 
 REFERENCES = "run id, latest~N, suite:NAME or tag:KEY=VALUE"
 RUN_HELP = f"{REFERENCES}, folder of a saved report, or baseline file"

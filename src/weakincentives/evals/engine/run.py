@@ -525,7 +525,7 @@ def _build_run(
     agent: Any,
     options: dict[str, Any],
 ) -> Run:
-    check_options("evaluate", options, RunOptions)
+    check_options("evaluate", options, RunOptions.__annotations__)
     snapshots, adapter = options.pop("snapshots", None), options.pop("adapter", None)
     if not isinstance(config, EvalConfig):
         raise UsageError(f"expected an `EvalConfig`, got `{type(config).__name__}`")

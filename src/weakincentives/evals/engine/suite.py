@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 import anyio
 
 from ...errors import RunIncompleteError, UsageError, short_repr
+from ...internal.checks import checked_options
 from ...internal.event_loop import run_sync
 from ...internal.interrupts import keyboard_interrupt
 from ...internal.threads import in_thread
@@ -138,6 +139,7 @@ class EvalSuite(Generic[InputT, OutputT, ExpectedT]):
         config: EvalConfig | None = None,
         name: str = "",
     ) -> None: ...
+    @checked_options
     def __init__(
         self,
         prompt: Any = None,
@@ -163,6 +165,7 @@ class EvalSuite(Generic[InputT, OutputT, ExpectedT]):
         self.own_name, self.name = name, name or self.dataset.name
         agent_of(self.prompt, adapter=adapter)  # raises here, not when it runs
 
+    @checked_options
     def run(
         self,
         *,

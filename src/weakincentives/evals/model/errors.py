@@ -59,7 +59,8 @@ class ErrorGroup:
 def error_groups(results: EvalReport[Any] | Iterable[HasError]) -> tuple[ErrorGroup, ...]:
     """Return the errors of a report, or of results, by source, type and place; most frequent first.
 
-    >>> from weakincentives.evals import ErrorDetails, EvalResult, Score
+    >>> from weakincentives.evals import EvalResult, Score
+    >>> from weakincentives.evals.model import ErrorDetails
     >>> details = ErrorDetails("ConnectionError", "rag.py:41 in retrieve")
     >>> refused = EvalResult("1", Score(0.0), error="refused", error_details=details)
     >>> print(*error_groups([refused, refused]))

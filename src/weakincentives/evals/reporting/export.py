@@ -33,8 +33,7 @@ from typing import Any, BinaryIO
 from ... import serde
 from ...errors import MissingExtraError, StoreError, UsageError
 from ...internal.atomic_write import write_whole
-from ...internal.escaping import as_text, escape_control_chars
-from ...internal.escaping import spreadsheet_cells as _safe
+from ...internal.escaping import as_text, escape_control_chars, spreadsheet_cells as _safe
 from ..comparison.gates import GateResult
 from ..model.errors import ErrorGroup
 from ..model.explain import why_failed

@@ -15,6 +15,11 @@ Rules of this package:
 3. A page of up to 20,000 samples leaves nothing out. A larger one says what it leaves out.
 """
 
-from .document import WrittenPage, page, write_page
+from typing import TYPE_CHECKING
 
-__all__ = ["WrittenPage", "page", "write_page"]
+if TYPE_CHECKING:
+    from .document import WrittenPage as WrittenPage, page as page, write_page as write_page
+else:
+    from ....internal.lazy import lazy_names as _lazy_names
+
+    __getattr__, __dir__ = _lazy_names(__name__)
