@@ -136,7 +136,8 @@ class Finder(DocTestFinder):
             return object.__globals__ is vars(module)
         if super()._from_module(module, object):  # type: ignore[misc]
             return True
-        is_public = isinstance(object, type) and object.__module__ == module.__package__
+        package = str(module.__package__)
+        is_public = isinstance(object, type) and object.__module__.startswith(package)
         return is_public and f"\nclass {object.__name__}" in inspect.getsource(module)
 
 

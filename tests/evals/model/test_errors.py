@@ -74,7 +74,7 @@ async def test_an_agent_error_keeps_its_message_and_has_details() -> None:
     assert (result.error, result.error_source) == ("division by zero", "agent")
     assert result.error_message == "ZeroDivisionError: division by zero"
     assert result.error_details is not None
-    assert result.error_details.where.endswith("test_errors.py:69 in divide")
+    assert result.error_details.where.endswith("test_errors.py:68 in divide")
     assert "weakincentives/" not in result.error_details.traceback
 
 
