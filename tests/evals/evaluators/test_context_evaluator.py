@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,20 @@ def store(tmp_path: Path) -> Iterator[RunStore]:
         yield opened
 
 
-def test_a_suite_scores_and_a_stored_run_is_scored_again_with_it(store: RunStore) -> None:
-    suite = EvalSuite(agent, DATASET, named)
+class Named:
+    def __call__(self, context: EvalContext[str, Answer, str]) -> bool:
+        return named(context)
+
+
+def at_least(words: int, context: EvalContext[str, Answer, str]) -> bool:
+    return len(context.output.text.split()) >= words and named(context)
+
+
+@pytest.mark.parametrize("evaluator", [named, Named(), partial(at_least, 2)])
+def test_a_suite_scores_and_a_stored_run_is_scored_again_with_it(
+    evaluator: Any, store: RunStore
+) -> None:
+    suite = EvalSuite(agent, DATASET, evaluator)
     assert passed(suite.run(store=store)) == [True, False]
 
     run_id = anyio.run(rescore, store, "latest", suite.evaluator)

@@ -303,8 +303,11 @@ def _leaves(criterion: Criterion) -> Iterator[Criterion]:
 
 
 def _hints(leaf: Criterion) -> dict[str, Any]:
+    function: Any = inspect.unwrap(leaf)
+    while isinstance(function, partial):
+        function = function.func
     try:
-        hints = get_type_hints(inspect.unwrap(leaf))
+        hints = get_type_hints(function if inspect.isroutine(function) else type(function).__call__)
     except Exception:  # no annotations, or names that cannot be resolved here
         return {}
     types = {"output_type": hints.get("output"), "expected_type": hints.get("expected")}

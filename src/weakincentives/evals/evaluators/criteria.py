@@ -156,8 +156,8 @@ class Criterion:
     def __call__(
         self, *args: Any, context: EvalContext | None = None, **kwargs: Any
     ) -> Score | tuple[Score, ...]:
-        if len(args) == 1 and isinstance(args[0], EvalContext) and not kwargs:
-            return self._score_sync(args[0])
+        if len(args) == 1 and isinstance(args[0], EvalContext):
+            context, args = args[0], ()
         if context is not None and not args and not kwargs:
             return self._score_sync(context)
         if context is not None:
