@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from weakincentives.evals import Dataset, EvalContext, Score, contains, token_usage_under
+from weakincentives.evals import Dataset, EvalContext, Score, all_of, contains, token_usage_under
 
 ORDERS: dict[str, dict[str, Any]] = {
     "A-1001": {"status": "shipped", "total": 31},
@@ -37,4 +37,4 @@ def right_tools(context: EvalContext) -> Score:
 
 
 dataset = Dataset.load(Path(__file__).with_name("orders.jsonl"), str, str)
-evaluators = [right_tools, contains, token_usage_under(500)]
+evaluator = all_of(right_tools, contains, token_usage_under(500))

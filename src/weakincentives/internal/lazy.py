@@ -51,15 +51,15 @@ def lazy_names(
 def _listed(package: str) -> "dict[str, str]":
     """Return the names that the package imports for type checkers, and from which modules."""
     import ast
-    from importlib.util import find_spec
-    from pathlib import Path
+    from importlib import import_module
 
-    spec = find_spec(package)
-    assert spec is not None
-    tree = ast.parse(Path(str(spec.origin)).read_text("utf-8"))
+    module: Any = import_module(package)
+    source = module.__loader__.get_source(package)
+    if source is None:
+        raise ImportError(f"expected the source of `{package}`, which lists its names, found none")
     return {
         alias.name: "." * node.level + (node.module or "")
-        for node in ast.walk(tree)
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.asname == alias.name and not alias.name.startswith("_")
