@@ -224,6 +224,7 @@ def test_annotations_in_the_wrong_position_are_refused() -> None:
         ("sample, trajectory", r"swap its parameters: (trajectory, sample)"),
         ("session, output, expected", r"swap its parameters: (output, expected, session)"),
         ("output", "take the context, and use `context.output`"),
+        ("session", "take the context, and use `context.session`"),
         ("a, b, c, d", "give every other parameter a default"),
     ],
 )

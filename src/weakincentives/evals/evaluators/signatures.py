@@ -180,7 +180,7 @@ def _no_match(fn: Callable[..., Any], roles: tuple[str, ...], got: str) -> Evalu
     for known in _SIGNATURES:
         if roles != known.names and sorted(roles) == sorted(known.names):
             hint = f"swap its parameters: {known.text}"
-    if roles in (("output",), ("sample",), ("trajectory",)):
+    if len(roles) == 1 and roles[0] in _MEANINGFUL:
         hint = f"take the context, and use `context.{roles[0]}`"
     texts = list(dict.fromkeys(each.text for each in _SIGNATURES))
     return EvaluatorShapeError(
