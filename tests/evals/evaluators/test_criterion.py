@@ -258,6 +258,14 @@ def test_an_evaluator_of_the_context_is_any_callable(fn: Any) -> None:
     assert criterion(fn)(context=CONTEXT).passed
 
 
+def test_an_optional_context_is_passed_and_splits_the_scores() -> None:
+    def two(sample, output, *, context=None):  # type: ignore[no-untyped-def]
+        return Score(context is CONTEXT, criterion="a"), Score(0.0, criterion="b")
+
+    assert criterion(two).multi_score
+    assert [score.passed for score in criterion(two)(CONTEXT).parts] == [True, False]
+
+
 def test_an_evaluator_of_the_context_gets_a_session_derived_from_the_trajectory() -> None:
     trajectory = Trajectory(messages=(ChatMessage("user", "hi"),), output="x")
     has_session = criterion(lambda context: context.session is not None)

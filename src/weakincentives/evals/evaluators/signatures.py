@@ -98,8 +98,9 @@ def match_signature(fn: Callable[..., Any]) -> Signature:
     given = _parameters(signature)
     for known in _SIGNATURES:
         if _fits(known, given):
-            optional = known.by_name in given.optional
-            return known._replace(session_needed=False) if optional else known
+            if known.session_needed and known.by_name in given.optional:
+                return known._replace(session_needed=False)
+            return known
     text = f"({', '.join(map(str, signature.parameters.values()))})"
     raise _no_match(fn, given.positional, text)
 
