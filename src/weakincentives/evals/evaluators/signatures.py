@@ -63,8 +63,7 @@ _TRAJECTORY = Signature(
     ("trajectory", "sample"),
     lambda fn, c: fn(c.trajectory, c.sample),
 )
-# The first that fits is meant: `(a, b)` is an output, `(a, b, session=None)` takes the session.
-_SIGNATURES = (CONTEXT, _SESSION_BY_NAME, OUTPUT, _SESSION, SAMPLE_AND_CONTEXT, _TRAJECTORY)
+_SIGNATURES = (CONTEXT, OUTPUT, _SESSION, SAMPLE_AND_CONTEXT, _TRAJECTORY)
 
 # Names with a meaning, which a parameter may have only in its own position.
 _MEANINGFUL = {name for each in _SIGNATURES for name in each.names}
@@ -96,7 +95,8 @@ def match_signature(fn: Callable[..., Any]) -> Signature:
     except ValueError:
         raise _no_match(fn, (), "no signature that Python can read") from None
     given = _parameters(signature)
-    for known in _SIGNATURES:
+    # The first that fits is meant: `(a, b, session=None)` takes the session.
+    for known in (_SESSION_BY_NAME, *_SIGNATURES):
         if _fits(known, given):
             if known.session_needed and known.by_name in given.optional:
                 return known._replace(session_needed=False)
@@ -183,7 +183,7 @@ def _no_match(fn: Callable[..., Any], roles: tuple[str, ...], got: str) -> Evalu
             hint = f"swap its parameters: {known.text}"
     if len(roles) == 1 and roles[0] in _MEANINGFUL:
         hint = f"take the context, and use `context.{roles[0]}`"
-    texts = list(dict.fromkeys(each.text for each in _SIGNATURES))
+    texts = [each.text for each in _SIGNATURES]
     return EvaluatorShapeError(
         f"expected an evaluator that takes {', '.join(texts[:-1])} or {texts[-1]}, "
         f"got `{name}` with {got} - {hint}"
