@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..evals import EvalResult, StoredRow, Trajectory
+from ..evals.model.judge_calls import judge_labels
 from ..evals.model.result import JUDGE_USAGE
 from ..evals.reporting.documents import sample_data
 from ..internal.differences import word_diff
@@ -60,9 +61,11 @@ def row_data(row: StoredRow, first_message: int = 0) -> dict[str, Any]:
 
 def scores_data(result: EvalResult[Any]) -> list[dict[str, Any]]:
     """Return the criteria, the failing ones first, then metrics without a verdict."""
+    labels = judge_labels(result.judge_calls)
     scores = [
         {
             "name": score.criterion or "score",
+            "label": labels.get(score.criterion, ""),
             "passed": score.passed,
             "value": score.value,
             "reason": as_text(score.reason),
@@ -73,7 +76,7 @@ def scores_data(result: EvalResult[Any]) -> list[dict[str, Any]]:
     scores.sort(key=lambda score: bool(score["passed"]))
     metrics = result.score.metrics if result.success else ()
     return scores + [
-        {"name": metric.name, "passed": None, "value": metric.value, "reason": ""}
+        {"name": metric.name, "label": "", "passed": None, "value": metric.value, "reason": ""}
         for metric in metrics
         if metric.name not in named and metric.name.rpartition(".")[2] not in JUDGE_USAGE
     ]

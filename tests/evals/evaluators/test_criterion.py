@@ -255,10 +255,10 @@ def test_a_criterion_is_named_after_its_function_or_its_factory() -> None:
     ("verdict", "score"),
     [
         (True, Score(1.0, True, criterion="c")),
-        (False, Score(0.0, False, criterion="c")),
-        (0.25, Score(0.25, False, criterion="c")),
+        (False, Score(0.0, False, "returned False", criterion="c")),
+        (0.25, Score(0.25, False, "returned 0.25", criterion="c")),
         (1, Score(1.0, True, criterion="c")),
-        (-3, Score(-3.0, False, criterion="c")),
+        (-3, Score(-3.0, False, "returned -3", criterion="c")),
         (Score(0.5), Score(0.5, criterion="c")),
         (Score(0.5, criterion="own"), Score(0.5, criterion="own")),
     ],
@@ -439,9 +439,9 @@ def test_composite_returns_each_criterion_separately() -> None:
         False,
         metrics=[
             Metric("exact_match", 1.0, 1.0, {"passed": True}),
-            Metric("quarter", 0.25, 1.0, {"passed": False}),
+            Metric("quarter", 0.25, 1.0, {"passed": False, "reason": "returned 0.25"}),
         ],
-        reason="quarter: failed with 0.25",
+        reason="quarter: returned 0.25",
         criterion="composite",
     )
 

@@ -19,6 +19,7 @@ from ... import serde
 from ...chat import ChatMessage
 from ...errors import SerializationError, UsageError
 from ...evals import EvalResult, RunStore, StoredRow, failed_criteria, why_failed
+from ...evals.model.judge_calls import judge_labels
 from ...evals.model.result import JUDGE_USAGE
 from ...evals.model.versions import UNKNOWN
 from ...evals.reporting.export import verdict_of
@@ -179,14 +180,15 @@ def _shortened(text: str, limit: int) -> str:
 
 def _scores(result: EvalResult[Any], limit: int) -> Iterator[RenderableType]:
     yield Text("Scores", "bold")
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table, labels = Table.grid(padding=(0, 2, 0, 0)), judge_labels(result.judge_calls)
     for score in result.scores:
         verdict = "pass" if score.passed else "fail"
+        reason = ": ".join(filter(None, (labels.get(score.criterion), score.reason)))
         table.add_row(
             Text(f"  {verdict}", COLOURS[verdict]),
             Text(f"{score.value:.3f}"),
             Text(one_line(score.criterion or "score"), no_wrap=True),
-            Text(escape_control_chars(_shortened(score.reason, limit)), overflow="fold"),
+            Text(escape_control_chars(_shortened(reason, limit)), overflow="fold"),
         )
     named = {score.criterion for score in result.scores}.union(JUDGE_USAGE)
     for metric in result.score.metrics:

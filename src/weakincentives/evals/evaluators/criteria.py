@@ -308,7 +308,12 @@ def _as_score(verdict: Any, name: str) -> Score:
         return Score(verdict.value, verdict.passed, verdict.reason, verdict.metrics, name)
     try:
         if isinstance(verdict, (bool, int, float)) or hasattr(verdict, "__float__"):
-            return Score(verdict, criterion=name)
+            score = Score(verdict, criterion=name)
+            if score.passed:
+                return score
+            # NumPy has a bool of its own.
+            returned = "False" if str(verdict) == "False" else f"{score.value:g}"
+            return replace(score, reason=f"returned {returned}")
         if isinstance(verdict, (tuple, list)) and verdict:
             scores = [_as_score(score, name) for score in verdict if isinstance(score, Score)]
             if len(scores) == len(verdict):
