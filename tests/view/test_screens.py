@@ -24,10 +24,14 @@ def texts(page: Page, selector: str) -> list[str]:
 
 def test_a_sample_has_times_retries_state_and_judges(opened: Open, address: str) -> None:
     page = opened(f"{address}#/sample/detailed/q001")
-    assert "worker worker-host:42" in page.locator(".facts").inner_text()
+    facts = page.locator(".facts").inner_text()
+    assert "worker worker-host:42" in facts
+    assert "model 1.5 s · tools 250 ms" in facts
     timeline = page.get_by_role("region", name="Timeline")
-    summary = "1 prompt, 1.5 s in the model · 2 tool calls, 500 ms · 1 failed"
+    summary = "1 model call · 2 tool calls · 1 failed"
     assert summary in timeline.inner_text()
+    assert "40 in, 2 out" in timeline.inner_text()
+    assert timeline.locator("line.tick").count() >= 4
     assert timeline.locator("rect.model").count() == 1
     assert timeline.locator("rect.failed").count() == 1
     assert "500 ms · 2 tries" in page.locator(".call", has_text="search").first.inner_text()

@@ -88,6 +88,7 @@ def _executed(trajectory: Trajectory[Any]) -> PromptExecuted:
         usage=trajectory.usage,
         cost=trajectory.cost,
         latency_ms=trajectory.latency_ms,
+        calls=tuple(call for call in trajectory.calls if call.kind == "model"),
         created_at=_TIME,
         event_id=_ID,
     )

@@ -7,6 +7,7 @@ from typing import Any
 from ..evals import EvalResult, StoredRow, Trajectory
 from ..evals.model.judge_calls import judge_labels
 from ..evals.model.result import JUDGE_USAGE
+from ..evals.model.timing import calls_of
 from ..evals.reporting.documents import sample_data
 from ..internal.differences import word_diff
 from ..internal.escaping import as_text
@@ -50,7 +51,7 @@ def row_data(row: StoredRow, first_message: int = 0) -> dict[str, Any]:
         ],
         "message_count": len(messages),
         "events": list(events(row.session, has_messages=bool(messages))),
-        "timing": spans(session),
+        "timing": spans(calls_of(result.trajectory, row.session), result.latency_ms),
         "calls": call_durations(session),
         "slices": slices(session),
         "judges": judge_calls(result),

@@ -21,6 +21,7 @@ from ...errors import SerializationError, UsageError
 from ...evals import EvalResult, RunStore, StoredRow, failed_criteria, why_failed
 from ...evals.model.judge_calls import judge_labels
 from ...evals.model.result import JUDGE_USAGE
+from ...evals.model.timing import calls_of, split_time
 from ...evals.model.versions import UNKNOWN
 from ...evals.reporting.export import verdict_of
 from ...evals.stats.basic import known_sum
@@ -68,6 +69,7 @@ def _data(row: StoredRow) -> dict[str, Any]:
         "verdict": verdict_of(row.result),
         "reason": why_failed(row.result),
         "position": row.position,
+        "time_ms": split_time(calls_of(row.result.trajectory, row.session), row.result.latency_ms),
         "result": row.result,
         # As plain data, so that no class is needed to read it.
         "session": None if row.session is None else serde.decode(row.session),
@@ -104,6 +106,9 @@ class _LongText(NamedTuple):
 def _view(row: StoredRow, agent: str, *, full: bool) -> Iterator[RenderableType]:
     result, limit = row.result, sys.maxsize if full else MAX_CHARS
     yield _headline(result, agent)
+    if time := split_time(calls_of(result.trajectory, row.session), result.latency_ms):
+        parts = (f"{name} {duration(ms / 1000)}" for name, ms in time.items())
+        yield Text(f"  time: {', '.join(parts)}", "dim")
     yield ""
     if result.error is not None:
         source = result.error_source or "agent"

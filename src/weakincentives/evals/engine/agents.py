@@ -33,6 +33,7 @@ from ...internal.threads import in_thread
 from ...internal.typevars import ExpectedT, InputT, OutputT
 from ...rollouts import Trajectory
 from ...rollouts.recording import Recording, current_recording, recorded_trajectory
+from ...runtime.events import CallSpan
 from ...runtime.session import Session, SessionView
 from .._types import Sample, endpoint_label
 from ..evaluators.criteria import Criterion
@@ -78,6 +79,7 @@ class Attempt:
     owns_session: bool = False  # nothing else refers to the session
     session: SessionView | None = None
     messages: list[ChatMessage] = field(default_factory=list)
+    calls: tuple[CallSpan, ...] = ()
     latency_ms: int | None = None  # set by a failed attempt that was measured elsewhere
     snapshots: list[EnvironmentSnapshot] = field(default_factory=list)
     agent_version: str = ""  # set by an agent that ran elsewhere and said so
@@ -197,7 +199,9 @@ def function_agent(fn: Callable[[Any], Any]) -> Agent:
             if is_async or inspect.isawaitable(output):
                 output = await output
         except BaseException:
-            attempt.messages += _recorded(recording).messages
+            recorded = _recorded(recording)
+            attempt.messages += recorded.messages
+            attempt.calls = recorded.calls
             raise
         finally:
             recording.closed = True
@@ -239,9 +243,10 @@ def _with_recorded(output: Any, recorded: Trajectory[Any]) -> Any:
     if not isinstance(output, Trajectory):
         return replace(recorded, output=output)
     if output.messages:
-        return output
+        return replace(output, calls=output.calls or recorded.calls)
     return replace(
         output,
+        calls=output.calls or recorded.calls,
         messages=recorded.messages,
         usage=recorded.usage if output.usage is None else output.usage,
         cost=recorded.cost if output.cost is None else output.cost,

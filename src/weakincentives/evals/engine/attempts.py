@@ -281,9 +281,12 @@ class _AttemptState:
         messages = tuple(
             message for message in self._this.messages if isinstance(message, ChatMessage)
         )
-        if messages:
+        if messages or self._this.calls:
             self.trajectory = Trajectory(
-                messages, latency_ms=self.latency_ms, snapshots=tuple(self._this.snapshots)
+                messages,
+                latency_ms=self.latency_ms,
+                snapshots=tuple(self._this.snapshots),
+                calls=self._this.calls,
             )
 
     def result(self) -> EvalResult[Any]:

@@ -7,7 +7,7 @@ import { duration, el, fill, mark, money, number, plural } from "./dom.js";
 import { labelList } from "./labels.js";
 import { link, paramsOf } from "./links.js";
 import { textBlock } from "./text.js";
-import { waterfall } from "./timeline.js";
+import { timeSplit, waterfall } from "./timeline.js";
 import { eventList, judges, sessionSlices, timeline } from "./transcript.js";
 
 /** @param {import("./app.js").Screen} screen */
@@ -58,7 +58,7 @@ function facts(item) {
   return [
     item.siblings.length > 1 ? `epoch ${item.epoch}` : "",
     item.attempt > 1 ? `attempt ${item.attempt}` : "",
-    duration(item.latency_ms),
+    [duration(item.latency_ms), timeSplit(item.timing.split)].filter(Boolean).join(": "),
     usage ? `${number((usage.input_tokens ?? 0) + (usage.output_tokens ?? 0))} tokens (${number(usage.input_tokens)} in, ${number(usage.output_tokens)} out)` : "",
     item.cost === null ? "" : money(item.cost),
     item.judge_tokens ? `judges ${number(item.judge_tokens)} tokens` : "",
