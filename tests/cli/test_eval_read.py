@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.stored_runs import WINK, Run, answer, broken, conversation, folder, stored, wink
 from tests.processes import TIMEOUT
-from weakincentives.chat import ChatMessage, ToolCall
+from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
 from weakincentives.cli.console.text import ago
 from weakincentives.evals import CriterionInfo, EvalResult, Score, Trajectory
 from weakincentives.runtime import Session, ToolInvoked
@@ -215,6 +215,23 @@ def test_show_as_json(wink: Run) -> None:
     assert [each["sample_id"] for each in data["samples"]] == ["none", "wrong"]
     data = json.loads(wink("show", "run", "--all", "--format", "json")[1])
     assert [each["verdict"] for each in data["samples"]] == ["pass", "fail", "error"]
+
+
+def test_what_an_agent_used_is_unknown_rather_than_0(wink: Run) -> None:
+    unknown = Trajectory(output="Paris", latency_ms=20)
+    judged = {"judge_usage": TokenUsage(30, 5), "judge_cost": 0.25}
+    stored(
+        "run",
+        answer("plain", trajectory=unknown),
+        answer("judged", trajectory=unknown, **judged),
+    )
+
+    plain, with_judge = wink("show", "run", "plain")[1], wink("show", "run", "judged")[1]
+
+    assert "tokens unknown, cost unknown, run run" in plain
+    assert "35 tokens (judges; agent unknown), $0.25 (judges only)" in " ".join(with_judge.split())
+    (row,) = json.loads(wink("show", "run", "plain", "--format", "json")[1])["rows"]
+    assert row["result"]["trajectory"].get("usage") is None
 
 
 def test_a_sample_is_printed_in_full(wink: Run) -> None:

@@ -82,9 +82,7 @@ def test_cost_stop_reason_tokens_and_latency_are_sent_too() -> None:
 
     assert trajectory is not None
     assert (trajectory.cost, trajectory.stop_reason) == (0.25, "length")
-    assert trajectory.tokens == (TRACE,)
-    assert trajectory.latency_ms is not None
-    assert trajectory.latency_ms >= 12  # that of the adapter, and of preparing the prompt
+    assert (trajectory.latency_ms, trajectory.tokens) == (12, (TRACE,))
 
 
 def test_trajectories_are_sent_through_a_queue_of_bytes(tmp_path: Any) -> None:

@@ -60,9 +60,10 @@ MIXED = EvalReport(
 def test_a_result_has_computed_properties() -> None:
     good, _, _, bad = MIXED.results
 
-    assert (good.success, good.passed, good.output, good.tokens_used) == (True, True, "a", 10)
+    assert (good.success, good.passed, good.output, good.agent_tokens) == (True, True, "a", 10)
     assert (good.scores, good.aggregate_score) == ((good.score,), 1.0)
-    assert (bad.success, bad.passed, bad.output, bad.tokens_used) == (False, False, None, 0)
+    assert (bad.success, bad.passed, bad.output, bad.agent_tokens) == (False, False, None, None)
+    assert (good.tokens_used, bad.tokens_used) == (10, 0)
     assert (bad.scores, bad.aggregate_score) == ((), 0.0)
 
 

@@ -44,6 +44,13 @@ def test_rows_come_in_pages_with_the_total(browser: RunBrowser) -> None:
     assert first.scores == {"exact": 0.0, "brief": 1.0}
 
 
+def test_unknown_tokens_are_not_0(store: RunStore) -> None:
+    with RunBrowser(store) as browser:
+        rows = browser.rows("r", limit=31).rows
+        assert {row.tokens for row in rows if row.verdict != "error"} == {60}
+        assert [row.tokens for row in rows if row.verdict == "error"] == [None]
+
+
 def test_rows_are_listed_before_they_are_indexed(store: RunStore) -> None:
     with RunBrowser(store) as browser:
         page = browser.rows("r")

@@ -139,16 +139,18 @@ def _view(row: StoredRow, agent: str, *, full: bool) -> Iterator[RenderableType]
 
 def _headline(result: EvalResult[Any], agent: str) -> Text:
     verdict, experiment = verdict_of(result), result.experiment_name
-    judge_tokens, trajectory = result.judge_tokens, result.trajectory
-    counted = result.judge_usage or (trajectory and trajectory.usage)
-    cost = known_sum((result.cost, result.judge_cost))
+    tokens, judges = result.agent_tokens, result.judge_tokens
+    spent = known_sum((result.cost, result.judge_cost))
+    used = f"{judges:,} tokens (judges; agent unknown)" if judges else "tokens unknown"
+    if tokens is not None:
+        used = tokens_text(tokens + judges, judges)
     facts = [
         f"epoch {result.epoch}" if result.epoch > 1 else "",
         f"attempt {result.attempt}" if result.attempt > 1 else "",
         "" if experiment == "baseline" else f"experiment {one_line(experiment)}",
         duration(result.latency_ms / 1000),
-        tokens_text(result.tokens_used + judge_tokens, judge_tokens) if counted else "",
-        cost_text(cost, result.judge_cost) if cost is not None else "",
+        used,
+        "cost unknown" if spent is None else cost_text(spent, result.judge_cost),
         one_line(agent),
         f"run {one_line(result.run_id)}",
     ]

@@ -144,10 +144,15 @@ class EvalResult(Generic[OutputT]):
         return self.trajectory.output if self.trajectory else None
 
     @property
-    def tokens_used(self) -> int:
-        """Input and output tokens of the agent; 0 if unknown. Those of judges do not count."""
+    def agent_tokens(self) -> int | None:
+        """Input and output tokens of the agent; None if unknown. Those of judges do not count."""
         usage = self.trajectory.usage if self.trajectory else None
-        return usage.total_tokens if usage else 0
+        return usage.total_tokens if usage else None
+
+    @property
+    def tokens_used(self) -> int:
+        """`agent_tokens`, with 0 if they are unknown, so that they can be summed."""
+        return self.agent_tokens or 0
 
     @property
     def cost(self) -> float | None:

@@ -74,7 +74,7 @@ COLUMNS: dict[str, tuple[type, Callable[[EvalResult[Any]], Any]]] = {
     "output": (str, lambda result: _text(result.output)),
     "metadata": (str, lambda result: as_text(result.metadata or None)),
     "latency_ms": (int, lambda result: result.latency_ms),
-    "tokens": (int, lambda result: result.tokens_used or None),  # 0 if they were not counted
+    "tokens": (int, lambda result: result.agent_tokens),
     "cost": (float, lambda result: result.cost),
     "judge_tokens": (int, lambda result: result.judge_tokens or None),
     "judge_cost": (float, lambda result: result.judge_cost),

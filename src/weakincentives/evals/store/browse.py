@@ -101,7 +101,7 @@ class RowSummary:
     verdict: Verdict
     value: float
     latency_ms: int
-    tokens: int
+    tokens: int | None
     judge_tokens: int
     cost: float | None
     judge_cost: float | None
@@ -429,7 +429,7 @@ def _summary(columns: Any, texts: Any) -> RowSummary:
         verdict="error" if error else "pass" if passed else "fail",
         value=value,
         latency_ms=latency,
-        tokens=tokens,
+        tokens=tokens or None,  # unknown tokens are stored as 0
         judge_tokens=judge_tokens,
         cost=cost,
         judge_cost=judge_cost,

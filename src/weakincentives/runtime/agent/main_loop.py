@@ -12,7 +12,7 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, partial
 from typing import Any, Generic, Literal, cast
@@ -239,8 +239,6 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
 
         `on_session` gets the session before the model is called, so that a failure cannot lose it.
         """
-        clock = self._config.clock
-        start = clock.monotonic()
         request, limits, experiment = self._limits(request, budget, deadline, experiment)
         prepared: Any = self.prepare(request, experiment=experiment)
         if inspect.isawaitable(prepared):
@@ -248,12 +246,9 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
         call, prompt, session = self._open(prepared)
         if on_session is not None:
             on_session(session)
-        prepared_ms = (clock.monotonic() - start) * 1000
         with beating(heartbeat):
-            response = await call.ask(prompt, {"session": session, **limits}, clock)
-        if response.latency_ms is not None:
-            response = replace(response, latency_ms=response.latency_ms + prepared_ms)
-        return response, session
+            options = {"session": session, **limits}
+            return await call.ask(prompt, options, self._config.clock), session
 
     async def answer(
         self,

@@ -240,7 +240,17 @@ function columns(names, epochs, labelled) {
     { key: "input", title: "Input", width: 10, grow: 3, cell: (/** @type {any} */ row) => el("span", { title: row.input }, row.input) },
     { key: "output", title: "Output", width: 10, grow: 3, cell: (/** @type {any} */ row) => el("span", { title: row.output }, row.output) },
     { key: "latency", title: "Time", width: 5.8, number: true, order: "latency", cell: (/** @type {any} */ row) => duration(row.latency_ms) },
-    { key: "tokens", title: "Tokens", width: 5, number: true, order: "tokens", cell: (/** @type {any} */ row) => number(row.tokens + row.judge_tokens) },
-    { key: "cost", title: "Cost", width: 6, number: true, order: "cost", cell: (/** @type {any} */ row) => (row.cost === null && row.judge_cost === null ? "–" : money((row.cost ?? 0) + (row.judge_cost ?? 0))) },
+    { key: "tokens", title: "Tokens", width: 5, number: true, order: "tokens", cell: (/** @type {any} */ row) => total(row.tokens, row.judge_tokens, number) },
+    { key: "cost", title: "Cost", width: 6, number: true, order: "cost", cell: (/** @type {any} */ row) => total(row.cost, row.judge_cost, money) },
   ];
+}
+
+/**
+ * What agent and judges used; what the agent used may be unknown.
+ * @param {number | null} agent
+ * @param {number | null} judges
+ * @param {(value: number) => string} show
+ */
+function total(agent, judges, show) {
+  return agent !== null ? show(agent + (judges ?? 0)) : judges ? `≥ ${show(judges)}` : "–";
 }
