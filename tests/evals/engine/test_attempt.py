@@ -163,7 +163,10 @@ class Unprintable(Exception):
     ("failure", "error"),
     [
         (Unprintable(), "Unprintable (its message could not be read)"),
-        (ExceptionGroup("several", [ValueError("first"), ValueError("second")]), "first"),
+        (
+            ExceptionGroup("several", [ValueError("first"), KeyError("second")]),
+            "several: ValueError: first; KeyError: 'second'",
+        ),
         (KeyError("x"), "KeyError: 'x'"),
     ],
 )

@@ -49,7 +49,10 @@ def timeout_message(seconds: float) -> str:
         (SystemExit(3), "SystemExit: 3"),
         (asyncio.CancelledError(), "ancelled"),
         (StopIteration(), "coroutine raised StopIteration"),
-        (BaseExceptionGroup("two", [ValueError("a"), ValueError("b")]), "a"),
+        (
+            BaseExceptionGroup("two", [ValueError("a"), ValueError("b")]),
+            "two: ValueError: a; ValueError: b",
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )
