@@ -57,7 +57,7 @@ def registered_secrets(*registered: str) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def no_secrets_registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in list(secrets.os.environ):
-        if secrets._is_secret_name(name):
+        if secrets.is_secret_name(name):
             monkeypatch.delenv(name)
     with registered_secrets():
         yield

@@ -33,6 +33,7 @@ from weakincentives.evals import (
     within_tolerance,
 )
 from weakincentives.evals._judge import Scale
+from weakincentives.evals.engine.agents import agent_label
 from weakincentives.evals.engine.fingerprint import fingerprint, fingerprint_by_text
 from weakincentives.internal.names import display_name
 
@@ -277,6 +278,25 @@ class Bot:
 )
 def test_display_names_are_those_of_functions_and_classes(value: Any, name: str) -> None:
     assert display_name(value) == name
+
+
+def named(name: str) -> Any:
+    made = closing_over(1)
+    made.__name__ = name
+    return made
+
+
+@pytest.mark.parametrize(
+    ("agent", "label"),
+    [
+        (closing_over(1), "closing_over.evaluator"),
+        (named("brief"), "brief"),
+        (functools.partial(named("brief"), "a", retries=2, client=Bot()), "brief(a, retries=2)"),
+        (functools.partial(Bot(), api_key="abc"), "Bot"),
+    ],
+)
+def test_agents_of_one_factory_are_told_apart(agent: Any, label: str) -> None:
+    assert agent_label(agent) == label
 
 
 def test_a_source_that_another_thread_changes_is_parsed_again(

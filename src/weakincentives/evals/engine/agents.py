@@ -35,6 +35,7 @@ from ...rollouts import Trajectory
 from ...rollouts.recording import Recording, current_recording, recorded_trajectory
 from ...runtime.events import CallSpan
 from ...runtime.session import Session, SessionView
+from ...secrets import is_secret_name, redact, shorten
 from .._types import Sample, endpoint_label
 from ..evaluators.criteria import Criterion
 from ..evaluators.environments import ENVIRONMENT_SCORE, ENVIRONMENT_SCORE_ERROR
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from ...runtime.agent.main_loop import MainLoop
     from ...runtime.agent.provider import PromptResponse
     from ...runtime.dispatcher import EventBus
+
+_MAX_ARGUMENT_CHARS = 60
 
 AgentOutput = tuple[Trajectory[Any], SessionView | None]
 Agent = Callable[[Sample[Any, Any]], AgentOutput | Awaitable[AgentOutput]]
@@ -216,7 +219,25 @@ def function_agent(fn: Callable[[Any], Any]) -> Agent:
         return Trajectory(output=output, latency_ms=latency_ms), None
 
     vars(agent)["may_leave_session"] = _may_leave_session(fn)
-    return name_agent(agent, display_name(fn), code=fn)
+    return name_agent(agent, agent_label(fn), code=fn)
+
+
+def agent_label(fn: Any) -> str:
+    """Return the name of an agent, which tells apart those that a factory makes.
+
+    That is the `__name__` that a factory set, and the plain arguments of a `functools.partial`.
+    """
+    if isinstance(fn, partial):
+        plain = [str(value) for value in fn.args if isinstance(value, str | int | float)]
+        plain += [
+            f"{name}={value}"
+            for name, value in fn.keywords.items()
+            if isinstance(value, str | int | float) and not is_secret_name(name)
+        ]
+        arguments = ", ".join(shorten(redact(each), _MAX_ARGUMENT_CHARS) for each in plain)
+        return f"{agent_label(fn.func)}({arguments})" if arguments else agent_label(fn.func)
+    name, qualified = getattr(fn, "__name__", ""), display_name(fn)
+    return qualified if not name or qualified.endswith(name) else str(name)
 
 
 def _watch_spans() -> None:
