@@ -217,6 +217,28 @@ def test_show_as_json(wink: Run) -> None:
     assert [each["verdict"] for each in data["samples"]] == ["pass", "fail", "error"]
 
 
+def test_a_long_conversation_is_folded_and_printed_in_parts(wink: Run) -> None:
+    messages = tuple(ChatMessage("user", f"number {n}") for n in range(1, 130_001))
+    long = Trajectory(messages, "Paris")
+    with Session() as session:
+        for number in range(300):
+            session.dispatch(ToolInvoked(name=f"tool{number}"))
+    stored("run", answer("long", trajectory=long), session=session.snapshot())
+
+    text = wink("show", "run", "long")[1]
+    part = wink("show", "run", "long", "--from-message", "129900")[1]
+
+    assert "[129,800 more messages - --from-message N prints 200 from N on" in text
+    assert "number 100\n" in text
+    assert "number 101\n" not in text
+    assert "[100 more events - --full prints all]" in text
+    assert "[129,900 to 130,000 of 130,000]\n  user\n    number 129900\n" in part
+    assert (
+        "expected a message from 1 to 130,000"
+        in wink("show", "run", "long", "--from-message", "130001")[2]
+    )
+
+
 def test_what_an_agent_used_is_unknown_rather_than_0(wink: Run) -> None:
     unknown = Trajectory(output="Paris", latency_ms=20)
     judged = {"judge_usage": TokenUsage(30, 5), "judge_cost": 0.25}

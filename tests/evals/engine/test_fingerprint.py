@@ -295,7 +295,7 @@ def named(name: str) -> Any:
         (functools.partial(Bot(), api_key="abc"), "Bot"),
     ],
 )
-def test_agents_of_one_factory_are_told_apart(agent: Any, label: str) -> None:
+def test_agents_of_one_factory_have_different_names(agent: Any, label: str) -> None:
     assert agent_label(agent) == label
 
 

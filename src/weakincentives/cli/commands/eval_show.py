@@ -31,7 +31,7 @@ from ..console.summary import figures_of, numbers_text, spent
 from ..console.tables import columns, label_width, print_stdout, rate_text, screen
 from ..console.text import ago, one_line, print_stderr
 from ..console.views import line_of, lines_of_errors
-from ..options.parsing import allow_intermixed_args
+from ..options.parsing import allow_intermixed_args, whole
 from ..options.runs import add_format, add_run, add_store, open_store, same_store
 from ..options.selection import filter_of
 
@@ -53,7 +53,13 @@ def configure(parser: ArgumentParser) -> None:
         help="list only samples whose metadata (or id) matches; repeat to require all")  # fmt: skip
     add("--by", metavar="KEY", help="pass rate per value of this metadata key")
     add("--epoch", type=int, metavar="N", help="with SAMPLE: this epoch (default: the first)")
-    add("--full", action="store_true", help="with SAMPLE: do not shorten long texts")
+    add(
+        "--full",
+        action="store_true",
+        help="with SAMPLE: do not shorten long texts and conversations",
+    )
+    add("--from-message", type=whole(1), metavar="N",
+        help="with SAMPLE: print 200 messages from this one on")  # fmt: skip
     add_format(parser)
     add_store(parser)
 
@@ -62,8 +68,9 @@ def run(args: Namespace) -> int:
     """Return exit code 0, whatever the verdict."""
     if args.by and args.sample_id is not None:
         raise UsageError("expected a SAMPLE, or --by for a whole run, got both")
-    if args.epoch is not None and args.sample_id is None:
-        raise UsageError("expected a SAMPLE with --epoch, got none")
+    for option, value in (("--epoch", args.epoch), ("--from-message", args.from_message)):
+        if value is not None and args.sample_id is None:
+            raise UsageError(f"expected a SAMPLE with {option}, got none")
     with open_store(args) as store:
         if args.sample_id is not None:
             return show_sample(store, args)

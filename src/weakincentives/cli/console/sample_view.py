@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -35,6 +35,9 @@ from .text import COLOURS, one_line, print_stderr
 
 MAX_EVENT_CHARS = 400
 MAX_CHARS = 20_000  # per text, unless --full
+MAX_ITEMS = 200  # messages, and events, unless --full
+
+T = TypeVar("T")
 
 
 def show_sample(store: RunStore, args: Namespace) -> int:
@@ -55,7 +58,7 @@ def show_sample(store: RunStore, args: Namespace) -> int:
     mixed = bool(store.run(args.run_id).mixed)
     for row in chosen:
         version = f"agent {row.agent_version or UNKNOWN}" if mixed else ""
-        _print(to, _view(row, version, full=args.full))
+        _print(to, _view(row, version, args.full, args.from_message))
     if len(epochs) > 1:
         others = [
             f"{row.result.epoch} {verdict_of(row.result)}" for row in rows if row not in chosen
@@ -103,7 +106,9 @@ class _LongText(NamedTuple):
         return self.text
 
 
-def _view(row: StoredRow, agent: str, *, full: bool) -> Iterator[RenderableType]:
+def _view(
+    row: StoredRow, agent: str, full: bool, from_message: int | None
+) -> Iterator[RenderableType]:
     result, limit = row.result, sys.maxsize if full else MAX_CHARS
     yield _headline(result, agent)
     if time := split_time(calls_of(result.trajectory, row.session), result.latency_ms):
@@ -130,11 +135,38 @@ def _view(row: StoredRow, agent: str, *, full: bool) -> Iterator[RenderableType]
     if result.trajectory is not None and result.trajectory.metadata:
         yield from _part("Metadata of the trajectory", result.trajectory.metadata, limit)
     if result.trajectory is not None and result.trajectory.messages:
+        messages = result.trajectory.messages
         yield Text("Messages", "bold")
-        for message in result.trajectory.messages:
-            yield from _message(message, limit)
+        if from_message is not None:
+            if (first := from_message - 1) >= len(messages):
+                raise UsageError(
+                    f"expected a message from 1 to {len(messages):,}, got {from_message:,}"
+                )
+            page, last = messages[first : first + MAX_ITEMS], min(first + MAX_ITEMS, len(messages))
+            yield Text(f"  [{from_message:,} to {last:,} of {len(messages):,}]", "dim")
+        else:
+            page = messages
+        advice = f"--from-message N prints {MAX_ITEMS} from N on, --full prints all"
+        for message in _folded(page, full):
+            if isinstance(message, str):
+                yield Text(f"  [{message} messages - {advice}]", "dim")
+            else:
+                yield from _message(message, limit)
         yield ""
-    yield from _events(row, with_messages=bool(result.trajectory and result.trajectory.messages))
+    with_messages = bool(result.trajectory and result.trajectory.messages)
+    yield from _events(row, full, with_messages=with_messages)
+
+
+def _folded(items: Sequence[T], full: bool) -> Iterator[T | str]:
+    """Yield the items; of too many, the first and the last, and between them what is left out."""
+    omitted = len(items) - MAX_ITEMS
+    if full or omitted <= 0:
+        yield from items
+        return
+    half = MAX_ITEMS // 2
+    yield from items[:half]
+    yield f"{omitted:,} more"
+    yield from items[-half:]
 
 
 def _headline(result: EvalResult[Any], agent: str) -> Text:
@@ -222,7 +254,7 @@ def _message(message: ChatMessage, limit: int) -> Iterator[RenderableType]:
         yield Padding(line, (0, 0, 0, 4))
 
 
-def _events(row: StoredRow, *, with_messages: bool) -> Iterator[RenderableType]:
+def _events(row: StoredRow, full: bool, *, with_messages: bool) -> Iterator[RenderableType]:
     """Yield the events of the session in their order, then everything else that it holds."""
     if row.session is None:
         return
@@ -235,7 +267,11 @@ def _events(row: StoredRow, *, with_messages: bool) -> Iterator[RenderableType]:
         return
     yield Text("Session", "bold")
     table = Table.grid(padding=(0, 2, 0, 0))
-    for moment, kind, description in events:
+    for event in _folded(events, full):
+        if isinstance(event, str):
+            table.add_row("", "", Text(f"[{event} events - --full prints all]", "dim"))
+            continue
+        moment, kind, description = event
         table.add_row(
             Text(f"  {escape_control_chars(moment)}", "dim", no_wrap=True),
             Text(one_line(kind), "cyan", no_wrap=True),
