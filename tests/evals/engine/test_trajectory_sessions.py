@@ -207,6 +207,36 @@ def test_information_that_a_trajectory_lacks_is_an_error(
     assert problem in str(result.error)
 
 
+def test_an_evaluator_that_the_agent_leaves_nothing_for_ends_the_run_at_the_first_sample() -> None:
+    asked: list[str] = []
+
+    def agent(question: str) -> str:
+        asked.append(question)
+        return "Paris"
+
+    samples = [Sample(str(number), "Capital of France?", "Paris") for number in range(90)]
+    suite = EvalSuite(
+        agent, samples, all_of(exact_match, tool_called("x")), config=EvalConfig(max_concurrent=1)
+    )
+    report = suite.run()
+
+    assert (len(asked), len(report.results)) == (1, 1)
+    why = "stopped at the first sample: evaluator `tool_called(x)` needs a session"
+    assert report.stopped.startswith(why)
+
+
+def test_a_sample_that_leaves_nothing_is_an_error_of_its_own_once_another_was_scored() -> None:
+    def agent(question: str) -> Any:
+        messages = [ChatMessage("user", question)]
+        return Trajectory(messages, "Paris") if question == "first" else "Paris"
+
+    samples = [Sample(name, name, "Paris") for name in ("first", "second", "third")]
+    config = EvalConfig(max_concurrent=1)
+    report = EvalSuite(agent, samples, tool_not_called("x"), config=config).run()
+
+    assert [result.error is None for result in report.results] == [True, False, False]
+
+
 # ── refused before the first sample ─────────────────────────────────────────────────────────────
 
 

@@ -153,12 +153,14 @@ def identity_of(agent: Any) -> AgentIdentity:
 
 
 def versions_before(agent: Any) -> set[str]:
-    """Return the versions that an agent had in earlier releases."""
+    """Return the versions and the names that an agent had in earlier releases."""
     facts = getattr(agent, "__dict__", {})
     if before := facts.get("version_before"):
         return {before}
     code = facts.get("agent_code")
-    return set() if code is None else {fingerprint(code), fingerprint_by_text(code)}
+    if code is None:
+        return set()
+    return {fingerprint(code), fingerprint_by_text(code), display_name(code)}
 
 
 def check_models(agent: Agent, criterion: Criterion, adapter: Any) -> None:

@@ -17,7 +17,7 @@ from functools import partial
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload
 
-from ...errors import EvaluatorError, UsageError, short_repr
+from ...errors import EvaluatorError, NoSessionError, UsageError, short_repr
 from ...internal.typevars import ExpectedT, OutputT
 from ...rollouts import Trajectory
 from ...runtime.session import SessionView
@@ -187,7 +187,7 @@ def criterion(fn: Callable[..., Any], *, name: str = "", blocking: bool = True) 
         if signature.session_aware and context.session is None:
             context = _with_derived_session(context)
         if signature.session_needed and context.session is None:
-            raise EvaluatorError(
+            raise NoSessionError(
                 f"evaluator `{name}` needs a session, and there is none - run an agent that "
                 "leaves one (MainLoop, a prompt with an adapter), or a `Trajectory` with messages "
                 "or usage; instrument it, or call `record` (docs/agents.md); or pass `session`"
