@@ -15,7 +15,8 @@ from ..errors import SerializationError
 from .escaping import as_text
 
 _MAX_LINE = 76  # characters of JSON on one line
-_OMITTED = {"event_id", "session_id", "created_at"}  # fields of an event without use for people
+# Fields of an event without use for people; `calls` is what the time of an attempt is split by.
+_OMITTED = {"event_id", "session_id", "created_at", "calls"}
 # Fields that the messages of the conversation repeat.
 _IN_MESSAGES = {"PromptRendered": {"rendered_prompt"}, "PromptExecuted": {"result"}}
 

@@ -33,7 +33,9 @@ def tool(start: float, ms: float) -> CallSpan:
     [
         ([], {}),
         ([model(0, 600), tool(0.6, 1800)], {"model": 600, "tools": 1800, "other": 2200}),
-        ([tool(1, 500), tool(1.2, 500)], {"model": 0, "tools": 700, "other": 3900}),
+        ([tool(1, 500), tool(1.2, 500)], {"tools": 700, "rest": 3900}),
+        ([model(1, 500)], {"model": 500, "other": 4100}),
+        ([model(0, None)], {}),
         ([model(0, 1000), tool(0.5, 1000)], {"model": 1000, "tools": 500, "other": 3100}),
         ([model(0, None), tool(0, 600)], {"tools": 600, "rest": 4000}),
         ([model(0, 3000), tool(3, 2000)], {"model": 3000, "tools": 2000}),

@@ -48,21 +48,24 @@ def _span_of(event: PromptExecuted | ToolInvoked) -> CallSpan:
 
 
 def split_time(calls: Iterable[CallSpan], total_ms: float) -> dict[str, float]:
-    """Return the milliseconds of model, tools and other; empty without calls.
+    """Return the milliseconds of model, tools and other, as far as there are such calls.
 
-    What ran at the same time counts once, for the model first. If the duration of a model call is
-    unknown, there is no `model`, and `rest` has its time.
+    What ran at the same time counts once, for the model first. If the time of the model is unknown,
+    `rest` has it, and there is no `other`.
     """
-    calls = list(calls)
-    if not calls:
-        return {}
-    model = _covered_ms(call for call in calls if call.kind == "model")
-    both = _covered_ms(calls)
-    split = {"model": model, "tools": both - model, "other": total_ms - both}
-    if any(call.kind == "model" and call.ms is None for call in calls):
-        split = {"tools": both - model, "rest": total_ms - both + model}
+    tools, models = [], []
+    for call in calls:
+        (models if call.kind == "model" else tools).append(call)
+    is_known = bool(models) and all(call.ms is not None for call in models)
+    model = _covered_ms(models) if is_known else 0.0
+    both = _covered_ms([*tools, *models]) if is_known else _covered_ms(tools)
+    split = {"model": model} if is_known else {}
+    if tools:
+        split["tools"] = both - model
     # An earlier version stored the time of the model as that of the attempt.
-    return {name: ms for name, ms in split.items() if ms >= 0}
+    if split and total_ms >= both:
+        split["other" if is_known else "rest"] = total_ms - both
+    return split
 
 
 def _covered_ms(calls: Iterable[CallSpan]) -> float:
