@@ -53,18 +53,18 @@ def split_time(calls: Iterable[CallSpan], total_ms: float) -> dict[str, float]:
     What ran at the same time counts once, for the model first. If the time of the model is unknown,
     `rest` has it, and there is no `other`.
     """
-    tools, models = [], []
-    for call in calls:
-        (models if call.kind == "model" else tools).append(call)
+    calls = list(calls)
+    models = [call for call in calls if call.kind == "model"]
+    tools = [call for call in calls if call.kind == "tool"]
     is_known = bool(models) and all(call.ms is not None for call in models)
     model = _covered_ms(models) if is_known else 0.0
-    both = _covered_ms([*tools, *models]) if is_known else _covered_ms(tools)
+    both = _covered_ms(calls) if is_known else _covered_ms(tools)
     split = {"model": model} if is_known else {}
     if tools:
         split["tools"] = both - model
-    # An earlier version stored the time of the model as that of the attempt.
-    if split and total_ms >= both:
-        split["other" if is_known else "rest"] = total_ms - both
+    # An earlier version stored the time of the model as that of the attempt, in whole milliseconds.
+    if split and total_ms + 1 > both:
+        split["other" if is_known else "rest"] = max(0.0, total_ms - both)
     return split
 
 
