@@ -175,6 +175,7 @@ def test_ids_that_differ_only_in_a_secret_stay_distinct_locally_and_by_queue(
     ids = ids_in_store(deployment, "latest")
 
     run_id = deployment.submit()
+    deployment.wink(*local)  # `collect` without RUN takes the latest submitted run
     deployment.wink(*deployment.worker("--drain"))
     code, out, stderr = deployment.wink("eval", "collect", "--timeout", "60", "--format", "jsonl")
     assert code == 0, stderr

@@ -203,7 +203,11 @@ def _module(place: str, folder: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None  # noqa: PT018  # it ends in .py
     module = sys.modules[name] = module_from_spec(spec)
     with _import_errors(place):
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]  # as a failed `import` does
+            raise
     return module
 
 
