@@ -143,6 +143,30 @@ def test_runs_with_different_epochs_are_compared_by_sample_with_a_warning() -> N
     assert any("epochs differ (1 and 2)" in note for note in compared.warnings)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "flips"),
+    [
+        ([True], [True, False], (0, 0)),
+        ([False], [True, False], (0, 0)),
+        ([True], [False, False], (0, 1)),
+        ([False], [True, True], (1, 0)),
+        ([True], [True, False, False], (0, 1)),
+        ([True, False], [True], (0, 0)),
+    ],
+)
+def test_half_of_the_epochs_is_no_flip(
+    before: list[bool], after: list[bool], flips: tuple[int, int]
+) -> None:
+    a, b = (
+        EvalReport([result(n, passed, epoch=e) for n in range(9) for e, passed in enumerate(run)])
+        for run in (before, after)
+    )
+    compared = compare_runs(a, b)
+
+    assert (compared.fixed, compared.broken) == (9 * flips[0], 9 * flips[1])
+    assert compared.both + compared.neither + compared.fixed + compared.broken == 9
+
+
 def test_runs_without_a_common_sample_are_compared_unpaired() -> None:
     other = EvalReport([EvalResult(f"x{n}", Score(1.0)) for n in range(40)])
     compared = compare_runs(report(first_pass(20)), other)

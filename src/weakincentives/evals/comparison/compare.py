@@ -335,12 +335,17 @@ def _scored(
 def _flips(
     pairing: Pairing, pairs: Pairs, before: CountedRows, after: CountedRows
 ) -> tuple[list[Flip], int, int]:
-    """Return the flips, how many passed in both runs, and how many in neither."""
+    """Return the flips, how many passed in both runs, and how many in neither.
+
+    Of a sample with several epochs, most decide. Half of them decide nothing, so that is no flip:
+    if it counted as failed, a flaky sample that did not change would be broken more often than
+    fixed.
+    """
     flips, same = [], {True: 0, False: 0}
     for a, b in zip(*pairs, strict=True):
         old, now = _mostly(before.passed, a), _mostly(after.passed, b)
-        if old == now:
-            same[now] += 1
+        if old is None or now is None or old is now:
+            same[bool(old or now)] += 1
         else:
             at = first_of(a)
             epoch = before.epochs[at] if pairing == "epoch" else None
@@ -357,10 +362,12 @@ def _key(rows: CountedRows, places: Places, passed: bool) -> RowKey:
     return rows.experiments[at], rows.samples[at], rows.epochs[at]
 
 
-def _mostly(column: bytearray, places: Places) -> bool:
+def _mostly(column: bytearray, places: Places) -> bool | None:
+    """Return the verdict of most of the places; None if there are as many of both."""
     if isinstance(places, int):
         return column[places] == 1
-    return sum(column[at] for at in places) * 2 > len(places)
+    twice = sum(column[at] for at in places) * 2
+    return None if twice == len(places) else twice > len(places)
 
 
 def _any(column: bytearray, places: Places) -> bool:
