@@ -217,6 +217,29 @@ def test_show_as_json(wink: Run) -> None:
     assert [each["verdict"] for each in data["samples"]] == ["pass", "fail", "error"]
 
 
+def test_nothing_is_cut_in_a_pipe(wink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS")
+    name, suite = "sample-" * 10, "suite-" * 20
+    for run_id, output in (("run-with-a-name", "Lyon"), ("another-run", "Paris")):
+        stored(run_id, answer(name, output), suite=suite, agent=f"{run_id}'s agent" * 9)
+
+    printed = [
+        wink(*command.split())[1]
+        for command in (
+            "list",
+            "show run-with-a-name --all",
+            "show run-with-a-name",
+            "compare run-with-a-name another-run",
+        )
+    ]
+
+    assert suite in printed[0]
+    assert "run-with-a-name's agent" * 9 in printed[0]
+    assert "run-with-a-name's agent" * 9 in printed[3]
+    assert all(name in each for each in printed[1:])
+    assert "…" not in "".join(printed)
+
+
 def test_a_long_conversation_is_folded_and_printed_in_parts(wink: Run) -> None:
     messages = tuple(ChatMessage("user", f"number {n}") for n in range(1, 130_001))
     long = Trajectory(messages, "Paris")
