@@ -36,7 +36,8 @@ from dataclasses import dataclass
 from redis import Redis
 from weakincentives.adapters.core import PromptResponse, ProviderAdapter
 from weakincentives.runtime import RedisMailbox
-from weakincentives.evals import BASELINE, EvalLoop, EvalRequest, EvalResult, Sample, exact_match
+from weakincentives import BASELINE
+from weakincentives.evals import EvalLoop, EvalRequest, EvalResult, Sample, exact_match
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
 from weakincentives.runtime import AgentLoop, InProcessDispatcher, Session
 from weakincentives.runtime.mailbox import InMemoryMailbox

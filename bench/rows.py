@@ -21,8 +21,8 @@ from typing import Any
 from weakincentives.chat import TokenUsage
 from weakincentives.evals import EvalResult, RunStore, Sample, Score, Trajectory, compare_runs
 from weakincentives.evals.reporting.export import write_export
-from weakincentives.evals.reporting.html import write_page
 from weakincentives.evals.store.run_store import RunManifest, StoredRow
+from weakincentives.view import write_page
 
 from .engine import highest_memory
 
@@ -33,7 +33,7 @@ BARS = {  # time as a multiple of the floor, and bytes per row
     "compare": (3.0, 600),
     "csv": (3.0, 100),
     "jsonl": (3.0, 100),
-    "page": (3.0, 200),
+    "page": (40.0, 2_000),  # every sample whole, and the search index, which is built here
 }
 
 

@@ -29,14 +29,13 @@ from weakincentives.evals import (
     EvalResult,
     EvalSuite,
     Metric,
-    RunManifest,
     RunStore,
     Sample,
     Score,
-    StoredRow,
     Trajectory,
     exact_match,
 )
+from weakincentives.evals.store import RunManifest, StoredRow
 
 __all__ = ["run"]
 

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from weakincentives.errors import MailboxConnectionError, StoreError, WinkError
-from weakincentives.evals import EvalResult, RunManifest, RunStore, Score, StoredRow
+from weakincentives.evals import EvalResult, RunStore, Score
+from weakincentives.evals.store import RunManifest, StoredRow
 from weakincentives.runtime.mailbox import QueueMailbox, RedisMailbox, SqliteMailbox
 
 from ._server import Server

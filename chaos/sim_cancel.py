@@ -21,12 +21,11 @@ from weakincentives.evals import (
     EvalReport,
     EvalResult,
     Sample,
-    Submission,
     cancel_run,
     collect_results_async,
     submit_dataset,
 )
-from weakincentives.evals.distributed import Key
+from weakincentives.evals.distributed import Key, Submission
 
 from .sim_faults import Plan, SimMailbox
 from .sim_loop import Process

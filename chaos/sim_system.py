@@ -22,11 +22,10 @@ from weakincentives.evals import (
     EvalResult,
     Sample,
     Score,
-    Submission,
     collect_results_async,
     submit_dataset,
 )
-from weakincentives.evals.distributed import Key
+from weakincentives.evals.distributed import Key, Submission
 from weakincentives.evals.engine.agents import current, name_agent
 from weakincentives.internal import ids as _ids
 from weakincentives.internal.threads import in_thread

@@ -26,8 +26,8 @@ from weakincentives.evals import (
     compare_runs,
     contains,
     token_usage_under,
-    write_page,
 )
+from weakincentives.view import write_page
 
 QUESTIONS = Path(__file__).with_name("questions.jsonl")
 PAGE = Path(".wink/quickstart.html")

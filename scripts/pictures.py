@@ -63,7 +63,8 @@ def make_runs(folder: Path) -> None:
     plain = ("--no-progress", "--quiet")
     for version, count in (("v1", 30), ("v1", 48), ("v2", 48), ("v3", 48)):
         target = f"support_eval.py:{version}"
-        wink(folder, "eval", "run", target, *plain, "--limit", str(count), "--tag", "branch=main")
+        size = ("--max-samples", str(count))
+        wink(folder, "eval", "run", target, *plain, *size, "--tag", "branch=main")
     wink(folder, "eval", "run", "support_eval.py:v4", *plain, "--tag", "branch=main")
     branch = ("--tag", "branch=faster-answers", "--tag", "owner=support")
     wink(folder, "eval", "run", "support_eval.py:v5", *plain, *branch)
@@ -91,7 +92,7 @@ def serving(path: Path) -> Iterator[str]:
 def views(folder: Path) -> dict[str, tuple[str, str]]:
     """Return the address of each screen, and what it shows when it is ready."""
     from weakincentives.evals import RunStore
-    from weakincentives.evals.store.overview import rows_where
+    from weakincentives.evals.store.find_rows import rows_where
 
     with RunStore(folder / "runs.db") as store:
         new, old = (record.manifest.run_id for record in store.runs(2))

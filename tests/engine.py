@@ -13,7 +13,8 @@ import pytest
 from trio.testing import MockClock
 
 from weakincentives.clock import SYSTEM_CLOCK, Clock
-from weakincentives.evals import EvalConfig, EvalResult, Sample, agent_of, criterion, exact_match
+from weakincentives.evals import EvalConfig, EvalResult, Sample, criterion, exact_match
+from weakincentives.evals.engine import agent_of
 from weakincentives.evals.engine.attempts import AttemptOutcome
 from weakincentives.evals.engine.engine import Engine, RunSpec, Task
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from tests.view.files import answers_in
 from weakincentives import MainLoop, MarkdownSection, Prompt, PromptTemplate, Session, ToolCall
 from weakincentives.evals import (
     Dataset,
@@ -209,6 +210,8 @@ def found_in_file(path: Path) -> set[str]:
         from pyarrow import parquet
 
         found |= found_in(json.dumps(parquet.read_table(path).to_pylist()))
+    if path.suffix == ".html":
+        found |= found_in(json.dumps(answers_in(path)))
     if path.suffix == ".db":
         with sqlite3.connect(path) as connection:
             tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")

@@ -7,13 +7,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from weakincentives import Experiment
 from weakincentives.chat import ChatMessage, TokenTrace, TokenUsage, ToolCall
 from weakincentives.evals import (
     EvalConfig,
     EvalReport,
     EvalRequest,
     EvalResult,
-    Experiment,
     Metric,
     Sample,
     Score,

@@ -136,7 +136,8 @@ class Finder(DocTestFinder):
             return object.__globals__ is vars(module)
         if super()._from_module(module, object):  # type: ignore[misc]
             return True
-        is_public = isinstance(object, type) and object.__module__ == module.__package__
+        package = str(module.__package__)
+        is_public = isinstance(object, type) and object.__module__.startswith(package)
         return is_public and f"\nclass {object.__name__}" in inspect.getsource(module)
 
 
@@ -217,10 +218,6 @@ def unknown_words(words: tuple[str, ...]) -> list[str]:
     if path[-1] not in names:
         return [f"wink {' '.join(path)}"] if re.fullmatch(r"[a-z-]+", path[-1]) else []
     known_options = parser_of(path)._option_string_actions
-    known_options = {
-        **known_options,
-        **(parser_of(("eval", "run"))._option_string_actions if "bisect" in path else {}),
-    }
     options = [word.partition("=")[0] for word in words if re.fullmatch(r"--[a-z-]+(=.*)?", word)]
     return [f"wink {' '.join(path)} {name}" for name in options if name not in known_options]
 

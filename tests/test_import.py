@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,16 @@ def test_the_first_run_of_a_function_loads_only_what_it_needs() -> None:
 
     assert "weakincentives.evals.engine.run" in loaded
     assert NOT_FOR_A_FUNCTION & loaded == set()
+
+
+@pytest.mark.slow
+def test_a_package_can_be_imported_from_a_zip(tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "wink"), "zip", SOURCE, "weakincentives")
+    code = f"import sys; sys.path.insert(0, {archive!r})\n{FIRST_RUN}print(Dataset.__module__)"
+
+    assert run_python(code + "\nimport weakincentives; print(weakincentives.__file__)").endswith(
+        f"{archive}/weakincentives/__init__.py"
+    )
 
 
 def test_importing_opens_no_socket_and_starts_no_thread_or_process() -> None:

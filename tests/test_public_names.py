@@ -16,7 +16,9 @@ from typing import get_type_hints
 
 import pytest
 
-from weakincentives.evals import Dataset, EvalConfig, JudgeOutput, Sample, Score, Submission
+from weakincentives.evals import Dataset, EvalConfig, Sample, Score
+from weakincentives.evals.distributed import Submission
+from weakincentives.evals.judges import JudgeOutput
 
 SOURCE = Path(__file__).parent.parent / "src"
 INITS = sorted(SOURCE.rglob("__init__.py"))
@@ -31,26 +33,52 @@ def sort_key(name: str) -> tuple[bool, bool, str]:
     return not name.isupper(), not name[0].isupper(), name
 
 
-def public_names(init: Path) -> set[str]:
-    """Return the public names that the file imports from our own modules or defines."""
-    body = ast.parse(init.read_text("utf-8")).body
-    guarded = [inner for node in body if isinstance(node, ast.If) for inner in node.body]
-    found: set[str] = set()
-    for node in (*body, *guarded):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            found |= {alias.asname or alias.name for alias in node.names}
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-    return {name for name in found if not name.startswith("_")}
+def public_names(init: Path) -> list[str]:
+    """Return the names that the file imports in the form that type checkers take for public."""
+    return [
+        alias.name
+        for node in ast.walk(ast.parse(init.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name and not alias.name.startswith("_")
+    ]
 
 
 @pytest.mark.parametrize("init", INITS, ids=module_name)
-def test_all_is_sorted_and_complete(init: Path) -> None:
+def test_each_name_is_listed_once_and_can_be_loaded(init: Path) -> None:
     package = import_module(module_name(init))
+    names = public_names(init)
 
-    assert package.__all__ == sorted(set(package.__all__), key=sort_key)
-    assert public_names(init) - set(package.__all__) == set()
+    assert sorted(names) == sorted(set(names))
+    if names:
+        assert package.__all__ == sorted(names, key=sort_key)
     assert [name for name in package.__all__ if not hasattr(package, name)] == []
+    assert set(package.__all__) <= set(dir(package))
+
+
+def test_a_name_that_moved_is_offered_for_one_more_version_with_a_warning() -> None:
+    from weakincentives import evals
+    from weakincentives.evals import judges
+
+    with pytest.deprecated_call(match=r"`weakincentives\.evals\.judges\.groundedness` now") as seen:
+        from weakincentives.evals import groundedness  # type: ignore[attr-defined]
+
+    assert groundedness is judges.groundedness
+    assert {warning.filename for warning in seen} == {__file__}
+    assert not {"groundedness", "RunManifest"} & {*evals.__all__, *dir(evals)}
+
+
+def test_every_name_of_the_version_before_is_offered() -> None:
+    before = (Path(__file__).parent / "compat" / "names_0.2.txt").read_text().split()
+    evals = import_module("weakincentives.evals")
+
+    with pytest.deprecated_call():
+        assert [name for name in before if not hasattr(evals, name)] == []
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(ImportError, match="cannot import name 'EvalSweet'"):
+        from weakincentives.evals import EvalSweet  # type: ignore[attr-defined]  # noqa: F401
 
 
 def files_that_repeat_names(root: Path) -> list[str]:
@@ -145,7 +173,8 @@ def test_no_public_object_has_a_private_module(init: Path) -> None:
 )
 def test_public_values_can_be_pickled_and_their_annotations_resolved(value: object) -> None:
     assert pickle.loads(pickle.dumps(value)) == value
-    assert get_type_hints(type(value)).keys() == {each.name for each in fields(value)}  # type: ignore[arg-type]
+    hints = get_type_hints(type(value)).keys() - {"_"}  # marks the fields after it as keywords
+    assert hints == {each.name for each in fields(value)}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("init", INITS, ids=module_name)

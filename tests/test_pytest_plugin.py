@@ -357,6 +357,8 @@ def test_a_store_that_cannot_be_written_changes_no_outcome(
         ("'capitals.jsonl', confidence=0.9", "x", "expected `fail_under` with `confidence`"),
         ("'capitals.jsonl'", "", "expected a parameter that takes the input of a sample"),
         ("'capitals.jsonl', epochs=0", "x", "expected a whole number >= 1"),
+        ("'capitals.jsonl', timeout=0", "x", "expected a number > 0 for `EvalConfig.timeout`"),
+        ("'capitals.jsonl', max_samples=0", "x", "expected at least one sample, got none"),
         ("[]", "x", "expected at least one sample, got none"),
         ("", "x", "expected a function without parameters that returns an `EvalSuite`"),
         ("", "", "expected an `EvalSuite` from the function, got None"),

@@ -17,8 +17,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 import pytest
-from hypothesis import assume, example, given
-from hypothesis import strategies as st
+from hypothesis import assume, example, given, strategies as st
 
 from weakincentives import secrets
 from weakincentives.adapters.anthropic import AnthropicAdapter
@@ -57,7 +56,7 @@ def registered_secrets(*registered: str) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def no_secrets_registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in list(secrets.os.environ):
-        if secrets._is_secret_name(name):
+        if secrets.is_secret_name(name):
             monkeypatch.delenv(name)
     with registered_secrets():
         yield

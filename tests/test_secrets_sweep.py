@@ -40,11 +40,11 @@ from weakincentives.evals import (
     submit_dataset,
 )
 from weakincentives.evals.reporting.export import FORMATS, write_export
-from weakincentives.evals.reporting.html import write_page
 from weakincentives.prompt import MarkdownSection, PromptTemplate, Tool
 from weakincentives.runtime.mailbox import RedisStore, open_mailbox
 from weakincentives.runtime.worker.dead_letters import DeadLetter, DLQPolicy, dead_letters_of
 from weakincentives.testing import Fault, LangSmithServer, ModelServer, OtlpReceiver
+from weakincentives.view import write_page
 
 ROOT = Path(__file__).parent.parent
 WINK = Path(sys.executable).with_name("wink")
@@ -98,7 +98,6 @@ def export_all(store: RunStore, run_id: str, folder: Path) -> None:
     for name in FORMATS:
         write_export(store, run_id, folder / f"run.{'xml' if name == 'junit' else name}")
     write_page(store, run_id, folder / "run.html")
-    write_page(store, run_id, folder / "run page", full=True)
     store.report(run_id).save(folder / "saved")
 
 
@@ -203,7 +202,6 @@ def test_unknown_secrets_are_found_everywhere(
         "run.json": PLACES_WITH_A_MODEL,
         "results.jsonl": PLACES_WITH_A_MODEL - {"tag"},
         "run.html": PLACES_WITH_A_MODEL - {"metric"},
-        "0.js": PLACES_WITH_A_MODEL - {"metric", "tag"},
         "run.xml": {"input", "expected", "output", "reason", "judge", "evaluator", "tag"},
         "run.csv": {"input", "expected", "output", "reason", "evaluator", "metadata"},
         "run.parquet": {"input", "expected", "output", "reason", "evaluator", "metadata"},

@@ -21,8 +21,13 @@ from tests.soak import soak_size
 from weakincentives.errors import MailboxConnectionError
 from weakincentives.evals import EvalReport, Trajectory, _loop
 from weakincentives.evals._loop import EvalLoop
-from weakincentives.evals.distributed import Collector, Key, MemoryLedger, request_key
-from weakincentives.evals.distributed import collector as _collecting
+from weakincentives.evals.distributed import (
+    Collector,
+    Key,
+    MemoryLedger,
+    collector as _collecting,
+    request_key,
+)
 from weakincentives.evals.engine import attempts as _attempt
 from weakincentives.internal.isolation import run_isolated
 from weakincentives.runtime.agent import main_loop

@@ -59,7 +59,7 @@ def _mid_p(runs: int) -> Table:
 def _width(runs: int) -> Table:
     """All ways that a run can go are counted, so these figures are exact."""
     return _table(
-        "--stop-when 10%: Wilson's interval instead of one that is valid at all times",
+        "--stop-at-width 10%: Wilson's interval instead of one that is valid at all times",
         ((f"rate {rate:.0%}", factor, _until(0.1, rate, anytime_ends) / _until(0.1, rate, _wilson))
          for rate, factor in {0.5: 3.1, 0.85: 3.0, 0.9: 2.9, 0.95: 2.4}.items()),
     )  # fmt: skip
@@ -120,7 +120,7 @@ def _decided(runs: int) -> Table:
             )
             yield f"rate {rate:.0%}", factor, population / dataset
 
-    return _table("--fail-under 85% --stop-when decided: for the dataset instead of all", rows())
+    return _table("--fail-under 85% --stop-against 85%: for the dataset instead of all", rows())
 
 
 def _bets(runs: int) -> Table:
@@ -131,7 +131,7 @@ def _bets(runs: int) -> Table:
             bets = samples_until_decided("population", 5, rate, runs)[0]
             yield f"rate {rate:.0%}", factor, _until_excluded(rate, runs) / bets
 
-    return _table("--fail-under 85% --stop-when decided, 5 epochs: bets with 24 stakes", rows())
+    return _table("--fail-under 85% --stop-against 85%, 5 epochs: bets with 24 stakes", rows())
 
 
 def _until_excluded(rate: float, runs: int) -> float:
@@ -151,7 +151,7 @@ def _paired(runs: int) -> Table:
     """A test of fixed size needs 172 samples to show 10 points in 80% of cases, if 20% flip."""
     detected, samples = samples_until_compared(172, 0.2, 0.1, max(4, runs // 2))
     rows = iter([("samples", 172 / 133, 172 / samples), ("shown, in %", 85.0, detected)])
-    return _table("--against RUN --stop-when decided, 10 points, 20% flip", rows)
+    return _table("--against RUN, 10 points, 20% flip", rows)
 
 
 def _trend(runs: int) -> Table:

@@ -29,7 +29,7 @@ def _width(runs: int) -> Iterator[Table]:
         figures = [_stopped_at_width(width, rate) for rate in rates]
         rows.append((f"{width * 100:g} points", [samples for samples, _ in figures]))
         coverage.append((f"{width * 100:g} points", [100 * held for _, held in figures]))
-    columns = ["--stop-when", *(f"{rate * 100:g}%" for rate in rates)]
+    columns = ["--stop-at-width", *(f"{rate * 100:g}%" for rate in rates)]
     yield Table("Mean samples until the interval is narrow, by pass rate", columns, rows, digits=0)
     yield Table("Its coverage, in percent", columns, coverage, at_least=94.9)
     usual, extreme = np.arange(0.5, 0.981, 0.01), np.arange(0.981, 0.9995, 0.001)
@@ -37,7 +37,7 @@ def _width(runs: int) -> Iterator[Table]:
         (f"{width * 100:g} points", [_least_coverage(width, each) for each in (usual, extreme)])
         for width in (0.1, 0.15, 0.2, 0.25, 0.4)
     ]
-    columns = ["--stop-when", "50 to 98%", "beyond 98%"]
+    columns = ["--stop-at-width", "50 to 98%", "beyond 98%"]
     yield Table("Its least coverage for any rate, in percent", columns, lowest, at_least=85)
 
 
@@ -89,7 +89,7 @@ def _decided(runs: int) -> Iterator[Table]:
         shares.append((name, [each[1] for each in figures]))
         wrong.append((name, [each[2] for each in figures]))
     columns = ["decided for", *(f"{rate * 100:g}%" for rate in rates)]
-    title = f"--fail-under 85% --stop-when decided, {SAMPLES} samples, a tenth of the runs"
+    title = f"--fail-under 85% --stop-against 85%, {SAMPLES} samples, a tenth of the runs"
     yield Table(f"{title}: mean samples, by pass rate", columns, samples, digits=0)
     yield Table(f"{title}: decided, in percent", columns, shares, digits=0)
     yield Table(f"{title}: intervals without the true rate, in percent", columns, wrong, at_most=5)
@@ -129,7 +129,7 @@ def _paired(runs: int) -> Iterator[Table]:
             figures += [detected, samples]
         rows.append((f"{n}, {flips * 100:g}%", figures))
     yield Table(
-        "--against RUN --stop-when decided, half of the runs: percent, and mean samples",
+        "--against RUN, half of the runs: percent, and mean samples",
         columns,
         rows,
     )

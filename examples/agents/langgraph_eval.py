@@ -12,7 +12,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.graph import MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from openinference.instrumentation.langchain import LangChainInstrumentor
-from shop import dataset, evaluators, look_up, pay_back
+from shop import dataset, evaluator, look_up, pay_back
 
 from weakincentives.evals import EvalSuite, record
 from weakincentives.testing import use_demo_model
@@ -57,4 +57,4 @@ async def answer(message: str) -> str:
     return str(state["messages"][-1].content)
 
 
-suite = EvalSuite(agent=answer, dataset=dataset, evaluator=evaluators)
+suite = EvalSuite(agent=answer, dataset=dataset, evaluator=evaluator)

@@ -7,7 +7,7 @@
 
 from agents import Agent, Runner, function_tool
 from openinference.instrumentation.openai_agents import OpenAIAgentsInstrumentor
-from shop import dataset, evaluators, look_up, pay_back
+from shop import dataset, evaluator, look_up, pay_back
 
 from weakincentives.evals import EvalSuite, record
 from weakincentives.testing import use_demo_model
@@ -41,4 +41,4 @@ async def answer(message: str) -> str:
     return str((await Runner.run(support, message)).final_output)
 
 
-suite = EvalSuite(agent=answer, dataset=dataset, evaluator=evaluators)
+suite = EvalSuite(agent=answer, dataset=dataset, evaluator=evaluator)

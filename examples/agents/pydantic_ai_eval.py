@@ -6,7 +6,7 @@ wink eval run pydantic_ai_eval.py
 
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
-from shop import dataset, evaluators, look_up, pay_back
+from shop import dataset, evaluator, look_up, pay_back
 
 from weakincentives.evals import EvalSuite, record
 from weakincentives.testing import use_demo_model
@@ -36,4 +36,4 @@ async def answer(message: str) -> str:
     return (await support.run(message)).output
 
 
-suite = EvalSuite(agent=answer, dataset=dataset, evaluator=evaluators)
+suite = EvalSuite(agent=answer, dataset=dataset, evaluator=evaluator)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from weakincentives.evals import Dataset, Sample, Score, Trajectory, contains, token_usage_under
+from weakincentives.evals import Dataset, EvalContext, Score, all_of, contains, token_usage_under
 
 ORDERS: dict[str, dict[str, Any]] = {
     "A-1001": {"status": "shipped", "total": 31},
@@ -29,12 +29,12 @@ def pay_back(order_id: str) -> str:
     return f"refunded {order['total']} euros"
 
 
-def right_tools(trajectory: Trajectory[str], sample: Sample[str, str]) -> Score:
+def right_tools(context: EvalContext) -> Score:
     """Check that the agent called the tools that the sample names, in order."""
-    called = [call.name for message in trajectory.messages for call in message.tool_calls]
-    wanted = sample.metadata["tools"]
+    called = [call.name for turn in context.trajectory.messages for call in turn.tool_calls]
+    wanted = context.sample.metadata["tools"]
     return Score(float(called == wanted), reason=f"called {called}, expected {wanted}")
 
 
 dataset = Dataset.load(Path(__file__).with_name("orders.jsonl"), str, str)
-evaluators = [right_tools, contains, token_usage_under(500)]
+evaluator = all_of(right_tools, contains, token_usage_under(500))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from weakincentives import MarkdownSection, PromptTemplate
-from weakincentives.evals import Dataset, EvalReport, EvalSuite
+from weakincentives.evals import Dataset, EvalContext, EvalReport, EvalSuite
 
 Topic = Literal["billing", "shipping", "account", "returns", "other"]
 
@@ -43,8 +43,8 @@ prompt = PromptTemplate[Ticket](
 )
 
 
-def right_topic(output: Ticket, expected: str) -> bool:
-    return output.topic == expected
+def right_topic(context: EvalContext[str, Ticket, str]) -> bool:
+    return context.output.topic == context.expected
 
 
 suite = EvalSuite(

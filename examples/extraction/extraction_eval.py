@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 
 from weakincentives import MarkdownSection, PromptTemplate
-from weakincentives.evals import Dataset, EvalSuite, Metric, Score
+from weakincentives.evals import Dataset, EvalContext, EvalSuite, Metric, Score
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,9 @@ prompt = PromptTemplate[Invoice](
 )
 
 
-def all_fields(output: Invoice, expected: Invoice) -> Score:
+def all_fields(context: EvalContext[str, Invoice, Invoice]) -> Score:
     """Return one metric for each field; the sample passes if all are right."""
+    output, expected = context.output, context.expected
     right = {
         each.name: getattr(output, each.name) == getattr(expected, each.name)
         for each in fields(Invoice)

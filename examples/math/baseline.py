@@ -15,20 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from config import config as base_config
-from config import prepare_messages
+from config import config as base_config, prepare_messages
 
 from weakincentives.contrib.remote import run_remote
 from weakincentives.errors import WinkError
-from weakincentives.evals import (
-    Metric,
-    Sample,
-    Score,
-    Trajectory,
-    evaluate,
-    extract_boxed_answer,
-    normalized_equal,
-)
+from weakincentives.evals import Metric, Sample, Score, Trajectory, evaluate
+from weakincentives.evals.evaluators.math import extract_boxed_answer, normalized_equal
 from weakincentives.evals.loaders import load_jsonl
 from weakincentives.rollouts import Endpoint
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from weakincentives import MarkdownSection, PromptTemplate
-from weakincentives.evals import Dataset, EvalSuite
+from weakincentives.evals import Dataset, EvalContext, EvalSuite
 
 SHORT = """Which topic is this ticket about?
 
@@ -38,8 +38,8 @@ tickets = Dataset.load(
 )
 
 
-def right_topic(output: Ticket, expected: str) -> bool:
-    return output.topic == expected
+def right_topic(context: EvalContext[str, Ticket, str]) -> bool:
+    return context.output.topic == context.expected
 
 
 def suite_for(instructions: str) -> EvalSuite:

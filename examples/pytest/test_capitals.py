@@ -1,5 +1,6 @@
 """An eval as a test: one item for each sample, and one for the pass rate.
 
+pip install pytest
 pytest -v
 """
 

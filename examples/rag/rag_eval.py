@@ -10,15 +10,8 @@ from pathlib import Path
 
 from weakincentives import MarkdownSection, PromptTemplate
 from weakincentives.adapters import adapter_for
-from weakincentives.evals import (
-    Dataset,
-    EvalSuite,
-    Sample,
-    Score,
-    Trajectory,
-    contains,
-    groundedness,
-)
+from weakincentives.evals import Dataset, EvalContext, EvalSuite, Score, Trajectory, contains
+from weakincentives.evals.judges import groundedness
 
 HERE = Path(__file__).parent
 MODEL = os.environ.get("MODEL", "demo/large")  # simulated, without a key
@@ -78,9 +71,10 @@ async def answer(question: str) -> Trajectory[str]:
 # ── The evaluators ──────────────────────────────────────────────────────────────────────────────
 
 
-def found(trajectory: Trajectory[str], sample: Sample[str, str]) -> Score:
+def found(context: EvalContext) -> Score:
     """Check retrieval: is the section with the answer among those that were retrieved?"""
-    retrieved, wanted = trajectory.metadata["sections"], sample.metadata["section"]
+    retrieved = context.trajectory.metadata["sections"]
+    wanted = context.sample.metadata["section"]
     if wanted in retrieved:
         return Score(1.0)
     return Score(0.0, reason=f"retrieved {', '.join(retrieved)}; expected {wanted}")

@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 
 from weakincentives import MarkdownSection, PromptTemplate
-from weakincentives.evals import Dataset, EvalSuite, Scale, Score, llm_judge
+from weakincentives.evals import Dataset, EvalContext, EvalSuite, Score, llm_judge
+from weakincentives.evals.judges import Scale
 
 JUDGE = os.environ.get("JUDGE", "demo/large")  # simulated; better another model than the agent's
 
@@ -26,19 +27,19 @@ prompt = PromptTemplate[str](
 )
 
 
-def facts(output: str, expected: list[str]) -> Score:
+def facts(context: EvalContext[str, str, list[str]]) -> Score:
     """Return the share of the facts that the summary has; all of them must be there."""
-    missing = [fact for fact in expected if fact.lower() not in output.lower()]
+    missing = [fact for fact in context.expected if fact.lower() not in context.output.lower()]
     return Score(
-        1 - len(missing) / len(expected),
+        1 - len(missing) / len(context.expected),
         passed=not missing,
         reason=f"missing: {', '.join(missing)}" if missing else "",
     )
 
 
-def short(output: str, expected: list[str]) -> Score:
-    count = len(output.split())
-    return Score(float(count <= 50), reason=f"{count} words (limit: 50)")
+def short(context: EvalContext[str, str, list[str]]) -> Score:
+    count = len(context.output.split())
+    return Score(count <= 50, reason=f"{count} words (limit: 50)")
 
 
 faithful = llm_judge(

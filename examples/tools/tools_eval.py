@@ -11,10 +11,9 @@ from typing import Any
 from weakincentives import MarkdownSection, PromptTemplate, Tool
 from weakincentives.evals import (
     Dataset,
+    EvalContext,
     EvalSuite,
-    Sample,
     Score,
-    Trajectory,
     contains,
     token_usage_under,
     tool_call_count,
@@ -77,10 +76,10 @@ prompt = PromptTemplate[str](ns="shop", key="support", sections=[support])
 # ── The evaluators ──────────────────────────────────────────────────────────────────────────────
 
 
-def right_tools(trajectory: Trajectory[str], sample: Sample[str, str]) -> Score:
+def right_tools(context: EvalContext) -> Score:
     """Check that the agent called the tools that the sample names, in order."""
-    called = [call.name for message in trajectory.messages for call in message.tool_calls]
-    wanted = sample.metadata["tools"]
+    called = [call.name for turn in context.trajectory.messages for call in turn.tool_calls]
+    wanted = context.sample.metadata["tools"]
     return Score(float(called == wanted), reason=f"called {called}, expected {wanted}")
 
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from griffe import Attribute, Extension, Function
 
 CAST = "cast(Any, None)"  # how a default of None satisfies a parameter of any type
+DECLARED = re.compile(r"setting\((\(\)|[^,]+),")  # of `eval_config`: the default comes first
+
+
+def plain(default: Any) -> Any:
+    """Return a default as users would write it."""
+    declared = DECLARED.match(str(default))
+    return declared[1] if declared else "None" if str(default) == CAST else default
 
 
 class PlainDefaults(Extension):
-    """Replaces casts in the defaults of each function and dataclass that griffe reads."""
+    """Replaces casts and declarations in the defaults of functions and dataclasses."""
 
     def on_function(self, *, func: Function, **_: Any) -> None:
         """Change the defaults of a function."""
         for parameter in func.parameters:
-            if str(parameter.default) == CAST:
-                parameter.default = "None"
+            parameter.default = plain(parameter.default)
 
     def on_attribute(self, *, attr: Attribute, **_: Any) -> None:
         """Change the default of a field."""
-        if str(attr.value) == CAST:
-            attr.value = "None"
+        attr.value = plain(attr.value)

@@ -32,6 +32,7 @@
     ├── DeadlineExceededError (TimeoutError)   an attempt exceeded its deadline
     ├── OutputParseError (ValueError)    a model's reply does not contain the expected output
     └── EvaluatorError                   an evaluator failed; the sample's output is kept
+        └── NoSessionError               it reads a session that the agent does not leave
 
 Messages follow one grammar: what was expected, what was found, where, what to do.
 """
@@ -60,6 +61,7 @@ __all__ = [
     "MainLoopTimeoutError",
     "MessageFinalizedError",
     "MissingExtraError",
+    "NoSessionError",
     "OutputParseError",
     "PromptError",
     "ProviderError",
@@ -257,6 +259,10 @@ class OutputParseError(WinkError, ValueError):
 
 class EvaluatorError(WinkError):
     """An evaluator failed to reach a verdict. This is never a score of 0.0."""
+
+
+class NoSessionError(EvaluatorError):
+    """An evaluator reads a session, or a type in it, of which the agent leaves none."""
 
 
 class _FileError(WinkError, ValueError):

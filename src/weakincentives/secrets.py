@@ -177,11 +177,12 @@ def _in_environment(variables: Mapping[str, str]) -> Iterator[str]:
         for pattern in _INSIDE:
             for part in pattern.findall(value):
                 yield from (part, unquote(part))
-        if _is_secret_name(name):
+        if is_secret_name(name):
             yield from _parts(value.strip())
 
 
-def _is_secret_name(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
+    """Return whether a variable of this name holds a secret."""
     name = name.upper()
     return bool(_NAME.search(name)) and not _NO_NAME.search(name)
 
@@ -193,7 +194,7 @@ def _parts(value: str) -> Iterator[str]:
     except (ValueError, RecursionError):
         fields = {}
     if fields:
-        yield from (v for k, v in fields.items() if isinstance(v, str) and _is_secret_name(k))
+        yield from (v for k, v in fields.items() if isinstance(v, str) and is_secret_name(k))
     elif match := _SCHEME.fullmatch(value):
         yield match[1]
     else:

@@ -16,8 +16,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests import strategies as ours
 from tests.soak import soak_size
@@ -29,8 +28,7 @@ from weakincentives.adapters import (
     ToolSpec,
     scripted_model,
 )
-from weakincentives.adapters.cache import ResponseCache, cached
-from weakincentives.adapters.cache import _key as key_of
+from weakincentives.adapters.cache import ResponseCache, _key as key_of, cached
 from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
 from weakincentives.errors import ProviderError, UsageError
 

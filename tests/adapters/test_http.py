@@ -18,9 +18,14 @@ from typing import Any
 import anyio
 import pytest
 
-from weakincentives.adapters import ModelReply, ModelRequest, ModelSettings, ToolSpec
-from weakincentives.adapters import http_pool as pool_module
-from weakincentives.adapters import http_stream as stream_module
+from weakincentives.adapters import (
+    ModelReply,
+    ModelRequest,
+    ModelSettings,
+    ToolSpec,
+    http_pool as pool_module,
+    http_stream as stream_module,
+)
 from weakincentives.adapters.http import HTTPAdapter
 from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
 from weakincentives.errors import MissingExtraError, ProviderError, UsageError

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import h11
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.adapters.test_http import serving_bytes
-from weakincentives.adapters import HTTPAdapter, ModelRequest
-from weakincentives.adapters import http_pool as pool_module
+from weakincentives.adapters import HTTPAdapter, ModelRequest, http_pool as pool_module
 from weakincentives.chat import ChatMessage
 from weakincentives.errors import ProviderError
 

@@ -29,8 +29,7 @@ from tests.adapters.served import (
     saying,
 )
 from weakincentives import ChatMessage, TokenUsage, ToolCall
-from weakincentives.adapters import ModelReply, ModelRequest, ModelSettings, ToolSpec
-from weakincentives.adapters import sdk as shared
+from weakincentives.adapters import ModelReply, ModelRequest, ModelSettings, ToolSpec, sdk as shared
 from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.adapters.prices import Price
 from weakincentives.errors import MissingExtraError, ProviderError, UsageError

@@ -10,8 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.soak import soak_size
 from weakincentives.adapters import ModelReply, ModelRequest, ScriptedAdapter, scripted_model

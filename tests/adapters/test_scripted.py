@@ -22,7 +22,8 @@ from weakincentives.adapters import (
     scripted_model,
 )
 from weakincentives.errors import ProviderError, UsageError
-from weakincentives.evals import EvalConfig, EvalSuite, Sample, exact_match, prompt_agent
+from weakincentives.evals import EvalConfig, EvalSuite, Sample, exact_match
+from weakincentives.evals.engine import prompt_agent
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
 
 QUESTION = Prompt(

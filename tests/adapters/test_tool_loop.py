@@ -212,7 +212,14 @@ async def test_a_deadline_cuts_a_slow_answer_off() -> None:
         await ScriptedAdapter(forever).evaluate_async(prompt_for(), deadline=soon)
 
 
-async def test_usage_and_latency_add_up_and_cost_is_computed_once() -> None:
+async def test_usage_and_latency_add_up_with_the_time_of_tools() -> None:
+    clock = FakeClock()
+
+    def add_slowly(params: Sum) -> int:
+        clock.advance(2)
+        return params.a + params.b
+
+    slow = Tool[Sum, int]("add", "Add two numbers.", add_slowly)
     replies = [
         ModelReply(
             message=ChatMessage("assistant", tool_calls=(call("add"),)),
@@ -223,12 +230,20 @@ async def test_usage_and_latency_add_up_and_cost_is_computed_once() -> None:
         ModelReply(message=ChatMessage("assistant", "5"), usage=TokenUsage(20, 2), latency_ms=50.0),
         ModelReply(message=ChatMessage("assistant", "unmeasured")),
     ]
-    adapter: Any = ScriptedAdapter(replies)
-    response = await adapter.evaluate_async(prompt_for())
-    bare = await adapter.evaluate_async(prompt_for())
+    adapter = ScriptedAdapter(replies)
+    rendered, session = prompt_for(tools=(slow,)).render(), Session()
+    response = await adapter.converse(rendered, clock=clock, session=session)
+    bare = await adapter.converse(rendered, clock=clock)
 
-    assert (response.usage, response.latency_ms, response.model) == (TokenUsage(30, 3), 150, "m-1")
-    assert (response.cost, bare.usage, bare.latency_ms) == (None, None, None)
+    assert (response.usage, response.model) == (TokenUsage(30, 3), "m-1")
+    assert (response.latency_ms, bare.latency_ms) == (2150, 0)
+    assert (response.cost, bare.usage) == (None, None)
+    (executed,) = session[PromptExecuted]
+    assert executed.latency_ms == 2150
+    assert [(call.ms, call.usage) for call in executed.calls] == [
+        (100, TokenUsage(10, 1)),
+        (50, TokenUsage(20, 2)),
+    ]
 
 
 async def test_a_tool_that_exits_is_an_error_and_does_not_stop_the_event_loop() -> None:

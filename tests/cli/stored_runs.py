@@ -14,16 +14,8 @@ import pytest
 from tests.processes import machine_variables
 from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
 from weakincentives.cli import main
-from weakincentives.evals import (
-    EvalResult,
-    RunManifest,
-    RunStore,
-    Sample,
-    Score,
-    StoredRow,
-    Trajectory,
-    contains,
-)
+from weakincentives.evals import EvalResult, RunStore, Sample, Score, Trajectory, contains
+from weakincentives.evals.store import RunManifest, StoredRow
 from weakincentives.runtime import PromptExecuted, Session, ToolInvoked
 
 WINK = Path(sys.executable).with_name("wink")

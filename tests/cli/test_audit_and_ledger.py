@@ -40,6 +40,18 @@ def test_an_audit_can_pass_fail_and_print_json(wink: Run) -> None:
     assert (code, err.count("\n")) == (2, 1)
 
 
+def test_an_audit_needs_no_key_of_a_model_that_it_does_not_ask(
+    wink: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+    monkeypatch.delenv("OPENAI_API_KEY")
+    write_suite("client.py", ["zero", "one", "two"])
+    client = "from openai import OpenAI\nclient = OpenAI()\n"
+    Path("client.py").write_text(client + Path("client.py").read_text())
+
+    assert wink("audit", "client.py")[0] == 0
+
+
 def store_history() -> None:
     for day, outputs in enumerate((("Paris", "Rome"), ("Paris", "Rome"), ("Rome", "Rome"))):
         results = [answer(name, output) for name, output in zip("ab", outputs, strict=True)]

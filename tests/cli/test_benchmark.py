@@ -39,7 +39,7 @@ def test_a_benchmark_reads_files_in_its_public_format(
 def test_a_judged_benchmark_calls_the_judge_model() -> None:
     args = ["--benchmark", "simpleqa", "--model", "demo/large", "--judge-model", "demo/large"]
 
-    main(["eval", "run", *args, "--limit", "2", "--max-error-rate", "1"])
+    main(["eval", "run", *args, "--max-samples", "2", "--max-error-rate", "1"])
 
     assert latest().total == 2
 

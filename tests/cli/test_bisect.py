@@ -1,8 +1,7 @@
-"""`wink eval bisect` in a real git repository, with real processes."""
+"""`git bisect run wink eval run --bisect` in a real git repository, with real processes."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from weakincentives.cli import main
-from weakincentives.cli.bisect import Commit, CommitResult, search
+from weakincentives.evals.store import RunStore
 
 EVAL = """
 import pathlib, sys
@@ -31,9 +30,17 @@ def git(*args: str) -> str:
     return done.stdout.strip()
 
 
+WINK = [sys.executable, "-m", "weakincentives", "eval", "run", "coins.py"]
+STEP = ["--against", "tag:is=good", "--bisect", "--margin", "20"]
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*WINK, *words], capture_output=True, text=True, check=False)
+
+
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Create a repository with commits v0 to v6: v4 makes the agent worse, v2 is broken."""
+    """Create a repository with commits v0 to v6: v5 makes the agent worse, v3 is broken."""
     folder = tmp_path / "repository"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -41,111 +48,89 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, value)
     git("init", "-q", "-b", "main")
     Path("coins.py").write_text(EVAL)
-    for number, step in enumerate([20, 20, 20, 20, 3, 3, 3]):
-        broken = "import nothing_there\n" if number == 2 else ""
+    for number, step in enumerate([20, 20, 20, 20, 20, 3, 3]):
+        broken = "import nothing_there\n" if number == 3 else ""
         Path("agent.py").write_text(broken + AGENT.format(step=step, note=number))
         git("add", "-A")
         git("commit", "-q", "-m", f"change {number}")
         git("tag", f"v{number}")
-    (folder / "agent.py").write_text("uncommitted work")
+    git("checkout", "-q", "v0")
+    run("--tag", "is=good")
     return folder
 
 
-def test_it_finds_the_first_bad_commit_and_leaves_the_repository_unchanged(
-    repository: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["eval", "bisect", "--format", "json", "v0", "v6", "coins.py"]) == 0
-    out = capfd.readouterr().out
-    data = json.loads(out)
-    assert data["first_bad"] == git("rev-parse", "v4")
-    verdicts = {git("describe", "--tags", step["commit"]): step["verdict"]
-                for step in data["steps"]}  # fmt: skip
-    assert (verdicts["v6"], verdicts["v4"], verdicts["v3"]) == ("bad", "bad", "good")
-    assert (repository / "agent.py").read_text() == "uncommitted work"
-    assert git("status", "--short") == "M agent.py"
-    assert git("branch", "--show-current") == "main"
-    assert len(git("worktree", "list").splitlines()) == 1
+def test_git_finds_the_first_bad_commit(repository: Path) -> None:
+    git("bisect", "start", "v6", "v0")
+    output = git("bisect", "run", *WINK, *STEP)
 
-
-def test_it_reports_when_it_cannot_decide(
-    repository: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["eval", "bisect", "v4", "v6", "coins.py"]) == 3
-    output = capfd.readouterr().out
-    assert output.startswith("cannot tell: BAD is not shown to be worse than GOOD: no difference")
-
-    assert main(["eval", "bisect", "v1", "v2", "coins.py"]) == 3
-    assert " change 2: its run failed with exit code 2" in capfd.readouterr().out
-    assert len(git("worktree", "list").splitlines()) == 1
+    assert f"{git('rev-parse', 'v5')} is the first bad commit" in output
+    assert git("bisect", "log").count("git bisect skip") == 1  # v3, which cannot be imported
 
 
 @pytest.mark.parametrize(
-    ("args", "problem"),
+    ("commit", "words", "code", "reason"),
     [
-        (["v6", "v0", "coins.py"], "expected GOOD to be an ancestor of BAD"),
-        (["v0", "nowhere", "coins.py"], "expected a commit of this repository, got 'nowhere'"),
-        (["v0", "v0", "coins.py"], "expected two commits, got one"),
-        (["v0", "v6"], "expected FILE.py"),
-        (["v0", "v6", "coins.py", "--store", "x"], "expected no --store after BAD"),
+        ("v2", STEP, 0, "good: with 95% confidence at most 20 points worse"),
+        ("v5", STEP, 1, "bad: worse than "),
+        ("v2", [*STEP[:3], "--margin", "0.1"], 125, "cannot tell: it may be up to "),
+        ("v3", STEP, 125, "cannot tell: "),
+        ("v2", [*STEP, "--max-samples", "0"], 125, "cannot tell: its run has no verdict"),
     ],
 )
-def test_invalid_arguments_are_refused(
-    repository: Path, args: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+def test_the_exit_code_is_what_git_expects(
+    repository: Path, commit: str, words: list[str], code: int, reason: str
 ) -> None:
-    assert main(["eval", "bisect", *args]) == 2
-    assert problem in capsys.readouterr().err
+    git("checkout", "-q", commit)
+    done = run(*words)
+
+    assert done.returncode == code
+    assert reason in done.stderr
 
 
-def test_outside_a_repository_the_error_says_to_change_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--bisect"], "expected --against GOOD with --bisect"),
+        (["--bisect", "--against", "latest"], "that is another run at every step"),
+        (["--bisect", "--against", "nowhere"], "nowhere"),
+        (["--bisect", "--agianst", "tag:is=good"], "did you mean --against?"),
+    ],
+)
+def test_wrong_usage_ends_the_search(repository: Path, words: list[str], problem: str) -> None:
+    done = run(*words)
 
-    assert main(["eval", "bisect", "v0", "v6", "coins.py"]) == 2
-    output = capsys.readouterr().err
-    assert f"expected to be in a git repository, got the folder {tmp_path} - go to" in output
-    assert "fatal" not in output
+    assert done.returncode == 128  # git takes 1 to 127, apart from 125, for a bad commit
+    assert problem in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_search_removes_its_worktrees(repository: Path, number: int) -> None:
-    git("checkout", "-q", "agent.py")
-    Path("coins.py").write_text(EVAL + "import time; print('READY', flush=True); time.sleep(60)\n")
-    git("add", "-A")
-    git("commit", "-q", "-m", "slow")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "weakincentives", "eval", "bisect", "HEAD~1", "HEAD", "coins.py",
-         "--limit", "1"],
-        stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    while "READY" not in (line := process.stderr.readline()):
-        assert line or process.poll() is None
-    assert len(git("worktree", "list").splitlines()) > 1
-    process.send_signal(number)
+def test_a_process_that_ends_without_a_verdict_decides_nothing(repository: Path) -> None:
+    Path("agent.py").write_text("import os\ndef answer(n): os._exit(0)\n")
+
+    assert run(*STEP).returncode == 125
+
+
+def test_an_interrupted_step_is_continued(repository: Path) -> None:
+    git("checkout", "-q", "v2")
+    slow = "import time\ndef answer(n):\n    time.sleep(n > 20)\n    return 'ok'\n"
+    Path("agent.py").write_text(slow)
+    process = subprocess.Popen([*WINK, *STEP, "-j", "1"], stderr=subprocess.PIPE, text=True)
+    with RunStore() as store:
+        while len(store.runs()) < 2 or not store.runs()[0].stored:
+            assert process.poll() is None
+    process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    assert process.returncode in (130, 143)
-    assert len(git("worktree", "list").splitlines()) == 1
+    assert process.returncode == 130  # git stops, and goes on when it is told to
+
+    Path("agent.py").write_text(slow.replace("n > 20", "0"))
+    run(*STEP, "--force")
+    with RunStore() as store:
+        assert (len(store.runs()), store.runs()[0].stored) == (2, 120)
 
 
-@pytest.mark.parametrize("first", range(9))
-@pytest.mark.parametrize("unknown", [set(), {3, 4}, {0, 1, 2, 3, 4, 5, 6, 7}])
-def test_the_search_ends_at_the_first_bad_commit_or_its_neighbours(
-    first: int, unknown: set[int]
+def test_the_former_command_says_what_to_type(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commits = [Commit(str(n), "") for n in range(9)]
-    tested = []
-
-    def run_commit(commit: Commit) -> CommitResult:
-        tested.append(number := int(commit.sha))
-        if number in unknown:
-            return CommitResult("unknown", "")
-        return CommitResult("bad" if number >= first else "good", "")
-
-    candidates = {int(commit.sha) for commit in search(commits, run_commit)}
-    assert first in candidates
-    assert len(tested) == len(set(tested))
-    if not unknown:
-        assert candidates == {first}
-        assert len(tested) <= 4
+    assert main(["eval", "bisect", "v0", "v6", "coins.py"]) == 2
+    assert "git bisect run wink eval run coins.py --against tag:is=good --bisect" in (
+        capsys.readouterr().err
+    )

@@ -56,7 +56,7 @@ def send_result(deployment: Deployment, run_id: str, body: Any) -> None:
 def test_a_damaged_result_is_dead_lettered_and_its_sample_resubmitted(
     deployment: Deployment, change: Callable[[bytes], bytes]
 ) -> None:
-    run_id = deployment.submit("--limit", "5")
+    run_id = deployment.submit("--max-samples", "5")
     deployment.wink(*deployment.worker("--drain"))
     content = damage_one_result(deployment, run_id, change)
 
@@ -85,7 +85,7 @@ def only_dead_letter(deployment: Deployment) -> Any:
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_replay_sends_a_dead_letter_of_a_result_to_the_results(deployment: Deployment) -> None:
     """`replay` sends a dead letter to its source mailbox, not to the requests."""
-    run_id = deployment.submit("--limit", "2")
+    run_id = deployment.submit("--max-samples", "2")
     send_result(deployment, run_id, {"hello": "from another program"})
     deployment.start(*deployment.worker())
     assert deployment.wink("eval", "collect", *RESUBMIT_SOON)[0] == 0
@@ -111,7 +111,7 @@ FORGED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_forged_results_are_dead_lettered(deployment: Deployment) -> None:
-    run_id = deployment.submit("--limit", "5")
+    run_id = deployment.submit("--max-samples", "5")
     for change in FORGED:
         score = {"value": 0.0, "passed": False}
         send_result(
@@ -129,7 +129,7 @@ def test_forged_results_are_dead_lettered(deployment: Deployment) -> None:
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_collect_gives_up_after_resubmitting_several_times(deployment: Deployment) -> None:
     """Another process takes the requests and never answers."""
-    deployment.submit("--limit", "2")
+    deployment.submit("--max-samples", "2")
     collector = deployment.start("eval", "collect", "--resubmit-after", "0.2")
     with closing(open_mailbox(deployment.queue)) as requests:
         while collector.poll() is None:
@@ -175,6 +175,7 @@ def test_ids_that_differ_only_in_a_secret_stay_distinct_locally_and_by_queue(
     ids = ids_in_store(deployment, "latest")
 
     run_id = deployment.submit()
+    deployment.wink(*local)  # `collect` without RUN takes the latest submitted run
     deployment.wink(*deployment.worker("--drain"))
     code, out, stderr = deployment.wink("eval", "collect", "--timeout", "60", "--format", "jsonl")
     assert code == 0, stderr
@@ -230,7 +231,7 @@ def test_a_server_that_restarts_before_the_first_answer_is_retried(
 ) -> None:
     deployment = Deployment(tmp_path, f"redis://127.0.0.1:{server.port}/0#qa")
     try:
-        run_id = deployment.submit("--limit", "5")
+        run_id = deployment.submit("--max-samples", "5")
         deployment.wink(*deployment.worker("--drain"))
         server.kill()
         collector = deployment.start("eval", "collect", "--timeout", "60")
@@ -251,7 +252,7 @@ def test_a_server_that_restarts_before_the_first_answer_is_retried(
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_a_queue_that_never_answers_is_an_error(deployment: Deployment) -> None:
-    deployment.submit("--limit", "2")
+    deployment.submit("--max-samples", "2")
     queue = f"redis://127.0.0.1:{free_port()}/0?socket_timeout=1#qa"
     code, _, stderr = deployment.wink("eval", "collect", "--queue", queue, "--timeout", "0.5")
 
@@ -263,7 +264,7 @@ def test_a_queue_that_never_answers_is_an_error(deployment: Deployment) -> None:
 
 
 def test_a_complete_run_is_reported_without_its_queue(deployment: Deployment) -> None:
-    deployment.submit("--limit", "5")
+    deployment.submit("--max-samples", "5")
     deployment.wink("worker", "eval", "--agent", "qa.py:agent", "--drain")
     first = deployment.wink("eval", "collect")
 

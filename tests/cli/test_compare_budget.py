@@ -93,7 +93,7 @@ def test_the_command_prints_the_best_model_and_the_dropped_ones(wink: Run, bad_m
     ("args", "problem"),
     [
         (("--budget", "10"), "expected two models or more"),
-        (("--models", "a/b", "c/d", "--budget", "10", "--limit", "3"), "got both"),
+        (("--models", "a/b", "c/d", "--budget", "10", "--max-samples", "3"), "got both"),
     ],
 )
 def test_invalid_options_are_refused(wink: Run, args: tuple[str, ...], problem: str) -> None:

@@ -55,7 +55,7 @@ def completions(script: Path, line: str) -> list[str]:
         ("wink eval show --format j", ["json"]),
         ("wink worker eval --dr", ["--drain"]),
         ("wink completion ", ["bash", "zsh", "fish"]),
-        ("wink eval run --limit ", []),
+        ("wink eval run --max-samples ", []),
     ],
 )
 def test_commands_options_and_values(script: Path, line: str, expected: list[str]) -> None:

@@ -177,7 +177,7 @@ samples =""",
 
 def test_a_run_that_may_stop_early_gets_past_it() -> None:
     deadly("SIGKILL")
-    again = ("eval", "run", "deadly.py", "--stop-when", "decided", "--fail-under", "99%")
+    again = ("eval", "run", "deadly.py", "--stop-against", "99%", "--fail-under", "99%")
     codes = [wink(*again).returncode]
 
     while codes[-1] == -signal.SIGKILL:

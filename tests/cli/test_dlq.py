@@ -161,7 +161,7 @@ def test_purge_asks_for_confirmation(
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_the_dead_letters_of_a_main_loop_are_separate(deployment: Deployment) -> None:
-    deployment.submit("--limit", "1")
+    deployment.submit("--max-samples", "1")
     worker = deployment.start("worker", "eval", "--main")
     main_loop_worker = deployment.start(
         "worker", "main", "--loop", "qa.py:Loop", "--max-deliveries", "1"

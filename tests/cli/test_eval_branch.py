@@ -14,7 +14,8 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 MAZE = """
 from weakincentives.chat import ChatMessage, ToolCall
-from weakincentives.evals import EvalSuite, Sample, endpoint_agent, exact_match
+from weakincentives.evals import EvalSuite, Sample, exact_match
+from weakincentives.evals.engine import endpoint_agent
 from weakincentives.rollouts import CalculatorEnvironment
 
 def make(sample) -> CalculatorEnvironment:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.cli.stored_runs import Run, answer, broken, folder, stored, wink
 from tests.sums_eval import CAPITALS, QA
-from weakincentives.evals import CriterionInfo, EvalReport, EvalResult, RunStore
+from weakincentives.evals import EvalReport, EvalResult, RunStore
+from weakincentives.evals.store import CriterionInfo
 
 __all__ = ["folder", "wink"]  # fixtures
 

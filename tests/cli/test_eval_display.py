@@ -92,7 +92,7 @@ def test_there_is_no_progress_bar_in_ci(variables: dict[str, str]) -> None:
 
 
 def test_the_verdict_breaks_between_words() -> None:
-    rule = ("--fail-under", "70%", "--stop-when", "decided", "--decide-for", "population")
+    rule = ("--fail-under", "70%", "--stop-against", "70%", "--decide-for", "population")
     output = run_on_terminal("eval", "run", "sums.py", *rule, CI="true", COLUMNS="40")
 
     lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output).splitlines()]

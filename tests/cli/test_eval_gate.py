@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.cli.stored_runs import Run, answer, broken, folder, stored, wink
-from weakincentives.evals import CriterionInfo, EvalResult, Score
+from weakincentives.evals import EvalResult, Score
 from weakincentives.evals.evaluators.combine import combine_scores
+from weakincentives.evals.store import CriterionInfo
 
 __all__ = ["folder", "wink"]  # fixtures
 

@@ -74,6 +74,18 @@ def test_the_files_of_each_template_can_be_run(template: str, tmp_path: Path) ->
     assert " passed, " in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("template", "packages"),
+    [("agents", "'weakincentives-evals[openai,otel]' langgraph langchain-openai"), ("pytest", "")],
+)
+def test_a_template_names_what_to_install(template: str, packages: str, tmp_path: Path) -> None:
+    *_, first, following = wink(tmp_path, "init", "--template", template).stderr.splitlines()
+
+    assert first.startswith(f"First: pip install {packages or template}")
+    assert "\\" not in first
+    assert following.startswith("Next: ")
+
+
 def test_templates_are_listed_and_can_share_a_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,9 +17,10 @@ import pytest
 
 from tests.cli.stored_runs import WINK, Run, answer, broken, conversation, folder, stored, wink
 from tests.processes import TIMEOUT
-from weakincentives.chat import ChatMessage, ToolCall
+from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
 from weakincentives.cli.console.text import ago
-from weakincentives.evals import CriterionInfo, EvalResult, Score, Trajectory
+from weakincentives.evals import EvalResult, Score, Trajectory
+from weakincentives.evals.store import CriterionInfo
 from weakincentives.runtime import Session, ToolInvoked
 
 __all__ = ["folder", "wink"]  # fixtures
@@ -215,6 +216,70 @@ def test_show_as_json(wink: Run) -> None:
     assert [each["sample_id"] for each in data["samples"]] == ["none", "wrong"]
     data = json.loads(wink("show", "run", "--all", "--format", "json")[1])
     assert [each["verdict"] for each in data["samples"]] == ["pass", "fail", "error"]
+
+
+def test_nothing_is_cut_in_a_pipe(wink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS")
+    name, suite = "sample-" * 10, "suite-" * 20
+    for run_id, output in (("run-with-a-name", "Lyon"), ("another-run", "Paris")):
+        stored(run_id, answer(name, output), suite=suite, agent=f"{run_id}'s agent" * 9)
+
+    printed = [
+        wink(*command.split())[1]
+        for command in (
+            "list",
+            "show run-with-a-name --all",
+            "show run-with-a-name",
+            "compare run-with-a-name another-run",
+        )
+    ]
+
+    assert suite in printed[0]
+    assert "run-with-a-name's agent" * 9 in printed[0]
+    assert "run-with-a-name's agent" * 9 in printed[3]
+    assert all(name in each for each in printed[1:])
+    assert "…" not in "".join(printed)
+
+
+def test_a_long_conversation_is_folded_and_printed_in_parts(wink: Run) -> None:
+    messages = tuple(ChatMessage("user", f"number {n}") for n in range(1, 130_001))
+    long = Trajectory(messages, "Paris")
+    with Session() as session:
+        for number in range(300):
+            session.dispatch(ToolInvoked(name=f"tool{number}"))
+    stored("run", answer("long", trajectory=long), session=session.snapshot())
+
+    text = wink("show", "run", "long")[1]
+    part = wink("show", "run", "long", "--from-message", "129900")[1]
+
+    assert "[129,800 more messages - --from-message N prints 200 from N on" in text
+    assert "number 100\n" in text
+    assert "number 101\n" not in text
+    assert "[100 more events - --full prints all]" in text
+    assert "[129,900 to 130,000 of 130,000]\n  user\n    number 129900\n" in part
+    assert (
+        "expected a message from 1 to 130,000"
+        in wink("show", "run", "long", "--from-message", "130001")[2]
+    )
+
+
+def test_what_an_agent_used_is_unknown_rather_than_0(wink: Run) -> None:
+    unknown = Trajectory(output="Paris", latency_ms=20)
+    judged = {"judge_usage": TokenUsage(30, 5), "judge_cost": 0.25}
+    stored(
+        "run",
+        answer("plain", trajectory=unknown),
+        answer("judged", trajectory=unknown, **judged),
+    )
+
+    plain, with_judge = wink("show", "run", "plain")[1], wink("show", "run", "judged")[1]
+
+    assert "tokens unknown, cost unknown, run run" in plain
+    assert "35 tokens (judges; agent unknown), $0.25 (judges; agent unknown)" in " ".join(
+        with_judge.split()
+    )
+    (row,) = json.loads(wink("show", "run", "plain", "--format", "json")[1])["rows"]
+    assert row["result"]["trajectory"].get("usage") is None
 
 
 def test_a_sample_is_printed_in_full(wink: Run) -> None:

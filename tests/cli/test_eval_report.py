@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stored_runs import Run, answer, folder, stored, wink
+from tests.view.files import answers_in
 
 __all__ = ["folder", "wink"]
+
+TABLE = "/api/table?run=r1&page=0"
 
 
 def test_the_newest_run_is_written_to_a_file_with_its_name(wink: Run, folder: Path) -> None:
@@ -16,36 +19,34 @@ def test_the_newest_run_is_written_to_a_file_with_its_name(wink: Run, folder: Pa
     stored("r2", answer("fr"), answer("it", "Rome"))
     code, out, err = wink("report")
     size = round((folder / "r2.html").stat().st_size / 1000)
-    assert (code, out, err) == (0, "", f"Wrote r2.html ({size} KB)\n")
-    assert "1 of 2 passed" in (folder / "r2.html").read_text("utf-8")
-
-
-def test_all_samples_of_a_run_are_written_into_a_folder(wink: Run, folder: Path) -> None:
-    stored("r1", answer("fr"))
-    code, _, err = wink("report", "--full")
-    assert code == 0
-    assert err.startswith("Wrote r1/index.html (")
-    assert (folder / "r1" / "parts" / "0.js").exists()
-    assert wink("report", "--full", "-o", "other")[0] == 0
-    assert (folder / "other" / "index.html").exists()
+    assert (code, out, err) == (0, f"Wrote r2.html ({size} KB)\n", "")
+    assert answers_in(folder / "r2.html")["/api/run?run=r2"]["headline"].startswith("1/2 passed")
 
 
 def test_a_file_without_all_samples_names_the_option_for_all(
-    wink: Run, monkeypatch: pytest.MonkeyPatch
+    wink: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, limit in (("MAX_SAMPLES", 2), ("_SAMPLE_BYTES", 0)):
-        monkeypatch.setattr(f"weakincentives.evals.reporting.html.document.{name}", limit)
-    stored("r1", *(answer(f"s{n}") for n in range(3)))
-    err = wink("report")[2]
-    assert "has the texts and transcripts of 0 of 3 rows, failures first" in err
-    assert "A page with everything: wink eval report r1 --full" in err
+    monkeypatch.setattr("weakincentives.view.report.MAX_SAMPLES", 2)
+    stored("r1", answer("s0"), answer("s1"), answer("s2", "Rome"))
+    note = (
+        "This file has 2 of the 3 samples of the run r1: those with a failure or an error first, "
+        "then in the order of the dataset. Figures, slices and counts are of all samples."
+    )
+    assert wink("report")[1].splitlines()[1] == f"{note} All of them: --full"
+    assert f'id="note">{note}</p>' in (folder / "r1.html").read_text("utf-8")
+    assert [row["sample"] for row in answers_in(folder / "r1.html")[TABLE]] == ["s0", "s2"]
+    assert wink("report", "--full")[1].count("\n") == 1
+    assert len(answers_in(folder / "r1.html")[TABLE]) == 3
 
 
-def test_two_runs_are_written_into_the_given_file(wink: Run, folder: Path) -> None:
-    stored("r1", answer("fr", "Rome"))
-    stored("r2", answer("fr"))
-    assert wink("report", "r2", "--compare", "r1", "-o", "both.html")[0] == 0
-    assert "1 fixed, 0 broken" in (folder / "both.html").read_text("utf-8")
+def test_several_runs_are_written_into_the_given_file(wink: Run, folder: Path) -> None:
+    for name, output in (("r1", "Rome"), ("r2", "Rome"), ("r3", "Paris")):
+        stored(name, answer("fr", output))
+    assert wink("report", "r3", "--compare", "r1", "--compare", "r2", "-o", "all.html")[0] == 0
+    answers = answers_in(folder / "all.html")
+    for runs in ("run=r1&run=r2&run=r3", "run=r1&run=r3"):
+        assert answers[f"/api/compare?{runs}"]["comparisons"][-1]["fixed"] == 1
+    assert answers["/api/aligned?run=r1&run=r3&sample=fr"]["sides"][1]["verdict"] == "pass"
 
 
 def test_an_id_with_slashes_stays_in_the_folder(wink: Run, folder: Path) -> None:

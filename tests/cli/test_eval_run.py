@@ -13,7 +13,8 @@ from tests.sums_eval import failing, ids, latest
 from weakincentives.cli import main
 from weakincentives.cli.commands import eval_run
 from weakincentives.cli.options.execution import command_of
-from weakincentives.evals import EvalSuite, RunRecord, RunStore, Sample, exact_match
+from weakincentives.evals import EvalSuite, RunStore, Sample, exact_match
+from weakincentives.evals.store import RunRecord
 from weakincentives.runtime.tracing import is_tracing
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -94,13 +95,13 @@ def test_every_suite_of_a_file_runs_and_the_highest_exit_code_is_returned(
 @pytest.mark.parametrize(
     ("args", "chosen"),
     [
-        (["--limit", "2"], "ab"),
+        (["--max-samples", "2"], "ab"),
         (["--filter", "kind=hard"], "cd"),
-        (["--filter", "kind=h*", "--limit", "1"], "c"),
+        (["--filter", "kind=h*", "--max-samples", "1"], "c"),
         (["--filter", "id=[bd]"], "bd"),
         (["--filter", "id=[bd]", "--filter", "kind=hard"], "d"),
         (["--filter", "id=[bc]", "--filter", "id=[cd]"], "c"),
-        (["--limit", "1", "--repeat", "3"], "aaa"),
+        (["--max-samples", "1", "--epochs", "3"], "aaa"),
         (["--sample", "9"], "abcd"),
     ],
 )
@@ -120,7 +121,7 @@ def test_the_same_seed_selects_the_same_samples() -> None:
     assert len({tuple(selected(2, seed)) for seed in range(6)}) > 1
 
 
-@pytest.mark.parametrize("args", [["--filter", "kind=blue"], ["--limit", "0"]])
+@pytest.mark.parametrize("args", [["--filter", "kind=blue"], ["--max-samples", "0"]])
 def test_nothing_selected_is_exit_code_4(
     args: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,7 +171,7 @@ def test_errors_have_their_own_gate(capsys: pytest.CaptureFixture[str]) -> None:
     ("args", "note"),
     [
         (["-x", "--max-error-rate", "1"], "stopped by the error of sample 'a'"),
-        (["--max-time", "0.000001"], "stopped by the budget of 1e-06 s"),
+        (["--max-total-seconds", "0.000001"], "stopped by the budget of 1e-06 s"),
     ],
 )
 def test_a_run_that_is_stopped_is_not_complete(
@@ -208,7 +209,7 @@ def test_a_run_stops_once_its_gate_is_decided(
     folder: Path, capsys: pytest.CaptureFixture[str], min_rate: str, code: int, side: str
 ) -> None:
     (folder / "coins.py").write_text(COINS)
-    args = ["eval", "run", "coins.py:coins", "--fail-under", min_rate, "--stop-when", "decided"]
+    args = ["eval", "run", "coins.py:coins", "--fail-under", min_rate, "--stop-against", min_rate]
 
     assert main(args) == code
     record = latest_run()
@@ -231,9 +232,9 @@ def test_the_command_line_overrides_the_rule_of_a_suite(folder: Path) -> None:
     assert main(["eval", "run", "coins.py:known"]) == 0
     by_suite = latest_run()
     assert by_suite.note.endswith("at most 30 points wide")
-    assert main(["eval", "run", "coins.py:known", "--stop-when", "20%"]) == 0
+    assert main(["eval", "run", "coins.py:known", "--stop-at-width", "20%"]) == 0
     assert latest_run().total > by_suite.total
-    assert main(["eval", "run", "coins.py:known", "--stop-when", "never"]) == 0
+    assert main(["eval", "run", "coins.py:known", "--stop-at-width", "none"]) == 0
     assert latest_run().status == "complete"
 
 
@@ -241,8 +242,9 @@ def test_the_command_line_overrides_the_rule_of_a_suite(folder: Path) -> None:
     ("args", "problem"),
     [
         (["--stop-when", "decided"], "expected --fail-under above 0, or --against RUN, with"),
-        (["--stop-when", "soon"], "expected decided, never, or a width such as 10%, got 'soon'"),
-        (["--stop-when", "0"], "expected decided, never, or a width such as 10%, got '0'"),
+        (["--stop-when", "soon"], "expected a share above 0 and at most 1, got 'soon'"),
+        (["--stop-at-width", "0"], "expected a share above 0 and at most 1, got '0'"),
+        (["--decide-for", "dataset"], "expected --stop-against with --decide-for, got none"),
     ],
 )
 def test_an_invalid_stopping_rule_is_refused(
@@ -257,7 +259,7 @@ def test_an_invalid_stopping_rule_is_refused(
 
 
 def test_stored_samples_are_not_run_again(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "run", "sums.py", "--limit", "2", "-j", "1"]) == 0
+    assert main(["eval", "run", "sums.py", "--max-samples", "2", "-j", "1"]) == 0
     assert main(["eval", "run", "sums.py", "--resume", "-j", "1"]) == 0
 
     assert "reuses 2 results of run" in capsys.readouterr().err
@@ -294,13 +296,13 @@ def test_debug_mode_prints_the_location_of_an_error_once(
 
 
 def test_resume_can_raise_the_concurrency(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["eval", "run", "sums.py", "--limit", "2", "-j", "1"])
+    main(["eval", "run", "sums.py", "--max-samples", "2", "-j", "1"])
     assert main(["eval", "resume", "-j", "4"]) == 0
     assert ids() == [*"ab"]
 
 
 def test_resume_accepts_no_file(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["eval", "run", "sums.py", "--limit", "2"])
+    main(["eval", "run", "sums.py", "--max-samples", "2"])
     assert main(["eval", "run", "--resume", "sums.py"]) == 0
     assert ids() == [*"abcd"]
 
@@ -338,7 +340,7 @@ def test_the_stored_command_parses_to_the_same_options() -> None:
     eval_run.configure(parser)
     options = (
         "a.py:b -j 3 --epochs 2 --filter id=x --filter k=-1 --tag=-a=b --cache -x --timeout 0.5 "
-        "-o a.csv -o b.md --fail-under 85% --sample 4 --seed 0 --max-cost 1.5 --name new"
+        "-o a.csv -o b.md --fail-under 85% --sample 4 --seed 0 --max-total-cost 1.5 --name new"
     )
     args = parser.parse_args(options.split())
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.cli.stored_runs import WINK, Run, answer, folder, stored, wink
-from weakincentives.evals import CriterionInfo, EvalResult, Score
+from weakincentives.evals import EvalResult, Score
+from weakincentives.evals.store import CriterionInfo
 
 __all__ = ["folder", "wink"]  # fixtures
 

@@ -13,7 +13,7 @@ from tests.cli.stored_runs import Run, folder, wink
 from weakincentives.errors import UsageError
 from weakincentives.evals import RunStore
 from weakincentives.evals.comparison.gates import check_run
-from weakincentives.evals.model.result import criterion_rates
+from weakincentives.evals.runs.figures import criterion_rates
 
 __all__ = ["folder", "wink"]  # fixtures
 
@@ -124,7 +124,7 @@ def test_files_and_folders_run_in_order_and_the_highest_exit_code_is_returned(wi
 
 
 def test_options_and_files_may_be_in_any_order(wink: Run) -> None:
-    code, _, err = wink("run", "evals/both_eval.py", "--limit", "2", "own.py", "--dry-run")
+    code, _, err = wink("run", "evals/both_eval.py", "--max-samples", "2", "own.py", "--dry-run")
 
     assert code == 0
     assert err.count("2 samples") == 2
@@ -218,15 +218,18 @@ def test_junit_has_a_test_case_per_sample_by_default(wink: Run, folder: Path) ->
 def test_the_same_gates_in_python(wink: Run) -> None:
     wink("run", "evals/both_eval.py")
     with RunStore() as store:
-        record = store.run("latest")
-        rates = criterion_rates(store.report("latest").results)
+        record, report = store.run("latest"), store.report("latest")
+        rates = criterion_rates(report.table(), report.scope())
 
     assert {name: rate.estimate for name, rate in rates.items()}.items() >= {
         "exact_match": 0.6,
         "contains": 0.8,
     }.items()
     gates = {"passed": 0.6, "contains": 0.8}
-    assert check_run(record, fail_under=gates, rates=rates).outcome == "passed"
-    assert check_run(record, fail_under={"contains": 0.81}, rates=rates).outcome == "failed"
+    assert check_run(record, report.figures, fail_under=gates, rates=rates).outcome == "passed"
+    assert (
+        check_run(record, report.figures, fail_under={"contains": 0.81}, rates=rates).outcome
+        == "failed"
+    )
     with pytest.raises(UsageError, match=r"there are: .*contains, exact_match"):
-        check_run(record, fail_under={"nothing": 0.5}, rates=rates)
+        check_run(record, report.figures, fail_under={"nothing": 0.5}, rates=rates)

@@ -183,7 +183,7 @@ def test_a_small_json_file_cannot_fill_the_memory(folder: Path) -> None:
 
 def test_a_file_that_grows_is_read_as_it_was_when_it_was_opened(folder: Path) -> None:
     code = """
-from weakincentives.evals import iter_rows
+from weakincentives.evals.loaders import iter_rows
 with open("qa.jsonl", "ab", 0) as more:
     more.write(b'{"a": 1}\\n' * 20_000)
     count = 0

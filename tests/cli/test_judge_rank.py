@@ -18,7 +18,8 @@ Rank = Callable[..., tuple[int, str, str]]
 MODEL = ("--model", "openai/gpt-4o", "--criterion", "Names the capital")
 JUDGES = """
 from weakincentives.adapters import ScriptedAdapter
-from weakincentives.evals import pairwise_judge, llm_judge
+from weakincentives.evals import llm_judge
+from weakincentives.evals.judges import pairwise_judge
 
 model = ScriptedAdapter(lambda request: {"reason": "r", "winner": "tie"})
 pair = pairwise_judge(model, "Clearer")

@@ -101,4 +101,4 @@ def test_help_distinguishes_the_two_token_limits(capsys: pytest.CaptureFixture[s
 
     text = " ".join(capsys.readouterr().out.split())
     assert "--max-tokens N maximum tokens of each reply of --model" in text
-    assert "--max-tokens-total N stop starting samples after N tokens in the whole run" in text
+    assert "--max-total-tokens N stop starting samples after N tokens in all" in text

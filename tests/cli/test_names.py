@@ -52,7 +52,7 @@ def test_the_only_suite_of_a_file_has_the_name_of_the_file(wink: Run, folder: Pa
         file.write("suite = EvalSuite(answer, dataset, contains)")
 
     wink("run", "billing_eval.py")
-    wink("run", "billing_eval.py", "--name", "nightly", "--experiment", "short")
+    wink("run", "billing_eval.py", "--name", "nightly", "--experiment-name", "short")
 
     with RunStore() as store:
         newest, oldest = (record.manifest for record in store.runs())
@@ -166,7 +166,16 @@ def test_names_are_in_the_github_summary_and_in_exports(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
     (folder / "both.py").write_text(SUITES)
 
-    wink("run", "both.py:terse", "--tag", "branch=main", "--experiment", "short", "-o", "out.xml")
+    wink(
+        "run",
+        "both.py:terse",
+        "--tag",
+        "branch=main",
+        "--experiment-name",
+        "short",
+        "-o",
+        "out.xml",
+    )
 
     summary = (folder / "summary.md").read_text()
     assert "terse" in summary.splitlines()[1]
@@ -180,7 +189,7 @@ def test_names_are_in_the_github_summary_and_in_exports(
 
 def test_a_submitted_run_has_the_same_names(folder: Path) -> None:
     (folder / "qa.jsonl").write_text('{"id": "a", "input": "1", "expected": "1"}')
-    names = ["--name", "nightly", "--experiment", "short", "--tag", "ci=7"]
+    names = ["--name", "nightly", "--experiment-name", "short", "--tag", "ci=7"]
 
     queue = ["--queue", "sqlite:///mail.db#qa"]
     assert main(["eval", "submit", *queue, "--dataset", "qa.jsonl", *names]) == 0
@@ -192,7 +201,7 @@ def test_a_submitted_run_has_the_same_names(folder: Path) -> None:
 
 def test_a_command_stored_by_an_earlier_version_keeps_its_experiment(folder: Path) -> None:
     (folder / "both.py").write_text(SUITES)
-    assert main(["eval", "run", "both.py:terse", "--experiment", "new"]) == 0
+    assert main(["eval", "run", "both.py:terse", "--experiment-name", "new"]) == 0
     with RunStore() as store:
         manifest = store.runs()[0].manifest
         command = ("wink", "eval", "run", "both.py:terse", "--name", "new")

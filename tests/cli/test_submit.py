@@ -45,7 +45,7 @@ def test_workers_produce_the_report_of_one_process(deployment: Deployment) -> No
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_a_collected_run_is_a_run_for_every_command(deployment: Deployment) -> None:
-    run_id = deployment.submit("--limit", "5", "--tag", "team=a", "--experiment", "short")
+    run_id = deployment.submit("--max-samples", "5", "--tag", "team=a", "--experiment", "short")
     deployment.wink(*deployment.worker("--drain"))
     assert deployment.wink("eval", "collect", "-o", "out.csv")[0] == 0
 
@@ -97,7 +97,7 @@ def test_submitting_again_sends_only_samples_without_a_row(deployment: Deploymen
     assert (code, out.strip()) == (0, "mine")
     assert "0 sent now, the others have a result" in stderr
     code, _, stderr = deployment.wink(
-        "eval", "submit", "--dataset", "qa.jsonl", "--run-id", run_id, "--limit", "3"
+        "eval", "submit", "--dataset", "qa.jsonl", "--run-id", run_id, "--max-samples", "3"
     )
     assert code == 2
     assert "expected the samples and experiments of the run 'mine', got others" in stderr
@@ -142,7 +142,7 @@ def test_a_killed_collector_loses_nothing(deployment: Deployment) -> None:
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_results_that_a_dead_collector_had_received_are_waited_for(deployment: Deployment) -> None:
-    run_id = deployment.submit("--limit", "3")
+    run_id = deployment.submit("--max-samples", "3")
     deployment.wink(*deployment.worker("--drain"))
     with SqliteMailbox(f"qa-results-{run_id}", deployment.folder / "mail.db") as results:
         assert len(results.receive(visibility_timeout=3)) == 1
@@ -158,7 +158,7 @@ def test_results_that_a_dead_collector_had_received_are_waited_for(deployment: D
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_after_a_timeout_missing_samples_are_listed(deployment: Deployment) -> None:
-    deployment.submit("--limit", "7")
+    deployment.submit("--max-samples", "7")
     code, out, stderr = deployment.wink("eval", "collect", "--timeout", "0.5", "--format", "json")
 
     assert code == 3
@@ -169,7 +169,7 @@ def test_after_a_timeout_missing_samples_are_listed(deployment: Deployment) -> N
 
 
 def test_requests_that_a_queue_lost_are_resubmitted(deployment: Deployment) -> None:
-    deployment.submit("--limit", "3")
+    deployment.submit("--max-samples", "3")
     purge_queue(deployment)
     collector = deployment.start("eval", "collect", "--resubmit-after", "0.2")
     deployment.start(*deployment.worker())
@@ -181,7 +181,7 @@ def test_requests_that_a_queue_lost_are_resubmitted(deployment: Deployment) -> N
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_errors_are_retried(deployment: Deployment) -> None:
-    run_id = deployment.submit("--limit", "8")
+    run_id = deployment.submit("--max-samples", "8")
     deployment.wink(*deployment.worker("--drain"))
     code, _, stderr = deployment.wink("eval", "collect")
     assert code == 3

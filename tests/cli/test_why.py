@@ -10,18 +10,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.view.files import answers_in
 from weakincentives.cli import main
-from weakincentives.evals import (
-    ErrorDetails,
-    EvalReport,
-    EvalResult,
-    RunStore,
-    Score,
-    StoredRow,
-    why_failed,
-)
+from weakincentives.evals import EvalReport, RunStore, why_failed
 from weakincentives.evals.analysis import error_groups
-from weakincentives.evals.reporting.html.details import core_of
 
 RAG = """
 import os
@@ -200,16 +192,13 @@ def test_the_page_has_the_explanation_and_the_traceback(
 ) -> None:
     assert main(["eval", "report", "latest", "-o", "page.html"]) == 0
 
-    assert DOWN in (folder / "page.html").read_text()
-
-
-def test_a_row_of_the_page_has_type_and_traceback() -> None:
-    details = ErrorDetails("OSError", "rag.py:1 in f", "Traceback (most recent call last):")
-    error = EvalResult("1", Score(0.0), error="gone", error_details=details)
-
-    parts = core_of(StoredRow(result=error), 1_000)["p"]
-
-    assert parts == [["Error (agent)", "OSError: gone"], ["Traceback", details.traceback]]
+    samples = [
+        answer
+        for address, answer in answers_in(folder / "page.html").items()
+        if address.startswith("/api/sample?") and answer["verdict"] == "error"
+    ]
+    assert DOWN in [f"{each['error_type']} at {each['error_where']}" for each in samples]
+    assert any("line 13, in answer" in each["traceback"] for each in samples)
 
 
 def test_githubs_summary_has_the_groups_and_the_reasons(

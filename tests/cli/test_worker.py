@@ -132,7 +132,7 @@ def test_stopping_before_the_start_is_clean(deployment: Deployment) -> None:
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_children_do_not_outlive_their_parent(deployment: Deployment) -> None:
-    deployment.submit("--limit", "2")
+    deployment.submit("--max-samples", "2")
     workers = deployment.start_python(*deployment.worker("-n", "2"))
     until(lambda: deployment.calls().total() == 2)
     children = two_children_of(workers)
@@ -157,7 +157,7 @@ def test_a_usage_error_is_not_restarted(deployment: Deployment) -> None:
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_each_process_serves_its_health(deployment: Deployment) -> None:
-    deployment.submit("--limit", "4")
+    deployment.submit("--max-samples", "4")
     port = two_free_ports()
     workers = deployment.start_python(*deployment.worker("-n", "2", "--health-port", str(port)))
     until(lambda: deployment.calls().total() == 4)
@@ -175,7 +175,7 @@ def test_each_process_serves_its_health(deployment: Deployment) -> None:
 def test_an_exhausted_budget_stops_all_workers(deployment: Deployment) -> None:
     deployment.wink("eval", "init")
     deployment.wink("eval", "submit", "--dataset", "evals/capitals.jsonl")
-    budget = ("-n", "2", "-j", "1", "--max-tokens-total", "60", "--requests-per-minute", "6000")
+    budget = ("-n", "2", "-j", "1", "--max-total-tokens", "60", "--requests-per-minute", "6000")
     code, _, stderr = deployment.wink("worker", "eval", "evals/capitals.py", *budget)
     assert code == 0
     assert "no more samples are started" in stderr

@@ -10,6 +10,7 @@ import signal
 
 from tests.cli.deployments import Deployment, deployment
 from tests.processes import TIMEOUT, until
+from tests.view.files import answers_in
 
 __all__ = ["deployment"]  # a fixture
 
@@ -111,7 +112,7 @@ def test_a_run_of_two_versions_says_so_everywhere_and_gates_refuse_it(
         "compare": "".join(deployment.wink("eval", "compare", run_id, run_id)[1:]),
         "export": deployment.wink("eval", "export", run_id, "--format", "md")[1],
         "report": str(deployment.report(run_id)),
-        "page": (deployment.folder / "page.html").read_text(),
+        "page": str(answers_in(deployment.folder / "page.html")),
     }
     for name, text in texts.items():
         plain = " ".join(text.replace("\\", "").split())
@@ -181,8 +182,8 @@ def test_a_drained_worker_waits_for_its_retries_beside_requests_for_others(
     failing = 'if sum(1 for _ in CALLS.open()) < 9: raise OSError("again")\n    return'
     helper = two.folder / "helper.py"
     helper.write_text(helper.read_text().replace("return", failing))
-    submit(deployment, one.file, "--limit", "1")
-    run_id = submit(deployment, two.file, "--limit", "3")
+    submit(deployment, one.file, "--max-samples", "1")
+    run_id = submit(deployment, two.file, "--max-samples", "3")
     printed = work(deployment, two, "--max-deliveries", "5")
 
     assert "3 done" in printed
@@ -209,7 +210,7 @@ def test_settings_of_a_worker_do_not_change_its_version(deployment: Deployment) 
     options = ("--prompt", "qa.py:template", "--model", "demo/large", "--drain")
     settings = [("-j", "2"), ("--timeout", "5", "--max-deliveries", "3")]
     if deployment.queue.startswith("redis"):  # workers share limits there
-        settings.append(("--requests-per-minute", "600", "--max-cost", "5"))
+        settings.append(("--requests-per-minute", "600", "--max-total-cost", "5"))
     printed = [deployment.wink("worker", "eval", *options, *more)[2] for more in settings]
     assert len({version_of(each) for each in printed}) == 1
 

@@ -22,10 +22,10 @@ from weakincentives.evals import (
     RunStore,
     Sample,
     Score,
-    Submission,
     Trajectory,
     exact_match,
 )
+from weakincentives.evals.distributed import Submission
 from weakincentives.runtime import (
     MainLoopRequest,
     MainLoopResult,

@@ -12,7 +12,8 @@ import pytest
 from tests.compat.make_data import DATASET, REQUEST_ID, RUN_ID, session
 from tests.compat.questions import Answer, Question, Step
 from weakincentives import Experiment, Session, serde
-from weakincentives.evals import EvalRequest, EvalResult, RunStore, Submission
+from weakincentives.evals import EvalRequest, EvalResult, RunStore
+from weakincentives.evals.distributed import Submission
 from weakincentives.evals.store.rows import compress
 from weakincentives.runtime import (
     MainLoopRequest,

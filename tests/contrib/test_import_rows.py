@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.contrib.result_files import (
     WRITERS,
@@ -26,7 +25,8 @@ from tests.processes import plain_environment, until
 from weakincentives.cli import main
 from weakincentives.contrib.importers import read_reports, store_report, store_reports
 from weakincentives.errors import ReportError, StoreError, UsageError
-from weakincentives.evals import EvalReport, EvalResult, RunStore, Score, StoredRow
+from weakincentives.evals import EvalReport, EvalResult, RunStore, Score
+from weakincentives.evals.store import StoredRow
 from weakincentives.evals.store.overview import overview
 
 THREE = [("a", "pass"), ("a", "fail"), ("b", "error")]

@@ -10,12 +10,12 @@ import pytest
 
 from tests.contrib.langsmith_fixtures import needs_threads_at_exit
 from tests.processes import TIMEOUT, worker_processes
+from weakincentives import Experiment
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.contrib.langsmith.tracer import Node, SpanTracer
 from weakincentives.evals import (
     Dataset,
     EvalLoop,
-    Experiment,
     Sample,
     collect_results,
     collect_results_async,

@@ -21,8 +21,7 @@ import pytest
 
 from tests.engine import TIMEOUT
 from tests.sshd import as_program, ssh_to_own_sshd
-from weakincentives.contrib.remote import remote_side as _remote_side
-from weakincentives.contrib.remote import run_remote
+from weakincentives.contrib.remote import remote_side as _remote_side, run_remote
 from weakincentives.contrib.remote.remote_side import FILE_HEADER, FRAME, MARK
 from weakincentives.contrib.remote.runner import _source
 from weakincentives.errors import RemoteError, UsageError

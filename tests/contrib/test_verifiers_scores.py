@@ -17,7 +17,8 @@ from weakincentives.contrib.verifiers.scores import (
 )
 from weakincentives.contrib.verifiers.service import Service
 from weakincentives.errors import EvaluatorError, MissingExtraError, ProviderError
-from weakincentives.evals import Sample, Trajectory, environment_score
+from weakincentives.evals import Sample, Trajectory
+from weakincentives.evals.evaluators import environment_score
 
 SAMPLE = Sample("s", "2 + 2?", "4")
 NODES = [

@@ -9,8 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from weakincentives.errors import EvaluatorError, MissingExtraError, UsageError
 from weakincentives.evals import (
@@ -24,7 +23,6 @@ from weakincentives.evals import (
     criterion,
     exact_match,
     ignoring,
-    is_session_aware,
     json_schema,
     json_subset,
     matches,
@@ -35,6 +33,7 @@ from weakincentives.evals import (
     weighted,
     within_tolerance,
 )
+from weakincentives.evals.evaluators import is_session_aware
 from weakincentives.evals.evaluators.text import edit_distance
 from weakincentives.testing import session_with
 

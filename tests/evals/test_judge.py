@@ -8,29 +8,22 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests import strategies as our
 from tests.judging import SAMPLE, Plain, Recording, gullible, values, verdict
 from weakincentives import ChatMessage, TokenUsage
 from weakincentives.adapters import ModelReply, ModelRequest, ScriptedAdapter
 from weakincentives.errors import EvaluatorError, ProviderError, UsageError
-from weakincentives.evals import (
+from weakincentives.evals import EvalContext, Metric, Sample, all_of, contains, llm_judge
+from weakincentives.evals.engine import attempt, function_agent
+from weakincentives.evals.judges import (
     JUDGE_TEMPLATE,
     PASSING_RATINGS,
     RATING_VALUES,
-    EvalContext,
     JudgeOutput,
     JudgeParams,
-    Metric,
-    Sample,
     Scale,
-    all_of,
-    attempt,
-    contains,
-    function_agent,
-    llm_judge,
 )
 from weakincentives.evals.judges.pairwise import pairwise_judge
 from weakincentives.evals.judges.rubric import llm_rubric

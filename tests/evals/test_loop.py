@@ -13,6 +13,7 @@ import pytest
 from anyio import to_thread
 
 from tests.engine import TIMEOUT
+from weakincentives import Experiment
 from weakincentives.clock import SYSTEM_CLOCK, Clock
 from weakincentives.errors import MailboxConnectionError, UsageError
 from weakincentives.evals import (
@@ -21,7 +22,6 @@ from weakincentives.evals import (
     EvalLoopConfig,
     EvalRequest,
     EvalResult,
-    Experiment,
     RunStore,
     Sample,
     Score,

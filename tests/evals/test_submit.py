@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from tests.processes import TIMEOUT, running_loops
+from weakincentives import BASELINE, Experiment
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
-    BASELINE,
     Dataset,
     EvalLoop,
     EvalResult,
-    Experiment,
     Sample,
     Score,
     Trajectory,

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import FrozenInstanceError, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests import strategies as our
 from tests.processes import outputs_by_hash_seed
-from weakincentives import serde
+from weakincentives import BASELINE, serde
 from weakincentives.errors import DatasetError, SerializationError, UsageError
 from weakincentives.evals import (
-    BASELINE,
     Dataset,
     EvalConfig,
     EvalContext,
@@ -241,6 +240,46 @@ def test_a_dataset_is_an_immutable_sequence_of_samples() -> None:
     assert Dataset(name="none", samples=()).samples == ()
     with pytest.raises(FrozenInstanceError):
         dataset.name = "x"  # type: ignore[misc]
+
+
+def test_a_dataset_is_filtered_and_keeps_its_name_and_class() -> None:
+    class Tagged(Dataset[int, int]):
+        pass
+
+    dataset = Tagged((Sample(str(i), i, i) for i in range(5)), name="five", version="2.0")
+    even = dataset.filter(lambda sample: sample.input % 2 == 0)
+
+    assert type(even) is Tagged
+    assert ([s.id for s in even], even.name, even.version) == (["0", "2", "4"], "five", "2.0")
+    with pytest.raises(UsageError, match="expected a function of a sample, got 'even'"):
+        dataset.filter("even")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("names", "versions", "expected"),
+    [
+        (("a", "b"), ("1.0", "1.0"), ("a+b", "1.0")),
+        (("a", ""), ("1.0", "1.0"), ("a", "1.0")),
+        (("", "b"), ("1.0", "2.0"), ("b", "1.0+2.0")),
+        (("a", "a"), ("2.0", "2.0"), ("a", "2.0")),
+    ],
+)
+def test_datasets_are_added(
+    names: tuple[str, str], versions: tuple[str, str], expected: tuple[str, str]
+) -> None:
+    one = Dataset([Sample("1", 1)], names[0], versions[0])
+    other = Dataset([Sample("2", "x")], names[1], versions[1])
+
+    assert one + other == Dataset([Sample("1", 1), Sample("2", "x")], *expected)
+
+
+def test_datasets_that_share_an_id_are_not_added() -> None:
+    one, other = Dataset([Sample("1", 1), Sample("2", 2)], "one"), Dataset([Sample("2", 3)])
+
+    with pytest.raises(UsageError, match=r"got '2' in <Dataset one: 2 samples> and <Dataset unn"):
+        one + other
+    with pytest.raises(TypeError, match="unsupported operand"):
+        operator.add(one, [Sample("3", 3)])
 
 
 def test_a_dataset_refuses_duplicate_ids() -> None:

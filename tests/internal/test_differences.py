@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from weakincentives.internal.differences import (
     DiffPart,

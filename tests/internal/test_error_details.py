@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import weakref
@@ -17,6 +18,7 @@ from weakincentives.internal.error_details import (
     MAX_TRACEBACK_CHARS,
     ErrorDetails,
     error_details,
+    message_of,
     with_type,
 )
 from weakincentives.secrets import keep_secret
@@ -100,11 +102,52 @@ def test_an_evaluator_error_has_the_details_of_its_cause(tmp_path: Path) -> None
     assert "weakincentives" not in details.traceback
 
 
-def test_the_details_of_a_group_are_those_of_its_first_error(tmp_path: Path) -> None:
-    module = module_from(tmp_path, "def answer():\n    raise OSError('gone')")
-    group = ExceptionGroup("several", [raised_by(module.answer), ValueError()])
+GROUP = """
+def fetch(): raise OSError('gone')
+def check(): raise ValueError('odd')
+def error_of(call):
+    try: call()
+    except Exception as error: return error
+def answer():
+    inner = ExceptionGroup('checks', [error_of(check)])
+    raise ExceptionGroup('two tasks failed', [error_of(fetch), inner])
+"""
 
+
+def test_a_group_keeps_its_message_and_every_member(tmp_path: Path) -> None:
+    group = raised_by(module_from(tmp_path, GROUP).answer)
+    details = error_details(group)
+
+    assert message_of(group) == "two tasks failed: OSError: gone; ValueError: odd"
+    assert details.type == "ExceptionGroup[OSError, ValueError]"
+    assert details.where == "rag.py:9 in answer"
+    for part in (
+        "two tasks failed (2 sub-exceptions)\n  ── error 1 of the group\n  Traceback",
+        '    File "rag.py", line 2, in fetch',
+        "  OSError: gone\n  ── error 2 of the group\n",
+        '      File "rag.py", line 3, in check',
+        "    ValueError: odd",
+    ):
+        assert part in details.traceback
+
+
+def test_a_task_group_around_a_single_error_is_left_out(tmp_path: Path) -> None:
+    module = module_from(tmp_path, "def answer():\n    raise OSError('gone')")
+    cancelled = asyncio.CancelledError()
+    group = BaseExceptionGroup(
+        "unhandled errors in a TaskGroup", [raised_by(module.answer), cancelled]
+    )
+
+    assert message_of(group) == "gone"
     assert str(error_details(group)) == "OSError at rag.py:2 in answer"
+
+
+def test_the_members_of_a_group_are_bounded() -> None:
+    many = ExceptionGroup("many", [ExceptionGroup("deep", [ValueError("x" * 5000)] * 100)] * 100)
+
+    assert message_of(many).endswith("; 9,990 more")
+    assert len(message_of(many)) < 20_000
+    assert len(error_details(many).traceback) < 10 * MAX_TRACEBACK_CHARS
 
 
 def test_secrets_are_redacted_in_messages_and_in_lines_of_source(tmp_path: Path) -> None:

@@ -20,14 +20,8 @@ from anyio import from_thread
 
 from tests.engine import LIMITS, TIMEOUT
 from weakincentives.errors import UsageError
-from weakincentives.evals import (
-    EvalConfig,
-    EvalSuite,
-    Sample,
-    evaluate,
-    exact_match,
-    in_process,
-)
+from weakincentives.evals import EvalConfig, EvalSuite, Sample, evaluate, exact_match
+from weakincentives.evals.engine import in_process
 from weakincentives.internal.threads import in_thread
 
 pytestmark = pytest.mark.anyio

@@ -31,9 +31,9 @@ from weakincentives.evals import (  # noqa: E402
     RunStore,
     Sample,
     criterion,
-    environment_score,
     evaluate,
 )
+from weakincentives.evals.evaluators import environment_score  # noqa: E402
 from weakincentives.rollouts import Endpoint  # noqa: E402
 from weakincentives.testing import Fault, ModelServer, Reply, ServedRequest  # noqa: E402
 

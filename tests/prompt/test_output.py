@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests import strategies as our
 from weakincentives.errors import OutputParseError, PromptError, WinkError

@@ -9,8 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.strategies import json_values, texts
 from weakincentives.errors import SerializationError, UsageError

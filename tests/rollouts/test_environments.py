@@ -13,7 +13,8 @@ import pytest
 from weakincentives.adapters import ScriptedAdapter
 from weakincentives.chat import ChatMessage, ToolCall
 from weakincentives.errors import SerializationError, UsageError
-from weakincentives.evals import EvalConfig, EvalResult, Sample, environment_score, evaluate
+from weakincentives.evals import EvalConfig, EvalResult, Sample, evaluate
+from weakincentives.evals.evaluators import environment_score
 from weakincentives.rollouts import (
     Endpoint,
     EnvironmentSnapshot,

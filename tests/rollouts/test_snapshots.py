@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.processes import TIMEOUT
 from weakincentives.chat import ChatMessage, ToolCall
@@ -22,10 +21,10 @@ from weakincentives.evals import (
     Sample,
     Trajectory,
     criterion,
-    endpoint_agent,
     evaluate,
     exact_match,
 )
+from weakincentives.evals.engine import endpoint_agent
 from weakincentives.evals.engine.agents import branch_agent
 from weakincentives.evals.engine.branching import branch_sample, find_snapshot
 from weakincentives.prompt import Tool

@@ -38,6 +38,7 @@ BLOCKS = _blocks()
 _STANDARD_MODULES = "dataclasses typing collections.abc datetime pathlib uuid"
 _OUR_MODULES = (
     "weakincentives weakincentives.adapters weakincentives.adapters.openai weakincentives.evals "
+    "weakincentives.evals.evaluators weakincentives.evals.judges weakincentives.evals.model "
     "weakincentives.evals.loaders weakincentives.runtime weakincentives.runtime.events "
     "weakincentives.rollouts weakincentives.rl"
 )

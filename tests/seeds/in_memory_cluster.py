@@ -6,9 +6,9 @@ from typing import Any
 
 from tests.processes import TIMEOUT
 from tests.seeds.loops import QALoop
+from weakincentives import BASELINE
 from weakincentives.adapters import ScriptedAdapter
 from weakincentives.evals import (
-    BASELINE,
     Dataset,
     EvalLoop,
     EvalLoopConfig,

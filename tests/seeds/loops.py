@@ -14,7 +14,8 @@ from weakincentives import (
     Tool,
     ToolContext,
 )
-from weakincentives.evals import Agent, Sample, Trajectory
+from weakincentives.evals import Sample, Trajectory
+from weakincentives.evals.engine import Agent
 from weakincentives.runtime import ControlDispatcher
 
 __all__ = ["MathLoop", "PlanStep", "QALoop", "QAParams", "agent_of"]

@@ -15,15 +15,12 @@ from tests.seeds.loops import MathLoop, PlanStep, QALoop, agent_of
 from weakincentives import MainLoop, ToolCall
 from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.evals import (
-    RATING_VALUES,
     Dataset,
     EvalContext,
     EvalReport,
-    JudgeOutput,
     Sample,
     all_of,
     all_tools_succeeded,
-    attempt,
     contains,
     exact_match,
     llm_judge,
@@ -32,6 +29,8 @@ from weakincentives.evals import (
     tool_called,
     tool_not_called,
 )
+from weakincentives.evals.engine import attempt
+from weakincentives.evals.judges import RATING_VALUES, JudgeOutput
 from weakincentives.runtime import ControlDispatcher
 from weakincentives.testing import Fault, ModelServer, Reply
 

@@ -21,10 +21,10 @@ from weakincentives.evals import (
     collect_results,
     evaluate,
     exact_match,
-    mailbox_agent,
     submit_dataset,
     tool_called,
 )
+from weakincentives.evals.distributed import mailbox_agent
 from weakincentives.runtime import ControlDispatcher, InMemoryMailbox
 from weakincentives.runtime.worker.dead_letters import Backoff, DLQPolicy
 

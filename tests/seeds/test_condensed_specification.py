@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from weakincentives.evals import (
-    RATING_VALUES,
     Dataset,
     EvalReport,
     EvalResult,
@@ -23,6 +22,7 @@ from weakincentives.evals import (
     tool_called,
     tool_not_called,
 )
+from weakincentives.evals.judges import RATING_VALUES
 from weakincentives.testing import session_with
 
 

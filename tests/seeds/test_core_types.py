@@ -18,7 +18,6 @@ from weakincentives.evals import (
     Evaluator,
     Sample,
     Score,
-    SessionEvaluator,
     SessionView,
     adapt,
     all_of,
@@ -34,6 +33,7 @@ from weakincentives.evals import (
     tool_called,
     tool_not_called,
 )
+from weakincentives.evals.evaluators import SessionEvaluator
 from weakincentives.runtime import ControlDispatcher, MainLoopRequest, MainLoopResult
 from weakincentives.runtime.events import PromptExecuted, TokenUsage, ToolInvoked
 from weakincentives.testing import session_with

@@ -28,12 +28,12 @@ from weakincentives.evals import (
     contains,
     criterion,
     exact_match,
-    is_session_aware,
     slice_contains,
     token_usage_under,
     tool_called,
     tool_not_called,
 )
+from weakincentives.evals.evaluators import is_session_aware
 from weakincentives.runtime.events import PromptExecuted, TokenUsage, ToolInvoked
 from weakincentives.testing import session_with
 

@@ -34,8 +34,12 @@ from weakincentives.evals import (
     RunStore,
     Sample,
     Score,
+    evaluators,
     exact_match,
+    judges,
+    model,
 )
+from weakincentives.evals.model import SampleEvaluated
 from weakincentives.runtime import ControlDispatcher, InMemoryMailbox, PromptExecuted, ToolInvoked
 from weakincentives.testing import ModelServer, Reply, ServedRequest, session_with
 
@@ -110,7 +114,7 @@ def test_every_block_is_run() -> None:
 
 
 def library_object(name: str) -> Any:
-    for module in (evals, runtime, rollouts):
+    for module in (judges, evaluators, model, rollouts, runtime, evals):
         if hasattr(module, name):
             return getattr(module, name)
     return None
@@ -176,8 +180,8 @@ def test_types_of_evaluators() -> None:
 def test_the_rating_scale() -> None:
     defined = run(("003", 22))
 
-    assert defined["RATING_VALUES"] == evals.RATING_VALUES
-    assert defined["PASSING_RATINGS"] == evals.PASSING_RATINGS
+    assert defined["RATING_VALUES"] == judges.RATING_VALUES
+    assert defined["PASSING_RATINGS"] == judges.PASSING_RATINGS
 
 
 # ── the specified definitions and ours agree ────────────────────────────────────────────────────
@@ -434,7 +438,7 @@ def test_results_accumulate_in_a_session() -> None:
     names = namespace(session=session)
     run(("002", 16), names)
     result: EvalResult[Any] = EvalResult("1", Score(1.0))
-    session.dispatch(evals.SampleEvaluated("run", result))
+    session.dispatch(SampleEvaluated("run", result))
 
     assert names["current_results"] == ()
     assert session.query(EvalResult).all() == (result,)

@@ -19,17 +19,15 @@ from weakincentives.evals import (
     EvalContext,
     EvalReport,
     EvalResult,
-    EvalRunCompleted,
-    EvalRunStarted,
     EvalSuite,
     Sample,
-    SampleEvaluated,
     Score,
     composite,
     exact_match,
     llm_judge,
     load_jsonl,
 )
+from weakincentives.evals.model import EvalRunCompleted, EvalRunStarted, SampleEvaluated
 from weakincentives.runtime import InProcessEventBus
 
 ROWS = """\

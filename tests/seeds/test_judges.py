@@ -10,19 +10,14 @@ import pytest
 
 from tests.seeds.loops import QALoop
 from weakincentives import MarkdownSection, Prompt, PromptTemplate
-from weakincentives.evals import (
+from weakincentives.evals import Score, all_of, contains, exact_match, llm_judge, token_usage_under
+from weakincentives.evals.judges import (
     JUDGE_TEMPLATE,
     PASSING_RATINGS,
     RATING_VALUES,
     JudgeOutput,
     JudgeParams,
     Rating,
-    Score,
-    all_of,
-    contains,
-    exact_match,
-    llm_judge,
-    token_usage_under,
 )
 from weakincentives.runtime import ControlDispatcher
 

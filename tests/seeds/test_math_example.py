@@ -20,7 +20,8 @@ import pytest
 from tests.forked_wink import Completed, run_file
 from tests.seeds.test_research_scripts import ANALYSIS, BASELINE
 from tests.sshd import as_program, ssh_to_own_sshd
-from weakincentives.evals import EvalReport, normalized_equal
+from weakincentives.evals import EvalReport
+from weakincentives.evals.evaluators.math import normalized_equal
 from weakincentives.evals.loaders import load_jsonl
 from weakincentives.testing import ModelServer, Reply, ServedRequest
 
@@ -80,7 +81,8 @@ config = EvalConfig(endpoint=Endpoint("llama-3", base_url={server.openai_base_ur
 """,
             "experiments/evals/math_500/baseline_01_01.py": BASELINE.replace(
                 "from answers import extract_boxed_answer, normalized_equal",
-                "from weakincentives.evals import extract_boxed_answer, normalized_equal\n"
+                "from weakincentives.evals.evaluators.math import (\n"
+                "    extract_boxed_answer, normalized_equal\n)\n"
                 "from weakincentives.contrib.remote import run_remote",
             ),
             "scripts/analyze_math_evals.py": ANALYSIS,

@@ -10,6 +10,7 @@ import pytest
 from tests.processes import TIMEOUT, running_loops
 from tests.seeds.in_memory_cluster import DATASET, Cluster, adds
 from tests.seeds.loops import QALoop
+from weakincentives import Experiment
 from weakincentives.adapters import ScriptedAdapter
 from weakincentives.chat import ChatMessage
 from weakincentives.errors import UsageError
@@ -19,7 +20,6 @@ from weakincentives.evals import (
     EvalContext,
     EvalLoop,
     EvalSuite,
-    Experiment,
     Sample,
     evaluate,
     exact_match,
@@ -73,7 +73,8 @@ def test_what_an_endpoint_and_an_agent_are_can_be_imported_beside_evaluate() -> 
     from weakincentives import evals, rollouts
 
     for name in ("Endpoint", "Environment", "run_agent"):
-        assert getattr(evals, name) is getattr(rollouts, name)
+        with pytest.deprecated_call(match=f"is `weakincentives.rollouts.{name}` now"):
+            assert getattr(evals, name) is getattr(rollouts, name)
 
 
 def test_the_names_of_the_runtime_can_be_imported_from_both_modules() -> None:

@@ -111,7 +111,8 @@ def test_python_reads_the_same_samples(shell: Shell) -> None:
 
 LOAD = """
 from dataclasses import dataclass
-from weakincentives.evals import Dataset, load_yaml
+from weakincentives.evals import Dataset
+from weakincentives.evals.loaders import load_yaml
 
 
 @dataclass(frozen=True)

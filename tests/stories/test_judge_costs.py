@@ -14,7 +14,8 @@ from weakincentives.testing import ModelServer, Reply, ServedRequest
 
 SUITE = """
 from weakincentives import MarkdownSection, PromptTemplate
-from weakincentives.evals import Dataset, EvalSuite, Sample, all_of, contains, groundedness
+from weakincentives.evals import Dataset, EvalSuite, Sample, all_of, contains
+from weakincentives.evals.judges import groundedness
 
 qa = PromptTemplate[str](
     ns="t", key="qa", sections=[MarkdownSection(title="Q", template="$question", key="q")]
@@ -61,7 +62,9 @@ def test_the_summary_the_list_and_the_sample_have_both_costs(
     assert '"judge_tokens":6750' in capsys.readouterr().out.replace(" ", "")
 
 
-@pytest.mark.parametrize("budget", [["--max-tokens-total", "2500"], ["--max-cost", "0.00145"]])
+@pytest.mark.parametrize(
+    "budget", [["--max-total-tokens", "2500"], ["--max-total-cost", "0.00145"]]
+)
 def test_a_budget_limits_the_sum_of_both(
     server: ModelServer, budget: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -184,7 +184,7 @@ EvalLoop(ask, judged, requests, results).run(max_iterations=1, wait_time_seconds
 collect_results(results, submission).passed
 """: "20",
     """
-from weakincentives.evals import calibrate
+from weakincentives.evals.judges import calibrate
 calibrate(judged, [(dataset[0], "Paris", True), (dataset[1], "Paris", True)]).agreement
 """: "1.0",
     """

@@ -24,9 +24,8 @@ CSV = "question,answer,topic\n" + "".join(
 EVAL = """
 from openai import AsyncOpenAI
 from weakincentives import TokenUsage
-from weakincentives.evals import (
-    Dataset, EvalSuite, Sample, Trajectory, all_of, contains, groundedness
-)
+from weakincentives.evals import Dataset, EvalSuite, Sample, Trajectory, all_of, contains
+from weakincentives.evals.judges import groundedness
 
 client = AsyncOpenAI()
 faq = Dataset.load("faq.csv", str, str, input="question", expected="answer")
@@ -96,7 +95,7 @@ def test_the_run_names_only_the_criterion_that_failed(shell: Shell) -> None:
     assert "270/300 passed, 0 errors (90.0%" in output
     assert "297/300 passed, 0 errors (99.0%" in output
     assert """contains: got "I don't know.", expected it to contain '0 months'""" in output
-    assert "groundedness: Nobody promises a repair." in output
+    assert "groundedness: ungrounded: Nobody promises a repair." in output
     assert "It is in the context." not in output  # the reason of a criterion that passed
 
 
@@ -104,7 +103,7 @@ def test_tokens_of_agent_and_judges_are_printed_separately(shell: Shell) -> None
     for text in ((shell.folder / "output.txt").read_text(), shell.wink("eval", "show").out):
         assert "78,000 tokens (agent 12,000, judges 66,000)" in text
         # The price of the agent's tokens is unknown, so no $0 is printed.
-        assert "$0.0126 (judges only)" in text
+        assert "$0.0126 (judges; agent unknown)" in text
 
 
 def test_the_list_names_both_suites_and_the_csv(shell: Shell) -> None:
@@ -132,7 +131,7 @@ def test_a_failed_sample_is_printed_with_the_context_of_the_judge(shell: Shell) 
     (failed,) = (row for row in rows(shell) if row["input"].endswith("product 250?"))
     output = shell.wink("eval", "show", "suite:quote", failed["sample_id"])
 
-    assert failed["reason"] == "groundedness: Nobody promises a repair."
+    assert failed["reason"] == "groundedness: ungrounded: Nobody promises a repair."
     assert json.loads(failed["metadata"])["topic"] == "phones"  # a column of the CSV
     assert "Product 250 has a warranty of 250 months." in output.text  # the retrieved document
     assert "260 tokens (agent 40, judges 220)" in output.text

@@ -123,7 +123,7 @@ def test_an_agent_without_a_recorded_conversation_is_an_error_and_not_a_pass(she
     without_recording = EVAL.replace("record.spans()\nAgent.instrument_all()\n", "")
     shell.write(plain_eval_py=without_recording)
     output = shell.wink(
-        "eval", "run", "plain_eval.py", "--limit", "1", "--no-progress", code=3
+        "eval", "run", "plain_eval.py", "--max-samples", "1", "--no-progress", code=3
     ).text
 
     assert "0/1 passed, 1 error" in output

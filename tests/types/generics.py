@@ -21,14 +21,12 @@ from weakincentives.evals import (
     SessionView,
     Trajectory,
     all_of,
-    attempt,
     contains,
     exact_match,
-    function_agent,
-    iter_samples,
-    load_csv,
     load_jsonl,
 )
+from weakincentives.evals.engine import attempt, function_agent
+from weakincentives.evals.loaders import iter_samples, load_csv
 from weakincentives.runtime import ToolInvoked
 
 
@@ -53,6 +51,9 @@ dataset = Dataset([sample], name="questions")
 assert_type(dataset, Dataset[Question, int])
 assert_type(dataset[0], Sample[Question, int])
 assert_type(dataset[:1], Dataset[Question, int])
+assert_type(dataset.filter(lambda sample: sample.input.text == "?"), Dataset[Question, int])
+assert_type(dataset + dataset, Dataset[Question, int])
+assert_type(dataset + Dataset([Sample("2", "x", 1)]), Dataset[Question | str, int])
 for each in dataset:
     assert_type(each, Sample[Question, int])
 

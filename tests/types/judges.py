@@ -1,7 +1,8 @@
 """Judges, models and their settings."""
 
 from weakincentives.adapters import OpenAIAdapter, adapter_for
-from weakincentives.evals import JudgeOutput, groundedness, llm_judge, llm_rubric
+from weakincentives.evals import llm_judge
+from weakincentives.evals.judges import JudgeOutput, groundedness, llm_rubric
 from weakincentives.rollouts import Endpoint
 
 adapter: OpenAIAdapter[JudgeOutput] = OpenAIAdapter(model="gpt-4o-mini", retries=2)

@@ -19,11 +19,11 @@ from weakincentives.evals import (
     Evaluator,
     Sample,
     Score,
-    SessionEvaluator,
     collect_results,
     exact_match,
     submit_dataset,
 )
+from weakincentives.evals.evaluators import SessionEvaluator
 from weakincentives.runtime import ControlDispatcher, InMemoryMailbox, Mailbox
 
 In = TypeVar("In")

@@ -9,22 +9,21 @@ from typing import Any, assert_type
 from weakincentives import MainLoop, PromptTemplate, Session
 from weakincentives.evals import (
     Dataset,
-    Environment,
     EvalConfig,
     EvalReport,
     EvalSuite,
-    PrepareMessages,
     RunStore,
     Sample,
     SessionView,
     Trajectory,
-    compare_several,
     contains,
     evaluate,
     exact_match,
-    function_agent,
     stream,
 )
+from weakincentives.evals.comparison import compare_several
+from weakincentives.evals.engine import PrepareMessages, function_agent
+from weakincentives.rollouts import Environment
 
 texts = Dataset([Sample("1", "question", "answer")])
 numbers = Dataset([Sample("1", 7, "answer")])

@@ -8,18 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
-from weakincentives.evals import (
-    ErrorDetails,
-    EvalResult,
-    Metric,
-    RunManifest,
-    RunStore,
-    Sample,
-    Score,
-    StoredRow,
-    Trajectory,
-)
+from weakincentives.evals import EvalResult, Metric, RunStore, Sample, Score, Trajectory
+from weakincentives.evals.model import ErrorDetails
 from weakincentives.evals.model.judge_calls import JudgeCall
+from weakincentives.evals.store import RunManifest, StoredRow
 from weakincentives.runtime.events import PromptExecuted, ToolInvoked
 from weakincentives.runtime.session import Session
 

@@ -19,7 +19,7 @@ from tests.machines import SERVER, Machines
 from tests.processes import plain_environment, until
 from tests.view.conftest import Open, Serve
 from tests.view.runs import store_runs
-from tests.view.test_server import csrf_token, request
+from tests.view.test_server import csrf_token, get_json, request
 from weakincentives.errors import UsageError
 from weakincentives.evals import RunStore
 from weakincentives.view.access import check_token, read_token
@@ -206,6 +206,14 @@ def test_a_token_of_a_variable_is_used_and_not_printed(store_path: Path) -> None
         assert "token" not in address
         assert next_line(process) == "It asks for the token of WINK_VIEW_TOKEN.\n"
         assert request(f"{address}?token={token}", "/api/runs")[0] == 200
+
+
+@pytest.mark.slow
+def test_the_page_waits_for_the_first_run(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "runs.db"
+    with viewing(path) as (line, process):
+        assert line == f"There are no runs yet ({path}): they appear as soon as one starts.\n"
+        assert get_json(address_in(next_line(process)), "runs")["runs"] == []
 
 
 @pytest.mark.slow

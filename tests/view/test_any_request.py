@@ -13,8 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote_from_bytes, urlencode, urlsplit
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from tests.view.conftest import Serve
 from tests.view.runs import store_runs

@@ -14,7 +14,8 @@ from tests.soak import soak_size
 from tests.view.accessibility import accessibility_problems, width_on_a_phone
 from tests.view.conftest import Open, Serve
 from tests.view.runs import ATTACK, attempt, put
-from weakincentives.evals import EvalResult, RunStore, Score, StoredRow
+from weakincentives.evals import EvalResult, RunStore, Score, Trajectory
+from weakincentives.evals.store import StoredRow
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -152,6 +153,42 @@ def test_rows_appear_while_a_run_is_in_progress(opened: Open, serve: Serve, tmp_
         page.wait_for_selector(".chip.complete")
         put(store, "next", [attempt(0, True)])
         page.wait_for_selector("text=next")
+
+
+def slices(page: Page) -> list[str]:
+    cells = page.locator(".sliced tr").all_inner_texts()
+    return [" ".join(text.split()) for text in cells]
+
+
+def test_pass_rates_by_slice_follow_a_run_in_progress(
+    opened: Open, serve: Serve, tmp_path: Path
+) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        put(store, "live", [attempt(0, True)], status="running", planned=3)
+        page = opened(f"{serve(store.path)}#/run/live")
+        page.wait_for_selector(".sliced tr:has-text('of 1')")
+        for number in (2, 4):
+            row = StoredRow(result=replace(attempt(number, False), run_id="live"), position=number)
+            store.put(row)
+        store.flush()
+        page.wait_for_selector(".sliced tr:has-text('of 3')")
+    assert slices(page) == ["easy 33.3% of 3"]
+
+
+def test_pass_rates_of_a_part_of_the_rows_say_so(
+    opened: Open, serve: Serve, tmp_path: Path
+) -> None:
+    def long(number: int) -> EvalResult[Any]:
+        text = " ".join(map(str, range(number * 10_000, number * 10_000 + 10_000)))
+        return attempt(number, number % 4 > 1, trajectory=Trajectory(output=text))
+
+    with RunStore(tmp_path / "runs.db") as store:
+        put(store, "long", [long(number) for number in range(600)])
+    page = opened(f"{serve(tmp_path / 'runs.db')}#/run/long")
+    page.wait_for_selector(".sliced :text('of 200 rows read so far')")
+    page.wait_for_selector(".sliced tr:has-text('of 300')")
+    assert "so far" not in page.locator(".sliced").inner_text()
+    assert slices(page) == ["easy 50.0% of 300", "hard 50.0% of 300"]
 
 
 def test_hostile_data_is_rendered_as_text(opened: Open, address: str) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from tests.cli.deployments import Deployment
 from tests.view.conftest import Open, Serve
-from weakincentives.evals import RunManifest, RunRecord, RunStore
+from weakincentives.evals import RunStore
+from weakincentives.evals.store import RunManifest, RunRecord
 from weakincentives.evals.store.queue_state import (
     QueueState,
     WorkerState,

@@ -13,7 +13,7 @@ from tests.view.conftest import Open, Serve
 from tests.view.runs import ATTACK, attempt, hostile, put
 from tests.view.test_server import request
 from weakincentives.cli import main
-from weakincentives.evals import CriterionInfo, RunStore
+from weakincentives.evals import RunStore
 from weakincentives.evals.review import (
     LabelChange,
     create_category,
@@ -21,6 +21,7 @@ from weakincentives.evals.review import (
     review_agreement,
     review_queue,
 )
+from weakincentives.evals.store import CriterionInfo
 from weakincentives.evals.store.human_labels import labels_of
 
 if TYPE_CHECKING:

@@ -24,10 +24,14 @@ def texts(page: Page, selector: str) -> list[str]:
 
 def test_a_sample_has_times_retries_state_and_judges(opened: Open, address: str) -> None:
     page = opened(f"{address}#/sample/detailed/q001")
-    assert "worker worker-host:42" in page.locator(".facts").inner_text()
+    facts = page.locator(".facts").inner_text()
+    assert "worker worker-host:42" in facts
+    assert "model 1.5 s · tools 250 ms" in facts
     timeline = page.get_by_role("region", name="Timeline")
-    summary = "1 prompt, 1.5 s in the model · 2 tool calls, 500 ms · 1 failed"
+    summary = "1 model call · 2 tool calls · 1 failed"
     assert summary in timeline.inner_text()
+    assert "40 in, 2 out" in timeline.inner_text()
+    assert timeline.locator("line.tick").count() >= 4
     assert timeline.locator("rect.model").count() == 1
     assert timeline.locator("rect.failed").count() == 1
     assert "500 ms · 2 tries" in page.locator(".call", has_text="search").first.inner_text()
@@ -78,7 +82,8 @@ def test_slices_have_a_rate_with_its_interval(opened: Open, address: str) -> Non
     page.wait_for_selector(".sliced tbody tr")
     rows = dict(text.split("\t", 1) for text in texts(page, ".sliced tbody tr"))
     assert "80.0%" in rows["easy"]
-    assert page.locator(".sliced .interval").count() == 2
+    assert page.locator(".sliced .interval").count() == len(rows) == 3
+    assert "(none)" in rows
 
 
 def test_tags_changed_on_one_page_are_updated_on_others(

@@ -16,6 +16,7 @@ import pytest
 
 from tests.view.conftest import Serve
 from tests.view.runs import attempt, put
+from weakincentives.cli.main import main
 from weakincentives.evals import RunStore
 from weakincentives.view.sharing import static_files
 
@@ -76,6 +77,7 @@ def test_rows_are_filtered_by_query_parameters(address: str) -> None:
     ] == [
         "easy",
         "hard",
+        "(none)",
     ]
 
 
@@ -251,6 +253,13 @@ def test_the_page_imports_only_its_own_modules() -> None:
         for target in re.findall(r'from "([^"]+)"', text):
             assert target.removeprefix("./") in files, (name, target)
         assert not re.search(r"https?://(?!www\.w3\.org)", text.replace("https?:\\/\\/", "")), name
+
+
+def test_a_port_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["view", "--port", "99999"])
+
+    assert "expected a whole number from 0 to 65,535, got '99999'" in capsys.readouterr().err
 
 
 def test_the_command_serves_until_ctrl_c(store_path: Path) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 from harness import MODEL, Clock, Job, expected, question, run
 from sdk import import_sdk
 
+from weakincentives import BASELINE
 from weakincentives.adapters import PromptResponse, ProviderAdapter
 from weakincentives.evals import (
-    BASELINE,
     Dataset,
     EvalLoop,
     EvalRequest,

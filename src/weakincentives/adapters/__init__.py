@@ -9,67 +9,32 @@ tool_loop      the conversation: ask, call tools, ask again   wire      Chat Com
 
 from typing import TYPE_CHECKING
 
-from ..internal.lazy import lazy_exports as _lazy_exports
-from ..runtime.agent.provider import AsyncProviderAdapter, PromptResponse, ProviderAdapter
-from .adapter import ModelAdapter
-from .model import Model, ModelReply, ModelRequest, ModelSettings, ToolSpec
-from .scripted import ScriptedAdapter, scripted_model
-
 if TYPE_CHECKING:
-    from .anthropic import AnthropicAdapter
-    from .cache import ResponseCache, cached
-    from .demo import DemoAdapter
-    from .http import HTTPAdapter
-    from .limits import Limiter, LimiterState
-    from .names import adapter_for
-    from .openai import OpenAIAdapter
-    from .prices import PRICES, Price, price_of
-    from .retry import Retry, RetryPolicy, retrying
-    from .shared import SharedBudget, SharedLimiter
+    from ..runtime.agent.provider import (
+        AsyncProviderAdapter as AsyncProviderAdapter,
+        PromptResponse as PromptResponse,
+        ProviderAdapter as ProviderAdapter,
+    )
+    from .adapter import ModelAdapter as ModelAdapter
+    from .anthropic import AnthropicAdapter as AnthropicAdapter
+    from .cache import ResponseCache as ResponseCache, cached as cached
+    from .demo import DemoAdapter as DemoAdapter
+    from .http import HTTPAdapter as HTTPAdapter
+    from .limits import Limiter as Limiter, LimiterState as LimiterState
+    from .model import (
+        Model as Model,
+        ModelReply as ModelReply,
+        ModelRequest as ModelRequest,
+        ModelSettings as ModelSettings,
+        ToolSpec as ToolSpec,
+    )
+    from .names import adapter_for as adapter_for
+    from .openai import OpenAIAdapter as OpenAIAdapter
+    from .prices import PRICES as PRICES, Price as Price, price_of as price_of
+    from .retry import Retry as Retry, RetryPolicy as RetryPolicy, retrying as retrying
+    from .scripted import ScriptedAdapter as ScriptedAdapter, scripted_model as scripted_model
+    from .shared import SharedBudget as SharedBudget, SharedLimiter as SharedLimiter
+else:
+    from ..internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "PRICES",
-    "AnthropicAdapter",
-    "AsyncProviderAdapter",
-    "DemoAdapter",
-    "HTTPAdapter",
-    "Limiter",
-    "LimiterState",
-    "Model",
-    "ModelAdapter",
-    "ModelReply",
-    "ModelRequest",
-    "ModelSettings",
-    "OpenAIAdapter",
-    "Price",
-    "PromptResponse",
-    "ProviderAdapter",
-    "ResponseCache",
-    "Retry",
-    "RetryPolicy",
-    "ScriptedAdapter",
-    "SharedBudget",
-    "SharedLimiter",
-    "ToolSpec",
-    "adapter_for",
-    "cached",
-    "price_of",
-    "retrying",
-    "scripted_model",
-]
-
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        ".anthropic": "AnthropicAdapter",
-        ".cache": "ResponseCache cached",
-        ".demo": "DemoAdapter",
-        ".http": "HTTPAdapter",
-        ".limits": "Limiter LimiterState",
-        ".names": "adapter_for",
-        ".openai": "OpenAIAdapter",
-        ".prices": "PRICES Price price_of",
-        ".retry": "Retry RetryPolicy retrying",
-        ".shared": "SharedBudget SharedLimiter",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

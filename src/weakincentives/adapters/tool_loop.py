@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -25,7 +26,7 @@ from ..errors import DeadlineExceededError, ProviderError
 from ..internal.concurrency import gather
 from ..prompt import RenderedPrompt, Tool, ToolContext, ToolResult, parse_output
 from ..runtime.agent.provider import PromptResponse
-from ..runtime.events import PromptExecuted, PromptRendered, ToolInvoked
+from ..runtime.events import CallSpan, PromptExecuted, PromptRendered, ToolInvoked
 from ..runtime.metering import meter_call
 from ..runtime.session import Session
 from ..runtime.tracing import span
@@ -71,17 +72,21 @@ class Conversation:
 class _Totals:
     """Usage and time of the conversation so far; None if no provider has reported any."""
 
+    start: float
     usage: TokenUsage | None = None
-    latency_ms: float | None = None
-    waited_ms: float = 0.0
+    waited_ms: float = 0.0  # negative if replies come from a cache, with their recorded latency
     model: str | None = None
     tokens: tuple[TokenTrace, ...] = ()
+    calls: list[CallSpan] = field(default_factory=list)
 
-    def add(self, reply: ModelReply) -> None:
+    def latency_ms(self, clock: Clock) -> float:
+        """Return how long the conversation has taken, without the waits."""
+        return max(0.0, (clock.monotonic() - self.start) * 1000 - self.waited_ms)
+
+    def add(self, reply: ModelReply, took_ms: float) -> None:
         if reply.usage is not None:
             self.usage = reply.usage if self.usage is None else self.usage + reply.usage
-        if reply.latency_ms is not None:
-            self.latency_ms = reply.latency_ms + (self.latency_ms or 0.0)
+        self.waited_ms += took_ms - (took_ms if reply.latency_ms is None else reply.latency_ms)
         self.model = reply.model or self.model
         if reply.tokens is not None:
             self.tokens += (reply.tokens,)
@@ -96,7 +101,7 @@ async def converse(ask: Model, chat: Conversation, price: Price | None) -> Promp
 
 
 async def _converse(ask: Model, chat: Conversation, price: Price | None) -> PromptResponse[Any]:
-    rendered, totals = chat.rendered, _Totals()
+    rendered, totals = chat.rendered, _Totals(chat.clock.monotonic())
     _dispatch(
         chat,
         lambda: PromptRendered(
@@ -110,16 +115,15 @@ async def _converse(ask: Model, chat: Conversation, price: Price | None) -> Prom
         ),
     )
     try:
-        messages, reply = await _run_turns(ask, chat, totals)
+        messages, reply = await _run_turns(ask, chat, totals, price)
         text = reply.message.content
         output = parse_output(text, rendered.output_type)
     except BaseException as error:
-        meter_call(totals.usage, _cost(chat, totals, price))
-        is_error = isinstance(error, Exception)
-        reason = (str(error) or type(error).__name__) if is_error else _CANCELLED
+        reason = _reason(error)
+        meter_call(totals.usage, _cost(chat, totals.model, totals.usage, price))
         _dispatch(chat, lambda: _executed(chat, totals, error=reason))
         raise
-    cost = _cost(chat, totals, price)
+    cost = _cost(chat, totals.model, totals.usage, price)
     meter_call(totals.usage, cost)
     result = {"text": text, "output": output}
     _dispatch(chat, lambda: _executed(chat, totals, cost=cost, result=result))
@@ -131,17 +135,19 @@ async def _converse(ask: Model, chat: Conversation, price: Price | None) -> Prom
         messages=tuple(messages),
         finish_reason=reply.finish_reason,
         model=totals.model,
-        latency_ms=totals.latency_ms,
+        latency_ms=totals.latency_ms(chat.clock),
         waited_ms=max(0.0, totals.waited_ms),
         cost=cost,
         tokens=totals.tokens,
     )
 
 
-def _cost(chat: Conversation, totals: _Totals, price: Price | None) -> float | None:
-    if price is None or totals.usage is None:
+def _cost(
+    chat: Conversation, model: str | None, usage: TokenUsage | None, price: Price | None
+) -> float | None:
+    if price is None or usage is None:
         return None
-    return price(totals.model or chat.request.model, totals.usage)
+    return price(model or chat.request.model, usage)
 
 
 def _executed(chat: Conversation, totals: _Totals, **fields: Any) -> PromptExecuted:
@@ -149,15 +155,16 @@ def _executed(chat: Conversation, totals: _Totals, **fields: Any) -> PromptExecu
         prompt_name=chat.rendered.name,
         adapter=chat.adapter,
         usage=totals.usage,
-        latency_ms=totals.latency_ms,
+        latency_ms=totals.latency_ms(chat.clock),
         model=totals.model,
+        calls=tuple(totals.calls),
         session_id=chat.session_id,
         **fields,
     )
 
 
 async def _run_turns(
-    ask: Model, chat: Conversation, totals: _Totals
+    ask: Model, chat: Conversation, totals: _Totals, price: Price | None
 ) -> tuple[list[ChatMessage], ModelReply]:
     """Ask until the model replies without calling a tool."""
     messages = [] if chat.transcript is None else chat.transcript
@@ -167,12 +174,18 @@ async def _run_turns(
         start = chat.clock.monotonic()
         with span("model", request.model, request=request, adapter=chat.adapter) as seen:
             beat()
-            reply = await _ask(ask, chat, request)
+            try:
+                reply = await _ask(ask, chat, request)
+            except BaseException as error:
+                took_ms = (chat.clock.monotonic() - start) * 1000
+                totals.calls.append(_span(chat, None, took_ms, error=_reason(error)))
+                raise
             beat()
             seen.add(reply=reply)
-        took = (chat.clock.monotonic() - start) * 1000
-        totals.add(reply)
-        totals.waited_ms += took - (took if reply.latency_ms is None else reply.latency_ms)
+        took_ms = (chat.clock.monotonic() - start) * 1000
+        totals.add(reply, took_ms)
+        cost = _cost(chat, reply.model, reply.usage, price)
+        totals.calls.append(_span(chat, reply, took_ms, cost=cost))
         messages.append(reply.message)
         if chat.budget_tracker is not None and not reply.cached:  # cached replies are free
             chat.budget_tracker.record(reply.usage or TokenUsage())
@@ -187,6 +200,25 @@ async def _run_turns(
     raise ProviderError(
         f"expected an answer within {chat.max_turns} turns, got a tool call in each of them"
     )
+
+
+def _span(chat: Conversation, reply: ModelReply | None, took_ms: float, **fields: Any) -> CallSpan:
+    """Return the span of a call that ends now; the model worked last, after any waits."""
+    ms = took_ms if reply is None or reply.latency_ms is None else reply.latency_ms
+    return CallSpan(
+        kind="model",
+        name=(reply and reply.model) or chat.request.model,
+        start=SYSTEM_CLOCK.now().timestamp() - min(ms, took_ms) / 1000,
+        ms=ms,
+        usage=None if reply is None else reply.usage,
+        stop_reason=None if reply is None else reply.finish_reason,
+        **fields,
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a call ended without a reply."""
+    return (str(error) or type(error).__name__) if isinstance(error, Exception) else _CANCELLED
 
 
 async def _ask(ask: Model, chat: Conversation, request: ModelRequest) -> ModelReply:
@@ -204,7 +236,7 @@ async def _ask(ask: Model, chat: Conversation, request: ModelRequest) -> ModelRe
 
 async def _call_tools(chat: Conversation, calls: Sequence[ToolCall]) -> list[ChatMessage]:
     """Call the tools concurrently; record them in the order of the calls."""
-    done: list[tuple[ToolResult[Any], float] | None] = [None] * len(calls)
+    done: list[tuple[ToolResult[Any], float, datetime] | None] = [None] * len(calls)
 
     async def run(index: int) -> None:
         start = chat.clock.monotonic()
@@ -212,7 +244,7 @@ async def _call_tools(chat: Conversation, calls: Sequence[ToolCall]) -> list[Cha
             result = await _call_tool(chat, calls[index])
             beat()
             seen.add(result=result)
-        done[index] = result, (chat.clock.monotonic() - start) * 1000
+        done[index] = result, (chat.clock.monotonic() - start) * 1000, SYSTEM_CLOCK.now()
 
     try:
         await gather(partial(run, index) for index in range(len(calls)))
@@ -244,9 +276,13 @@ async def _call_tool(chat: Conversation, call: ToolCall) -> ToolResult[Any]:
 
 
 def _invoked(
-    chat: Conversation, call: ToolCall, outcome: tuple[ToolResult[Any], float] | None
+    chat: Conversation, call: ToolCall, outcome: tuple[ToolResult[Any], float, datetime] | None
 ) -> ToolInvoked:
-    result, latency_ms = outcome or (ToolResult.failed(_CANCELLED), None)
+    result, latency_ms, ended_at = outcome or (
+        ToolResult.failed(_CANCELLED),
+        None,
+        SYSTEM_CLOCK.now(),
+    )
     return ToolInvoked(
         prompt_name=chat.rendered.name,
         adapter=chat.adapter,
@@ -259,6 +295,7 @@ def _invoked(
         call_id=call.id,
         latency_ms=latency_ms,
         session_id=chat.session_id,
+        created_at=ended_at,
     )
 
 

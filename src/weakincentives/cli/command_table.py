@@ -30,7 +30,7 @@ GROUPS = {
         "compare": "compare runs: differences with intervals, and changed samples",
         "diff": "show one sample in two runs step by step, with the first divergence marked",
         "baseline": "save one or several runs as a baseline for `wink eval gate`",
-        "bisect": "find the first commit that made an eval worse",
+        "bisect": "say how `git bisect run` finds the commit that made an eval worse",
         "gate": "pass or fail a run against a baseline, by exit code",
         "vendors": "compare the tool calls of two providers of one model",
         "power": "estimate the smallest detectable difference and the samples needed",

@@ -16,6 +16,7 @@ from importlib import import_module
 
 from .command_table import COMMANDS, GROUPS, RUN_USER_CODE, command_in
 
+BISECT = "--bisect"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115
     words = [*(sys.argv[1:] if argv is None else argv)]
     if argv is not None or command_in(words) not in RUN_USER_CODE:
-        return _main(words, False, is_process=argv is None)
+        return _for_git(words, _main(words, False, is_process=argv is None))
     from . import guard
 
     if not _is_supervised(words):
@@ -38,14 +39,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _main(words, True, is_process=True)
     except SystemExit as ended:  # argparse has printed the help, or what is wrong
-        guard.report_exit(2 if ended.code else 0)
-        raise
+        code = 2 if ended.code else 0
+    code = _for_git(words, code)
     guard.report_exit(code)
     return code
 
 
+def _for_git(argv: Sequence[str], code: int) -> int:
+    """Return the exit code; `git bisect run` ends at 128, but takes 2 for a bad commit."""
+    return 128 if code == 2 and BISECT in argv else code
+
+
 def _code_without_verdict(argv: Sequence[str]) -> int:
     """Return the exit code of a command that ended without saying how."""
+    if BISECT in argv:
+        return 125
     return 1 if command_in(argv).startswith("worker") else 3
 
 
@@ -108,6 +116,8 @@ def _dispatch(argv: list[str], runs_user_code: bool) -> int:
         collect_less_often()
     # The parent of several workers runs no user code; each worker has its own streams.
     descriptors = runs_user_code and getattr(args, "processes", 1) == 1
+    for note in getattr(args, "former", ()):
+        print(f"wink: {note}", file=sys.stderr)
     with clean_streams(descriptors=descriptors), _tracebacks(), _tracers():
         try:
             return int(module.run(args))
@@ -127,10 +137,10 @@ def _refuse(parser: argparse.ArgumentParser, words: Sequence[str]) -> NoReturn:
 
 
 def _suggestion(word: str, known: Iterable[str], count: int = 1) -> str:
-    from difflib import get_close_matches
+    from ..internal.names import did_you_mean
 
-    near = get_close_matches(word.partition("=")[0], [*known], count)
-    return f" - did you mean {' or '.join(near)}?" if near else ""
+    hint = did_you_mean(word.partition("=")[0], known, count)
+    return f" - {hint}" if hint else ""
 
 
 def _tracebacks() -> AbstractContextManager[object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from argparse import Namespace
 from collections.abc import Callable, Collection, Sequence
@@ -28,10 +27,11 @@ from ..prompt import PromptTemplate
 from .console.tables import two_columns
 from .console.text import pluralize
 from .options.columns import COLUMNS
-from .options.execution import DECIDED, NEVER, command_of
+from .options.execution import command_of
 from .options.parsing import minimums
 from .options.runs import store_path
 from .options.selection import selected
+from .options.settings import settings_of
 from .targets import load_dataset, load_reference, load_suites
 
 CHARS_PER_TOKEN, TOKENS_PER_ANSWER = 4, 200  # for an estimate
@@ -319,48 +319,10 @@ def _benchmark_suite(args: Namespace, cache: ResponseCache | None) -> EvalSuite[
 
 
 def _config(args: Namespace, config: EvalConfig) -> EvalConfig:
-    fields = {
-        "max_concurrent": args.max_concurrency,
-        "max_retries": args.max_retries,
-        "max_samples": args.limit,
-        "choose_by": tuple(getattr(args, "choose_by", ())) or None,
-        "epochs": args.epochs,
-        "cluster_by": args.cluster_by,
-        "experiment_name": args.experiment,
-        "seed": args.seed,
-        "max_total_tokens": args.max_tokens_total,
-        "max_total_cost": args.max_cost,
-        "max_total_seconds": args.max_time,
-        "stop_on_error": args.fail_fast or None,
-    }
-    changes = {name: value for name, value in fields.items() if value is not None}
-    changes |= _stopping_rule(args)
-    if args.timeout is not None:
-        changes["timeout_per_sample_ms"] = math.ceil(args.timeout * 1000) or None
-    return replace(config, **changes)
-
-
-def _stopping_rule(args: Namespace) -> dict[str, Any]:
-    """Return --stop-when as fields of a configuration, which replace those of a suite."""
-    decided = args.stop_when == DECIDED
-    if args.against is not None and not decided and args.stop_when != NEVER:
-        raise UsageError(f"expected --stop-when {DECIDED} with --against, got none")
-    if args.decide_for is not None and (not decided or args.against is not None):
-        raise UsageError(f"expected --fail-under and --stop-when {DECIDED} with --decide-for")
-    if args.stop_when is None:
-        return {}
-    rules: dict[str, Any] = {"stop_at_width": None, "stop_against": None, "against": None}
-    if decided and args.against is not None:
-        return {**rules, "against": args.against}
-    if decided:
-        rate = minimums(args.fail_under).get("passed")
-        if not rate:
-            raise UsageError(
-                f"expected --fail-under above 0, or --against RUN, with --stop-when {DECIDED}, "
-                "got none"
-            )
-        return {**rules, "stop_against": rate, "decide_for": args.decide_for or "dataset"}
-    return {**rules, "stop_at_width": None if args.stop_when == NEVER else args.stop_when}
+    changed = replace(config, **settings_of(args))
+    if args.decide_for is not None and changed.stop_against is None:
+        raise UsageError("expected --stop-against with --decide-for, got none")
+    return changed
 
 
 def _cache(args: Namespace, stack: ExitStack) -> ResponseCache | None:

@@ -25,16 +25,18 @@ from ..evals.engine.baselines import Baseline
 from ..evals.engine.manifest import new_run_id
 from ..evals.engine.progress import progress_snapshot
 from ..evals.engine.run import Run
-from ..evals.model import clustered_by
-from ..evals.model.decision import rate_rule
+from ..evals.engine.run_options import RunOptions
 from ..evals.model.redacted_ids import redact_ids
-from ..evals.model.result import criterion_rates
 from ..evals.reporting.export import format_by_suffix, write_export, write_junit
 from ..evals.reporting.github import on_github, report_to_github
+from ..evals.runs.figures import criterion_rates
 from ..evals.statistics import Interval
-from ..evals.store.overview import Overview, overview, stored_rate, worst
+from ..evals.store.find_rows import worst
+from ..evals.store.overview import Overview, overview
 from ..evals.store.ownership import lock_path
+from ..evals.store.records import scope_of
 from ..evals.store.rows import encode_id
+from ..evals.store.tables import run_table
 from ..internal.concurrency import unwrap_exception_group
 from ..internal.names import file_name
 from .console.comparison import outcomes_of_file
@@ -293,9 +295,7 @@ def _build_run(args: Namespace, plan: Plan, store: RunStore, to: Console) -> Run
             to.print(f"warning: {plan.warning}", style="yellow", soft_wrap=True)
         stored = "" if earlier is None else f", {_progress(earlier.stored, plan.total)} are stored"
         to.print(f"run {run_id}{stored}", style="dim")
-    run = plan.suite.build_run(
-        samples=plan.samples,
-        config=plan.config,
+    options = RunOptions(
         store=store,
         run_id=run_id,
         resume=None if earlier is None else run_id,
@@ -307,6 +307,7 @@ def _build_run(args: Namespace, plan: Plan, store: RunStore, to: Console) -> Run
         on_note=lambda note: None if args.quiet else to.print(note, style="dim"),
         baseline=_baseline_of_file(plan.config.against),
     )
+    run = plan.suite.build_run(options, samples=plan.samples, config=plan.config)
     if plan.judge is not None:
         run.adapter = plan.judge
     return run
@@ -331,25 +332,19 @@ def _progress(stored: int, planned: int) -> str:
 
 def gate(args: Namespace, store: RunStore, found: Overview) -> GateResult:
     """Check a run against --max-error-rate and those of --fail-under that concern its criteria."""
-    record, known = found.record, _gated_names(found)
+    record, known, figures = found.record, _gated_names(found), found.figures
     limits = {name: rate for name, rate in minimums(args.fail_under).items() if name in known}
     rates: dict[str, Interval] = {}
     level = 0.95 if args.confidence is None else two_sided_confidence(args.confidence)
-    manifest = record.manifest
+    if args.confidence is not None:
+        figures = store.figures(record.manifest.run_id, confidence=level)
     if limits.keys() - {PASSED}:
-        outside = set(manifest.quarantined)
-        rows = (row.result for row in store.rows(manifest.run_id))
-        rates = criterion_rates(
-            (result for result in rows if result.sample_id not in outside),
-            rule=rate_rule(manifest.config, complete=record.status == "complete"),
-            confidence=level,
-            cluster_by=clustered_by(manifest.config),
-        )
-    if args.confidence is not None or manifest.selection is not None:
-        # Of samples that were chosen by strata, the counts are not the estimate.
-        rates[PASSED] = stored_rate(store, record, found.unreadable, confidence=level)
+        scope = scope_of(record, confidence=level)
+        table = run_table(store, record.manifest.run_id, scope.keys, verdicts=True)
+        rates = criterion_rates(table, scope)
     return check_run(
         record,
+        figures,
         fail_under=limits,
         max_error_rate=args.max_error_rate or 0.0,
         rates=rates,
@@ -360,7 +355,11 @@ def gate(args: Namespace, store: RunStore, found: Overview) -> GateResult:
 
 def _gated_names(found: Overview) -> set[str]:
     """Return the names that --fail-under can refer to in a run."""
-    return {PASSED, *found.criteria, *(info.name for info in found.record.manifest.criteria)}
+    return {
+        PASSED,
+        *found.figures.criteria,
+        *(info.name for info in found.record.manifest.criteria),
+    }
 
 
 def ungated(args: Namespace, runs: Iterable[Overview]) -> str:

@@ -14,7 +14,6 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from operator import attrgetter
@@ -25,7 +24,9 @@ from typing import Any, cast
 
 from .. import evals, serde
 from ..errors import DatasetError, SerializationError, UsageError, short_repr
-from ..evals import Criterion, Dataset, EvalSuite
+from ..evals import Dataset, EvalSuite, judges
+from ..evals.built_ins import BUILT_INS, evaluator_named
+from ..internal.names import did_you_mean
 from .options.columns import columns_of
 
 EVAL_FILES = ("*_eval.py", "eval_*.py")  # in a folder
@@ -44,14 +45,14 @@ def load_reference(text: str, kind: str) -> Any:
         return _load(text, Path.cwd(), f"--{kind}")
     known = set(names)
     if kind in ("evaluator", "judge"):
-        if text in evals.__all__ and isinstance(builtin := getattr(evals, text), Criterion):
-            return builtin
-        if (name := text.partition("(")[0]) in evals.__all__:
+        if text in BUILT_INS:
+            return evaluator_named(text)
+        if (name := text.partition("(")[0]) in {*dir(evals), *dir(judges)}:
             raise UsageError(
                 f"expected an evaluator for --{kind}, got {short_repr(text)} - call it in a "
                 f"file, `mine = {name}(...)`, and name the result: FILE.py:mine"
             )
-        known |= {name for name in evals.__all__ if isinstance(getattr(evals, name), Criterion)}
+        known |= BUILT_INS.keys()
     if text.endswith(".py"):
         raise UsageError(
             f"expected `path.py:object` for --{kind}, got {short_repr(text)} - name the "
@@ -203,7 +204,11 @@ def _module(place: str, folder: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None  # noqa: PT018  # it ends in .py
     module = sys.modules[name] = module_from_spec(spec)
     with _import_errors(place):
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]  # as a failed `import` does
+            raise
     return module
 
 
@@ -273,8 +278,7 @@ def _project_names(table: str) -> tuple[dict[str, str], Path]:
 
 
 def _suggestion(name: str, known: set[str], otherwise: str, like: float = 0.6) -> str:
-    near = get_close_matches(name, sorted(known), 3, like)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
+    if hint := did_you_mean(name, known, like=like):
+        return hint
     listed = ", ".join(sorted(known)[:8])
     return f"known: {listed}; {otherwise}" if listed else otherwise

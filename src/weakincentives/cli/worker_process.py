@@ -20,9 +20,9 @@ from ..errors import MailboxConnectionError, UsageError, WinkError
 from ..runtime.worker.retry import DEFAULT_RETRY_TIMEOUT
 from ..secrets import redact_message
 from .console.text import one_line, print_stderr
-from .options.execution import MAX_CONCURRENT
 from .options.parsing import number, to_argv, whole
 from .options.queues import Deployment, add_queue, deployment, safe_url
+from .options.settings import add_setting
 from .supervisor import EXIT_FINISHED, RESTARTED, WORKER_NUMBER, Supervisor
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ exit codes:
   2  usage error
 """
 CHILD_OPTIONS = (
-    *("max_concurrency", "max_deliveries", "lease", "retry_timeout", "store", "health_host"),
+    *("max_concurrent", "max_deliveries", "lease", "retry_timeout", "store", "health_host"),
     *("watchdog", "shutdown_timeout", "drain"),
 )
 RELEASE_SECONDS = 8.0  # to cancel and release messages that did not finish in time
@@ -50,8 +50,8 @@ def add_worker_options(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("execution").add_argument
     add("-n", "--processes", type=whole(1), default=1, metavar="N",
         help="number of processes; 2 or more are restarted if they die (default 1)")  # fmt: skip
-    add(*MAX_CONCURRENT, dest="max_concurrency", type=whole(1), metavar="N",
-        help="concurrent messages per process (default as the suite or loop sets)")  # fmt: skip
+    add_setting(add, "max_concurrent", "default as the suite or loop sets",
+        help="concurrent messages per process")  # fmt: skip
     add("--max-deliveries", type=whole(0), default=0, metavar="N",
         help="deliveries of a failing message before it is dead-lettered; 0: a failure becomes a "
         "result without a retry, and a message that kills its worker is delivered 5 times "

@@ -15,6 +15,7 @@ from ..adapters.wire import wire_calls
 from ..chat import ChatMessage
 from ..errors import UsageError, short_repr
 from ..evals import EvalContext, Sample, Trajectory, criterion
+from ..evals.evaluators import EvaluatorFunction
 from ..internal.checks import check_whole
 from ..internal.concurrency import for_each
 from ..internal.isolation import run_isolated
@@ -27,7 +28,7 @@ RewardFunction = Callable[..., Coroutine[Any, Any, list[float | None]]]
 
 
 def trl_reward(
-    evaluator: Callable[..., Any],
+    evaluator: EvaluatorFunction,
     *,
     expected: str = "expected",
     id: str = "id",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, get_args
@@ -21,7 +21,7 @@ from ..internal.differences import excerpt, got_and_expected, show_value
 from ..internal.public_module import set_public_module
 from ._types import PASS_MARK, EvalContext, Score
 from .evaluators.combine import combine_scores
-from .evaluators.criteria import Criterion, built_in, combined, criterion
+from .evaluators.criteria import Criterion, EvaluatorFunction, built_in, combined, criterion
 from .evaluators.schemas import schema_checker
 from .evaluators.text import Normalization, edit_distance, normalize
 from .model.explain import never_equal
@@ -307,7 +307,7 @@ def json_schema(schema: Mapping[str, Any] | type[Any]) -> Criterion:
 # ── normalized text ─────────────────────────────────────────────────────────────────────────────
 
 
-def ignoring(evaluator: Callable[..., Any], *aspects: Normalization) -> Criterion:
+def ignoring(evaluator: EvaluatorFunction, *aspects: Normalization) -> Criterion:
     """Apply an evaluator to texts without `"case"`, `"whitespace"`, `"punctuation"`, …
 
     >>> ignoring(exact_match, "case", "punctuation")("Paris!", "paris").passed
@@ -340,21 +340,14 @@ def ignoring(evaluator: Callable[..., Any], *aspects: Normalization) -> Criterio
 # ── combinations ────────────────────────────────────────────────────────────────────────────────
 
 
-def all_of(*evaluators: Callable[..., Any]) -> Criterion:
+def all_of(*evaluators: EvaluatorFunction) -> Criterion:
     """Pass if all evaluators pass; the value is their mean, and each is a metric."""
     return combined(
         evaluators, "all_of", lambda scores: combine_scores(scores, "all_of"), version=1
     )
 
 
-def as_criterion(evaluators: Callable[..., Any] | Sequence[Callable[..., Any]]) -> Criterion:
-    """Return one evaluator as a criterion; of several, all must pass."""
-    if not isinstance(evaluators, Sequence):
-        return criterion(evaluators)
-    return criterion(evaluators[0]) if len(evaluators) == 1 else all_of(*evaluators)
-
-
-def any_of(*evaluators: Callable[..., Any]) -> Criterion:
+def any_of(*evaluators: EvaluatorFunction) -> Criterion:
     """Pass if one evaluator passes; the value is the greatest, and each is a metric."""
     return combined(
         evaluators,
@@ -364,7 +357,7 @@ def any_of(*evaluators: Callable[..., Any]) -> Criterion:
     )
 
 
-def composite(*evaluators: Callable[..., Any]) -> Criterion:
+def composite(*evaluators: EvaluatorFunction) -> Criterion:
     """Combine like `all_of`; but a call with `context=` returns the score of each."""
     return combined(
         evaluators,
@@ -375,7 +368,7 @@ def composite(*evaluators: Callable[..., Any]) -> Criterion:
     )
 
 
-def weighted(*weights: tuple[Callable[..., Any], float], pass_mark: float = PASS_MARK) -> Criterion:
+def weighted(*weights: tuple[EvaluatorFunction, float], pass_mark: float = PASS_MARK) -> Criterion:
     """Pass if the weighted mean reaches `pass_mark`: `weighted((exact_match, 3), (brief, 1))`.
 
     With weight 0 an evaluator is tracked without counting.
@@ -400,7 +393,7 @@ def weighted(*weights: tuple[Callable[..., Any], float], pass_mark: float = PASS
     )
 
 
-def negate(evaluator: Callable[..., Any]) -> Criterion:
+def negate(evaluator: EvaluatorFunction) -> Criterion:
     """Pass if the evaluator fails; the value is 1 minus its value."""
     inner = criterion(evaluator)
     name = f"not_{inner.name}"
@@ -415,7 +408,7 @@ def negate(evaluator: Callable[..., Any]) -> Criterion:
     return combined([inner], name, combine, version=1)
 
 
-def adapt(evaluator: Callable[..., Any]) -> Criterion:
+def adapt(evaluator: EvaluatorFunction) -> Criterion:
     """Return an evaluator of the output alone as one that takes a session, and ignores it."""
     inner = criterion(evaluator)
     return replace(inner, session_aware=True, identity=("adapt", 1, inner))

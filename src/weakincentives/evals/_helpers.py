@@ -21,8 +21,9 @@ from .distributed.ledgers import MemoryLedger
 from .distributed.submission import Key, Submission, refuse_cancelled
 from .engine.manifest import new_run_id
 from .model.quarantine import QuarantinedSample, split_by_date
-from .model.report import EvalReport, EvalResult
+from .model.result import EvalResult
 from .model.versions import WorkerVersion, checked_version
+from .runs.report import EvalReport
 
 if TYPE_CHECKING:
     from ..runtime.mailbox import Mailbox

@@ -43,18 +43,6 @@ from .model.judge_calls import JudgeCall, with_short_texts
 if TYPE_CHECKING:
     from ..rollouts import Endpoint
 
-__all__ = [
-    "JUDGE_TEMPLATE",
-    "PASSING_RATINGS",
-    "RATINGS",
-    "RATING_VALUES",
-    "JudgeOutput",
-    "JudgeParams",
-    "Rating",
-    "Scale",
-    "llm_judge",
-]
-
 
 class JudgeAdapter(Protocol):
     """Anything with `evaluate(prompt)`, such as an adapter."""
@@ -560,9 +548,9 @@ def score_of(verdict: JudgeOutput, scale: Scale, name: str) -> Score:
     return Score(value, passed, reason if isinstance(reason, str) else "", criterion=name)
 
 
-set_public_module("weakincentives.evals", globals(), __all__)
+set_public_module("weakincentives.evals", globals(), ("llm_judge",))
 set_public_module(
     "weakincentives.evals.judges",
     globals(),
-    ("Answer", "JudgeAdapter", "Question", "QuotedSection"),
+    ("Answer", "JudgeAdapter", "JudgeOutput", "JudgeParams", "Question", "QuotedSection", "Scale"),
 )

@@ -43,7 +43,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -75,8 +75,8 @@ from ..runtime.worker.mailbox_loop import MailboxLoop, OutcomeStore, SessionStor
 from ..runtime.worker.retry import TRANSIENT, permanent_failure
 from ..runtime.worker.worker import Worker, WorkerConfig
 from ..secrets import logger_for, redact_message
-from ._evaluators import as_criterion
 from ._types import EvalConfig, EvalRequest, Sample
+from .built_ins import Evaluators, as_criterion
 from .distributed.mailbox_agents import ReplyRouter, agent_for
 from .distributed.submission import key_id, request_key
 from .engine.agents import agent_of, check_models
@@ -85,8 +85,9 @@ from .engine.manifest import version_of
 from .engine.requirements import check_requirements
 from .engine.run import evaluate
 from .model.redacted_ids import redact_ids
-from .model.report import EvalReport, EvalResult
+from .model.result import EvalResult
 from .model.versions import WorkerNotice, WorkerVersion
+from .runs.report import EvalReport
 from .store.storable import storable
 from .store.values import OUTCOME
 
@@ -151,7 +152,7 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
     def __init__(
         self,
         loop: Any = None,
-        evaluator: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+        evaluator: Evaluators | None = None,
         requests: Mailbox[EvalRequest[InputT, ExpectedT]] | None = None,
         results: Mailbox[EvalResult[OutputT]] | None = None,
         *,

@@ -8,42 +8,38 @@ check by itself is checked there; `__init__` adds the other spellings. Every num
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import Enum
-from hashlib import sha256
-from pathlib import Path
 from types import MappingProxyType, NoneType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
+from typing import Any, Generic
 from uuid import UUID, uuid4
 
-from .. import serde
-from ..errors import SerializationError, UsageError, short_repr
+from ..errors import UsageError, short_repr
+from ..eval_config import EvalConfig, clustered_by, config_of, endpoint_label, stops_early
 from ..experiment import BASELINE, Experiment
-from ..internal.atomic_write import write_whole
-from ..internal.checks import check_whole, finite, plain_mapping, plain_text, plain_texts, tuple_of
+from ..internal.checks import (
+    check_whole,
+    finite,
+    plain_mapping,
+    plain_text,
+    plain_texts,
+    tuple_of,
+)
 from ..internal.frozen import fast_init, frozen_generic
-from ..internal.garbage import collector_paused
-from ..internal.names import display_name
 from ..internal.public_module import set_public_module
-from ..internal.typevars import ExpectedT, InputT
+from ..internal.typevars import ExpectedT, InputT, OutputT
 from ..internal.wire_names import wire_name
 from ..rollouts import Trajectory
 from ..runtime.session import SessionView
-
-if TYPE_CHECKING:
-    from .datasets.reader import ReadOptions
+from ._samples import Dataset, Sample
 
 __all__ = ["PASS_MARK", "Dataset", "EvalConfig", "EvalContext", "EvalRequest"]
 __all__ += ["Metric", "Sample", "Score"]
+__all__ += ["clustered_by", "config_of", "endpoint_label", "stops_early"]  # of `eval_config`
 
 _set = object.__setattr__
 _NOT_GIVEN: Any = object()
-# Of a static method: in one, pyright takes the type variables of the class for unknown types.
-_InputT = TypeVar("_InputT")
-_ExpectedT = TypeVar("_ExpectedT")
 
 
 # ── scores ──────────────────────────────────────────────────────────────────────────────────────
@@ -198,456 +194,7 @@ def part_of(metric: Metric) -> Score:
     )
 
 
-# ── configuration ───────────────────────────────────────────────────────────────────────────────
-
-
-def endpoint_label(endpoint: Any) -> str:
-    """Return a label for an endpoint: the name of its model or function, never a key."""
-    if isinstance(endpoint, str):
-        return endpoint
-    model, provider = getattr(endpoint, "model", None), getattr(endpoint, "name", None)
-    if isinstance(model, str):
-        return f"{provider}/{model}" if isinstance(provider, str) else str(endpoint)
-    return display_name(endpoint)
-
-
-DEFAULT_CONCURRENCY = 8
-"""How many samples run at the same time unless a configuration says otherwise."""
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class EvalConfig:
-    """How a run is carried out.
-
-    `timeout` is how many seconds a sample may take, its evaluators included. The default is None:
-    no timeout, since it would throw away what a slow agent has done; a sample that runs unusually
-    long is logged as a warning. It can also be given and read in milliseconds:
-    `timeout_per_sample_ms`, which wins over `timeout`.
-
-    `endpoint` is the model for `evaluate`: a name (`"openai/gpt-4o"`), an `Endpoint`, an adapter,
-    or an async function of messages. The `max_total_...` are budgets for the whole run: once one is
-    used up, no further sample is started, and the run can be resumed.
-
-    `stop_at_width` stops a run once the interval of its pass rate is at most that wide (0.1 is ten
-    points). `stop_against` stops it once the rate is shown to be above or below that one: the rate
-    of this dataset, or of all samples like it (`decide_for="population"`). `against`, a run in the
-    store, stops it once it is shown to be better or worse than that run. Then the samples of a
-    dataset are run in a random order, from `seed`: see docs/statistics.md.
-
-    `choose_by` are runs in the store: `max_samples` samples are drawn, by strata of their pass
-    rates in those runs, and the pass rate of the whole dataset is estimated from them.
-
-    `cluster_by` is a key of the samples' metadata. Samples with the same value, such as questions
-    about one document, are not independent: the interval of the pass rate takes that into account.
-
-    `config["max_concurrent"]` reads a field too, as it does on a stored report's configuration.
-    """
-
-    max_concurrent: int = DEFAULT_CONCURRENCY
-    timeout: float | None = None
-    max_retries: int = 0
-    stop_on_error: bool = False
-    max_samples: int | None = None
-    epochs: int = 1
-    experiment_name: str = BASELINE.name
-    seed: int = 0
-    endpoint: Any = None
-    max_total_tokens: int | None = None
-    max_total_cost: float | None = None
-    max_total_seconds: float | None = None
-    stop_at_width: float | None = None
-    stop_against: float | None = None
-    cluster_by: str | None = None
-    decide_for: Literal["dataset", "population"] = "dataset"
-    against: str | None = None
-    choose_by: tuple[str, ...] = ()
-
-    def __init__(
-        self,
-        max_concurrent: int = DEFAULT_CONCURRENCY,
-        *,
-        timeout: float | None = None,
-        max_retries: int = 0,
-        stop_on_error: bool = False,
-        max_samples: int | None = None,
-        epochs: int = 1,
-        experiment_name: str = BASELINE.name,
-        seed: int = 0,
-        endpoint: Any = None,
-        max_total_tokens: int | None = None,
-        max_total_cost: float | None = None,
-        max_total_seconds: float | None = None,
-        stop_at_width: float | None = None,
-        stop_against: float | None = None,
-        cluster_by: str | None = None,
-        decide_for: Literal["dataset", "population"] = "dataset",
-        against: str | None = None,
-        choose_by: tuple[str, ...] = (),
-        timeout_per_sample_ms: int | None = _NOT_GIVEN,
-    ) -> None:
-        values = dict(locals())
-        if timeout_per_sample_ms is not _NOT_GIVEN:
-            if timeout_per_sample_ms is not None:
-                check_whole(timeout_per_sample_ms, 1, "EvalConfig.timeout_per_sample_ms")
-            values["timeout"] = _seconds(timeout_per_sample_ms)
-        for name in self.__slots__:
-            _set(self, name, values[name])
-        self.__post_init__()
-
-    def __post_init__(self) -> None:
-        for name, minimum in _MINIMUMS.items():
-            value = getattr(self, name)
-            if value is not None or name not in _OPTIONAL:
-                check_whole(value, minimum, f"EvalConfig.{name}")
-        for name in ("timeout", "max_total_cost", "max_total_seconds"):
-            limit = getattr(self, name)
-            if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
-                raise UsageError(
-                    f"expected a number > 0 for `EvalConfig.{name}`, got {short_repr(limit)}"
-                )
-        for name in ("stop_at_width", "stop_against"):
-            share = getattr(self, name)
-            if share is not None and not (isinstance(share, int | float) and 0 < share <= 1):
-                raise UsageError(
-                    f"expected a share above 0, at most 1, for `EvalConfig.{name}`, got "
-                    f"{short_repr(share)}"
-                )
-        if self.decide_for not in _DECIDE_FOR:
-            raise UsageError(
-                f"expected one of {', '.join(_DECIDE_FOR)} for `EvalConfig.decide_for`, got "
-                f"{short_repr(self.decide_for)}"
-            )
-        _set(
-            self, "choose_by", tuple_of(str, self.choose_by, "EvalConfig.choose_by", "give a tuple")
-        )
-        if self.choose_by and stops_early(self):
-            raise UsageError("expected `EvalConfig.choose_by` or a rule to stop early, got both")
-        if self.against is not None and (self.stop_at_width or self.stop_against):
-            raise UsageError(
-                "expected one rule to stop early, got `EvalConfig.against` and another one"
-            )
-        for name, (kind, words) in _KINDS.items():
-            if not isinstance(getattr(self, name), kind):
-                given = short_repr(getattr(self, name))
-                raise UsageError(f"expected {words} for `EvalConfig.{name}`, got {given}")
-        if self.cluster_by is not None:
-            if not isinstance(self.cluster_by, str) or not self.cluster_by:
-                raise UsageError(
-                    "expected a key of the metadata for `EvalConfig.cluster_by`, got "
-                    f"{short_repr(self.cluster_by)}"
-                )
-            if stops_early(self):
-                raise UsageError(
-                    "expected `EvalConfig.cluster_by` or a rule to stop early, got both - "
-                    "stopping early takes samples that are independent"
-                )
-
-    @property
-    def timeout_per_sample_ms(self) -> int | None:
-        """Return the timeout in milliseconds."""
-        return None if self.timeout is None else max(1, round(self.timeout * 1000))
-
-    def stored(self) -> EvalConfig:
-        """Return the config as plain data: with a label for its endpoint."""
-        if self.endpoint is None or isinstance(self.endpoint, str):
-            return self
-        return replace(self, endpoint=endpoint_label(self.endpoint))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.__slots__)
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self.__slots__ and name != _MILLISECONDS:
-            raise KeyError(f"expected one of {', '.join(self)}, got {name!r}")
-        return getattr(self, name)
-
-
-_MILLISECONDS = "timeout_per_sample_ms"
-_MINIMUMS = {
-    "max_concurrent": 1,
-    "max_retries": 0,
-    "max_samples": 0,
-    "epochs": 1,
-    "seed": 0,
-    "max_total_tokens": 1,
-}
-_OPTIONAL = {"max_samples", "max_total_tokens"}
-_STOPPING_RULES = ("stop_at_width", "stop_against", "against")
-_DECIDE_FOR = ("dataset", "population")
-_KINDS: Mapping[str, tuple[Any, str]] = {
-    "stop_on_error": (bool, "a bool"),
-    "experiment_name": (str, "a `str`"),
-    "against": (str | None, "the id of a run"),
-}
-_V1_FIELDS = {"max_concurrent", "timeout", "max_retries", "stop_on_error"}
-
-
-def _seconds(milliseconds: Any) -> Any:
-    is_number = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
-    return milliseconds / 1000 if is_number else milliseconds
-
-
-def stops_early(config: EvalConfig | Mapping[str, Any]) -> bool:
-    """Return whether a configuration, or the stored form of one, has an early-stopping rule."""
-    return any(name in config and config[name] is not None for name in _STOPPING_RULES)
-
-
-def clustered_by(config: EvalConfig | Mapping[str, Any]) -> str | None:
-    """Return the `cluster_by` of a configuration, or of the stored form of one."""
-    if "cluster_by" not in config:
-        return None
-    key: str | None = config["cluster_by"]
-    return key
-
-
-def config_of(mapping: Any) -> EvalConfig | dict[str, Any]:
-    """Return a mapping with the fields of an `EvalConfig` as one; any other as it is."""
-    if not isinstance(mapping, Mapping):
-        raise UsageError(
-            f"expected an `EvalConfig` or a mapping for `config`, got {short_repr(mapping)}"
-        )
-    fields = dict(mapping)
-    if _MILLISECONDS in fields:  # written by an earlier version
-        fields.setdefault("timeout", _seconds(fields.pop(_MILLISECONDS)))
-    # The first four are always there; a file of an earlier version may lack the others.
-    if _V1_FIELDS <= set(fields) <= set(EvalConfig.__slots__):
-        if fields.get("stop_against") is not None:
-            fields.setdefault("decide_for", "population")  # as in all runs of earlier versions
-        try:
-            return serde.convert(fields, EvalConfig)
-        except SerializationError as error:
-            raise UsageError(f"expected a usable configuration: {error}") from None
-    return dict(mapping)
-
-
-# ── samples and datasets ────────────────────────────────────────────────────────────────────────
-
-
-@wire_name("wink:Sample", "weakincentives.evals._types:Sample")
-@frozen_generic
-@dataclass(frozen=True, slots=True, init=False)
-class Sample(Generic[InputT, ExpectedT]):
-    """One case: an input and the expected output, which is also called `ground_truth`."""
-
-    id: str
-    input: InputT
-    expected: ExpectedT = cast(Any, None)
-    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-    def __init__(
-        self,
-        id: str,
-        input: InputT,
-        expected: ExpectedT = cast(Any, None),
-        metadata: Mapping[str, Any] | None = None,
-        *,
-        ground_truth: ExpectedT = cast(Any, None),
-    ) -> None:
-        if id.__class__ is not str:  # a decoder checks that by itself
-            if not isinstance(id, str | Enum):
-                raise UsageError(
-                    f"expected a `str` for `Sample.id`, got `{type(id).__name__}` - "
-                    "str(...) makes one"
-                )
-            id = plain_text(id, "Sample.id")
-        if expected is not None and ground_truth is not None:
-            raise UsageError(f"expected one of `expected` and `ground_truth`, got both ({id!r})")
-        _set(self, "id", id)
-        _set(self, "input", input)
-        _set(self, "expected", ground_truth if expected is None else expected)
-        _set(
-            self, "metadata", plain_mapping({} if metadata is None else metadata, "Sample.metadata")
-        )
-
-    @property
-    def ground_truth(self) -> ExpectedT:
-        """Return the expected output, under its other name."""
-        return self.expected
-
-
-_ATOMS = frozenset({str, int, float, bool, bytes, complex, type(None), datetime, UUID})
-
-
-def private_copy(sample: Sample[InputT, ExpectedT]) -> Sample[InputT, ExpectedT]:
-    """Return a copy of the sample that shares nothing mutable with it.
-
-    An immutable sample is returned as it is; so is one that Python cannot copy.
-    """
-    parts = (sample.input, sample.expected, *sample.metadata.values())
-    if all(map(_is_immutable, parts)):
-        return sample
-    try:
-        input, expected, metadata = deepcopy((sample.input, sample.expected, sample.metadata))
-    except Exception:
-        return sample
-    return Sample(sample.id, input, expected, metadata)
-
-
-def _is_immutable(value: object) -> bool:
-    cls = value.__class__
-    if cls in _ATOMS:
-        return True
-    if cls is tuple or cls is frozenset:
-        return all(map(_is_immutable, cast(Iterable[object], value)))
-    frozen: bool = getattr(getattr(cls, "__dataclass_params__", None), "frozen", False)
-    return frozen and all(_is_immutable(getattr(value, f.name)) for f in fields(cast(Any, value)))
-
-
-@wire_name("wink:Dataset", "weakincentives.evals._types:Dataset")
-@frozen_generic
-@dataclass(frozen=True, slots=True, init=False, repr=False)
-class Dataset(Generic[InputT, ExpectedT]):
-    """An immutable collection of samples with unique ids.
-
-    >>> dataset = Dataset([Sample("1", "What is 2+2?", "4")], name="sums")
-    >>> len(dataset), dataset[0].expected
-    (1, '4')
-    """
-
-    samples: tuple[Sample[InputT, ExpectedT], ...]
-    name: str = ""
-    version: str = "1.0"
-
-    def __init__(
-        self,
-        samples: Iterable[Sample[InputT, ExpectedT]],
-        name: str = "",
-        version: str = "1.0",
-    ) -> None:
-        if isinstance(samples, str | Path) or not isinstance(samples, Iterable):
-            raise UsageError(
-                f"expected samples, got {short_repr(samples)} - put them into a list; "
-                "a file is read by Dataset.load(path, str, str)"
-            )
-        _set(self, "samples", tuple(samples))
-        _set(self, "name", name)
-        _set(self, "version", version)
-        self.__post_init__()
-
-    def __post_init__(self) -> None:
-        ids = {sample.id for sample in self.samples if sample.__class__ is Sample}
-        if len(ids) == len(self.samples) and "" not in ids and "\0" not in "".join(ids):
-            return
-        first: dict[str, int] = {}
-        for index, sample in enumerate(self.samples):
-            if not isinstance(sample, Sample):
-                raise UsageError(
-                    f"expected a `Sample`, got `{type(sample).__name__}` - at `samples[{index}]`"
-                    + (" - make it one: Sample(**row)" if isinstance(sample, dict) else "")
-                )
-            if not sample.id or "\0" in sample.id:
-                raise UsageError(
-                    f"expected a non-empty id without NUL, got {sample.id!r} - "
-                    f"at `samples[{index}]`"
-                )
-            if first.setdefault(sample.id, index) != index:
-                raise UsageError(
-                    f"expected every sample id once, got {sample.id!r} twice - "
-                    f"at `samples[{first[sample.id]}]` and `samples[{index}]`"
-                )
-
-    def __repr__(self) -> str:
-        samples = "1 sample" if len(self) == 1 else f"{len(self):,} samples"
-        return f"<Dataset {self.name or 'unnamed'}: {samples}>"
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __iter__(self) -> Iterator[Sample[InputT, ExpectedT]]:
-        return iter(self.samples)
-
-    @overload
-    def __getitem__(self, index: int | str) -> Sample[InputT, ExpectedT]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Dataset[InputT, ExpectedT]: ...
-    def __getitem__(
-        self, index: int | str | slice
-    ) -> Sample[InputT, ExpectedT] | Dataset[InputT, ExpectedT]:
-        """Return a sample by position or id; for a slice, a smaller dataset of the same name."""
-        if isinstance(index, slice):
-            return self._with_samples(self.samples[index])
-        if isinstance(index, str):
-            for sample in self.samples:
-                if sample.id == index:
-                    return sample
-            raise KeyError(f"no sample has the id {index!r}")
-        return self.samples[index]
-
-    def _with_samples(
-        self, samples: tuple[Sample[InputT, ExpectedT], ...]
-    ) -> Dataset[InputT, ExpectedT]:
-        """Return a copy with other samples, of the same class and with the same attributes."""
-        part: Dataset[InputT, ExpectedT] = object.__new__(type(self))
-        for name, value in getattr(self, "__dict__", {}).items():  # a subclass has one
-            _set(part, name, value)
-        for each in fields(self):
-            _set(part, each.name, getattr(self, each.name))
-        _set(part, "samples", samples)
-        return part
-
-    @property
-    def digest(self) -> str:
-        """Return the content hash: equal samples in equal order have equal digests everywhere."""
-        content = sha256()
-        for sample in self.samples:
-            content.update(sample_line(sample, sort=True))
-        return content.hexdigest()
-
-    @overload
-    @staticmethod
-    def load(
-        path: Path | str,
-        input_type: type[_InputT],
-        expected_type: type[_ExpectedT],
-        **options: Unpack[ReadOptions],
-    ) -> Dataset[_InputT, _ExpectedT]: ...
-    @overload
-    @staticmethod
-    def load(
-        path: Path | str,
-        input_type: Any = ...,
-        expected_type: Any = ...,
-        **options: Unpack[ReadOptions],
-    ) -> Dataset[Any, Any]: ...
-    @staticmethod
-    def load(
-        path: Path | str,
-        input_type: Any = Any,
-        expected_type: Any = Any,
-        **options: Unpack[ReadOptions],
-    ) -> Dataset[Any, Any]:
-        """Load samples from a file, typed: `Dataset.load("qa.jsonl", QAInput, str)`.
-
-        The suffix says the format (`.jsonl`, `.json`, `.csv`, `.tsv`, `.parquet`, `.yaml`, also
-        `.gz` and `.zst`). `input="question"`, `expected="answer"` and `id="nr"` name columns that
-        have other names. Every defect is a `DatasetError` that names file, line and field.
-        """
-        sample_type = Sample[input_type, expected_type]
-        from .datasets.reader import admits_none, dataset_header, read_samples
-
-        required = not admits_none(expected_type)
-        with collector_paused():
-            samples = tuple(read_samples(path, sample_type, expected_required=required, **options))
-        return Dataset(samples, *dataset_header(path))
-
-    def save(self, path: Path | str) -> None:
-        """Write the samples as JSONL, one a line; `Dataset.load` reads them back.
-
-        The file appears whole or not at all. Name and version are not part of it.
-        """
-        path = Path(path)
-        if path.suffix not in (".jsonl", ".ndjson"):
-            raise UsageError(f"expected a file that ends in .jsonl, got `{path.name}`")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, map(sample_line, self.samples))
-
-
-def sample_line(sample: Sample[Any, Any], *, sort: bool = False) -> bytes:
-    try:
-        return serde.encode(sample, sort=sort) + b"\n"
-    except SerializationError as error:
-        raise SerializationError(f"{error} (sample {sample.id!r})") from None
-
+# ── context and request ───────────────────────────────────────────────────────────────────────
 
 # Shared by all contexts without a sample or a trajectory.
 NO_SAMPLE: Sample[Any, Any] = Sample("", None)
@@ -655,15 +202,38 @@ NO_TRAJECTORY: Trajectory[Any] = Trajectory(metadata=MappingProxyType({}))
 
 
 @fast_init
+@frozen_generic
 @dataclass(frozen=True, slots=True)
-class EvalContext:
-    """Everything that an evaluator may look at; a new fact goes here, never into a signature."""
+class EvalContext(Generic[InputT, OutputT, ExpectedT]):
+    """Everything that an evaluator may look at: an evaluator is a function of it.
+
+    >>> def brief(context: EvalContext[str, str, str]) -> Score:
+    ...     return Score(len(context.output) < 20, reason=f"{len(context.output)} characters")
+
+    The types of input, output and expected output may be left out. A new fact goes here, never into
+    a signature.
+    """
 
     adapter: Any = None
     session: SessionView | None = None
     run_id: str = ""
-    sample: Sample[Any, Any] = NO_SAMPLE
-    trajectory: Trajectory[Any] = NO_TRAJECTORY
+    sample: Sample[InputT, ExpectedT] = NO_SAMPLE
+    trajectory: Trajectory[OutputT] = NO_TRAJECTORY
+
+    @property
+    def input(self) -> InputT:
+        """Return the input of the sample."""
+        return self.sample.input
+
+    @property
+    def output(self) -> OutputT:
+        """Return the output of the agent."""
+        return self.trajectory.output
+
+    @property
+    def expected(self) -> ExpectedT:
+        """Return the expected output of the sample."""
+        return self.sample.expected
 
 
 @wire_name("wink:EvalRequest", "weakincentives.evals._types:EvalRequest")
@@ -693,4 +263,3 @@ class EvalRequest(Generic[InputT, ExpectedT]):
 
 
 set_public_module("weakincentives.evals", globals(), __all__)
-set_public_module("weakincentives.evals.engine", globals(), ("clustered_by", "stops_early"))

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, short_repr
 from ..internal.typevars import OutputT
-from .model.errors import ErrorGroup, error_groups
+from .model.errors import ErrorGroup, HasError, error_groups as _error_groups
 from .model.explain import type_mismatch
 from .model.grouping import group_values
-from .model.report import EvalReport, EvalResult, headline
+from .model.result import EvalResult
+from .runs.report import EvalReport
 
 if TYPE_CHECKING:
+    from .runs.figures import Figures
     from .stats.intervals import Interval
 
 __all__ = [
@@ -26,6 +28,21 @@ __all__ = [
     "summarize",
     "type_mismatch",
 ]
+
+
+def error_groups(results: EvalReport[Any] | Iterable[HasError]) -> tuple[ErrorGroup, ...]:
+    """Return the errors of a report, or of results, by source, type and place; most frequent first.
+
+    Of a report, those of samples in quarantine do not count.
+
+    >>> from weakincentives.evals import Score
+    >>> from weakincentives.evals.model import ErrorDetails
+    >>> details = ErrorDetails("ConnectionError", "rag.py:41 in retrieve")
+    >>> refused = EvalResult("1", Score(0.0), error="refused", error_details=details)
+    >>> print(*error_groups([refused, refused]))
+    2 x ConnectionError at rag.py:41 in retrieve: refused
+    """
+    return _error_groups(results.counted if isinstance(results, EvalReport) else results)
 
 
 def group_by(
@@ -95,36 +112,50 @@ def flaky(report: EvalReport[Any] | Iterable[EvalResult[Any]]) -> dict[str, Inte
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The numbers of a group; `str(...)` is one line, with a warning if the group is small.
+    """The figures of a group; `str(...)` is one line, with a warning if the group is small.
 
-    `rate` is the share that passed; an error is not a pass. `score` is the mean value of results
-    without an error. Attempts at one sample are a cluster in both.
+    `score` is the mean value of results without an error; attempts at one sample are a cluster.
     """
 
     value: Any
-    passed: int
-    errors: int
-    rate: Interval
+    figures: Figures
     score: Interval
+
+    @property
+    def passed(self) -> int:
+        """The number of results that passed."""
+        return self.figures.passed
+
+    @property
+    def errors(self) -> int:
+        """The number of results with an error."""
+        return self.figures.error_count
+
+    @property
+    def rate(self) -> Interval:
+        """The share that passed; an error is not a pass."""
+        return self.figures.rate
 
     @property
     def few(self) -> bool:
         """Whether there are too few samples to say much."""
-        from .stats.pass_rate import too_few
-
-        return too_few(self.rate)
+        return self.figures.few
 
     def __str__(self) -> str:
         from .stats.pass_rate import FEW
 
-        line = headline(self.rate, self.passed, self.errors)
-        return f"{self.value}: {line}" + (f" - {FEW}" if self.few else "")
+        return f"{self.value}: {self.figures}" + (f" - {FEW}" if self.few else "")
 
 
 def slices(
-    results: Iterable[EvalResult[Any]], key: Callable[[EvalResult[Any]], Any] | str
+    report: EvalReport[Any] | Iterable[EvalResult[Any]],
+    key: Callable[[EvalResult[Any]], Any] | str,
+    *,
+    confidence: float = 0.95,
 ) -> tuple[Slice, ...]:
     """Return the groups of `group_by`, each with its pass rate, mean value and their intervals.
+
+    Of a report, only the results that count are grouped, and its clusters are known.
 
     >>> from weakincentives.evals import Score
     >>> hard = EvalResult("1", Score(0.5), metadata={"level": 5})
@@ -132,16 +163,22 @@ def slices(
     5: 1/1 passed, 0 errors (100.0%, 95% interval 20.7% to 100.0%, n = 1) - few: fewer than 20 \
 samples, too few to say much
     """
+    from .runs.figures import run_figures
+    from .runs.table import RunTable, row_of
     from .stats.intervals import mean_interval
 
+    report = report if isinstance(report, EvalReport) else EvalReport(report)
+    scope = report.scope(confidence=confidence).of_part
     groups = []
-    for value, group in group_by(results, key).items():
-        report = EvalReport(group)
-        scored = [result for result in group if result.error is None]
-        samples = [result.sample_id for result in scored]
+    for value, group in group_by(report.counted, key).items():
+        table = RunTable((row_of(result, scope.keys) for result in group), scope.keys)
+        scored = [at for at in range(len(table)) if not table.errors[at]]
+        clusters = [*scope.clusters(table)]
+        own = [clusters[at] for at in scored]
         score = mean_interval(
-            [result.score.value for result in scored],
-            clusters=samples if len(set(samples)) < len(samples) else None,
+            [table.values[at] for at in scored],
+            clusters=own if len(set(own)) < len(own) else None,
+            confidence=confidence,
         )
-        groups.append(Slice(value, report.passed, report.errors, report.rate, score))
+        groups.append(Slice(value, run_figures(table, scope), score))
     return tuple(groups)

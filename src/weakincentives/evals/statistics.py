@@ -1,4 +1,3 @@
 """`weakincentives.evals.statistics`: everything in `stats`, under the name that the docs use."""
 
 from .stats import *  # noqa: F403
-from .stats import __all__ as __all__

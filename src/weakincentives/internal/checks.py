@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import wraps
+from inspect import signature
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ..errors import UsageError, short_repr
 from ..secrets import redact_message
+from .names import did_you_mean
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 _set = object.__setattr__
 
 
@@ -174,6 +178,29 @@ def short_name(text: str, maximum: int, what: str) -> str:
             f"expected the name of {what}, of 1 to {maximum} characters, got {short_repr(name)}"
         )
     return name
+
+
+def check_options(function: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise the TypeError of Python for an unknown option, with the one that was meant."""
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise TypeError(
+                f"{function}() got an unexpected keyword argument {name!r}"
+                + (f" - {hint}" if hint else "")
+            )
+
+
+def checked_options(function: F) -> F:
+    """Check the keyword arguments of every call, as `check_options` does."""
+    known = signature(function).parameters
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        check_options(function.__qualname__.removesuffix(".__init__"), options, known)
+        return function(*args, **options)
+
+    return cast(F, call)
 
 
 def check_tags(tags: Any) -> None:

@@ -63,10 +63,16 @@ def unwrap_exception_group(error: BaseException) -> BaseException:
     A cancellation in a group is mostly a consequence of another error in it. An error that is not
     a group is returned as it is.
     """
+    return errors_of(error)[0]
+
+
+def errors_of(error: BaseException) -> list[BaseException]:
+    """Return all errors of a group, at any depth: without cancellations, unless there is nothing
+    else."""
     errors = list(_leaves(error))
     trio = sys.modules.get("trio")
     cancelled = (asyncio.CancelledError, *([trio.Cancelled] if trio is not None else []))
-    return next((each for each in errors if not isinstance(each, cancelled)), errors[0])
+    return [each for each in errors if not isinstance(each, cancelled)] or errors[:1]
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -3,7 +3,9 @@
 Rules of this file:
 1. Only text is kept, never an exception, a frame or a local variable: those would hold memory.
 2. Everything is redacted before it is cut, since half a secret cannot be recognised.
-3. Frames of our own are left out, and so is everything above the first frame of the user's code.
+3. A group of errors is kept with its message and its members. One that a task group made around a
+   single error is not: the error is kept as if it had been raised.
+4. Frames of our own are left out, and so is everything above the first frame of the user's code.
    Paths are relative to the working directory, or to `site-packages`: the same error has the same
    place on every machine.
 """
@@ -22,7 +24,7 @@ from types import TracebackType
 from ..errors import EvaluatorError, MainLoopError
 from ..secrets import redact_message
 from .checks import plain_texts
-from .concurrency import unwrap_exception_group
+from .concurrency import errors_of
 from .public_module import set_public_module
 from .wire_names import wire_name
 
@@ -31,6 +33,9 @@ _MAX_MESSAGE_CHARS = 1_000  # per exception, in a traceback
 _MAX_LINE_CHARS = 200  # per line of source code
 _MAX_FRAMES = 40  # per exception
 _MAX_CHAINED = 6  # exceptions that led to one another
+_MAX_MEMBERS = 10  # exceptions of a group
+_MAX_DEPTH = 2  # groups in groups, in a traceback
+_TASK_GROUPS = ("unhandled errors in a TaskGroup", "Exceptions from Trio nursery")
 
 
 @wire_name("wink:ErrorDetails")
@@ -55,7 +60,7 @@ class ErrorDetails:
 
 
 def error_details(failure: BaseException) -> ErrorDetails:
-    """Return what is kept of an exception: of the first one in a group, of the cause in a wrapper.
+    """Return what is kept of an exception, or of the cause in a wrapper.
 
     Errors that an evaluator raises are wrapped in an `EvaluatorError`; the details are those of the
     original error.
@@ -75,7 +80,13 @@ def error_details(failure: BaseException) -> ErrorDetails:
 
 def message_of(failure: BaseException) -> str:
     """Return the message of an exception, redacted; the name of its type if it has none."""
-    failure = unwrap_exception_group(failure)
+    failure = _unwrapped(failure)
+    if isinstance(failure, BaseExceptionGroup):
+        members = errors_of(failure)
+        texts = [f"{type(each).__name__}: {_text(each)}" for each in members[:_MAX_MEMBERS]]
+        if more := len(members) - len(texts):
+            texts.append(f"{more:,} more")
+        return f"{redact_message(failure.message)}: {'; '.join(map(_short, texts))}"
     kind = type(failure).__name__
     text = _text(failure)
     if text and isinstance(failure, KeyError | SystemExit):
@@ -99,10 +110,19 @@ def with_type(message: str, details: ErrorDetails | None) -> str:
 
 
 def _original(failure: BaseException) -> BaseException:
-    error = unwrap_exception_group(failure)
+    error = _unwrapped(failure)
     if isinstance(error, EvaluatorError) and (cause := error.__cause__) is not None:
         # One that wraps another error names its type.
         return cause if type(cause).__name__ in _text(error) else error
+    return error
+
+
+def _unwrapped(error: BaseException) -> BaseException:
+    """Return the only error of a group that a task group made; any other error as it is."""
+    if isinstance(error, BaseExceptionGroup):
+        members = errors_of(error)
+        if len(members) == 1 and error.message.startswith(_TASK_GROUPS):
+            return members[0]
     return error
 
 
@@ -115,6 +135,9 @@ def _text(error: BaseException) -> str:
 
 def _type_name(error: BaseException) -> str:
     kind = type(error)
+    if isinstance(error, BaseExceptionGroup):
+        members = sorted({type(each).__name__ for each in errors_of(error)})
+        return f"{kind.__name__}[{', '.join(members)}]"
     if kind.__module__ in (None, "builtins", "__main__"):
         return kind.__qualname__
     return f"{kind.__module__}.{kind.__qualname__}"
@@ -193,14 +216,17 @@ def _traceback(blocks: list[_Block]) -> str:
 
     It is empty without frames: errors that we raise ourselves say everything in their messages.
     """
-    if not any(block.frames for block in blocks):
+    if not any(block.frames or block.members for block in blocks):
         return ""
-    lines: list[str] = []
+    limit = MAX_TRACEBACK_CHARS * (1 + min(len(blocks[0].members), _MAX_CHAINED))
+    return _without_middle(redact_message("\n".join(_lines(blocks))), limit)
+
+
+def _lines(blocks: list[_Block]) -> Iterator[str]:
     for block in reversed(blocks):
-        lines += block.lines()
+        yield from block.lines()
         if block.link:
-            lines += ["", block.link, ""]
-    return _without_middle(redact_message("\n".join(lines)), MAX_TRACEBACK_CHARS)
+            yield from ("", block.link, "")
 
 
 def _chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
@@ -220,16 +246,25 @@ def _chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
 
 
 class _Block:
-    """One error of a chain: its frames from the user's code on, its last lines, and the link."""
+    """One error of a chain: its frames from the user's code on, its last lines, and the link.
 
-    def __init__(self, error: BaseException, link: str) -> None:
+    `members` are the chains of the errors of a group.
+    """
+
+    def __init__(self, error: BaseException, link: str, depth: int = 0) -> None:
         frames = list(_frames(error.__traceback__))
         first = next((index for index, frame in enumerate(frames) if frame.is_users), 0)
         self.frames, self.link = frames[first:], link
         text, notes = _text(error), getattr(error, "__notes__", None)
         last = [f"{_type_name(error)}: {text}" if text else _type_name(error)]
         last += [note for note in notes or () if isinstance(note, str)]
-        self.last = [_cut(line, _MAX_MESSAGE_CHARS) for line in last[:_MAX_CHAINED]]
+        self.last = [_short(line) for line in last[:_MAX_CHAINED]]
+        self.members: list[list[_Block]] = []
+        if isinstance(error, BaseExceptionGroup) and depth < _MAX_DEPTH:
+            self.members = [
+                [_Block(each, link, depth + 1) for each, link in _chain(member)]
+                for member in error.exceptions[:_MAX_MEMBERS]
+            ]
 
     def lines(self) -> Iterator[str]:
         if self.frames:
@@ -244,6 +279,13 @@ class _Block:
         for frame in tail:
             yield from frame.lines()
         yield from self.last
+        for number, member in enumerate(self.members, 1):
+            yield f"  ── error {number} of the group"
+            yield from (f"  {line}" for line in _lines(member))
+
+
+def _short(text: str) -> str:
+    return _cut(text, _MAX_MESSAGE_CHARS)
 
 
 def _cut(text: str, limit: int) -> str:
@@ -260,4 +302,4 @@ def _without_middle(text: str, limit: int) -> str:
     return f"{text[:head]}{note}{text[-(limit - len(note) - head) :]}"
 
 
-set_public_module("weakincentives.evals", globals(), ("ErrorDetails",))
+set_public_module("weakincentives.evals.model", globals(), ("ErrorDetails",))

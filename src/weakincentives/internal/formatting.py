@@ -15,7 +15,8 @@ from ..errors import SerializationError
 from .escaping import as_text
 
 _MAX_LINE = 76  # characters of JSON on one line
-_OMITTED = {"event_id", "session_id", "created_at"}  # fields of an event without use for people
+# Fields of an event without use for people; `calls` is what the time of an attempt is split by.
+_OMITTED = {"event_id", "session_id", "created_at", "calls"}
 # Fields that the messages of the conversation repeat.
 _IN_MESSAGES = {"PromptRendered": {"rendered_prompt"}, "PromptExecuted": {"result"}}
 
@@ -41,22 +42,34 @@ def money(dollars: float) -> str:
     return f"${whole}.{rest[:2]}{rest[2:].rstrip('0')}"
 
 
-def tokens_text(total: int, judges: int) -> str:
-    """Return the tokens of a run: 1,200 tokens, or 1,200 tokens (agent 200, judges 1,000)."""
-    parts = f" (agent {total - judges:,}, judges {judges:,})" if judges else ""
-    return f"{total:,} tokens{parts}"
+def tokens_text(agent: int | None, judges: int = 0, *, unknown: int = 0) -> str:
+    """Return the tokens of a run, and for how many of its rows those of the agent are `unknown`.
 
-
-def cost_text(total: float, judges: float | None) -> str:
-    """Return the cost of a run: $1.20, or $1.20 (agent $0.20, judges $1.00).
-
-    The cost of an agent is often unknown; then it is not reported as $0.
+    >>> tokens_text(1_200), tokens_text(200, 1_000), tokens_text(None)
+    ('1,200 tokens', '1,200 tokens (agent 200, judges 1,000)', 'tokens unknown')
     """
-    if not judges:
-        return money(total)
-    if total == judges:
-        return f"{money(total)} (judges only)"
-    return f"{money(total)} (agent {money(total - judges)}, judges {money(judges)})"
+    if agent is None:
+        return f"{judges:,} tokens (judges; agent unknown)" if judges else "tokens unknown"
+    parts = [f"agent {agent:,}", f"judges {judges:,}"] if judges else []
+    return _with_parts(f"{agent + judges:,} tokens", parts, unknown)
+
+
+def cost_text(agent: float | None, judges: float | None = None, *, unknown: int = 0) -> str:
+    """Return the cost of a run, as `tokens_text` does.
+
+    >>> cost_text(1.2), cost_text(0.2, 1.0), cost_text(None, 1.0)
+    ('$1.20', '$1.20 (agent $0.20, judges $1.00)', '$1.00 (judges; agent unknown)')
+    """
+    if agent is None:
+        return "cost unknown" if judges is None else f"{money(judges)} (judges; agent unknown)"
+    parts = [f"agent {money(agent)}", f"judges {money(judges)}"] if judges else []
+    return _with_parts(money(agent + (judges or 0.0)), parts, unknown)
+
+
+def _with_parts(total: str, parts: list[str], unknown: int) -> str:
+    if unknown:
+        parts = [*parts, f"unknown for {unknown:,} {'row' if unknown == 1 else 'rows'}"]
+    return f"{total} ({', '.join(parts)})" if parts else total
 
 
 def file_size(size: int) -> str:

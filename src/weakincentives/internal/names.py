@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -12,6 +13,14 @@ def display_name(thing: Any) -> str:
         thing = thing.func
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return str(named.__qualname__).replace("<locals>.", "")
+
+
+def did_you_mean(name: str, known: Iterable[str], count: int = 3, like: float = 0.6) -> str:
+    """Return a question with the known names that are like this one; empty if none is."""
+    from difflib import get_close_matches  # only for an error
+
+    near = get_close_matches(name, sorted(known), count, like)
+    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def file_name(name: str) -> str:

@@ -17,8 +17,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
+from concurrent.futures import Future, ThreadPoolExecutor, wait as wait_for
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import cache, partial

@@ -1,20 +1,17 @@
 """Prompts: sections with placeholders, templates with typed output, tools with typed parameters."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from .output import output_schema, parse_output
-from .section import MarkdownSection
-from .template import Prompt, PromptTemplate, RenderedPrompt
-from .tool import Tool, ToolContext, ToolResult
+if TYPE_CHECKING:
+    from .output import output_schema as output_schema, parse_output as parse_output
+    from .section import MarkdownSection as MarkdownSection
+    from .template import (
+        Prompt as Prompt,
+        PromptTemplate as PromptTemplate,
+        RenderedPrompt as RenderedPrompt,
+    )
+    from .tool import Tool as Tool, ToolContext as ToolContext, ToolResult as ToolResult
+else:
+    from ..internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "MarkdownSection",
-    "Prompt",
-    "PromptTemplate",
-    "RenderedPrompt",
-    "Tool",
-    "ToolContext",
-    "ToolResult",
-    "output_schema",
-    "parse_output",
-]
+    __getattr__, __dir__ = _lazy_names(__name__)

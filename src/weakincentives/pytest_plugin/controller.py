@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from operator import methodcaller
@@ -15,8 +15,11 @@ import pytest
 from ..secrets import shorten
 
 if TYPE_CHECKING:
-    from ..evals import EvalResult, RunManifest, RunStore
-    from ..evals.statistics import Interval
+    from ..evals import EvalResult, RunStore
+    from ..evals.runs.figures import Figures
+    from ..evals.runs.scope import Scope
+    from ..evals.runs.table import TableRow
+    from ..evals.store import RunManifest
     from ..evals.store.ownership import RunClaim
     from .items import Message
 
@@ -37,36 +40,38 @@ class EvalProgress:
     """The results of one eval so far, by sample and epoch."""
 
     first: Message
-    passed: dict[tuple[str, int], bool] = field(default_factory=dict)
-    errors: set[tuple[str, int]] = field(default_factory=set)
-    cluster_by: str | None = None
-    clusters: dict[str, Hashable] = field(default_factory=dict)  # by sample, with `cluster_by`
+    rows: dict[tuple[str, int], TableRow] = field(default_factory=dict)
     worst: list[tuple[float, str]] = field(default_factory=list)
-    quarantined: set[tuple[str, int]] = field(default_factory=set)
 
     @property
     def short(self) -> int:
         """The number of items without a result: skipped, or lost with their process."""
-        return max(0, (self.first.manifest.planned or 0) - len(self.passed) - len(self.quarantined))
+        return max(0, (self.first.manifest.planned or 0) - len(self.rows))
+
+    def figures(self, confidence: float = 0.95) -> Figures:
+        """Return the figures so far, with intervals of this confidence."""
+        from ..evals.runs.figures import run_figures
+        from ..evals.runs.table import RunTable
+
+        scope = self._scope(confidence)
+        return run_figures(RunTable(self.rows.values(), scope.keys), scope)
+
+    def _scope(self, confidence: float = 0.95) -> Scope:
+        from ..evals.runs.scope import Scope
+
+        return Scope.of(self.first.manifest, complete=not self.short, confidence=confidence)
 
     def add(self, result: EvalResult[Any]) -> None:
         """Count a result; it replaces an earlier one of the same item."""
         from ..evals.model.explain import failure_message
-        from ..evals.model.result import result_cluster
         from ..evals.reporting.junit import case_name
+        from ..evals.runs.table import row_of
         from ..internal.escaping import one_line
 
         key, epochs = (result.sample_id, result.epoch), self.first.manifest.config["epochs"] > 1
-        if result.sample_id in self.first.manifest.quarantined:
-            self.quarantined.add(key)
-            return
-        self.passed[key] = result.passed
-        if self.cluster_by is not None:
-            self.clusters[result.sample_id] = result_cluster(result, self.cluster_by)
-        self.errors.discard(key)  # the item was run again
-        if result.error is not None:
-            self.errors.add(key)
-        if not result.passed:
+        scope = self._scope()
+        self.rows[key] = row = row_of(result, scope.keys)  # also if the item was run again
+        if not result.passed and scope.counts(row):
             name = case_name(result.sample_id, result.epoch, epochs=epochs)
             error = f"error: {result.error_message}"
             why = failure_message(result) if result.error is None else error
@@ -101,15 +106,14 @@ class ControllerPlugin:
         if data is None:
             return
         from .. import serde
-        from ..evals import EvalResult, StoredRow
-        from ..evals.model import clustered_by
+        from ..evals import EvalResult
+        from ..evals.store import StoredRow
         from .items import Message
 
         message = serde.decode(data, Message)
         result = serde.decode(message.result, EvalResult[Any])
         if message.group not in self._found:
-            key = clustered_by(message.manifest.config)
-            self._found[message.group] = EvalProgress(message, cluster_by=key)
+            self._found[message.group] = EvalProgress(message)
             self._keep(partial(self._begin, message.manifest))
         self._found[message.group].add(result)
         row = StoredRow(
@@ -204,29 +208,21 @@ def verdict(found: EvalProgress) -> Verdict:
     from ..evals.stats.pass_rate import rate_words
 
     least, sure = found.first.fail_under, found.first.confidence
-    total, passed = len(found.passed), sum(found.passed.values())
-    interval = _interval(found, 0.95)
-    words = f"{passed}/{total} passed, {rate_words(interval)}"
-    if found.errors:
-        words += f", {len(found.errors)} error{'' if len(found.errors) == 1 else 's'}"
-    if found.quarantined:
-        words += f", {len(found.quarantined)} quarantined"
+    figures = found.figures()
+    total, errors = figures.total, figures.error_count
+    words = f"{figures.passed}/{total} passed, {rate_words(figures.rate)}"
+    if errors:
+        words += f", {errors} error{'' if errors == 1 else 's'}"
+    if figures.quarantined:
+        words += f", {figures.quarantined} quarantined"
     if found.short:
         words += f", {found.short} of {total + found.short} without a result"
     if least is None:
-        return Verdict(passed == total, words)
+        return Verdict(figures.passed == total, words)
     if sure is not None:
-        interval = _interval(found, two_sided_confidence(sure))
-    gate = check_rate(interval, least, confidence=sure)
+        figures = found.figures(two_sided_confidence(sure))
+    gate = check_rate(figures.rate, least, confidence=sure)
     return Verdict(gate.outcome == "passed", f"{words}: {gate.reason}")
-
-
-def _interval(found: EvalProgress, confidence: float) -> Interval:
-    from ..evals.stats.pass_rate import pass_rate
-
-    clusters, passed = found.clusters, found.passed.items()
-    attempts = ((clusters.get(sample, sample), good) for (sample, _), good in passed)
-    return pass_rate(attempts, confidence=confidence, cluster_by=found.cluster_by)
 
 
 def _reports(group: str, least: float | None, result: Verdict) -> Iterator[pytest.TestReport]:

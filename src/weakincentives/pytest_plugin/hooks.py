@@ -12,8 +12,9 @@ from .controller import ControllerPlugin
 
 MARK = "wink_eval"
 LINE = (
-    f"{MARK}(dataset, evaluator, *, epochs, fail_under, confidence, record_only, adapter, config): "
-    "the function is an agent, input to output; or, without a dataset, it returns an EvalSuite"
+    f"{MARK}(dataset, evaluator, *, fail_under, confidence, record_only, adapter, config, epochs, "
+    "...): the function is an agent, input to output; or, without a dataset, it returns an "
+    "EvalSuite; the rest are fields of EvalConfig"
 )
 RUN = "wink_run"  # key under which pytest-xdist's workers get the prefix of run ids
 

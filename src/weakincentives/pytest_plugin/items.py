@@ -14,6 +14,7 @@ import pytest
 from .. import serde
 from ..clock import SYSTEM_CLOCK
 from ..errors import WinkError, short_repr
+from ..eval_config import SETTINGS, STOPPING_RULES
 from ..evals import Dataset, EvalConfig, EvalSuite, Sample, exact_match
 from ..evals.engine.agents import Agent, agent_of
 from ..evals.engine.attempts import AttemptOutcome, RunSpec, run_attempt
@@ -111,11 +112,13 @@ class Group:
 def make_items(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
     """Create one item for each sample and epoch, named by the id of the sample."""
     signature = inspect.signature(_parse_mark)
+    names = [*[*signature.parameters][1:-1], *SETTINGS]
     try:
         signature.bind(metafunc, *mark.args, **mark.kwargs)
+        if unknown := [name for name in mark.kwargs if name not in names]:
+            raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}")
     except TypeError as error:
-        names = ", ".join([*signature.parameters][1:])
-        _refuse(metafunc, f"expected a mark with {names}, got: {error}")
+        _refuse(metafunc, f"expected a mark with {', '.join(names)}, got: {error}")
     try:
         marked = _parse_mark(metafunc, *mark.args, **mark.kwargs)
     except WinkError as error:
@@ -141,12 +144,12 @@ def _parse_mark(
     dataset: Dataset[Any, Any] | Sequence[Sample[Any, Any]] | Path | str | None = None,
     evaluator: Any = exact_match,
     *,
-    epochs: int | None = None,
     fail_under: float | None = None,
     confidence: float | None = None,
     record_only: bool = False,
     adapter: Any = None,
     config: EvalConfig | None = None,
+    **settings: Any,
 ) -> Marked:
     if fail_under is not None and not (isinstance(fail_under, int | float) and 0 < fail_under <= 1):
         hint = " - to let nothing fail, pass `record_only=True`" if fail_under == 0 else ""
@@ -169,9 +172,8 @@ def _parse_mark(
             dataset = Dataset.load(metafunc.definition.path.parent / dataset, Any, Any)
         name = getattr(dataset, "name", "") or metafunc.function.__name__
         suite = EvalSuite(_placeholder_agent, dataset, evaluator, adapter, config, name=name)
-    epochs = suite.config.epochs if epochs is None else epochs
     # Early stopping does not apply: pytest runs every item.
-    own = replace(suite.config, epochs=epochs, stop_at_width=None, stop_against=None)
+    own = replace(suite.config, **{**settings, **dict.fromkeys(STOPPING_RULES)})
     if own != suite.config:
         suite = replace(suite, config=own)
     return Marked(suite, dataset is None, fail_under, confidence, record_only)

@@ -19,16 +19,8 @@ from random import Random
 from typing import Any, overload
 
 from ..errors import UsageError
-from ..evals import (
-    Criterion,
-    EvalConfig,
-    EvalReport,
-    EvalResult,
-    Sample,
-    Trajectory,
-    endpoint_agent,
-    stream,
-)
+from ..evals import Criterion, EvalConfig, EvalReport, EvalResult, Sample, Trajectory, stream
+from ..evals.engine import endpoint_agent
 from ..evals.engine.agents import Agent, AgentOutput, branch_agent, current
 from ..internal.checks import check_number, check_whole
 from ..rollouts import EnvironmentSnapshot

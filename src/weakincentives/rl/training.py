@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import UsageError, WinkError, short_repr
-from ..evals import Agent, EvalReport, Trajectory, endpoint_agent
+from ..evals import EvalReport, Trajectory
+from ..evals.engine import Agent, endpoint_agent
 from ..internal.checks import check_whole
 from ..rollouts.environment import call
 from .advantages import (

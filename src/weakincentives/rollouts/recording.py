@@ -18,6 +18,7 @@ from typing import Any
 
 from .. import serde
 from ..chat import ChatMessage, TokenUsage, ToolCall
+from ..runtime.events import CallSpan
 from ..secrets import logger_for
 from .trajectory import Trajectory
 
@@ -51,6 +52,22 @@ class ModelCall:
     usage: TokenUsage | None = None
     cost: float | None = None
     model: str | None = None
+    stop_reason: str | None = None
+    error: str | None = None
+
+    @property
+    def span(self) -> CallSpan:
+        """Return the call without its messages. `record.usage` has no duration."""
+        return CallSpan(
+            kind="model",
+            name=self.model or "model",
+            start=self.start,
+            ms=(self.end - self.start) * 1000 or None,
+            usage=self.usage,
+            cost=self.cost,
+            stop_reason=self.stop_reason,
+            error=self.error,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +81,18 @@ class ToolRun:
     result: str = ""
     error: str | None = None
     id: str | None = None
+
+    @property
+    def span(self) -> CallSpan:
+        """Return the call without its arguments and its result."""
+        return CallSpan(
+            kind="tool",
+            name=self.name,
+            start=self.start,
+            ms=(self.end - self.start) * 1000,
+            error=self.error,
+            call_id=self.id,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +166,7 @@ def recorded_trajectory(
         cost=sum(costs) if costs and not has_unknown_cost else None,
         metadata=metadata,
         tool_errors=transcript.tool_errors,
+        calls=tuple(item.span for item in ordered if not isinstance(item, RecordedMessage)),
     )
 
 

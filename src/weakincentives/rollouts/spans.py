@@ -152,7 +152,19 @@ def _model_call(span: SpanRecord, usage_names: Sequence[tuple[str, ...]]) -> Mod
     if cost is None and usage is not None and model is not None:
         cost = price_of(model, usage)
     start, end = span.start / 1e9, span.end / 1e9
-    return ModelCall(start, end, tuple(input), tuple(output), usage, cost, model)
+    reasons = _json_or_value(attributes.get("gen_ai.response.finish_reasons"))
+    reason = reasons[-1] if isinstance(reasons, list | tuple) and reasons else reasons
+    return ModelCall(
+        start,
+        end,
+        tuple(input),
+        tuple(output),
+        usage,
+        cost,
+        model,
+        reason if isinstance(reason, str) else None,
+        None if span.error is None else shorten(span.error, MAX_ERROR_CHARACTERS),
+    )
 
 
 def _usage(attributes: Attributes, names: Sequence[tuple[str, ...]]) -> TokenUsage | None:

@@ -20,6 +20,7 @@ from ..internal.checks import (
 from ..internal.frozen import fast_init, frozen_generic
 from ..internal.typevars import OutputT
 from ..internal.wire_names import wire_name
+from ..runtime.events import CallSpan
 from .snapshot import EnvironmentSnapshot
 
 
@@ -30,10 +31,12 @@ from .snapshot import EnvironmentSnapshot
 class Trajectory(Generic[OutputT]):
     """The conversation of one attempt and its output.
 
-    `latency_ms` is the agent's own time, without rate limiting and scoring; `cost` is in US
-    dollars. Both are None if unknown. `tokens` has one trace for each reply whose endpoint
-    returned it, in order. `tool_errors` has the error of each tool that failed, by the id of its
-    call. `snapshots` are those of its environment, if they were asked for.
+    `latency_ms` is the agent's own time, that of its tools included, without rate limiting and
+    scoring; `cost` is in US dollars. Both are None if unknown. `tokens` has one trace for each
+    reply whose endpoint returned it, in order. `tool_errors` has the error of each tool that
+    failed, by the id of its call. `snapshots` are those of its environment, if they were asked for.
+    `calls` are the model calls and tools that were recorded from outside; an agent that leaves a
+    session has them in its events.
     """
 
     messages: tuple[ChatMessage, ...] = ()
@@ -46,6 +49,7 @@ class Trajectory(Generic[OutputT]):
     tokens: tuple[TokenTrace, ...] = ()
     tool_errors: Mapping[str, str] = field(default_factory=dict, hash=False)
     snapshots: tuple[EnvironmentSnapshot, ...] = ()
+    calls: tuple[CallSpan, ...] = ()
 
     def __post_init__(self) -> None:
         if self.messages.__class__ is not tuple:
@@ -65,6 +69,10 @@ class Trajectory(Generic[OutputT]):
             advice = "pass EnvironmentSnapshot.of(state)"
             taken = tuple_of(EnvironmentSnapshot, self.snapshots, "Trajectory.snapshots", advice)
             object.__setattr__(self, "snapshots", taken)
+        if self.calls.__class__ is not tuple or self.calls:
+            advice = "pass CallSpan(kind, name, start)"
+            calls = tuple_of(CallSpan, self.calls, "Trajectory.calls", advice)
+            object.__setattr__(self, "calls", calls)
         if self.usage is not None:
             advice = "pass TokenUsage(input_tokens, output_tokens)"
             instance_or_none(self, "usage", TokenUsage, advice)

@@ -13,132 +13,88 @@ metering    tokens and cost of model calls, such as those of judges
 
 from typing import TYPE_CHECKING
 
-from ..errors import MailboxConnectionError, ReplyNotAvailableError
-from ..internal.lazy import lazy_exports as _lazy_exports
-from .dispatcher import (
-    ControlDispatcher,
-    Dispatcher,
-    DispatchResult,
-    EventBus,
-    InProcessDispatcher,
-    InProcessEventBus,
-)
-from .events import TELEMETRY, PromptExecuted, PromptRendered, TokenUsage, ToolInvoked
-from .session import (
-    Reducer,
-    Session,
-    SessionSnapshot,
-    SessionView,
-    SliceAccessor,
-    SliceSnapshot,
-    SliceView,
-    append_all,
-    replace_latest,
-    upsert_by,
+# A type that was sent or stored is known once it is imported.
+from .events import (
+    TELEMETRY as TELEMETRY,
+    PromptExecuted as PromptExecuted,
+    PromptRendered as PromptRendered,
+    TokenUsage as TokenUsage,
+    ToolInvoked as ToolInvoked,
 )
 
 if TYPE_CHECKING:
-    from .agent.main_loop import MainLoop, MainLoopConfig, MainLoopRequest, MainLoopResult
-    from .agent.provider import AsyncProviderAdapter, PromptResponse, ProviderAdapter
-    from .mailbox import (
-        CompositeResolver,
-        InMemoryMailbox,
-        InMemoryMailboxFactory,
-        Mailbox,
-        MailboxFactory,
-        MailboxResolver,
-        Message,
-        RedisMailbox,
-        RedisMailboxFactory,
-        RedisStore,
-        RegistryResolver,
-        SqliteMailbox,
-        SqliteMailboxFactory,
-        SQSMailbox,
-        SQSMailboxFactory,
-        open_mailbox,
+    from ..errors import (
+        MailboxConnectionError as MailboxConnectionError,
+        ReplyNotAvailableError as ReplyNotAvailableError,
     )
-    from .process import HealthServer, LoopGroup, Runnable, ShutdownCoordinator, Watchdog
-    from .worker.dead_letters import Backoff, DeadLetter, DLQPolicy
-    from .worker.dlq_consumer import DLQConsumer
-    from .worker.heartbeat import Heartbeat
-    from .worker.leases import LeaseExtender, LeaseExtenderConfig
+    from .agent.main_loop import (
+        MainLoop as MainLoop,
+        MainLoopConfig as MainLoopConfig,
+        MainLoopRequest as MainLoopRequest,
+        MainLoopResult as MainLoopResult,
+    )
+    from .agent.provider import (
+        AsyncProviderAdapter as AsyncProviderAdapter,
+        PromptResponse as PromptResponse,
+        ProviderAdapter as ProviderAdapter,
+    )
+    from .dispatcher import (
+        ControlDispatcher as ControlDispatcher,
+        Dispatcher as Dispatcher,
+        DispatchResult as DispatchResult,
+        EventBus as EventBus,
+        InProcessDispatcher as InProcessDispatcher,
+        InProcessEventBus as InProcessEventBus,
+    )
+    from .mailbox import (
+        CompositeResolver as CompositeResolver,
+        InMemoryMailbox as InMemoryMailbox,
+        InMemoryMailboxFactory as InMemoryMailboxFactory,
+        Mailbox as Mailbox,
+        MailboxFactory as MailboxFactory,
+        MailboxResolver as MailboxResolver,
+        Message as Message,
+        RedisMailbox as RedisMailbox,
+        RedisMailboxFactory as RedisMailboxFactory,
+        RedisStore as RedisStore,
+        RegistryResolver as RegistryResolver,
+        SqliteMailbox as SqliteMailbox,
+        SqliteMailboxFactory as SqliteMailboxFactory,
+        SQSMailbox as SQSMailbox,
+        SQSMailboxFactory as SQSMailboxFactory,
+        open_mailbox as open_mailbox,
+    )
+    from .process import (
+        HealthServer as HealthServer,
+        LoopGroup as LoopGroup,
+        Runnable as Runnable,
+        ShutdownCoordinator as ShutdownCoordinator,
+        Watchdog as Watchdog,
+    )
+    from .session import (
+        Reducer as Reducer,
+        Session as Session,
+        SessionSnapshot as SessionSnapshot,
+        SessionView as SessionView,
+        SliceAccessor as SliceAccessor,
+        SliceSnapshot as SliceSnapshot,
+        SliceView as SliceView,
+        append_all as append_all,
+        replace_latest as replace_latest,
+        upsert_by as upsert_by,
+    )
+    from .worker.dead_letters import (
+        Backoff as Backoff,
+        DeadLetter as DeadLetter,
+        DLQPolicy as DLQPolicy,
+    )
+    from .worker.dlq_consumer import DLQConsumer as DLQConsumer
+    from .worker.heartbeat import Heartbeat as Heartbeat
+    from .worker.leases import (
+        LeaseExtender as LeaseExtender,
+        LeaseExtenderConfig as LeaseExtenderConfig,
+    )
+else:
+    from ..internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "TELEMETRY",
-    "AsyncProviderAdapter",
-    "Backoff",
-    "CompositeResolver",
-    "ControlDispatcher",
-    "DLQConsumer",
-    "DLQPolicy",
-    "DeadLetter",
-    "DispatchResult",
-    "Dispatcher",
-    "EventBus",
-    "HealthServer",
-    "Heartbeat",
-    "InMemoryMailbox",
-    "InMemoryMailboxFactory",
-    "InProcessDispatcher",
-    "InProcessEventBus",
-    "LeaseExtender",
-    "LeaseExtenderConfig",
-    "LoopGroup",
-    "Mailbox",
-    "MailboxConnectionError",
-    "MailboxFactory",
-    "MailboxResolver",
-    "MainLoop",
-    "MainLoopConfig",
-    "MainLoopRequest",
-    "MainLoopResult",
-    "Message",
-    "PromptExecuted",
-    "PromptRendered",
-    "PromptResponse",
-    "ProviderAdapter",
-    "RedisMailbox",
-    "RedisMailboxFactory",
-    "RedisStore",
-    "Reducer",
-    "RegistryResolver",
-    "ReplyNotAvailableError",
-    "Runnable",
-    "SQSMailbox",
-    "SQSMailboxFactory",
-    "Session",
-    "SessionSnapshot",
-    "SessionView",
-    "ShutdownCoordinator",
-    "SliceAccessor",
-    "SliceSnapshot",
-    "SliceView",
-    "SqliteMailbox",
-    "SqliteMailboxFactory",
-    "TokenUsage",
-    "ToolInvoked",
-    "Watchdog",
-    "append_all",
-    "open_mailbox",
-    "replace_latest",
-    "upsert_by",
-]
-
-# These need prompts or event loops, which code that only reads sessions should not load.
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        ".agent.main_loop": "MainLoop MainLoopConfig MainLoopRequest MainLoopResult",
-        ".agent.provider": "AsyncProviderAdapter PromptResponse ProviderAdapter",
-        ".mailbox": "CompositeResolver InMemoryMailbox InMemoryMailboxFactory Mailbox "
-        "MailboxFactory MailboxResolver Message RedisMailbox RedisMailboxFactory RedisStore "
-        "RegistryResolver SQSMailbox SQSMailboxFactory SqliteMailbox SqliteMailboxFactory "
-        "open_mailbox",
-        ".process": "HealthServer LoopGroup Runnable ShutdownCoordinator Watchdog",
-        ".worker.dead_letters": "Backoff DLQPolicy DeadLetter",
-        ".worker.dlq_consumer": "DLQConsumer",
-        ".worker.heartbeat": "Heartbeat",
-        ".worker.leases": "LeaseExtender LeaseExtenderConfig",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

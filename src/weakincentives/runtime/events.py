@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import NoneType
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from ..chat import TokenUsage
@@ -37,6 +37,7 @@ from .dispatcher import (
 
 __all__ = [
     "TELEMETRY",
+    "CallSpan",
     "ControlDispatcher",
     "DispatchResult",
     "Dispatcher",
@@ -97,13 +98,36 @@ class ToolInvoked:
         _check_origin(self)
 
 
+@wire_name("wink:CallSpan")
+@fast_init
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSpan:
+    """When a model or a tool was called, how long it took, and what it used.
+
+    `start` is in seconds, on a clock that all spans of an attempt share. `ms` is the time of the
+    model, without waits for a retry or a rate limit; None if it is unknown. `usage`, `cost` and
+    `stop_reason` are those of a model, `call_id` is that of a tool call.
+    """
+
+    kind: Literal["model", "tool"]
+    name: str
+    start: float
+    ms: float | None = None
+    usage: TokenUsage | None = None
+    cost: float | None = None
+    stop_reason: str | None = None
+    error: str | None = None
+    call_id: str | None = None
+
+
 @wire_name("wink:PromptExecuted", "weakincentives.runtime.events:PromptExecuted")
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptExecuted:
     """A prompt was executed: a model answered, or `error` says why none did.
 
-    `cost` is in US dollars; None if it is unknown.
+    `cost` is in US dollars; None if it is unknown. `latency_ms` is the time until the answer, with
+    that of tools, without waits for a retry or a rate limit. `calls` are the calls of the model.
     """
 
     prompt_name: str = ""
@@ -114,12 +138,16 @@ class PromptExecuted:
     usage: TokenUsage | None = None
     cost: float | None = None
     latency_ms: float | None = None
+    calls: tuple[CallSpan, ...] = ()
     session_id: UUID | None = None
     created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
     event_id: UUID = field(default_factory=new_uuid)
 
     def __post_init__(self) -> None:
         plain_texts(self, "prompt_name", "adapter", or_none=("model", "error"))
+        if self.calls.__class__ is not tuple or self.calls:
+            advice = "pass CallSpan(kind, name, start)"
+            _set(self, "calls", tuple_of(CallSpan, self.calls, "PromptExecuted.calls", advice))
         _set(self, "result", _plain_or_repr(self.result))
         _check_measures(self, "cost", "latency_ms")
         _check_origin(self)

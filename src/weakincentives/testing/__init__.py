@@ -8,54 +8,28 @@ contracts/  `AdapterContract`, `MailboxContract`: suites to inherit
 
 from typing import TYPE_CHECKING
 
-from ..internal.lazy import lazy_exports as _lazy_exports
-from .doubles.clock import FakeClock
-from .doubles.sessions import session_with
-from .servers.model_server import ModelServer
-from .servers.script import Fault, Reply, ServedRequest
-
 if TYPE_CHECKING:
-    from .contracts.adapter import AdapterContract
-    from .contracts.mailbox import MailboxContract
-    from .contracts.mailbox_machine import MailboxMachine
-    from .contracts.served_adapter import ServedAdapterContract
-    from .doubles.mailboxes import CollectingMailbox, FakeMailbox, NullMailbox
-    from .servers.demo import use_demo_model
-    from .servers.langsmith import LangSmithServer
-    from .servers.otlp import OtlpReceiver, ReceivedLog, ReceivedSpan
+    from .contracts.adapter import AdapterContract as AdapterContract
+    from .contracts.mailbox import MailboxContract as MailboxContract
+    from .contracts.mailbox_machine import MailboxMachine as MailboxMachine
+    from .contracts.served_adapter import ServedAdapterContract as ServedAdapterContract
+    from .doubles.clock import FakeClock as FakeClock
+    from .doubles.mailboxes import (
+        CollectingMailbox as CollectingMailbox,
+        FakeMailbox as FakeMailbox,
+        NullMailbox as NullMailbox,
+    )
+    from .doubles.sessions import session_with as session_with
+    from .servers.demo import use_demo_model as use_demo_model
+    from .servers.langsmith import LangSmithServer as LangSmithServer
+    from .servers.model_server import ModelServer as ModelServer
+    from .servers.otlp import (
+        OtlpReceiver as OtlpReceiver,
+        ReceivedLog as ReceivedLog,
+        ReceivedSpan as ReceivedSpan,
+    )
+    from .servers.script import Fault as Fault, Reply as Reply, ServedRequest as ServedRequest
+else:
+    from ..internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "AdapterContract",
-    "CollectingMailbox",
-    "FakeClock",
-    "FakeMailbox",
-    "Fault",
-    "LangSmithServer",
-    "MailboxContract",
-    "MailboxMachine",
-    "ModelServer",
-    "NullMailbox",
-    "OtlpReceiver",
-    "ReceivedLog",
-    "ReceivedSpan",
-    "Reply",
-    "ServedAdapterContract",
-    "ServedRequest",
-    "session_with",
-    "use_demo_model",
-]
-
-# Suites need pytest or hypothesis, which may not be installed.
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        ".contracts.adapter": "AdapterContract",
-        ".contracts.mailbox": "MailboxContract",
-        ".contracts.mailbox_machine": "MailboxMachine",
-        ".contracts.served_adapter": "ServedAdapterContract",
-        ".doubles.mailboxes": "CollectingMailbox FakeMailbox NullMailbox",
-        ".servers.demo": "use_demo_model",
-        ".servers.langsmith": "LangSmithServer",
-        ".servers.otlp": "OtlpReceiver ReceivedLog ReceivedSpan",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

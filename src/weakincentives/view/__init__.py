@@ -1,4 +1,4 @@
-"""`wink view`: a local web page over the run store.
+"""`wink view`: a local web page over the run store; `wink eval report`: the same page as a file.
 
 app          the server: routes, and what it serves
 api          what the page requests, as JSON: thin, on top of `weakincentives.evals`
@@ -13,19 +13,24 @@ security     which requests are accepted (token, hosts, origins), and headers of
 access       the token, its cookie, and codes that work once
 connections  time limits of connections, and how many there may be
 live         server-sent events: which runs have changed
-sharing      a view as one file that opens without a server
+report       runs as one file: what the page of them can request, answered
+sharing      the file: the page, and answers by address
 static/      the page: ES modules without a build step
 
-Needs the extra `view`. Tags, labels, notes and categories are all that it writes.
+The server needs the extra `view`; a file does not. Tags, labels, notes and categories are all that
+the page writes.
 """
 
 from typing import TYPE_CHECKING
 
-from ..internal.lazy import lazy_exports as _lazy_exports
-
 if TYPE_CHECKING:
-    from .app import create_app, serve
+    from .app import create_app as create_app, serve as serve
+    from .report import (
+        WrittenPage as WrittenPage,
+        write_page as write_page,
+        write_report_page as write_report_page,
+    )
+else:
+    from ..internal.lazy import lazy_names as _lazy_names
 
-__all__ = ["create_app", "serve"]
-
-__getattr__, __dir__ = _lazy_exports(__name__, {".app": "create_app serve"})
+    __getattr__, __dir__ = _lazy_names(__name__)

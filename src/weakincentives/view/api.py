@@ -12,37 +12,37 @@ from dataclasses import asdict
 from typing import Any
 
 from ..errors import UsageError
-from ..evals import RunRecord, RunStore, StoredRow
+from ..evals import RunStore
 from ..evals.comparison import (
     RunComparison,
-    align,
     compare_several,
     count_divergences,
     count_kinds,
     describe_divergences,
-    divergence,
     flip_details,
     flip_divergences,
     sample_matrix,
 )
 from ..evals.comparison.matrix import of_kind
-from ..evals.reporting.documents import overview_data, record_data, sample_data
-from ..evals.statistics import Interval, rate_interval
+from ..evals.reporting.documents import overview_data, record_data, slices_data
+from ..evals.runs.figures import Figures
+from ..evals.store import RunRecord, StoredRow
 from ..evals.store.browse import MAX_PAGE, RowFilter, RunBrowser
+from ..evals.store.find_rows import row_of_key, rows_of_sample
+from ..evals.store.human_labels import RowKey
 from ..evals.store.labels import agent_label, experiment_name, run_title
-from ..evals.store.listing import RunListing
-from ..evals.store.overview import Overview, overview, row_of_key, rows_of_sample, stored_rate
+from ..evals.store.listing import RunListing, row_state
+from ..evals.store.overview import Overview, overview
 from ..evals.store.people import people_state
+from ..evals.store.stored_figures import stored_figures
 from ..experiment import BASELINE
-from ..internal.differences import word_diff
-from ..internal.escaping import as_text
 from ..internal.formatting import pretty
 from ..internal.state_cache import StateCache
-from .comparing import comparison_data, matrix_row, pairs_data, side_data
+from .comparing import aligned_data, comparison_data, matrix_row
 from .queries import Query, number, one, run_of, whole
 from .queues import queue_data, states_of
-from .review_api import RowLabels, interval_data, labels_on
-from .sample_data import cut, row_data
+from .review_api import RowLabels
+from .sample_data import row_data, sibling_data
 from .writes import set_tags
 
 _MAX_RUNS = 200
@@ -100,21 +100,25 @@ class Api:
 
     def summary(self, record: RunRecord) -> dict[str, Any]:
         """Return a run as a line of the list."""
+        return {**record_data(record, self._figures(record)), **self._names(record)}
+
+    def _names(self, record: RunRecord) -> dict[str, Any]:
         manifest = record.manifest
         return {
-            **record_data(record, self._rate(record)),
             "queue": queue_data(record, states_of(self._store, [record]).get(manifest.run_id)),
             "title": run_title(manifest),
             "label": agent_label(manifest.agent, manifest.model),
             "experiment": experiment_name(manifest),
         }
 
-    def _rate(self, record: RunRecord) -> Interval:
-        """Return the pass rate of a run; computed again only if its rows have changed."""
-        state = record.total, record.passed, record.status
-        return self._rates.get(
-            record.manifest.run_id, state, lambda: stored_rate(self._store, record)
-        )
+    def _figures(self, record: RunRecord) -> Figures:
+        """Return the figures of a run; computed again only if its rows have changed."""
+        run_id = record.manifest.run_id
+        state = row_state(self._store, run_id), record.status, record.damaged
+        return self._rates.get(run_id, state, lambda: stored_figures(self._store, record))
+
+    def _pass_rate(self, record: RunRecord) -> float | None:
+        return self._figures(record).rate.estimate if record.total else None
 
     def _sparks(
         self, page: Sequence[RunRecord], all_runs: Sequence[RunRecord]
@@ -128,8 +132,7 @@ class Api:
             same = by_title[run_title(record.manifest)]
             at = same.index(record)
             sparks[record.manifest.run_id] = [
-                each.passed / each.total if each.total else None
-                for each in reversed(same[at : at + _SPARK])
+                self._pass_rate(each) for each in reversed(same[at : at + _SPARK])
             ]
         return sparks
 
@@ -148,12 +151,14 @@ class Api:
         record, name = found.record, found.record.manifest.run_id
         return {
             **overview_data(found),
-            **self.summary(record),
+            **self._names(record),
             "headline": str(found),
             "labelled": self._labels.total(name),
             "labels_problem": self._labels.problem(name),
             "histogram": self._browser.histogram(name),
             "config": record.manifest.config,
+            "dataset_digest": record.manifest.dataset_digest,
+            "packages": record.manifest.packages,
             "command": list(record.manifest.command),
             "earlier": self._earlier(record),
         }
@@ -187,7 +192,7 @@ class Api:
             if run_title(each.manifest) == title and each.manifest.created_at < began and each.total
         ]
         return [
-            {"run_id": each.manifest.run_id, "pass_rate": each.passed / each.total}
+            {"run_id": each.manifest.run_id, "pass_rate": self._pass_rate(each)}
             for each in reversed(same[:_SPARK])
         ]
 
@@ -216,18 +221,21 @@ class Api:
             "of": of,
         }
 
+    def facts(self, run_id: str) -> dict[RowKey, list[str]]:
+        """Return what each row can be filtered by ("tool:search", "label:pass"), by its key."""
+        labels = self._labels.names(run_id)
+        return {
+            row: [*facts, *(f"label:{name}" for name in labels.get(row, ("none",)))]
+            for row, facts in self._browser.facts(run_id).items()
+        }
+
     def slices(self, query: Query) -> dict[str, Any]:
         """Return the pass rate for each value of a metadata key."""
         key = one(query, "by")
-        found = self._browser.slices(self._id(run_of(query)), key)
-        return {
-            "by": key,
-            "slices": [
-                {"value": value, "n": n, "passed": passed, "errors": errors}
-                | interval_data(rate_interval(passed, n))
-                for value, (n, passed, errors) in found.items()
-            ],
-        }
+        name = self._id(run_of(query))
+        indexed, of = self._browser.update(name)
+        found = self._browser.slices(name, key)
+        return {"by": key, "slices": slices_data(key, found), "indexed": indexed, "of": of}
 
     # ── one sample ──────────────────────────────────────────────────────────────────────────────
 
@@ -244,17 +252,16 @@ class Api:
         ]
         if not chosen:
             raise UsageError(f"expected an epoch of sample {sample_id!r}, found none")
+        return self.sample_of(name, chosen[0], rows, whole(query, "message", 0))
+
+    def sample_of(
+        self, run_id: str, row: StoredRow, rows: Sequence[StoredRow], first_message: int = 0
+    ) -> dict[str, Any]:
+        """Return one of the rows of a sample whole."""
         return {
-            **row_data(chosen[0], whole(query, "message", 0)),
-            **labels_on(self._store, name, chosen[0].result),
-            "siblings": [
-                {
-                    **sample_data(row.result),
-                    "latency_ms": row.result.latency_ms,
-                    "output": cut(as_text(row.result.output))["text"][:500],
-                }
-                for row in rows
-            ],
+            **row_data(row, first_message),
+            **self._labels.on(run_id, row.result),
+            "siblings": [sibling_data(each.result) for each in rows],
         }
 
     def place(self, query: Query) -> dict[str, Any]:
@@ -313,7 +320,7 @@ class Api:
         names = [self._id(run) for run in query.get("run", ())]
         if not 2 <= len(names) <= _MAX_COMPARED:
             raise UsageError(f"expected two to {_MAX_COMPARED} runs to compare, got {len(names)}")
-        compared = self._compared(names)
+        compared = self.compared(names)
         runs = (compared[0].before, *(each.after for each in compared))
         every = sample_matrix(runs)
         kind: Any = one(query, "kind") or "different"
@@ -321,10 +328,7 @@ class Api:
         offset = whole(query, "offset", 0)
         overviews = [self._overview(name) for name in names]
         return {
-            "runs": [
-                {**self.summary(each.record), "latency_ms": each.latency_p50_ms}
-                for each in overviews
-            ],
+            "runs": [self.summary(each.record) for each in overviews],
             "comparisons": [comparison_data(each) for each in compared],
             "rows": [
                 matrix_row(self._store, runs, row)
@@ -334,10 +338,10 @@ class Api:
             "total": len(chosen),
         }
 
-    def _compared(self, names: Sequence[str]) -> list[RunComparison]:
+    def compared(self, names: Sequence[str]) -> list[RunComparison]:
         """Return the first run compared with each of the others; the last answer is kept."""
         states = tuple(
-            (record.manifest.run_id, record.total, record.passed, record.status)
+            (record.manifest.run_id, record.status, row_state(self._store, record.manifest.run_id))
             for record in map(self._record, names)
         )
         with self._comparing:
@@ -349,7 +353,7 @@ class Api:
     def divergences(self, query: Query) -> dict[str, Any]:
         """Return where the trajectories of the flips of two runs diverge, by step."""
         a, b = self._two(query)
-        (compared,) = self._compared((a, b))
+        (compared,) = self.compared((a, b))
         flips = compared.flips[:_MAX_ALIGNED]
         found = flip_divergences(compared, self._store, self._store, flips)
         counted = count_divergences(found)
@@ -365,25 +369,12 @@ class Api:
         a, b = self._two(query)
         sample, epoch = one(query, "sample"), whole(query, "epoch", 0)
         rows = [_chosen(self._store, run, sample, epoch) for run in (a, b)]
-        before, after = (row.result.trajectory if row else None for row in rows)
-        pairs = align(before, after)
-        found = divergence(pairs)
-        output, other = (as_text(row.result.output) if row else "" for row in rows)
-        steps = pairs_data(pairs)
-        return {
-            "sides": [None if row is None else side_data(row) for row in rows],
-            "diff": word_diff(output, other) if all(rows) else (),
-            "steps": steps,
-            "left_out": len(pairs) - len(steps),
-            "divergence": None
-            if found is None
-            else {"index": found.index, "text": str(found), "number": found.number},
-        }
+        return aligned_data(rows)
 
     def flip(self, query: Query) -> dict[str, Any]:
         """Return the criteria that changed in one sample of two runs."""
         a, b = self._two(query)
-        (compared,) = self._compared((a, b))
+        (compared,) = self.compared((a, b))
         sample, epoch = one(query, "sample"), one(query, "epoch")
         flips = [
             each

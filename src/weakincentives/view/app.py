@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 from urllib.parse import parse_qs, quote
@@ -32,7 +32,7 @@ from .live import changes
 from .queries import Query
 from .review_api import ReviewApi
 from .security import LOOPBACK, Guard, is_loopback
-from .sharing import share, static_files
+from .sharing import Answer, PageFile, static_files
 
 _MAX_BODY = 1_000_000  # bytes of a write
 _MAX_SHARED = 500  # answers in a shared view
@@ -249,10 +249,11 @@ class _Pages:
             view, addresses = str(asked["view"]), [str(each) for each in asked["addresses"]]
         except (WinkError, KeyError, TypeError) as error:
             return PlainTextResponse(f"400: expected a view and addresses, got {error}\n", 400)
-        answers = await in_thread(self._answered, addresses[:_MAX_SHARED])
-        html = share(view, answers, str(asked.get("title", "WINK Evals")))
+        answers = self._answered(addresses[:_MAX_SHARED])
+        parts = PageFile().parts(view, str(asked.get("title", "WINK Evals")), answers)
+        html = await in_thread(b"".join, parts)
         headers = {"Content-Disposition": 'attachment; filename="wink-view.html"'}
-        return Response(html.encode("utf-8", "replace"), media_type="text/html", headers=headers)
+        return Response(html, media_type="text/html", headers=headers)
 
     async def _export(self, request: Request) -> Response:
         try:
@@ -262,16 +263,14 @@ class _Pages:
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(content, media_type="application/octet-stream", headers=headers)
 
-    def _answered(self, addresses: list[str]) -> dict[str, Any]:
+    def _answered(self, addresses: list[str]) -> Iterator[Answer]:
         """Answer addresses of the API again; those that fail are left out."""
-        answers = {}
         for address in addresses:
             path, _, query = address.partition("?")
             name = path.removeprefix("/api/")
-            if name in Api.ANSWERS:
+            if name in (*Api.ANSWERS, "text"):
                 with suppress(WinkError):
-                    answers[address] = getattr(self._api, name)(_parsed(query))
-        return answers
+                    yield (address,), getattr(self._api, name)(_parsed(query))
 
 
 def _query(request: Request) -> Query:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..evals import RunStore, StoredRow
-from ..evals.comparison import AlignedStep, RunComparison, RunOutcomes, Step
+from ..evals import RunStore
+from ..evals.comparison import AlignedStep, RunComparison, RunOutcomes, Step, align, divergence
 from ..evals.comparison.matrix import SampleVerdicts
 from ..evals.comparison.outcomes import incomparable
 from ..evals.model.explain import why_failed
 from ..evals.reporting.documents import sample_data
 from ..evals.reporting.export import verdict_of
-from ..evals.store.overview import row_of_key
+from ..evals.store import StoredRow
+from ..evals.store.find_rows import row_of_key
+from ..internal.differences import word_diff
 from ..internal.escaping import as_text
 from ..internal.formatting import pretty
 from ..secrets import shorten
@@ -50,7 +52,25 @@ def matrix_row(store: RunStore, runs: Sequence[RunOutcomes], row: SampleVerdicts
     return {"sample": row.sample, "input": text, "cells": cells}
 
 
-def side_data(row: StoredRow) -> dict[str, Any]:
+def aligned_data(rows: Sequence[StoredRow | None]) -> dict[str, Any]:
+    """Return a sample in two runs: both results, what changed, and the steps side by side."""
+    before, after = (row.result.trajectory if row else None for row in rows)
+    pairs = align(before, after)
+    found = divergence(pairs)
+    output, other = (as_text(row.result.output) if row else "" for row in rows)
+    steps = _pairs_data(pairs)
+    return {
+        "sides": [None if row is None else _side_data(row) for row in rows],
+        "diff": word_diff(output, other) if all(rows) else (),
+        "steps": steps,
+        "left_out": len(pairs) - len(steps),
+        "divergence": None
+        if found is None
+        else {"index": found.index, "text": str(found), "number": found.number},
+    }
+
+
+def _side_data(row: StoredRow) -> dict[str, Any]:
     """Return a sample in one of two runs."""
     result = row.result
     return {
@@ -61,7 +81,7 @@ def side_data(row: StoredRow) -> dict[str, Any]:
     }
 
 
-def pairs_data(pairs: Sequence[AlignedStep]) -> list[dict[str, Any]]:
+def _pairs_data(pairs: Sequence[AlignedStep]) -> list[dict[str, Any]]:
     """Return aligned steps: the first ones, as far as their texts fit into an answer."""
     found: list[dict[str, Any]] = []
     left = _MAX_STEP_CHARS

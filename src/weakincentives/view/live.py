@@ -15,7 +15,8 @@ from typing import Any
 import anyio
 
 from .. import serde
-from ..evals import RunRecord, RunStore
+from ..evals import RunStore
+from ..evals.store import RunRecord
 from ..evals.store.browse import data_version
 from ..internal.threads import in_thread
 from .api import Api
@@ -24,7 +25,7 @@ from .queues import queue_data, states_of
 _INTERVAL = 0.4
 _WHILE_RUNNING = 2.0
 _HEARTBEAT = 15.0
-_REST = 10.0  # times as long as listing took, so that watching does not slow down a large run
+_REST = 20.0  # times as long as counting took, so that watching does not slow down a large run
 _LISTED = 50  # the newest; a run in progress is one of them
 
 
@@ -43,7 +44,6 @@ async def changes(
         if is_due and now - listed >= _REST * took:
             version, listed = current, now
             records = (await in_thread(api.records))[:_LISTED]
-            took = time.monotonic() - now
             running = any(record.status == "running" for record in records)
             queues = await in_thread(states_of, store, records)
             figures = {
@@ -63,6 +63,7 @@ async def changes(
                 data = await in_thread(lambda found: [*map(api.summary, found)], changed)
                 sent = now
                 yield b"event: runs\ndata: " + serde.encode(data) + b"\n\n"
+            took = time.monotonic() - now
         if now - sent > _HEARTBEAT:
             sent = now
             yield b": still here\n\n"

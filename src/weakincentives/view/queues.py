@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from ..clock import SYSTEM_CLOCK
-from ..evals import RunRecord, RunStore
+from ..evals import RunStore
+from ..evals.store import RunRecord
 from ..evals.store.queue_state import QueueState, queue_states
 from ..internal.formatting import pluralize
 

@@ -37,6 +37,7 @@ from ..evals.review.label_files import csv_lines, jsonl_lines
 from ..evals.review.queue import DEFAULT_LENGTH, review_criterion
 from ..evals.stats.intervals import Interval
 from ..evals.store.browse import RowFilter, RowSummary
+from ..evals.store.find_rows import row_of_key
 from ..evals.store.human_labels import (
     HumanLabel,
     RowKey,
@@ -45,7 +46,7 @@ from ..evals.store.human_labels import (
     verdict_on,
 )
 from ..evals.store.labels import run_title
-from ..evals.store.overview import row_of_key
+from ..evals.store.listing import row_state
 from ..evals.store.people import people_state
 from ..experiment import BASELINE
 from ..internal.formatting import verdict_word
@@ -71,7 +72,7 @@ class RowLabels:
 
     def of(self, run_id: str) -> dict[RowKey, RowLabel]:
         """Return the labels of a run by row."""
-        state = people_state(self._store), self._store.run(run_id).total
+        state = people_state(self._store), row_state(self._store, run_id)
         return self._labels.get(run_id, state, lambda: row_labels(self._store, run_id))
 
     def problem(self, run_id: str) -> str:
@@ -93,9 +94,13 @@ class RowLabels:
         """Return the number of rows with each label, and in each category."""
         counts: dict[str, int] = {}
         for label in self._read(run_id)[0].values():
-            for name in (label.verdict or "note", *(f"category: {c}" for c in label.categories)):
+            for name in _names(label):
                 counts[name] = counts.get(name, 0) + 1
         return counts
+
+    def names(self, run_id: str) -> dict[RowKey, tuple[str, ...]]:
+        """Return the labels that a row can be filtered by, of each row that has one."""
+        return {row: _names(label) for row, label in self._read(run_id)[0].items()}
 
     def add_to(self, run_id: str, rows: Sequence[RowSummary]) -> list[RowSummary]:
         """Return the rows with their labels."""
@@ -106,6 +111,15 @@ class RowLabels:
             replace(row, label=_in_words(labels.get((row.experiment, row.sample, row.epoch))))
             for row in rows
         ]
+
+    def on(self, run_id: str, result: EvalResult[Any]) -> dict[str, Any]:
+        """Return what people say about one output, by every criterion; or why that is unknown."""
+        try:
+            row = result.experiment_name, result.sample_id, result.epoch
+            known = row in self.of(run_id)
+            return {"labels": _labels_on(self._store, run_id, result) if known else []}
+        except StoreError as error:
+            return {"labels": [], "labels_problem": str(error)}
 
     def restrict(self, run_id: str, given: RowFilter, wanted: Sequence[str]) -> RowFilter:
         """Return the filter, limited to rows with these labels; "none" has those without one."""
@@ -124,6 +138,10 @@ class RowLabels:
             )
         ]
         return replace(given, rows=tuple(rows))
+
+
+def _names(label: RowLabel) -> tuple[str, ...]:
+    return label.verdict or "note", *(f"category: {name}" for name in label.categories)
 
 
 def _in_words(label: RowLabel | None) -> str:
@@ -371,14 +389,6 @@ class ReviewApi:
     def _categories(self, title: str) -> list[dict[str, str]]:
         names = categories_of(self._store, title).names
         return [{"id": category, "name": name} for category, name in names.items()]
-
-
-def labels_on(store: RunStore, run_id: str, result: EvalResult[Any]) -> dict[str, Any]:
-    """Return what people say about one output, by every criterion; or why that is unknown."""
-    try:
-        return {"labels": _labels_on(store, run_id, result)}
-    except StoreError as error:
-        return {"labels": [], "labels_problem": str(error)}
 
 
 def _labels_on(store: RunStore, run_id: str, result: EvalResult[Any]) -> list[dict[str, Any]]:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..evals import EvalResult, StoredRow, Trajectory
+from ..evals import EvalResult, Trajectory
+from ..evals.model.judge_calls import judge_labels
 from ..evals.model.result import JUDGE_USAGE
+from ..evals.model.timing import calls_of
 from ..evals.reporting.documents import sample_data
+from ..evals.store import StoredRow
 from ..internal.differences import word_diff
 from ..internal.escaping import as_text
 from ..internal.formatting import pretty
 from .timeline import call_durations, events, judge_calls, session_slices, slices, spans
 
 _MAX_CHARS = 100_000  # per text; the page requests the rest separately
-_MAX_MESSAGES = 200  # in one answer
+MAX_MESSAGES = 200  # in one answer
 
 
 def row_data(row: StoredRow, first_message: int = 0) -> dict[str, Any]:
     """Return everything that a row has, with messages from a number on."""
     result, session = row.result, session_slices(row.session)
     trajectory, sample = result.trajectory or Trajectory(), result.sample
-    messages = trajectory.messages
-    page = messages[first_message : first_message + _MAX_MESSAGES]
     return {
         **sample_data(result),
         "run_id": result.run_id,
@@ -44,12 +45,10 @@ def row_data(row: StoredRow, first_message: int = 0) -> dict[str, Any]:
         "tool_errors": dict(trajectory.tool_errors),
         "judge_tokens": result.judge_tokens,
         "judge_cost": result.judge_cost,
-        "messages": [
-            _message(message, number) for number, message in enumerate(page, first_message)
-        ],
-        "message_count": len(messages),
-        "events": list(events(row.session, has_messages=bool(messages))),
-        "timing": spans(session),
+        "messages": messages_data(result, first_message),
+        "message_count": len(trajectory.messages),
+        "events": list(events(row.session, has_messages=bool(trajectory.messages))),
+        "timing": spans(calls_of(result.trajectory, row.session), result.latency_ms),
         "calls": call_durations(session),
         "slices": slices(session),
         "judges": judge_calls(result),
@@ -58,11 +57,27 @@ def row_data(row: StoredRow, first_message: int = 0) -> dict[str, Any]:
     }
 
 
+def messages_data(result: EvalResult[Any], first: int) -> list[dict[str, Any]]:
+    """Return the messages from a number on, as many as an answer has."""
+    messages = result.trajectory.messages if result.trajectory else ()
+    return [
+        _message(messages[n], n) for n in range(first, min(first + MAX_MESSAGES, len(messages)))
+    ]
+
+
+def sibling_data(result: EvalResult[Any]) -> dict[str, Any]:
+    """Return a row beside other epochs of its sample."""
+    output = cut(as_text(result.output))["text"][:500]
+    return {**sample_data(result), "latency_ms": result.latency_ms, "output": output}
+
+
 def scores_data(result: EvalResult[Any]) -> list[dict[str, Any]]:
     """Return the criteria, the failing ones first, then metrics without a verdict."""
+    labels = judge_labels(result.judge_calls)
     scores = [
         {
             "name": score.criterion or "score",
+            "label": labels.get(score.criterion, ""),
             "passed": score.passed,
             "value": score.value,
             "reason": as_text(score.reason),
@@ -73,7 +88,7 @@ def scores_data(result: EvalResult[Any]) -> list[dict[str, Any]]:
     scores.sort(key=lambda score: bool(score["passed"]))
     metrics = result.score.metrics if result.success else ()
     return scores + [
-        {"name": metric.name, "passed": None, "value": metric.value, "reason": ""}
+        {"name": metric.name, "label": "", "passed": None, "value": metric.value, "reason": ""}
         for metric in metrics
         if metric.name not in named and metric.name.rpartition(".")[2] not in JUDGE_USAGE
     ]

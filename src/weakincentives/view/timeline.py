@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from .. import serde
 from ..errors import WinkError
 from ..evals import EvalResult
+from ..evals.model.timing import split_time
 from ..internal.formatting import events_of, pretty
+from ..runtime.events import CallSpan
 from ..secrets import shorten
 
-_TOOL, _MODEL = "ToolInvoked", "PromptExecuted"
-_TELEMETRY = (_TOOL, _MODEL, "PromptRendered")
+_TOOL = "ToolInvoked"
+_TELEMETRY = (_TOOL, "PromptExecuted", "PromptRendered")
 _MAX_EVENTS = 1_000
 _MAX_ITEMS = 100  # per slice
 _MAX_CHARS = 20_000  # per text
@@ -32,47 +33,33 @@ def session_slices(session: bytes | None) -> Slices:
         return []
 
 
-def spans(found: Slices) -> dict[str, Any]:
-    """Return model and tool calls as spans of time, in order, in milliseconds from the first.
+def spans(calls: list[CallSpan], total_ms: float) -> dict[str, Any]:
+    """Return model and tool calls as spans of time, in milliseconds from the first.
 
-    An event is recorded when its call ends. Calls without a duration have none here either.
+    `total` is the time of the attempt, or that of its calls if it is longer; `split` has what of it
+    was spent in models and in tools.
     """
-    timed: list[tuple[float, dict[str, Any]]] = []
-    for kind, items in found:
-        for item in items if kind in (_TOOL, _MODEL) else ():
-            if isinstance(item, Mapping) and (end := _seconds(item.get("created_at"))) is not None:
-                took = item.get("latency_ms")
-                ms = float(took) if isinstance(took, int | float) else 0.0
-                timed.append((end * 1000 - ms, _span(kind, item, ms)))
-    timed.sort(key=lambda each: each[0])
-    first = timed[0][0] if timed else 0.0
-    listed = [{**span, "start": start - first} for start, span in timed[:_MAX_EVENTS]]
+    first = calls[0].start if calls else 0.0
+    listed: list[dict[str, Any]] = [
+        {
+            "kind": call.kind,
+            "name": call.name,
+            "start": (call.start - first) * 1000,
+            "ms": call.ms or 0.0,
+            "failed": call.error is not None,
+            "error": shorten(call.error or "", _MAX_CHARS),
+            "usage": call.usage,
+            "cost": call.cost,
+            "stop_reason": call.stop_reason,
+            "call": call.call_id,
+        }
+        for call in calls[:_MAX_EVENTS]
+    ]
     return {
         "spans": listed,
-        "total": max((each["start"] + each["ms"] for each in listed), default=0.0),
-        "left_out": max(0, len(timed) - _MAX_EVENTS),
-    }
-
-
-def _span(kind: str, item: Mapping[str, Any], ms: float) -> dict[str, Any]:
-    usage = item.get("usage")
-    tokens = (
-        sum(usage.get(name) or 0 for name in ("input_tokens", "output_tokens"))
-        if isinstance(usage, Mapping)
-        else None
-    )
-    is_tool = kind == _TOOL
-    failed = item.get("success") is False if is_tool else item.get("error") is not None
-    name = item.get("name") if is_tool else item.get("model") or item.get("prompt_name")
-    return {
-        "kind": "tool" if is_tool else "model",
-        "name": str(name or kind),
-        "ms": ms,
-        "failed": failed,
-        "error": shorten(str(item.get("error") or ""), _MAX_CHARS),
-        "tokens": tokens,
-        "cost": item.get("cost"),
-        "call": item.get("call_id"),
+        "total": max([total_ms, *(each["start"] + each["ms"] for each in listed)]),
+        "split": split_time(calls, total_ms),
+        "left_out": len(calls) - len(listed),
     }
 
 
@@ -127,10 +114,3 @@ def judge_calls(result: EvalResult[Any]) -> list[dict[str, Any]]:
         }
         for call in result.judge_calls
     ]
-
-
-def _seconds(moment: Any) -> float | None:
-    try:
-        return datetime.fromisoformat(moment).timestamp()
-    except (TypeError, ValueError):
-        return None

@@ -15,20 +15,19 @@ from tests.judging import verdict
 from weakincentives.adapters import ModelRequest, ScriptedAdapter
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
-    AuditReport,
     EvalSuite,
     RunStore,
     Sample,
     Score,
     all_of,
     any_of,
-    audit_suite,
     composite,
     contains,
     exact_match,
     llm_judge,
     tool_called,
 )
+from weakincentives.evals.audit import AuditReport, audit_suite
 from weakincentives.evals.audit.near_duplicates import near_duplicate_groups
 
 CAPITALS = {"France": "Paris", "Italy": "Rome", "Greece": "Athens", "Norway": "Oslo"}

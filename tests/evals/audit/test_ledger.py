@@ -11,15 +11,9 @@ from pathlib import Path
 import pytest
 
 from weakincentives.errors import UsageError
-from weakincentives.evals import (
-    EvalResult,
-    LedgerEntry,
-    RunManifest,
-    RunStore,
-    Score,
-    StoredRow,
-    read_ledger,
-)
+from weakincentives.evals import EvalResult, RunStore, Score
+from weakincentives.evals.audit import LedgerEntry, read_ledger
+from weakincentives.evals.store import RunManifest, StoredRow
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -8,8 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from weakincentives.chat import ChatMessage, ToolCall
 from weakincentives.errors import UsageError

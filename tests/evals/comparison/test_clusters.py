@@ -24,7 +24,7 @@ from weakincentives.evals import (
 )
 from weakincentives.evals.comparison.baselines import load_baseline, save_baseline
 from weakincentives.evals.comparison.outcomes import report_outcomes, sample_clusters
-from weakincentives.evals.store.overview import overview, stored_rate
+from weakincentives.evals.store.overview import overview
 
 __all__ = ["folder", "wink"]  # fixtures
 
@@ -63,10 +63,10 @@ def test_every_output_of_a_stored_run_has_the_same_interval(folder: Path, wink: 
     assert code == 0
     with RunStore() as store:
         record = store.run("latest")
-        rate = stored_rate(store, record)
+        rate = store.figures("latest").rate
         assert record.manifest.config["cluster_by"] == "document"
         assert (rate.n, rate.clusters) == (80, 4)
-        assert store.report("latest").rate == rate == overview(store, "latest").rate
+        assert store.report("latest").rate == rate == overview(store, "latest").figures.rate
     headline = f"95% interval {rate.low:.1%} to {rate.high:.1%}, n = 80 in 4 clusters by document"
     assert headline in err
     assert headline in wink("show", "latest")[1].replace("\n", " ")

@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 
 from weakincentives.adapters import ScriptedAdapter
-from weakincentives.evals import (
-    CriterionInfo,
-    EvalSuite,
-    RunManifest,
-    RunStore,
-    Sample,
-    compare_runs,
-    llm_judge,
-)
+from weakincentives.evals import EvalSuite, RunStore, Sample, compare_runs, llm_judge
 from weakincentives.evals.comparison import describe_differences
+from weakincentives.evals.store import CriterionInfo, RunManifest
 
 CONTAINS = CriterionInfo(name="contains", version="1")
 

@@ -14,21 +14,12 @@ from scipy.stats import binom
 
 from weakincentives.chat import TokenUsage
 from weakincentives.errors import ReportError, UsageError
-from weakincentives.evals import (
-    CriterionInfo,
-    EvalReport,
-    EvalResult,
-    Metric,
-    RunManifest,
-    RunStore,
-    Score,
-    StoredRow,
-    Trajectory,
-)
+from weakincentives.evals import EvalReport, EvalResult, Metric, RunStore, Score, Trajectory
 from weakincentives.evals.comparison.baselines import load_baseline, save_baseline
 from weakincentives.evals.comparison.compare import compare_runs, compare_several, flips_between
 from weakincentives.evals.comparison.outcomes import report_outcomes, stored_outcomes
 from weakincentives.evals.stats import holm
+from weakincentives.evals.store import CriterionInfo, RunManifest, StoredRow
 
 
 def result(sample: int, passed: bool, **fields: Any) -> EvalResult[Any]:
@@ -141,6 +132,30 @@ def test_runs_with_different_epochs_are_compared_by_sample_with_a_warning() -> N
     assert compared.pairing == "sample"
     assert compared.measure.difference.delta.estimate == pytest.approx(-0.25)
     assert any("epochs differ (1 and 2)" in note for note in compared.warnings)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "flips"),
+    [
+        ([True], [True, False], (0, 0)),
+        ([False], [True, False], (0, 0)),
+        ([True], [False, False], (0, 1)),
+        ([False], [True, True], (1, 0)),
+        ([True], [True, False, False], (0, 1)),
+        ([True, False], [True], (0, 0)),
+    ],
+)
+def test_half_of_the_epochs_is_no_flip(
+    before: list[bool], after: list[bool], flips: tuple[int, int]
+) -> None:
+    a, b = (
+        EvalReport([result(n, passed, epoch=e) for n in range(9) for e, passed in enumerate(run)])
+        for run in (before, after)
+    )
+    compared = compare_runs(a, b)
+
+    assert (compared.fixed, compared.broken) == (9 * flips[0], 9 * flips[1])
+    assert compared.both + compared.neither + compared.fixed + compared.broken == 9
 
 
 def test_runs_without_a_common_sample_are_compared_unpaired() -> None:
@@ -348,7 +363,9 @@ def test_a_key_that_no_sample_has_is_refused() -> None:
 
 def test_epochs_widen_the_interval_of_a_rate() -> None:
     thrice = EvalReport([result(n, n < 20, epoch=e) for n in range(40) for e in (1, 2, 3)])
-    once, clustered = (report_outcomes(run).rate for run in (report(first_pass(20)), thrice))
+    once, clustered = (
+        report_outcomes(run).figures.rate for run in (report(first_pass(20)), thrice)
+    )
 
     assert (clustered.estimate, clustered.n, clustered.clusters) == (0.5, 120, 40)
     assert clustered.high - clustered.low > 0.95 * (once.high - once.low)

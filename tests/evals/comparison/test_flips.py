@@ -9,14 +9,11 @@ import pytest
 from weakincentives import serde
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
-    ErrorDetails,
     EvalReport,
     EvalResult,
-    RunManifest,
     RunStore,
     Sample,
     Score,
-    StoredRow,
     Trajectory,
     all_of,
     compare_runs,
@@ -32,6 +29,8 @@ from weakincentives.evals.comparison import (
     save_baseline,
 )
 from weakincentives.evals.comparison.outcomes import report_outcomes
+from weakincentives.evals.model import ErrorDetails
+from weakincentives.evals.store import RunManifest, StoredRow
 from weakincentives.secrets import keep_secret
 
 EVALUATOR = all_of(contains, matches("[.]$"))

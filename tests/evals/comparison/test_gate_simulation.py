@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from weakincentives.evals.comparison.baselines import pool_outcomes
-from weakincentives.evals.comparison.columns import CountedRows
 from weakincentives.evals.comparison.gates import BaselineRule, check_baseline, check_rate
 from weakincentives.evals.comparison.outcomes import RunOutcomes
+from weakincentives.evals.runs.table import RunTable, TableRow
 from weakincentives.evals.stats import rate_interval
-from weakincentives.evals.store.queries import OutcomeRow
 
 RUNS = 40
 
@@ -21,7 +20,7 @@ RUNS = 40
 def outcomes(name: str, passed: np.ndarray, failed: Sequence[int] = ()) -> RunOutcomes:
     """Return a run with these passes by sample and epoch; `failed` are samples with a 503."""
     rows = (
-        OutcomeRow(
+        TableRow(
             str(sample),
             epoch,
             "",
@@ -33,7 +32,7 @@ def outcomes(name: str, passed: np.ndarray, failed: Sequence[int] = ()) -> RunOu
         for sample, row in enumerate(passed)
         for epoch, good in enumerate(row, 1)
     )
-    return RunOutcomes(name=name, rows=CountedRows(rows))
+    return RunOutcomes(name=name, rows=RunTable(rows))
 
 
 def gate_outcomes(

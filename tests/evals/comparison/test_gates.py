@@ -7,24 +7,30 @@ from datetime import UTC, datetime
 
 import pytest
 
-from weakincentives.evals import (
-    CriterionInfo,
-    EvalReport,
-    EvalResult,
-    RunManifest,
-    RunRecord,
-    Score,
-)
+from weakincentives.evals import EvalReport, EvalResult, Score
 from weakincentives.evals.comparison import check_baseline, check_rate, check_run
 from weakincentives.evals.comparison.gates import undecidable
 from weakincentives.evals.comparison.outcomes import RunOutcomes, report_outcomes
+from weakincentives.evals.runs.figures import Figures, run_figures
+from weakincentives.evals.runs.scope import EVERY_ROW
+from weakincentives.evals.runs.table import RunTable, TableRow
 from weakincentives.evals.stats import rate_interval
+from weakincentives.evals.store import CriterionInfo, RunManifest, RunRecord
 
 
 def record(passed: int, total: int, errors: int = 0, **changes: object) -> RunRecord:
     manifest = RunManifest(run_id="run", created_at=datetime.now(UTC), planned=10)
     fields = {"status": "complete", "passed": passed, "total": total, "errors": errors, **changes}
     return RunRecord(manifest=manifest, **fields)  # type: ignore[arg-type]
+
+
+def figures(run: RunRecord) -> Figures:
+    """Return the figures of a run with the counts of this record."""
+    rows = (
+        TableRow(str(n), 1, "", n < run.passed, n >= run.total - run.errors, float(n < run.passed))
+        for n in range(run.total)
+    )
+    return run_figures(RunTable(rows), EVERY_ROW)
 
 
 def outcomes(name: str, passing: int, total: int = 40) -> RunOutcomes:
@@ -47,7 +53,7 @@ def outcomes(name: str, passing: int, total: int = 40) -> RunOutcomes:
 def test_a_run_passes_fails_or_is_undecided(
     run: RunRecord, fail_under: float | None, outcome: str, reason: str
 ) -> None:
-    checked = check_run(run, fail_under=fail_under)
+    checked = check_run(run, figures(run), fail_under=fail_under)
 
     assert checked.outcome == outcome
     assert checked.reason.startswith(reason)
@@ -56,7 +62,7 @@ def test_a_run_passes_fails_or_is_undecided(
 def test_a_run_that_its_stopping_rule_ended_counts_as_complete() -> None:
     stopped = record(9, 9, status="stopped", note="stopped early", stop_reason="rule")
 
-    assert check_run(stopped, fail_under=0.5).outcome == "passed"
+    assert check_run(stopped, figures(stopped), fail_under=0.5).outcome == "passed"
 
 
 def test_with_a_confidence_the_low_end_of_the_interval_decides() -> None:

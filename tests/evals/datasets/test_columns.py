@@ -10,16 +10,8 @@ from typing import Any
 import pytest
 
 from weakincentives.errors import DatasetError, UsageError
-from weakincentives.evals import (
-    Dataset,
-    Sample,
-    iter_samples,
-    load_csv,
-    load_json,
-    load_jsonl,
-    load_parquet,
-    load_yaml,
-)
+from weakincentives.evals import Dataset, Sample, load_jsonl
+from weakincentives.evals.loaders import iter_samples, load_csv, load_json, load_parquet, load_yaml
 
 ROWS: list[dict[str, Any]] = [
     {"nr": 7, "question": "Capital of France?", "answer": "Paris", "topic": "geography"},

@@ -23,11 +23,11 @@ from weakincentives.evals import (
     EvalResult,
     Sample,
     Score,
-    Submission,
     collect_results,
     exact_match,
     submit_dataset,
 )
+from weakincentives.evals.distributed import Submission
 from weakincentives.runtime.mailbox import (
     InMemoryMailbox,
     OutboundMessage,

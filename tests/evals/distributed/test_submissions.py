@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
+from weakincentives import Experiment
 from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals import (
     Dataset,
     EvalConfig,
     EvalResult,
     EvalSuite,
-    Experiment,
     RunStore,
     Sample,
     Score,
-    Submission,
     collect_results,
     exact_match,
     submit_dataset,
@@ -26,6 +25,7 @@ from weakincentives.evals import (
 from weakincentives.evals.distributed import (
     Key,
     StoreLedger,
+    Submission,
     ledgers,
     load_submission,
     record_submission,

@@ -13,12 +13,10 @@ import pytest
 from tests.engine import TIMEOUT
 from tests.processes import running_loops
 from tests.runtime.mailbox import sqs_server
-from tests.seeds.in_memory_cluster import DATASET as QUESTIONS
-from tests.seeds.in_memory_cluster import Cluster
+from tests.seeds.in_memory_cluster import DATASET as QUESTIONS, Cluster
 from weakincentives import serde
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
-    CriterionInfo,
     Dataset,
     EvalConfig,
     EvalLoop,
@@ -37,6 +35,7 @@ from weakincentives.evals import (
 from weakincentives.evals.distributed import StoreLedger, Submission, record_submission
 from weakincentives.evals.engine.rescoring import rescore
 from weakincentives.evals.model.versions import WorkerVersion, add_version
+from weakincentives.evals.store import CriterionInfo
 from weakincentives.runtime.mailbox import InMemoryMailbox, SQSMailbox
 
 DATASET = Dataset([Sample(str(number), number, str(number + 1)) for number in range(6)])

@@ -11,21 +11,14 @@ import anyio
 import pytest
 
 from tests.seeds.loops import QALoop
-from weakincentives import MarkdownSection, PromptTemplate, Session, evals
+from weakincentives import BASELINE, Experiment, MarkdownSection, PromptTemplate, Session, evals
 from weakincentives.adapters import ScriptedAdapter
 from weakincentives.chat import ChatMessage, TokenUsage
 from weakincentives.errors import ProviderError, UsageError
-from weakincentives.evals import (
-    BASELINE,
-    EvalConfig,
-    EvalReport,
-    Experiment,
-    Sample,
-    Trajectory,
+from weakincentives.evals import EvalConfig, EvalReport, Sample, Trajectory, evaluate, exact_match
+from weakincentives.evals.engine import (
     agent_of,
     endpoint_agent,
-    evaluate,
-    exact_match,
     function_agent,
     loop_agent,
     prompt_agent,

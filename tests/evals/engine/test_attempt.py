@@ -16,12 +16,11 @@ from weakincentives.evals import (
     Sample,
     Score,
     Trajectory,
-    attempt,
     criterion,
     exact_match,
-    function_agent,
     tool_called,
 )
+from weakincentives.evals.engine import attempt, function_agent
 from weakincentives.runtime import SessionSnapshot, ToolInvoked
 from weakincentives.testing import FakeClock, session_with
 
@@ -163,7 +162,10 @@ class Unprintable(Exception):
     ("failure", "error"),
     [
         (Unprintable(), "Unprintable (its message could not be read)"),
-        (ExceptionGroup("several", [ValueError("first"), ValueError("second")]), "first"),
+        (
+            ExceptionGroup("several", [ValueError("first"), KeyError("second")]),
+            "several: ValueError: first; KeyError: 'second'",
+        ),
         (KeyError("x"), "KeyError: 'x'"),
     ],
 )

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.odd_values import ODD, Kind, Text
 from tests.strategies import json_values
@@ -25,15 +24,14 @@ from weakincentives.evals import (
     EvalResult,
     EvalSuite,
     Metric,
-    RunManifest,
     RunStore,
     Sample,
     Score,
-    StoredRow,
     Trajectory,
     exact_match,
 )
 from weakincentives.evals.reporting.export import write_export
+from weakincentives.evals.store import RunManifest, StoredRow
 
 FORMATS = ("csv", "json", "jsonl", "parquet", "md", "junit")
 

@@ -98,7 +98,11 @@ async def test_a_run_of_chosen_samples_estimates_the_rate_of_all(
         assert EvalReport.load(tmp_path / "saved").rate == report.rate
         outcomes = stored_outcomes(store, run_id)
         save_baseline(outcomes, tmp_path / "base.json")
-        assert outcomes.rate == load_baseline(tmp_path / "base.json").rate == report.rate
+        assert (
+            outcomes.figures.rate
+            == load_baseline(tmp_path / "base.json").figures.rate
+            == report.rate
+        )
 
         resumed = await evaluate(MANY, config, exact_match, agent=agent, store=store, resume=run_id)
         assert (resumed.total, resumed.rate) == (50 * epochs, report.rate)
@@ -133,7 +137,7 @@ def test_the_command_chooses_by_runs(
     monkeypatch.chdir(tmp_path)
     Path("coins.py").write_text(SUITE)
     assert main(["eval", "run", "coins.py"]) == 0
-    command = ["eval", "run", "coins.py", "--limit", "45", "--fail-under", "90%"]
+    command = ["eval", "run", "coins.py", "--max-samples", "45", "--fail-under", "90%"]
     assert main([*command, "--choose-by", "latest"]) == 0
     stderr = capsys.readouterr().err
     assert "(90.0%, 95% interval" in stderr

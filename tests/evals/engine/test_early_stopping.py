@@ -178,8 +178,13 @@ async def test_a_stopped_run_never_contradicts_its_reason(
             report.save(tmp_path / f"{decide_for}{epochs}{seed}")
             loaded = EvalReport.load(tmp_path / f"{decide_for}{epochs}{seed}")
             stored = overview(store, report.run_id)
-            assert stored.rate == loaded.rate == report.rate == store.report(report.run_id).rate
-            assert stored_outcomes(store, report.run_id).rate == report.rate
+            assert (
+                stored.figures.rate
+                == loaded.rate
+                == report.rate
+                == store.report(report.run_id).rate
+            )
+            assert stored_outcomes(store, report.run_id).figures == stored.figures
             assert str(stored) == str(report)
         assert stopped >= 5
 
@@ -207,7 +212,7 @@ def test_a_sample_counts_once_all_of_its_epochs_are_done() -> None:
 @pytest.mark.parametrize("wrong", [0, 1.5, -0.1, "10%", float("nan")])
 @pytest.mark.parametrize("name", ["stop_at_width", "stop_against"])
 def test_a_value_that_is_not_a_share_is_refused(name: str, wrong: Any) -> None:
-    with pytest.raises(UsageError, match=f"expected a share above 0, at most 1, for .*{name}"):
+    with pytest.raises(UsageError, match=f"expected a share above 0 and at most 1 for .*{name}"):
         EvalConfig(**{name: wrong})
 
 

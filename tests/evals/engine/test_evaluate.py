@@ -21,16 +21,14 @@ from weakincentives.evals import (
     Dataset,
     EvalConfig,
     EvalContext,
-    EvalRunCompleted,
-    EvalRunStarted,
     RunStore,
     Sample,
-    SampleEvaluated,
     Score,
     contains,
     evaluate,
     exact_match,
 )
+from weakincentives.evals.model import EvalRunCompleted, EvalRunStarted, SampleEvaluated
 from weakincentives.rollouts import CalculatorEnvironment, Trajectory
 from weakincentives.runtime import InProcessEventBus, Session, SessionSnapshot, ToolInvoked
 from weakincentives.testing import Fault, ModelServer, ServedRequest

@@ -22,8 +22,8 @@ from weakincentives.evals import (
     any_of,
     evaluate,
     exact_match,
-    judge_panel,
 )
+from weakincentives.evals.judges import judge_panel
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,10 @@ def timeout_message(seconds: float) -> str:
         (SystemExit(3), "SystemExit: 3"),
         (asyncio.CancelledError(), "ancelled"),
         (StopIteration(), "coroutine raised StopIteration"),
-        (BaseExceptionGroup("two", [ValueError("a"), ValueError("b")]), "a"),
+        (
+            BaseExceptionGroup("two", [ValueError("a"), ValueError("b")]),
+            "two: ValueError: a; ValueError: b",
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -33,6 +33,7 @@ from weakincentives.evals import (
     within_tolerance,
 )
 from weakincentives.evals._judge import Scale
+from weakincentives.evals.engine.agents import agent_label
 from weakincentives.evals.engine.fingerprint import fingerprint, fingerprint_by_text
 from weakincentives.internal.names import display_name
 
@@ -279,6 +280,25 @@ def test_display_names_are_those_of_functions_and_classes(value: Any, name: str)
     assert display_name(value) == name
 
 
+def named(name: str) -> Any:
+    made = closing_over(1)
+    made.__name__ = name
+    return made
+
+
+@pytest.mark.parametrize(
+    ("agent", "label"),
+    [
+        (closing_over(1), "closing_over.evaluator"),
+        (named("brief"), "brief"),
+        (functools.partial(named("brief"), "a", retries=2, client=Bot()), "brief(a, retries=2)"),
+        (functools.partial(Bot(), api_key="abc"), "Bot"),
+    ],
+)
+def test_agents_of_one_factory_have_different_names(agent: Any, label: str) -> None:
+    assert agent_label(agent) == label
+
+
 def test_a_source_that_another_thread_changes_is_parsed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -327,7 +347,7 @@ from weakincentives import evals
 from weakincentives.evals.engine.fingerprint import fingerprint
 made = [evals.matches("a"), evals.numeric(), evals.within_tolerance(1), evals.similar(0.5)]
 made += [evals.tool_called("x"), evals.tool_not_called("x"), evals.latency_under(5)]
-values = map(vars(evals).get, evals.__all__)
+values = [getattr(evals, name) for name in evals.__all__]
 made += [value for value in values if isinstance(value, evals.Criterion)]
 print([fingerprint(one) for one in made])
 """

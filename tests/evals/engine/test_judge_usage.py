@@ -30,12 +30,10 @@ from weakincentives.evals import (
     Trajectory,
     all_of,
     contains,
-    judge_panel,
     llm_judge,
-    llm_rubric,
-    pairwise_judge,
 )
 from weakincentives.evals.engine.rescoring import rescore
+from weakincentives.evals.judges import judge_panel, llm_rubric, pairwise_judge
 from weakincentives.evals.reporting.export import write_export
 from weakincentives.evals.store.overview import overview
 from weakincentives.runtime import InMemoryMailbox
@@ -178,14 +176,14 @@ def stored(tmp_path: Path) -> Any:
 
 
 def test_the_store_has_usage_of_agents_and_judges(stored: RunStore) -> None:
-    record = stored.run("r")
+    figures = stored.figures("r")
 
-    assert (record.tokens, record.judge_tokens) == (1250, 1000)
-    assert record.cost == pytest.approx(0.11)
-    assert record.judge_cost == pytest.approx(0.1)
-    assert record.status == "complete"
+    assert (figures.tokens, figures.agent_tokens, figures.judge_tokens) == (1250, 250, 1000)
+    assert figures.cost == pytest.approx(0.11)
+    assert figures.judge_cost == pytest.approx(0.1)
+    assert stored.run("r").status == "complete"
     assert stored.report("r").results[0].judge_usage == USED
-    assert overview(stored, "r", check=True).unreadable == ()
+    assert overview(stored, "r", check=True).unreadable == 0
 
 
 @pytest.mark.parametrize("change", ["judge_tokens = 0", "judge_tokens = 7", "judge_cost = 0.5"])
@@ -195,7 +193,7 @@ def test_a_changed_judge_usage_is_detected_as_damage(stored: RunStore, change: s
         cursor.execute(f"UPDATE rows SET {change} WHERE position = 3")
 
     assert stored.run("r").status == "damaged"
-    assert len(overview(stored, "r").unreadable) == 1
+    assert overview(stored, "r").unreadable == 1
 
 
 def test_a_saved_report_has_usage_of_agents_and_judges(stored: RunStore, tmp_path: Path) -> None:
@@ -215,8 +213,8 @@ def test_exports_have_usage_of_agents_and_judges(stored: RunStore) -> None:
     assert (row["cost"], row["judge_cost"]) == ("0.001", "0.01")
     line = json.loads(export("jsonl").splitlines()[0])
     assert line["judge_usage"]["input_tokens"] == 90
-    run = json.loads(export("json"))["run"]["record"]
-    assert (run["tokens"], run["judge_tokens"]) == (1250, 1000)
+    run = json.loads(export("json"))["run"]["figures"]
+    assert (run["agent_tokens"], run["judge_tokens"]) == (250, 1000)
     totals = "1,250 tokens (agent 250, judges 1,000)"
     assert totals in export("junit")
     assert totals in export("md")
@@ -224,14 +222,14 @@ def test_exports_have_usage_of_agents_and_judges(stored: RunStore) -> None:
 
 def test_rescoring_counts_its_own_judge_usage(stored: RunStore) -> None:
     criterion = all_of(llm_judge(model(), "y"), llm_judge(model(), "z"))
-    rescored = stored.run(anyio.run(rescore, stored, "r", criterion))
+    rescored = stored.figures(anyio.run(rescore, stored, "r", criterion))
 
     assert (rescored.judge_tokens, rescored.tokens) == (2000, 2250)
-    assert stored.run("r").judge_tokens == 1000
+    assert stored.figures("r").judge_tokens == 1000
 
 
 def test_a_resumed_run_adds_the_usage_of_a_new_criterion(stored: RunStore) -> None:
     both = [llm_judge(model(), "x"), llm_judge(model(), "y")]
     EvalSuite(agent, SAMPLES, both).run(store=stored, resume="r")
 
-    assert stored.run("r").judge_tokens == 2000
+    assert stored.figures("r").judge_tokens == 2000

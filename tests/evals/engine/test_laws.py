@@ -13,12 +13,12 @@ from typing import Any
 
 import anyio
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from trio.testing import MockClock
 
 from weakincentives.errors import ProviderError
-from weakincentives.evals import EvalConfig, EvalResult, Sample, agent_of, criterion, exact_match
+from weakincentives.evals import EvalConfig, EvalResult, Sample, criterion, exact_match
+from weakincentives.evals.engine import agent_of
 from weakincentives.evals.engine.agents import current
 from weakincentives.evals.engine.engine import MAX_OVERCOMMIT, Engine, RunSpec
 from weakincentives.internal.slots import slot_released

@@ -22,11 +22,10 @@ from weakincentives.evals import (
     contains,
     evaluate,
     exact_match,
-    judge_panel,
     llm_judge,
-    llm_rubric,
     stream,
 )
+from weakincentives.evals.judges import judge_panel, llm_rubric
 from weakincentives.runtime import InMemoryMailbox, Session
 
 QA = PromptTemplate[str](

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import anyio
@@ -38,6 +39,7 @@ from weakincentives.evals import (
 from weakincentives.evals.engine import agent_of, rescore
 from weakincentives.evals.engine.agents import current, identity_of
 from weakincentives.evals.engine.fingerprint import fingerprint, fingerprint_by_text
+from weakincentives.internal.names import display_name
 from weakincentives.runtime import ToolInvoked
 from weakincentives.testing import session_with
 
@@ -407,10 +409,24 @@ async def test_resume_refuses_a_changed_agent_and_names_it(store: RunStore) -> N
 
     with pytest.raises(UsageError, match=r"its agent was 'agent' and is '.*other'"):
         await run(store, agent=other, resume="latest")
-    other.__qualname__ = "agent"
+    other.__name__ = other.__qualname__ = "agent"
     with pytest.raises(UsageError, match=r"its agent version was '.*' and is '.*' - start a new"):
         await run(store, agent=other, resume="latest")
     assert store.run("latest").status == "complete"
+
+
+async def test_an_agent_that_an_earlier_release_named_otherwise_is_the_same(
+    store: RunStore,
+) -> None:
+    def answer_in(number: int, language: str) -> str:
+        return language
+
+    in_french = partial(answer_in, language="fr")
+    earlier = agent_of(in_french)
+    vars(earlier)["agent_name"] = display_name(answer_in)
+    await run(store, agent=earlier)
+
+    await run(store, agent=in_french, resume="latest")
 
 
 def test_resume_refuses_a_changed_model(store: RunStore) -> None:

@@ -22,7 +22,8 @@ from weakincentives.evals import (
     exact_match,
 )
 from weakincentives.evals.reporting.export import write_export
-from weakincentives.evals.store.overview import overview, rows_of_sample, worst
+from weakincentives.evals.store.find_rows import rows_of_sample, worst
+from weakincentives.evals.store.overview import overview
 
 SAMPLES = [Sample(str(n), n, "ok") for n in range(6)]
 pytestmark = pytest.mark.anyio

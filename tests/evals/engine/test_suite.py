@@ -346,3 +346,24 @@ def test_an_agent_is_passed_by_name_or_as_the_first_argument() -> None:
     for prompt, named in ((agent, agent), (None, None)):
         with pytest.raises(UsageError, match="expected one of `prompt` and `agent`"):
             EvalSuite(prompt, samples, exact_match, agent=named)
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        (
+            lambda: EvalSuite(str.upper, [Sample("1", "a")], exact_match, nmae="x"),
+            "EvalSuite.*name",
+        ),
+        (lambda: EvalSuite(str.upper, [Sample("1", "a")], evaluators=[exact_match]), "evaluator"),
+        (
+            lambda: EvalSuite(str.upper, [Sample("1", "a")], exact_match).run(stroe=None),
+            "run.*store",
+        ),
+        (lambda: EvalConfig(max_concurrency=2), "EvalConfig.*max_concurrent"),
+    ],
+)
+def test_a_misspelt_argument_is_refused_with_the_one_that_was_meant(call: Any, meant: str) -> None:
+    function, _, name = meant.rpartition(".*")
+    with pytest.raises(TypeError, match=rf"{function}.*unexpected.* - did you mean {name}\b"):
+        call()

@@ -23,17 +23,13 @@ from weakincentives.evals import (
     Score,
     all_of,
     all_tools_succeeded,
-    attempt,
     collect_results,
     composite,
     cost_under,
     evaluate,
     exact_match,
-    function_agent,
-    judge_panel,
     latency_under,
     llm_judge,
-    llm_rubric,
     slice_contains,
     submit_dataset,
     token_usage_under,
@@ -44,8 +40,10 @@ from weakincentives.evals import (
     tools_called_in_order,
     weighted,
 )
+from weakincentives.evals.engine import attempt, function_agent
 from weakincentives.evals.engine.rescoring import rescore
 from weakincentives.evals.evaluators import criterion
+from weakincentives.evals.judges import judge_panel, llm_rubric
 from weakincentives.rollouts import Trajectory, TrajectorySession
 from weakincentives.runtime import (
     InMemoryMailbox,
@@ -205,6 +203,36 @@ def test_information_that_a_trajectory_lacks_is_an_error(
 
     assert result.error_source == "evaluator"
     assert problem in str(result.error)
+
+
+def test_an_evaluator_that_the_agent_leaves_nothing_for_ends_the_run_at_the_first_sample() -> None:
+    asked: list[str] = []
+
+    def agent(question: str) -> str:
+        asked.append(question)
+        return "Paris"
+
+    samples = [Sample(str(number), "Capital of France?", "Paris") for number in range(90)]
+    suite = EvalSuite(
+        agent, samples, all_of(exact_match, tool_called("x")), config=EvalConfig(max_concurrent=1)
+    )
+    report = suite.run()
+
+    assert (len(asked), len(report.results)) == (1, 1)
+    why = "stopped at the first sample: evaluator `tool_called(x)` needs a session"
+    assert report.stopped.startswith(why)
+
+
+def test_a_sample_that_leaves_nothing_is_an_error_of_its_own_once_another_was_scored() -> None:
+    def agent(question: str) -> Any:
+        messages = [ChatMessage("user", question)]
+        return Trajectory(messages, "Paris") if question == "first" else "Paris"
+
+    samples = [Sample(name, name, "Paris") for name in ("first", "second", "third")]
+    config = EvalConfig(max_concurrent=1)
+    report = EvalSuite(agent, samples, tool_not_called("x"), config=config).run()
+
+    assert [result.error is None for result in report.results] == [True, False, False]
 
 
 # ── refused before the first sample ─────────────────────────────────────────────────────────────

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import re
 from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.engine import TIMEOUT
+from weakincentives.chat import ChatMessage
 from weakincentives.errors import EvaluatorError, EvaluatorShapeError
 from weakincentives.evals import (
     Criterion,
@@ -26,9 +27,9 @@ from weakincentives.evals import (
     composite,
     criterion,
     exact_match,
-    is_session_aware,
     tool_called,
 )
+from weakincentives.evals.evaluators import is_session_aware
 from weakincentives.runtime import SessionView
 from weakincentives.testing import session_with
 
@@ -66,6 +67,11 @@ def recording_evaluator(parameters: str) -> Any:
 @pytest.mark.parametrize(
     ("parameters", "roles", "aware"),
     [
+        ("context", ["context"], True),
+        ("c", ["context"], True),
+        ("context, /", ["context"], True),
+        ("context, limit=20", ["context"], True),
+        ("c, *rest, strict=True, **more", ["context"], True),
         ("output, expected", ["output", "expected"], False),
         ("a, b", ["output", "expected"], False),
         ("a, b, /", ["output", "expected"], False),
@@ -107,6 +113,10 @@ def test_a_function_is_recognised_by_its_required_parameters(
     [
         "",
         "output",
+        "sample",
+        "a, /",
+        "*, context",
+        "context, *, strict",
         "*args",
         "**kwargs",
         "a, b, c, d",
@@ -136,6 +146,7 @@ def test_another_signature_is_refused_with_the_accepted_ones(parameters: str) ->
         criterion(fn)
 
     for shape in (
+        "(context)",
         "(output, expected)",
         "(output, expected, session)",
         "(sample, output, *, context)",
@@ -156,8 +167,8 @@ def test_only_the_number_of_required_parameters_counts(
     parameters = [*required, *(f"{n}=0" for n in optional), *star, *(f"{n}=0" for n in keyword)]
     fn = eval(f"lambda {', '.join(parameters)}: True")
 
-    if len(required) in (2, 3):
-        assert is_session_aware(fn) is (len(required) == 3)
+    if len(required) in (1, 2, 3):
+        assert is_session_aware(fn) is (len(required) != 2)
     else:
         with pytest.raises(EvaluatorShapeError):
             criterion(fn)
@@ -167,7 +178,7 @@ def typed(t: Trajectory[Any], s: Sample[Any, Any]) -> Score:
     return Score(1.0 if (t.output, s.expected) == ("got", "want") else 0.0)
 
 
-def typed_without_arguments(traj: Trajectory, case: Sample) -> bool:  # type: ignore[type-arg]
+def typed_without_arguments(traj: Trajectory, case: Sample) -> bool:
     return bool(traj.output == "got" and case.expected == "want")
 
 
@@ -179,8 +190,13 @@ def typed_with_unknown_name(t: Trajectory[Nothing], s: Sample[Nothing, str]) -> 
     return bool(t.output == "got" and s.id == "1")
 
 
+def typed_context(c: EvalContext) -> bool:
+    return c is CONTEXT
+
+
 @pytest.mark.parametrize(
-    "fn", [typed, typed_without_arguments, typed_session_view, typed_with_unknown_name]
+    "fn",
+    [typed, typed_without_arguments, typed_session_view, typed_with_unknown_name, typed_context],
 )
 def test_a_parameter_is_recognised_by_its_annotation(fn: Any) -> None:
     assert anyio.run(criterion(fn).ask, CONTEXT).passed
@@ -193,9 +209,77 @@ def test_annotations_in_the_wrong_position_are_refused() -> None:
     def half(output: str, view: SessionView) -> bool:
         return True
 
-    for fn in (swapped, half):
+    def text(answer: str) -> bool:
+        return True
+
+    for fn in (swapped, half, text):
         with pytest.raises(EvaluatorShapeError):
             criterion(fn)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "advice"),
+    [
+        ("expected, output", r"swap its parameters: (output, expected)"),
+        ("sample, trajectory", r"swap its parameters: (trajectory, sample)"),
+        ("session, output, expected", r"swap its parameters: (output, expected, session)"),
+        ("output", "take the context, and use `context.output`"),
+        ("session", "take the context, and use `context.session`"),
+        ("a, b, c, d", "give every other parameter a default"),
+    ],
+)
+def test_a_refusal_says_what_to_change(parameters: str, advice: str) -> None:
+    with pytest.raises(EvaluatorShapeError, match=re.escape(advice)):
+        criterion(eval(f"lambda {parameters}: True"))
+
+
+class Brief:
+    def __call__(self, context: EvalContext) -> float:
+        return float(len(context.output) < 20)
+
+
+async def brief_async(context: EvalContext) -> Score:
+    return Score(len(context.output) < 20)
+
+
+def shorter_than(limit: int, context: EvalContext) -> bool:
+    return len(context.output) < limit
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [Brief(), Brief().__call__, brief_async, functools.partial(shorter_than, 20)],
+)
+def test_an_evaluator_of_the_context_is_any_callable(fn: Any) -> None:
+    both = all_of(fn, exact_match)
+
+    assert [part.passed for part in anyio.run(both.score, CONTEXT).parts] == [True, False]
+    assert criterion(fn)("short", None) == criterion(fn)(CONTEXT)
+    assert criterion(fn)(context=CONTEXT).passed
+
+
+def test_an_optional_context_is_passed_and_splits_the_scores() -> None:
+    def two(sample, output, *, context=None):  # type: ignore[no-untyped-def]
+        return Score(context is CONTEXT, criterion="a"), Score(0.0, criterion="b")
+
+    assert criterion(two).multi_score
+    assert [score.passed for score in criterion(two)(CONTEXT).parts] == [True, False]
+
+
+def test_an_evaluator_of_the_context_gets_a_session_derived_from_the_trajectory() -> None:
+    trajectory = Trajectory(messages=(ChatMessage("user", "hi"),), output="x")
+    has_session = criterion(lambda context: context.session is not None)
+
+    assert has_session(EvalContext(trajectory=trajectory)).passed
+    assert not has_session(EvalContext()).passed
+
+
+def test_a_function_that_makes_evaluators_must_be_called() -> None:
+    def near(tolerance):  # type: ignore[no-untyped-def]
+        return lambda output, expected: abs(output - expected) < tolerance
+
+    with pytest.raises(EvaluatorError, match=r"call it: near\(\.\.\.\)"):
+        criterion(near)(1, 1)
 
 
 def test_a_users_class_called_sample_is_an_ordinary_output() -> None:
@@ -255,10 +339,10 @@ def test_a_criterion_is_named_after_its_function_or_its_factory() -> None:
     ("verdict", "score"),
     [
         (True, Score(1.0, True, criterion="c")),
-        (False, Score(0.0, False, criterion="c")),
-        (0.25, Score(0.25, False, criterion="c")),
+        (False, Score(0.0, False, "returned False", criterion="c")),
+        (0.25, Score(0.25, False, "returned 0.25", criterion="c")),
         (1, Score(1.0, True, criterion="c")),
-        (-3, Score(-3.0, False, criterion="c")),
+        (-3, Score(-3.0, False, "returned -3", criterion="c")),
         (Score(0.5), Score(0.5, criterion="c")),
         (Score(0.5, criterion="own"), Score(0.5, criterion="own")),
     ],
@@ -439,9 +523,9 @@ def test_composite_returns_each_criterion_separately() -> None:
         False,
         metrics=[
             Metric("exact_match", 1.0, 1.0, {"passed": True}),
-            Metric("quarter", 0.25, 1.0, {"passed": False}),
+            Metric("quarter", 0.25, 1.0, {"passed": False, "reason": "returned 0.25"}),
         ],
-        reason="quarter: failed with 0.25",
+        reason="quarter: returned 0.25",
         criterion="composite",
     )
 

@@ -15,20 +15,17 @@ from typing import Any
 import anyio
 import pytest
 from anyio import to_thread
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from weakincentives.errors import EvaluatorError, UsageError
-from weakincentives.evals import (
-    EvalConfig,
-    Sample,
-    evaluate,
+from weakincentives.evals import EvalConfig, Sample, evaluate
+from weakincentives.evals.evaluators.math import (
     extract_boxed_answer,
     math_equal,
     normalized_equal,
+    process as processes,
     symbolic_equal,
 )
-from weakincentives.evals.evaluators.math import process as processes
 
 # ── boxed answers ───────────────────────────────────────────────────────────────────────────────
 
@@ -361,7 +358,7 @@ CANCELLED = """
 import gc
 import anyio
 from anyio.lowlevel import checkpoint
-from weakincentives.evals import symbolic_equal
+from weakincentives.evals.evaluators.math import symbolic_equal
 
 async def check():
     await symbolic_equal("x + 1", "y", timeout=60)
@@ -473,7 +470,7 @@ def test_a_missing_package_is_an_error_that_names_the_extra() -> None:
     code = """
 import sys
 sys.modules["math_verify"] = None
-from weakincentives.evals import math_equal
+from weakincentives.evals.evaluators.math import math_equal
 math_equal("4", "5")
 """
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -6,12 +6,12 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from weakincentives.adapters import ModelRequest, ScriptedAdapter
 from weakincentives.errors import EvaluatorError, ProviderError, UsageError
-from weakincentives.evals import Sample, Scale, Score, criterion, exact_match, llm_judge
+from weakincentives.evals import Sample, Score, criterion, exact_match, llm_judge
+from weakincentives.evals.judges import Scale
 from weakincentives.evals.judges.calibration import (
     Calibration,
     Disagreement,

@@ -14,8 +14,8 @@ from weakincentives.evals import (
     Sample,
     exact_match,
     llm_judge,
-    llm_rubric,
 )
+from weakincentives.evals.judges import llm_rubric
 from weakincentives.evals.model.judge_calls import MAX_CHARS
 
 GOOD = {"reason": "It is right.", "rating": "good"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.judging import Recording, verdict
-from weakincentives import ChatMessage, ToolCall, evals
+from weakincentives import ChatMessage, ToolCall
 from weakincentives.adapters import ScriptedAdapter, adapter_for
 from weakincentives.errors import EvaluatorError, UsageError
 from weakincentives.evals import (
@@ -19,11 +19,10 @@ from weakincentives.evals import (
     EvalSuite,
     Sample,
     Trajectory,
-    groundedness,
+    judges,
     negate,
-    refusal,
 )
-from weakincentives.evals.judges import READY_MADE
+from weakincentives.evals.judges import READY_MADE, groundedness, refusal
 from weakincentives.testing import ModelServer
 
 CHAT = (
@@ -50,7 +49,7 @@ ALL_VALUES = {"INPUT", "OUTPUT", "REFERENCE", "CONTEXT", "DOCS", "TOOL", "RESULT
 
 
 def judge_factory(name: str) -> Callable[..., Criterion]:
-    judge: Callable[..., Criterion] = getattr(evals, name)
+    judge: Callable[..., Criterion] = getattr(judges, name)
     return judge
 
 

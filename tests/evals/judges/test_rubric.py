@@ -9,17 +9,9 @@ import pytest
 from tests.judging import SAMPLE, Plain, Recording, saying, values, verdict
 from weakincentives.adapters import ModelRequest, ScriptedAdapter
 from weakincentives.errors import EvaluatorError, UsageError
-from weakincentives.evals import (
-    EvalContext,
-    EvalReport,
-    JudgeOutput,
-    Sample,
-    Scale,
-    attempt,
-    composite,
-    function_agent,
-    llm_judge,
-)
+from weakincentives.evals import EvalContext, EvalReport, Sample, composite, llm_judge
+from weakincentives.evals.engine import attempt, function_agent
+from weakincentives.evals.judges import JudgeOutput, Scale
 from weakincentives.evals.judges.rubric import llm_rubric
 
 CRITERIA = {"accuracy": "Factually accurate", "tone": "Polite"}

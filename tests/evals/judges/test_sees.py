@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests import strategies as our
 from tests.evals.test_judge import ATTACKS
@@ -16,17 +15,9 @@ from tests.judging import Recording, verdict
 from weakincentives import ChatMessage, MarkdownSection, PromptTemplate, ToolCall
 from weakincentives.adapters import ScriptedAdapter
 from weakincentives.errors import UsageError
-from weakincentives.evals import (
-    EvalContext,
-    EvalSuite,
-    Sample,
-    Scale,
-    Trajectory,
-    attempt,
-    function_agent,
-    llm_judge,
-    llm_rubric,
-)
+from weakincentives.evals import EvalContext, EvalSuite, Sample, Trajectory, llm_judge
+from weakincentives.evals.engine import attempt, function_agent
+from weakincentives.evals.judges import Scale, llm_rubric
 
 
 @dataclass(frozen=True)

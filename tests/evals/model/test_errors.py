@@ -10,19 +10,18 @@ import pytest
 
 from weakincentives.evals import (
     Dataset,
-    ErrorDetails,
     EvalReport,
     EvalResult,
     EvalSuite,
     Sample,
     Score,
-    attempt,
     exact_match,
-    function_agent,
 )
 from weakincentives.evals.analysis import error_groups
+from weakincentives.evals.engine import attempt, function_agent
 from weakincentives.evals.engine.attempts import rescore_result
 from weakincentives.evals.evaluators import criterion
+from weakincentives.evals.model import ErrorDetails
 from weakincentives.evals.model.errors import MAX_GROUPS
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +74,7 @@ async def test_an_agent_error_keeps_its_message_and_has_details() -> None:
     assert (result.error, result.error_source) == ("division by zero", "agent")
     assert result.error_message == "ZeroDivisionError: division by zero"
     assert result.error_details is not None
-    assert result.error_details.where.endswith("test_errors.py:69 in divide")
+    assert result.error_details.where.endswith("test_errors.py:68 in divide")
     assert "weakincentives/" not in result.error_details.traceback
 
 

@@ -9,9 +9,7 @@ import pytest
 
 from weakincentives.evals import (
     Criterion,
-    ErrorDetails,
     EvalResult,
-    FailedCriterion,
     Metric,
     Sample,
     Score,
@@ -22,13 +20,14 @@ from weakincentives.evals import (
     contains,
     criterion,
     exact_match,
-    failed_criteria,
     matches,
     negate,
     weighted,
     why_failed,
 )
+from weakincentives.evals.model import ErrorDetails, FailedCriterion, failed_criteria
 from weakincentives.evals.model.explain import failure_message, type_mismatch
+from weakincentives.evals.model.judge_calls import JudgeCall, judge_labels
 
 BRIEF = Metric("brief", 0.0, 1, {"passed": False, "reason": "too long"})
 EXACT = Metric("exact", 0.0, 1, {"passed": False})
@@ -41,11 +40,10 @@ GOT = "got '5', expected '4'"
     [
         (Score(0.0, reason="off by one"), {}, "off by one"),
         (Score(0.0, reason="off by one", criterion="sum"), {}, "sum: off by one"),
-        (Score(0.0, criterion="exact"), {}, f"exact: {GOT}"),
-        (Score(0.0, criterion="exact"), {"sample": None}, "exact: got '5'"),
-        (Score(0.0), {}, GOT),
-        (Score(metrics=(BRIEF, EXACT)), {}, f"brief: too long; exact: {GOT}"),
-        (Score(metrics=(EXACT,)), {}, f"exact: {GOT}"),
+        (Score(0.0, criterion="exact"), {}, "exact: failed with 0"),
+        (Score(0.0), {}, "failed with 0"),
+        (Score(metrics=(BRIEF, EXACT)), {}, "brief: too long; exact: failed with 0"),
+        (Score(metrics=(EXACT,)), {}, "exact: failed with 0"),
         (Score(reason="the user's", metrics=(EXACT,)), {}, "the user's"),
         (Score(0.0), {"error": "boom"}, "agent: boom"),
         (Score(0.0), {"error": "boom", "error_source": "evaluator"}, "evaluator: boom"),
@@ -105,11 +103,34 @@ def test_every_part_of_any_of_is_named() -> None:
     assert failed(any_of(BAD, exact_match)) == ["cites: It cites nothing.", f"exact_match: {GOT}"]
 
 
-def test_a_part_without_a_reason_is_named_too() -> None:
+def test_an_evaluator_of_a_bool_or_a_number_is_explained_by_what_it_returned() -> None:
     short = criterion(lambda output, expected: False, name="short")
+    close = criterion(lambda output, expected: 0.1 + 0.2, name="close")
 
-    assert failed(all_of(GOOD, short)) == [f"short: {GOT}"]
-    assert all_of(GOOD, short)("5", "4").reason == "short: failed with 0"
+    assert failed(all_of(GOOD, short)) == ["short: returned False"]
+    assert failed(negate(negate(short))) == ["not_not_short: not_short passed: returned False"]
+    assert failed(close) == ["close: returned 0.3"]
+
+
+def test_a_part_without_a_reason_is_named_too() -> None:
+    assert failed(all_of(GOOD, judge("short", 0.0))) == ["short: failed with 0"]
+
+
+def test_the_reason_of_a_judge_begins_with_its_label() -> None:
+    def call(judge: str, answer: str, problem: str = "") -> JudgeCall:
+        return JudgeCall(judge, (), answer, problem)
+
+    tone = call("rubric", '{"tone": {"reason": "Rude.", "rating": "poor"}}')
+    correct = call("correct", 'Well: {"reason": "", "rating": "partly correct"}')
+    unusable = call("correct", '{"rating": "quite"}', "expected one of ...")
+    score = all_of(judge("correct", 0.25, "No year."), judge("tone", 0.0))("5", "4")
+    calls = (unusable, correct, tone)
+
+    assert why_failed(EvalResult("1", score, judge_calls=calls)) == (
+        "correct: partly correct: No year.; tone: poor: failed with 0"
+    )
+    other = call("correct", '{"rating": "wrong"}')
+    assert judge_labels((*calls, other)) == {"tone": "poor"}
 
 
 def test_a_combination_is_explained_by_its_own_parts() -> None:
@@ -141,7 +162,7 @@ def test_the_parts_that_lower_a_weighted_mean_are_named() -> None:
         "poor: its value of 0.5 lowers the mean to 0.6875: It rambles.",
     ]
     assert failed(weighted((GOOD, 1), (BAD, 3))) == ["cites: It cites nothing."]
-    assert failed(weighted((judge("a", 0.0), 1), (BAD, 0))) == [f"a: {GOT}"]
+    assert failed(weighted((judge("a", 0.0), 1), (BAD, 0))) == ["a: failed with 0"]
     assert failed(all_of(weighted((judge("a", 0.0, "no"), 1), (BAD, 0)))) == ["a: no"]
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests import strategies as our
 from tests.soak import soak_size
@@ -22,7 +21,6 @@ from weakincentives.evals import (
     EvalReport,
     EvalResult,
     Metric,
-    ReportWarning,
     Sample,
     Score,
     Trajectory,
@@ -30,6 +28,7 @@ from weakincentives.evals import (
     contains,
     exact_match,
 )
+from weakincentives.evals.runs import ReportWarning
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,10 @@ MIXED = EvalReport(
 def test_a_result_has_computed_properties() -> None:
     good, _, _, bad = MIXED.results
 
-    assert (good.success, good.passed, good.output, good.tokens_used) == (True, True, "a", 10)
+    assert (good.success, good.passed, good.output, good.agent_tokens) == (True, True, "a", 10)
     assert (good.scores, good.aggregate_score) == ((good.score,), 1.0)
-    assert (bad.success, bad.passed, bad.output, bad.tokens_used) == (False, False, None, 0)
+    assert (bad.success, bad.passed, bad.output, bad.agent_tokens) == (False, False, None, None)
+    assert (good.tokens_used, bad.tokens_used) == (10, 0)
     assert (bad.scores, bad.aggregate_score) == ((), 0.0)
 
 

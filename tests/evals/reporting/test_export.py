@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests import strategies as ours
 from tests.soak import soak_size
@@ -23,21 +22,20 @@ from weakincentives import serde
 from weakincentives.chat import TokenUsage
 from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals import (
-    CriterionInfo,
     EvalReport,
     EvalResult,
-    RunManifest,
     RunStore,
     Sample,
     Score,
-    StoredRow,
     Trajectory,
     all_of,
     contains,
     exact_match,
 )
 from weakincentives.evals.reporting.export import COLUMNS, _safe, write_export
-from weakincentives.evals.store.overview import overview, rows_of_sample, rows_where, worst
+from weakincentives.evals.store import CriterionInfo, RunManifest, StoredRow
+from weakincentives.evals.store.find_rows import rows_of_sample, rows_where, worst
+from weakincentives.evals.store.overview import overview
 from weakincentives.internal.escaping import escape_control_chars
 
 both = all_of(contains, exact_match)
@@ -123,7 +121,7 @@ def test_json_is_one_document_with_the_run(store: RunStore) -> None:
     document = json.loads(export(store, "json"))
 
     assert document["run"]["record"]["manifest"]["run_id"] == "run"
-    assert document["run"]["criteria"] == {"contains": 2 / 3, "exact_match": 1 / 3}
+    assert document["run"]["figures"]["criteria"] == {"contains": 2 / 3, "exact_match": 1 / 3}
     assert [each["sample_id"] for each in document["results"]] == [r.sample_id for r in RESULTS]
 
 
@@ -288,9 +286,10 @@ def test_an_overview_agrees_with_the_report(store: RunStore) -> None:
     summary, report = overview(store, "latest"), EvalReport(RESULTS)
 
     assert str(summary) == str(report)
-    assert summary.criteria == pytest.approx(report.scores_by_criterion)
-    assert summary.errors == {"agent": 1}
-    assert (summary.latency_p50_ms, summary.latency_p95_ms) == (10, 30)
+    assert summary.figures == report.figures
+    assert summary.figures.errors == {"agent": 1}
+    assert summary.figures.latency is not None
+    assert (summary.figures.latency.p50, summary.figures.latency.p95) == (10, 30)
 
 
 def test_the_overview_of_an_empty_run(tmp_path: Path) -> None:
@@ -298,7 +297,8 @@ def test_the_overview_of_an_empty_run(tmp_path: Path) -> None:
         fill(store, [])
         summary = overview(store, "run")
 
-    assert (summary.criteria, summary.errors, summary.latency_p50_ms) == ({}, {}, None)
+    figures = summary.figures
+    assert (figures.criteria, figures.errors, figures.latency) == ({}, {}, None)
     assert str(summary).startswith("0/0 passed, 0 errors")
 
 

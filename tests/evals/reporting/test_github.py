@@ -10,7 +10,8 @@ from tests.cli.stored_runs import answer, broken, folder, stored
 from weakincentives.cli import main
 from weakincentives.evals import EvalResult, RunStore, Score
 from weakincentives.evals.reporting.github import annotation, summary
-from weakincentives.evals.store.overview import overview, worst
+from weakincentives.evals.store.find_rows import worst
+from weakincentives.evals.store.overview import overview
 
 __all__ = ["folder"]  # a fixture
 
@@ -139,7 +140,7 @@ def test_the_summary_of_a_gate_has_its_rule_and_verdict(
     assert (
         f"### {'✅❌'[code]} qa: no-regression\n\nexit {code}: {('PASS', 'FAIL')[code]}: " in text
     )
-    assert "| A | old | - | 20/40 passed, 0 errors | 50.0% (35.2-64.8) |" in text
+    assert "| A | old | - | 20/40 passed, 0 errors | 50.0% (37.4-62.6) |" in text
     assert [note[:50] for note in annotations(capsys)] == [
         "::error title=qa%3A no-regression%3A exit 1::FAIL:"
     ][:code]

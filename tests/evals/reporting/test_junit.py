@@ -10,23 +10,21 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
     EvalResult,
-    RunManifest,
     RunStore,
     Sample,
     Score,
-    StoredRow,
     Trajectory,
     all_of,
     contains,
     criterion,
 )
 from weakincentives.evals.reporting.export import format_by_suffix, write_export
+from weakincentives.evals.store import RunManifest, StoredRow
 from weakincentives.evals.store.records import StopReason
 
 MANIFEST = RunManifest(
@@ -192,29 +190,17 @@ def test_hostile_text_stays_text(tmp_path: Path, kind: str) -> None:
 @given(st.text(st.characters()), st.text(st.characters()))
 def test_any_text_makes_a_well_formed_document(name: str, reason: str) -> None:
     from weakincentives.evals.reporting.junit import junit
-    from weakincentives.evals.statistics import rate_interval
+    from weakincentives.evals.runs.figures import run_figures
+    from weakincentives.evals.runs.scope import EVERY_ROW
+    from weakincentives.evals.runs.table import RunTable, TableRow
     from weakincentives.evals.store.overview import Overview
     from weakincentives.evals.store.run_store import RunRecord
 
-    record = RunRecord(
-        manifest=replace(MANIFEST, dataset_name=name, tags={name: reason}),
-        status="complete",
-        note="",
-        finished_at=None,
-        total=1,
-        passed=0,
-        errors=0,
-        mean_score=0.0,
-        tokens=0,
-        cost=None,
-    )
+    manifest = replace(MANIFEST, dataset_name=name, tags={name: reason})
+    rows = [TableRow("a", 1, "", passed=False, error=False, value=0.0, scores={name: 0.5})]
     run = Overview(
-        record=record,
-        rate=rate_interval(0, 1),
-        criteria={name: 0.5},
-        errors={},
-        latency_p50_ms=None,
-        latency_p95_ms=None,
+        record=RunRecord(manifest=manifest, status="complete", total=1),
+        figures=run_figures(RunTable(rows), EVERY_ROW),
     )
 
     check_schema(

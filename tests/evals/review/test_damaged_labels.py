@@ -36,7 +36,7 @@ from weakincentives.evals.review import (
 from weakincentives.evals.store.human_labels import draws_of, entries_of, labels_of
 from weakincentives.evals.store.overview import overview
 from weakincentives.evals.store.people import repair_records
-from weakincentives.view.review_api import RowLabels, labels_on
+from weakincentives.view.review_api import RowLabels
 
 LABELS = 80
 
@@ -213,7 +213,7 @@ def test_the_page_says_that_labels_are_damaged(path: Path) -> None:
         labels = RowLabels(store)
         assert (labels.total("r"), labels.counts("r")) == (0, {})
         assert "79 of 80 labels of run 'r'" in labels.problem("r")
-        assert "79 of 80 labels of run 'r'" in labels_on(store, "r", result)["labels_problem"]
+        assert "79 of 80 labels of run 'r'" in RowLabels(store).on("r", result)["labels_problem"]
 
 
 def test_repair_keeps_what_can_be_read_and_says_what_is_lost(

@@ -9,29 +9,21 @@ from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
+from tests.view.files import answers_in
 from weakincentives.cli import main
-from weakincentives.evals import (
-    EvalConfig,
-    EvalReport,
-    EvalResult,
-    RunManifest,
-    RunStore,
-    Score,
-    StoredRow,
-    compare_runs,
-)
+from weakincentives.evals import EvalConfig, EvalReport, EvalResult, RunStore, Score, compare_runs
 from weakincentives.evals.comparison.baselines import load_baseline, save_baseline
 from weakincentives.evals.comparison.outcomes import stored_outcomes
 from weakincentives.evals.model import stops_early
 from weakincentives.evals.model.decision import Decision
 from weakincentives.evals.reporting.github import summary
-from weakincentives.evals.reporting.html import page
+from weakincentives.evals.runs.table import row_of
 from weakincentives.evals.statistics import (
     ConfidenceSequence,
     Interval,
@@ -39,8 +31,10 @@ from weakincentives.evals.statistics import (
     rate_interval,
 )
 from weakincentives.evals.stats.pass_rate import RateRule, pass_rate, rate_words
+from weakincentives.evals.store import RunManifest, StoredRow
 from weakincentives.evals.store.overview import overview
-from weakincentives.pytest_plugin.controller import EvalProgress, _interval
+from weakincentives.pytest_plugin.controller import EvalProgress
+from weakincentives.view import write_page
 
 Attempts = list[list[bool]]  # one list of epochs per sample
 INTERVAL_TEXT = re.compile(
@@ -65,6 +59,11 @@ def wink(*arguments: str) -> str:
 DECISION = Decision(rule="population", low=0.21, high=0.87)  # made when the run stopped
 
 
+def headline_of_page(store: RunStore, file: Path) -> str:
+    write_page(store, "run", file)
+    return str(answers_in(file)["/api/run?run=run"]["headline"])
+
+
 def texts_by_place(attempts: Attempts, config: EvalConfig, folder: Path) -> dict[str, str]:
     """Return the text of each place that shows the pass rate of a run."""
     results, path = results_of(attempts), folder / "runs.db"
@@ -84,24 +83,25 @@ def texts_by_place(attempts: Attempts, config: EvalConfig, folder: Path) -> dict
         run_overview = overview(store, "run")
         save_baseline(stored_outcomes(store, "run"), folder / "base.json")
         texts = {
-            "page": page(store, "run"),
+            "page": headline_of_page(store, folder / "run.html"),
             "summary on GitHub": summary(run_overview, [], code=0, rule="").replace("\\", ""),
-            "outcomes": rate_words(stored_outcomes(store, "run").rate),
-            "compare": rate_words(compare_runs(report, report).before.rate),
+            "outcomes": rate_words(stored_outcomes(store, "run").figures.rate),
+            "compare": rate_words(compare_runs(report, report).before.figures.rate),
         }
     store_option = ("--store", str(path))
     for kind in ("xml", "md"):
         wink("export", "run", "-o", str(folder / f"run.{kind}"), *store_option)
-    progress = EvalProgress(None, {(r.sample_id, r.epoch): r.passed for r in results})  # type: ignore[arg-type]
+    rows = {(result.sample_id, result.epoch): row_of(result) for result in results}
+    progress = EvalProgress(SimpleNamespace(manifest=manifest), rows)  # type: ignore[arg-type]
     texts |= {
         "report": str(report),
-        "saved baseline": rate_words(load_baseline(folder / "base.json").rate),
+        "saved baseline": rate_words(load_baseline(folder / "base.json").figures.rate),
         "show": " ".join(wink("show", "run", *store_option).split()),
         "Markdown": (folder / "run.md").read_text(),
         "JUnit": (folder / "run.xml").read_text(),
     }
     if not stops_early(config):  # the pytest plugin has no rules to stop early
-        texts["pytest"] = rate_words(_interval(progress, 0.95))
+        texts["pytest"] = rate_words(progress.figures().rate)
     return texts
 
 

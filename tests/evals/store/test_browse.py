@@ -10,7 +10,8 @@ import pytest
 
 from tests.view.runs import attempt, failure, hostile, put
 from weakincentives.errors import UsageError
-from weakincentives.evals import RunStore, StoredRow
+from weakincentives.evals import RunStore
+from weakincentives.evals.store import StoredRow
 from weakincentives.evals.store.browse import RowFilter, RunBrowser
 from weakincentives.evals.store.search_index import match_expression
 
@@ -42,6 +43,13 @@ def test_rows_come_in_pages_with_the_total(browser: RunBrowser) -> None:
     assert first.input == "What is the capital of country 0?"
     assert first.why == "exact: not it"
     assert first.scores == {"exact": 0.0, "brief": 1.0}
+
+
+def test_unknown_tokens_are_not_0(store: RunStore) -> None:
+    with RunBrowser(store) as browser:
+        rows = browser.rows("r", limit=31).rows
+        assert {row.tokens for row in rows if row.verdict != "error"} == {60}
+        assert [row.tokens for row in rows if row.verdict == "error"] == [None]
 
 
 def test_rows_are_listed_before_they_are_indexed(store: RunStore) -> None:
@@ -100,8 +108,13 @@ def test_facets_and_slices(browser: RunBrowser) -> None:
     assert facets.metadata == {"level": {"easy": 15, "hard": 15}}
     (key,) = facets.errors
     assert matching_samples(browser, errors=(key,)) == ["q030"]
-    assert browser.slices("r", "level") == {"easy": (15, 7, 0), "hard": (15, 15, 0)}
-    assert browser.slices("r", "level%") == {}
+    slices = browser.slices("r", "level")
+    assert [(name, each.total, each.passed) for name, each in slices.items()] == [
+        ("easy", 15, 7),
+        ("hard", 15, 15),
+        ("(none)", 1, 0),
+    ]
+    assert [*browser.slices("r", "level%")] == ["(none)"]
     assert sum(browser.histogram("r")) == 30
 
 

@@ -111,7 +111,7 @@ async def test_a_damaged_row_is_an_error_and_runs_again_on_resume(
         1,
     )
     assert "the file is damaged: 1 of 60 rows cannot be read - keep a copy" in str(summary)
-    assert {**summary.errors} == {"agent": 2, "infrastructure": 1}
+    assert {**summary.figures.errors} == {"agent": 2, "infrastructure": 1}
 
     resumed = await run(tmp_path / "a", resume="r")
     assert agent_calls == [4]
@@ -142,14 +142,14 @@ async def test_a_row_with_a_damaged_body_runs_again(tmp_path: Path) -> None:
 
 
 async def test_a_row_with_the_body_of_another_row_is_detected(tmp_path: Path) -> None:
-    await run(tmp_path / "a", run_id="r")
+    before = (await run(tmp_path / "a", run_id="r")).figures
     other = "(SELECT body FROM rows WHERE position = 5 AND epoch = 1)"
     edit(tmp_path / "a", f"UPDATE rows SET body = {other} WHERE position = 4 AND epoch = 1")
 
     with RunStore(tmp_path / "a") as store:
-        errors = [result for result in store.report("r").results if result.error_source != "agent"]
-    (error,) = (result.error for result in errors if result.error)
-    assert error.startswith("this row could not be read: other values than their checksum says")
+        (problem,) = (row.problem for row in store.rows("r") if row.problem)
+        assert store.report("r").figures == before
+    assert problem == "other values than their checksum says"
 
 
 async def test_missing_rows_are_reported_and_run_again(tmp_path: Path) -> None:

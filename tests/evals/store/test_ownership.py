@@ -25,14 +25,13 @@ from weakincentives.evals import (
     Dataset,
     EvalConfig,
     EvalSuite,
-    RunManifest,
     RunStore,
     Sample,
     evaluate,
     exact_match,
     stream,
 )
-from weakincentives.evals.store import ownership
+from weakincentives.evals.store import RunManifest, ownership
 from weakincentives.testing import FakeClock
 
 SAMPLES = [Sample(str(number), number, "ok") for number in range(6)]
@@ -381,7 +380,8 @@ STALLED = f"""
 import sys
 sys.path[:] = {sys.path!r}
 from datetime import UTC, datetime
-from weakincentives.evals import RunManifest, RunStore
+from weakincentives.evals import RunStore
+from weakincentives.evals.store import RunManifest
 from weakincentives.evals.store import ownership
 
 ownership.HEARTBEAT_SECONDS, ownership.STALE_SECONDS = 1000, 0.2

@@ -14,8 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests import strategies as ours
 from tests.engine import TIMEOUT
@@ -262,8 +261,10 @@ def test_counts_agree_with_the_report(store: RunStore) -> None:
 
     record, report = store.run("run"), store.report("run")
     assert (record.total, record.passed, record.errors) == (3, 1, 1)
-    assert record.mean_score == report.mean_score == 0.625
-    assert (record.tokens, record.cost) == (report.total_tokens, 1.0) == (14, 1.0)
+    figures = store.figures("run")
+    assert figures == report.figures
+    assert (figures.mean_score, figures.tokens, figures.cost) == (0.625, 14, 1.0)
+    assert figures.without_tokens == 1
     assert record.finished_at is not None
     assert abs(record.finished_at - datetime.now(UTC)) < timedelta(minutes=1)
 

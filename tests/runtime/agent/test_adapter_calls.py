@@ -13,7 +13,6 @@ from weakincentives.chat import TokenUsage
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
     EvalSuite,
-    JudgeOutput,
     Sample,
     all_of,
     cost_under,
@@ -22,6 +21,7 @@ from weakincentives.evals import (
     llm_judge,
     token_usage_under,
 )
+from weakincentives.evals.judges import JudgeOutput
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
 from weakincentives.runtime import (
     MainLoop,

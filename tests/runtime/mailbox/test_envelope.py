@@ -18,8 +18,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from weakincentives.errors import SerializationError
 from weakincentives.runtime.mailbox.core.envelope import pack, unpack

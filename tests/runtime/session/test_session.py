@@ -13,8 +13,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from uuid import UUID, uuid4
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from weakincentives.errors import UsageError
 from weakincentives.runtime import (

@@ -16,8 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests import strategies as our
 from weakincentives.errors import SerializationError, SnapshotError, UsageError

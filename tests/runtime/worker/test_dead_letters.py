@@ -10,8 +10,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.processes import until
 from tests.runtime.mailbox import sqs_server

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -18,13 +20,15 @@ from ...evals.audit import AuditReport, Finding, audit_suite
 from ..console.documents import write_line
 from ..console.tables import columns, print_stdout, screen, without_empty
 from ..console.text import one_line, pluralize, print_stderr
-from ..options.execution import add_agent_options, add_max_concurrency, add_name, add_selection
+from ..options.execution import add_agent_options, add_name, add_selection
 from ..options.parsing import allow_intermixed_args, whole
 from ..options.runs import add_format, add_store, open_store, store_path
 from ..options.selection import selected, why_empty
+from ..options.settings import add_setting, settings_of
 from ..plan import judge_model, suite_from_options, suite_name, suites_of
 from ..targets import load_dataset, load_reference
 
+_KEY_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]*_API_KEY\b")
 MAX_LISTED = 5  # samples of a finding, as text
 MARKS = {
     "problem": ("x", "red"),
@@ -55,13 +59,13 @@ def configure(parser: ArgumentParser) -> None:
     )
     add = parser.add_argument_group("target").add_argument
     add_agent_options(add, "suites of a file, one of them, or a folder", dataset=True)
-    add_selection(parser, epochs=False)
+    add_selection(parser, "seed", "max_samples")
     add = parser.add_argument_group("checks").add_argument
     add("--judges", action="store_true",
         help="ask LLM judges too, which costs money (default: left out)")  # fmt: skip
     add("--min-runs", type=whole(1), default=3, metavar="K",
         help="stored runs after which a sample never passed or failed (default 3)")  # fmt: skip
-    add_max_concurrency(add, "default 8, or the suite's setting")
+    add_setting(add, "max_concurrent", "default 8, or the suite's setting")
     add_name(add)
     add_format(parser, short=True)
     add_store(parser)
@@ -72,20 +76,18 @@ def run(args: Namespace) -> int:
     data, reports = sys.stdout, []
     with redirect_stdout(sys.stderr):  # stdout is for data alone
         judge = judge_model(args)
-        suites = suites_of(args, None, lambda: _suite_of_options(args))
+        suites = _suites(args)
         with open_store(args) if store_path(args).exists() else nullcontext() as store:
             for target, suite in suites.items():
                 samples = selected(suite.dataset, args.filter, args.sample, args.seed or 0)
-                samples = samples if args.limit is None else samples[: args.limit]
+                config = replace(suite.config, **settings_of(args))
+                samples = samples[: settings_of(args).get("max_samples")]
                 if not len(samples):
                     print_stderr(f"wink: nothing selected: {why_empty(suite.dataset, args.filter)}")
                     return 4
                 name = args.name or suite_name(target, suite) or suite.name
-                if args.max_concurrency is not None:
-                    config = replace(suite.config, max_concurrent=args.max_concurrency)
-                    suite = replace(suite, config=config)
                 report = audit_suite(
-                    suite,
+                    replace(suite, config=config),
                     samples=samples,
                     judges=args.judges,
                     adapter=judge,
@@ -102,6 +104,19 @@ def run(args: Namespace) -> int:
     for report in reports:
         print_stdout(to, *_view(report, to.width))
     return code
+
+
+def _suites(args: Namespace) -> dict[str, EvalSuite[Any, Any, Any]]:
+    """Return the suites. Without --judges no model is asked, so files need no keys of models."""
+    load = partial(suites_of, args, None, lambda: _suite_of_options(args))
+    try:
+        return load()
+    except UsageError as error:
+        missing = [name for name in _KEY_VARIABLE.findall(str(error)) if name not in os.environ]
+        if args.judges or not missing:
+            raise
+        os.environ.update(dict.fromkeys(missing, "no-key"))
+        return load()
 
 
 def _suite_of_options(args: Namespace) -> EvalSuite[Any, Any, Any]:

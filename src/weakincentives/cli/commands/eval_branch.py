@@ -13,9 +13,9 @@ from ...internal.event_loop import run_sync
 from ..console.tables import screen
 from ..console.text import one_line
 from ..console.views import line_of
-from ..options.execution import add_max_concurrency
 from ..options.parsing import whole
 from ..options.runs import REFERENCES, add_store, open_store, same_store
+from ..options.settings import add_setting
 from ..plan import plans_of
 from . import eval_run
 
@@ -31,7 +31,7 @@ def configure(parser: ArgumentParser) -> None:
         help="how often to continue from there (default 8; 1 resumes an attempt)")  # fmt: skip
     add("--epoch", type=whole(1), metavar="N",
         help="epoch of the sample (default: the first with that snapshot)")  # fmt: skip
-    add_max_concurrency(add, "default: as in the run")
+    add_setting(add, "max_concurrent", "default: as in the run")
     add_store(parser)
 
 
@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
             store, manifest.run_id, args.sample_id, at=args.at, epoch=args.epoch
         )
         again = eval_run.parse(manifest.command[3:])
-        again.max_concurrency = args.max_concurrency or again.max_concurrency
+        again.max_concurrent = args.max_concurrent or again.max_concurrent
         with redirect_stdout(stderr):
             (plan,) = plans_of(again, stack)
             branches = branch_run(

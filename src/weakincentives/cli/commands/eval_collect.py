@@ -28,9 +28,10 @@ from ..options.runs import add_store, open_store
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...evals import RunRecord, RunStore, Submission
-    from ...evals.distributed import Collector, StoreLedger
+    from ...evals import RunStore
+    from ...evals.distributed import Collector, StoreLedger, Submission
     from ...evals.engine.progress import ProgressSnapshot
+    from ...evals.store import RunRecord
     from ...evals.store.queue_state import QueueState
     from ..console.summary import Outcome
 
@@ -53,7 +54,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options."""
     parser.epilog = EXIT_CODES
     add = parser.add_argument
-    add("run_id", nargs="?", default="latest", metavar="RUN", help="run id (default latest)")
+    add("run_id", nargs="?", metavar="RUN", help="run id (default: the latest submitted run)")
     add_queue(parser)
     add("--timeout", type=number, metavar="SECONDS",
         help="stop waiting for results after this long (default: never); workers have their own "
@@ -66,6 +67,12 @@ def configure(parser: ArgumentParser) -> None:
     add_store(parser)
     add_gates(add)
     add_output_options(add)
+
+
+def _submitted(store: RunStore) -> RunRecord:
+    """Return the latest run that was submitted; of a store without one, the latest."""
+    submitted = (each for each in store.runs() if each.manifest.kind == "submission")
+    return next(submitted, None) or store.run("latest")
 
 
 def run(args: Namespace) -> int:
@@ -81,7 +88,7 @@ def run(args: Namespace) -> int:
     data, to, began = sys.stdout, console(), SYSTEM_CLOCK.monotonic()
     check_output(args)
     with open_store(args) as store:
-        record = store.run(args.run_id)
+        record = _submitted(store) if args.run_id is None else store.run(args.run_id)
         run_id = record.manifest.run_id
         submission = load_submission(store, run_id)
         ledger = StoreLedger(

@@ -9,7 +9,7 @@ from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
 
 from ...errors import UsageError
-from ...evals import RunRecord, RunStore
+from ...evals import RunStore
 from ...evals.comparison import compare_runs, compare_several
 from ...evals.comparison.halving import halve, round_sizes
 from ...evals.comparison.outcomes import RunOutcomes, stored_outcomes
@@ -18,6 +18,7 @@ from ...evals.engine.agents import identity_of
 from ...evals.engine.manifest import criterion_infos
 from ...evals.model.redacted_ids import redact_id
 from ...evals.reporting.github import on_github, report_comparison_to_github
+from ...evals.store import RunRecord
 from ..console.comparison import (
     comparison_data,
     comparison_markdown,
@@ -35,19 +36,19 @@ from ..options.execution import DATASET_HELP, add_judge_model, add_model_setting
 from ..options.parsing import allow_intermixed_args, to_argv, whole
 from ..options.runs import (
     RUN_HELP,
-    add_cluster_by,
     add_confidence,
     add_format,
     add_store,
     store_path,
 )
+from ..options.settings import add_setting
 from ..plan import Plan, plans_of
 from ..runner import run_all
 from . import eval_run
 
 DEFAULT_FLIPS = 5
 OPTIONS_OF_RUNS = (
-    *("prompt", "dataset", *COLUMNS, "temperature", "max_tokens", "seed", "limit", "epochs"),
+    *("prompt", "dataset", *COLUMNS, "temperature", "max_tokens", "seed", "max_samples", "epochs"),
     *("evaluator", "judge_model", "judge_temperature", "judge_max_tokens", "store"),
 )
 
@@ -65,7 +66,7 @@ def configure(parser: ArgumentParser) -> None:
     add("runs", nargs="*", metavar="RUN", help=RUN_HELP)
     add("--metric", default="passed", metavar="NAME", help="metric to judge by (default passed)")
     add("--by", metavar="KEY", help="also compare per value of this metadata key")
-    add_cluster_by(add)
+    add_setting(add, "cluster_by", "default: that of the runs")
     add("--flips", type=whole(0), metavar="N",
         help=f"changed samples to show (default {DEFAULT_FLIPS})")  # fmt: skip
     add("--samples", action="store_true",
@@ -86,8 +87,8 @@ def configure(parser: ArgumentParser) -> None:
     add("--seed", type=whole(0), metavar="S", help="seed of the models that take one")
     add("--evaluator", action="append", default=[], metavar="REF", help="evaluators; repeatable")
     add_judge_model(add, " (default: the compared model)")
-    add("--limit", type=whole(0), metavar="N", help="only the first N samples")
-    add("--epochs", type=whole(1), metavar="N", help="run each sample N times")
+    add_setting(add, "max_samples")
+    add_setting(add, "epochs")
 
 
 def run(args: Namespace) -> int:
@@ -216,12 +217,12 @@ def _stored_runs(store: RunStore, plan: Plan) -> Iterator[RunRecord]:
     for record in store.runs():
         manifest = record.manifest
         if (
-            manifest.command == plan.command
-            and manifest.parent is None
+            manifest.parent is None
             # Unknown if the process was killed; then `resume` compares the samples one by one.
             and manifest.dataset_digest in (digest, None)
             and manifest.agent_version == version
             and manifest.criteria == criteria
+            and eval_run.same_command(manifest.command, plan.command)
         ):
             yield record
 
@@ -234,8 +235,8 @@ def _find_best(args: Namespace) -> None:
     models = list(dict.fromkeys(args.models))
     if len(models) < 2 or args.runs:
         raise UsageError("expected two models or more, and no runs, with --budget")
-    if args.limit is not None:
-        raise UsageError("expected --budget or --limit, got both")
+    if args.max_samples is not None:
+        raise UsageError("expected --budget or --max-samples, got both")
     _, plan = _planned(args, models[0])
     sizes = round_sizes(len(models), args.budget, plan.config.epochs, len(plan.samples))
     if not sizes[0]:
@@ -277,7 +278,7 @@ class _ModelSearch:
             run_args.resume = run_id
             run_id = _run_now(run_args, plan)
         self.run_ids[model] = str(run_id)
-        return self._outcomes(model, wanted).passed
+        return self._outcomes(model, wanted).figures.passed
 
     def verdict(self, other: str, best: str) -> str:
         """Compare the finalists by the samples of the last round, which did not select them."""

@@ -6,8 +6,9 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from ...errors import UsageError
-from ...evals import RunStore, StoredRow
-from ...evals.store.overview import rows_of_sample
+from ...evals import RunStore
+from ...evals.store import StoredRow
+from ...evals.store.find_rows import rows_of_sample
 from ..console.documents import write_line
 from ..console.tables import print_stdout, screen
 from ..console.trajectories import trajectories_data, trajectories_text

@@ -28,12 +28,12 @@ from ..console.text import one_line
 from ..options.parsing import number, share
 from ..options.runs import (
     RUN_HELP,
-    add_cluster_by,
     add_confidence,
     add_format,
     add_run,
     add_store,
 )
+from ..options.settings import add_setting
 from ..runner import EXIT_CODES
 
 HELP = """\
@@ -72,7 +72,7 @@ def configure(parser: ArgumentParser) -> None:
         help="tolerated share of errors that are left out "
         f"(default {MAX_ERROR_RATE:.0%})".replace("%", "%%"))  # fmt: skip
     add("--save-baseline", metavar="FILE", help=argparse.SUPPRESS)  # of an earlier release
-    add_cluster_by(add)
+    add_setting(add, "cluster_by", "default: that of the runs")
     add("--force", action="store_true",
         help="compare even if evaluators or samples differ, or a run mixes versions")  # fmt: skip
     add_format(parser)

@@ -10,10 +10,10 @@ import csv
 import io
 import json
 import os
+import re
 import shlex
 import tomllib
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable
 from importlib.resources import files as package_files
 from pathlib import Path
 from uuid import uuid4
@@ -47,7 +47,7 @@ from pathlib import Path
 
 from weakincentives import MarkdownSection, PromptTemplate
 from weakincentives.adapters import adapter_for
-from weakincentives.evals import Dataset, EvalConfig, EvalSuite, contains
+from weakincentives.evals import Dataset, EvalConfig, EvalContext, EvalSuite, contains
 
 prompt = PromptTemplate[str](
     ns="evals",
@@ -62,9 +62,9 @@ prompt = PromptTemplate[str](
 )
 
 
-def brief(output: str, expected: str) -> bool:
-    """An evaluator is a function: of the output and of what was expected."""
-    return len(output) <= 2 * len(expected)
+def brief(context: EvalContext[str, str, str]) -> bool:
+    """An evaluator is a function of the context: input, output, expected output and more."""
+    return len(context.output) <= 2 * len(context.expected)
 
 
 suite = EvalSuite(
@@ -90,6 +90,8 @@ capitals = "evals/capitals.py:prompt"
 """
 
 IGNORED = ".wink/"
+_INSTALL = re.compile(r"pip install (?:.*\\\n)*.*")  # in the docstring of a template
+_WITHOUT_BACKSLASH = {ord("\\"): None}
 
 # In every sample, so that training data can be searched for it, and filtered.
 CANARY = "EVALUATION DATA, DO NOT TRAIN ON IT, canary GUID"
@@ -136,15 +138,14 @@ def run(args: Namespace) -> int:
         raise UsageError(f"expected a folder to write to, got: {error} ({folder})") from None
     print_stderr(*(f"  {os.path.normpath(folder / name)}" for name in [*files, *additions]), "")
     change_folder = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    print_stderr(f"Next: {change_folder}{_next_command(args.template, files)}")
-    return 0
-
-
-def _next_command(template: str, files: Iterable[Path]) -> str:
-    if template == "pytest":
-        return "pytest evals/pytest"
     suite = next(name for name in files if name.name.endswith(("_eval.py", "capitals.py")))
-    return f"wink eval run {suite.as_posix()}"
+    if packages := _INSTALL.search(files[suite]):
+        print_stderr(f"First: {' '.join(packages[0].translate(_WITHOUT_BACKSLASH).split())}")
+    run = f"wink eval run {suite.as_posix()}"
+    if args.template == "pytest":
+        run = "pytest evals/pytest"
+    print_stderr(f"Next: {change_folder}{run}")
+    return 0
 
 
 def _template_files(template: str) -> dict[Path, str]:

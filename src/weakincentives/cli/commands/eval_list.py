@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from ...errors import UsageError
-from ...evals import RunManifest, RunRecord
 from ...evals.comparison import describe_differences
 from ...evals.model.corrections import Correction
-from ...evals.reporting.documents import correction_data, epoch_data, record_data
-from ...evals.statistics import EpochStats, Interval
+from ...evals.reporting.documents import correction_data, record_data
+from ...evals.runs.figures import Figures
+from ...evals.store import RunManifest, RunRecord
 from ...evals.store.corrections import corrections_of
 from ...evals.store.labels import agent_labels, experiment_name, run_title, version_labels
-from ...evals.store.overview import stored_epoch_stats, stored_rate
+from ...evals.store.stored_figures import stored_figures
 from ...internal.formatting import money
 from ..console.documents import write_line
 from ..console.tables import (
@@ -60,7 +60,7 @@ MARKS = {
     "rescored": ("=", "dim"),
 }
 
-RatedRuns = Sequence[tuple[RunRecord, Interval, EpochStats | None, Sequence[Correction]]]
+RatedRuns = Sequence[tuple[RunRecord, Figures, Sequence[Correction]]]
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -78,11 +78,10 @@ def run(args: Namespace) -> int:
     runs, more = _stored_runs(args)
     documents = (
         {
-            **record_data(record, rate),
-            "epochs": epoch_data(stats),
+            **record_data(record, figures),
             "corrections": [*map(correction_data, corrections)],
         }
-        for record, rate, stats, corrections in runs
+        for record, figures, corrections in runs
     )
     if args.format == "json":
         write_line(sys.stdout, list(documents))
@@ -113,8 +112,7 @@ def _stored_runs(args: Namespace) -> tuple[RatedRuns, bool]:
         rated = [
             (
                 record,
-                stored_rate(store, record),
-                stored_epoch_stats(store, record),
+                stored_figures(store, record),
                 corrections_of(store, record.manifest),
             )
             for record in records[:limit]
@@ -141,7 +139,7 @@ def _print_runs(runs: RatedRuns, more: bool, store_option: str) -> None:
     if wide and table_width(table) > to.width:  # shorten ids before names
         ids = short_ids(records, whole=False)
         table = _table(runs, ids, wide=wide)
-    if table_width(table) > to.width and not any(record.errors for record in records):
+    if table_width(table) > to.width and not any(figures.errors for _, figures, _ in runs):
         del table["errors"]
     drop = [*(["dataset"] if "suite" in table else []), "tags", "when", "agent", "errors"]
     drop += ["flaky", "pass@k", "pass^k"]
@@ -172,7 +170,8 @@ def _comparability(records: Sequence[RunRecord]) -> Iterator[str]:
 
 def _table(runs: RatedRuns, ids: Sequence[str], *, wide: bool) -> dict[str, list[Text]]:
     records = [record for record, *_ in runs]
-    stats = [found for _, _, found, _ in runs]
+    figures = [found for _, found, _ in runs]
+    stats = [found.epochs for found in figures]
     manifests = [record.manifest for record in records]
     agents = agent_labels([(each.agent, _model(each.model, wide=wide)) for each in manifests])
     versions = version_labels(agents, [each.agent_version for each in manifests])
@@ -190,15 +189,17 @@ def _table(runs: RatedRuns, ids: Sequence[str], *, wide: bool) -> dict[str, list
         "run": [Text(one_line(run_id), "bold") for run_id in ids],
         "when": [Text(ago(record.manifest.created_at)) for record in records],
         **{title: [Text(one_line(name or "-")) for name in each] for title, each in names.items()},
-        "passed": [Text(f"{record.passed}/{record.total}") for record in records],
-        "rate (95%)": [rate_text(rate) for _, rate, *_ in runs],
+        "passed": [Text(f"{each.passed}/{each.total}") for each in figures],
+        "rate (95%)": [rate_text(each.rate) for each in figures],
         "corrected": [_corrected_text(corrections) for *_, corrections in runs],
         "pass@k": [Text(f"{s.pass_at_k:.0%} k={s.k}" if s else "") for s in stats],
         "pass^k": [Text(f"{s.pass_hat_k:.0%}" if s else "") for s in stats],
         "flaky": [Text(f"{len(s.flaky):,}" if s else "") for s in stats],
-        "errors": [Text(str(r.errors), "red" if r.errors else "dim") for r in records],
-        "quarantined": [Text(f"{r.quarantined:,}" if r.quarantined else "") for r in records],
-        "cost": [Text("" if r.cost is None else money(r.cost)) for r in records],
+        "errors": [
+            Text(str(n), "red" if n else "dim") for n in (each.error_count for each in figures)
+        ],
+        "quarantined": [Text(f"{f.quarantined:,}" if f.quarantined else "") for f in figures],
+        "cost": [Text("" if f.cost is None else money(f.cost)) for f in figures],
     }
     for title in ("suite", "version", "experiment", "tags"):  # columns that say nothing
         if not any(names[title]) or names[title] == datasets:

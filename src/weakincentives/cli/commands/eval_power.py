@@ -138,7 +138,7 @@ def _assumptions(run: RunOutcomes, epochs: int) -> dict[str, Flips]:
     groups: dict[str, list[float]] = {}
     for row in run.rows:
         groups.setdefault(row.sample, []).append(float(row.passed))
-    n, passed = len(run.rows), run.passed
+    n, passed = len(run.rows), run.figures.passed
     cautious = "if the runs are independent"
     if len(groups) < 2 or n == len(groups):
         # Add one pass and one failure: a run in which everything passed still has variance.

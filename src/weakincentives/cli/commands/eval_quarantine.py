@@ -16,7 +16,7 @@ from ..options.parsing import allow_intermixed_args
 from ..options.runs import add_format
 
 if TYPE_CHECKING:
-    from ...evals import QuarantinedSample
+    from ...evals.model import QuarantinedSample
 
 HELP = """\
 The quarantine is a file to commit and to review: quarantine.jsonl, in the current folder or the
@@ -47,7 +47,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Change or print the quarantine; return exit code 0."""
-    from ...evals import QuarantinedSample, add_quarantine, load_quarantine, remove_quarantine
+    from ...evals.model import QuarantinedSample, add_quarantine, load_quarantine, remove_quarantine
 
     if args.action == "list":
         _refuse(args, "sample", "reason", "until")

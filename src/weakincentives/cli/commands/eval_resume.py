@@ -8,8 +8,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from ...errors import UsageError
-from ..options.execution import NEVER, add_max_concurrency, add_output_options
+from ..options.execution import add_output_options
 from ..options.runs import add_run, add_store, open_store
+from ..options.settings import add_setting, without_stopping
 from . import eval_collect, eval_run
 
 
@@ -20,7 +21,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--retry-errors", action="store_true", help="run errors again")
     parser.add_argument("--force", action="store_true",
         help="continue although the agent changed; new results are marked")  # fmt: skip
-    add_max_concurrency(parser.add_argument, "default: as before")
+    add_setting(parser.add_argument, "max_concurrent", "default: as before")
     add_output_options(parser.add_argument)
 
 
@@ -39,11 +40,11 @@ def run(args: Namespace) -> int:
     again = eval_run.parse(manifest.command[3:])
     again.resume, again.store = manifest.run_id, args.store or again.store
     if again.name and again.name == manifest.config.get("experiment_name"):
-        again.name, again.experiment = None, again.name  # --name was the experiment once
+        again.name, again.experiment_name = None, again.name  # --name was the experiment once
     if record.stop_reason == "rule":  # a run that stopped early is resumed to run all samples
-        again.stop_when = NEVER
-    if args.max_concurrency is not None:
-        again.max_concurrency = args.max_concurrency
+        without_stopping(again)
+    if args.max_concurrent is not None:
+        again.max_concurrent = args.max_concurrent
     for name in ("retry_errors", "force", "quiet", "no_progress", "format"):
         setattr(again, name, getattr(args, name))
     return eval_run.run(again)

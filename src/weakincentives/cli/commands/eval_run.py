@@ -10,18 +10,18 @@ import argparse
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
+from ...errors import UsageError
 from ..options.execution import (
     add_agent_options,
     add_gates,
-    add_max_concurrency,
     add_name,
     add_output_options,
     add_selection,
     add_tag,
-    parse_stop_when,
 )
-from ..options.parsing import allow_intermixed_args, number, whole
-from ..options.runs import RUN_HELP, add_cluster_by, add_store
+from ..options.parsing import allow_intermixed_args, number
+from ..options.runs import add_store
+from ..options.settings import add_settings, add_stop_when, replace_stop_when
 
 EXIT_CODES = """\
 exit codes:
@@ -33,7 +33,10 @@ exit codes:
   5    inconclusive: with --confidence, more samples would decide
   130  interrupted; continue with `wink eval resume`
 
-With several suites, the highest of their exit codes counts.
+With several suites, the highest of their exit codes counts. With --bisect they are those of
+`git bisect run`: 0 good, 1 bad, 125 unknown, 128 wrong usage.
+
+The value `none` takes back what the suite sets: --timeout none, --stop-against none.
 
 `wink eval show RUN SAMPLE` prints the traceback of an error; WINK_DEBUG=1 prints it during the run.
 """
@@ -53,32 +56,18 @@ def configure(parser: ArgumentParser) -> None:
     what = "suites of a file, one of them, or a folder with files *_eval.py and eval_*.py"
     add_agent_options(add, what, dataset=True)
 
-    add_cluster_by(add_selection(parser, choose=True), "the suite's setting")
+    add_selection(parser)
 
     add = parser.add_argument_group("execution").add_argument
-    add_max_concurrency(add, "default 8, or the suite's setting")
-    add("--timeout", type=number, metavar="SECONDS",
-        help="timeout per sample (default: the suite's setting, or none; 0: none)")  # fmt: skip
-    add("--max-retries", type=whole(0), metavar="N", help="retries of a failed sample (default 0)")
+    add_settings(add, "execution")
+    add_stop_when(add)
     add("--cache", action=argparse.BooleanOptionalAction, default=False,
         help="cache the answers of --model and --judge-model on disk (default: off)")  # fmt: skip
-    add("-x", "--fail-fast", action="store_true", help="stop starting samples after an error")
-    add("--max-tokens-total", type=whole(1), metavar="N",
-        help="stop starting samples after N tokens in the whole run, judges included")  # fmt: skip
-    add("--max-cost", type=number, metavar="DOLLARS",
-        help="stop starting samples after this cost, judges included")  # fmt: skip
-    add("--max-time", type=number, metavar="SECONDS",
-        help="stop starting samples after this time")  # fmt: skip
-    add("--stop-when", type=parse_stop_when, metavar="WHAT",
-        help="stop early, with samples in random order: decided (as soon as --fail-under or "
-        "--against is decided), 10%% (once the interval is that narrow), or never (default: the "
-        "suite's setting)")  # fmt: skip
-    add("--decide-for", choices=("dataset", "population"),
-        help="decide --fail-under for the samples of this dataset (default), or for all samples "
-        "like them, which takes more")  # fmt: skip
-    add("--against", metavar="RUN",
-        help="compare with this run while running, sample by sample, at ten looks; with "
-        "--stop-when decided (" + RUN_HELP + ")")  # fmt: skip
+    add("--bisect", action="store_true",
+        help="with --against GOOD, as a step of `git bisect run`: exit code 0 if the commit is "
+        "good, 1 if it is bad, 125 if that is unknown")  # fmt: skip
+    add("--margin", type=number, metavar="POINTS",
+        help="with --bisect: good means shown to be less than that worse (default 5)")  # fmt: skip
     add("--resume", nargs="?", const="latest", metavar="RUN",
         help="continue a stored run (default latest); stored results are kept")  # fmt: skip
     add("--retry-errors", action="store_true", help="with --resume: run errors again")
@@ -87,8 +76,7 @@ def configure(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("results and gates")
     add_store(group)
     add_name(group.add_argument)
-    group.add_argument("--experiment", metavar="NAME",
-        help="name of the experiment (default baseline)")  # fmt: skip
+    add_settings(group.add_argument, "results and gates")
     add_tag(group.add_argument)
     add_gates(group.add_argument, force=False)
 
@@ -101,11 +89,30 @@ def parse(words: Sequence[str]) -> Namespace:
     """Parse the arguments of `wink eval run` for another command."""
     parser = ArgumentParser(prog="wink eval run")
     configure(parser)
-    return parser.parse_args(words)
+    args = parser.parse_args(words)
+    replace_stop_when(args)
+    return args
+
+
+def same_command(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether two commands have the same options, in any order and by any of their names."""
+    if one == other or one[:3] != other[:3]:
+        return one == other
+    try:
+        first, second = ({**vars(parse(words[3:])), "former": None} for words in (one, other))
+    except (SystemExit, UsageError):  # of a version that had other options
+        return False
+    return first == second
 
 
 def run(args: Namespace) -> int:
     """Run the suites; the exit code is the highest of theirs."""
-    from ..runner import run_all  # here, because it takes ten times as long as `--help`
+    replace_stop_when(args)
+    # Imported here, because that takes ten times as long as `--help`.
+    if args.bisect:
+        from ..bisect import run_commit
+
+        return run_commit(args)
+    from ..runner import run_all
 
     return run_all(args)

@@ -17,22 +17,23 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from ...errors import RunIncompleteError
-from ...evals import Criterion, EvalResult, RunRecord, RunStore, all_of, criterion
+from ...evals import Criterion, EvalResult, RunStore, all_of, criterion
 from ...evals.engine.rescoring import rescore
 from ...evals.model.quarantine import quarantine_line
-from ...evals.model.report import headline
 from ...evals.reporting.documents import record_data
 from ...evals.reporting.export import verdict_of
-from ...evals.statistics import Interval
-from ...evals.store.overview import overview, stored_rate
+from ...evals.runs.figures import Figures
+from ...evals.store import RunRecord
+from ...evals.store.overview import overview
 from ...internal.event_loop import run_sync
 from ..console.documents import write_line
 from ..console.progress import console
 from ..console.text import one_line, pluralize, print_stderr
 from ..console.views import lines_of_failures
-from ..options.execution import add_gates, add_judge_model, add_max_concurrency, add_tag
+from ..options.execution import add_gates, add_judge_model, add_tag
 from ..options.parsing import pairs
 from ..options.runs import add_format, add_run, add_store, open_store, same_store
+from ..options.settings import add_setting
 from ..plan import judge_model
 from ..runner import EXIT_CODES, gate, ungated
 from ..targets import load_reference
@@ -52,7 +53,7 @@ def configure(parser: ArgumentParser) -> None:
         add(f"--{part}-type", metavar="REF",
             help=f"class of each {part} value, if no evaluator is annotated with it")  # fmt: skip
     add_judge_model(add)
-    add_max_concurrency(add, "default 8", 8)
+    add_setting(add, "max_concurrent", "default 8", default=8)
     add_tag(add)
     add_gates(add, output=False)
     add_format(parser)
@@ -106,7 +107,7 @@ def run(args: Namespace) -> int:
                 "the run is unchanged; run the command again"
             )
             return 3
-        rates = [stored_rate(store, record) for record in (before, after)]
+        figures = [store.figures(each.manifest.run_id) for each in (before, after)]
         found = overview(store, after.manifest.run_id)
         decided = gate(args, store, found)
     code, rule = EXIT_CODES[decided.outcome], decided.reason
@@ -115,7 +116,7 @@ def run(args: Namespace) -> int:
     to = console()
     to.print(
         Group(
-            *_lines((before, after), rates, changes, to),
+            *_lines((before, after), figures, changes, to),
             Text(f"exit {code}: {rule}", "" if code else "dim"),
             Text.assemble(
                 ("details: ", "dim"), f"wink eval show {after.manifest.run_id}{same_store(args)}"
@@ -127,8 +128,8 @@ def run(args: Namespace) -> int:
             "exit_code": code,
             "rule": rule,
             "changed": changes.counts,
-            "before": record_data(before, rates[0]),
-            "after": record_data(after, rates[1]),
+            "before": record_data(before, figures[0]),
+            "after": record_data(after, figures[1]),
         }
         write_line(data, document)
     return code
@@ -144,7 +145,7 @@ def _rescore(args: Namespace, store: RunStore, before: RunRecord, changes: Chang
         adapter=judge_model(args),
         types=_types(args),
         tags=pairs(args.tag, "--tag"),
-        max_concurrent=args.max_concurrency,
+        max_concurrent=args.max_concurrent,
         on_result=changes.record,
     )
     try:
@@ -172,14 +173,14 @@ def _types(args: Namespace) -> dict[str, Any]:
 
 
 def _lines(
-    records: Sequence[RunRecord], rates: Sequence[Interval], changes: Changes, to: Console
+    records: Sequence[RunRecord], figures: Sequence[Figures], changes: Changes, to: Console
 ) -> list[RenderableType]:
     lines: list[RenderableType] = []
-    for label, record, rate in zip(("before", "after"), records, rates, strict=True):
+    for label, record, found in zip(("before", "after"), records, figures, strict=True):
         names = ", ".join(info.name for info in record.manifest.criteria)
         lines.append(Text.assemble((f"{label:<8}", "dim"), one_line(names)))
-        outside = quarantine_line(record.quarantined)
-        words = " - ".join(filter(None, (headline(rate, record.passed, record.errors), outside)))
+        outside = quarantine_line(found.quarantined)
+        words = " - ".join(filter(None, (str(found), outside)))
         lines.append(Text(f"        {words}", "bold"))
     epochs = any(result.epoch > 1 for result in changes.first)
     lines += ["", Text(str(changes)), *lines_of_failures(changes.first, to, epochs=epochs)]

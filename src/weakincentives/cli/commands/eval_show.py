@@ -15,15 +15,17 @@ from rich.text import Text
 
 from ... import serde
 from ...errors import UsageError
-from ...evals import RunStore, StoredRow
-from ...evals.comparison.outcomes import stored_outcomes
+from ...evals import RunStore
 from ...evals.model.grouping import ABSENT
-from ...evals.reporting.documents import changed_settings, overview_data, rate_data, sample_data
+from ...evals.reporting.documents import changed_settings, overview_data, sample_data, slices_data
+from ...evals.runs.figures import Figures
 from ...evals.statistics import Interval
-from ...evals.stats.pass_rate import FEW, too_few
+from ...evals.stats.pass_rate import FEW
+from ...evals.store import StoredRow
+from ...evals.store.find_rows import rows_where, worst
 from ...evals.store.labels import agent_text, commit_text
-from ...evals.store.overview import Overview, rows_where, worst
-from ...evals.store.overview import overview as read_overview
+from ...evals.store.overview import Overview, overview as read_overview
+from ...evals.store.stored_figures import stored_slices
 from ...internal.formatting import duration
 from ..console.documents import figures_data
 from ..console.sample_view import show_sample
@@ -31,7 +33,7 @@ from ..console.summary import figures_of, numbers_text, spent
 from ..console.tables import columns, label_width, print_stdout, rate_text, screen
 from ..console.text import ago, one_line, print_stderr
 from ..console.views import line_of, lines_of_errors
-from ..options.parsing import allow_intermixed_args
+from ..options.parsing import allow_intermixed_args, whole
 from ..options.runs import add_format, add_run, add_store, open_store, same_store
 from ..options.selection import filter_of
 
@@ -51,9 +53,16 @@ def configure(parser: ArgumentParser) -> None:
     add("--all", action="store_true", help="list all samples")
     add("--filter", action="append", default=[], metavar="KEY=GLOB",
         help="list only samples whose metadata (or id) matches; repeat to require all")  # fmt: skip
-    add("--by", metavar="KEY", help="pass rate per value of this metadata key")
+    add("--by", action="append", default=[], metavar="KEY",
+        help="pass rate per value of this metadata key; repeat for further keys")  # fmt: skip
     add("--epoch", type=int, metavar="N", help="with SAMPLE: this epoch (default: the first)")
-    add("--full", action="store_true", help="with SAMPLE: do not shorten long texts")
+    add(
+        "--full",
+        action="store_true",
+        help="with SAMPLE: do not shorten long texts and conversations",
+    )
+    add("--from-message", type=whole(1), metavar="N",
+        help="with SAMPLE: print 200 messages from this one on")  # fmt: skip
     add_format(parser)
     add_store(parser)
 
@@ -62,13 +71,14 @@ def run(args: Namespace) -> int:
     """Return exit code 0, whatever the verdict."""
     if args.by and args.sample_id is not None:
         raise UsageError("expected a SAMPLE, or --by for a whole run, got both")
-    if args.epoch is not None and args.sample_id is None:
-        raise UsageError("expected a SAMPLE with --epoch, got none")
+    for option, value in (("--epoch", args.epoch), ("--from-message", args.from_message)):
+        if value is not None and args.sample_id is None:
+            raise UsageError(f"expected a SAMPLE with {option}, got none")
     with open_store(args) as store:
         if args.sample_id is not None:
             return show_sample(store, args)
         overview = read_overview(store, args.run_id, check=True)
-        slices = _slices(store, overview, args.by) if args.by else {}
+        slices = {key: _slices(store, overview, key) for key in args.by}
         figures = figures_of(store, overview)
         if args.format == "json":
             sys.stdout.writelines(_json(overview, slices, figures, _rows(store, overview, args)))
@@ -78,7 +88,7 @@ def run(args: Namespace) -> int:
             print_stdout(to, *_head(overview))
             _print_rows(to, _rows(store, overview, args))
             return 0
-        sliced = _sliced(slices, args.by, to.width)
+        sliced = (part for key, each in slices.items() for part in _sliced(each, key, to.width))
         print_stdout(
             to, *_head(overview), *_numbers(overview, figures), *sliced, *_problems(overview)
         )
@@ -97,14 +107,14 @@ def _rows(store: RunStore, overview: Overview, args: Namespace) -> Iterable[Stor
     kinds = [kind for kind in ("failed", "errors") if getattr(args, kind)]
     if args.all or kinds or args.filter:
         kinds, matches = [] if args.all else kinds, filter_of(args.filter)
-        rows = rows_where(store, run_id, *kinds, lost=overview.unreadable)
+        rows = rows_where(store, run_id, *kinds)
         return (row for row in rows if matches(row.result.sample_id, row.result.metadata))
-    return worst(store, run_id, WORST_SAMPLES, overview.unreadable)
+    return worst(store, run_id, WORST_SAMPLES)
 
 
-def _slices(store: RunStore, overview: Overview, by: str) -> dict[str, Interval]:
+def _slices(store: RunStore, overview: Overview, by: str) -> dict[str, Figures]:
     run_id = overview.record.manifest.run_id
-    slices = stored_outcomes(store, run_id, by).by_slice()
+    slices = stored_slices(store, overview.record, by)
     if not slices.keys() - {ABSENT}:
         first = next(store.rows(run_id), None)
         known = ", ".join(first.result.metadata) if first is not None else ""
@@ -138,7 +148,7 @@ def _numbers(overview: Overview, figures: Mapping[str, Interval]) -> Iterator[Re
     for block in numbers_text(overview, figures):
         yield block
         yield ""
-    errors = ", ".join(f"{count} {source}" for source, count in overview.errors.items())
+    errors = ", ".join(f"{count} {source}" for source, count in overview.figures.errors.items())
     if facts := [*([f"errors: {errors}"] if errors else []), *spent(overview)]:
         yield Text("   ".join(facts))
         yield ""
@@ -154,18 +164,16 @@ def _problems(overview: Overview) -> Iterator[RenderableType]:
         yield ""
 
 
-def _sliced(slices: Mapping[str, Interval], by: str, width: int) -> Iterator[RenderableType]:
-    if not slices:
-        return
-    rates, title = slices.values(), f"by {one_line(by)}"
+def _sliced(slices: Mapping[str, Figures], by: str, width: int) -> Iterator[RenderableType]:
+    figures, title = slices.values(), f"by {one_line(by)}"
     table = {
         title: [Text(one_line(name)) for name in slices],
-        "n": [Text(f"{rate.n:,}", "dim") for rate in rates],
-        "rate (95%)": [rate_text(rate) for rate in rates],
-        "": [Text("few" if too_few(rate) else "", "yellow") for rate in rates],
+        "n": [Text(f"{each.rate.n:,}", "dim") for each in figures],
+        "rate (95%)": [rate_text(each.rate) for each in figures],
+        "": [Text("few" if each.few else "", "yellow") for each in figures],
     }
     yield columns(table, width, right={"n", "rate (95%)"}, shrink=(title,))
-    if any(map(too_few, rates)):
+    if any(each.few for each in figures):
         yield Text(FEW, "dim")
     yield ""
 
@@ -235,7 +243,7 @@ def _print_next_commands(overview: Overview, rows: list[StoredRow], store_option
     if rows:
         name = shlex.quote(rows[0].result.sample_id)
         notes.append(f"One sample in full: wink eval show {run_id} {name}{store_option}")
-        if record.total - record.passed > len(rows):
+        if overview.figures.total - overview.figures.passed > len(rows):
             notes.append(f"All of these: wink eval show {run_id} --failed --errors{store_option}")
     if notes:
         print_stderr("", *map(one_line, notes))
@@ -246,7 +254,7 @@ def _print_next_commands(overview: Overview, rows: list[StoredRow], store_option
 
 def _json(
     overview: Overview,
-    slices: Mapping[str, Interval],
+    slices: Mapping[str, Mapping[str, Figures]],
     figures: Mapping[str, Interval],
     rows: Iterable[StoredRow],
 ) -> Iterator[str]:
@@ -254,7 +262,7 @@ def _json(
     head = {
         **overview_data(overview),
         **figures_data(figures),
-        "slices": [{"value": name, "n": r.n, **rate_data(r)} for name, r in slices.items()],
+        "slices": [each for key, found in slices.items() for each in slices_data(key, found)],
         "manifest": overview.record.manifest,
     }
     yield serde.encode(head).decode()[:-1] + ',"samples":['

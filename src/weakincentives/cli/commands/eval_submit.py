@@ -7,7 +7,7 @@ lost never looks complete.
 from __future__ import annotations
 
 import shlex
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from ...experiment import BASELINE, Experiment
@@ -22,10 +22,12 @@ from ..options.execution import (
 )
 from ..options.parsing import pairs, to_argv, whole
 from ..options.queues import Deployment, add_queue, deployment
-from ..options.runs import add_cluster_by, add_store, same_store, store_path
+from ..options.runs import add_store, same_store, store_path
+from ..options.settings import settings_of
 
 if TYPE_CHECKING:
-    from ...evals import Dataset, Submission
+    from ...evals import Dataset
+    from ...evals.distributed import Submission
     from ...evals.model.versions import WorkerVersion
 
 EXIT_CODES = """\
@@ -34,13 +36,13 @@ exit codes:
   2  usage error, or the queue cannot be reached
   4  no sample was selected
 """
+SETTINGS_OF_SAMPLES = ("seed", "max_samples", "epochs", "cluster_by")
 PERSISTED_OPTIONS = (
     *("queue", "prompt", "agent", "dataset"),
     *COLUMNS,
     *("model", "temperature", "max_tokens", "evaluator"),
     *("judge_model", "judge_temperature", "judge_max_tokens", "expect"),
-    *("name", "experiment", "filter", "sample", "seed", "limit", "epochs", "cluster_by"),
-    "priority",
+    *("name", "experiment_name", "filter", "sample", *SETTINGS_OF_SAMPLES, "priority"),
 )
 
 
@@ -62,10 +64,10 @@ def configure(parser: ArgumentParser) -> None:
     add("--dataset", metavar="FILE", help=f"{DATASET_HELP} (default: the samples of FILE.py)")
     add_columns(add)
     add = parser.add_argument
-    add("--experiment", action="append", default=[], metavar="NAME",
+    add("--experiment-name", action="append", default=[], metavar="NAME",
         help="send every sample once per experiment; repeatable (default baseline)")  # fmt: skip
-    add_selection(parser)
-    add_cluster_by(add, "none")
+    add("--experiment", dest="experiment_name", action="append", help=SUPPRESS)  # its former name
+    add_selection(parser, *SETTINGS_OF_SAMPLES)
     add_name(add)
     add_tag(add)
     add("--priority", type=whole(-1000), metavar="N",
@@ -78,8 +80,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Record the submission, send it, and print the run id."""
-    from ...evals import EvalConfig, EvalRequest, RunStore, Submission
-    from ...evals.distributed import record_submission, refuse_cancelled
+    from ...evals import EvalConfig, EvalRequest, RunStore
+    from ...evals.distributed import Submission, record_submission, refuse_cancelled
     from ...evals.engine.manifest import new_run_id
     from ...evals.engine.requirements import check_clusters
     from ...evals.model.versions import checked_version
@@ -87,21 +89,17 @@ def run(args: Namespace) -> int:
     from ..options.selection import selected, why_empty
 
     everything, version = _target(args)
-    dataset = selected(everything, args.filter, args.sample, args.seed or 0)[: args.limit]
+    given = settings_of(args)
+    dataset = selected(everything, args.filter, args.sample, args.seed or 0)
+    dataset = dataset[: given.get("max_samples")]
     if not len(dataset):
         print_stderr(f"wink: nothing selected: {why_empty(everything, args.filter)}")
         return 4
-    experiments = tuple(map(Experiment, dict.fromkeys(args.experiment))) or (BASELINE,)
+    experiments = tuple(map(Experiment, dict.fromkeys(args.experiment_name))) or (BASELINE,)
     expect = checked_version(args.expect or version or "")
     run_id, priority = args.run_id or new_run_id(), check_priority(args.priority or 0)
     submission = Submission(run_id, dataset, experiments, args.epochs or 1, expect, priority)
-    config = EvalConfig(
-        epochs=submission.epochs,
-        max_samples=args.limit,
-        seed=args.seed or 0,
-        experiment_name=experiments[0].name,
-        cluster_by=args.cluster_by,
-    )
+    config = EvalConfig(**{**given, "experiment_name": experiments[0].name})
     check_clusters(dataset, config)
     queue = deployment(args)
     results = queue.results(submission.run_id)

@@ -15,7 +15,7 @@ from typing import Any
 from rich.text import Text
 
 from ...errors import UsageError
-from ...evals import RunRecord, RunStore
+from ...evals import RunStore
 from ...evals.comparison import (
     Measure,
     RunOutcomes,
@@ -27,7 +27,9 @@ from ...evals.comparison import (
 from ...evals.comparison.outcomes import incomparable, stored_outcomes
 from ...evals.comparison.trend import DEFAULT_LOOKS, MIN_RUNS, adjusted_steps
 from ...evals.reporting.documents import record_data
+from ...evals.runs.figures import Figures
 from ...evals.statistics import Interval
+from ...evals.store import RunRecord
 from ...evals.store.labels import agent_label, experiment_name, judge_model_name, version_labels
 from ..console.comparison import COLOURS, measure_data, p_value_text
 from ..console.documents import write_line
@@ -36,6 +38,7 @@ from ..console.tables import (
     columns,
     print_stdout,
     rate_text,
+    rate_title,
     screen,
     short_ids,
     tags_text,
@@ -44,7 +47,6 @@ from ..console.tables import (
 from ..console.text import ago, one_line, print_stderr
 from ..options.parsing import whole
 from ..options.runs import (
-    add_cluster_by,
     add_confidence,
     add_format,
     add_run_filters,
@@ -54,11 +56,12 @@ from ..options.runs import (
     same_store,
     used_filters,
 )
+from ..options.settings import add_setting
 
 DEFAULT_RUNS = 10
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-=+*#@"  # for encodings without block characters
-RIGHT = {"passed", "quarantined", "rate (95%)", "step", "p"}
+RIGHT = {"passed", "quarantined", "step", "p"}
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -69,7 +72,7 @@ def configure(parser: ArgumentParser) -> None:
     add("--looks", type=whole(1), default=DEFAULT_LOOKS, metavar="N",
         help="how often you look at this trend, as after every run; 1 for a single look "
         f"(default {DEFAULT_LOOKS})")  # fmt: skip
-    add_cluster_by(add)
+    add_setting(add, "cluster_by", "default: that of the runs")
     add_run_filters(parser, " (default: that of the latest run)")
     add_format(parser)
     add_confidence(parser)
@@ -80,7 +83,7 @@ def configure(parser: ArgumentParser) -> None:
 class Step:
     """A run and its change from the run before, or the reason why they are not comparable."""
 
-    rate: Interval
+    figures: Figures
     measure: Measure | None = None
     problem: str = ""
 
@@ -112,7 +115,7 @@ def run(args: Namespace) -> int:
     if args.format == "json":
         data = [
             {
-                **record_data(record, step.rate),
+                **record_data(record, step.figures),
                 "step": _step_data(step),
                 "trend": _trend_data(line.trend) if record is line.records[-1] else None,
             }
@@ -131,7 +134,12 @@ def run(args: Namespace) -> int:
 
 def _line(store: RunStore, records: Sequence[RunRecord], args: Namespace) -> Line:
     runs = [
-        stored_outcomes(store, record.manifest.run_id, cluster_by=args.cluster_by)
+        stored_outcomes(
+            store,
+            record.manifest.run_id,
+            cluster_by=args.cluster_by,
+            confidence=args.confidence,
+        )
         for record in records
     ]
     options = {"cluster_by": args.cluster_by, "confidence": args.confidence}
@@ -208,7 +216,7 @@ def _steps(runs: Sequence[RunOutcomes], args: Namespace) -> list[Step]:
             measure = compare_runs(
                 before, after, cluster_by=args.cluster_by, confidence=args.confidence
             ).measure
-        steps.append(Step(after.rate, measure, "; ".join(problems)))
+        steps.append(Step(after.figures, measure, "; ".join(problems)))
         before = after
     p_values = [step.measure.difference.p_value for step in steps if step.measure is not None]
     adjusted = iter(adjusted_steps(p_values, args.looks))
@@ -230,7 +238,8 @@ def _looks_text(looks: int) -> str:
 
 def _view(line: Line, width: int) -> list[Text]:
     records, steps = line.records, line.steps
-    rates = [step.rate.estimate for step in steps]
+    figures = [step.figures for step in steps]
+    rates = [step.figures.rate.estimate for step in steps]
     wide = width >= WIDE
     manifests = [record.manifest for record in records]
     versions = version_labels([""] * len(records), [each.agent_version for each in manifests])
@@ -239,9 +248,9 @@ def _view(line: Line, width: int) -> list[Text]:
         "when": [Text(ago(record.manifest.created_at)) for record in records],
         "version": [Text(one_line(version or "-")) for version in versions],
         "tags": [Text(one_line(tags_text(each.tags) or "-")) for each in manifests],
-        "passed": [Text(f"{record.passed}/{record.total}") for record in records],
+        "passed": [Text(f"{each.passed}/{each.total}") for each in figures],
         "quarantined": [Text(f"{r.quarantined:,}" if r.quarantined else "") for r in records],
-        "rate (95%)": [rate_text(step.rate) for step in steps],
+        rate_title(figures[0].rate): [rate_text(each.rate) for each in figures],
         "": [Text(bar) for bar in _bars(rates)],
     }
     cells = zip(*map(_cells, steps), strict=True)
@@ -255,7 +264,13 @@ def _view(line: Line, width: int) -> list[Text]:
     scale = f"{min(rates):.1%} to {max(rates):.1%}" if len(rates) > 1 else ""
     head = Text.assemble((line.title, "bold"), f"  {_bars(rates)}  ", (scale, "dim"))
     table = without_empty(table, "quarantined")
-    body = columns(table, width, right=RIGHT, shrink=("tags",), drop=("tags", "passed", "version"))
+    body = columns(
+        table,
+        width,
+        right=RIGHT | {rate_title(figures[0].rate)},
+        shrink=("tags",),
+        drop=("tags", "passed", "version"),
+    )
     sentences = [Text(one_line(each)) for each in line.trend.sentences()]
     return [head, Text(), body, *([Text()] if sentences else []), *sentences]
 

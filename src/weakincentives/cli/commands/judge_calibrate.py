@@ -9,19 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import DatasetError, UsageError, short_repr
-from ...evals import (
-    Calibration,
-    Criterion,
-    EvalContext,
-    Sample,
-    Score,
-    calibrate,
-    criterion,
-    iter_rows,
-    llm_judge,
-)
+from ...evals import Criterion, EvalContext, Sample, Score, criterion, llm_judge
 from ...evals.datasets.columns import Columns
+from ...evals.judges import Calibration, calibrate
 from ...evals.judges.calibration import Labelled
+from ...evals.loaders import iter_rows
 from ...evals.reporting.documents import correction_data, rate_data
 from ...evals.review import RunCalibration, calibrate_run, read_label_file
 from ...evals.review.label_files import LABELS
@@ -31,9 +23,10 @@ from ...internal.formatting import verdict_word
 from ..console.documents import write_line
 from ..console.text import one_line, print_stderr
 from ..options.columns import add_columns, columns_of
-from ..options.execution import DATASET_HELP, add_max_concurrency, add_model_settings
+from ..options.execution import DATASET_HELP, add_model_settings
 from ..options.parsing import login_name
 from ..options.runs import REFERENCES, add_format, add_store, open_store, same_store
+from ..options.settings import add_setting
 from ..plan import agent_model, check_key
 from ..targets import load_reference
 
@@ -67,7 +60,7 @@ def configure(parser: ArgumentParser) -> None:
     add("--labeller", metavar="NAME", help="with --run: name of the labeller (default: your login)")
     add("--labels-by", metavar="NAME",
         help="with --run: the criterion that people labelled by (default: the same)")  # fmt: skip
-    add_max_concurrency(add, "default 8", 8)
+    add_setting(add, "max_concurrent", "default 8", default=8)
     add_format(parser)
     add_store(parser)
 
@@ -81,7 +74,7 @@ def run(args: Namespace) -> int:
     with redirect_stdout(sys.stderr):  # what a judge prints is not data
         judge = judge_of(args, args.criterion, "--criterion")
         labelled = _labelled(args.file, columns_of(args))
-        found = calibrate(judge, labelled, max_concurrent=args.max_concurrency)
+        found = calibrate(judge, labelled, max_concurrent=args.max_concurrent)
     if args.format == "text":
         print(found)
     else:

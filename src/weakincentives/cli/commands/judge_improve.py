@@ -16,9 +16,10 @@ from ...internal.escaping import as_text, escape_control_chars
 from ...internal.formatting import verdict_word
 from ..console.documents import write_line
 from ..console.text import one_line, print_stderr
-from ..options.execution import add_max_concurrency, add_model_settings
+from ..options.execution import add_model_settings
 from ..options.parsing import whole
 from ..options.runs import add_format, add_run, add_store, open_store
+from ..options.settings import add_setting
 from .judge_calibrate import judge_of
 
 DEFAULT_LISTED = 10
@@ -39,7 +40,7 @@ def configure(parser: ArgumentParser) -> None:
         help="report on the test half, without its samples; every look is counted")  # fmt: skip
     add("--limit", type=whole(1), default=DEFAULT_LISTED, metavar="N",
         help=f"disagreements to show (default {DEFAULT_LISTED})")  # fmt: skip
-    add_max_concurrency(add, "default 8", 8)
+    add_setting(add, "max_concurrent", "default 8", default=8)
     add_format(parser)
     add_store(parser)
 
@@ -56,7 +57,7 @@ def run(args: Namespace) -> int:
             criterion=args.criterion,
             judge=judge,
             half="test" if args.test else "dev",
-            max_concurrent=args.max_concurrency,
+            max_concurrent=args.max_concurrent,
         )
     if args.format == "json":
         write_line(sys.stdout, _data(trial))

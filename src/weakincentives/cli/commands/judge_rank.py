@@ -19,16 +19,17 @@ from rich.text import Text
 
 from ...adapters import ResponseCache
 from ...errors import UsageError
-from ...evals import EvalReport, RunRecord
+from ...evals import EvalReport
 from ...evals.judges import PairwiseJudge, Ranking, pairwise_judge, rank_reports
 from ...evals.judges.ranking import bias_lines, common_attempts
 from ...evals.reporting.documents import interval_data
+from ...evals.store import RunRecord
 from ...evals.store.labels import agent_labels
 from ...internal.formatting import money, pluralize
 from ..console.documents import write_line
 from ..console.tables import columns, print_stdout, rate_text, screen
 from ..console.text import one_line, print_stderr
-from ..options.execution import add_max_concurrency, add_model_settings
+from ..options.execution import add_model_settings
 from ..options.parsing import allow_intermixed_args, whole
 from ..options.runs import (
     REFERENCES,
@@ -38,6 +39,7 @@ from ..options.runs import (
     open_store,
     store_path,
 )
+from ..options.settings import add_setting
 from ..plan import agent_model, check_key
 from ..targets import load_reference
 
@@ -59,7 +61,7 @@ def configure(parser: ArgumentParser) -> None:
         help="seed of the random subset (default 0), and of a model that takes one")  # fmt: skip
     add("--cache", action=argparse.BooleanOptionalAction, default=True,
         help="cache the answers of --model on disk (default: on)")  # fmt: skip
-    add_max_concurrency(add, "default 8", 8)
+    add_setting(add, "max_concurrent", "default 8", default=8)
     add_format(parser)
     add_confidence(parser)
     add_store(parser)
@@ -78,7 +80,7 @@ def run(args: Namespace) -> int:
         reports = _subset({name: store.report(name) for name in ids}, args.sample, args.seed)
         _print_plan(reports, judge)
         ranking = rank_reports(
-            judge, reports, confidence=args.confidence, max_concurrent=args.max_concurrency
+            judge, reports, confidence=args.confidence, max_concurrent=args.max_concurrent
         )
     if args.format == "json":
         write_line(sys.stdout, _data(ranking, records))

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from rich.text import Text
 
 from ...errors import UsageError, WinkError
-from ...evals import RunManifest, RunStore
+from ...evals import RunStore
 from ...evals.reporting import label_pairs, label_rows, write_labels
 from ...evals.reporting.documents import interval_data
 from ...evals.review import (
@@ -33,8 +33,9 @@ from ...evals.review import (
 from ...evals.review.labelling import check_reviewer
 from ...evals.review.queue import DEFAULT_LENGTH
 from ...evals.stats.intervals import Interval
+from ...evals.store import RunManifest
+from ...evals.store.find_rows import row_of_key
 from ...evals.store.labels import run_title
-from ...evals.store.overview import row_of_key
 from ...evals.store.people import repair_records
 from ...internal.formatting import verdict_word
 from ..console.documents import write_line

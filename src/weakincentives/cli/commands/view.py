@@ -11,7 +11,7 @@ from pathlib import Path
 from ...errors import UsageError
 from ..console.text import print_stderr
 from ..options.parsing import whole
-from ..options.runs import add_store, open_store
+from ..options.runs import add_store, store_path
 
 TOKEN_VARIABLE = "WINK_VIEW_TOKEN"
 
@@ -21,7 +21,7 @@ def configure(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--host", metavar="ADDRESS", default="127.0.0.1",
         help="address to listen on (default 127.0.0.1); 0.0.0.0 for other machines")  # fmt: skip
-    add("--port", type=whole(0), metavar="N", default=8765,
+    add("--port", type=whole(0, 65_535), metavar="N", default=8765,
         help="port (default 8765; 0 takes a free one)")  # fmt: skip
     token = parser.add_mutually_exclusive_group().add_argument
     token("--token-file", metavar="PATH", type=Path,
@@ -36,10 +36,14 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Serve until Ctrl-C, then return exit code 0."""
+    from ...evals import RunStore
     from ...view.app import Server
 
     token, source = _token(args)
-    with open_store(args) as store:
+    path = store_path(args)
+    if not path.exists():
+        print_stderr(f"There are no runs yet ({path}): they appear as soon as one starts.")
+    with RunStore(path) as store:
         server = Server(store, host=args.host, port=args.port, token=token)
         # A token of the user's own is not printed: output is often kept.
         addresses = [url + ("" if source else server.query) for url in server.urls]

@@ -6,19 +6,22 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
+from ...eval_config import SETTINGS
 from ..options.execution import add_agent_options
 from ..options.parsing import number, whole
 from ..options.queues import or_plain_json
+from ..options.settings import add_setting, settings_of
 from ..worker_process import EXIT_CODES, WorkerContext, add_worker_options, work
 
 if TYPE_CHECKING:
     from ...evals import EvalLoop, EvalSuite
     from ...runtime.mailbox import QueueMailbox
 
+BUDGETS = ("max_total_tokens", "max_total_cost")
 OPTIONS = (
     *("prompt", "agent", "model", "temperature", "max_tokens", "seed", "evaluator"),
     *("judge_model", "judge_temperature", "judge_max_tokens", "main", "timeout"),
-    *("requests_per_minute", "tokens_per_minute", "max_tokens_total", "max_cost"),
+    *("requests_per_minute", "tokens_per_minute", *BUDGETS),
 )
 
 
@@ -35,17 +38,15 @@ def configure(parser: ArgumentParser) -> None:
     add_agent_options(add, "use the agent and evaluators of a suite")
     add("--main", action="store_true", help="use the MainLoops of `wink worker main` as the agent")
     add("--seed", type=whole(0), metavar="S", help="seed of --model, if it takes one")
-    add("--timeout", type=number, metavar="SECONDS",
-        help="timeout per sample (default: the suite's setting, or 3600; 0: none)")  # fmt: skip
+    add_setting(add, "timeout", help="timeout per sample (default 3600, or the suite's setting)")
     add = parser.add_argument_group(
         "limits", "Shared by all workers of a redis:// queue."
     ).add_argument
     add("--requests-per-minute", type=number, metavar="N", help="model calls per minute")
     add("--tokens-per-minute", type=number, metavar="N", help="model tokens per minute")
-    add("--max-tokens-total", type=whole(1), metavar="N",
-        help="stop all workers after N tokens in all, judges included")  # fmt: skip
-    add("--max-cost", type=number, metavar="DOLLARS",
-        help="stop all workers after this cost, judges included")  # fmt: skip
+    for name in BUDGETS:
+        text = SETTINGS[name].help.replace("starting samples", "all workers")
+        add_setting(add, name, help=text)
     parser.set_defaults(dataset=None)
     add_worker_options(parser)
 
@@ -64,17 +65,15 @@ def _make_loop(args: Namespace, context: WorkerContext) -> EvalLoop[Any, Any, An
     suite = _suite(args)
     check_key(args.model)
     check_key(args.judge_model)
-    timeout = suite.config.timeout if args.timeout is None else args.timeout
-    if timeout is None:
-        timeout = EvalLoopConfig().timeout
+    timeout = suite.config.timeout or EvalLoopConfig().timeout
     requests = context.queue.mailbox(_request_type(suite))
     judge = judge_model(args)
     # Limits that workers share wrap the model; they are no part of the agent.
     version = version_of(suite.build_run().agent, suite.evaluator, judge or suite.adapter)
     _apply_shared_limits(args, suite, requests)
     config = EvalLoopConfig(
-        max_concurrent=args.max_concurrency or suite.config.max_concurrent,
-        timeout=timeout or None,
+        max_concurrent=args.max_concurrent or suite.config.max_concurrent,
+        timeout=settings_of(args).get("timeout", timeout),
         retry_timeout=context.retry_timeout,
         store=context.store,
         session_store=context.store,
@@ -111,16 +110,12 @@ def _apply_shared_limits(
 
 
 def _shared_budget(args: Namespace, requests: QueueMailbox[Any]) -> Any:
-    if args.max_tokens_total is None and args.max_cost is None:
+    budgets: dict[str, Any] = {name: settings_of(args).get(name) for name in BUDGETS}
+    if not any(budgets.values()):
         return None
     from ...adapters import SharedBudget
 
-    return SharedBudget(
-        _redis(requests),
-        requests.name,
-        max_total_tokens=args.max_tokens_total,
-        max_total_cost=args.max_cost,
-    )
+    return SharedBudget(_redis(requests), requests.name, **budgets)
 
 
 def _redis(requests: QueueMailbox[Any]) -> Any:

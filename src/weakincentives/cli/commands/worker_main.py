@@ -52,7 +52,7 @@ def _make_loop(args: Namespace, context: WorkerContext) -> MainLoop[Any, Any]:
     options = {
         "requests": (requests, "--queue"),
         "adapter": (agent_model(args), "--model"),
-        "config": (_config(args), "-j" if args.max_concurrency else "--retry-timeout"),
+        "config": (_config(args), "-j" if args.max_concurrent else "--retry-timeout"),
         "dlq": (context.policy(requests), "--max-deliveries"),
         "store": (context.store, "--store"),
         "session_store": (context.store, "--store"),
@@ -69,7 +69,7 @@ def _config(args: Namespace) -> MainLoopConfig | None:
     """Return the settings of the worker that are given; None if there are none."""
     from ...runtime.agent.main_loop import MainLoopConfig
 
-    given = {"max_concurrent": args.max_concurrency, "retry_timeout": args.retry_timeout}
+    given = {"max_concurrent": args.max_concurrent, "retry_timeout": args.retry_timeout}
     given = {name: value for name, value in given.items() if value is not None}
     return MainLoopConfig(**given) if given else None
 

@@ -36,7 +36,7 @@ from ...evals.comparison import (
 )
 from ...evals.comparison.corrected import CorrectedChange
 from ...evals.comparison.outcomes import report_outcomes, stored_outcomes
-from ...evals.reporting.documents import rate_data
+from ...evals.reporting.documents import figures_data
 from ...evals.reporting.export import inline
 from ...evals.stats.pass_rate import FEW
 from ...evals.store.labels import agent_labels, version_labels
@@ -45,14 +45,13 @@ from ...internal.escaping import escape_control_chars
 from ...internal.formatting import duration, verdict_word
 from ...internal.matching import ANSWER_STEPS
 from ..options.runs import open_store
-from .tables import WIDE, columns, label_width, rate_text, table_width, tags_text
+from .tables import WIDE, columns, label_width, rate_text, rate_title, table_width, tags_text
 from .text import one_line, pluralize, print_stderr
 
 COLOURS = {"better": "green", "worse": "red", "none": "dim"}
 DIFF_COLOURS = {"same": "", "removed": "red", "added": "green"}
 RIGHT = {"A", "B", "change", "p", "n"}
 LABELS = {"passed": "passed %", "latency_ms": "latency ms", "cost": "cost $"}
-PERCENTILES = (0.5, 0.95)
 MAX_MARKDOWN_CHANGES = 20
 INDENT = " " * 6
 TOO_MUCH_TEXT = "(too much text: not everything was compared word by word)"
@@ -150,19 +149,15 @@ def print_warnings(warnings: Iterable[str]) -> None:
         print_stderr("", *map(wrap, lines))
 
 
-def _latency(run: RunOutcomes, share: float) -> int | None:
-    """Return a percentile of the latency."""
-    times = sorted(row.latency_ms for row in run.rows if row.latency_ms is not None)
-    return times[max(0, math.ceil(share * len(times)) - 1)] if times else None
-
-
 # ── as text ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def facts_line(run: RunOutcomes) -> str:
     """Return `31/40 passed, 2 errors`, and the number of quarantined samples."""
     outside = f", {len(run.quarantined):,} quarantined" if run.quarantined else ""
-    return f"{run.passed}/{len(run.rows)} passed, {pluralize(run.errors, 'error')}{outside}"
+    found = run.figures
+    errors = pluralize(found.error_count, "error")
+    return f"{found.passed}/{found.total} passed, {errors}{outside}"
 
 
 def age_of(run: RunOutcomes) -> str:
@@ -201,6 +196,8 @@ def comparison_text(
     """Yield the runs, then each comparison: its verdict, its numbers, slices and flips."""
     labelled = _labelled_runs(comparisons)
     runs = [run for _, run in labelled]
+    figures = [run.figures for run in runs]
+    rate = rate_title(figures[0].rate)
     table = {
         "": [Text(label, "bold") for label, _ in labelled],
         "run": [Text(one_line(run.name)) for run in runs],
@@ -209,15 +206,15 @@ def comparison_text(
             for title, names in _names(runs).items()
         },
         "dataset": [Text(one_line(run.dataset_name or "-")) for run in runs],
-        "passed": [Text(f"{run.passed}/{len(run.rows)}") for run in runs],
-        "rate (95%)": [rate_text(run.rate) for run in runs],
-        "errors": [Text(str(run.errors), "red" if run.errors else "dim") for run in runs],
+        "passed": [Text(f"{each.passed}/{each.total}") for each in figures],
+        rate: [rate_text(each.rate) for each in figures],
+        "errors": [Text(str(n), "red" if n else "dim") for n in (f.error_count for f in figures)],
     }
     if width < WIDE and len({run.dataset_name for run in runs}) == 1:
         del table["dataset"]
     if table_width(table) > width and len({run.suite for run in runs}) == 1:
         table.pop("suite", None)  # leave more room for the names that differ
-    right = {"passed", "rate (95%)", "errors"}
+    right = {"passed", rate, "errors"}
     shrink = ("suite", "tags", "agent", "dataset")
     drop = ("dataset", "tags", "agent", "suite")
     yield columns(table, width, right=right, shrink=shrink, drop=drop)
@@ -266,11 +263,11 @@ def comparison_markdown(
 
     labelled = _labelled_runs(comparisons)
     names = _names([run for _, run in labelled])
-    yield line("", "run", *names, "passed", "rate (95%)")
+    yield line("", "run", *names, "passed", rate_title(labelled[0][1].figures.rate))
     yield "|---" * (len(names) + 4) + "|"
     for (label, run), own in zip(labelled, zip(*names.values(), strict=True), strict=True):
         cells = (name or "-" for name in own)
-        yield line(label, run.name, *cells, facts_line(run), str(rate_text(run.rate)))
+        yield line(label, run.name, *cells, facts_line(run), str(rate_text(run.figures.rate)))
     for number, comparison in enumerate(comparisons):
         yield ""
         yield f"**{inline(str(comparison))}**"
@@ -380,12 +377,10 @@ def _counts(comparison: RunComparison) -> Iterator[str]:
     if size is not None:
         facts.append(f"effect size {size:+.2f}")
     yield ", ".join(facts)
-    times = []
-    for share in PERCENTILES:
-        was, now = _latency(comparison.before, share), _latency(comparison.after, share)
-        if was is not None and now is not None:
-            times.append(f"p{share * 100:.0f} {duration(was / 1000)} to {duration(now / 1000)}")
-    if times:
+    was, now = comparison.before.figures.latency, comparison.after.figures.latency
+    if was is not None and now is not None:
+        pairs = (("p50", was.p50, now.p50), ("p95", was.p95, now.p95))
+        times = (f"{name} {duration(a / 1000)} to {duration(b / 1000)}" for name, a, b in pairs)
         yield f"latency {', '.join(times)}"
 
 
@@ -500,11 +495,7 @@ def _run_data(label: str, run: RunOutcomes) -> dict[str, Any]:
         "agent_version": run.agent_version,
         "tags": run.tags,
         "dataset": run.dataset_name,
-        "total": len(run.rows),
-        "passed": run.passed,
-        "errors": run.errors,
-        **rate_data(run.rate),
-        "latency_ms": {f"p{share * 100:.0f}": _latency(run, share) for share in PERCENTILES},
+        **figures_data(run.figures),
     }
 
 

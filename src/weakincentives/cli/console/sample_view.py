@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -18,12 +18,15 @@ from rich.text import Text
 from ... import serde
 from ...chat import ChatMessage
 from ...errors import SerializationError, UsageError
-from ...evals import EvalResult, RunStore, StoredRow, failed_criteria, why_failed
+from ...evals import EvalResult, RunStore, why_failed
+from ...evals.model import failed_criteria
+from ...evals.model.judge_calls import judge_labels
 from ...evals.model.result import JUDGE_USAGE
+from ...evals.model.timing import calls_of, split_time
 from ...evals.model.versions import UNKNOWN
 from ...evals.reporting.export import verdict_of
-from ...evals.stats.basic import known_sum
-from ...evals.store.overview import rows_of_sample
+from ...evals.store import StoredRow
+from ...evals.store.find_rows import rows_of_sample
 from ...internal.escaping import as_text, escape_control_chars
 from ...internal.formatting import cost_text, duration, events_of, pretty, tokens_text
 from ...secrets import redact, shorten
@@ -33,6 +36,9 @@ from .text import COLOURS, one_line, print_stderr
 
 MAX_EVENT_CHARS = 400
 MAX_CHARS = 20_000  # per text, unless --full
+MAX_ITEMS = 200  # messages, and events, unless --full
+
+T = TypeVar("T")
 
 
 def show_sample(store: RunStore, args: Namespace) -> int:
@@ -53,7 +59,7 @@ def show_sample(store: RunStore, args: Namespace) -> int:
     mixed = bool(store.run(args.run_id).mixed)
     for row in chosen:
         version = f"agent {row.agent_version or UNKNOWN}" if mixed else ""
-        _print(to, _view(row, version, full=args.full))
+        _print(to, _view(row, version, args.full, args.from_message))
     if len(epochs) > 1:
         others = [
             f"{row.result.epoch} {verdict_of(row.result)}" for row in rows if row not in chosen
@@ -67,6 +73,7 @@ def _data(row: StoredRow) -> dict[str, Any]:
         "verdict": verdict_of(row.result),
         "reason": why_failed(row.result),
         "position": row.position,
+        "time_ms": split_time(calls_of(row.result.trajectory, row.session), row.result.latency_ms),
         "result": row.result,
         # As plain data, so that no class is needed to read it.
         "session": None if row.session is None else serde.decode(row.session),
@@ -100,9 +107,14 @@ class _LongText(NamedTuple):
         return self.text
 
 
-def _view(row: StoredRow, agent: str, *, full: bool) -> Iterator[RenderableType]:
+def _view(
+    row: StoredRow, agent: str, full: bool, from_message: int | None
+) -> Iterator[RenderableType]:
     result, limit = row.result, sys.maxsize if full else MAX_CHARS
     yield _headline(result, agent)
+    if time := split_time(calls_of(result.trajectory, row.session), result.latency_ms):
+        parts = (f"{name} {duration(ms / 1000)}" for name, ms in time.items())
+        yield Text(f"  time: {', '.join(parts)}", "dim")
     yield ""
     if result.error is not None:
         source = result.error_source or "agent"
@@ -124,25 +136,49 @@ def _view(row: StoredRow, agent: str, *, full: bool) -> Iterator[RenderableType]
     if result.trajectory is not None and result.trajectory.metadata:
         yield from _part("Metadata of the trajectory", result.trajectory.metadata, limit)
     if result.trajectory is not None and result.trajectory.messages:
+        messages = result.trajectory.messages
         yield Text("Messages", "bold")
-        for message in result.trajectory.messages:
-            yield from _message(message, limit)
+        if from_message is not None:
+            if (first := from_message - 1) >= len(messages):
+                raise UsageError(
+                    f"expected a message from 1 to {len(messages):,}, got {from_message:,}"
+                )
+            page, last = messages[first : first + MAX_ITEMS], min(first + MAX_ITEMS, len(messages))
+            yield Text(f"  [{from_message:,} to {last:,} of {len(messages):,}]", "dim")
+        else:
+            page = messages
+        advice = f"--from-message N prints {MAX_ITEMS} from N on, --full prints all"
+        for message in _folded(page, full):
+            if isinstance(message, str):
+                yield Text(f"  [{message} messages - {advice}]", "dim")
+            else:
+                yield from _message(message, limit)
         yield ""
-    yield from _events(row, with_messages=bool(result.trajectory and result.trajectory.messages))
+    with_messages = bool(result.trajectory and result.trajectory.messages)
+    yield from _events(row, full, with_messages=with_messages)
+
+
+def _folded(items: Sequence[T], full: bool) -> Iterator[T | str]:
+    """Yield the items; of too many, the first and the last, and between them what is left out."""
+    omitted = len(items) - MAX_ITEMS
+    if full or omitted <= 0:
+        yield from items
+        return
+    half = MAX_ITEMS // 2
+    yield from items[:half]
+    yield f"{omitted:,} more"
+    yield from items[-half:]
 
 
 def _headline(result: EvalResult[Any], agent: str) -> Text:
     verdict, experiment = verdict_of(result), result.experiment_name
-    judge_tokens, trajectory = result.judge_tokens, result.trajectory
-    counted = result.judge_usage or (trajectory and trajectory.usage)
-    cost = known_sum((result.cost, result.judge_cost))
     facts = [
         f"epoch {result.epoch}" if result.epoch > 1 else "",
         f"attempt {result.attempt}" if result.attempt > 1 else "",
         "" if experiment == "baseline" else f"experiment {one_line(experiment)}",
         duration(result.latency_ms / 1000),
-        tokens_text(result.tokens_used + judge_tokens, judge_tokens) if counted else "",
-        cost_text(cost, result.judge_cost) if cost is not None else "",
+        tokens_text(result.agent_tokens, result.judge_tokens),
+        cost_text(result.cost, result.judge_cost),
         one_line(agent),
         f"run {one_line(result.run_id)}",
     ]
@@ -179,14 +215,15 @@ def _shortened(text: str, limit: int) -> str:
 
 def _scores(result: EvalResult[Any], limit: int) -> Iterator[RenderableType]:
     yield Text("Scores", "bold")
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table, labels = Table.grid(padding=(0, 2, 0, 0)), judge_labels(result.judge_calls)
     for score in result.scores:
         verdict = "pass" if score.passed else "fail"
+        reason = ": ".join(filter(None, (labels.get(score.criterion), score.reason)))
         table.add_row(
             Text(f"  {verdict}", COLOURS[verdict]),
             Text(f"{score.value:.3f}"),
             Text(one_line(score.criterion or "score"), no_wrap=True),
-            Text(escape_control_chars(_shortened(score.reason, limit)), overflow="fold"),
+            Text(escape_control_chars(_shortened(reason, limit)), overflow="fold"),
         )
     named = {score.criterion for score in result.scores}.union(JUDGE_USAGE)
     for metric in result.score.metrics:
@@ -213,7 +250,7 @@ def _message(message: ChatMessage, limit: int) -> Iterator[RenderableType]:
         yield Padding(line, (0, 0, 0, 4))
 
 
-def _events(row: StoredRow, *, with_messages: bool) -> Iterator[RenderableType]:
+def _events(row: StoredRow, full: bool, *, with_messages: bool) -> Iterator[RenderableType]:
     """Yield the events of the session in their order, then everything else that it holds."""
     if row.session is None:
         return
@@ -226,7 +263,11 @@ def _events(row: StoredRow, *, with_messages: bool) -> Iterator[RenderableType]:
         return
     yield Text("Session", "bold")
     table = Table.grid(padding=(0, 2, 0, 0))
-    for moment, kind, description in events:
+    for event in _folded(events, full):
+        if isinstance(event, str):
+            table.add_row("", "", Text(f"[{event} events - --full prints all]", "dim"))
+            continue
+        moment, kind, description = event
         table.add_row(
             Text(f"  {escape_control_chars(moment)}", "dim", no_wrap=True),
             Text(one_line(kind), "cyan", no_wrap=True),

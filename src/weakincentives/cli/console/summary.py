@@ -10,11 +10,11 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from ...adapters import ResponseCache
-from ...evals import RunStore, StoredRow
+from ...evals import RunStore
 from ...evals.comparison.gates import GateResult
 from ...evals.reporting.usage import usage_of
 from ...evals.statistics import EpochStats, Interval
-from ...evals.store import Overview
+from ...evals.store import Overview, StoredRow
 from ...internal.formatting import duration
 from .tables import two_columns
 from .text import one_line, pluralize
@@ -57,8 +57,9 @@ def suites_text(outcomes: Iterable[Outcome]) -> RenderableType:
 
     def line(outcome: Outcome) -> tuple[str, str]:
         record, rule = outcome.found.record, f": {outcome.rule}" if outcome.code else ""
-        passed = f"{record.passed:,}/{record.total:,} passed, {pluralize(record.errors, 'error')}"
-        passed += f", {record.quarantined:,} quarantined" if record.quarantined else ""
+        found = outcome.found.figures
+        passed = f"{found.passed:,}/{found.total:,} passed, {pluralize(found.error_count, 'error')}"
+        passed += f", {found.quarantined:,} quarantined" if found.quarantined else ""
         return one_line(record.manifest.suite), f"{passed}, exit {outcome.code}{rule}"
 
     return Group("", Text("Suites", "dim"), two_columns(map(line, outcomes)))
@@ -83,23 +84,23 @@ def figures_of(store: RunStore, overview: Overview) -> dict[str, Interval]:
     """Return the figures of a benchmark that its pass rate does not give; none for most runs."""
     from ...evals.benchmarks import FIGURES, benchmark_figures
 
-    if not any(name in FIGURES for name in overview.criteria):
+    if not any(name in FIGURES for name in overview.figures.criteria):
         return {}  # most runs, whose rows are not read
     return benchmark_figures(store.report(overview.record.manifest.run_id))
 
 
 def numbers_text(overview: Overview, figures: Mapping[str, Interval]) -> Iterator[Text]:
     """Yield the mean of each criterion, the figures of a benchmark, and those of the epochs."""
-    if overview.criteria:
-        means = overview.criteria.items()
+    if overview.figures.criteria:
+        means = overview.figures.criteria.items()
         yield two_columns((one_line(name), f"{mean:.3f}") for name, mean in means)
     if figures:
         yield two_columns(
             (name.replace("_", " "), f"{each.estimate:.3f}  95% {each.low:.3f} to {each.high:.3f}")
             for name, each in figures.items()
         )
-    if overview.epoch_stats is not None:
-        yield _epochs_text(overview.epoch_stats)
+    if overview.figures.epochs is not None:
+        yield _epochs_text(overview.figures.epochs)
 
 
 def _epochs_text(stats: EpochStats) -> Text:
@@ -112,12 +113,14 @@ def _epochs_text(stats: EpochStats) -> Text:
 
 def spent(overview: Overview) -> Iterator[str]:
     """Yield the pass rate without errors, latencies, tokens and cost, as far as they are known."""
-    record, p50, p95 = overview.record, overview.latency_p50_ms, overview.latency_p95_ms
-    if record.errors and (scored := record.total - record.errors):
-        yield f"{record.passed / scored:.1%} passed of the {scored:,} without an error"
-    if p50 is not None and p95 is not None:
-        yield f"latency p50 {duration(p50 / 1000)}, p95 {duration(p95 / 1000)}"
-    yield from usage_of(record).values()
+    found = overview.figures
+    if found.errors and found.scored:
+        share = found.pass_rate_without_errors
+        yield f"{share:.1%} passed of the {found.scored:,} without an error"
+    if found.latency is not None:
+        p50, p95 = (duration(ms / 1000) for ms in (found.latency.p50, found.latency.p95))
+        yield f"latency p50 {p50}, p95 {p95}"
+    yield from usage_of(found).values()
 
 
 def _next_commands(outcome: Outcome, store: str | None) -> Iterator[Text]:
@@ -128,7 +131,7 @@ def _next_commands(outcome: Outcome, store: str | None) -> Iterator[Text]:
     resume = ["wink", "eval", verb, run_id, *where]
     if record.status not in ("complete", "cancelled"):  # a cancelled run stays that
         yield _command("continue", resume)
-    elif record.errors:
+    elif outcome.found.figures.errors:
         yield _command("retry errors", [*resume, "--retry-errors"])
     if groups := outcome.found.error_groups:
         sample = groups[0].samples[0]

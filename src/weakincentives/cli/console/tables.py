@@ -16,17 +16,24 @@ from rich.text import Text
 from .text import one_line
 
 if TYPE_CHECKING:  # commands about queues use this file too, and should not load all evals
-    from ...evals import RunRecord
     from ...evals.statistics import Interval
+    from ...evals.store import RunRecord
 
 WIDE = 110  # columns of a terminal that has room for whole ids and repeated facts
+UNLIMITED = 1000  # columns of a pipe or a file; longer lines are not cut
 MIN_COLUMN = 6  # width below which no column shrinks
 _TIMESTAMP = len("20260102-030405")  # the beginning of a run's id
 
 
+def has_width() -> bool:
+    """Return whether stdout has a width: that of a terminal, or of COLUMNS."""
+    return sys.stdout.isatty() or "COLUMNS" in os.environ
+
+
 def screen() -> Console:
-    """Return the console of stdout."""
-    return Console(highlight=False, emoji=False, markup=False)
+    """Return the console of stdout; a pipe or a file has room for everything."""
+    width = None if has_width() else UNLIMITED
+    return Console(highlight=False, emoji=False, markup=False, width=width)
 
 
 def print_stdout(to: Console, *things: RenderableType) -> None:
@@ -35,9 +42,9 @@ def print_stdout(to: Console, *things: RenderableType) -> None:
     Characters that its encoding lacks are escaped; a closed pipe raises BrokenPipeError.
     """
     # Captured, because rich would answer a closed pipe with exit code 1: a failed gate.
-    wrapped = to.is_terminal or "COLUMNS" in os.environ
+    wrapped = has_width()
     for thing in things:
-        if isinstance(thing, Text) and thing.no_wrap is None and not wrapped:
+        if isinstance(thing, Text) and not wrapped:
             thing.no_wrap, thing.overflow = True, "ignore"
     with to.capture() as captured:
         # In a group: printed by itself, a text ignores its `no_wrap`.
@@ -114,16 +121,24 @@ def two_columns(rows: Iterable[tuple[str, str]], style: str = "") -> Text:
 
 
 def label_width(names: Iterable[str], maximum: int = 32) -> int:
-    """Return the width of the longest of these names, within a maximum."""
-    return min(maximum, max((cell_len(one_line(name)) for name in names), default=1))
+    """Return the width of the longest of these names, on a terminal within a maximum."""
+    width = max((cell_len(one_line(name)) for name in names), default=1)
+    return min(maximum, width) if has_width() else width
 
 
 def rate_text(rate: Interval) -> Text:
     """Return a rate with its interval, rounded as everywhere: `77.5% (62.5-87.7)`."""
+    from ...evals.stats.pass_rate import rate_ends
+
     if not rate.n:
         return Text("-", "dim")
-    ends = f" ({rate.low * 100:.1f}-{rate.high * 100:.1f})"
+    ends = f" ({'-'.join(rate_ends(rate))})"
     return Text.assemble((f"{rate.estimate:.1%}", "bold"), (ends, "dim"))
+
+
+def rate_title(rate: Interval) -> str:
+    """Return the title of a column of rates, with the confidence of their intervals."""
+    return f"rate ({rate.confidence * 100:g}%)"
 
 
 def tags_text(tags: Mapping[str, str]) -> str:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 
 from .columns import COLUMNS, add_columns
 from .parsing import confidence, minimum, number, share, to_argv, whole
+from .settings import OPTIONS_OF_SETTINGS, add_setting, add_settings
 
 DATASET_HELP = ".jsonl, .json, .csv, .tsv, .parquet, .yaml, or - (stdin)"
-# The name in `EvalConfig`, and an earlier name of the option.
-MAX_CONCURRENT = ("-j", "--max-concurrent", "--max-concurrency")
-DECIDED, NEVER = "decided", "never"  # values of --stop-when, apart from a width
 
 # The options that define a run. The others choose what is displayed, or apply only once.
 PERSISTED_OPTIONS = (
     *("prompt", "agent", "benchmark", "data", "dataset", *COLUMNS),
     *("model", "evaluator", "judge_model"),
     *("temperature", "max_tokens", "judge_temperature", "judge_max_tokens"),
-    *("filter", "sample", "seed", "limit", "choose_by", "epochs", "cluster_by"),
-    *("max_concurrency", "timeout", "max_retries", "cache", "fail_fast"),
-    *("max_tokens_total", "max_cost", "max_time"),
-    *("store", "name", "experiment", "tag", "output", "junit_failures"),
-    *("fail_under", "confidence", "stop_when", "decide_for", "against", "max_error_rate"),
+    *("filter", "sample", *OPTIONS_OF_SETTINGS, "cache"),
+    *("store", "name", "tag", "output", "junit_failures"),
+    *("fail_under", "confidence", "max_error_rate"),
 )
 Add = Callable[..., object]  # the method `add_argument` of a parser or a group
 
@@ -60,8 +56,8 @@ def add_judge_model(add: Add, default: str = "") -> None:
     add_model_settings(add, "--judge-model")
 
 
-def add_selection(parser: ArgumentParser, *, choose: bool = False, epochs: bool = True) -> Add:
-    """Add the options that select samples of a dataset, and with `epochs` how often each runs.
+def add_selection(parser: ArgumentParser, *settings: str) -> Add:
+    """Add the options that select samples of a dataset; with `settings`, only these of a config.
 
     Return the function that adds further options to this group.
     """
@@ -69,22 +65,11 @@ def add_selection(parser: ArgumentParser, *, choose: bool = False, epochs: bool 
     add("--filter", action="append", default=[], metavar="KEY=GLOB",
         help="only samples whose metadata (or id) matches; repeat to require all")  # fmt: skip
     add("--sample", type=whole(0), metavar="N", help="random subset of N samples")
-    add("--seed", type=whole(0), metavar="S",
-        help="seed of the random subset (default 0), and of a model that takes one")  # fmt: skip
-    add("--limit", type=whole(0), metavar="N", help="only the first N samples")
-    if choose:
-        add("--choose-by", action="extend", nargs="+", default=[], metavar="RUN",
-            help="with --limit: draw the N samples by strata of their pass rates in these runs, "
-            "and estimate the rate of the whole dataset")  # fmt: skip
-    if epochs:
-        add("--epochs", "--repeat", type=whole(1), metavar="N", help="run each sample N times")
+    for name in settings:
+        add_setting(add, name)
+    if not settings:
+        add_settings(add, "samples")
     return add
-
-
-def add_max_concurrency(add: Add, otherwise: str, default: int | None = None) -> None:
-    """Add -j; the help says with `otherwise` what applies without it."""
-    add(*MAX_CONCURRENT, dest="max_concurrency", type=whole(1), default=default, metavar="N",
-        help=f"maximum concurrent samples ({otherwise})")  # fmt: skip
 
 
 def add_name(add: Add) -> None:
@@ -134,18 +119,3 @@ def command_of(args: Namespace, target: str | None) -> tuple[str, ...]:
     """Return the command that runs this again, without options that do not define the run."""
     options = to_argv(args, PERSISTED_OPTIONS)
     return ("wink", "eval", "run", *([target] if target else []), *options)
-
-
-def parse_stop_when(text: str) -> float | str:
-    """Parse `decided`, `never`, or a width: `0.1` or `10%`."""
-    if text in (DECIDED, NEVER):
-        return text
-    try:
-        width = share(text)
-    except ArgumentTypeError:
-        width = 0.0
-    if not 0 < width < 1:
-        raise ArgumentTypeError(
-            f"expected {DECIDED}, {NEVER}, or a width such as 10%, got {text!r}"
-        )
-    return width

@@ -17,16 +17,17 @@ def _float(text: str) -> float:
         return float("nan")
 
 
-def whole(minimum: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers that are not below the minimum."""
+def whole(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
+    """Return a parser of whole numbers that are not below the minimum, nor above the maximum."""
+    limits = f">= {minimum}" if maximum is None else f"from {minimum} to {maximum:,}"
 
     def parse(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
             value = minimum - 1
-        if value < minimum:
-            raise ArgumentTypeError(f"expected a whole number >= {minimum}, got {text!r}")
+        if value < minimum or (maximum is not None and value > maximum):
+            raise ArgumentTypeError(f"expected a whole number {limits}, got {text!r}")
         return value
 
     return parse

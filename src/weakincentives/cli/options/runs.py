@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from argparse import ArgumentParser, Namespace, _ActionsContainer
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,8 @@ from ...experiment import BASELINE
 from .parsing import confidence, pairs, to_argv
 
 if TYPE_CHECKING:
-    from ...evals import RunManifest, RunRecord, RunStore
+    from ...evals import RunStore
+    from ...evals.store import RunManifest, RunRecord
 
 REFERENCES = "run id, latest~N, suite:NAME or tag:KEY=VALUE"
 RUN_HELP = f"{REFERENCES}, folder of a saved report, or baseline file"
@@ -78,13 +79,6 @@ def add_confidence(parser: ArgumentParser, about: str = "confidence level") -> N
     """Add --confidence."""
     parser.add_argument("--confidence", type=confidence, default=0.95, metavar="LEVEL",
         help=f"{about}: 0.95 (default) or 99%%")  # fmt: skip
-
-
-def add_cluster_by(add: Callable[..., object], default: str = "that of the runs") -> None:
-    """Add --cluster-by."""
-    add("--cluster-by", metavar="KEY",
-        help="metadata key of samples that are not independent, such as their document "
-        f"(default: {default})")  # fmt: skip
 
 
 def store_path(args: Namespace) -> Path:

@@ -15,33 +15,31 @@ verifiers       `results.jsonl` and `traces.jsonl` of Prime Intellect's verifier
 k2              requests and result lines of K2 Vendor Verifier
 """
 
-from .detect import detect_format
-from .inspect import read_inspect
-from .k2 import load_k2_requests, read_k2_results, write_k2_results
-from .langsmith import read_langsmith
-from .openai_evals import read_openai_evals
-from .promptfoo import read_promptfoo
-from .pydantic_evals import read_pydantic_evals
-from .simple_evals import read_simple_evals
-from .store import FORMATS, agent_and_model, read_reports, read_results, store_report, store_reports
-from .verifiers import read_verifiers
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "FORMATS",
-    "agent_and_model",
-    "detect_format",
-    "load_k2_requests",
-    "read_inspect",
-    "read_k2_results",
-    "read_langsmith",
-    "read_openai_evals",
-    "read_promptfoo",
-    "read_pydantic_evals",
-    "read_reports",
-    "read_results",
-    "read_simple_evals",
-    "read_verifiers",
-    "store_report",
-    "store_reports",
-    "write_k2_results",
-]
+if TYPE_CHECKING:
+    from .detect import detect_format as detect_format
+    from .inspect import read_inspect as read_inspect
+    from .k2 import (
+        load_k2_requests as load_k2_requests,
+        read_k2_results as read_k2_results,
+        write_k2_results as write_k2_results,
+    )
+    from .langsmith import read_langsmith as read_langsmith
+    from .openai_evals import read_openai_evals as read_openai_evals
+    from .promptfoo import read_promptfoo as read_promptfoo
+    from .pydantic_evals import read_pydantic_evals as read_pydantic_evals
+    from .simple_evals import read_simple_evals as read_simple_evals
+    from .store import (
+        FORMATS as FORMATS,
+        agent_and_model as agent_and_model,
+        read_reports as read_reports,
+        read_results as read_results,
+        store_report as store_report,
+        store_reports as store_reports,
+    )
+    from .verifiers import read_verifiers as read_verifiers
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
+
+    __getattr__, __dir__ = _lazy_names(__name__)

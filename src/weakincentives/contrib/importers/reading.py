@@ -13,8 +13,9 @@ from typing import Any, get_args
 from ...adapters.wire import wire_calls
 from ...chat import ChatMessage, Role
 from ...errors import ReportError, short_repr
-from ...evals import ErrorDetails, EvalResult, Metric, Sample, Score, Trajectory
+from ...evals import EvalResult, Metric, Sample, Score, Trajectory
 from ...evals.evaluators.combine import combine_scores
+from ...evals.model import ErrorDetails
 from ...evals.model.result import ErrorSource
 from ...secrets import shorten
 from .files import ResultFile

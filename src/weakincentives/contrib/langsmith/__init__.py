@@ -1,5 +1,10 @@
 """Send runs to LangSmith: runs as experiments, samples as traces, scores as feedback."""
 
-from .configure import LangSmithTracing, configure_wink
+from typing import TYPE_CHECKING
 
-__all__ = ["LangSmithTracing", "configure_wink"]
+if TYPE_CHECKING:
+    from .configure import LangSmithTracing as LangSmithTracing, configure_wink as configure_wink
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
+
+    __getattr__, __dir__ = _lazy_names(__name__)

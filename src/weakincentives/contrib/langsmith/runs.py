@@ -130,7 +130,7 @@ def _sample(node: Node, _: Node) -> dict[str, Any]:
         "latency_ms": result.latency_ms,
     } | _known(
         dataset_name=place.dataset,
-        tokens=result.tokens_used or None,
+        tokens=result.agent_tokens,
         cost=result.cost,
         judge_tokens=result.judge_tokens or None,
         judge_cost=result.judge_cost,

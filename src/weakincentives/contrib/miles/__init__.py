@@ -8,8 +8,13 @@ package  the modules of miles, or how to install them
 Both paths name an attribute of a module of yours.
 """
 
-from .data import miles_data_source
-from .rewards import miles_reward
-from .samples import miles_sample
+from typing import TYPE_CHECKING
 
-__all__ = ["miles_data_source", "miles_reward", "miles_sample"]
+if TYPE_CHECKING:
+    from .data import miles_data_source as miles_data_source
+    from .rewards import miles_reward as miles_reward
+    from .samples import miles_sample as miles_sample
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
+
+    __getattr__, __dir__ = _lazy_names(__name__)

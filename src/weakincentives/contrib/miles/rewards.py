@@ -12,6 +12,7 @@ from typing import Any
 
 from ...chat import ChatMessage
 from ...evals import EvalContext, Sample, Score, Trajectory, criterion
+from ...evals.evaluators import EvaluatorFunction
 from ...internal.checks import check_whole
 from ...internal.concurrency import for_each
 from ...internal.isolation import run_isolated
@@ -24,7 +25,7 @@ RewardModel = Callable[..., Awaitable[Reward | list[Reward]]]
 
 
 def miles_reward(
-    evaluator: Callable[..., Any],
+    evaluator: EvaluatorFunction,
     *,
     adapter: Any = None,
     max_concurrent: int = 16,

@@ -1,5 +1,10 @@
 """Send runs to OpenTelemetry as traces, by its conventions for generative AI."""
 
-from .configure import OtelTracing, configure_otel
+from typing import TYPE_CHECKING
 
-__all__ = ["OtelTracing", "configure_otel"]
+if TYPE_CHECKING:
+    from .configure import OtelTracing as OtelTracing, configure_otel as configure_otel
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
+
+    __getattr__, __dir__ = _lazy_names(__name__)

@@ -1,5 +1,10 @@
 """Run a script on another machine over SSH, and bring its results back."""
 
-from .runner import run_remote
+from typing import TYPE_CHECKING
 
-__all__ = ["run_remote"]
+if TYPE_CHECKING:
+    from .runner import run_remote as run_remote
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
+
+    __getattr__, __dir__ = _lazy_names(__name__)

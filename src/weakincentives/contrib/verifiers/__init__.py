@@ -10,16 +10,20 @@ service      the event loop on which its environments are served
 Its files are read without the package: `contrib.importers.read_verifiers`.
 """
 
-from .environment import verifiers_agent, verifiers_dataset
-from .older import verifiers_rubric
-from .scores import verifiers_score
-from .tasks import verifiers_evaluator, verifiers_reward
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "verifiers_agent",
-    "verifiers_dataset",
-    "verifiers_evaluator",
-    "verifiers_reward",
-    "verifiers_rubric",
-    "verifiers_score",
-]
+if TYPE_CHECKING:
+    from .environment import (
+        verifiers_agent as verifiers_agent,
+        verifiers_dataset as verifiers_dataset,
+    )
+    from .older import verifiers_rubric as verifiers_rubric
+    from .scores import verifiers_score as verifiers_score
+    from .tasks import (
+        verifiers_evaluator as verifiers_evaluator,
+        verifiers_reward as verifiers_reward,
+    )
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
+
+    __getattr__, __dir__ = _lazy_names(__name__)

@@ -21,6 +21,7 @@ from typing import Any
 from ...errors import EvaluatorError, MissingExtraError, UsageError
 from ...evals import Dataset, EvalContext, Sample, Trajectory, criterion
 from ...evals.engine.agents import Agent, AgentOutput, current, name_agent
+from ...evals.evaluators import EvaluatorFunction
 from ...rollouts import Endpoint
 from ..importers.reading import chat_message
 from .scores import rollout_with_rewards
@@ -183,7 +184,7 @@ def _keeping(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def verifiers_rubric(
-    evaluators: Callable[..., Any] | Sequence[Callable[..., Any]],
+    evaluators: EvaluatorFunction | Sequence[EvaluatorFunction],
     *,
     weights: Sequence[float] | None = None,
     expected: str = "answer",
@@ -204,7 +205,7 @@ def verifiers_rubric(
     )
 
 
-def _reward(evaluator: Callable[..., Any], expected: str, vf: Any) -> Callable[..., Any]:
+def _reward(evaluator: EvaluatorFunction, expected: str, vf: Any) -> Callable[..., Any]:
     judged = criterion(evaluator)
     failure = type("EvaluatorError", (vf.Error,), {})  # its result lines have this name
     lock = threading.Lock()

@@ -14,6 +14,7 @@ from ... import serde
 from ...chat import ChatMessage
 from ...errors import EvaluatorError, MissingExtraError
 from ...evals import Criterion, EvalContext, Sample, Score, Trajectory, criterion
+from ...evals.evaluators import EvaluatorFunction
 from ...internal.threads import in_thread
 from ..importers.reading import chat_message
 from ..importers.verifiers import score_of_trace
@@ -95,7 +96,7 @@ def _trace(
 
 
 def verifiers_reward(
-    evaluator: Callable[..., Any], *, expected: str = "answer"
+    evaluator: EvaluatorFunction, *, expected: str = "answer"
 ) -> Callable[..., Awaitable[float]]:
     """Return an evaluator as a reward function of verifiers.
 

@@ -10,32 +10,23 @@ ledger           what each sample did over all runs of a suite
 
 from typing import TYPE_CHECKING
 
-from ...internal.lazy import lazy_exports as _lazy_exports
-
 if TYPE_CHECKING:
-    from .audit import audit_suite
-    from .ledger import LEDGER_STATUSES, Ledger, LedgerEntry, LedgerStatus, read_ledger
-    from .report import AuditedSample, AuditReport, Finding, HeadlineRange, ProbeScore
+    from .audit import audit_suite as audit_suite
+    from .ledger import (
+        LEDGER_STATUSES as LEDGER_STATUSES,
+        Ledger as Ledger,
+        LedgerEntry as LedgerEntry,
+        LedgerStatus as LedgerStatus,
+        read_ledger as read_ledger,
+    )
+    from .report import (
+        AuditedSample as AuditedSample,
+        AuditReport as AuditReport,
+        Finding as Finding,
+        HeadlineRange as HeadlineRange,
+        ProbeScore as ProbeScore,
+    )
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "LEDGER_STATUSES",
-    "AuditReport",
-    "AuditedSample",
-    "Finding",
-    "HeadlineRange",
-    "Ledger",
-    "LedgerEntry",
-    "LedgerStatus",
-    "ProbeScore",
-    "audit_suite",
-    "read_ledger",
-]
-
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        ".audit": "audit_suite",
-        ".ledger": "LEDGER_STATUSES Ledger LedgerEntry LedgerStatus read_ledger",
-        ".report": "AuditReport AuditedSample Finding HeadlineRange ProbeScore",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

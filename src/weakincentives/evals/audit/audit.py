@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UsageError
 from ...internal.event_loop import run_sync
 from .._types import Dataset, EvalConfig
-from ..stats.pass_rate import pass_rate
-from ..store.queries import outcome_rows, verdict_rows
+from ..runs.figures import run_figures
+from ..store.records import scope_of
+from ..store.tables import run_table
 from .ledger import MIN_RUNS, read_ledger, runs_of_suite
 from .probes import PROBES, CriterionSpread, ProbeRun, applicable_criterion, run_probe
 from .report import (
@@ -100,7 +101,7 @@ def _add_stored_scores(
 ) -> None:
     """Add the values that the criteria had in stored runs."""
     for record in records:
-        for row in outcome_rows(store, record.manifest.run_id):
+        for row in run_table(store, record.manifest.run_id):
             if not row.error:
                 spread.add(row.scores)
 
@@ -204,28 +205,26 @@ def _headline(
     latest = next((record for record in records if record.status == "complete"), None)
     if store is None or latest is None or not invalid:
         return None
-    outside = set(latest.manifest.quarantined)
-    rows = passed = wrong_passes = wrong_failures = 0
-    valid: list[tuple[str, bool]] = []
-    for row in verdict_rows(store, latest.manifest.run_id):
-        if row.sample in outside:
-            continue
-        rows += 1
-        passed += row.passed
-        verdicts = invalid.get(row.sample)
+    scope = scope_of(latest)
+    table = run_table(store, latest.manifest.run_id, scope.keys)
+    wrong_passes = wrong_failures = 0
+    valid: list[int] = []
+    for at in scope.counted(table):
+        verdicts = invalid.get(table.samples[at])
         if verdicts is None:
-            valid.append((row.sample, row.passed))
-        elif row.passed:
+            valid.append(at)
+        elif table.passed[at]:
             wrong_passes += "pass" in verdicts
         else:
             wrong_failures += "failure" in verdicts
-    if not rows:
+    found = run_figures(table, scope)
+    if not found.total:
         return None
     return HeadlineRange(
         run_id=latest.manifest.run_id,
-        rows=rows,
-        rate=passed / rows,
-        low=(passed - wrong_passes) / rows,
-        high=(passed + wrong_failures) / rows,
-        valid=pass_rate(valid) if valid else None,
+        rows=found.total,
+        rate=found.passed / found.total,
+        low=(found.passed - wrong_passes) / found.total,
+        high=(found.passed + wrong_failures) / found.total,
+        valid=run_figures(table.pick(valid), scope.of_part).rate if valid else None,
     )

@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 from ...rollouts import Trajectory
-from .._evaluators import as_criterion
 from .._types import EvalConfig, Sample
+from ..built_ins import as_criterion
 from ..engine.agents import AgentOutput, name_agent
 from ..engine.run import Run
 from ..evaluators.criteria import Criterion

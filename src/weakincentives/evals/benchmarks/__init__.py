@@ -11,48 +11,25 @@ summaries  figures of a whole run
 
 from typing import TYPE_CHECKING
 
-from ...internal.lazy import lazy_exports as _lazy_exports
-
 if TYPE_CHECKING:
-    from .answers import answer_line, drop_f1, drop_metrics, final_number, multiple_choice
-    from .catalog import BENCHMARKS, Benchmark, benchmark
-    from .code import extract_code, python_tests
-    from .extraction import gpqa, mgsm, mmlu
-    from .judged import browsecomp, healthbench, simpleqa
-    from .summaries import FIGURES, benchmark_figures, healthbench_mean, simpleqa_summary
+    from .answers import (
+        answer_line as answer_line,
+        drop_f1 as drop_f1,
+        drop_metrics as drop_metrics,
+        final_number as final_number,
+        multiple_choice as multiple_choice,
+    )
+    from .catalog import BENCHMARKS as BENCHMARKS, Benchmark as Benchmark, benchmark as benchmark
+    from .code import extract_code as extract_code, python_tests as python_tests
+    from .extraction import gpqa as gpqa, mgsm as mgsm, mmlu as mmlu
+    from .judged import browsecomp as browsecomp, healthbench as healthbench, simpleqa as simpleqa
+    from .summaries import (
+        FIGURES as FIGURES,
+        benchmark_figures as benchmark_figures,
+        healthbench_mean as healthbench_mean,
+        simpleqa_summary as simpleqa_summary,
+    )
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "BENCHMARKS",
-    "FIGURES",
-    "Benchmark",
-    "answer_line",
-    "benchmark",
-    "benchmark_figures",
-    "browsecomp",
-    "drop_f1",
-    "drop_metrics",
-    "extract_code",
-    "final_number",
-    "gpqa",
-    "healthbench",
-    "healthbench_mean",
-    "mgsm",
-    "mmlu",
-    "multiple_choice",
-    "python_tests",
-    "simpleqa",
-    "simpleqa_summary",
-]
-
-# Every `wink eval show` asks for FIGURES, and few for the rest.
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        ".answers": "answer_line drop_f1 drop_metrics final_number multiple_choice",
-        ".catalog": "BENCHMARKS Benchmark benchmark",
-        ".code": "extract_code python_tests",
-        ".extraction": "gpqa mgsm mmlu",
-        ".judged": "browsecomp healthbench simpleqa",
-        ".summaries": "FIGURES benchmark_figures healthbench_mean simpleqa_summary",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import UsageError
-from ..model.report import EvalReport
 from ..model.result import EvalResult
+from ..runs.report import EvalReport
 from ..stats.intervals import Interval, mean_interval
 from ..stats.pass_rate import pass_rate
 from ..stats.ratios import ratio_interval
@@ -71,14 +71,14 @@ def benchmark_figures(report: EvalReport[Any]) -> dict[str, Interval]:
 
     They are of runs with one criterion of `FIGURES`, and of results without an error.
     """
-    names = {result.score.criterion for result in report.results if result.success}
+    names = {result.score.criterion for result in report.counted if result.success}
     if len(names) != 1 or (name := next(iter(names))) not in FIGURES:
         return {}
     return FIGURES[name](report)
 
 
 def _scored(report: EvalReport[Any]) -> list[EvalResult[Any]]:
-    results = [result for result in report.results if result.success]
+    results = [result for result in report.counted if result.success]
     if not results:
         raise UsageError("expected a report with scores, got none without an error")
     return results

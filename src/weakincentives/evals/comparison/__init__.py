@@ -18,89 +18,56 @@ halving        the best of several models within a budget
 
 from typing import TYPE_CHECKING
 
-from ...internal.lazy import lazy_exports as _lazy_exports
-
 if TYPE_CHECKING:
-    from ...internal.matching import Work
+    from ...internal.matching import Work as Work
     from .alignment import (
-        AlignedStep,
-        Divergence,
-        DivergenceCount,
-        FlipDivergences,
-        Step,
-        align,
-        count_divergences,
-        describe_divergences,
-        divergence,
-        flip_divergences,
-        steps_of,
+        AlignedStep as AlignedStep,
+        Divergence as Divergence,
+        DivergenceCount as DivergenceCount,
+        FlipDivergences as FlipDivergences,
+        Step as Step,
+        align as align,
+        count_divergences as count_divergences,
+        describe_divergences as describe_divergences,
+        divergence as divergence,
+        flip_divergences as flip_divergences,
+        steps_of as steps_of,
     )
-    from .baselines import load_baseline, pool_outcomes, save_baseline
-    from .comparability import describe_differences
-    from .compare import compare_runs, compare_several
-    from .flips import CriterionFlip, FlipDetails, FlipSide, flip_details
-    from .gates import BaselineRule, GateResult, check_baseline, check_rate, check_run
-    from .matrix import SampleVerdicts, SideVerdict, count_kinds, sample_matrix
-    from .outcomes import RunOutcomes, sample_clusters
-    from .result import Flip, Measure, RunComparison, Slice
-    from .trend import RunTrend, run_trend
+    from .baselines import (
+        load_baseline as load_baseline,
+        pool_outcomes as pool_outcomes,
+        save_baseline as save_baseline,
+    )
+    from .comparability import describe_differences as describe_differences
+    from .compare import compare_runs as compare_runs, compare_several as compare_several
+    from .flips import (
+        CriterionFlip as CriterionFlip,
+        FlipDetails as FlipDetails,
+        FlipSide as FlipSide,
+        flip_details as flip_details,
+    )
+    from .gates import (
+        BaselineRule as BaselineRule,
+        GateResult as GateResult,
+        check_baseline as check_baseline,
+        check_rate as check_rate,
+        check_run as check_run,
+    )
+    from .matrix import (
+        SampleVerdicts as SampleVerdicts,
+        SideVerdict as SideVerdict,
+        count_kinds as count_kinds,
+        sample_matrix as sample_matrix,
+    )
+    from .outcomes import RunOutcomes as RunOutcomes, sample_clusters as sample_clusters
+    from .result import (
+        Flip as Flip,
+        Measure as Measure,
+        RunComparison as RunComparison,
+        Slice as Slice,
+    )
+    from .trend import RunTrend as RunTrend, run_trend as run_trend
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "AlignedStep",
-    "BaselineRule",
-    "CriterionFlip",
-    "Divergence",
-    "DivergenceCount",
-    "Flip",
-    "FlipDetails",
-    "FlipDivergences",
-    "FlipSide",
-    "GateResult",
-    "Measure",
-    "RunComparison",
-    "RunOutcomes",
-    "RunTrend",
-    "SampleVerdicts",
-    "SideVerdict",
-    "Slice",
-    "Step",
-    "Work",
-    "align",
-    "check_baseline",
-    "check_rate",
-    "check_run",
-    "compare_runs",
-    "compare_several",
-    "count_divergences",
-    "count_kinds",
-    "describe_differences",
-    "describe_divergences",
-    "divergence",
-    "flip_details",
-    "flip_divergences",
-    "load_baseline",
-    "pool_outcomes",
-    "run_trend",
-    "sample_clusters",
-    "sample_matrix",
-    "save_baseline",
-    "steps_of",
-]
-
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        "...internal.matching": "Work",
-        ".alignment": "AlignedStep Divergence DivergenceCount FlipDivergences Step align "
-        "count_divergences describe_divergences divergence flip_divergences steps_of",
-        ".baselines": "load_baseline pool_outcomes save_baseline",
-        ".comparability": "describe_differences",
-        ".compare": "compare_runs compare_several",
-        ".flips": "CriterionFlip FlipDetails FlipSide flip_details",
-        ".gates": "BaselineRule GateResult check_baseline check_rate check_run",
-        ".matrix": "SampleVerdicts SideVerdict count_kinds sample_matrix",
-        ".outcomes": "RunOutcomes sample_clusters",
-        ".result": "Flip Measure RunComparison Slice",
-        ".trend": "RunTrend run_trend",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

@@ -23,10 +23,10 @@ from ...errors import ReportError, SerializationError, UsageError
 from ...internal.atomic_write import write_whole
 from ..model.result import ErrorSource
 from ..model.selection import Selection
+from ..runs.scope import Scope
+from ..runs.table import RunTable, TableRow
 from ..stats.pass_rate import RateRule
-from ..store.queries import OutcomeRow
 from ..store.run_store import CriterionInfo
-from .columns import CountedRows
 from .comparability import comparison_blockers
 from .outcomes import RunOutcomes
 
@@ -55,7 +55,7 @@ def pool_outcomes(runs: Sequence[RunOutcomes]) -> RunOutcomes:
     return replace(
         runs[0],
         name=" + ".join(names),
-        rows=CountedRows(_pooled(runs)),
+        rows=RunTable(_pooled(runs)),
         agent=runs[0].agent if len(agents) == 1 else "",
         model=runs[0].model if len(models) == 1 else None,
         agent_version=runs[0].agent_version if len(versions) == 1 else "",
@@ -70,7 +70,7 @@ def pool_outcomes(runs: Sequence[RunOutcomes]) -> RunOutcomes:
     )
 
 
-def _pooled(runs: Iterable[RunOutcomes]) -> Iterator[OutcomeRow]:
+def _pooled(runs: Iterable[RunOutcomes]) -> Iterator[TableRow]:
     earlier_epochs = 0
     for run in runs:
         yield from (row._replace(epoch=row.epoch + earlier_epochs) for row in run.rows)
@@ -99,9 +99,9 @@ def save_baseline(outcomes: RunOutcomes, path: Path | str) -> None:
         "agent_version": outcomes.agent_version,
         "unfinished": outcomes.unfinished,
         "anytime": outcomes.anytime,
-        "rule": asdict(outcomes.rule),
-        "selection": outcomes.selection and asdict(outcomes.selection),
-        "quarantined": list(outcomes.quarantined),
+        "rule": asdict(outcomes.scope.rule),
+        "selection": outcomes.scope.selection and asdict(outcomes.scope.selection),
+        "quarantined": sorted(outcomes.quarantined),
         "judge_models": dict(outcomes.judge_models),
         "mixed": outcomes.mixed,
     }
@@ -113,7 +113,7 @@ def save_baseline(outcomes: RunOutcomes, path: Path | str) -> None:
         raise UsageError(f"expected a file to write, got: {error}") from None
 
 
-def _lines(head: Mapping[str, Any], rows: Iterable[OutcomeRow]) -> Iterator[str]:
+def _lines(head: Mapping[str, Any], rows: Iterable[TableRow]) -> Iterator[str]:
     yield "{\n"
     yield from (f"{json.dumps(name)}: {json.dumps(value)},\n" for name, value in head.items())
     yield '"rows": [\n'
@@ -182,8 +182,8 @@ def load_baseline(path: Path | str) -> RunOutcomes:
     only = head.criteria[0][0] if len(head.criteria) == 1 else ""
     return RunOutcomes(
         name=head.name,
-        rows=CountedRows(
-            OutcomeRow(
+        rows=RunTable(
+            TableRow(
                 row.sample,
                 row.epoch,
                 row.experiment,
@@ -211,8 +211,10 @@ def load_baseline(path: Path | str) -> RunOutcomes:
         anytime=head.anytime,
         created_at=head.created_at,
         runs=tuple(head.runs) or (head.name,),
-        rule=head.rule or RateRule(kind="population" if head.anytime else "fixed"),
-        selection=head.selection,
-        quarantined=head.quarantined,
+        scope=Scope(
+            quarantined=frozenset(head.quarantined),
+            rule=head.rule or RateRule(kind="population" if head.anytime else "fixed"),
+            selection=head.selection,
+        ),
         mixed=head.mixed,
     )

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..store.rows import RunManifest
-from .columns import CountedRows
 from .outcomes import RunOutcomes, incomparable
 
 _DIGEST_CHARS = 8
@@ -73,8 +72,7 @@ def without_quarantined(before: RunOutcomes, after: RunOutcomes) -> tuple[RunOut
 
 def _without(run: RunOutcomes, outside: set[str]) -> RunOutcomes:
     kept = [at for at, sample in enumerate(run.rows.samples) if sample not in outside]
-    rows: CountedRows = run.rows if len(kept) == len(run.rows) else run.rows.pick(kept)
-    return replace(run, rows=rows)
+    return run if len(kept) == len(run.rows) else replace(run, rows=run.rows.pick(kept))
 
 
 def _several(names: set[str], digests: set[str]) -> str:

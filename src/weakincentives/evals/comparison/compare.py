@@ -21,12 +21,12 @@ from typing import Any
 
 from ...errors import UsageError
 from ..model.grouping import ABSENT, group_values
-from ..model.report import EvalReport
 from ..model.versions import changed_parts
+from ..runs.report import EvalReport
+from ..runs.table import RunTable
 from ..stats.differences import Difference, unpaired_difference
 from ..stats.multiplicity import holm
 from ..store.run_store import RunStore
-from .columns import CountedRows
 from .comparability import differing_judges, without_quarantined
 from .corrected import corrected_change
 from .measures import Flips, Matched, Number, Pairs, Places, Sides, first_of, flips_of, measured
@@ -67,7 +67,7 @@ def compare_runs(
     """
     if not 0 < confidence < 1:
         raise UsageError(f"expected a `confidence` between 0 and 1, got {confidence}")
-    runs = (outcomes_of(run, store, by, cluster_by) for run in (before, after))
+    runs = (outcomes_of(run, store, by, cluster_by, confidence) for run in (before, after))
     a, b = without_quarantined(*runs)
     problems = _check_comparable(a, b, by, force)
     cluster_by = cluster_by or b.cluster_by or a.cluster_by
@@ -84,7 +84,7 @@ def compare_runs(
         both=both,
         neither=neither,
         flips=tuple(flips),
-        slices=() if by is None else tuple(_slices(matched, a.rows, b.rows, confidence)),
+        slices=() if by is None else tuple(_slices(matched, a.rows, b.rows, by, confidence)),
         by=by,
         cluster_by=cluster_by,
         left_out=left_out,
@@ -114,7 +114,7 @@ def compare_several(
 
     The keyword arguments are those of `compare_runs`.
     """
-    a = outcomes_of(first, store, by, cluster_by)
+    a = outcomes_of(first, store, by, cluster_by, confidence)
     compare = partial(
         compare_runs,
         a,
@@ -149,7 +149,7 @@ def _check_comparable(
     for run in (before, after):
         if not run.rows:
             raise UsageError(f"expected runs with results, got none in {run.name}")
-    if by is not None and not any(value not in (None, ABSENT) for value in after.rows.slices):
+    if by is not None and all(value == ABSENT for value in after.rows.metadata(by)):
         raise UsageError(f"expected {by!r} in the metadata of samples, found it in none")
     problems = incomparable(before, after)
     if problems and not force:
@@ -242,13 +242,13 @@ def _matched(
     return pairing if shared else "none", pairs
 
 
-def _keys(rows: CountedRows, several: bool, epochs: bool) -> Sequence[Hashable]:
+def _keys(rows: RunTable, several: bool, epochs: bool) -> Sequence[Hashable]:
     if several:
         return list(zip(rows.experiments, rows.samples, rows.epochs, strict=True))
     return list(zip(rows.samples, rows.epochs, strict=True)) if epochs else rows.samples
 
 
-def _without_left_out(pairs: Pairs, before: CountedRows, after: CountedRows) -> Pairs:
+def _without_left_out(pairs: Pairs, before: RunTable, after: RunTable) -> Pairs:
     """Return the pairs without rows whose error says nothing about the agent."""
     if not any(before.errors) and not any(after.errors):
         return pairs
@@ -264,7 +264,7 @@ def _without_left_out(pairs: Pairs, before: CountedRows, after: CountedRows) -> 
     return [a for a, _ in kept], [b for _, b in kept]
 
 
-def _kept(places: Places, rows: CountedRows) -> Places | None:
+def _kept(places: Places, rows: RunTable) -> Places | None:
     if isinstance(places, int):
         return None if rows.error_source(places) in LEFT_OUT else places
     return tuple(at for at in places if rows.error_source(at) not in LEFT_OUT) or None
@@ -291,11 +291,11 @@ def _row_pairs(pairs: Pairs) -> Pairs:
     return [a for a, _ in rows], [b for _, b in rows]
 
 
-def _passed(before: CountedRows, after: CountedRows) -> Number:
+def _passed(before: RunTable, after: RunTable) -> Number:
     return (lambda at: float(before.passed[at])), (lambda at: float(after.passed[at]))
 
 
-def _numbers(before: CountedRows, after: CountedRows, metric: str) -> dict[str, Number]:
+def _numbers(before: RunTable, after: RunTable, metric: str) -> dict[str, Number]:
     """Return the numbers that can be compared, by name.
 
     The only criterion of a run is its score, and has a separate line only if it is the metric.
@@ -322,9 +322,7 @@ def _numbers(before: CountedRows, after: CountedRows, metric: str) -> dict[str, 
     return whole | usage
 
 
-def _scored(
-    rows: CountedRows, number: Callable[[int], float | None]
-) -> Callable[[int], float | None]:
+def _scored(rows: RunTable, number: Callable[[int], float | None]) -> Callable[[int], float | None]:
     """Return the number of a row, which is None for an error."""
     return lambda at: None if rows.errors[at] else number(at)
 
@@ -333,14 +331,19 @@ def _scored(
 
 
 def _flips(
-    pairing: Pairing, pairs: Pairs, before: CountedRows, after: CountedRows
+    pairing: Pairing, pairs: Pairs, before: RunTable, after: RunTable
 ) -> tuple[list[Flip], int, int]:
-    """Return the flips, how many passed in both runs, and how many in neither."""
+    """Return the flips, how many passed in both runs, and how many in neither.
+
+    Of a sample with several epochs, most decide. Half of them decide nothing, so that is no flip:
+    if it counted as failed, a flaky sample that did not change would be broken more often than
+    fixed.
+    """
     flips, same = [], {True: 0, False: 0}
     for a, b in zip(*pairs, strict=True):
         old, now = _mostly(before.passed, a), _mostly(after.passed, b)
-        if old == now:
-            same[now] += 1
+        if old is None or now is None or old is now:
+            same[bool(old or now)] += 1
         else:
             at = first_of(a)
             epoch = before.epochs[at] if pairing == "epoch" else None
@@ -350,17 +353,19 @@ def _flips(
     return flips, same[True], same[False]
 
 
-def _key(rows: CountedRows, places: Places, passed: bool) -> RowKey:
+def _key(rows: RunTable, places: Places, passed: bool) -> RowKey:
     """Return the key of the first row that has this verdict."""
     every = (places,) if isinstance(places, int) else places
     at = next((at for at in every if (rows.passed[at] == 1) is passed), every[0])
     return rows.experiments[at], rows.samples[at], rows.epochs[at]
 
 
-def _mostly(column: bytearray, places: Places) -> bool:
+def _mostly(column: bytearray, places: Places) -> bool | None:
+    """Return the verdict of most of the places; None if there are as many of both."""
     if isinstance(places, int):
         return column[places] == 1
-    return sum(column[at] for at in places) * 2 > len(places)
+    twice = sum(column[at] for at in places) * 2
+    return None if twice == len(places) else twice > len(places)
 
 
 def _any(column: bytearray, places: Places) -> bool:
@@ -368,14 +373,15 @@ def _any(column: bytearray, places: Places) -> bool:
 
 
 def _slices(
-    matched: Matched, before: CountedRows, after: CountedRows, confidence: float
+    matched: Matched, before: RunTable, after: RunTable, by: str, confidence: float
 ) -> Iterator[Slice]:
     """Yield the pass rate of each slice, as the second run has them, the largest first."""
-    names = [after.slices[first_of(b)] or "" for b in matched.rows[1]]
+    values = before.metadata(by), after.metadata(by)
+    names = [values[1][first_of(b)] for b in matched.rows[1]]
     paired = [group_values(places, names) for places in matched.rows]
     alone = [
-        group_values(side, (rows.slices[places[0]] or "" for places in side))
-        for rows, side in zip((before, after), matched.sides, strict=True)
+        group_values(side, (slices[places[0]] for places in side))
+        for slices, side in zip(values, matched.sides, strict=True)
     ]
     groups = paired if matched.pairing != "none" else alone
     slices = []

@@ -13,8 +13,13 @@ from dataclasses import dataclass
 
 from ..stats.correction import corrected_difference_by
 from ..stats.intervals import Interval
-from ..store.calibrations import JudgeCalibration, calibration_for, sample_of
-from ..store.human_labels import RowKey, Verdict, verdicts_of
+from ..store.calibrations import (
+    JudgeCalibration,
+    calibration_for,
+    counted_verdicts,
+    sample_of,
+)
+from ..store.human_labels import RowKey, Verdict
 from ..store.rows import RunManifest
 from ..store.run_store import RunStore
 
@@ -56,7 +61,7 @@ def judged_run(store: RunStore, manifest: RunManifest) -> JudgedRun | None:
     for info in manifest.criteria:
         calibration, _ = calibration_for(store, manifest, info)
         if calibration is not None:
-            verdicts = verdicts_of(store, manifest, info.name)
+            verdicts = counted_verdicts(store, manifest, info.name)
             return JudgedRun(manifest.run_id, calibration, verdicts, len(manifest.criteria) == 1)
     return None
 

@@ -13,9 +13,9 @@ from ...internal.matching import ANSWER_STEPS, Work
 from ...secrets import shorten
 from ..model.explain import FailedCriterion, why_failed
 from ..model.redacted_ids import redact_id
-from ..model.report import EvalReport
 from ..model.result import EvalResult
-from ..store.overview import row_of_key
+from ..runs.report import EvalReport
+from ..store.find_rows import row_of_key
 from ..store.run_store import RunStore
 from .outcomes import RunOutcomes
 from .result import Flip, RowKey, RunComparison

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...errors import UsageError, short_repr
+from ..runs.figures import Figures
 from ..stats.differences import careful_ends
 from ..stats.distributions import normal_quantile
 from ..stats.intervals import Interval
@@ -83,6 +84,7 @@ def _percent(share: float) -> str:
 
 def check_run(
     record: RunRecord,
+    figures: Figures,
     *,
     fail_under: float | Mapping[str, float] | None = None,
     max_error_rate: float = 0.0,
@@ -93,9 +95,9 @@ def check_run(
     """Check a stored run against `fail_under` and `max_error_rate`.
 
     `fail_under` is the minimum pass rate, or a minimum for each criterion that it names; `rates`
-    are the pass rates of the criteria then (`evals.model.criterion_rates`). With a `confidence`,
-    each rate must be at least its minimum with this one-sided confidence; then `rates` has all
-    that `fail_under` names, "passed" included, with a `two_sided_confidence` of it. A run that
+    are the pass rates of the criteria then (`evals.runs.figures.criterion_rates`). With a
+    `confidence`, each rate must be at least its minimum with this one-sided confidence; then the
+    figures and the `rates` have intervals with a `two_sided_confidence` of it. A run that
     ended early because its own stopping rule was met is whole. `fail_under` decides on a run that
     mixes versions of agent or evaluators only with `force`.
     """
@@ -107,11 +109,11 @@ def check_run(
             f"expected a criterion of run {record.manifest.run_id} for --fail-under, got "
             f"{unknown[0]!r} - there are: {', '.join(sorted(known)) or 'none'}"
         )
-    total, stored, planned = record.total, record.stored, record.manifest.planned
+    stored, planned = record.stored, record.manifest.planned
     stopped_by_rule = record.stop_reason == "rule"
     if record.status == "damaged":
         return GateResult("undecided", record.note)
-    if problem := _too_many_errors(record.errors, total, max_error_rate):
+    if problem := _too_many_errors(figures.error_count, figures.total, max_error_rate):
         return GateResult("undecided", problem)
     if record.status == "stopped" and not stopped_by_rule:
         return GateResult("undecided", f"{record.note}, before the last sample")
@@ -123,17 +125,16 @@ def check_run(
         return GateResult("passed", "no gate failed")
     if record.mixed and not force:
         return GateResult("undecided", f"the run {record.mixed} (--force judges anyway)")
+    found = {**(rates or {}), PASSED: figures.rate}
     if confidence is not None:
         checked = [
-            check_rate((rates or {})[name], limit, confidence=confidence, name=name)
+            check_rate(found[name], limit, confidence=confidence, name=name)
             for name, limit in limits.items()
         ]
         worst = max(checked, key=lambda result: _SEVERITY[result.outcome])
         reasons = (result.reason for result in checked if result.outcome == worst.outcome)
         return GateResult(worst.outcome, "; ".join(reasons))
-    found = {name: interval.estimate for name, interval in (rates or {}).items()}
-    found.setdefault(PASSED, record.passed / total if total else 0.0)
-    shares = {name: found.get(name, 0.0) for name in limits}
+    shares = {name: found[name].estimate if name in found else 0.0 for name in limits}
     failed = [name for name, limit in limits.items() if shares[name] < limit]
     reasons = (
         f"{shares[name]:.1%} passed{_criterion(name)}, --fail-under requires {limits[name]:.1%}"
@@ -276,12 +277,12 @@ def rule_outcome(measure: Measure, rule: BaselineRule, margin: float = 0.0) -> O
     measure = _judged(measure, rule)
     low, high = _bounds(measure)
     if rule == "no-regression":
-        return "failed" if measure.outcome == "worse" and high < -margin else "passed"
+        return "failed" if measure.test_outcome == "worse" and high < -margin else "passed"
     if rule == "non-inferior":
         if low > -margin:
             return "passed"
-        return "failed" if measure.outcome == "worse" else "inconclusive"
-    if measure.outcome == "better" and low > margin:
+        return "failed" if measure.test_outcome == "worse" else "inconclusive"
+    if measure.test_outcome == "better" and low > margin:
         return "passed"
     return "failed" if high <= margin else "inconclusive"
 

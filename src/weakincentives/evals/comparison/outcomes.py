@@ -6,26 +6,23 @@ They come from a report, from a stored run without its long texts, or from a bas
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from ...errors import UsageError
-from ...internal.garbage import collector_paused
-from .._types import clustered_by, stops_early
-from ..model.decision import Decision, rate_rule
-from ..model.grouping import ABSENT, cluster_of, group_values, slice_name
-from ..model.redacted_ids import redact_id
-from ..model.report import EvalReport
-from ..model.result import EvalResult, criterion_values
-from ..model.selection import Selection, selected_rate
+from .._types import stops_early
+from ..model.decision import Decision
+from ..model.grouping import ABSENT, group_values
 from ..model.versions import CriterionInfo, judge_models
-from ..stats.intervals import Interval
-from ..stats.pass_rate import FIXED, RateRule, pass_rate
-from ..store.queries import OutcomeRow, outcome_rows
+from ..runs.figures import Figures, run_figures
+from ..runs.report import EvalReport
+from ..runs.scope import EVERY_ROW, Scope
+from ..runs.table import RunTable
+from ..store.records import scope_of
 from ..store.run_store import RunStore
-from .columns import CountedRows
+from ..store.tables import run_table
 from .corrected import JudgedRun, judged_run
 
 LEFT_OUT = frozenset({"evaluator", "infrastructure"})
@@ -37,15 +34,15 @@ class RunOutcomes:
     """The counted rows of a run, its names, and the facts that decide which runs are comparable.
 
     `unfinished` says how far the run got; empty if it is complete. `anytime`: it has a rule to stop
-    early, on which the interval of its rate depends (`rule`). `decision` is what that rule found.
+    early. `decision` is what that rule found.
     `mixed` says which versions of agent and evaluators it has, if there are several. `runs` has the
     names of the runs that a baseline was made of, and `created_at` is when the oldest one began.
-    `cluster_by` is the key of the metadata by which rows have a cluster, if they do. `quarantined`
-    are samples that do not count, and are not among the rows.
+    The rows that do not count by its `scope` are not among `rows`.
     """
 
     name: str
-    rows: CountedRows = field(repr=False)
+    rows: RunTable = field(repr=False)
+    scope: Scope = field(default=EVERY_ROW, repr=False)
     dataset_name: str = ""
     dataset_digest: str | None = None
     criteria: tuple[CriterionInfo, ...] = ()
@@ -61,13 +58,9 @@ class RunOutcomes:
     agent_parts: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     created_at: datetime | None = None
     runs: tuple[str, ...] = ()
-    cluster_by: str | None = None
     # The verdicts of the judge that was calibrated, with its calibration; None if none was.
     judged: JudgedRun | None = field(default=None, repr=False)
-    quarantined: tuple[str, ...] = ()
-    rule: RateRule = FIXED
     decision: Decision | None = None
-    selection: Selection | None = None
 
     @property
     def title(self) -> str:
@@ -85,14 +78,24 @@ class RunOutcomes:
         return max(self.rows.epochs, default=0)
 
     @property
-    def passed(self) -> int:
-        """The number of rows that passed; an error did not."""
-        return sum(self.rows.passed)
+    def cluster_by(self) -> str | None:
+        """The key of the metadata by which samples depend on each other, if they do."""
+        return self.scope.cluster_by
+
+    @property
+    def quarantined(self) -> frozenset[str]:
+        """The samples that do not count."""
+        return self.scope.quarantined
 
     @property
     def errors(self) -> int:
         """The number of rows with an error."""
         return sum(self.rows.errors)
+
+    @property
+    def figures(self) -> Figures:
+        """The figures of the rows, with the confidence of the scope."""
+        return run_figures(self.rows, self.scope)
 
     @property
     def left_out(self) -> Counter[str]:
@@ -105,29 +108,6 @@ class RunOutcomes:
         sources = map(self.rows.error_source, range(len(self.rows)))
         return Counter(source for source in sources if source in LEFT_OUT)
 
-    @property
-    def rate(self) -> Interval:
-        """The share that passed, with a 95% interval; epochs of one sample are a cluster."""
-        if self.selection is not None:
-            attempts = zip(self.rows.samples, map(bool, self.rows.passed), strict=True)
-            if (estimated := selected_rate(self.selection, attempts)) is not None:
-                return estimated
-        return self._rate(range(len(self.rows)), self.rule)
-
-    def _rate(self, places: Iterable[int], rule: RateRule) -> Interval:
-        rows, passed = self.rows, self.rows.passed
-        attempts = (
-            (cluster_of(rows.samples[at], rows.clusters[at]), passed[at] == 1) for at in places
-        )
-        return pass_rate(attempts, rule=rule, cluster_by=self.cluster_by)
-
-    def by_slice(self) -> dict[str, Interval]:
-        """Return the rate of each slice, the largest first."""
-        names = (name or ABSENT for name in self.rows.slices)
-        groups = group_values(range(len(self.rows)), names)
-        largest_first = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
-        return {name: self._rate(places, self.rule.of_parts) for name, places in largest_first}
-
     def by_experiment(self) -> list[RunOutcomes]:
         """Return the outcomes of each experiment of the run, in order of appearance."""
         groups = group_values(range(len(self.rows)), self.rows.experiments)
@@ -138,6 +118,7 @@ class RunOutcomes:
                 rows=self.rows.pick(places),
                 agent=name,
                 model=None,
+                scope=replace(self.scope, selection=None),
             )
             for name, places in groups.items()
         ]
@@ -148,75 +129,62 @@ def outcomes_of(
     store: RunStore | None,
     by: str | None = None,
     cluster_by: str | None = None,
+    confidence: float = 0.95,
 ) -> RunOutcomes:
     """Return the outcomes of a report, or of a run of the store by its id."""
     if isinstance(run, RunOutcomes):
-        return run
+        return replace(run, scope=replace(run.scope, confidence=confidence))
     if isinstance(run, EvalReport):
-        return report_outcomes(run, by, cluster_by)
+        return report_outcomes(run, by, cluster_by, confidence)
     if store is None:
         raise UsageError(f"expected reports, or a `store` for the ids of runs, got {run!r}")
-    return stored_outcomes(store, run, by, cluster_by)
+    return stored_outcomes(store, run, by, cluster_by, confidence)
 
 
 def report_outcomes(
-    report: EvalReport[Any], by: str | None = None, cluster_by: str | None = None
+    report: EvalReport[Any],
+    by: str | None = None,
+    cluster_by: str | None = None,
+    confidence: float = 0.95,
 ) -> RunOutcomes:
-    """Return the outcomes of a report, sliced and clustered by these keys of the metadata.
+    """Return the outcomes of a report, with these keys of the metadata to slice and cluster by.
 
     A run that was configured with a `cluster_by` has that one unless another is given.
     """
-    cluster_by = cluster_by or clustered_by(report.config)
+    scope = report.scope(confidence=confidence, cluster_by=cluster_by)
+    table = report.table(_keys(scope, by))
     return RunOutcomes(
         name=report.run_id or report.dataset_name or "unnamed",
-        rows=CountedRows(_reported(result, by, cluster_by) for result in report.counted),
-        quarantined=tuple(map(redact_id, report.quarantined)),
+        rows=_counted(table, scope),
+        scope=scope,
         dataset_name=report.dataset_name,
         unfinished=report.stopped,
         mixed=report.mixed,
         anytime=stops_early(report.config),
-        cluster_by=cluster_by,
-        rule=rate_rule(report.config, report.decision, complete=not report.stopped),
         decision=report.decision,
-        selection=report.selection,
-    )
-
-
-def _reported(result: EvalResult[Any], by: str | None, cluster_by: str | None) -> OutcomeRow:
-    return OutcomeRow(
-        redact_id(result.sample_id),  # as the run store has it, so that the two can be compared
-        result.epoch,
-        result.experiment_name,
-        result.passed,
-        result.error is not None,
-        result.score.value,
-        result.latency_ms,
-        result.tokens_used,
-        result.cost,
-        criterion_values(result.score),
-        "",
-        None if by is None else slice_name(result.metadata, by),
-        result.error_source,
-        None if cluster_by is None else slice_name(result.metadata, cluster_by),
     )
 
 
 def stored_outcomes(
-    store: RunStore, run_id: str, by: str | None = None, cluster_by: str | None = None
+    store: RunStore,
+    run_id: str,
+    by: str | None = None,
+    cluster_by: str | None = None,
+    confidence: float = 0.95,
 ) -> RunOutcomes:
     """Return the outcomes of a stored run, as `report_outcomes` does for a report."""
     record = store.run(run_id)
-    manifest = record.manifest
-    cluster_by = cluster_by or clustered_by(manifest.config)
+    manifest, scope = (
+        record.manifest,
+        scope_of(record, confidence=confidence, cluster_by=cluster_by),
+    )
+    table = run_table(store, manifest.run_id, _keys(scope, by))
     planned = "" if manifest.planned is None else f" of {manifest.planned:,}"
-    with collector_paused():
-        outside = set(manifest.quarantined)
-        outcomes = outcome_rows(store, manifest.run_id, by, cluster_by)
-        rows = CountedRows(row for row in outcomes if row.sample not in outside)
     complete = record.status == "complete"
     return RunOutcomes(
         name=manifest.run_id,
-        rows=rows,
+        rows=_counted(table, scope),
+        scope=scope,
         dataset_name=manifest.dataset_name,
         dataset_digest=manifest.dataset_digest,
         criteria=manifest.criteria,
@@ -231,13 +199,17 @@ def stored_outcomes(
         mixed=record.mixed,
         agent_parts=manifest.agent_parts,
         created_at=manifest.created_at,
-        cluster_by=cluster_by,
         judged=judged_run(store, manifest),
-        quarantined=manifest.quarantined,
-        rule=rate_rule(manifest.config, manifest.decision, complete=complete),
         decision=manifest.decision,
-        selection=manifest.selection,
     )
+
+
+def _keys(scope: Scope, by: str | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*scope.keys, *filter(None, [by]))))
+
+
+def _counted(table: RunTable, scope: Scope) -> RunTable:
+    return table if scope.counts_every_row else table.pick(scope.counted(table))
 
 
 def sample_clusters(cluster_by: str, *runs: RunOutcomes) -> dict[str, str]:
@@ -254,8 +226,9 @@ def sample_clusters(cluster_by: str, *runs: RunOutcomes) -> dict[str, str]:
             "other outcomes have it if they are read with `cluster_by`"
         )
     clusters = {}
-    for sample, cluster in zip(outcomes.rows.samples, outcomes.rows.clusters, strict=True):
-        if cluster is None or cluster == ABSENT:
+    names = outcomes.rows.metadata(cluster_by)
+    for sample, cluster in zip(outcomes.rows.samples, names, strict=True):
+        if cluster == ABSENT:
             raise UsageError(
                 f"expected {cluster_by!r} in the metadata of every sample to cluster by, "
                 f"found none in {sample!r} of {outcomes.name}"
@@ -301,7 +274,7 @@ def measured_differently(before: RunOutcomes, after: RunOutcomes) -> list[str]:
     return problems
 
 
-def _changed_samples(before: CountedRows, after: CountedRows) -> tuple[int, int]:
+def _changed_samples(before: RunTable, after: RunTable) -> tuple[int, int]:
     """Count the samples with a digest in both runs, and those whose digests differ."""
     known = {name: at for at, name in enumerate(before.samples) if before.digest(at)}
     same: dict[str, bool] = {}

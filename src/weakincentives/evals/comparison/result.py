@@ -1,7 +1,8 @@
 """The result of a comparison of two runs, and its verdict in words.
 
-A difference is claimed only if the p-value is small enough and the interval excludes 0. Otherwise
-the verdict says how large a difference this comparison would have detected.
+A difference is claimed only if the p-value is small enough, the interval excludes 0, and there are
+at least `MIN_PAIRS` samples or clusters. Otherwise the verdict says how large a difference this
+comparison would have detected. A difference in time is claimed only if it is large enough.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from .corrected import CorrectedChange
 from .outcomes import RunOutcomes
 
 MIN_PAIRS = 5  # with fewer, McNemar's test never shows a difference at 95%
+# A difference in time that is smaller matters to nobody, however certain it is.
+MIN_LATENCY_MS, MIN_LATENCY_SHARE = 5.0, 0.05
 UNITS = {"passed": "points", "latency_ms": "ms", "tokens": "tokens", "cost": "dollars"}
 Pairing = Literal["epoch", "sample", "none"]
 RowKey = tuple[str, str, int]
@@ -42,11 +45,25 @@ class Measure:
     @property
     def outcome(self) -> Literal["better", "worse", "none"]:
         """The verdict on the second run, by the rule at the top of this file."""
+        return self.test_outcome if self._matters else "none"
+
+    @property
+    def test_outcome(self) -> Literal["better", "worse", "none"]:
+        """The outcome of the test, whether or not the difference is large enough to matter."""
         delta = self.difference.delta
         p = self.difference.p_value if self.adjusted is None else self.adjusted
         if p is None or p > 1 - delta.confidence or delta.low <= 0 <= delta.high:
             return "none"
+        if (delta.n if delta.clusters is None else delta.clusters) < MIN_PAIRS:
+            return "none"
         return "better" if (delta.estimate > 0) is not self.lower_is_better else "worse"
+
+    @property
+    def _matters(self) -> bool:
+        if self.name != "latency_ms":
+            return True
+        change = abs(self.difference.delta.estimate)
+        return change >= MIN_LATENCY_MS and change >= MIN_LATENCY_SHARE * abs(self.before)
 
     @property
     def lower_is_better(self) -> bool:

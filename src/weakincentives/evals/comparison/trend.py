@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from ...errors import UsageError
 from ...internal.formatting import pluralize
-from ..model.report import EvalReport
+from ..runs.report import EvalReport
 from ..stats.basic import mean, p_text
 from ..stats.intervals import Interval
 from ..stats.multiplicity import holm

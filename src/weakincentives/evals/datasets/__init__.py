@@ -12,7 +12,12 @@ reader       `read_rows`, `read_samples`: everything above put together
 `Sample` and `Dataset` are in `evals/_types.py`, `load_jsonl` and the like in `evals/loaders.py`.
 """
 
-from .formats import Format, format_of
-from .reader import Limits, read_rows, read_samples
+from typing import TYPE_CHECKING
 
-__all__ = ["Format", "Limits", "format_of", "read_rows", "read_samples"]
+if TYPE_CHECKING:
+    from .formats import Format as Format, format_of as format_of
+    from .reader import Limits as Limits, read_rows as read_rows, read_samples as read_samples
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
+
+    __getattr__, __dir__ = _lazy_names(__name__)

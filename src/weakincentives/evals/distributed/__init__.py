@@ -8,43 +8,19 @@ mailbox_agents  a main loop at the other end of a mailbox, as an agent
 
 from typing import TYPE_CHECKING
 
-from ...internal.lazy import lazy_exports as _lazy_exports
-
 if TYPE_CHECKING:
-    from .collector import CollectConfig, Collector
-    from .ledgers import Ledger, MemoryLedger, StoreLedger
-    from .mailbox_agents import mailbox_agent
+    from .collector import CollectConfig as CollectConfig, Collector as Collector
+    from .ledgers import Ledger as Ledger, MemoryLedger as MemoryLedger, StoreLedger as StoreLedger
+    from .mailbox_agents import mailbox_agent as mailbox_agent
     from .submission import (
-        Key,
-        Submission,
-        load_submission,
-        record_submission,
-        refuse_cancelled,
-        request_key,
+        Key as Key,
+        Submission as Submission,
+        load_submission as load_submission,
+        record_submission as record_submission,
+        refuse_cancelled as refuse_cancelled,
+        request_key as request_key,
     )
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "CollectConfig",
-    "Collector",
-    "Key",
-    "Ledger",
-    "MemoryLedger",
-    "StoreLedger",
-    "Submission",
-    "load_submission",
-    "mailbox_agent",
-    "record_submission",
-    "refuse_cancelled",
-    "request_key",
-]
-
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        ".collector": "CollectConfig Collector",
-        ".ledgers": "Ledger MemoryLedger StoreLedger",
-        ".mailbox_agents": "mailbox_agent",
-        ".submission": "Key Submission load_submission record_submission refuse_cancelled "
-        "request_key",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

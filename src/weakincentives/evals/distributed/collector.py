@@ -40,7 +40,7 @@ from ...runtime.worker.dead_letters import DeadLetter
 from ...secrets import logger_for
 from ..engine.engine import Tally
 from ..model.redacted_ids import is_redacted, stands_for
-from ..model.report import EvalResult
+from ..model.result import EvalResult
 from ..model.versions import WorkerNotice
 from ..store.queue_state import QueueState, WorkerState
 from .ledgers import Ledger

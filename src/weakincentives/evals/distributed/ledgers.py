@@ -11,8 +11,9 @@ from ...clock import SYSTEM_CLOCK
 from ...internal.threads import in_thread
 from ...secrets import logger_for
 from ..engine.engine import sample_digest
-from ..model.report import EvalReport, EvalResult
+from ..model.result import EvalResult
 from ..model.versions import WorkerVersion, add_version, mixed_versions_line
+from ..runs.report import EvalReport
 from ..store import KeyState, StoredRow
 from .submission import Key, Submission, dataset_order
 

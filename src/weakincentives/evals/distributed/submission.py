@@ -27,7 +27,7 @@ from ..engine.manifest import build_manifest
 from ..engine.tasks import DatasetDigest
 from ..model.quarantine import load_quarantine
 from ..model.redacted_ids import redact_id
-from ..model.report import EvalResult
+from ..model.result import EvalResult
 from ..model.versions import WorkerVersion
 from ..store.rows import described_by
 from ..store.values import SUBMISSION

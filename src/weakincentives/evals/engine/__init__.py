@@ -20,6 +20,7 @@ resume          which stored rows of a run still count
 rescoring       score stored rows again
 branching       continue from the snapshot of a stored attempt
 request_agent   an agent that sends the request of a sample as it is
+run_options     where a run is stored, what it continues: one object from every call to the run
 run             `evaluate`, `stream`, and the run behind every entry point
 progress        a run at one moment, as a block of text or a line
 display         progress in a terminal or a notebook, above which other output appears
@@ -28,59 +29,36 @@ suite           `EvalSuite`
 
 from typing import TYPE_CHECKING
 
-from ...internal.lazy import lazy_exports as _lazy_exports
-
 if TYPE_CHECKING:
-    from .._types import stops_early
+    from .._types import stops_early as stops_early
     from .agents import (
-        Agent,
-        AgentOutput,
-        agent_of,
-        endpoint_agent,
-        function_agent,
-        loop_agent,
-        prompt_agent,
+        Agent as Agent,
+        AgentOutput as AgentOutput,
+        PrepareMessages as PrepareMessages,
+        agent_of as agent_of,
+        endpoint_agent as endpoint_agent,
+        function_agent as function_agent,
+        loop_agent as loop_agent,
+        prompt_agent as prompt_agent,
     )
-    from .attempts import AttemptOutcome, RunSpec, attempt, run_attempt
-    from .processes import in_process
-    from .rescoring import OnResult, rescore
-    from .run import Emit, Run, Stream, evaluate, stream
-    from .suite import EvalSuite
+    from .attempts import (
+        AttemptOutcome as AttemptOutcome,
+        RunSpec as RunSpec,
+        attempt as attempt,
+        run_attempt as run_attempt,
+    )
+    from .processes import in_process as in_process
+    from .rescoring import OnResult as OnResult, rescore as rescore
+    from .run import (
+        Emit as Emit,
+        Run as Run,
+        Stream as Stream,
+        evaluate as evaluate,
+        stream as stream,
+    )
+    from .run_options import RunOptions as RunOptions
+    from .suite import EvalSuite as EvalSuite
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "Agent",
-    "AgentOutput",
-    "AttemptOutcome",
-    "Emit",
-    "EvalSuite",
-    "OnResult",
-    "Run",
-    "RunSpec",
-    "Stream",
-    "agent_of",
-    "attempt",
-    "endpoint_agent",
-    "evaluate",
-    "function_agent",
-    "in_process",
-    "loop_agent",
-    "prompt_agent",
-    "rescore",
-    "run_attempt",
-    "stops_early",
-    "stream",
-]
-
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        ".._types": "stops_early",
-        ".agents": "Agent AgentOutput agent_of endpoint_agent function_agent loop_agent "
-        "prompt_agent",
-        ".attempts": "AttemptOutcome RunSpec attempt run_attempt",
-        ".processes": "in_process",
-        ".rescoring": "OnResult rescore",
-        ".run": "Emit Run Stream evaluate stream",
-        ".suite": "EvalSuite",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

@@ -33,7 +33,9 @@ from ...internal.threads import in_thread
 from ...internal.typevars import ExpectedT, InputT, OutputT
 from ...rollouts import Trajectory
 from ...rollouts.recording import Recording, current_recording, recorded_trajectory
+from ...runtime.events import CallSpan
 from ...runtime.session import Session, SessionView
+from ...secrets import is_secret_name, redact, shorten
 from .._types import Sample, endpoint_label
 from ..evaluators.criteria import Criterion
 from ..evaluators.environments import ENVIRONMENT_SCORE, ENVIRONMENT_SCORE_ERROR
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from ...runtime.agent.main_loop import MainLoop
     from ...runtime.agent.provider import PromptResponse
     from ...runtime.dispatcher import EventBus
+
+_MAX_ARGUMENT_CHARS = 60
 
 AgentOutput = tuple[Trajectory[Any], SessionView | None]
 Agent = Callable[[Sample[Any, Any]], AgentOutput | Awaitable[AgentOutput]]
@@ -78,6 +82,7 @@ class Attempt:
     owns_session: bool = False  # nothing else refers to the session
     session: SessionView | None = None
     messages: list[ChatMessage] = field(default_factory=list)
+    calls: tuple[CallSpan, ...] = ()
     latency_ms: int | None = None  # set by a failed attempt that was measured elsewhere
     snapshots: list[EnvironmentSnapshot] = field(default_factory=list)
     agent_version: str = ""  # set by an agent that ran elsewhere and said so
@@ -148,12 +153,14 @@ def identity_of(agent: Any) -> AgentIdentity:
 
 
 def versions_before(agent: Any) -> set[str]:
-    """Return the versions that an agent had in earlier releases."""
+    """Return the versions and the names that an agent had in earlier releases."""
     facts = getattr(agent, "__dict__", {})
     if before := facts.get("version_before"):
         return {before}
     code = facts.get("agent_code")
-    return set() if code is None else {fingerprint(code), fingerprint_by_text(code)}
+    if code is None:
+        return set()
+    return {fingerprint(code), fingerprint_by_text(code), display_name(code)}
 
 
 def check_models(agent: Agent, criterion: Criterion, adapter: Any) -> None:
@@ -197,7 +204,9 @@ def function_agent(fn: Callable[[Any], Any]) -> Agent:
             if is_async or inspect.isawaitable(output):
                 output = await output
         except BaseException:
-            attempt.messages += _recorded(recording).messages
+            recorded = _recorded(recording)
+            attempt.messages += recorded.messages
+            attempt.calls = recorded.calls
             raise
         finally:
             recording.closed = True
@@ -212,7 +221,25 @@ def function_agent(fn: Callable[[Any], Any]) -> Agent:
         return Trajectory(output=output, latency_ms=latency_ms), None
 
     vars(agent)["may_leave_session"] = _may_leave_session(fn)
-    return name_agent(agent, display_name(fn), code=fn)
+    return name_agent(agent, agent_label(fn), code=fn)
+
+
+def agent_label(fn: Any) -> str:
+    """Return the name of an agent, which tells apart those that a factory makes.
+
+    That is the `__name__` that a factory set, and the plain arguments of a `functools.partial`.
+    """
+    if isinstance(fn, partial):
+        plain = [str(value) for value in fn.args if isinstance(value, str | int | float)]
+        plain += [
+            f"{name}={value}"
+            for name, value in fn.keywords.items()
+            if isinstance(value, str | int | float) and not is_secret_name(name)
+        ]
+        arguments = ", ".join(shorten(redact(each), _MAX_ARGUMENT_CHARS) for each in plain)
+        return f"{agent_label(fn.func)}({arguments})" if arguments else agent_label(fn.func)
+    name, qualified = getattr(fn, "__name__", ""), display_name(fn)
+    return qualified if not name or qualified.endswith(name) else str(name)
 
 
 def _watch_spans() -> None:
@@ -239,9 +266,10 @@ def _with_recorded(output: Any, recorded: Trajectory[Any]) -> Any:
     if not isinstance(output, Trajectory):
         return replace(recorded, output=output)
     if output.messages:
-        return output
+        return replace(output, calls=output.calls or recorded.calls)
     return replace(
         output,
+        calls=output.calls or recorded.calls,
         messages=recorded.messages,
         usage=recorded.usage if output.usage is None else output.usage,
         cost=recorded.cost if output.cost is None else output.cost,

@@ -28,10 +28,11 @@ from ...rollouts import Trajectory
 from ...runtime.metering import Meter, start_meter
 from ...runtime.session import Session, SessionSnapshot, SessionView
 from ...runtime.tracing import span
-from .._types import EvalConfig, EvalContext, Sample, Score, private_copy
-from ..evaluators.criteria import Criterion, criterion
+from .._samples import private_copy
+from .._types import EvalConfig, EvalContext, Sample, Score
+from ..evaluators.criteria import Criterion, EvaluatorFunction, criterion
 from ..model.judge_calls import judge_calls_of
-from ..model.report import ErrorSource, EvalResult
+from ..model.result import ErrorSource, EvalResult
 from .agents import Agent, Attempt, current_attempt
 from .requirements import check_requirements
 
@@ -87,7 +88,7 @@ class AttemptOutcome:
 async def attempt(
     agent: Agent,
     sample: Sample[Any, Any],
-    evaluator: Callable[..., Any],
+    evaluator: EvaluatorFunction,
     *,
     scope: EvalContext = EvalContext(),  # noqa: B008  # frozen
     experiment_name: str = BASELINE.name,
@@ -281,9 +282,12 @@ class _AttemptState:
         messages = tuple(
             message for message in self._this.messages if isinstance(message, ChatMessage)
         )
-        if messages:
+        if messages or self._this.calls:
             self.trajectory = Trajectory(
-                messages, latency_ms=self.latency_ms, snapshots=tuple(self._this.snapshots)
+                messages,
+                latency_ms=self.latency_ms,
+                snapshots=tuple(self._this.snapshots),
+                calls=self._this.calls,
             )
 
     def result(self) -> EvalResult[Any]:

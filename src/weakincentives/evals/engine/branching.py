@@ -10,11 +10,12 @@ from ...errors import UsageError
 from ...internal.checks import check_whole
 from .._types import Dataset, EvalConfig
 from ..evaluators.criteria import Criterion
-from ..model.report import EvalReport
 from ..model.result import EvalResult
+from ..runs.report import EvalReport
 from ..store.run_store import RunStore
 from .agents import Agent, branch_agent
 from .run import Run, run_to_report
+from .run_options import RunOptions
 
 if TYPE_CHECKING:
     from ...rollouts import EnvironmentSnapshot
@@ -70,8 +71,7 @@ def branch_run(
         criterion=criterion,
         config=replace(config, epochs=n, max_samples=None, stop_at_width=None, stop_against=None),
         adapter=adapter,
-        store=store,
-        tags={**(tags or {}), "branched_from": origin},
+        options=RunOptions(store=store, tags={**(tags or {}), "branched_from": origin}),
     )
 
 

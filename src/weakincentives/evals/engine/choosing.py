@@ -21,7 +21,7 @@ def choose_samples(
     dataset = samples if isinstance(samples, Dataset) else Dataset(samples)
     if n is None:
         raise UsageError(
-            "expected the number of samples to choose, got none - give --limit N or "
+            "expected the number of samples to choose, got none - give --max-samples N or "
             "`EvalConfig(max_samples=N)`"
         )
     passed: dict[str, tuple[int, int]] = {}

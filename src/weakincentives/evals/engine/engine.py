@@ -40,13 +40,13 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.abc import TaskGroup
 
-from ...errors import RunIncompleteError
+from ...errors import NoSessionError, RunIncompleteError
 from ...internal.concurrency import unwrap_exception_group
 from ...internal.formatting import duration
 from ...internal.slots import Slot
 from ...secrets import logger_for
 from .._types import stops_early
-from ..model.report import EvalResult
+from ..model.result import EvalResult
 from ..store.records import StopReason
 from .attempts import AttemptOutcome, RunSpec, error_without_attempt, run_attempt
 from .tasks import Task, open_task_source, sample_digest
@@ -315,6 +315,9 @@ class Engine:
         self._latencies_ms.append(outcome.result.latency_ms)
         await self._settle(task, outcome)
         self._count(outcome.result)
+        if isinstance(outcome.failure, NoSessionError) and self.tally.failed == self.tally.done:
+            # Another sample would end like this one, after paying for its agent.
+            self.stop(f"stopped at the first sample: {outcome.result.error}", "error")
         self._record_outcome(task, self._verdict(outcome.result))
         self._unsettled -= 1
 

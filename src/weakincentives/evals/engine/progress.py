@@ -148,7 +148,7 @@ def _speed(this: ProgressSnapshot) -> Text:
         return NOTHING
     parts = [f"{this.speed:,.1f} samples/s"]
     if this.tokens:
-        parts.append(tokens_text(this.tokens, this.judge_tokens))
+        parts.append(tokens_text(this.tokens - this.judge_tokens, this.judge_tokens))
     if this.cost:
         parts.append(money(this.cost))
     return Text(", ".join(parts))

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Optional, get_args, get_type_hints
+from typing import Any, Optional, get_args, get_origin, get_type_hints
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -22,10 +22,11 @@ from ...clock import SYSTEM_CLOCK
 from ...errors import EvaluatorError, RunIncompleteError, UsageError
 from ...internal.concurrency import unwrap_exception_group
 from ...internal.threads import in_thread
+from ...rollouts import Trajectory
 from ...runtime.metering import Meter
-from .._types import EvalConfig, EvalContext, Score, config_of
+from .._types import EvalConfig, EvalContext, Sample, Score, config_of
 from ..evaluators.criteria import Criterion
-from ..model.report import EvalResult
+from ..model.result import EvalResult
 from ..store.deaths import Deaths, InFlightFile
 from ..store.records import StopReason
 from ..store.run_store import RunManifest, RunRecord, RunStore, StoredRow
@@ -191,6 +192,10 @@ async def _rescored(
     deaths: Deaths | None,
 ) -> EvalResult[Any]:
     same_run = row.result.run_id == context.run_id
+    if row.problem:  # its output is lost, and its verdict was that of another criterion
+        why = row.result.score.reason
+        lost = replace(row.result, score=Score(0.0, False, why), error=why, trajectory=None)
+        return replace(lost, error_source="infrastructure", run_id=context.run_id)
     score = (
         _scorer_for_changed(row, criterion, fingerprint) if same_run else criterion.score_in_thread
     )
@@ -274,8 +279,9 @@ def _manifest(
 def types_of(criterion: Criterion) -> dict[str, Any]:
     """Return the types that the evaluators' annotations ask for, as `RunStore.rows` takes them.
 
-    A store has plain data. A dataclass that an evaluator names for `output` or `expected`, or in
-    `sample: Sample[Question, Answer]`, is built from it, as it was in the original run.
+    A store has plain data. A dataclass that an evaluator names, in
+    `context: EvalContext[Question, Answer, str]`, in `sample: Sample[Question, str]` or for
+    `output` and `expected`, is built from it, as it was in the original run.
     """
     types: dict[str, Any] = {}
     for leaf in _leaves(criterion):
@@ -301,16 +307,24 @@ def _leaves(criterion: Criterion) -> Iterator[Criterion]:
 
 
 def _hints(leaf: Criterion) -> dict[str, Any]:
+    function: Any = inspect.unwrap(leaf)
+    while isinstance(function, partial):
+        function = function.func
     try:
-        hints = get_type_hints(inspect.unwrap(leaf))
+        hints = get_type_hints(function if inspect.isroutine(function) else type(function).__call__)
     except Exception:  # no annotations, or names that cannot be resolved here
         return {}
-    input_type, expected_type = (*get_args(hints.get("sample")), None, None)[:2]
-    return {
-        "output_type": hints.get("output"),
-        "expected_type": hints.get("expected") or expected_type,
-        "input_type": input_type,
-    }
+    types = {"output_type": hints.get("output"), "expected_type": hints.get("expected")}
+    for hint in hints.values():
+        types.update(zip(_TYPE_ARGUMENTS.get(get_origin(hint), ()), get_args(hint), strict=False))
+    return types
+
+
+_TYPE_ARGUMENTS: Mapping[Any, tuple[str, ...]] = {
+    EvalContext: ("input_type", "output_type", "expected_type"),
+    Sample: ("input_type", "expected_type"),
+    Trajectory: ("output_type",),
+}
 
 
 def _is_built(hint: Any) -> bool:

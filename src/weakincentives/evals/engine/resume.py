@@ -42,7 +42,7 @@ class ResumePlan:
     ) -> None:
         """Check that the agent is the same; with `force`, continue the run with a changed one.
 
-        `versions_before` returns the versions that earlier releases computed of it.
+        `versions_before` returns the versions and names that earlier releases computed of it.
         """
         self.earlier_agents = earlier.earlier_agents
         self._agent_change = _agent_change(earlier, now, versions_before)
@@ -209,7 +209,8 @@ def _agent_change(
     """Return how the agent differs from that of the run; empty if it does not."""
     for what in ("agent", "model", "agent_version"):
         was, is_now = getattr(earlier, what), getattr(now, what)
-        if was == is_now or (was and not earlier.agent_parts and was in versions_before()):
+        may_be_older = what == "agent" or not earlier.agent_parts
+        if was == is_now or (was and may_be_older and was in versions_before()):
             continue
         changed = changed_parts(earlier.agent_parts, now.agent_parts)
         difference = f"its {what.replace('_', ' ')} was {was!r} and is {is_now!r}"

@@ -12,12 +12,11 @@ from collections.abc import (
     Callable,
     Iterable,
     Mapping,
-    Sequence,
 )
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Unpack, overload
 
 import anyio
 from anyio.abc import TaskGroup
@@ -26,33 +25,35 @@ from ...errors import UsageError
 from ...experiment import Experiment
 from ...internal.checks import check_tags
 from ...internal.threads import in_thread
-from ...internal.typevars import ExpectedT, InputT
+from ...internal.typevars import ExpectedT, InputT, OutputT
 from ...runtime import tracing
 from ...secrets import logger_for
 from .._types import Dataset, EvalConfig, Sample
-from ..evaluators.criteria import criterion
+from ..built_ins import Evaluators, as_criterion
 from ..model.events import EvalRunCompleted, EvalRunStarted, SampleEvaluated
 from ..model.explain import type_mismatch
-from ..model.quarantine import QuarantinedSample, quarantine_line, split_by_date
-from ..model.report import EvalReport, EvalResult
+from ..model.quarantine import quarantine_line, split_by_date
+from ..model.result import EvalResult
+from ..runs.report import EvalReport
 from .agents import SnapshotTimes, agent_of, check_models, endpoint_agent, versions_before
 from .attempts import AttemptOutcome
 from .engine import MAX_OVERCOMMIT, Engine, Reused, RunSpec, Task
 from .fingerprint import criteria_fingerprint
 from .requirements import check_clusters
+from .run_options import EvaluateKeywords, RunOptions
 from .tasks import DatasetDigest, count_of
 
 if TYPE_CHECKING:
     from ...prompt import PromptTemplate
     from ...runtime.agent.main_loop import MainLoop
-    from ...runtime.dispatcher import EventBus
     from ..model.corrections import Correction
     from ..model.decision import Decision
     from ..model.selection import Selection
     from ..store.deaths import InFlightFile
     from ..store.ownership import RunClaim
     from ..store.run_store import RunManifest, RunStore, StoredRow
-    from .agents import AgentFunction, PrepareMessages
+    from .agents import AgentFunction, AgentTrajectory, PrepareMessages
+    from .baselines import Baseline
     from .resume import ResumePlan
     from .row_writer import RowWriter
 
@@ -72,18 +73,12 @@ class Run(RunSpec):
     """A run from its manifest to its last row: agent, criterion, engine, store and bus."""
 
     samples: Any
-    store: RunStore | None = None
-    resume: str | None = None
-    retry_errors: bool = False
-    force: bool = False
-    bus: EventBus | None = None
-    dataset_name: str = ""
-    suite: str = ""
-    model: str | None = None
-    command: tuple[str, ...] = ()
-    output_type: Any = Any
-    on_note: Callable[[str], object] = lambda note: None
-    quarantine: Sequence[QuarantinedSample] = ()
+    options: RunOptions = RunOptions()  # noqa: RUF009  # frozen
+    run_id: str = field(init=False)
+    tags: Mapping[str, str] = field(init=False)
+    baseline: Baseline | None = field(init=False)
+    store: RunStore | None = field(init=False)
+    dataset_name: str = field(init=False)
     engine: Engine = field(init=False)
     resume_plan: ResumePlan | None = field(init=False, default=None)
     selection: Selection | None = field(init=False, default=None)
@@ -96,10 +91,13 @@ class Run(RunSpec):
     _digest: DatasetDigest | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        if self.resume is not None and self.store is None:
+        options = self.options
+        self.store, self.run_id, self.baseline = options.store, options.run_id, options.baseline
+        self.tags = options.tags or {}
+        if options.resume is not None and self.store is None:
             raise UsageError("expected `store` to resume a run from, got none")
-        if not self.dataset_name and isinstance(self.samples, Dataset):
-            self.dataset_name = self.samples.name
+        own_name = self.samples.name if isinstance(self.samples, Dataset) else ""
+        self.dataset_name = options.dataset_name or own_name
         check_tags(self.tags)
         if self.baseline is not None or self.config.against is not None:
             self._compare_with_baseline()
@@ -107,8 +105,8 @@ class Run(RunSpec):
             self._choose_samples()
         self.experiment = Experiment(self.config.experiment_name)
         self.keep_sessions = self.store is not None
-        if self.quarantine:
-            self.left_out = frozenset(split_by_date(self.quarantine)[0])
+        if options.quarantine:
+            self.left_out = frozenset(split_by_date(options.quarantine)[0])
 
     def _compare_with_baseline(self) -> None:
         """Find the run that this one is compared with, and keep only the samples that it has."""
@@ -127,7 +125,8 @@ class Run(RunSpec):
 
         if self.store is None:
             raise UsageError("expected `store` with the runs to `choose_by`, got none")
-        earlier = None if self.resume is None else self.store.run(self.resume).manifest.selection
+        resume = self.options.resume
+        earlier = None if resume is None else self.store.run(resume).manifest.selection
         if earlier is not None:
             self.samples, self.selection = chosen_before(self.samples, earlier), earlier
             return
@@ -221,7 +220,8 @@ class Run(RunSpec):
 
     def _begin(self, store: RunStore) -> RunManifest:
         """Store the manifest; to resume, read what an earlier run left."""
-        earlier = None if self.resume is None else store.run(self.resume).manifest
+        options = self.options
+        earlier = None if options.resume is None else store.run(options.resume).manifest
         if earlier is not None:
             self.run_id = earlier.run_id
         self.run_id = self.run_id or _new_run_id()
@@ -237,9 +237,9 @@ class Run(RunSpec):
                 earlier,
                 manifest,
                 self._criteria_fingerprint,
-                retry_errors=self.retry_errors,
+                retry_errors=options.retry_errors,
                 versions_before=partial(versions_before, self.agent),
-                force=self.force,
+                force=options.force,
             )
             manifest = replace(
                 manifest,
@@ -289,11 +289,11 @@ class Run(RunSpec):
             self.config,
             self.samples,
             name=self.dataset_name,
-            suite=self.suite,
-            model=self.model,
+            suite=self.options.suite,
+            model=self.options.model,
             tags=self.tags,
-            command=self.command,
-            quarantine=self.quarantine,
+            command=self.options.command,
+            quarantine=self.options.quarantine,
             adapter=self.adapter,
             selection=self.selection,
         )
@@ -322,13 +322,14 @@ class Run(RunSpec):
 
         await in_thread(plan.place_rest, self.engine.tried_all)
         for note in await in_thread(lambda: [*plan.notes(self._dataset_digest())]):
-            self.on_note(note)
+            self.options.on_note(note)
 
         async def add(row: StoredRow, result: EvalResult[Any]) -> None:
             self.engine.tally.add(result)
             await emit(row.position, result)
 
-        types = {"output_type": Optional[self.output_type]}  # noqa: UP045  # None after a failure
+        # None after a failure.
+        types = {"output_type": Optional[self.options.output_type]}  # noqa: UP045
         await rescore_rows(
             (_with_sample(row, self.samples) for row in plan.rows(types)),
             self.criterion,
@@ -343,8 +344,8 @@ class Run(RunSpec):
         )
 
     def _publish(self, event: object) -> None:
-        if self.bus is not None:
-            self.bus.publish(event)
+        if self.options.bus is not None:
+            self.options.bus.publish(event)
 
 
 def _kept_decision(earlier: RunManifest) -> Decision | None:
@@ -378,7 +379,7 @@ async def run_to_report(run: Run) -> EvalReport[Any]:
     results = [result for _, _, result in finished]
     if warning := type_mismatch(results):
         logger.warning(warning)
-    if expired := split_by_date(run.quarantine)[1]:
+    if expired := split_by_date(run.options.quarantine)[1]:
         logger.warning(quarantine_line(0, expired))
     return EvalReport(
         results,
@@ -492,123 +493,144 @@ class Stream:
         self._changed = anyio.Event()
 
 
-def _build_run(
-    samples: Samples[InputT, ExpectedT],
+def _agent_of_call(
     config: EvalConfig,
-    score_fn: Callable[..., Any],
+    agent: AgentTarget[InputT, ExpectedT] | None,
     prepare_messages: PrepareMessages | None,
     environment_factory: Callable[[Sample[InputT, ExpectedT]], Any] | None,
     snapshots: SnapshotTimes | None,
-    agent: AgentTarget[InputT, ExpectedT] | None,
-    adapter: Any,
-    bus: EventBus | None,
-    tags: Mapping[str, str] | None,
-    store: RunStore | None,
-    run_id: str,
-    resume: str | None,
-    retry_errors: bool,
-    force: bool,
-    dataset_name: str,
-    model: str | None,
-    quarantine: Sequence[QuarantinedSample],
-    on_note: Callable[[str], object],
-) -> Run:
+) -> Any:
+    """Return the agent of a call of `evaluate`: `agent`, or else that of the endpoint."""
     if not isinstance(config, EvalConfig):
         raise UsageError(f"expected an `EvalConfig`, got `{type(config).__name__}`")
-    if agent is not None and (prepare_messages or environment_factory or snapshots):
-        raise UsageError(
-            "`prepare_messages`, `environment_factory` and `snapshots` are for an endpoint's agent"
-        )
     if agent is None and config.endpoint is None:
         raise UsageError(
             "expected an endpoint or an agent, got neither - set "
             "`EvalConfig(endpoint='openai/gpt-4o')`, or pass `agent=`"
         )
     if agent is None:
-        agent = endpoint_agent(
+        return endpoint_agent(
             config.endpoint, prepare_messages, environment_factory, snapshots=snapshots
         )
+    if prepare_messages or environment_factory or snapshots:
+        raise UsageError(
+            "`prepare_messages`, `environment_factory` and `snapshots` are for an endpoint's agent"
+        )
+    return agent
+
+
+def _build_run(
+    samples: Any,
+    config: EvalConfig,
+    score_fn: Evaluators,
+    agent: Any,
+    adapter: Any,
+    options: RunOptions,
+) -> Run:
     if adapter is not None:
         from ...rollouts.endpoint import named_adapter
 
         adapter = named_adapter(adapter)
     return Run(
         samples=samples,
-        agent=agent_of(agent, adapter=adapter, bus=bus),
-        criterion=criterion(score_fn),
+        agent=agent_of(agent, adapter=adapter, bus=options.bus),
+        criterion=as_criterion(score_fn),
         config=config,
         adapter=adapter,
-        bus=bus,
-        tags=tags or {},
-        store=store,
-        run_id=run_id,
-        resume=resume,
-        retry_errors=retry_errors,
-        force=force,
-        dataset_name=dataset_name,
-        model=model,
-        quarantine=quarantine,
-        on_note=on_note,
+        options=options,
     )
 
 
+# For type checkers: the agent may return a trajectory, an awaitable, or the output itself, as that
+# of an `EvalSuite`.
+@overload
 async def evaluate(
     samples: Samples[InputT, ExpectedT],
     config: EvalConfig,
-    score_fn: Callable[..., Any],
+    score_fn: Evaluators,
+    *,
+    agent: AgentFunction[
+        InputT, AgentTrajectory[OutputT] | Awaitable[AgentTrajectory[OutputT]], ExpectedT
+    ]
+    | MainLoop[InputT, OutputT]
+    | PromptTemplate[OutputT],
+    adapter: Any = None,
+    **options: Unpack[EvaluateKeywords],
+) -> EvalReport[OutputT]: ...
+@overload
+async def evaluate(
+    samples: Samples[InputT, ExpectedT],
+    config: EvalConfig,
+    score_fn: Evaluators,
+    *,
+    agent: AgentFunction[InputT, Awaitable[OutputT], ExpectedT],
+    adapter: Any = None,
+    **options: Unpack[EvaluateKeywords],
+) -> EvalReport[OutputT]: ...
+@overload
+async def evaluate(
+    samples: Samples[InputT, ExpectedT],
+    config: EvalConfig,
+    score_fn: Evaluators,
+    *,
+    agent: AgentFunction[InputT, OutputT, ExpectedT],
+    adapter: Any = None,
+    **options: Unpack[EvaluateKeywords],
+) -> EvalReport[OutputT]: ...
+@overload
+async def evaluate(
+    samples: Samples[InputT, ExpectedT],
+    config: EvalConfig,
+    score_fn: Evaluators,
     prepare_messages: PrepareMessages | None = None,
     environment_factory: Callable[[Sample[InputT, ExpectedT]], Any] | None = None,
     *,
-    snapshots: SnapshotTimes | None = None,
     agent: AgentTarget[InputT, ExpectedT] | None = None,
+    snapshots: SnapshotTimes | None = None,
     adapter: Any = None,
-    bus: EventBus | None = None,
-    tags: Mapping[str, str] | None = None,
-    store: RunStore | None = None,
-    run_id: str = "",
-    resume: str | None = None,
-    retry_errors: bool = False,
-    force: bool = False,
-    dataset_name: str = "",
-    model: str | None = None,
-    quarantine: Sequence[QuarantinedSample] = (),
-    on_note: Callable[[str], object] = lambda note: None,
+    **options: Unpack[EvaluateKeywords],
+) -> EvalReport[Any]: ...
+async def evaluate(
+    samples: Any,
+    config: EvalConfig,
+    score_fn: Evaluators,
+    prepare_messages: PrepareMessages | None = None,
+    environment_factory: Callable[[Any], Any] | None = None,
+    *,
+    snapshots: SnapshotTimes | None = None,
+    agent: Any = None,
+    adapter: Any = None,
+    **options: Unpack[EvaluateKeywords],
 ) -> EvalReport[Any]:
     """Evaluate every sample, and report in dataset order.
 
     Samples are any iterable, lazy or async. The agent is `config.endpoint`, with the messages that
     `prepare_messages(sample)` returns and in the environment that `environment_factory(sample)`
     makes, of which `snapshots` are kept ("turn" or "failure"); or `agent`, any function or
-    `MainLoop`. `adapter` is the model for judges. The samples of `quarantine`, such as
-    `load_quarantine("capitals")`, run and do not count. With `store` every row is stored as it
-    finishes, and `resume="latest"` continues a run, with `force` even if the agent changed;
-    `on_note` gets a line on what is reused. `model` is the model's name in the store. Nothing is
-    printed, and nothing is stored without `store`.
+    `MainLoop`. `adapter` is the model for judges. Nothing is printed, and nothing is stored
+    without `store`.
+
+    Options: `store`, in which every row is stored as it finishes; `run_id`, `tags`, `dataset_name`
+    and `model`, its names there; `resume="latest"`, which continues a run, also what ended in an
+    error (`retry_errors`), even if the agent changed (`force`), and tells `on_note` what is reused;
+    `quarantine`, samples that run and do not count, such as `load_quarantine("capitals")`; `bus`.
     """
-    return await run_to_report(_build_run(**locals()))
+    known = RunOptions.of("evaluate", options, EvaluateKeywords)
+    agent = _agent_of_call(config, agent, prepare_messages, environment_factory, snapshots)
+    return await run_to_report(_build_run(samples, config, score_fn, agent, adapter, known))
 
 
 def stream(
     samples: Samples[InputT, ExpectedT],
     config: EvalConfig,
-    score_fn: Callable[..., Any],
+    score_fn: Evaluators,
     prepare_messages: PrepareMessages | None = None,
     environment_factory: Callable[[Sample[InputT, ExpectedT]], Any] | None = None,
     *,
     snapshots: SnapshotTimes | None = None,
     agent: AgentTarget[InputT, ExpectedT] | None = None,
     adapter: Any = None,
-    bus: EventBus | None = None,
-    tags: Mapping[str, str] | None = None,
-    store: RunStore | None = None,
-    run_id: str = "",
-    resume: str | None = None,
-    retry_errors: bool = False,
-    force: bool = False,
-    dataset_name: str = "",
-    model: str | None = None,
-    quarantine: Sequence[QuarantinedSample] = (),
-    on_note: Callable[[str], object] = lambda note: None,
+    **options: Unpack[EvaluateKeywords],
 ) -> Stream:
     """Evaluate like `evaluate`, but yield results as they finish, and keep none.
 
@@ -618,4 +640,6 @@ def stream(
     `async for result in stream(...)` to the end; to leave earlier, `async with stream(...) as
     results` cancels what is in flight.
     """
-    return Stream(_build_run(**locals()))
+    known = RunOptions.of("evaluate", options, EvaluateKeywords)
+    agent = _agent_of_call(config, agent, prepare_messages, environment_factory, snapshots)
+    return Stream(_build_run(samples, config, score_fn, agent, adapter, known))

@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, Unpack, overload
 
 import anyio
 
 from ...errors import RunIncompleteError, UsageError, short_repr
+from ...internal.checks import checked_options
 from ...internal.event_loop import run_sync
 from ...internal.interrupts import keyboard_interrupt
 from ...internal.threads import in_thread
 from ...internal.typevars import ExpectedT, InputT, OutputT
-from .._evaluators import as_criterion
 from .._types import Dataset, EvalConfig, Sample
+from ..built_ins import Evaluators, as_criterion
 from ..evaluators.criteria import Criterion
 from ..model.quarantine import load_quarantine
-from ..model.report import EvalReport
+from ..runs.report import EvalReport
 from ..store.location import DEFAULT_STORE, DefaultStore, open_store
 from .agents import agent_of
 from .display import progress_of, run_with_progress
 from .run import Run, run_to_report
+from .run_options import RunKeywords, RunOptions
 from .tasks import count_of
 
 if TYPE_CHECKING:
     from ...prompt import PromptTemplate
     from ...runtime.agent.main_loop import MainLoop
-    from ...runtime.dispatcher import EventBus
     from ..model.versions import WorkerVersion
     from ..store.run_store import RunStore
     from .agents import AgentFunction, AgentTrajectory
-    from .baselines import Baseline
 
 if TYPE_CHECKING:
     Samples = Dataset[InputT, ExpectedT] | Sequence[Sample[InputT, ExpectedT]]
-    Evaluators = Callable[..., Any] | Sequence[Callable[..., Any]]
     Store = RunStore | Path | str | DefaultStore | None
 
 
@@ -139,6 +138,7 @@ class EvalSuite(Generic[InputT, OutputT, ExpectedT]):
         config: EvalConfig | None = None,
         name: str = "",
     ) -> None: ...
+    @checked_options
     def __init__(
         self,
         prompt: Any = None,
@@ -167,14 +167,9 @@ class EvalSuite(Generic[InputT, OutputT, ExpectedT]):
     def run(
         self,
         *,
-        bus: EventBus | None = None,
-        tags: Mapping[str, str] | None = None,
         store: Store = DEFAULT_STORE,
-        run_id: str = "",
-        resume: str | None = None,
-        retry_errors: bool = False,
-        force: bool = False,
         progress: bool = True,
+        **options: Unpack[RunKeywords],
     ) -> EvalReport[OutputT]:
         """Evaluate every sample and report. It works with or without a running event loop.
 
@@ -188,15 +183,7 @@ class EvalSuite(Generic[InputT, OutputT, ExpectedT]):
         line.
         """
         with open_store(store) as opened:
-            run = self.build_run(
-                bus=bus,
-                tags=tags,
-                store=opened,
-                run_id=run_id,
-                resume=resume,
-                retry_errors=retry_errors,
-                force=force,
-            )
+            run = self.build_run(RunOptions.of("EvalSuite.run", options, store=opened))
             try:
                 with progress_of(run, wanted=progress) as show:
                     return run_sync(run_with_progress, partial(run_to_report, run), show)
@@ -211,28 +198,15 @@ class EvalSuite(Generic[InputT, OutputT, ExpectedT]):
     async def run_async(
         self,
         *,
-        bus: EventBus | None = None,
-        tags: Mapping[str, str] | None = None,
         store: Store = DEFAULT_STORE,
-        run_id: str = "",
-        resume: str | None = None,
-        retry_errors: bool = False,
-        force: bool = False,
         progress: bool = True,
+        **options: Unpack[RunKeywords],
     ) -> EvalReport[OutputT]:
         """Evaluate every sample and report, from async code; with the options of `run`."""
         with ExitStack() as stack:
             opened = await in_thread(stack.enter_context, open_store(store))
             try:
-                run = self.build_run(
-                    bus=bus,
-                    tags=tags,
-                    store=opened,
-                    run_id=run_id,
-                    resume=resume,
-                    retry_errors=retry_errors,
-                    force=force,
-                )
+                run = self.build_run(RunOptions.of("EvalSuite.run", options, store=opened))
                 with progress_of(run, wanted=progress) as show:
                     return await run_with_progress(partial(run_to_report, run), show)
             finally:
@@ -248,48 +222,29 @@ class EvalSuite(Generic[InputT, OutputT, ExpectedT]):
 
     def build_run(
         self,
+        options: RunOptions = RunOptions(),  # noqa: B008  # frozen
         *,
         samples: Dataset[InputT, ExpectedT] | None = None,
         config: EvalConfig | None = None,
-        bus: EventBus | None = None,
-        tags: Mapping[str, str] | None = None,
-        store: RunStore | None = None,
-        run_id: str = "",
-        resume: str | None = None,
-        retry_errors: bool = False,
-        force: bool = False,
-        suite: str | None = None,
-        command: tuple[str, ...] = (),
-        on_note: Callable[[str], object] = lambda note: None,
-        baseline: Baseline | None = None,
     ) -> Run:
-        """Return the run that `run` executes.
+        """Return the run that `run` executes; `samples` and `config` replace those of the suite.
 
-        `samples`, `config` and `suite`, its name, replace those of the suite. `baseline` is the run
-        `config.against`, if it is not in the store. Samples that the file `quarantine.jsonl` lists
-        for the suite run, but do not count.
+        Samples that the file `quarantine.jsonl` lists for the suite run, but do not count.
         """
-        name = (self.own_name if suite is None else suite) or self.dataset.name or self.name
+        suite = options.suite or self.own_name
         return Run(
             samples=self.dataset if samples is None else samples,
-            agent=agent_of(self.prompt, adapter=self.adapter, bus=bus),
+            agent=agent_of(self.prompt, adapter=self.adapter, bus=options.bus),
             criterion=self.evaluator,
             config=config or self.config,
             adapter=self.adapter,
-            dataset_name=self.dataset.name or self.name,
-            suite=self.own_name if suite is None else suite,
-            output_type=getattr(self.prompt, "output_type", Any),
-            bus=bus,
-            tags=tags or {},
-            store=store,
-            run_id=run_id,
-            resume=resume,
-            retry_errors=retry_errors,
-            force=force,
-            command=command,
-            on_note=on_note,
-            quarantine=load_quarantine(name),
-            baseline=baseline,
+            options=replace(
+                options,
+                suite=suite,
+                dataset_name=self.dataset.name or self.name,
+                output_type=getattr(self.prompt, "output_type", Any),
+                quarantine=load_quarantine(suite or self.dataset.name or self.name),
+            ),
         )
 
 

@@ -20,7 +20,8 @@ import anyio
 from ... import serde
 from ...errors import SerializationError, UsageError, short_repr
 from ...internal.frozen import fast_init
-from .._types import Dataset, EvalConfig, Sample, sample_line, stops_early
+from .._samples import sample_line
+from .._types import Dataset, EvalConfig, Sample, stops_early
 from .requirements import check_cluster
 
 _MAX_KNOWN_IDS = 50_000  # for a source without a length: the first, and twice the latest

@@ -1,6 +1,6 @@
 """Evaluators: how they are written, called and combined.
 
-signatures  the four signatures of an evaluator, and how to match them
+signatures  the signatures of an evaluator, and how to match them
 criteria    an evaluator with a name: `criterion(fn)`; versions of our own
 combine     several scores as one
 text        edit distance and normalization
@@ -12,28 +12,25 @@ math/       mathematical answers
 The evaluators themselves are in `evals/_evaluators.py` and `evals/_session_evaluators.py`.
 """
 
-from .criteria import (
-    Combine,
-    Criterion,
-    Evaluate,
-    Evaluator,
-    ScoreFn,
-    SessionEvaluator,
-    Verdict,
-    criterion,
-    is_session_aware,
-)
-from .text import Normalization
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Combine",
-    "Criterion",
-    "Evaluate",
-    "Evaluator",
-    "Normalization",
-    "ScoreFn",
-    "SessionEvaluator",
-    "Verdict",
-    "criterion",
-    "is_session_aware",
-]
+if TYPE_CHECKING:
+    from .._types import PASS_MARK as PASS_MARK
+    from .criteria import (
+        Combine as Combine,
+        Criterion as Criterion,
+        Evaluate as Evaluate,
+        Evaluator as Evaluator,
+        EvaluatorFunction as EvaluatorFunction,
+        ScoreFn as ScoreFn,
+        SessionEvaluator as SessionEvaluator,
+        Verdict as Verdict,
+        criterion as criterion,
+        is_session_aware as is_session_aware,
+    )
+    from .environments import environment_score as environment_score
+    from .text import Normalization as Normalization
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
+
+    __getattr__, __dir__ = _lazy_names(__name__)

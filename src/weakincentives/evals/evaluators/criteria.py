@@ -15,18 +15,47 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, SupportsFloat, overload
 
-from ...errors import EvaluatorError, UsageError, short_repr
+from ...errors import EvaluatorError, NoSessionError, UsageError, short_repr
 from ...internal.typevars import ExpectedT, OutputT
 from ...rollouts import Trajectory
 from ...runtime.session import SessionView
-from .._types import EvalContext, Sample, Score, private_copy
+from .._samples import private_copy
+from .._types import EvalContext, Sample, Score
 from .combine import combine_scores
-from .signatures import CONTEXT, OUTPUT, Signature, evaluator_name, match_signature
+from .signatures import OUTPUT, SAMPLE_AND_CONTEXT, Signature, evaluator_name, match_signature
 
-Verdict = Score | bool | float | Sequence[Score]
+Verdict = Score | bool | float | SupportsFloat | Sequence[Score]
 """What an evaluator may return: a score, a bool, a number, or several scores."""
+
+_Returned = Verdict | Awaitable[Verdict]
+
+
+# Each shape has a name, which is what a type checker says of a function that has none of them. To
+# it, a trajectory and a sample are any two arguments, as output and expected output are.
+class OfContext(Protocol):
+    def __call__(self, context: EvalContext, /) -> _Returned: ...
+
+
+class OfOutput(Protocol):
+    def __call__(self, output: Any, expected: Any, /) -> _Returned: ...
+
+
+class OfSession(Protocol):
+    def __call__(self, output: Any, expected: Any, session: SessionView, /) -> _Returned: ...
+
+
+class OfSessionByName(Protocol):
+    def __call__(self, output: Any, expected: Any, /, *, session: SessionView) -> _Returned: ...
+
+
+class OfSampleAndContext(Protocol):
+    def __call__(self, sample: Any, output: Any, /, *, context: EvalContext) -> _Returned: ...
+
+
+EvaluatorFunction = OfContext | OfOutput | OfSession | OfSessionByName | OfSampleAndContext
+"""What users write as evaluators; `signatures.py` says which it is."""
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -38,14 +67,14 @@ if TYPE_CHECKING:
     _C = TypeVar("_C", covariant=True, default=Any)
 
     class Evaluator(Protocol[_A, _B, _C]):
-        """A function with one of the four signatures that evaluators may have."""
+        """A function with one of the signatures that evaluators may have."""
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 else:
 
     class Evaluator(Protocol):
-        """A function with one of the four signatures that evaluators may have.
+        """A function with one of the signatures that evaluators may have.
 
         `Evaluator[Output, Expected]` or `Evaluator[Input, Output, Expected]`.
         """
@@ -115,6 +144,8 @@ class Criterion:
     ask = score  # its earlier name
 
     @overload
+    def __call__(self, context: EvalContext) -> Score: ...
+    @overload
     def __call__(self, output: Any, expected: Any, session: SessionView | None = None) -> Score: ...
     @overload
     def __call__(
@@ -125,6 +156,10 @@ class Criterion:
     def __call__(
         self, *args: Any, context: EvalContext | None = None, **kwargs: Any
     ) -> Score | tuple[Score, ...]:
+        if len(args) == 1 and isinstance(args[0], EvalContext):
+            context, args = args[0], ()
+        if context is not None and not args and not kwargs:
+            return self._score_sync(context)
         if context is not None:
             sample, output = _arguments(("sample", "output"), args, kwargs)
             trajectory = replace(context.trajectory, output=output)
@@ -167,13 +202,13 @@ def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, 
     return [values[name] for name in names]
 
 
-def criterion(fn: Callable[..., Any], *, name: str = "", blocking: bool = True) -> Criterion:
-    """Return an evaluator, a function with one of the four signatures, as a criterion.
+def criterion(fn: EvaluatorFunction, *, name: str = "", blocking: bool = True) -> Criterion:
+    """Return an evaluator, a function of the context or of one of the other shapes, as one.
 
     A synchronous evaluator runs in a thread, so that one that blocks does not delay other samples.
     With `blocking=False` it runs in the event loop, which is faster: for pure computations.
 
-    >>> brief = criterion(lambda output, expected: len(output) < 20, name="brief")
+    >>> brief = criterion(lambda context: len(context.output) < 20, name="brief")
     >>> brief("short", None).passed
     True
     """
@@ -187,7 +222,7 @@ def criterion(fn: Callable[..., Any], *, name: str = "", blocking: bool = True) 
         if signature.session_aware and context.session is None:
             context = _with_derived_session(context)
         if signature.session_needed and context.session is None:
-            raise EvaluatorError(
+            raise NoSessionError(
                 f"evaluator `{name}` needs a session, and there is none - run an agent that "
                 "leaves one (MainLoop, a prompt with an adapter), or a `Trajectory` with messages "
                 "or usage; instrument it, or call `record` (docs/agents.md); or pass `session`"
@@ -207,7 +242,7 @@ def criterion(fn: Callable[..., Any], *, name: str = "", blocking: bool = True) 
         evaluate,
         session_aware=signature.session_aware,
         is_async=inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__),
-        multi_score=signature is CONTEXT,
+        multi_score=signature is SAMPLE_AND_CONTEXT,
         non_blocking=not blocking,
     )
     result.__dict__.update(__doc__=fn.__doc__, __name__=name, __wrapped__=fn)
@@ -254,7 +289,7 @@ def built_in(
     return decorate
 
 
-def is_session_aware(fn: Callable[..., Any]) -> bool:
+def is_session_aware(fn: EvaluatorFunction) -> bool:
     """Return whether an evaluator can look at the session."""
     return criterion(fn).session_aware
 
@@ -308,21 +343,27 @@ def _as_score(verdict: Any, name: str) -> Score:
         return Score(verdict.value, verdict.passed, verdict.reason, verdict.metrics, name)
     try:
         if isinstance(verdict, (bool, int, float)) or hasattr(verdict, "__float__"):
-            return Score(verdict, criterion=name)
+            score = Score(verdict, criterion=name)
+            if score.passed:
+                return score
+            # NumPy has a bool of its own.
+            returned = "False" if str(verdict) == "False" else f"{score.value:g}"
+            return replace(score, reason=f"returned {returned}")
         if isinstance(verdict, (tuple, list)) and verdict:
             scores = [_as_score(score, name) for score in verdict if isinstance(score, Score)]
             if len(scores) == len(verdict):
                 return combine_scores(verdict, name) if len(verdict) > 1 else scores[0]
     except UsageError as error:
         raise EvaluatorError(f"evaluator `{name}` returned no verdict: {error}") from None
+    hint = f" - if it makes evaluators, call it: {name}(...)" if callable(verdict) else ""
     raise EvaluatorError(
         f"expected a Score, a bool, a number or a tuple of scores from evaluator `{name}`, "
-        f"got {short_repr(verdict)}"
+        f"got {short_repr(verdict)}{hint}"
     )
 
 
 def combined(
-    evaluators: Sequence[Callable[..., Any]],
+    evaluators: Sequence[EvaluatorFunction],
     name: str,
     into_one: Combine,
     *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...errors import EvaluatorError, UsageError, short_repr
@@ -35,7 +36,8 @@ def environment_score(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> 
     try:
         if isinstance(given, Mapping):
             return Score(metrics=[Metric(name, value, weight=1) for name, value in given.items()])
-        return Score(given)
+        score = Score(given)
+        return score if score.passed else replace(score, reason=f"`score()` returned {given}")
     except UsageError as error:
         raise EvaluatorError(
             f"expected a number or numbers by name from `score()`, got {short_repr(given)}: {error}"

@@ -11,114 +11,66 @@ calibration  agreement of a judge with people; Cohen's kappa
 
 from typing import TYPE_CHECKING
 
-from ...internal.lazy import lazy_exports as _lazy_exports
-
 if TYPE_CHECKING:
     from .._judge import (
-        JUDGE_TEMPLATE,
-        PASSING_RATINGS,
-        RATING_VALUES,
-        RATINGS,
-        Answer,
-        JudgeAdapter,
-        JudgeOutput,
-        JudgeParams,
-        Question,
-        QuotedSection,
-        Rating,
-        Scale,
-        llm_judge,
+        JUDGE_TEMPLATE as JUDGE_TEMPLATE,
+        PASSING_RATINGS as PASSING_RATINGS,
+        RATING_VALUES as RATING_VALUES,
+        RATINGS as RATINGS,
+        Answer as Answer,
+        JudgeAdapter as JudgeAdapter,
+        JudgeOutput as JudgeOutput,
+        JudgeParams as JudgeParams,
+        Question as Question,
+        QuotedSection as QuotedSection,
+        Rating as Rating,
+        Scale as Scale,
+        llm_judge as llm_judge,
     )
-    from .calibration import Calibration, Disagreement, Label, Labelled, calibrate, calibrate_async
-    from .pairwise import PairwiseJudge, Preference, Winner, pairwise_judge
-    from .panel import Aggregate, judge_panel
-    from .ranking import Judgement, Ranking, rank_reports, rank_reports_async
+    from .calibration import (
+        Calibration as Calibration,
+        Disagreement as Disagreement,
+        Label as Label,
+        Labelled as Labelled,
+        calibrate as calibrate,
+        calibrate_async as calibrate_async,
+    )
+    from .pairwise import (
+        PairwiseJudge as PairwiseJudge,
+        Preference as Preference,
+        Winner as Winner,
+        pairwise_judge as pairwise_judge,
+    )
+    from .panel import Aggregate as Aggregate, judge_panel as judge_panel
+    from .ranking import (
+        Judgement as Judgement,
+        Ranking as Ranking,
+        rank_reports as rank_reports,
+        rank_reports_async as rank_reports_async,
+    )
     from .ready_made import (
-        READY_MADE,
-        ReadyMade,
-        answer_relevance,
-        context_relevance,
-        correctness,
-        goal_reached,
-        groundedness,
-        instruction_following,
-        refusal,
-        safety,
-        tool_choice,
+        READY_MADE as READY_MADE,
+        ReadyMade as ReadyMade,
+        answer_relevance as answer_relevance,
+        context_relevance as context_relevance,
+        correctness as correctness,
+        goal_reached as goal_reached,
+        groundedness as groundedness,
+        instruction_following as instruction_following,
+        refusal as refusal,
+        safety as safety,
+        tool_choice as tool_choice,
     )
-    from .rubric import llm_rubric
+    from .rubric import llm_rubric as llm_rubric
     from .rubric_files import (
-        Rubric,
-        RubricCriterion,
-        RubricExample,
-        event_rubric,
-        load_rubric,
-        outcome_rubric,
+        Rubric as Rubric,
+        RubricCriterion as RubricCriterion,
+        RubricExample as RubricExample,
+        event_rubric as event_rubric,
+        load_rubric as load_rubric,
+        outcome_rubric as outcome_rubric,
     )
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "JUDGE_TEMPLATE",
-    "PASSING_RATINGS",
-    "RATINGS",
-    "RATING_VALUES",
-    "READY_MADE",
-    "Aggregate",
-    "Answer",
-    "Calibration",
-    "Disagreement",
-    "JudgeAdapter",
-    "JudgeOutput",
-    "JudgeParams",
-    "Judgement",
-    "Label",
-    "Labelled",
-    "PairwiseJudge",
-    "Preference",
-    "Question",
-    "QuotedSection",
-    "Ranking",
-    "Rating",
-    "ReadyMade",
-    "Rubric",
-    "RubricCriterion",
-    "RubricExample",
-    "Scale",
-    "Winner",
-    "answer_relevance",
-    "calibrate",
-    "calibrate_async",
-    "context_relevance",
-    "correctness",
-    "event_rubric",
-    "goal_reached",
-    "groundedness",
-    "instruction_following",
-    "judge_panel",
-    "llm_judge",
-    "llm_rubric",
-    "load_rubric",
-    "outcome_rubric",
-    "pairwise_judge",
-    "rank_reports",
-    "rank_reports_async",
-    "refusal",
-    "safety",
-    "tool_choice",
-]
-
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        ".._judge": "JUDGE_TEMPLATE PASSING_RATINGS RATINGS RATING_VALUES JudgeOutput "
-        "Answer JudgeAdapter JudgeParams Question QuotedSection Rating Scale llm_judge",
-        ".calibration": "Calibration Disagreement Label Labelled calibrate calibrate_async",
-        ".pairwise": "PairwiseJudge Preference Winner pairwise_judge",
-        ".panel": "Aggregate judge_panel",
-        ".ranking": "Judgement Ranking rank_reports rank_reports_async",
-        ".ready_made": "READY_MADE ReadyMade answer_relevance context_relevance correctness "
-        "goal_reached groundedness instruction_following refusal safety tool_choice",
-        ".rubric": "llm_rubric",
-        ".rubric_files": "Rubric RubricCriterion RubricExample event_rubric load_rubric "
-        "outcome_rubric",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

@@ -7,7 +7,7 @@ with 95 %. So it is never reported without Cohen's kappa, the base rate and the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -18,7 +18,7 @@ from ...internal.event_loop import run_sync
 from ...rollouts import Trajectory
 from .._judge import RATINGS, Scale
 from .._types import EvalContext, Sample
-from ..evaluators.criteria import Criterion, criterion
+from ..evaluators.criteria import Criterion, EvaluatorFunction, criterion
 from ..stats.basic import wilson_interval
 
 Label = bool | str
@@ -174,7 +174,7 @@ def _listed(title: str, lines: list[str]) -> list[str]:
 
 
 async def calibrate_async(
-    judge: Callable[..., Any],
+    judge: EvaluatorFunction,
     labelled: Iterable[Labelled],
     *,
     scale: Scale = RATINGS,
@@ -218,7 +218,7 @@ async def calibrate_async(
 
 
 def calibrate(
-    judge: Callable[..., Any],
+    judge: EvaluatorFunction,
     labelled: Iterable[Labelled],
     *,
     scale: Scale = RATINGS,

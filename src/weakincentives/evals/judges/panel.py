@@ -9,16 +9,16 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from ...errors import EvaluatorError, UsageError, short_repr
 from ...internal.concurrency import for_each
 from ...internal.isolation import run_isolated
 from .._types import EvalContext, Metric, Score
 from ..evaluators.combine import combine_scores
-from ..evaluators.criteria import Criterion, criterion
+from ..evaluators.criteria import Criterion, EvaluatorFunction, criterion
 from ..stats.basic import mean
 
 Aggregate = Literal["majority", "mean", "min"]
@@ -27,7 +27,7 @@ DISAGREEMENT = "disagreement"
 
 
 def judge_panel(
-    *judges: Callable[..., Any],
+    *judges: EvaluatorFunction,
     aggregate: Aggregate = "majority",
     quorum: int | None = None,
     name: str = "panel",

@@ -26,8 +26,8 @@ from ...runtime.metering import Meter
 from .._types import Sample
 from ..evaluators.slots import text_of
 from ..model.corrections import interval_words
-from ..model.report import EvalReport
 from ..model.result import EvalResult
+from ..runs.report import EvalReport
 from ..stats.intervals import Interval, clustered_rate_interval
 from ..stats.rankings import BradleyTerry, bradley_terry, length_bias
 from .pairwise import PairwiseJudge, Winner, winners

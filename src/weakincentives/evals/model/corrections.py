@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..stats.intervals import Interval
+from ..stats.pass_rate import rate_ends
 
 
 def interval_words(rate: Interval) -> str:
     """Return a rate with its interval: `70.3% (95% interval 60.0% to 79.1%)`."""
-    ends = f"{rate.low:.1%} to {rate.high:.1%}"
+    ends = "{}% to {}%".format(*rate_ends(rate))
     return f"{rate.estimate:.1%} ({rate.confidence * 100:g}% interval {ends})"
 
 

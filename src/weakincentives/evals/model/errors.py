@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...internal.error_details import ErrorDetails, with_type
 from ...secrets import shorten
-from .report import EvalReport
 from .result import ErrorSource
 
 MAX_GROUPS = 1_000  # further errors are counted together
@@ -56,17 +55,10 @@ class ErrorGroup:
         return f"{source}{ErrorDetails(self.type, self.where)}: {self.message}"
 
 
-def error_groups(results: EvalReport[Any] | Iterable[HasError]) -> tuple[ErrorGroup, ...]:
-    """Return the errors of a report, or of results, by source, type and place; most frequent first.
-
-    >>> from weakincentives.evals import ErrorDetails, EvalResult, Score
-    >>> details = ErrorDetails("ConnectionError", "rag.py:41 in retrieve")
-    >>> refused = EvalResult("1", Score(0.0), error="refused", error_details=details)
-    >>> print(*error_groups([refused, refused]))
-    2 x ConnectionError at rag.py:41 in retrieve: refused
-    """
+def error_groups(results: Iterable[HasError]) -> tuple[ErrorGroup, ...]:
+    """Return errors by source, type and place; most frequent first."""
     groups: dict[tuple[str, ...], ErrorGroup] = {}
-    for result in results.results if isinstance(results, EvalReport) else results:
+    for result in results:
         if result.error is None:
             continue
         key = error_key(result)

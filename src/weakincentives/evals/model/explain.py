@@ -9,7 +9,8 @@ The criteria that failed, with their reasons, and only those:
     negate              `not_…`, since what it negates passed
     a part of parts     its own parts, by the same rules
 
-A criterion that gives no reason is explained by the output and the expected output.
+A judge's reason begins with the label that it picked. A criterion that gives no reason is explained
+by its value.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Any, NamedTuple
 
-from ...internal.differences import got_and_expected, show_value
 from .._types import Metric, Score, is_criterion, part_of
+from .judge_calls import judge_labels
 from .result import EvalResult
 
 PARTS = "parts"  # the key of a metric's metadata that names the parts of a combination
@@ -44,7 +45,14 @@ def failed_criteria(result: EvalResult[Any]) -> tuple[FailedCriterion, ...]:
     parts = _deciding(score)
     if score.reason and not any(part.reason for part in parts) and score.reason != _joined(parts):
         return (FailedCriterion(score.criterion, score.reason),)  # a user's own score
-    return tuple(FailedCriterion(part.criterion, part.reason or _got(result)) for part in parts)
+    labels = judge_labels(result.judge_calls)
+    return tuple(
+        FailedCriterion(
+            part.criterion,
+            ": ".join(filter(None, (labels.get(part.criterion), _reason(part)))),
+        )
+        for part in parts
+    )
 
 
 def why_failed(result: EvalResult[Any]) -> str:
@@ -64,10 +72,8 @@ def failure_message(result: EvalResult[Any]) -> str:
     return f"score {result.score.value:g} does not pass: {why_failed(result)}"
 
 
-def _got(result: EvalResult[Any]) -> str:
-    if result.sample is None:
-        return f"got {show_value(result.output)}"
-    return got_and_expected(result.output, result.sample.expected)
+def _reason(part: Score) -> str:
+    return part.reason or f"failed with {part.value:g}"
 
 
 # ── scores with parts ───────────────────────────────────────────────────────────────────────────
@@ -91,11 +97,7 @@ def top_parts(score: Score) -> list[str]:
 
 
 def _joined(parts: Iterable[Score]) -> str:
-    named = (
-        FailedCriterion(part.criterion, part.reason or f"failed with {part.value:g}")
-        for part in parts
-    )
-    return "; ".join(map(str, named))
+    return "; ".join(str(FailedCriterion(part.criterion, _reason(part))) for part in parts)
 
 
 def _deciding(score: Score) -> Sequence[Score]:

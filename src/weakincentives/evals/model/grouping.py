@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 from ...internal.escaping import as_text
@@ -12,6 +13,7 @@ V = TypeVar("V")
 
 ABSENT = "(none)"
 """The slice of rows whose metadata lacks the key."""
+MAX_NAME_CHARS = 100
 
 
 def group_values(values: Iterable[V], keys: Iterable[K]) -> dict[K, tuple[V, ...]]:
@@ -23,10 +25,17 @@ def group_values(values: Iterable[V], keys: Iterable[K]) -> dict[K, tuple[V, ...
 
 
 def slice_name(metadata: Mapping[str, Any], key: str) -> str:
-    """Return the name of the slice that a row belongs to: its value under the key, as text."""
+    """Return the name of the slice that a row belongs to: its value under the key, as text.
+
+    A long text is cut, and ends with a hash of the whole, so that different texts differ.
+    """
     if key not in metadata:
         return ABSENT
-    return "null" if (value := metadata[key]) is None else as_text(value)
+    text = "null" if (value := metadata[key]) is None else as_text(value)
+    if len(text) <= MAX_NAME_CHARS:
+        return text
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{text[: MAX_NAME_CHARS - 12]}… ({digest})"
 
 
 def cluster_of(sample: str, cluster: str | None) -> tuple[str | None, str]:

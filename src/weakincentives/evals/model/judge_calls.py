@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ...chat import ChatMessage, TokenUsage
@@ -46,3 +47,30 @@ def with_short_texts(call: JudgeCall) -> JudgeCall:
 def judge_calls_of(meter: Meter) -> tuple[JudgeCall, ...]:
     """Return the calls of judges that were recorded while a meter ran."""
     return tuple(record for record in meter.records if isinstance(record, JudgeCall))
+
+
+def judge_labels(calls: Iterable[JudgeCall]) -> dict[str, str]:
+    """Return the label that was picked for each criterion.
+
+    A name for which two judges picked different labels has none.
+    """
+    labels: dict[str, set[str]] = {}
+    for call in calls:
+        if not call.problem:
+            for name, label in _picked(call):
+                labels.setdefault(name, set()).add(label)
+    return {name: min(picked) for name, picked in labels.items() if len(picked) == 1}
+
+
+def _picked(call: JudgeCall) -> Iterator[tuple[str, str]]:
+    """Yield criteria with their labels: that of the judge, or those of a rubric."""
+    from ...errors import OutputParseError
+    from ...prompt.output import parse_output  # here, since most runs have no judge
+
+    try:
+        answer = parse_output(call.answer, dict)
+    except OutputParseError:
+        return
+    for name, verdict in ((call.judge, answer), *answer.items()):
+        if isinstance(verdict, dict) and isinstance(label := verdict.get("rating"), str):
+            yield name, label

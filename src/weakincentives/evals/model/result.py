@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, get_args
+from typing import Any, Generic, Literal, get_args
 
 from ... import serde
 from ...chat import TokenUsage
@@ -25,13 +24,8 @@ from ...internal.typevars import OutputT
 from ...internal.wire_names import wire_name
 from ...rollouts import Trajectory
 from .._types import Sample, Score, is_criterion
-from .grouping import cluster_of, slice_name
 from .judge_calls import JudgeCall
 from .versions import WorkerVersion
-
-if TYPE_CHECKING:
-    from ..stats.intervals import Interval
-    from ..stats.pass_rate import RateRule
 
 ErrorSource = Literal["agent", "evaluator", "infrastructure"]
 JUDGE_USAGE = ("judge_tokens", "judge_cost")
@@ -144,10 +138,15 @@ class EvalResult(Generic[OutputT]):
         return self.trajectory.output if self.trajectory else None
 
     @property
-    def tokens_used(self) -> int:
-        """Input and output tokens of the agent; 0 if unknown. Those of judges do not count."""
+    def agent_tokens(self) -> int | None:
+        """Input and output tokens of the agent; None if unknown. Those of judges do not count."""
         usage = self.trajectory.usage if self.trajectory else None
-        return usage.total_tokens if usage else 0
+        return usage.total_tokens if usage else None
+
+    @property
+    def tokens_used(self) -> int:
+        """`agent_tokens`, with 0 if they are unknown, so that they can be summed."""
+        return self.agent_tokens or 0
 
     @property
     def cost(self) -> float | None:
@@ -190,57 +189,8 @@ def criterion_values(score: Score) -> dict[str, float]:
     return values or {score.criterion or "score": score.value}
 
 
-def result_cluster(result: EvalResult[Any], cluster_by: str | None = None) -> Hashable:
-    """Return what a result is clustered with: its sample, or the value of a metadata key."""
-    if cluster_by is None:
-        return result.sample_id
-    return cluster_of(result.sample_id, slice_name(result.metadata, cluster_by))
-
-
-def strict_rate(
-    results: Iterable[EvalResult[Any]],
-    *,
-    rule: RateRule | None = None,
-    cluster_by: str | None = None,
-) -> Interval:
-    """Return the share of all results that passed, with its interval; an error is not a pass."""
-    from ..stats.pass_rate import FIXED, pass_rate
-
-    attempts = ((result_cluster(result, cluster_by), result.passed) for result in results)
-    return pass_rate(attempts, rule=rule or FIXED, cluster_by=cluster_by)
-
-
-def criterion_rates(
-    results: Iterable[EvalResult[Any]],
-    *,
-    rule: RateRule | None = None,
-    confidence: float = 0.95,
-    cluster_by: str | None = None,
-) -> dict[str, Interval]:
-    """Return the share of all results that passed each criterion; an error passes none."""
-    from ..stats.pass_rate import FIXED, pass_rate
-
-    of_parts = (rule or FIXED).of_parts
-
-    errors: list[tuple[Hashable, bool]] = []
-    attempts: dict[str, list[tuple[Hashable, bool]]] = {}
-    for result in results:
-        cluster = result_cluster(result, cluster_by)
-        if result.error is not None:
-            errors.append((cluster, False))
-            continue
-        verdicts = {score.criterion: score.passed for score in (result.score, *result.score.parts)}
-        for name, passed in verdicts.items():
-            attempts.setdefault(name or "score", []).append((cluster, passed))
-    rate = partial(pass_rate, rule=of_parts, confidence=confidence, cluster_by=cluster_by)
-    return {name: rate([*own, *errors]) for name, own in attempts.items()}
-
-
-def headline(rate: Interval, passed: int, errors: int) -> str:
-    """Return the verdict on a run in one line: counts, then the rate with its interval and n."""
-    from ..stats.pass_rate import rate_words
-
-    return (
-        f"{passed}/{rate.n} passed, {errors} {'error' if errors == 1 else 'errors'} "
-        f"({rate.estimate:.1%}, {rate_words(rate)})"
-    )
+def criterion_verdicts(result: EvalResult[Any]) -> dict[str, bool]:
+    """Return whether each criterion passed, by name; none after an error."""
+    if result.error is not None:
+        return {}
+    return {each.criterion or "score": each.passed for each in (result.score, *result.score.parts)}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 
 from ..stats.basic import means_by_name
 from ..stats.intervals import Interval
+from ..stats.pass_rate import named_clusters
 from ..stats.strata import stratified_rate
 
 
@@ -27,20 +28,28 @@ class Selection:
 
 
 def selected_rate(
-    selection: Selection, attempts: Iterable[tuple[str, bool]], *, confidence: float = 0.95
+    selection: Selection,
+    attempts: Iterable[tuple[tuple[str, Hashable], bool]],
+    *,
+    confidence: float = 0.95,
+    cluster_by: str | None = None,
 ) -> Interval | None:
     """Return the estimated pass rate of the whole dataset; None while samples are missing.
 
-    `attempts` are the stored ids of the samples and whether they passed.
+    `attempts` are the stored ids of the samples with their clusters, and whether they passed.
     """
     attempts = list(attempts)
-    means = means_by_name(attempts)
+    clusters = {sample: cluster for (sample, cluster), _ in attempts}
+    means = means_by_name((sample, passed) for (sample, _), passed in attempts)
     drawn = [name for stratum in selection.strata for name in stratum.samples]
     if not drawn or any(name not in means for name in drawn):
         return None
     found = stratified_rate(
         ((stratum.size, [means[name] for name in stratum.samples]) for stratum in selection.strata),
         confidence=confidence,
+        clusters=None if cluster_by is None else [clusters[name] for name in drawn],
     )
-    count = len(attempts)
-    return replace(found, n=count, clusters=len(means) if count > len(means) else None)
+    several = len(attempts) > len(means)
+    if cluster_by is not None:
+        return named_clusters(replace(found, n=len(attempts)), cluster_by)
+    return replace(found, n=len(attempts), clusters=len(means) if several else None)

@@ -7,38 +7,20 @@ training_data  conversations and pairs for training
 labels         the labels of people: CSV, JSONL, and pairs for preference training
 github         step summaries and annotations
 usage          tokens and cost of a run, in words
-html/          a run as one HTML file
 """
 
 from typing import TYPE_CHECKING
 
-from ...internal.lazy import lazy_exports as _lazy_exports
-
 if TYPE_CHECKING:
-    from ..model.explain import why_failed
-    from .export import write_export
-    from .html import write_page
-    from .labels import label_pairs, label_rows, write_labels
-    from .training_data import preference_rows, sft_rows
+    from ..model.explain import why_failed as why_failed
+    from .export import write_export as write_export
+    from .labels import (
+        label_pairs as label_pairs,
+        label_rows as label_rows,
+        write_labels as write_labels,
+    )
+    from .training_data import preference_rows as preference_rows, sft_rows as sft_rows
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "label_pairs",
-    "label_rows",
-    "preference_rows",
-    "sft_rows",
-    "why_failed",
-    "write_export",
-    "write_labels",
-    "write_page",
-]
-
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        "..model.explain": "why_failed",
-        ".export": "write_export",
-        ".html": "write_page",
-        ".labels": "label_pairs label_rows write_labels",
-        ".training_data": "preference_rows sft_rows",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

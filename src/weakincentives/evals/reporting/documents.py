@@ -1,7 +1,7 @@
 """Runs as JSON: one document, which grows with what is known of a run.
 
-`record_data` has the numbers of a run (`wink eval list`), `overview_data` adds means and latencies
-(`wink eval show`).
+`record_data` has the figures of a run (`wink eval list`), `overview_data` adds what is read from
+its rows (`wink eval show`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from .._types import EvalConfig
 from ..model.corrections import Correction
 from ..model.explain import failed_criteria, why_failed
 from ..model.result import EvalResult
+from ..runs.figures import Figures
 from ..stats.intervals import Interval
 from ..stats.repeats import EpochStats
 from ..store.labels import commit_text
@@ -76,9 +77,47 @@ def correction_data(correction: Correction) -> dict[str, Any]:
     }
 
 
-def record_data(record: RunRecord, rate: Interval) -> dict[str, Any]:
-    """Return the numbers of a run."""
-    manifest, scored = record.manifest, record.total - record.errors
+def figures_data(figures: Figures) -> dict[str, Any]:
+    """Return the figures of a run or of a slice. Tokens and costs that are unknown are None."""
+    latency = figures.latency
+    return {
+        "total": figures.total,
+        "passed": figures.passed,
+        "errors": figures.error_count,
+        **rate_data(figures.rate),
+        "strict_pass_rate": figures.rate.estimate,
+        "pass_rate_without_errors": figures.pass_rate_without_errors if figures.scored else None,
+        "mean_score": figures.mean_score,
+        "criteria": figures.criteria,
+        "errors_by_source": figures.errors,
+        "latency_ms": {
+            "mean": latency and latency.mean,
+            "p50": latency and latency.p50,
+            "p95": latency and latency.p95,
+        },
+        "tokens": figures.tokens,
+        "agent_tokens": figures.agent_tokens,
+        "judge_tokens": figures.judge_tokens,
+        "cost": figures.cost,
+        "agent_cost": figures.agent_cost,
+        "judge_cost": figures.judge_cost,
+        "rows_without_tokens": figures.without_tokens,
+        "rows_without_cost": figures.without_cost,
+        "epochs": epoch_data(figures.epochs),
+    }
+
+
+def slices_data(key: str, slices: Mapping[str, Figures]) -> list[dict[str, Any]]:
+    """Return the figures of the slices by a key of the metadata."""
+    return [
+        {"by": key, "value": value, "n": each.rate.n, "few": each.few, **figures_data(each)}
+        for value, each in slices.items()
+    ]
+
+
+def record_data(record: RunRecord, figures: Figures) -> dict[str, Any]:
+    """Return the record of a run with its figures."""
+    manifest = record.manifest
     return {
         "run_id": manifest.run_id,
         "parent": manifest.parent,
@@ -101,36 +140,22 @@ def record_data(record: RunRecord, rate: Interval) -> dict[str, Any]:
         "note": record.note,
         "decision": manifest.decision,
         "planned": manifest.planned,
-        "total": record.total,
-        "passed": record.passed,
-        "errors": record.errors,
         "not_counted": record.not_counted,
-        "quarantined": record.quarantined,
+        "quarantined": figures.quarantined,
         "quarantined_samples": manifest.quarantined,
         "quarantine_expired": manifest.quarantine_expired,
         "damaged": record.damaged,
-        **rate_data(rate),
-        "strict_pass_rate": rate.estimate,
-        "pass_rate_without_errors": record.passed / scored if scored else None,
-        "mean_score": record.mean_score,
-        "tokens": record.tokens,
-        "cost": record.cost,
-        "judge_tokens": record.judge_tokens,
-        "judge_cost": record.judge_cost,
+        **figures_data(figures),
     }
 
 
 def overview_data(overview: Overview) -> dict[str, Any]:
-    """Return the numbers of a run, with means per criterion and latencies."""
+    """Return a run as it is shown: with its errors in groups, and what people said."""
     return {
-        **record_data(overview.record, overview.rate),
-        "epochs": epoch_data(overview.epoch_stats),
-        "errors_by_source": overview.errors,
+        **record_data(overview.record, overview.figures),
         "error_groups": overview.error_groups,
         "type_mismatch": overview.type_mismatch,
-        "criteria": overview.criteria,
         "corrections": [*map(correction_data, overview.corrections)],
-        "latency_ms": {"p50": overview.latency_p50_ms, "p95": overview.latency_p95_ms},
     }
 
 

@@ -33,8 +33,7 @@ from typing import Any, BinaryIO
 from ... import serde
 from ...errors import MissingExtraError, StoreError, UsageError
 from ...internal.atomic_write import write_whole
-from ...internal.escaping import as_text, escape_control_chars
-from ...internal.escaping import spreadsheet_cells as _safe
+from ...internal.escaping import as_text, escape_control_chars, spreadsheet_cells as _safe
 from ..comparison.gates import GateResult
 from ..model.errors import ErrorGroup
 from ..model.explain import why_failed
@@ -74,7 +73,7 @@ COLUMNS: dict[str, tuple[type, Callable[[EvalResult[Any]], Any]]] = {
     "output": (str, lambda result: _text(result.output)),
     "metadata": (str, lambda result: as_text(result.metadata or None)),
     "latency_ms": (int, lambda result: result.latency_ms),
-    "tokens": (int, lambda result: result.tokens_used or None),  # 0 if they were not counted
+    "tokens": (int, lambda result: result.agent_tokens),
     "cost": (float, lambda result: result.cost),
     "judge_tokens": (int, lambda result: result.judge_tokens or None),
     "judge_cost": (float, lambda result: result.judge_cost),
@@ -196,7 +195,7 @@ def _cells(result: EvalResult[Any], criteria: Sequence[str]) -> list[Any]:
 
 
 def _header(run: Overview) -> list[str]:
-    return [*COLUMNS, *(f"score.{name}" for name in run.criteria)]
+    return [*COLUMNS, *(f"score.{name}" for name in run.figures.criteria)]
 
 
 def _csv(results: Iterable[EvalResult[Any]], run: Overview) -> Iterator[bytes]:
@@ -204,7 +203,7 @@ def _csv(results: Iterable[EvalResult[Any]], run: Overview) -> Iterator[bytes]:
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(_safe(_header(run)))
     types = _types(run)
-    for batch in _batches(results, [*run.criteria]):
+    for batch in _batches(results, [*run.figures.criteria]):
         columns = zip(types, zip(*batch, strict=True), strict=True)
         safe = [_safe(cells) if type is str else cells for type, cells in columns]
         writer.writerows(zip(*safe, strict=True))
@@ -228,7 +227,7 @@ def _batches(results: Iterable[EvalResult[Any]], criteria: list[str]) -> Iterato
 
 
 def _types(run: Overview) -> list[type]:
-    return [*(kind for kind, _ in COLUMNS.values()), *(float for _ in run.criteria)]
+    return [*(kind for kind, _ in COLUMNS.values()), *(float for _ in run.figures.criteria)]
 
 
 class _Sink(io.RawIOBase):
@@ -265,7 +264,7 @@ def _parquet(results: Iterable[EvalResult[Any]], run: Overview) -> Iterator[byte
     arrow = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
     fields = zip(_header(run), _types(run), strict=True)
     schema = pyarrow.schema([(_unicode(name), arrow[kind]) for name, kind in fields])
-    rest, sink, names = iter(results), _Sink(), [*run.criteria]
+    rest, sink, names = iter(results), _Sink(), [*run.figures.criteria]
     with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
         while batch := [_cells(result, names) for result in islice(rest, _PARQUET_ROWS)]:
             columns = [[_arrow(cell) for cell in column] for column in zip(*batch, strict=True)]
@@ -303,12 +302,14 @@ def _markdown(results: Iterable[EvalResult[Any]], run: Overview) -> Iterator[byt
         "agent": agent_text(manifest),
         "model": manifest.model,
         "commit": commit_text(manifest),
-        **usage_of(run.record),
+        **usage_of(run.figures),
     }
     head += ["", *(f"- {name}: {inline(value)}" for name, value in about.items() if value)]
-    if run.criteria:
+    if run.figures.criteria:
         head += ["", "| criterion | mean |", "|---|--:|"]
-        head += [f"| {inline(name)} | {value:.3f} |" for name, value in run.criteria.items()]
+        head += [
+            f"| {inline(name)} | {value:.3f} |" for name, value in run.figures.criteria.items()
+        ]
     head += error_table(run.error_groups)
     head += ["", "| sample | epoch | verdict | value | why |", "|---|--:|---|--:|---|", ""]
     yield "\n".join(head).encode()

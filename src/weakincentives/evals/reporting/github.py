@@ -37,7 +37,7 @@ def report_to_github(
     if code:
         level = "warning" if code == 130 else "error"
         yield annotation(level, f"{name}: exit {code}", f"{rule}\n{run}")
-    elif fail_under is not None and run.rate.low < fail_under:
+    elif fail_under is not None and run.figures.rate.low < fail_under:
         warning = f"the gate holds, but the rate may be below {fail_under:.1%}"
         yield annotation("warning", name, f"{warning}\n{run}")
 
@@ -110,10 +110,12 @@ def _lines(run: Overview, worst: Sequence[StoredRow], *, code: int, rule: str) -
         ("run", manifest.run_id),
     ]
     named = [f"{name} {inline(value)}" for name, value in about if value]
-    yield "\n" + ", ".join([*named, *map(inline, usage_of(run.record).values())])
-    if run.criteria:
+    yield "\n" + ", ".join([*named, *map(inline, usage_of(run.figures).values())])
+    if run.figures.criteria:
         yield "\n| criterion | mean |\n|---|--:|"
-        yield from (f"| {inline(name)} | {mean:.3f} |" for name, mean in run.criteria.items())
+        yield from (
+            f"| {inline(name)} | {mean:.3f} |" for name, mean in run.figures.criteria.items()
+        )
     yield from error_table(run.error_groups)
     if run.type_mismatch:
         yield f"\n⚠️ {inline(run.type_mismatch)}"

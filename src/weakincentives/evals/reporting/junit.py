@@ -31,9 +31,11 @@ from ...internal.escaping import as_text, escape_control_chars
 from ...secrets import shorten
 from ..comparison.gates import GateResult
 from ..model.explain import failure_message
-from ..model.report import EvalResult
+from ..model.result import EvalResult
+from ..runs.table import row_of
 from ..store.labels import commit_text, run_title
 from ..store.overview import Overview
+from ..store.records import scope_of
 from .usage import usage_of
 
 _MAX_CHARS = 4_000  # per input, output or reason
@@ -60,17 +62,17 @@ class JUnitRun:
 
     def counts(self) -> dict[str, float]:
         """Return the numbers of test cases, and the seconds that they took."""
-        record, tolerant = self.run.record, self.is_tolerant
+        record, figures, tolerant = self.run.record, self.run.figures, self.is_tolerant
         enough = record.stop_reason == "rule"
         outcome = "" if self.gate is None else self.gate.outcome
-        failures = record.total - record.passed - record.errors
+        failures = figures.scored - figures.passed
         return {
             "tests": record.stored + self.is_unfinished + (self.gate is not None),
             "failures": (not tolerant and failures) + (outcome == "failed"),
-            "errors": (not tolerant and record.errors)
+            "errors": (not tolerant and figures.error_count)
             + (self.is_unfinished and not enough)
             + (outcome in ("undecided", "inconclusive")),
-            "skipped": record.quarantined_rows + (self.is_unfinished and enough),
+            "skipped": figures.quarantined_rows + (self.is_unfinished and enough),
             "time": record.active_seconds or 0.0,
         }
 
@@ -107,7 +109,7 @@ def _suite(suite: JUnitRun) -> Iterator[bytes]:
     ]
     yield "\n".join(lines).encode()
     epochs = manifest.config.get("epochs", 1) != 1
-    outside = set(manifest.quarantined)
+    scope = scope_of(record)
     for result in suite.results:
         named = result.experiment_name
         attributes = {
@@ -115,7 +117,7 @@ def _suite(suite: JUnitRun) -> Iterator[bytes]:
             "name": case_name(result.sample_id, result.epoch, epochs=epochs),
             "time": f"{result.latency_ms / 1000:.3f}",
         }
-        quarantined = result.sample_id in outside
+        quarantined = not scope.counts(row_of(result, scope.keys))
         inside = _inside(result, quarantined=quarantined, tolerant=suite.is_tolerant)
         yield _test(attributes, inside).encode()
     if suite.is_unfinished:
@@ -213,9 +215,9 @@ def _provenance(run: Overview) -> dict[str, str]:
         "agent_version": manifest.agent_version,
         "model": manifest.model or "",
         "git_commit": commit_text(manifest),
-        **usage_of(record),
+        **usage_of(run.figures),
         "command": shlex.join(manifest.command),
-        **{f"mean.{name}": f"{mean:g}" for name, mean in run.criteria.items()},
+        **{f"mean.{name}": f"{mean:g}" for name, mean in run.figures.criteria.items()},
         **{f"config.{name}": as_text(value) for name, value in manifest.config.items()},
         **{f"package.{name}": version for name, version in manifest.packages.items()},
         **{f"tag.{name}": value for name, value in manifest.tags.items()},

@@ -23,6 +23,7 @@ from ..review.label_files import write_row_file
 from ..review.labelling import current_labels
 from ..review.queue import review_criterion
 from ..store.categories import categories_of
+from ..store.find_rows import row_of_key
 from ..store.human_labels import (
     HumanLabel,
     RowKey,
@@ -33,7 +34,6 @@ from ..store.human_labels import (
     verdict_on,
 )
 from ..store.labels import run_title
-from ..store.overview import row_of_key
 from ..store.run_store import RunStore
 from .training_data import preference_pair
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from ...internal.formatting import cost_text, tokens_text
-from ..store.run_store import RunRecord
+from ..runs.figures import Figures
 
 
-def usage_of(record: RunRecord) -> dict[str, str]:
-    """Return the tokens and the cost of a run as text, as far as they are known."""
-    used = {}
-    if record.tokens:
-        used["tokens"] = tokens_text(record.tokens, record.judge_tokens)
-    if record.cost is not None:
-        used["cost"] = cost_text(record.cost, record.judge_cost)
+def usage_of(figures: Figures) -> dict[str, str]:
+    """Return the tokens and the cost of a run as text; what is unknown is said to be."""
+    if not figures.total + figures.quarantined_rows:
+        return {}
+    agent, judges = figures.agent_cost, figures.judge_cost
+    tokens = figures.agent_tokens, figures.judge_tokens
+    used = {"tokens": tokens_text(*tokens, unknown=figures.without_tokens)}
+    if agent is not None or judges is not None:
+        used["cost"] = cost_text(agent, judges, unknown=figures.without_cost)
     return used

@@ -12,77 +12,47 @@ improvement   disagreements on one half of the labels, a report on the other
 
 from typing import TYPE_CHECKING
 
-from ...internal.lazy import lazy_exports as _lazy_exports
-
 if TYPE_CHECKING:
     from ..store.categories import (
-        Categories,
-        categories_of,
-        create_category,
-        merge_categories,
-        rename_category,
+        Categories as Categories,
+        categories_of as categories_of,
+        create_category as create_category,
+        merge_categories as merge_categories,
+        rename_category as rename_category,
     )
-    from .agreement import PairAgreement, ReviewAgreement, ReviewDisagreement, review_agreement
-    from .calibration import RunCalibration, calibrate_run
-    from .improvement import JudgeTrial, try_judge
-    from .label_files import read_label_file, write_label_file
+    from .agreement import (
+        PairAgreement as PairAgreement,
+        ReviewAgreement as ReviewAgreement,
+        ReviewDisagreement as ReviewDisagreement,
+        review_agreement as review_agreement,
+    )
+    from .calibration import RunCalibration as RunCalibration, calibrate_run as calibrate_run
+    from .improvement import JudgeTrial as JudgeTrial, try_judge as try_judge
+    from .label_files import (
+        read_label_file as read_label_file,
+        write_label_file as write_label_file,
+    )
     from .labelling import (
-        LabelChange,
-        RowLabel,
-        give_label,
-        labels_by_reviewer,
-        row_labels,
-        undo_label,
+        LabelChange as LabelChange,
+        RowLabel as RowLabel,
+        give_label as give_label,
+        labels_by_reviewer as labels_by_reviewer,
+        row_labels as row_labels,
+        undo_label as undo_label,
     )
-    from .queue import QueueOrder, ReviewItem, ReviewQueue, review_queue
-    from .sampling import LabelSheet, draw_for_labels
-    from .taxonomy import CategoryCount, Taxonomy, taxonomy_of
+    from .queue import (
+        QueueOrder as QueueOrder,
+        ReviewItem as ReviewItem,
+        ReviewQueue as ReviewQueue,
+        review_queue as review_queue,
+    )
+    from .sampling import LabelSheet as LabelSheet, draw_for_labels as draw_for_labels
+    from .taxonomy import (
+        CategoryCount as CategoryCount,
+        Taxonomy as Taxonomy,
+        taxonomy_of as taxonomy_of,
+    )
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "Categories",
-    "CategoryCount",
-    "JudgeTrial",
-    "LabelChange",
-    "LabelSheet",
-    "PairAgreement",
-    "QueueOrder",
-    "ReviewAgreement",
-    "ReviewDisagreement",
-    "ReviewItem",
-    "ReviewQueue",
-    "RowLabel",
-    "RunCalibration",
-    "Taxonomy",
-    "calibrate_run",
-    "categories_of",
-    "create_category",
-    "draw_for_labels",
-    "give_label",
-    "labels_by_reviewer",
-    "merge_categories",
-    "read_label_file",
-    "rename_category",
-    "review_agreement",
-    "review_queue",
-    "row_labels",
-    "taxonomy_of",
-    "try_judge",
-    "undo_label",
-    "write_label_file",
-]
-
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        "..store.categories": "Categories categories_of create_category merge_categories "
-        "rename_category",
-        ".agreement": "PairAgreement ReviewAgreement ReviewDisagreement review_agreement",
-        ".calibration": "RunCalibration calibrate_run",
-        ".improvement": "JudgeTrial try_judge",
-        ".label_files": "read_label_file write_label_file",
-        ".labelling": "LabelChange RowLabel give_label labels_by_reviewer row_labels undo_label",
-        ".queue": "QueueOrder ReviewItem ReviewQueue review_queue",
-        ".sampling": "LabelSheet draw_for_labels",
-        ".taxonomy": "CategoryCount Taxonomy taxonomy_of",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

@@ -21,7 +21,12 @@ from ..model.grouping import group_values
 from ..model.versions import CriterionInfo
 from ..stats.correction import corrected_agreement, corrected_kappa, labels_by_verdict
 from ..stats.intervals import Interval
-from ..store.calibrations import JudgeCalibration, add_calibration, correction_by
+from ..store.calibrations import (
+    JudgeCalibration,
+    add_calibration,
+    correction_by,
+    counted_verdicts,
+)
 from ..store.human_labels import (
     HumanLabel,
     RowKey,
@@ -127,7 +132,10 @@ def calibrate_run(
         run_id=manifest.run_id,
         judge=info,
         correction=correction_by(
-            calibration, verdicts, manifest.run_id, only=len(manifest.criteria) == 1
+            calibration,
+            counted_verdicts(store, manifest, name),
+            manifest.run_id,
+            only=len(manifest.criteria) == 1,
         ),
         agreement=corrected_agreement(verdicts, strata),
         kappa=corrected_kappa(verdicts, strata),

@@ -24,8 +24,8 @@ from ..stats.basic import wilson_interval
 from ..stats.correction import labels_by_verdict
 from ..stats.intervals import Interval
 from ..store.calibrations import add_look, looks_of
+from ..store.find_rows import row_of_key
 from ..store.human_labels import RowKey, Verdict, criterion_of, verdict_on
-from ..store.overview import row_of_key
 from ..store.rows import RunManifest
 from ..store.run_store import RunStore, StoredRow
 from .calibration import LabelledRows, labelled_rows

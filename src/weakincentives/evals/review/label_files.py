@@ -26,8 +26,8 @@ from ...internal.escaping import as_text, spreadsheet_cells
 from ...secrets import redact_bytes, redact_message
 from ..datasets.reader import read_numbered_rows
 from ..datasets.records import Defect
+from ..store.find_rows import rows_of_sample
 from ..store.human_labels import HumanLabel, LabelDraw, content_of, draws_by_key
-from ..store.overview import rows_of_sample
 from ..store.run_store import RunStore
 from .sampling import LabelSheet, SheetRow
 

@@ -16,6 +16,7 @@ from ...errors import UsageError
 from ...internal.checks import short_name
 from ...secrets import redact_message
 from ..store.categories import categories_of
+from ..store.find_rows import row_keys, row_of_key
 from ..store.human_labels import (
     HumanLabel,
     RowKey,
@@ -27,7 +28,6 @@ from ..store.human_labels import (
     live_entries,
 )
 from ..store.labels import run_title
-from ..store.overview import row_keys, row_of_key
 from ..store.run_store import RunStore
 from .queue import review_criterion
 

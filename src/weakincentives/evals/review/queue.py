@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from ...errors import UsageError, short_repr
+from ..runs.table import TableRow
 from ..store.human_labels import RowKey, Verdict, add_draws, criterion_of, draws_of, verdicts_of
 from ..store.labels import run_title
-from ..store.queries import OutcomeRow, outcome_rows, passes_by_sample
+from ..store.queries import passes_by_sample
 from ..store.rows import RunManifest
 from ..store.run_store import RunStore
+from ..store.tables import run_table
 from .sampling import draw_rows, random_bytes, sheet_rows
 
 QueueOrder = Literal["informative", "random", "dataset"]
@@ -134,7 +136,7 @@ def _informative(
     """Return other outputs, the most informative first; one of each sample."""
     rates = _pass_rates(store, manifest)
     ranked = []
-    for outcome in outcome_rows(store, manifest.run_id):
+    for outcome in run_table(store, manifest.run_id):
         row = outcome.experiment, outcome.sample, outcome.epoch
         if verdicts.get(row) is not None and row not in drawn:
             signals = dict(_signals(outcome, rates.get(outcome.sample, ())))
@@ -169,7 +171,7 @@ def _pass_rates(store: RunStore, manifest: RunManifest) -> dict[str, list[float]
     return rates
 
 
-def _signals(outcome: OutcomeRow, rates: Sequence[float]) -> Iterator[tuple[str, float]]:
+def _signals(outcome: TableRow, rates: Sequence[float]) -> Iterator[tuple[str, float]]:
     """Yield what can be learned from an output, each with a weight from 0 to 1."""
     values = [min(max(value, 0.0), 1.0) for value in outcome.scores.values()]
     panel = outcome.scores.get(_DISAGREEMENT, 0.0)

@@ -23,6 +23,7 @@ from typing import Any
 from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError
 from ..model.result import EvalResult
+from ..store.find_rows import row_of_key
 from ..store.human_labels import (
     LabelDraw,
     RowKey,
@@ -35,7 +36,6 @@ from ..store.human_labels import (
     verdict_on,
     verdicts_of,
 )
-from ..store.overview import row_of_key
 from ..store.rows import RunManifest
 from ..store.run_store import RunStore
 

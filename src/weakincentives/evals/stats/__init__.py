@@ -21,113 +21,68 @@ agreement      how far people agree in their labels
 
 from typing import TYPE_CHECKING
 
-from ...internal.lazy import lazy_exports as _lazy_exports
-
 if TYPE_CHECKING:
-    from .agreement import krippendorff_alpha
-    from .basic import Z_95, mean, std, wilson_interval
-    from .correction import CorrectedRate, corrected_difference, corrected_rate, ppi_rate
-    from .differences import Difference, mcnemar, paired_difference, unpaired_difference, wilcoxon
+    from .agreement import krippendorff_alpha as krippendorff_alpha
+    from .basic import Z_95 as Z_95, mean as mean, std as std, wilson_interval as wilson_interval
+    from .correction import (
+        CorrectedRate as CorrectedRate,
+        corrected_difference as corrected_difference,
+        corrected_rate as corrected_rate,
+        ppi_rate as ppi_rate,
+    )
+    from .differences import (
+        Difference as Difference,
+        mcnemar as mcnemar,
+        paired_difference as paired_difference,
+        unpaired_difference as unpaired_difference,
+        wilcoxon as wilcoxon,
+    )
     from .intervals import (
-        Interval,
-        clustered_rate_interval,
-        mean_interval,
-        percentile_interval,
-        rate_interval,
-        standard_error,
+        Interval as Interval,
+        clustered_rate_interval as clustered_rate_interval,
+        mean_interval as mean_interval,
+        percentile_interval as percentile_interval,
+        rate_interval as rate_interval,
+        standard_error as standard_error,
     )
-    from .multiplicity import benjamini_hochberg, holm
+    from .multiplicity import benjamini_hochberg as benjamini_hochberg, holm as holm
     from .power import (
-        flip_power,
-        minimum_detectable_effect,
-        minimum_detectable_flips,
-        power_of,
-        samples_needed,
-        samples_needed_flips,
+        flip_power as flip_power,
+        minimum_detectable_effect as minimum_detectable_effect,
+        minimum_detectable_flips as minimum_detectable_flips,
+        power_of as power_of,
+        samples_needed as samples_needed,
+        samples_needed_flips as samples_needed_flips,
     )
-    from .rankings import BradleyTerry, Contender, Match, bradley_terry, length_bias
+    from .rankings import (
+        BradleyTerry as BradleyTerry,
+        Contender as Contender,
+        Match as Match,
+        bradley_terry as bradley_terry,
+        length_bias as length_bias,
+    )
     from .repeats import (
-        EpochStats,
-        VarianceSplit,
-        epoch_stats,
-        flaky,
-        majority_at_k,
-        pass_at_k,
-        pass_hat_k,
-        variance_split,
+        EpochStats as EpochStats,
+        VarianceSplit as VarianceSplit,
+        epoch_stats as epoch_stats,
+        flaky as flaky,
+        majority_at_k as majority_at_k,
+        pass_at_k as pass_at_k,
+        pass_hat_k as pass_hat_k,
+        variance_split as variance_split,
     )
-    from .resampling import bootstrap_interval, permutation_test
-    from .sequential import ConfidenceSequence
-    from .trends import ChangePoint, Trend, change_point, linear_trend
+    from .resampling import (
+        bootstrap_interval as bootstrap_interval,
+        permutation_test as permutation_test,
+    )
+    from .sequential import ConfidenceSequence as ConfidenceSequence
+    from .trends import (
+        ChangePoint as ChangePoint,
+        Trend as Trend,
+        change_point as change_point,
+        linear_trend as linear_trend,
+    )
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "Z_95",
-    "BradleyTerry",
-    "ChangePoint",
-    "ConfidenceSequence",
-    "Contender",
-    "CorrectedRate",
-    "Difference",
-    "EpochStats",
-    "Interval",
-    "Match",
-    "Trend",
-    "VarianceSplit",
-    "benjamini_hochberg",
-    "bootstrap_interval",
-    "bradley_terry",
-    "change_point",
-    "clustered_rate_interval",
-    "corrected_difference",
-    "corrected_rate",
-    "epoch_stats",
-    "flaky",
-    "flip_power",
-    "holm",
-    "krippendorff_alpha",
-    "length_bias",
-    "linear_trend",
-    "majority_at_k",
-    "mcnemar",
-    "mean",
-    "mean_interval",
-    "minimum_detectable_effect",
-    "minimum_detectable_flips",
-    "paired_difference",
-    "pass_at_k",
-    "pass_hat_k",
-    "percentile_interval",
-    "permutation_test",
-    "power_of",
-    "ppi_rate",
-    "rate_interval",
-    "samples_needed",
-    "samples_needed_flips",
-    "standard_error",
-    "std",
-    "unpaired_difference",
-    "variance_split",
-    "wilcoxon",
-    "wilson_interval",
-]
-
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        ".agreement": "krippendorff_alpha",
-        ".basic": "Z_95 mean std wilson_interval",
-        ".correction": "CorrectedRate corrected_difference corrected_rate ppi_rate",
-        ".differences": "Difference mcnemar paired_difference unpaired_difference wilcoxon",
-        ".intervals": "Interval clustered_rate_interval mean_interval percentile_interval "
-        "rate_interval standard_error",
-        ".multiplicity": "benjamini_hochberg holm",
-        ".power": "flip_power minimum_detectable_effect minimum_detectable_flips power_of "
-        "samples_needed samples_needed_flips",
-        ".rankings": "BradleyTerry Contender Match bradley_terry length_bias",
-        ".repeats": "EpochStats VarianceSplit epoch_stats flaky majority_at_k pass_at_k pass_hat_k "
-        "variance_split",
-        ".resampling": "bootstrap_interval permutation_test",
-        ".sequential": "ConfidenceSequence",
-        ".trends": "ChangePoint Trend change_point linear_trend",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

@@ -65,7 +65,12 @@ def pass_rate(
     A cluster is a sample, or the samples with the same value of the metadata key `cluster_by`.
     """
     rate = counted_rate(cluster_counts(attempts), rule=rule, confidence=confidence)
-    if cluster_by is None or rate.clusters is None:
+    return rate if cluster_by is None else named_clusters(rate, cluster_by)
+
+
+def named_clusters(rate: Interval, cluster_by: str) -> Interval:
+    """Return the rate with the key of the metadata that its clusters have in common."""
+    if rate.clusters is None:
         return rate
     return replace(rate, method=f"{rate.method}{_BY}{cluster_by}")
 
@@ -118,13 +123,28 @@ def too_few(interval: Interval) -> bool:
 def rate_words(rate: Interval) -> str:
     """Return `95% interval 9.5% to 90.5%, n = 2`, and the number of samples if they differ."""
     kind = "anytime-valid interval" if rate.method.startswith(ANYTIME) else "interval"
-    size = rate.method.removeprefix(_OF_DATASET).removeprefix(STRATIFIED)
-    of = "" if size == rate.method else f" of all {int(size):,} samples"
+    method, by, key = rate.method.partition(_BY)
+    size = method.removeprefix(_OF_DATASET).removeprefix(STRATIFIED)
+    of = "" if size == method else f" of all {int(size):,} samples"
     if rate.method.startswith(STRATIFIED):
         of += ", chosen by strata of earlier pass rates"
     seen = f"n = {rate.n:,}"
     if rate.clusters is not None and rate.clusters != rate.n:
-        _, by, key = rate.method.partition(_BY)
         seen += f" in {rate.clusters:,} {'cluster' if by else 'sample'}"
         seen += ("" if rate.clusters == 1 else "s") + f"{by}{key}"
-    return f"{rate.confidence * 100:g}% {kind} {rate.low:.1%} to {rate.high:.1%}{of}, {seen}"
+    low, high = rate_ends(rate)
+    return f"{rate.confidence * 100:g}% {kind} {low}% to {high}%{of}, {seen}"
+
+
+def rate_ends(rate: Interval) -> tuple[str, str]:
+    """Return the ends of an interval of rates in percent, with as many digits as it takes.
+
+    >>> rate_ends(rate_interval(20_000, 20_000))
+    ('99.98', '100.00')
+    """
+    ends = [f"{end * 100:.1f}" for end in (rate.low, rate.high)]
+    digits = 1
+    while ends[0] == ends[1] and rate.low < rate.high and digits < 6:
+        digits += 1
+        ends = [f"{end * 100:.{digits}f}" for end in (rate.low, rate.high)]
+    return ends[0], ends[1]

@@ -55,12 +55,16 @@ def draw(strata: Sequence[Sequence[K]], n: int, seed: int) -> list[list[K]]:
 
 
 def stratified_rate(
-    strata: Iterable[tuple[int, Sequence[float]]], *, confidence: float = 0.95
+    strata: Iterable[tuple[int, Sequence[float]]],
+    *,
+    confidence: float = 0.95,
+    clusters: Sequence[Hashable] | None = None,
 ) -> Interval:
     """Return the pass rate of a dataset from strata: their sizes, and the means of drawn samples.
 
     Wilson's interval for the effective number of samples. It holds the rate of the dataset, and of
     all samples like it. Strata of which nothing was drawn count with the mean of the others.
+    `clusters` are those of the drawn samples, in order, if some depend on each other.
     """
     two_sided(confidence)
     known = [(size, means) for size, means in strata if means]
@@ -81,7 +85,34 @@ def stratified_rate(
     centre = math.fsum(share * rate for share, rate in smoothed)
     # The strata of the dataset are themselves drawn from all samples like it.
     variance += math.fsum(share * (rate - centre) ** 2 for share, rate in smoothed) / total
+    freedom, groups = n - len(known), None
+    if clusters is not None:
+        groups = len(set(clusters))
+        freedom = min(freedom, groups - 1)
+        variance *= _design_effect(known, smoothed, clusters)
     effective_n = centre * (1 - centre) / variance
-    quantile = t_quantile((1 + confidence) / 2, max(1, n - len(known)))
+    quantile = t_quantile((1 + confidence) / 2, max(1, freedom))
     low, high = wilson_interval(estimate * effective_n, effective_n, z=quantile)
-    return Interval(estimate, low, high, n, None, confidence, f"{STRATIFIED}{total}")
+    return Interval(estimate, low, high, n, groups, confidence, f"{STRATIFIED}{total}")
+
+
+def _design_effect(
+    strata: Sequence[tuple[int, Sequence[float]]],
+    smoothed: Sequence[tuple[float, float]],
+    clusters: Sequence[Hashable],
+) -> float:
+    """Return how many times as large the variance is because samples of a cluster are alike.
+
+    The residuals of a cluster may cancel out; that is never taken as more certainty.
+    """
+    residuals = [
+        share / len(means) * (value - rate)
+        for (_, means), (share, rate) in zip(strata, smoothed, strict=True)
+        for value in means
+    ]
+    sums: dict[Hashable, float] = {}
+    for cluster, residual in zip(clusters, residuals, strict=True):
+        sums[cluster] = sums.get(cluster, 0.0) + residual
+    independent = math.fsum(residual**2 for residual in residuals)
+    together = math.fsum(each**2 for each in sums.values())
+    return max(1.0, together / independent) if independent else 1.0

@@ -33,29 +33,18 @@ removal       a run is removed, and its texts are erased
 
 from typing import TYPE_CHECKING
 
-from ...internal.lazy import lazy_exports as _lazy_exports
-
 if TYPE_CHECKING:
-    from .location import DEFAULT_STORE
-    from .overview import Overview
-    from .run_store import CriterionInfo, KeyState, RunManifest, RunRecord, RunStore, StoredRow
+    from .location import DEFAULT_STORE as DEFAULT_STORE
+    from .overview import Overview as Overview
+    from .run_store import (
+        CriterionInfo as CriterionInfo,
+        KeyState as KeyState,
+        RunManifest as RunManifest,
+        RunRecord as RunRecord,
+        RunStore as RunStore,
+        StoredRow as StoredRow,
+    )
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "DEFAULT_STORE",
-    "CriterionInfo",
-    "KeyState",
-    "Overview",
-    "RunManifest",
-    "RunRecord",
-    "RunStore",
-    "StoredRow",
-]
-
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        ".run_store": "CriterionInfo KeyState RunManifest RunRecord RunStore StoredRow",
-        ".location": "DEFAULT_STORE",
-        ".overview": "Overview",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

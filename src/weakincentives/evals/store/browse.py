@@ -16,11 +16,16 @@ from ... import serde
 from ...errors import UsageError, short_repr
 from ...internal.closing import Closing
 from ...internal.state_cache import StateCache
+from ..model.grouping import ABSENT, MAX_NAME_CHARS
+from ..runs.figures import Figures, slice_figures
+from ..runs.table import RunTable
 from .listing import row_state
 from .reading import ORDER
+from .records import scope_of
 from .rows import decode_id, encode_id
 from .run_store import RunStore
 from .search_index import SearchIndex, match_expression
+from .tables import COUNTED, table_row
 
 Verdict = Literal["pass", "fail", "error"]
 _VERDICTS: Mapping[str, str] = {
@@ -28,15 +33,16 @@ _VERDICTS: Mapping[str, str] = {
     "fail": "passed = 0 AND error = 0",
     "error": "error = 1",
 }
-_ORDERS: Mapping[str, str] = {
-    "position": "position",
-    "sample": "sample",
-    "verdict": "error, passed",
-    "value": "value",
-    "latency": "latency_ms",
-    "tokens": "tokens + judge_tokens",
-    "cost": "coalesce(cost, 0) + coalesce(judge_cost, 0)",
-    "epoch": "epoch",
+_COST = "coalesce(cost, 0) + coalesce(judge_cost, 0)"
+_ORDERS: Mapping[str, tuple[str, ...]] = {
+    "position": ("position",),
+    "sample": ("sample",),
+    "verdict": ("error", "passed"),
+    "value": ("value",),
+    "latency": ("latency_ms",),
+    "tokens": ("tokens + judge_tokens",),
+    "cost": (_COST,),
+    "epoch": ("epoch",),
 }
 MAX_PAGE = 500
 _MAX_FACET_VALUES = 100
@@ -101,7 +107,7 @@ class RowSummary:
     verdict: Verdict
     value: float
     latency_ms: int
-    tokens: int
+    tokens: int | None
     judge_tokens: int
     cost: float | None
     judge_cost: float | None
@@ -260,6 +266,8 @@ class RunBrowser(Closing):
             kind, _, rest = stored.decode("utf-8", "replace").partition(":")
             if kind == "metadata":
                 key, _, value = rest.partition("=")
+                if len(value) == MAX_NAME_CHARS:  # a text, not a category
+                    continue
                 values = metadata.setdefault(key, {})
             else:
                 values, value = groups.setdefault(kind, {}), rest
@@ -273,6 +281,25 @@ class RunBrowser(Closing):
             groups["error"],
             metadata,
         )
+
+    def facts(self, run_id: str) -> dict[tuple[str, str, int], list[str]]:
+        """Return what each row can be filtered by ("tool:search"), by experiment, sample and epoch.
+
+        Only of rows that are indexed.
+        """
+        by_body: dict[int, list[str]] = {}
+        shared: dict[bytes, str] = {}
+        of_run = "SELECT fact, body FROM facts WHERE run = ?"
+        for fact, body in self._index.read(of_run, (encode_id(run_id),)):
+            name = shared.get(fact) or shared.setdefault(fact, fact.decode("utf-8", "replace"))
+            by_body.setdefault(body, []).append(name)
+        keys = "SELECT experiment, sample, epoch, body FROM store.rows WHERE run = ?"
+        return {
+            (decode_id(experiment), decode_id(sample), epoch): by_body.get(body, [])
+            for experiment, sample, epoch, body in self._index.read(
+                keys, (self._store._run_key(run_id),)
+            )
+        }
 
     def columns(self, run_id: str) -> tuple[tuple[str, ...], bool]:
         """Return the names of the criteria, as the first rows have them, and whether it has epochs.
@@ -288,18 +315,42 @@ class RunBrowser(Closing):
             names = dict.fromkeys(name for scores, _ in rows for name in _decode_scores(scores))
         return tuple(names), any(epoch > 1 for _, epoch in rows)
 
-    def slices(self, run_id: str, key: str) -> dict[str, tuple[int, int, int]]:
-        """Return rows, passes and errors for each value of a metadata key, the most rows first."""
-        start = f"metadata:{key}="
+    def slices(self, run_id: str, key: str) -> dict[str, Figures]:
+        """Return the figures of each slice by a key of the metadata, of the rows that are indexed.
+
+        They are those of `stored_slices`, once all rows are indexed; no long value is read.
+        """
+        state = row_state(self._store, run_id), self._index.state(run_id)
+        return self._cache.get(("slices", run_id, key), state, lambda: self._slices(run_id, key))
+
+    def _slices(self, run_id: str, key: str) -> dict[str, Figures]:
+        scope = scope_of(self._store.run(run_id))
+        table = self._indexed_table(run_id, tuple(dict.fromkeys((*scope.keys, key))))
+        return slice_figures(table, scope, key)
+
+    def _indexed_table(self, run_id: str, keys: tuple[str, ...]) -> RunTable:
+        run_key, name = self._store._run_key(run_id), encode_id(run_id)
+        slices: list[dict[int, str]] = []
+        for key in keys:
+            start = f"metadata:{key}="
+            query = "SELECT body, fact FROM facts WHERE run = ? AND fact >= ? AND fact < ?"
+            facts = self._index.read(query, (name, start, f"{start}\U0010ffff"))
+            slices.append(
+                {body: fact.decode("utf-8", "replace")[len(start) :] for body, fact in facts}
+            )
         query = (
-            "SELECT fact, count(*), sum(verdict = 1), sum(verdict = 2) FROM facts WHERE run = ? "
-            "AND fact >= ? AND fact < ? GROUP BY fact ORDER BY 2 DESC, 1 LIMIT ?"
+            f"SELECT {ORDER}, {COUNTED}, body FROM store.rows WHERE run = ? AND body IN "
+            f"(SELECT body FROM documents WHERE run = ?) ORDER BY {ORDER}"
         )
-        values = (encode_id(run_id), start, f"{start}\U0010ffff", _MAX_FACET_VALUES)
-        return {
-            fact.decode("utf-8", "replace")[len(start) :]: (count, passed, errors)
-            for fact, count, passed, errors in self._index.read(query, values)
-        }
+        rows = self._index.read(query, (run_key, name))
+        with self._store._database.corruption_errors(f"the rows of run {run_id}"):
+            return RunTable(
+                (
+                    table_row(row[:16], tuple(each.get(row[16], ABSENT) for each in slices))
+                    for row in rows
+                ),
+                keys,
+            )
 
     def histogram(self, run_id: str, bins: int = 20) -> list[int]:
         """Return how many rows without an error have a value in each part of 0 to 1."""
@@ -345,12 +396,11 @@ def _where(filter: RowFilter, run_key: int, run: bytes) -> tuple[str, tuple[Any,
         add(f"rows.body IN {_bodies(filter.rows)}", run_key)
     if filter.without_rows:
         add(f"rows.body NOT IN {_bodies(filter.without_rows)}", run_key)
-    cost = "coalesce(cost, 0) + coalesce(judge_cost, 0)"
     limits = {
         "latency_ms >= ?": filter.min_latency_ms,
         "latency_ms <= ?": filter.max_latency_ms,
-        f"{cost} >= ?": filter.min_cost,
-        f"{cost} <= ?": filter.max_cost,
+        f"{_COST} >= ?": filter.min_cost,
+        f"{_COST} <= ?": filter.max_cost,
     }
     for condition, limit in limits.items():
         if limit is not None:
@@ -389,7 +439,7 @@ def _order_terms(order: str, descending: bool) -> tuple[_Term, ...]:
         return _Term(f"{value.sql} IS NULL", value.values), replace(value, descending=descending)
     if order not in _ORDERS:
         raise UsageError(f"expected one of {', '.join(_ORDERS)}, got {short_repr(order)}")
-    return tuple(_Term(term, (), descending) for term in _ORDERS[order].split(", "))
+    return tuple(_Term(term, (), descending) for term in _ORDERS[order])
 
 
 def _criterion_value(name: str) -> _Term:
@@ -429,7 +479,7 @@ def _summary(columns: Any, texts: Any) -> RowSummary:
         verdict="error" if error else "pass" if passed else "fail",
         value=value,
         latency_ms=latency,
-        tokens=tokens,
+        tokens=tokens or None,  # unknown tokens are stored as 0
         judge_tokens=judge_tokens,
         cost=cost,
         judge_cost=judge_cost,

@@ -17,14 +17,17 @@ from ...clock import SYSTEM_CLOCK
 from ...errors import StoreError
 from ..model.corrections import Correction
 from ..model.versions import CriterionInfo
+from ..runs.figures import run_figures
+from ..runs.scope import EVERY_ROW, Scope
+from ..runs.table import RunTable, TableRow
 from ..stats.correction import VerdictLabels, corrected_rate_by
 from ..stats.intervals import Interval
-from ..stats.pass_rate import pass_rate
 from .human_labels import RowKey, Verdict, verdicts_of
 from .labels import run_title
 from .people import add_records, stored_records
 from .rows import RunManifest
 from .schema import Storage
+from .tables import run_table
 
 _CODE = "its code or settings"
 
@@ -107,7 +110,7 @@ def corrections_by_labels(store: Storage, manifest: RunManifest) -> Iterator[Cor
             calibration, problem = calibration_for(store, manifest, info)
             if calibration is None and not problem:
                 continue
-            verdicts = verdicts_of(store, manifest, info.name)
+            verdicts = counted_verdicts(store, manifest, info.name)
             if not verdicts:
                 continue
         except StoreError as error:  # the rows themselves may still be read
@@ -117,6 +120,19 @@ def corrections_by_labels(store: Storage, manifest: RunManifest) -> Iterator[Cor
             yield Correction(criterion=info.name, judged=judged, only=only, problem=problem)
         else:
             yield correction_by(calibration, verdicts, manifest.run_id, only=only)
+
+
+def counted_verdicts(
+    store: Storage, manifest: RunManifest, criterion: str
+) -> Mapping[RowKey, Verdict]:
+    """Return the verdicts of a criterion on the rows of a run that count."""
+    verdicts = verdicts_of(store, manifest, criterion)
+    scope = Scope.of(manifest, complete=True)
+    if scope.counts_every_row:
+        return verdicts
+    table = run_table(store, manifest.run_id, scope.keys)
+    keys = (table.key(at) for at in scope.counted(table))
+    return {key: verdicts[key] for key in keys if key in verdicts}
 
 
 def correction_by(
@@ -137,8 +153,12 @@ def correction_by(
 
 
 def _judged(verdicts: Mapping[RowKey, Verdict]) -> Interval:
-    """Return the judge's own pass rate, as the headline of the run has it."""
-    return pass_rate((sample_of(row), verdict is True) for row, verdict in verdicts.items())
+    """Return the judge's own pass rate; epochs of a sample are a cluster."""
+    table = RunTable(
+        TableRow(sample, epoch, experiment, verdict is True, verdict is None, 0.0)
+        for (experiment, sample, epoch), verdict in verdicts.items()
+    )
+    return run_figures(table, EVERY_ROW).rate
 
 
 def sample_of(row: RowKey) -> str:

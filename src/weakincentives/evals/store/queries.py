@@ -1,46 +1,21 @@
-"""Parts of a run: the counted columns, read without its bodies, and its errors."""
+"""Parts of a run that are read without the rest of it: verdicts, keys, errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ... import serde
 from ...internal.error_details import ErrorDetails
 from ..model.errors import ErrorGroup, error_groups
-from ..model.grouping import cluster_of, slice_name
 from ..model.result import ErrorSource
 from .checksums import INTACT
-from .reading import body_in, read_pages, unreadable
-from .rows import RunManifest, decode_id, decompress, encode_id
+from .reading import read_pages, text_key, unreadable
+from .rows import decode_id, decompress, encode_id
 from .run_store import RunStore
 
-_COLUMNS = "passed, error, value, latency_ms, tokens, cost, scores, sample_digest, error_source"
 _PAGE_ROWS = 2_000  # columns without bodies are small
-
-
-class OutcomeRow(NamedTuple):
-    """A row as it is counted.
-
-    `slice` is the name of its slice if the run is sliced, `cluster` that of its cluster if the run
-    is clustered by a key of the metadata; both are `ABSENT` if the metadata lacks the key.
-    """
-
-    sample: str
-    epoch: int
-    experiment: str
-    passed: bool
-    error: bool
-    value: float
-    latency_ms: int | None = None
-    tokens: int = 0
-    cost: float | None = None
-    scores: Mapping[str, float] = {}
-    digest: str = ""
-    slice: str | None = None
-    error_source: ErrorSource | None = None
-    cluster: str | None = None
 
 
 def passes_by_sample(store: RunStore, run_id: str) -> dict[str, tuple[int, int, str]]:
@@ -55,26 +30,6 @@ def passes_by_sample(store: RunStore, run_id: str) -> dict[str, tuple[int, int, 
     )
     rows = store._database.read(query, (store._run_key(run_id),))
     return {decode_id(name): (n, total, decode_id(digest)) for name, n, total, digest in rows}
-
-
-def outcome_rows(
-    store: RunStore, run_id: str, by: str | None = None, cluster_by: str | None = None
-) -> Iterator[OutcomeRow]:
-    """Yield the outcomes of a run in order, sliced and clustered by these keys of the metadata.
-
-    Bodies are read only with a key.
-    """
-    database, run_key = store._database, store._run_key(run_id)
-    pages = (
-        read_pages(database, run_key, _COLUMNS, bodies=False, size=_PAGE_ROWS)
-        if by is None and cluster_by is None
-        else read_pages(database, run_key, f"{_COLUMNS}, result")
-    )
-    decode_scores = serde.decoder(dict[str, float])
-    for page in pages:
-        with database.corruption_errors("rows in their order"):
-            rows = [_outcome_row(columns, decode_scores, by, cluster_by) for columns in page]
-        yield from rows
 
 
 class VerdictRow(NamedTuple):
@@ -108,63 +63,6 @@ def verdict_rows(store: RunStore, run_id: str) -> Iterator[VerdictRow]:
         yield from rows
 
 
-def _outcome_row(
-    columns: Sequence[Any],
-    decode_scores: Callable[[bytes], Any],
-    by: str | None,
-    cluster_by: str | None,
-) -> OutcomeRow:
-    _, epoch, experiment, sample, passed, error, value, latency, tokens, cost, *rest = columns
-    scores, digest, source, *body = rest
-    metadata = _metadata(body[0]) if body else {}
-    return OutcomeRow(
-        decode_id(sample),
-        epoch,
-        decode_id(experiment),
-        passed == 1,
-        error == 1,
-        value,
-        latency,
-        tokens,
-        cost,
-        decode_scores(scores),
-        decode_id(digest),
-        None if by is None else slice_name(metadata, by),
-        decode_id(source) if source else None,  # type: ignore[arg-type]
-        None if cluster_by is None else slice_name(metadata, cluster_by),
-    )
-
-
-def clustered_attempts(
-    store: RunStore, manifest: RunManifest, cluster_by: str, lost: Sequence[int] = ()
-) -> Iterator[tuple[Hashable, bool]]:
-    """Yield the cluster of each row that counts, by this key, and whether it passed.
-
-    Rows with `lost` bodies did not pass, and those of samples in quarantine do not count.
-    """
-    outside = set(manifest.quarantined)
-    columns = f"passed AND NOT {body_in(lost)}, result"
-    for page in read_pages(store._database, store._run_key(manifest.run_id), columns):
-        for *_, sample, passed, body in page:
-            if (name := decode_id(sample)) not in outside:
-                yield cluster_of(name, slice_name(_metadata(body), cluster_by)), passed == 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Metadata:
-    """The only part of a stored result that slicing needs."""
-
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-
-
-def _metadata(body: Any) -> Mapping[str, Any]:
-    """Return the metadata of a stored result; none if it cannot be read."""
-    try:
-        return serde.decode(decompress(body), _Metadata).metadata
-    except Exception:  # changed bytes can raise anything
-        return {}
-
-
 @dataclass(frozen=True, slots=True)
 class _StoredError:
     """The only part of a stored result that grouping its error needs."""
@@ -176,25 +74,26 @@ class _StoredError:
 
 
 def stored_error_groups(
-    store: RunStore, run_id: str, lost: Sequence[int] = (), counted: str = "1"
+    store: RunStore, run_id: str, keys: Container[tuple[str, str, int]]
 ) -> tuple[ErrorGroup, ...]:
-    """Return the errors of a stored run in groups; `lost` are bodies that cannot be read.
-
-    `counted` is SQL that is true for the rows that count.
-    """
-    database, run_key = store._database, store._run_key(run_id)
-    where = f"(error OR {body_in(lost)}) AND {counted}"
-    pages = read_pages(database, run_key, "result", where)
-    return error_groups(_stored_error(columns) for page in pages for columns in page)
+    """Return the errors of a stored run in groups: of its rows with these keys."""
+    database, columns = store._database, f"result, error_source, {INTACT}"
+    pages = read_pages(database, store._run_key(run_id), columns, f"error OR NOT {INTACT}")
+    rows = (row for page in pages for row in page)
+    return error_groups(_stored_error(row) for row in rows if text_key(*row[1:4]) in keys)
 
 
 def _stored_error(columns: Sequence[Any]) -> _StoredError:
-    *_, sample, body = columns
+    *_, sample, body, source, is_intact = columns
+    sample_id = sample.decode("utf-8", "replace") if isinstance(sample, bytes) else str(sample)
+    known: Any = decode_id(source) if is_intact and source else None
     try:
-        return serde.decode(decompress(body), _StoredError)
+        if not is_intact:
+            raise ValueError("its columns were changed")
+        return replace(serde.decode(decompress(body), _StoredError), sample_id=sample_id)
     except Exception:  # changed bytes can raise anything
-        sample_id = sample.decode("utf-8", "replace") if isinstance(sample, bytes) else str(sample)
-        return _StoredError(sample_id, "this row could not be read", "infrastructure")
+        lost = "this row could not be read"
+        return _StoredError(sample_id, lost, known if is_intact else "infrastructure")
 
 
 def passed_keys(store: RunStore, run_id: str, experiment: str) -> set[tuple[str, int]]:

@@ -1,21 +1,24 @@
 """Decode stored columns into rows.
 
 Rules of this file:
-1. A row that cannot be read costs that row, never the run: it is returned as an error that says
-   why and counts as one. `resume` runs its sample again.
+1. A row that cannot be read costs that row, never the run. If only its texts are damaged, it keeps
+   the verdict and the usage of its columns; else it is returned as an error. Either says why, and
+   `resume` runs its sample again.
 2. `read_result` alone decides whether a row can be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ... import serde
+from ...chat import TokenUsage
 from ...errors import SerializationError, StoreError, short_repr
 from ...internal.garbage import collector_paused
-from .._types import Score
+from ...rollouts import Trajectory
+from .._types import PASS_MARK, Metric, Score
 from ..model.result import EvalResult, with_sample_types
 from .checksums import INTACT, READABLE, check_row
 from .rows import StoredRow, decode_id, decompress
@@ -25,7 +28,8 @@ ORDER = "position, epoch, experiment, sample"
 """The order of the rows of a run, in SQL."""
 ROW = (
     "sample_digest, criteria, passed, value, result, session, "
-    f"body_checksum, {INTACT}, agent_version, attempt, body"
+    f"body_checksum, {INTACT}, agent_version, error, error_source, latency_ms, tokens, cost, "
+    "scores, judge_tokens, judge_cost, attempt, body"
 )
 """The columns that `to_row` takes after those of `ORDER`."""
 PLAIN = (Any, Any, Any)
@@ -78,7 +82,7 @@ def to_row(
     types: tuple[Any, Any, Any] = PLAIN,
 ) -> StoredRow:
     """Return the row of these columns; one that cannot be read as an error with a `problem`."""
-    position, _, _, _, sample_digest, criteria, _, _, _, session, *_, version, _, _ = columns
+    position, _, _, _, sample_digest, criteria, _, _, _, session, _, _, version, *_ = columns
     try:
         return StoredRow(
             result=read_result(columns, types, database),
@@ -165,34 +169,66 @@ def _unreadable(body: Any, experiment: Any, sample: Any, epoch: Any, is_intact: 
     return Unreadable(body, _text(experiment), _text(sample), _count(epoch), not is_intact)
 
 
-def body_in(bodies: Sequence[int]) -> str:
-    """Return SQL that is true for a row whose body is one of these."""
-    return f"body IN ({', '.join(map(str, bodies))})"
-
-
 def _unreadable_row(
     columns: Sequence[Any], error: Exception, database: Database, run_key: int
 ) -> StoredRow:
-    """Return the error that stands in for a row that cannot be read."""
+    """Return what stands in for a row that cannot be read."""
     position, epoch, experiment, sample, digest, criteria, *_, attempt, _ = columns
     run_ids = database.read("SELECT run_id FROM runs WHERE id = ?", (run_key,))
     message = f"this row could not be read: {error} - resume the run to run its sample again"
+    result: EvalResult[Any] = EvalResult(
+        _text(sample),
+        Score(0.0, False, message),
+        error=message,
+        experiment_name=_text(experiment),
+        epoch=_count(epoch),
+        run_id=_text(run_ids[0][0]) if run_ids else "",
+        attempt=_count(attempt),
+        error_source="infrastructure",
+    )
+    if columns[11]:
+        result = _with_columns(result, columns, message)
     return StoredRow(
-        result=EvalResult(
-            _text(sample),
-            Score(0.0, False, message),
-            error=message,
-            experiment_name=_text(experiment),
-            epoch=_count(epoch),
-            run_id=_text(run_ids[0][0]) if run_ids else "",
-            attempt=_count(attempt),
-            error_source="infrastructure",
-        ),
+        result=result,
         position=_count(position),
         sample_digest=_text(digest),
         criteria=_text(criteria),
         problem=str(error),
     )
+
+
+def _with_columns(result: EvalResult[Any], columns: Sequence[Any], message: str) -> EvalResult[Any]:
+    """Return the result with the verdict and the usage of its columns, which are intact."""
+    passed, value = columns[6:8]
+    error, source, latency, tokens, cost, scores, judge_tokens, judge_cost = columns[13:21]
+    known: Any = _text(source) if error and source else None
+    return replace(
+        result,
+        score=score_of_columns(value, passed == 1, serde.decode(scores, dict[str, float]), message),
+        error=message if error else None,
+        error_source=known,
+        latency_ms=latency,
+        trajectory=Trajectory(usage=TokenUsage(tokens) if tokens else None, cost=cost),
+        judge_usage=TokenUsage(judge_tokens) if judge_tokens else None,
+        judge_cost=judge_cost,
+    )
+
+
+def score_of_columns(
+    value: float, passed: bool, values: Mapping[str, float], reason: str = ""
+) -> Score:
+    """Return a score with these values of its criteria; they pass by their values alone."""
+    if len(values) == 1:
+        return Score(value, passed, reason, criterion=next(iter(values)))
+    metrics = (
+        Metric(name, each, 0.0, {"passed": each >= PASS_MARK}) for name, each in values.items()
+    )
+    return Score(value, passed, reason, metrics)
+
+
+def text_key(epoch: Any, experiment: Any, sample: Any) -> tuple[str, str, int]:
+    """Return experiment, sample and epoch of a row, whatever its bytes have become."""
+    return _text(experiment), _text(sample), _count(epoch)
 
 
 def _text(value: Any) -> str:

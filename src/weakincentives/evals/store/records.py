@@ -20,12 +20,13 @@ from typing import Any, Literal, cast
 from ... import serde
 from ...errors import StoreError, short_repr
 from ..model.versions import mixed_versions_line
-from ..stats.basic import known_sum
+from ..runs.figures import run_figures
+from ..runs.scope import Scope
 from .checksums import INTACT
 from .ownership import Owner, is_alive, local_time, owner_of
-from .reading import body_in, unreadable
-from .rows import RunManifest, decode_id, decompress, encode_id
+from .rows import RunManifest, decode_id, decompress
 from .schema import RUN_CHECKSUM, TALLY, Database
+from .tables import read_table
 
 STATUSES = ("complete", "interrupted", "stopped", "cancelled")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -37,12 +38,9 @@ StopReason = Literal["", "rule", "budget", "error"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """The record of a run. The counts are computed from its rows, `cost` is in US dollars.
+    """The record of a run. The counts are computed from its rows; `RunStore.figures` has the rest.
 
-    `tokens` and `cost` are those of agent and judges; `judge_tokens` and `judge_cost` are the
-    judges' part.
-
-    `mean_score` is over rows without an error. `note` says in words why a run ended early, and
+    `note` says in words why a run ended early, and
     `stop_reason` by which means: "rule" (its pass rate was known well enough), "budget" (of tokens,
     cost or time) or "error" (`stop_on_error`); "" for any other end. `active_seconds` is how long
     processes ran it, without the time between two resumes. `not_counted` are the stored rows whose
@@ -65,15 +63,10 @@ class RunRecord:
     total: int = 0
     passed: int = 0
     errors: int = 0
-    mean_score: float | None = None
-    tokens: int = 0
-    cost: float | None = None
     not_counted: int = 0
     not_counted_samples: int = 0
     damaged: int = 0
     agent_versions: Mapping[str, int] = field(default_factory=dict, hash=False)
-    judge_tokens: int = 0
-    judge_cost: float | None = None
     quarantined: int = 0
     quarantined_rows: int = 0
     criteria_versions: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -101,11 +94,6 @@ def microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
-_SUMS = (
-    "avg(CASE WHEN error THEN NULL ELSE value END) AS mean, "
-    "total(tokens + judge_tokens) AS tokens, "
-    "sum(cost) AS agent_cost, total(judge_tokens) AS judge_tokens, sum(judge_cost) AS judge_cost"
-)
 # Rows under the negative key of their run are set aside: see `store/placement.py`.
 _SET_ASIDE = """FROM rows AS aside WHERE aside.run = -id AND NOT EXISTS (
         SELECT 1 FROM rows WHERE rows.run = id AND rows.experiment = aside.experiment
@@ -113,13 +101,12 @@ _SET_ASIDE = """FROM rows AS aside WHERE aside.run = -id AND NOT EXISTS (
 _RECORDS = f"""
 WITH listed AS (SELECT * FROM runs {{where}} ORDER BY created DESC, id DESC LIMIT ?)
 SELECT id, run_id, manifest, status, note, stop_reason, finished, owner, heartbeat, active,
-    listed.checksum IS NULL OR listed.checksum = {RUN_CHECKSUM}, mean, tokens, agent_cost,
-    judge_tokens, judge_cost,
+    listed.checksum IS NULL OR listed.checksum = {RUN_CHECKSUM},
     (SELECT count(*) {_SET_ASIDE}), (SELECT count(*) {_SET_ASIDE} AND aside.epoch = 1),
     tallies.count, tallies.passed, tallies.errors, tallies.figures, tallies.checksums,
     actual.count, actual.passed, actual.errors, actual.figures, actual.checksums
 FROM listed LEFT JOIN tallies ON tallies.run = id LEFT JOIN (
-    SELECT run, {TALLY}, {_SUMS} FROM rows WHERE run IN (SELECT id FROM listed) GROUP BY run
+    SELECT run, {TALLY} FROM rows WHERE run IN (SELECT id FROM listed) GROUP BY run
 ) AS actual ON actual.run = id ORDER BY created DESC, id DESC
 """
 
@@ -132,49 +119,30 @@ def read_records(
     return [_record(database, *columns) for columns in runs]
 
 
-def recount(
-    database: Database, run_key: int, record: RunRecord, lost: Sequence[int] = ()
-) -> RunRecord:
-    """Return the record with rows whose bodies are `lost` counted as errors.
-
-    The figures of quarantined samples are left out, except tokens and cost.
-    """
-    if not lost and not record.manifest.quarantined:
-        return record
-    counted, is_lost = counted_rows(record.manifest), body_in(lost)
-    figures = (
-        f"SELECT total({counted}), total({counted} AND passed AND NOT {is_lost}), "
-        f"total({counted} AND (error OR {is_lost})), "
-        f"avg(CASE WHEN error OR {is_lost} OR NOT ({counted}) THEN NULL ELSE value END), "
-        f"count(DISTINCT CASE WHEN {counted} THEN NULL ELSE sample END), count(*), "
-        f"total(CASE WHEN {is_lost} THEN 0 ELSE tokens + judge_tokens END), "
-        f"sum(CASE WHEN {is_lost} THEN NULL ELSE cost END), "
-        f"total(CASE WHEN {is_lost} THEN 0 ELSE judge_tokens END), "
-        f"sum(CASE WHEN {is_lost} THEN NULL ELSE judge_cost END) FROM rows WHERE run = ?"
-    )
-    ((total, passed, errors, mean, samples, rows, *usage),) = database.read(figures, (run_key,))
-    tokens, agent_cost, judge_tokens, judge_cost = usage
+def _recount(database: Database, run_key: int, record: RunRecord) -> RunRecord:
+    """Return the record with its rows counted one by one: damaged ones are errors."""
+    scope = scope_of(record)
+    table = read_table(database, run_key, scope.keys)
+    found = run_figures(table, scope)
     return replace(
         record,
-        total=int(total),
-        passed=int(passed),
-        errors=int(errors),
-        mean_score=mean,
-        tokens=int(tokens),
-        cost=known_sum((agent_cost, judge_cost)),
-        judge_tokens=int(judge_tokens),
-        judge_cost=judge_cost,
-        quarantined=samples,
-        quarantined_rows=rows - int(total),
+        total=found.total,
+        passed=found.passed,
+        errors=found.error_count,
+        quarantined=found.quarantined,
+        quarantined_rows=found.quarantined_rows,
+        damaged=table.unreadable,
     )
 
 
-def counted_rows(manifest: RunManifest) -> str:
-    """Return SQL that is true for a row whose sample is not in quarantine."""
-    if not manifest.quarantined:
-        return "1"
-    ids = (f"x'{encode_id(sample).hex()}'" for sample in manifest.quarantined)
-    return f"sample NOT IN ({', '.join(ids)})"
+def scope_of(
+    record: RunRecord, *, confidence: float = 0.95, cluster_by: str | None = None
+) -> Scope:
+    """Return which rows of a stored run count, and how its intervals are computed."""
+    complete = record.status == "complete"
+    return Scope.of(
+        record.manifest, complete=complete, confidence=confidence, cluster_by=cluster_by
+    )
 
 
 def mark_damaged(record: RunRecord, damaged: int, written: int) -> RunRecord:
@@ -293,7 +261,7 @@ def _state_of(owner: Owner, alive: bool | None, heartbeat: int | None) -> tuple[
 
 def _record(database: Database, run_key: Any, run_id: Any, body: Any, *columns: Any) -> RunRecord:
     status, note, stop_reason, finished, owner, heartbeat, active, *rest = columns
-    is_intact, mean, tokens, agent_cost, judge_tokens, judge_cost, *rest = rest
+    is_intact, *rest = rest
     (not_counted, samples), written = rest[:2], rest[2:7]
     actual = [value or 0 for value in rest[7:]]
     with database.corruption_errors(f"the run {short_repr(run_id).removeprefix('b')}"):
@@ -323,20 +291,15 @@ def _record(database: Database, run_key: Any, run_id: Any, body: Any, *columns: 
             total=actual[0],
             passed=actual[1],
             errors=actual[2],
-            mean_score=mean,
-            tokens=int(tokens or 0),
-            cost=known_sum((agent_cost, judge_cost)),
-            judge_tokens=int(judge_tokens or 0),
-            judge_cost=judge_cost,
             not_counted=not_counted,
             not_counted_samples=samples,
             agent_versions=versions,
             criteria_versions=by_criteria if manifest.kind == "submission" else {},
         )
-    if written == actual:
-        return recount(database, run_key, record)
-    lost = [row.body for row in unreadable(database, run_key, bodies=False)]
-    record = recount(database, run_key, record, lost)
-    rows = max(written[0] or 0, record.stored)
-    damaged = rows - record.stored + len(lost)
-    return mark_damaged(record, damaged, rows)
+    if written != actual:
+        record = _recount(database, run_key, record)
+        rows = max(written[0] or 0, record.stored)
+        return mark_damaged(record, rows - record.stored + record.damaged, rows)
+    if not scope_of(record).counts_every_row:
+        return _recount(database, run_key, record)
+    return record

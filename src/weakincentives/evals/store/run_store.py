@@ -67,8 +67,9 @@ from ...internal.garbage import collector_paused
 from ...runtime.session import Session, SessionSnapshot, SessionView
 from ...secrets import logger_for, redact, redact_bytes, redact_message
 from ..model.decision import Decision
-from ..model.report import EvalReport
 from ..model.versions import CriterionInfo, WorkerVersion
+from ..runs.figures import Figures
+from ..runs.report import EvalReport
 from .checksums import INTACT
 from .corrections import corrections_of
 from .default_path import default_store_path
@@ -103,6 +104,7 @@ from .rows import (
     write_rows,
 )
 from .schema import RUN_CHECKSUM, Database
+from .stored_figures import stored_figures
 from .values import OutcomeStore, SessionStore
 from .writer import Writer
 
@@ -440,7 +442,7 @@ class RunStore(Closing):
     ) -> EvalReport[Any]:
         """Return the report of a run (see `run` for its id), in dataset order."""
         record = self.run(run_id)
-        manifest = record.manifest
+        manifest, complete = record.manifest, record.status == "complete"
         types = {
             "output_type": output_type,
             "input_type": input_type,
@@ -452,13 +454,17 @@ class RunStore(Closing):
                 manifest.run_id,
                 manifest.dataset_name,
                 manifest.config or None,
-                record.note,
+                record.note or ("" if complete else f"the run is {record.status}"),
                 corrections=corrections_of(self, manifest),
                 quarantined=manifest.quarantined,
                 decision=manifest.decision,
                 selection=manifest.selection,
                 mixed=record.mixed,
             )
+
+    def figures(self, run_id: str, *, confidence: float = 0.95) -> Figures:
+        """Return the figures of a run (see `run` for its id), with intervals of this confidence."""
+        return stored_figures(self, self.run(run_id), confidence=confidence)
 
     # ── a session store and an outcome store, as `EvalLoop` and `MainLoop` take them ─────────────
 

@@ -273,6 +273,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         *_tallied("judge_tests", "run_id, criterion"),
         *_tallied("failure_categories", "suite", "suite", "x''"),
     ),
+    (
+        # The figures of runs that have ended, to list many of them quickly (`stored_figures.py`).
+        """CREATE TABLE figures (
+            run INTEGER PRIMARY KEY,
+            state BLOB NOT NULL,        -- of the rows, and of what else the figures depend on
+            body BLOB NOT NULL
+        )""",
+        """CREATE TRIGGER run_without_figures AFTER DELETE ON runs
+            BEGIN DELETE FROM figures WHERE run = OLD.id; END""",
+    ),
 )
 
 
@@ -428,6 +438,7 @@ class Storage(Protocol):
 
     @property
     def _database(self) -> Database: ...
+    def _run_key(self, run_id: str) -> int: ...
 
 
 # SQLite's locks belong to a process. A child that inherits a connection and opens another has no

@@ -30,6 +30,7 @@ from ...internal.sqlite import make_private, write_ahead
 from ...secrets import shorten
 from ..model.errors import error_key
 from ..model.explain import failed_criteria, why_failed
+from ..model.grouping import slice_name
 from ..model.result import EvalResult
 from .listing import row_state
 from .reading import ORDER, ROW, to_row
@@ -240,11 +241,10 @@ def _facts(result: EvalResult[Any], failed: list[str]) -> Iterator[str]:
     names = {c.name for m in (trajectory.messages if trajectory else ()) for c in m.tool_calls}
     for name in sorted(names)[:_MAX_FACTS]:
         yield f"tool:{name}"
-    for key, value in list(result.metadata.items())[:_MAX_FACTS]:
-        if isinstance(value, str | int | float | bool):
-            fact = f"metadata:{key}={as_text(value)}"
-            if len(fact) <= _MAX_FACT_CHARS:
-                yield fact
+    for key in list(result.metadata)[:_MAX_FACTS]:
+        fact = f"metadata:{key}={slice_name(result.metadata, key)}"
+        if len(fact) <= _MAX_FACT_CHARS:
+            yield fact
 
 
 def _plain(text: str) -> str:

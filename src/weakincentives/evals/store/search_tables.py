@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...internal.sqlite import truncate_log
 
-VERSION = 2
+VERSION = 3
 
 _TABLES = (
     # One document for each body of a run; `checksum` is that of the body.

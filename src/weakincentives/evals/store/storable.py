@@ -16,7 +16,7 @@ from ...errors import SerializationError, UsageError, short_repr
 from ...rollouts import Trajectory
 from ...secrets import logger_for
 from .._types import Metric, Sample, Score
-from ..model.report import EvalResult
+from ..model.result import EvalResult
 
 NOT_STORED = "not_stored"  # the key of the note in a result's metadata
 _NOTE_CHARS = 1_000

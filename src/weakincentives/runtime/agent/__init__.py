@@ -7,26 +7,19 @@ main_loop      `MainLoop`
 
 from typing import TYPE_CHECKING
 
-from ...internal.lazy import lazy_exports as _lazy_exports
-
 if TYPE_CHECKING:
-    from .main_loop import MainLoop, MainLoopConfig, MainLoopRequest, MainLoopResult
-    from .provider import AsyncProviderAdapter, PromptResponse, ProviderAdapter
+    from .main_loop import (
+        MainLoop as MainLoop,
+        MainLoopConfig as MainLoopConfig,
+        MainLoopRequest as MainLoopRequest,
+        MainLoopResult as MainLoopResult,
+    )
+    from .provider import (
+        AsyncProviderAdapter as AsyncProviderAdapter,
+        PromptResponse as PromptResponse,
+        ProviderAdapter as ProviderAdapter,
+    )
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "AsyncProviderAdapter",
-    "MainLoop",
-    "MainLoopConfig",
-    "MainLoopRequest",
-    "MainLoopResult",
-    "PromptResponse",
-    "ProviderAdapter",
-]
-
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        ".main_loop": "MainLoop MainLoopConfig MainLoopRequest MainLoopResult",
-        ".provider": "AsyncProviderAdapter PromptResponse ProviderAdapter",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

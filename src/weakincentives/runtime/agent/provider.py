@@ -24,8 +24,9 @@ class PromptResponse(Generic[OutputT]):
     """The response to a prompt: the text of the model, and the output that was parsed from it.
 
     For a prompt of plain text both are the same. `messages` is the whole conversation, tool calls
-    included; `latency_ms` excludes the time spent waiting for a free slot or a rate limit, which is
-    `waited_ms`. `tokens` has one trace for each reply whose provider returned it.
+    included. `latency_ms` is the time of models, tools and everything between, without the time
+    spent waiting for a free slot or a rate limit, which is `waited_ms`. `tokens` has one trace for
+    each reply whose provider returned it.
     """
 
     prompt_name: str

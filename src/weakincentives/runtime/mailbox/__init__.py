@@ -10,53 +10,43 @@ open       mailboxes by URL
 
 from typing import TYPE_CHECKING
 
-from ...internal.lazy import lazy_exports as _lazy_exports
-from .backends.memory import InMemoryMailbox, InMemoryMailboxFactory, MemoryQueue
-from .core.lanes import lane_headers
-from .core.mailbox import QueueMailbox
-from .core.resolvers import CompositeResolver, MailboxFactory, MailboxResolver, RegistryResolver
-from .core.types import MAX_VISIBILITY_TIMEOUT, Delivery, Mailbox, Message, OutboundMessage, Queue
-from .open import open_mailbox
-
 if TYPE_CHECKING:
-    from .backends.redis.mailbox import RedisMailbox, RedisMailboxFactory
-    from .backends.redis.store import RedisStore
-    from .backends.sqlite.mailbox import SqliteMailbox, SqliteMailboxFactory
-    from .backends.sqs.mailbox import SQSMailbox, SQSMailboxFactory
+    from .backends.memory import (
+        InMemoryMailbox as InMemoryMailbox,
+        InMemoryMailboxFactory as InMemoryMailboxFactory,
+        MemoryQueue as MemoryQueue,
+    )
+    from .backends.redis.mailbox import (
+        RedisMailbox as RedisMailbox,
+        RedisMailboxFactory as RedisMailboxFactory,
+    )
+    from .backends.redis.store import RedisStore as RedisStore
+    from .backends.sqlite.mailbox import (
+        SqliteMailbox as SqliteMailbox,
+        SqliteMailboxFactory as SqliteMailboxFactory,
+    )
+    from .backends.sqs.mailbox import (
+        SQSMailbox as SQSMailbox,
+        SQSMailboxFactory as SQSMailboxFactory,
+    )
+    from .core.lanes import lane_headers as lane_headers
+    from .core.mailbox import QueueMailbox as QueueMailbox
+    from .core.resolvers import (
+        CompositeResolver as CompositeResolver,
+        MailboxFactory as MailboxFactory,
+        MailboxResolver as MailboxResolver,
+        RegistryResolver as RegistryResolver,
+    )
+    from .core.types import (
+        MAX_VISIBILITY_TIMEOUT as MAX_VISIBILITY_TIMEOUT,
+        Delivery as Delivery,
+        Mailbox as Mailbox,
+        Message as Message,
+        OutboundMessage as OutboundMessage,
+        Queue as Queue,
+    )
+    from .open import open_mailbox as open_mailbox
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "MAX_VISIBILITY_TIMEOUT",
-    "CompositeResolver",
-    "Delivery",
-    "InMemoryMailbox",
-    "InMemoryMailboxFactory",
-    "Mailbox",
-    "MailboxFactory",
-    "MailboxResolver",
-    "MemoryQueue",
-    "Message",
-    "OutboundMessage",
-    "Queue",
-    "QueueMailbox",
-    "RedisMailbox",
-    "RedisMailboxFactory",
-    "RedisStore",
-    "RegistryResolver",
-    "SQSMailbox",
-    "SQSMailboxFactory",
-    "SqliteMailbox",
-    "SqliteMailboxFactory",
-    "lane_headers",
-    "open_mailbox",
-]
-
-# A back-end is loaded when it is first used.
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        ".backends.redis.mailbox": "RedisMailbox RedisMailboxFactory",
-        ".backends.redis.store": "RedisStore",
-        ".backends.sqlite.mailbox": "SqliteMailbox SqliteMailboxFactory",
-        ".backends.sqs.mailbox": "SQSMailbox SQSMailboxFactory",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

@@ -14,30 +14,12 @@ dlq_consumer  a loop that hands dead letters to a function
 
 from typing import TYPE_CHECKING
 
-from ...internal.lazy import lazy_exports as _lazy_exports
-
 if TYPE_CHECKING:
-    from .dead_letters import Backoff, DeadLetter, DLQPolicy
-    from .dlq_consumer import DLQConsumer
-    from .heartbeat import Heartbeat
-    from .leases import LeaseExtender, LeaseExtenderConfig
+    from .dead_letters import Backoff as Backoff, DeadLetter as DeadLetter, DLQPolicy as DLQPolicy
+    from .dlq_consumer import DLQConsumer as DLQConsumer
+    from .heartbeat import Heartbeat as Heartbeat
+    from .leases import LeaseExtender as LeaseExtender, LeaseExtenderConfig as LeaseExtenderConfig
+else:
+    from ...internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "Backoff",
-    "DLQConsumer",
-    "DLQPolicy",
-    "DeadLetter",
-    "Heartbeat",
-    "LeaseExtender",
-    "LeaseExtenderConfig",
-]
-
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        ".dead_letters": "Backoff DLQPolicy DeadLetter",
-        ".dlq_consumer": "DLQConsumer",
-        ".heartbeat": "Heartbeat",
-        ".leases": "LeaseExtender LeaseExtenderConfig",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

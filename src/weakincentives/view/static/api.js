@@ -1,26 +1,17 @@
 // @ts-check
 /**
- * Requests to the server. A shared file has none: the answers are in the document.
+ * Requests to the server. A file has none: the answers are in the document.
  */
 
-/** @typedef {{[name: string]: string | number | (string | number)[] | null | undefined}} Params */
+import { hasAnswer, offlineAnswer, savedView } from "./offline.js";
 
-/** @type {{view: string, answers: {[address: string]: any}} | null} */
-const shared = readShared();
+/** @typedef {{[name: string]: string | number | (string | number)[] | null | undefined}} Params */
 
 /** @type {Set<string>} */
 const asked = new Set();
 
-function readShared() {
-  const element = document.getElementById("shared");
-  return element ? JSON.parse(element.textContent ?? "null") : null;
-}
-
 /** Whether this page is a file without a server. */
-export const isShared = shared !== null;
-
-/** The view that a shared file shows. */
-export const sharedView = shared?.view ?? "";
+export const isShared = savedView !== undefined;
 
 /** @type {Set<string>} */
 const linked = new Set();
@@ -67,16 +58,22 @@ export function addressOf(name, params = {}) {
  */
 export async function ask(name, params = {}, signal) {
   const address = addressOf(name, params);
-  if (shared) {
-    if (address in shared.answers) return shared.answers[address];
-    throw new Error("This part is not in the shared file.");
-  }
+  if (isShared) return offlineAnswer(address);
   asked.add(address);
   const response = await fetch(address, { signal });
   if (response.status === 401) refused();
   const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
   if (!response.ok) throw new Error(answer.error ?? `the server answered ${response.status}`);
   return answer;
+}
+
+/**
+ * Whether an answer can be had: from a server all of them, from a file those that it has.
+ * @param {string} name
+ * @param {Params} params
+ */
+export async function isAvailable(name, params) {
+  return !isShared || hasAnswer(addressOf(name, params));
 }
 
 /**
@@ -133,7 +130,7 @@ export async function isAccepted() {
  * @param {(connected: boolean) => void} [onState]
  */
 export function listen(onRuns, onState) {
-  if (shared) return () => {};
+  if (isShared) return () => {};
   const source = new EventSource("/api/events");
   source.addEventListener("runs", (event) => onRuns(JSON.parse(/** @type {MessageEvent} */ (event).data)));
   source.addEventListener("open", () => onState?.(true));

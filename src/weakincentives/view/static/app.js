@@ -1,9 +1,10 @@
 // @ts-check
 /** The page: a header, and the screen that the address names. */
 
-import { isAccepted, isShared, newScreen, save, sharedView } from "./api.js";
+import { isAccepted, isShared, newScreen, save } from "./api.js";
 import { el, fill } from "./dom.js";
 import { parse } from "./links.js";
+import { savedView } from "./offline.js";
 import { compareScreen } from "./compare.js";
 import { reviewScreen } from "./review.js";
 import { runScreen } from "./run.js";
@@ -51,7 +52,7 @@ function header() {
   }, "Save view");
   return el("header", {},
     el("a", { class: "skip", href: "#main", on: { click: skip } }, "Skip to the content"),
-    el("a", { class: "brand", href: "#/" }, "WINK Evals"),
+    el("a", { class: "brand", href: savedView || "#/" }, "WINK Evals"),
     el("nav", { "aria-label": "Views" }, el("a", { href: "#/" }, "Runs")),
     el("span", { class: "space" }),
     isShared ? el("span", { class: "chip" }, "saved view") : saving,
@@ -121,7 +122,7 @@ async function route() {
   newScreen();
   keys = {};
   keyHelp = {};
-  const { path, query } = parse(isShared && !location.hash ? sharedView : location.hash);
+  const { path, query } = parse(location.hash || (savedView ?? ""));
   const signal = leaving.signal;
   const show = screens[path[0] ?? ""];
   if (!show) {
@@ -160,5 +161,5 @@ window.addEventListener("hashchange", () => {
   window.scrollTo(0, 0);
   void route();
 });
-fill(app, header(), main, help);
+fill(app, header(), document.getElementById("note"), main, help);
 void route();

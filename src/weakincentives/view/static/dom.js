@@ -96,6 +96,15 @@ export function number(value) {
 }
 
 /**
+ * A figure of a run, or that it is unknown.
+ * @param {number | null} value
+ * @param {(value: number) => string} text
+ */
+export function known(value, text) {
+  return value === null ? "unknown" : text(value);
+}
+
+/**
  * A large number in few characters: 980, 12.3k, 4.5M.
  * @param {number} value
  */

@@ -1,11 +1,23 @@
 // @ts-check
 /** The figures of a run: rate and interval, tiles, and panels of what is behind them. */
 
-import { duration, el, fill, moment, money, number, percent, plural, short } from "./dom.js";
+import { duration, el, fill, known, moment, money, number, percent, plural, short } from "./dom.js";
 import { link } from "./links.js";
 import { histogram, intervalBar, sparkline } from "./plot.js";
 
 const MAX_LISTED = 8;
+
+/**
+ * What the agent and the judges have of a figure, and for how many rows the agent's part is unknown.
+ * @param {number | null} agent
+ * @param {number | null} judges
+ * @param {number} unknown
+ * @param {(value: number) => string} text
+ */
+function parts(agent, judges, unknown, text) {
+  const both = judges ? [`agent ${known(agent, text)}`, `judges ${text(judges)}`] : [];
+  return [...both, ...(unknown && agent !== null ? [`unknown for ${plural(unknown, "row")}`] : [])].join(", ");
+}
 
 /**
  * @param {HTMLElement} box
@@ -15,8 +27,9 @@ const MAX_LISTED = 8;
 export function figures(box, run, sliced) {
   const [low, high] = run.interval;
   const open = new Set([...box.querySelectorAll("details[open]")].map((each) => each.id));
-  const tokens = run.judge_tokens ? `agent ${short(run.tokens - run.judge_tokens)}, judges ${short(run.judge_tokens)}` : "";
-  const cost = run.judge_cost ? `agent ${money(run.cost - run.judge_cost)}, judges ${money(run.judge_cost)}` : "";
+  const big = (/** @type {number} */ value) => (value < 1e6 ? number(value) : short(value));
+  const tokens = parts(run.agent_tokens, run.judge_tokens, run.rows_without_tokens, short);
+  const cost = parts(run.agent_cost, run.judge_cost, run.rows_without_cost, money);
   sliced.className = "panel sliced";
   fill(box,
     el("div", { class: "figures" },
@@ -31,8 +44,8 @@ export function figures(box, run, sliced) {
         tile("Errors", number(run.errors), sources(run.errors_by_source)),
         tile("Mean score", run.mean_score === null ? "–" : number(run.mean_score)),
         tile("Latency", duration(run.latency_ms.p50), run.latency_ms.p95 === null ? "" : `95% under ${duration(run.latency_ms.p95)}`),
-        tile("Tokens", run.tokens < 1e6 ? number(run.tokens) : short(run.tokens), tokens),
-        tile("Cost", money(run.cost), cost),
+        tile("Tokens", known(run.tokens, big), tokens),
+        tile("Cost", known(run.cost, money), cost),
         run.active_seconds ? tile("Time", duration(run.active_seconds * 1000)) : null,
         run.epochs && tile(`pass@${run.epochs.k}`, percent(run.epochs.pass_at_k), `pass^${run.epochs.k} ${percent(run.epochs.pass_hat_k)}`))),
     el("div", { class: "panels" },
@@ -111,12 +124,14 @@ function about(run) {
   const entries = /** @type {[string, string][]} */ ([
     ["Run", run.run_id],
     ["Dataset", run.dataset],
+    ["Dataset hash", run.dataset_digest],
     ["Agent", [run.agent, run.agent_version?.slice(0, 12)].filter(Boolean).join(" ")],
     ["Pinned to", run.expect],
     ["Model", run.model ?? ""],
     ["Evaluators", run.evaluators.map((/** @type {any} */ each) => each.name).join(", ")],
     ["Command", run.command.join(" ")],
     ["Commit", run.git_commit ?? ""],
+    ["Versions", Object.entries(run.packages).map(([name, version]) => `${name} ${version}`).join(", ")],
     ["Scored again from", run.parent ?? ""],
     ["Started", run.created_at],
     ["Finished", run.finished_at ?? ""],

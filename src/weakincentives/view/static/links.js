@@ -15,7 +15,8 @@ export function link(path, query = {}) {
     }
   }
   const text = search.toString();
-  return `#/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
+  const encoded = path.map((part) => encodeURIComponent(part.replace(/\p{Surrogate}/gu, "\ufffd"))); // half of a character cannot be encoded
+  return `#/${encoded.join("/")}${text ? `?${text}` : ""}`;
 }
 
 /**

@@ -1,7 +1,7 @@
 // @ts-check
 /** One run: its figures, and a table of its samples with filters that are all in the address. */
 
-import { ask, isShared, listen, saveToo } from "./api.js";
+import { ask, isAvailable, isShared, listen, saveToo } from "./api.js";
 import { duration, el, fill, mark, middle, moment, number, money, percent, plural } from "./dom.js";
 import { figures } from "./figures.js";
 import { labelColumn, labelCounts, reviewLink } from "./labels.js";
@@ -52,9 +52,10 @@ export async function runScreen({ path, query, signal, main, onKey }) {
     onPage: (/** @type {any} */ page) => (found.textContent = `${plural(page.total, "row")}${page.indexed < page.of ? `, ${Math.floor((100 * page.indexed) / page.of)}% searchable` : ""}`),
   });
   onKey({ c: () => go({ verdict: "", failed: [], tool: [], error: [], meta: [], worker: [], label: [], q: "", min_latency: "", max_latency: "", min_cost: "", max_cost: "" }) }, { c: "clear the filters", "↑ ↓": "move in the table", Enter: "open the sample" });
-  const showFigures = (/** @type {any} */ run) => {
+  const showFigures = async (/** @type {any} */ run) => {
     document.title = `${run.title} · WINK Evals`;
-    const previous = run.earlier[run.earlier.length - 1];
+    const last = run.earlier[run.earlier.length - 1];
+    const previous = last && (await isAvailable("compare", { run: [last.run_id, id] })) ? last : null;
     fill(head, el("h1", {}, run.title), ...status(run), el("span", { class: "space" }),
       run.total ? reviewLink(id) : null,
       previous && run.total ? el("a", { class: "button", href: link(["compare"], { run: [previous.run_id, id] }), title: `${previous.run_id}, ${percent(previous.pass_rate)}` }, "Compare with the run before") : null);
@@ -62,14 +63,15 @@ export async function runScreen({ path, query, signal, main, onKey }) {
   };
   const run = await wanted;
   fill(about, el("p", { class: "about" }, [run.label, run.experiment, moment(run.created_at)].filter(Boolean).join(" · ")), tagEditor(id, run.tags));
-  showFigures(run);
+  await showFigures(run);
   await shown;
 
   let indexed = -1;
+  const showSlices = slicesCard(sliced, query, go, id, signal);
   const update = async () => {
     const answer = await ask("facets", { run: id }, signal);
     fill(facets, facetGroups(answer, query, go));
-    if (!sliced.childElementCount) showSlices(sliced, answer, query, go, id, signal);
+    await showSlices(answer);
     const before = indexed;
     indexed = answer.indexed;
     if (before >= 0 && before !== indexed) await table.refresh();
@@ -77,7 +79,7 @@ export async function runScreen({ path, query, signal, main, onKey }) {
     else if (before < 0 && table.total && !table.pages.get(0)?.[0]?.input) await table.refresh();
   };
   signal.addEventListener("abort", listen(follow(id, async () => {
-    showFigures(await ask("run", { run: id }, signal));
+    await showFigures(await ask("run", { run: id }, signal));
     await update();
     await table.refresh();
   })));
@@ -187,29 +189,35 @@ function toggle(query, go, name, value) {
 }
 
 /**
- * The pass rate by a metadata key: at first, the one with the fewest values.
+ * Return a function that shows the pass rate by a metadata key in a card, again whenever more rows are
+ * read: at first, by the key with the fewest values.
  * @param {HTMLElement} box
- * @param {any} facets
  * @param {URLSearchParams} query
  * @param {(changed: {[name: string]: any}) => void} go
  * @param {string} id
  * @param {AbortSignal} signal
  */
-function showSlices(box, facets, query, go, id, signal) {
-  const size = (/** @type {string} */ key) => Object.keys(facets.metadata[key]).length;
-  const keys = Object.keys(facets.metadata).sort((a, b) => Number(size(a) < 2) - Number(size(b) < 2) || size(a) - size(b));
-  if (!keys.length) return;
-  const by = /** @type {HTMLSelectElement} */ (el("select", { "aria-label": "Pass rate by" }, keys.map((key) => el("option", { value: key }, key))));
+function slicesCard(box, query, go, id, signal) {
+  const by = /** @type {HTMLSelectElement} */ (el("select", { "aria-label": "Pass rate by" }));
   const body = el("div", { class: "scroll" });
+  const soFar = el("p", { class: "note", role: "status" });
   const draw = async () => {
     const answer = await ask("slices", { run: id, by: by.value }, signal);
     fill(body, el("table", { class: "bars" }, el("tbody", {}, answer.slices.map((/** @type {any} */ slice) => el("tr", {},
       el("th", { scope: "row" }, el("button", { type: "button", class: "quiet", on: { click: () => toggle(query, go, "meta", `${answer.by}=${slice.value}`) } }, slice.value)),
-      el("td", {}, intervalBar(slice.rate, slice.low, slice.high)), el("td", { class: "number" }, percent(slice.rate)), el("td", { class: "number note" }, `of ${number(slice.n)}`))))));
+      el("td", {}, intervalBar(slice.pass_rate, ...slice.interval)), el("td", { class: "number" }, percent(slice.pass_rate)), el("td", { class: "number note" }, `of ${number(slice.n)}`))))));
   };
   by.addEventListener("change", () => void draw().catch(() => {}));
-  fill(box, el("div", { class: "bar" }, el("h2", {}, "Pass rate by"), by), body);
-  void draw().catch(() => {});
+  return async (/** @type {any} */ { metadata, indexed, of }) => {
+    const size = (/** @type {string} */ key) => Object.keys(metadata[key]).length;
+    const keys = Object.keys(metadata).sort((a, b) => Number(size(a) < 2) - Number(size(b) < 2) || size(a) - size(b));
+    if (!keys.length) return;
+    const chosen = keys.includes(by.value) ? by.value : keys[0];
+    fill(by, keys.map((key) => el("option", { value: key, selected: key === chosen }, key)));
+    fill(soFar, indexed < of && `of ${plural(indexed, "row")} read so far`);
+    if (!box.childElementCount) fill(box, el("div", { class: "bar" }, el("h2", {}, "Pass rate by"), by), soFar, body);
+    await draw();
+  };
 }
 
 /**
@@ -240,7 +248,17 @@ function columns(names, epochs, labelled) {
     { key: "input", title: "Input", width: 10, grow: 3, cell: (/** @type {any} */ row) => el("span", { title: row.input }, row.input) },
     { key: "output", title: "Output", width: 10, grow: 3, cell: (/** @type {any} */ row) => el("span", { title: row.output }, row.output) },
     { key: "latency", title: "Time", width: 5.8, number: true, order: "latency", cell: (/** @type {any} */ row) => duration(row.latency_ms) },
-    { key: "tokens", title: "Tokens", width: 5, number: true, order: "tokens", cell: (/** @type {any} */ row) => number(row.tokens + row.judge_tokens) },
-    { key: "cost", title: "Cost", width: 6, number: true, order: "cost", cell: (/** @type {any} */ row) => (row.cost === null && row.judge_cost === null ? "–" : money((row.cost ?? 0) + (row.judge_cost ?? 0))) },
+    { key: "tokens", title: "Tokens", width: 5, number: true, order: "tokens", cell: (/** @type {any} */ row) => total(row.tokens, row.judge_tokens, number) },
+    { key: "cost", title: "Cost", width: 6, number: true, order: "cost", cell: (/** @type {any} */ row) => total(row.cost, row.judge_cost, money) },
   ];
+}
+
+/**
+ * What agent and judges used; what the agent used may be unknown.
+ * @param {number | null} agent
+ * @param {number | null} judges
+ * @param {(value: number) => string} show
+ */
+function total(agent, judges, show) {
+  return agent !== null ? show(agent + (judges ?? 0)) : judges ? `≥ ${show(judges)}` : "–";
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /** All runs: headline, interval, earlier runs of the same suite, and what is going on now. */
 
-import { ask, listen } from "./api.js";
+import { ask, isShared, listen } from "./api.js";
 import { el, fill, moment, money, number, percent, plural, short } from "./dom.js";
 import { link } from "./links.js";
 import { intervalBar, sparkline } from "./plot.js";
@@ -24,7 +24,7 @@ export async function runsScreen({ query, signal, main }) {
   const count = el("span", { class: "count", role: "status" });
   const list = el("ol", { class: "runs" }, heads());
   const more = el("button", { type: "button" }, "Show more");
-  fill(main, el("h1", {}, "Runs"), el("div", { class: "bar" }, search, count, el("span", { class: "space" }), compare), list, more);
+  fill(main, el("h1", {}, "Runs"), el("div", { class: "bar" }, isShared ? null : search, count, el("span", { class: "space" }), compare), list, more);
 
   /** @type {Map<string, HTMLElement>} */
   const shown = new Map();

@@ -1,13 +1,13 @@
 // @ts-check
 /** One sample: why it failed, its texts with what differs, the conversation, and all its epochs. */
 
-import { addressOf, ask } from "./api.js";
+import { ask } from "./api.js";
 import { diffOf } from "./diff.js";
 import { duration, el, fill, mark, money, number, plural } from "./dom.js";
 import { labelList } from "./labels.js";
 import { link, paramsOf } from "./links.js";
 import { textBlock } from "./text.js";
-import { waterfall } from "./timeline.js";
+import { timeSplit, waterfall } from "./timeline.js";
 import { eventList, judges, sessionSlices, timeline } from "./transcript.js";
 
 /** @param {import("./app.js").Screen} screen */
@@ -58,9 +58,9 @@ function facts(item) {
   return [
     item.siblings.length > 1 ? `epoch ${item.epoch}` : "",
     item.attempt > 1 ? `attempt ${item.attempt}` : "",
-    duration(item.latency_ms),
-    usage ? `${number((usage.input_tokens ?? 0) + (usage.output_tokens ?? 0))} tokens (${number(usage.input_tokens)} in, ${number(usage.output_tokens)} out)` : "",
-    item.cost === null ? "" : money(item.cost),
+    [duration(item.latency_ms), timeSplit(item.timing.split)].filter(Boolean).join(": "),
+    usage ? `${number((usage.input_tokens ?? 0) + (usage.output_tokens ?? 0))} tokens (${number(usage.input_tokens)} in, ${number(usage.output_tokens)} out)` : "tokens unknown",
+    item.cost === null ? "cost unknown" : money(item.cost),
     item.judge_tokens ? `judges ${number(item.judge_tokens)} tokens` : "",
     item.judge_cost === null ? "" : `judges ${money(item.judge_cost)}`,
     item.stop_reason ? `stop reason ${item.stop_reason}` : "",
@@ -91,7 +91,7 @@ function scores(item) {
   return el("section", { "aria-label": "Criteria" }, el("h2", {}, "Criteria"), el("ul", { class: "scores" },
     item.scores.map((/** @type {any} */ score) => el("li", { class: score.passed === false ? "failed" : "" },
       score.passed === null ? el("span", { class: "mark" }, "·") : mark(score.passed ? "pass" : "fail"),
-      el("strong", {}, score.name), el("span", { class: "number" }, number(Number(score.value.toFixed(3)))), score.reason ? el("span", { class: "reason text" }, score.reason) : null))));
+      el("strong", {}, score.name), score.label ? el("span", {}, score.label) : null, el("span", { class: "number" }, number(Number(score.value.toFixed(3)))), score.reason ? el("span", { class: "reason text" }, score.reason) : null))));
 }
 
 /** @param {any} item */
@@ -109,7 +109,7 @@ function failure(item) {
  */
 function texts(item, key) {
   const part = (/** @type {string} */ title, /** @type {string} */ name) => item[name] && el("section", { class: "part", "aria-label": title },
-    el("h2", {}, title), textBlock(item[name], { whole: addressOf("text", { ...key, part: name }), label: name }));
+    el("h2", {}, title), textBlock(item[name], { whole: { ...key, part: name }, label: name }));
   return el("div", { class: "texts" },
     part("Input", "input"),
     el("div", { class: "two" }, part("Expected", "expected"), part("Output", "output")),
@@ -124,7 +124,7 @@ function texts(item, key) {
 function conversation(item, key, signal) {
   if (!item.message_count) return null;
   const box = el("section", { class: "conversation", "aria-label": "Conversation" });
-  const messages = item.messages;
+  const messages = [...item.messages];
   const draw = () => {
     const left = item.message_count - messages.length;
     const more = el("button", { type: "button" }, `Show ${plural(Math.min(left, 200), "more message")} of ${number(left)}`);

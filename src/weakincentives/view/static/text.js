@@ -7,6 +7,7 @@
  * only if it is http(s), and says where it goes; an image is shown as its address, and never loaded.
  */
 
+import { addressOf, ask, isShared, saveToo } from "./api.js";
 import { append, el, fill } from "./dom.js";
 
 const FOLD_CHARS = 2_000;
@@ -17,7 +18,7 @@ const MORE_LINES = 1_000;
 /**
  * A text with a choice between its rendered and its raw form.
  * @param {{text: string, more?: number, data?: boolean}} value
- * @param {{whole?: string, label?: string, code?: boolean}} [options] `whole`: address of the whole text
+ * @param {{whole?: import("./api.js").Params, label?: string, code?: boolean}} [options] `whole` names the whole text
  */
 export function textBlock(value, options = {}) {
   const text = value.text ?? "";
@@ -26,7 +27,7 @@ export function textBlock(value, options = {}) {
   const show = (/** @type {string} */ kind) => {
     const body = kind === "markdown" ? el("div", { class: "text markdown" }) : el("pre", { class: `text ${kinds.length > 1 || options.code ? kind : "prose"}` });
     const lines = (kind === "json" ? pretty(text) : text).replace(/\n$/, "").split("\n");
-    fill(box, kinds.length > 1 && switcher(kinds, kind, show, options.label), folded(body, text, lines), tail(value, options));
+    fill(box, kinds.length > 1 && switcher(kinds, kind, show, options.label), folded(body, text, lines), value.more && options.whole ? tail(value, options, box) : null);
   };
   show(kinds[0]);
   return box;
@@ -110,13 +111,17 @@ function markdownAdder(body, lines) {
 
 /**
  * @param {{more?: number}} value
- * @param {{whole?: string}} options
+ * @param {{whole?: import("./api.js").Params}} options
+ * @param {HTMLElement} box which a file without a server fills with the whole text
  */
-function tail(value, options) {
-  if (!value.more) return null;
-  const what = `${value.more.toLocaleString("en")} more characters`;
-  return el("p", { class: "note" }, `${what} are not shown here. `,
-    options.whole && el("a", { href: options.whole, target: "_blank", rel: "noopener" }, "Open the whole text"));
+function tail(value, options, box) {
+  const whole = options.whole ?? {};
+  saveToo("text", whole);
+  const note = el("p", { class: "note" }, `${(value.more ?? 0).toLocaleString("en")} more characters are not shown here. `);
+  const fillIn = () => ask("text", whole).then((text) => box.replaceWith(textBlock({ ...value, text, more: 0 }, options)), (error) => fill(note, error.message));
+  append(note, [isShared ? el("button", { type: "button", class: "unfold", on: { click: () => void fillIn() } }, "Show the whole text")
+    : el("a", { href: addressOf("text", whole), target: "_blank", rel: "noopener" }, "Open the whole text")]);
+  return note;
 }
 
 /** @param {string} text */

@@ -1,7 +1,6 @@
 // @ts-check
 /** A conversation as a timeline: messages, tool calls with their arguments and results. */
 
-import { addressOf } from "./api.js";
 import { duration, el, money, number, plural } from "./dom.js";
 import { textBlock } from "./text.js";
 
@@ -40,7 +39,7 @@ export function timeline(messages, key, toolErrors, calls) {
  * @param {{[id: string]: {ms: number | null, tries: number}}} calls
  */
 function messageItem(message, results, key, toolErrors, calls) {
-  const whole = (/** @type {Message} */ of) => addressOf("text", { ...key, part: `message:${of.number}` });
+  const whole = (/** @type {Message} */ of) => ({ ...key, part: `message:${of.number}` });
   return el("li", { class: `message ${message.role}`, id: `message-${message.number}` },
     el("div", { class: "who" }, el("span", { class: "role" }, message.role), message.name && ` ${message.name}`,
       el("span", { class: "number" }, `#${message.number + 1}`)),

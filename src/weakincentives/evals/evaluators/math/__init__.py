@@ -7,21 +7,14 @@ process   math-verify in another process, with a timeout
 
 from typing import TYPE_CHECKING
 
-from ....internal.lazy import lazy_exports as _lazy_exports
-
 if TYPE_CHECKING:
-    from .equality import extract_boxed_answer, math_equal, normalized_equal, symbolic_equal
+    from .equality import (
+        extract_boxed_answer as extract_boxed_answer,
+        math_equal as math_equal,
+        normalized_equal as normalized_equal,
+        symbolic_equal as symbolic_equal,
+    )
+else:
+    from ....internal.lazy import lazy_names as _lazy_names
 
-__all__ = [
-    "extract_boxed_answer",
-    "math_equal",
-    "normalized_equal",
-    "symbolic_equal",
-]
-
-__getattr__, __dir__ = _lazy_exports(
-    __name__,
-    {
-        ".equality": "extract_boxed_answer math_equal normalized_equal symbolic_equal",
-    },
-)
+    __getattr__, __dir__ = _lazy_names(__name__)

@@ -124,8 +124,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _verdict(answer: str, expected: str) -> bool:
-    from math_verify import parse
-    from math_verify import verify as are_equal
+    from math_verify import parse, verify as are_equal
 
     gold, target = (
         parse(f"${text.replace('$', '')}$", parsing_timeout=None, raise_on_error=True)

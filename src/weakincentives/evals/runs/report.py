@@ -1,43 +1,43 @@
-"""`EvalReport`: the results of a run. Every number is computed from them.
+"""`EvalReport`: the results of a run. Its numbers are those of `runs/figures.py`.
 
-On disk a report is a folder (see `model/report_files.py`).
+On disk a report is a folder (see `runs/report_files.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from ... import serde
 from ...errors import ReportError, SerializationError, UsageError, short_repr
 from ...experiment import Experiment
 from ...internal.frozen import frozen_generic
 from ...internal.typevars import OutputT
-from .._types import EvalConfig, Score, clustered_by, config_of
-from ..stats.basic import known_sum, mean, means_by_name, std
+from .._types import EvalConfig, Score, config_of
+from ..model.corrections import Correction
+from ..model.grouping import group_values
+from ..model.quarantine import quarantine_line
+from ..model.redacted_ids import redact_id
+from ..model.result import EvalResult
+from ..stats.basic import mean, means_by_name, std
 from . import report_files as _report_files
-from .corrections import Correction
 from .experiments import ExperimentComparison
-from .grouping import group_values
-from .quarantine import quarantine_line
-from .redacted_ids import redact_id
-from .result import ErrorSource, EvalResult, criterion_values, headline, strict_rate
-
-__all__ = ["ErrorSource", "EvalReport", "EvalResult", "headline"]
 
 if TYPE_CHECKING:
+    from ..model.decision import Decision
+    from ..model.selection import Selection
     from ..stats.intervals import Interval
     from ..stats.repeats import EpochStats
-    from .decision import Decision
-    from .selection import Selection
+    from .figures import Figures
+    from .scope import Scope
+    from .table import RunTable
 
     Config = EvalConfig | Mapping[str, Any]
 else:
     Config = Any  # a decoder cannot tell the two apart; `EvalReport` can
-    Decision = Selection = Any  # imported when they are needed
+    Decision = Selection = Figures = Any  # imported when they are needed
 
 
 @frozen_generic
@@ -70,6 +70,7 @@ class EvalReport(Generic[OutputT]):
     decision: Decision | None = None
     selection: Selection | None = None
     mixed: str = ""
+    _figures: Figures | None = field(default=None, init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -96,6 +97,7 @@ class EvalReport(Generic[OutputT]):
         object.__setattr__(self, "decision", decision)
         object.__setattr__(self, "selection", selection)
         object.__setattr__(self, "mixed", mixed)
+        object.__setattr__(self, "_figures", None)
         self.__post_init__()
 
     def __post_init__(self) -> None:
@@ -109,55 +111,100 @@ class EvalReport(Generic[OutputT]):
         if not isinstance(self.config, EvalConfig):
             object.__setattr__(self, "config", config_of(self.config))
         if isinstance(self.decision, Mapping):
-            from .decision import Decision
+            from ..model.decision import Decision
 
             object.__setattr__(self, "decision", _converted(self.decision, Decision))
         if isinstance(self.selection, Mapping):
-            from .selection import Selection
+            from ..model.selection import Selection
 
             object.__setattr__(self, "selection", _converted(self.selection, Selection))
 
     def __str__(self) -> str:
-        line = headline(self.rate, self.passed, self.errors)
         verdict = "" if self.decision is None else self.decision.verdict
-        outside = set(self.quarantined)
-        samples = len({each.sample_id for each in self.results if each.sample_id in outside})
         notes = (*map(str, self.corrections), verdict, self.stopped, self.mixed)
-        notes = (*notes, quarantine_line(samples))
-        return " - ".join(filter(None, (line, *notes)))
+        outside = quarantine_line(self.figures.quarantined)
+        return " - ".join(filter(None, (str(self.figures), *notes, outside)))
 
     def __repr__(self) -> str:
         return f"<EvalReport {self.run_id or self.dataset_name or 'unnamed'}: {self}>"
+
+    # ── a sequence of results ───────────────────────────────────────────────────────────────────
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __bool__(self) -> bool:
+        return True  # also without results
+
+    def __iter__(self) -> Iterator[EvalResult[OutputT]]:
+        return iter(self.results)
+
+    @overload
+    def __getitem__(self, at: int) -> EvalResult[OutputT]: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[EvalResult[OutputT], ...]: ...
+    def __getitem__(self, at: int | slice) -> Any:
+        return self.results[at]
+
+    # ── figures ─────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def figures(self) -> Figures:
+        """The figures of the report, with 95% intervals."""
+        if self._figures is None:
+            object.__setattr__(self, "_figures", self.figures_at(0.95))
+        assert self._figures is not None
+        return self._figures
+
+    def figures_at(self, confidence: float) -> Figures:
+        """Return the figures of the report, with intervals of this confidence."""
+        from .figures import run_figures
+
+        scope = self.scope(confidence=confidence)
+        return run_figures(self.table(scope.keys), scope)
+
+    def scope(self, *, confidence: float = 0.95, cluster_by: str | None = None) -> Scope:
+        """Return which results count, and how the interval of the pass rate is computed."""
+        from .scope import Scope
+
+        complete = not self.stopped
+        return Scope.of(self, complete=complete, confidence=confidence, cluster_by=cluster_by)
+
+    def table(self, keys: Iterable[str] = ()) -> RunTable:
+        """Return the results by column, with these keys of their metadata."""
+        from .table import RunTable, row_of
+
+        keys = tuple(keys)
+        return RunTable((row_of(result, keys) for result in self.results), keys)
 
     # ── counts ──────────────────────────────────────────────────────────────────────────────────
 
     @property
     def counted(self) -> tuple[EvalResult[OutputT], ...]:
         """The results of samples that are not in quarantine."""
-        if not self.quarantined:
+        if (scope := self.scope()).counts_every_row:
             return self.results
-        outside = set(self.quarantined)
-        return tuple(result for result in self.results if result.sample_id not in outside)
+        return tuple(self.results[at] for at in scope.counted(self.table(scope.keys)))
 
     @property
     def total(self) -> int:
         """The number of results that count."""
-        return len(self.counted)
+        return self.figures.total
 
     @property
     def successful(self) -> int:
         """The number of results without an error."""
-        return sum(1 for result in self.counted if result.error is None)
+        return self.figures.scored
 
     @property
     def errors(self) -> int:
         """The number of results with an error."""
-        return self.total - self.successful
+        return self.figures.error_count
 
     @property
     def passed(self) -> int:
         """The number of results that passed."""
-        return sum(1 for result in self.counted if result.passed)
+        return self.figures.passed
 
     total_samples = total
     successful_samples = successful
@@ -167,37 +214,27 @@ class EvalReport(Generic[OutputT]):
     @property
     def pass_rate(self) -> float:
         """The share of results without an error that passed; 0.0 if there are none."""
-        return _ratio(self.passed, self.successful)
+        return self.figures.pass_rate_without_errors
 
     @property
     def strict_pass_rate(self) -> float:
         """The share of all results that passed: an error is not a pass. Gates use this one."""
-        return _ratio(self.passed, self.total)
+        return self.passed / self.total if self.total else 0.0
 
     @property
     def rate(self) -> Interval:
         """`strict_pass_rate` with its 95% interval; attempts at one sample are a cluster."""
-        from .decision import rate_rule
-
-        if self.selection is not None:
-            from .selection import selected_rate
-
-            attempts = ((redact_id(result.sample_id), result.passed) for result in self.counted)
-            if (estimated := selected_rate(self.selection, attempts)) is not None:
-                return estimated
-        rule = rate_rule(self.config, self.decision, complete=not self.stopped)
-        return strict_rate(self.counted, rule=rule, cluster_by=clustered_by(self.config))
+        return self.figures.rate
 
     @property
     def mean_score(self) -> float:
-        """The mean value of the results without an error."""
-        return mean([score.value for score in self._scores()])
+        """The mean value of the results without an error; 0.0 if there are none."""
+        return self.figures.mean_score or 0.0
 
     @property
     def scores_by_criterion(self) -> dict[str, float]:
         """The mean value of each criterion, over results without an error."""
-        values = (criterion_values(score).items() for score in self._scores())
-        return means_by_name(chain.from_iterable(values))
+        return dict(self.figures.criteria)
 
     @property
     def metric_means(self) -> dict[str, float]:
@@ -210,17 +247,7 @@ class EvalReport(Generic[OutputT]):
     @property
     def epoch_stats(self) -> EpochStats | None:
         """pass@k, pass^k and the flaky samples of a run with epochs; None without epochs."""
-        from ..stats.repeats import epoch_stats
-
-        results = self.counted
-        several = len({result.experiment_name for result in results}) > 1
-        counts: dict[str, tuple[int, int]] = {}
-        for result in results:
-            name = result.sample_id
-            key = f"{name} ({result.experiment_name})" if several else name
-            passed, attempts = counts.get(key, (0, 0))
-            counts[key] = passed + result.passed, attempts + 1
-        return epoch_stats(counts)
+        return self.figures.epochs
 
     @property
     def summary(self) -> dict[str, float]:
@@ -235,7 +262,7 @@ class EvalReport(Generic[OutputT]):
             "min": min(values, default=0.0),
             "max": max(values, default=0.0),
             "n": len(values),
-            "errors": self.total - len(values),
+            "errors": self.errors,
             "total": self.total,
         }
         if (repeated := self.epoch_stats) is not None:
@@ -248,38 +275,38 @@ class EvalReport(Generic[OutputT]):
 
     @property
     def mean_latency_ms(self) -> float:
-        """The mean latency of the agent, errors included."""
-        return mean([result.latency_ms for result in self.results])
+        """The mean latency of the agent, errors included; 0.0 if none is known."""
+        return 0.0 if self.figures.latency is None else self.figures.latency.mean
 
     @property
-    def total_tokens(self) -> int:
-        """Input and output tokens of agent and judges, errors included."""
-        return self.agent_tokens + self.judge_tokens
+    def total_tokens(self) -> int | None:
+        """Input and output tokens of agent and judges; None if the agent's are unknown."""
+        return self.figures.tokens
 
     @property
-    def agent_tokens(self) -> int:
-        """Input and output tokens of the agent, errors included."""
-        return sum(result.tokens_used for result in self.results)
+    def agent_tokens(self) -> int | None:
+        """Input and output tokens of the agent, errors included; None if they are unknown."""
+        return self.figures.agent_tokens
 
     @property
     def judge_tokens(self) -> int:
         """Input and output tokens of the judges, errors included."""
-        return sum(result.judge_tokens for result in self.results)
+        return self.figures.judge_tokens
 
     @property
     def cost(self) -> float | None:
-        """Cost of agent and judges in US dollars; None if no price is known."""
-        return known_sum((self.agent_cost, self.judge_cost))
+        """Cost of agent and judges in US dollars; None if either is unknown."""
+        return self.figures.cost
 
     @property
     def agent_cost(self) -> float | None:
         """Cost of the agent in US dollars; None if no price is known."""
-        return known_sum(result.cost for result in self.results)
+        return self.figures.agent_cost
 
     @property
     def judge_cost(self) -> float | None:
         """Cost of the judges in US dollars; None if no price is known."""
-        return known_sum(result.judge_cost for result in self.results)
+        return self.figures.judge_cost
 
     # ── subsets ─────────────────────────────────────────────────────────────────────────────────
 
@@ -299,14 +326,18 @@ class EvalReport(Generic[OutputT]):
 
     def pass_rate_by_experiment(self) -> dict[str, float]:
         """Return the `pass_rate` of each experiment."""
-        return self._each(lambda report: report.pass_rate)
+        each = self._by_experiment()
+        return {name: figures.pass_rate_without_errors for name, figures in each.items()}
 
     def mean_score_by_experiment(self) -> dict[str, float]:
         """Return the `mean_score` of each experiment."""
-        return self._each(lambda report: report.mean_score)
+        return {name: each.mean_score or 0.0 for name, each in self._by_experiment().items()}
 
-    def _each(self, number: Callable[[EvalReport[OutputT]], float]) -> dict[str, float]:
-        return {name: number(EvalReport(groups)) for name, groups in self.by_experiment().items()}
+    def _by_experiment(self) -> dict[str, Figures]:
+        from .figures import experiment_figures
+
+        scope = self.scope()
+        return experiment_figures(self.table(scope.keys), scope)
 
     def compare_experiments(
         self, baseline: str | Experiment, treatment: str | Experiment
@@ -318,7 +349,8 @@ class EvalReport(Generic[OutputT]):
             if name not in groups:
                 known = ", ".join(groups) or "none"
                 raise UsageError(f"expected an experiment of this report ({known}), got {name!r}")
-        return ExperimentComparison(a, b, groups[a], groups[b])
+        figures = self._by_experiment()
+        return ExperimentComparison(a, b, groups[a], groups[b], figures[a], figures[b])
 
     # ── on disk ─────────────────────────────────────────────────────────────────────────────────
 
@@ -376,7 +408,3 @@ def _converted(data: Mapping[str, Any], kind: type[Any]) -> Any:
         return serde.convert(data, kind)
     except SerializationError as error:
         raise UsageError(f"expected a usable `{kind.__name__}`: {error}") from None
-
-
-def _ratio(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0

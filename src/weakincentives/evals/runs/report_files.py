@@ -21,8 +21,8 @@ from ...errors import ReportError, SerializationError
 from ...internal.atomic_write import write_whole
 from ...internal.garbage import collector_paused
 from ...secrets import redact_bytes
-from .redacted_ids import redact_ids
-from .result import with_sample_types
+from ..model.redacted_ids import redact_ids
+from ..model.result import with_sample_types
 
 FORMAT = 1
 
