@@ -52,7 +52,7 @@ export function timeSplit(split) {
  */
 function ticks(total) {
   const power = 10 ** Math.floor(Math.log10(total || 1));
-  const step = power * (total / power < 2 ? 0.25 : total / power < 5 ? 0.5 : 1);
+  const step = Math.max(1, power * (total / power < 2 ? 0.25 : total / power < 5 ? 0.5 : 1)); // labels are whole milliseconds
   return Array.from({ length: Math.floor((total || 1) / step) + 1 }, (_, index) => index * step);
 }
 
