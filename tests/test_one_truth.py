@@ -26,6 +26,8 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
+from tests.view.files import answers_in
+from weakincentives import serde
 from weakincentives.chat import TokenUsage
 from weakincentives.cli import main
 from weakincentives.cli.runner import gate
@@ -56,6 +58,7 @@ from weakincentives.evals.store.records import scope_of
 from weakincentives.evals.store.stored_figures import stored_slices
 from weakincentives.evals.store.tables import run_table
 from weakincentives.pytest_plugin.controller import EvalProgress
+from weakincentives.view import write_page
 from weakincentives.view.api import Api
 
 SOURCE = Path(__file__).parent.parent / "src" / "weakincentives"
@@ -248,6 +251,20 @@ def in_page(asked: Asked) -> Any:
         api.close()
 
 
+def in_page_as_a_file(asked: Asked) -> Any:
+    write_page(asked[0], "r", asked[1] / "page.html")
+    answers = answers_in(asked[1] / "page.html")
+    (line,) = answers["/api/runs?offset=0&limit=50"]["runs"]
+    assert figures_in(answers["/api/run?run=r"]) == figures_in(line)
+    for key in ("topic", "document", "odd"):
+        here = Api(asked[0])
+        assert answers[f"/api/slices?run=r&by={key}"] == json.loads(
+            serde.encode(here.slices({"run": ["r"], "by": [key]}))
+        )
+        here.close()
+    return figures_in(line)
+
+
 def in_pytest(asked: Asked) -> Any:
     store, _, case, confidence = asked
     report = store.report("r")
@@ -273,6 +290,7 @@ AT_95: dict[str, Callable[[Asked], Any]] = {
     "show": in_json("show", "r"),
     "list": in_json("list"),
     "page": in_page,
+    "page as a file": in_page_as_a_file,
 }
 
 
