@@ -118,8 +118,8 @@ function tail(value, options, box) {
   const whole = options.whole ?? {};
   saveToo("text", whole);
   const note = el("p", { class: "note" }, `${(value.more ?? 0).toLocaleString("en")} more characters are not shown here. `);
-  const fillIn = () => ask("text", whole).then((text) => box.replaceWith(textBlock({ ...value, text, more: 0 }, options)), (error) => fill(note, error.message));
-  append(note, [isShared ? el("button", { type: "button", class: "unfold", on: { click: () => void fillIn() } }, "Show the whole text")
+  const showAll = () => ask("text", whole).then((text) => box.replaceWith(textBlock({ ...value, text, more: 0 }, options)), (error) => fill(note, error.message));
+  append(note, [isShared ? el("button", { type: "button", class: "unfold", on: { click: () => void showAll() } }, "Show the whole text")
     : el("a", { href: addressOf("text", whole), target: "_blank", rel: "noopener" }, "Open the whole text")]);
   return note;
 }
