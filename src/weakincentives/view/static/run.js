@@ -205,7 +205,7 @@ function slicesCard(box, query, go, id, signal) {
     const answer = await ask("slices", { run: id, by: by.value }, signal);
     fill(body, el("table", { class: "bars" }, el("tbody", {}, answer.slices.map((/** @type {any} */ slice) => el("tr", {},
       el("th", { scope: "row" }, el("button", { type: "button", class: "quiet", on: { click: () => toggle(query, go, "meta", `${answer.by}=${slice.value}`) } }, slice.value)),
-      el("td", {}, intervalBar(slice.pass_rate, ...slice.interval)), el("td", { class: "number" }, percent(slice.pass_rate)), el("td", { class: "number note" }, `of ${number(slice.n)}`))))));
+      el("td", {}, intervalBar(slice.pass_rate, slice.interval[0], slice.interval[1])), el("td", { class: "number" }, percent(slice.pass_rate)), el("td", { class: "number note" }, `of ${number(slice.n)}`))))));
   };
   by.addEventListener("change", () => void draw().catch(() => {}));
   return async (/** @type {any} */ { metadata, indexed, of }) => {
