@@ -292,12 +292,13 @@ class Disk:
             self._world.later(seconds, other.close)
 
     def flip_bit(self) -> str:
-        """Flip a bit, half of the time in a page of a table that is counted."""
+        """Flip a bit, a third of the time in one of the rows."""
         random, file = self._world.random, self.path
         log = Path(f"{self.path}-wal")
         if random.random() < 0.3 and log.exists() and log.stat().st_size:
             file = log
-        pages = table_pages(self.path) if random.random() < 0.7 else []
+        tables = random.choice(("%", "rows"))
+        pages = table_pages(self.path, tables) if random.random() < 0.7 else []
         size = file.stat().st_size
         if file == log and size > LOG_HEADER:
             start = LOG_HEADER if random.random() < 0.5 else 0

@@ -376,6 +376,9 @@ class Audit:
         self._check_labels(copy)
         self._check_deaths()
         found = _read_by_store(copy)
+        if isinstance(found, Contradiction):
+            self.verdict.wrong += 1
+            self.note(f"the store gives other figures: {found}")
         self.verdict.notes = world.violations
         if world.violations or (world.damage and isinstance(found, str)):
             return
@@ -485,21 +488,25 @@ def _unpacked(stored: bytes) -> bytes:
     return zlib.decompress(data) if stored[:1] == b"z" else data
 
 
+class Contradiction(str):
+    """Figures of a run that differ, although nothing is said to be damaged."""
+
+
 def _read_by_store(path: Path) -> list[tuple[str, int, bool, bool]] | str:
     """Return sample, epoch and verdict of each row as the store reads them, or its complaint."""
     try:
         with RunStore(path) as store:
             record, rows = store.run(RUN), list(store.rows(RUN))
-            report = store.report(RUN)
+            report, figures = store.report(RUN), store.figures(RUN)
     except (StoreError, UsageError) as error:
         return str(error)
     if problem := next((row.problem for row in rows if row.problem), ""):
         return problem
-    figures = len(rows), sum(row.result.passed for row in rows)
     if record.status != "complete":
         return f"status {record.status}: {record.note}"
-    if figures != (record.total, record.passed) or figures != (report.total, report.passed):
-        return f"figures that differ: {figures}, {record.total}, {record.passed}, {report}"
+    counts = len(rows), sum(row.result.passed for row in rows)
+    if counts != (record.total, record.passed) or figures != report.figures:
+        return Contradiction(f"{counts} rows, {record}, {figures}, {report.figures}")
     return [(r.sample_id, r.epoch, r.passed, r.error is not None) for r in report.results]
 
 

@@ -17,7 +17,7 @@ from tests.soak import soak_size
 from weakincentives import serde
 from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals.engine.resume import ResumePlan
-from weakincentives.evals.store import checksums, human_labels, ownership, rows, run_store, schema
+from weakincentives.evals.store import human_labels, ownership, reading, rows, run_store, schema
 from weakincentives.evals.store.run_store import RunStore
 
 # The other tests cover the same code, and measuring it here would double the time.
@@ -168,7 +168,7 @@ def the_last_row_of_a_key_wins(patch: pytest.MonkeyPatch) -> None:
 def checksums_are_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(schema, "intact", lambda *columns: True)
     patch.setattr(schema, "has_body", lambda *columns: True)
-    patch.setattr(checksums, "check_row", lambda *columns: None)
+    patch.setattr(reading, "check_row", lambda *columns: None)
 
 
 def nothing_is_synced(patch: pytest.MonkeyPatch) -> None:

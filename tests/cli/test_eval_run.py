@@ -198,7 +198,7 @@ COINS = """
 from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample, exact_match
 dataset = Dataset([Sample(f"s{n:03}", n, "ok") for n in range(200)], name="coins")
 coins = EvalSuite(lambda n: "ok" if n % 8 else "no", dataset, exact_match)
-known = EvalSuite(coins.prompt, dataset, exact_match, config=EvalConfig(stop_at_width=0.3))
+known = EvalSuite(coins.prompt, dataset, exact_match, config=EvalConfig(1, stop_at_width=0.3))
 """
 
 
